@@ -1,0 +1,37 @@
+# `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
+
+.PHONY: demo test lint clean
+.DELETE_ON_ERROR:
+
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3; do \
+  $$p -c '$(SUPPORTED)' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# On small virtual machines page faults cost up to half of the time: keep freed memory instead.
+export MALLOC_MMAP_MAX_ ?= 0
+export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+demo: .venv/installed
+	.venv/bin/realm demo --gin_file=gin/experiments/demo.gin --workdir=runs/demo
+
+test: lint
+	.venv/bin/python -m pytest -q -n 2 --dist worksteal
+
+lint: .venv/installed
+	.venv/bin/ruff check --quiet .
+	.venv/bin/ruff format --check --quiet .
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/installed: setup.py constraints.txt
+	@test -n '$(PYTHON)' && $(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { echo 'make: no Python 3.11 to 3.13 found;' \
+	  'name one with make PYTHON=/path/to/python3.12' >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo 'make: $(PYTHON) cannot make .venv;' \
+	  'install its venv module (Debian: python3-venv)' >&2; exit 1; }
+	@echo 'Installing into .venv (about 3 GB, a few minutes) ...'
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[test]' --constraint constraints.txt
+	@touch $@

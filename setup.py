@@ -1,0 +1,60 @@
+"""Installs realm_jax; `constraints.txt` pins the set that the Makefile installs."""
+
+import pathlib
+import re
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(
+  r'^__version__ = "([^"]+)"', (ROOT / "realm_jax/__init__.py").read_text("utf-8"), re.MULTILINE
+).group(1)
+
+setuptools.setup(
+  name="realm_jax",
+  version=VERSION,
+  description="Retrieval-augmented language-model pre-training (REALM) in JAX",
+  long_description=(ROOT / "README.md").read_text("utf-8"),
+  long_description_content_type="text/markdown",
+  author="The realm_jax authors",
+  license="Apache-2.0",
+  license_files=["LICENSE"],
+  # TensorFlow 2.20, which ScaNN 1.4 needs, has no wheels for Python 3.14.
+  python_requires=">=3.11,<3.14",
+  # gin/ is no Python package (an __init__.py would shadow gin-config), yet an installed realm_jax
+  # needs its files: they travel as data of the package.
+  packages=[*setuptools.find_packages(include=["realm_jax*", "tasks*"]), "realm_jax.gin"],
+  package_dir={"realm_jax.gin": "gin"},
+  package_data={"realm_jax.gin": ["**/*.gin"], "realm_jax.almanac": ["facts/*.tsv"]},
+  install_requires=[
+    "absl-py>=2.1",
+    "clu>=0.0.12",
+    "docstring-parser>=0.16",
+    "etils[epath]>=1.9",
+    "flax>=0.12,<0.13",
+    "gin-config>=0.5",
+    "jax>=0.10,<0.11",
+    "matplotlib>=3.9",
+    "ml-dtypes>=0.5",
+    "numpy>=2.0,<3",
+    "optax>=0.2.5,<0.3",
+    "orbax-checkpoint>=0.12,<0.13",
+    "psutil>=5.9",
+    # With TensorFlow 2.21 in the process, `import scann` dies on an undefined symbol.
+    "scann>=1.4.2,<1.5",
+    # From 0.2.2 on it needs protobuf 7, which Apache Beam and XManager refuse.
+    "sentencepiece>=0.2,<0.2.2",
+    "sentencex>=1.0,<2",
+    "seqio>=0.0.20",
+    "tensorflow>=2.20,<2.21",
+    "tensorflow-text>=2.20,<2.21",
+    "tokenizers>=0.20",
+  ],
+  extras_require={
+    "test": ["pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "ruff>=0.9", "scipy>=1.14"],
+    "cuda": ["jax[cuda12]"],
+    "gcs": ["gcsfs>=2025.1"],
+    "tpu": ["jax[tpu]"],
+  },
+  entry_points={"console_scripts": ["realm=realm_jax.main:main"]},
+)

@@ -1,0 +1,139 @@
+"""Imports follow the arrows of docs/architecture.md, and every library has one home."""
+
+import ast
+import pathlib
+
+import pytest
+
+from realm_jax import main
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "realm_jax"
+
+# A room is a folder of realm_jax, or a file directly in it. What each may import beside itself:
+ARROWS = {
+  "almanac": "",
+  "atomic_files": "",
+  "convert": "models tokenization",
+  "corpus": "tokenization",
+  "data": "corpus tokenization",
+  "datatypes": "",
+  "evaluation": "metrics retrieval",
+  "flags": "",
+  "index": "",
+  "inference": "corpus index retrieval tokenization",
+  "inspector": "inference",
+  "main": "flags",  # it finds jobs by their names
+  "metrics": "",
+  "models": "",
+  "objectives": "",
+  "partitioning": "",
+  "retrieval": "corpus index",
+  "t5x_adapter": "data models objectives",
+  "tasks": "corpus data tokenization",
+  "tokenization": "",
+  "training": "",
+}
+FOUNDATIONS = {
+  "atomic_files",
+  "datatypes",
+  "partitioning",
+}  # everyone but the almanac builds on them
+
+HOMES = {
+  "clu": ("training/",),
+  "gin": ("main.py",),
+  "orbax": ("index/generations.py", "training/checkpoints.py"),
+  "scann": ("index/scann_searcher.py",),
+  "seqio": ("data/", "tasks/"),
+  "tensorflow": ("convert/", "data/", "tasks/", "tokenization.py"),
+  "tensorflow_datasets": ("data/", "tasks/"),
+  "tensorflow_text": ("data/", "tokenization.py"),
+  "tokenizers": ("tokenization.py",),
+}
+MAX_LINES = 500
+
+
+def source_files():
+  """Yields every file with its path in the project: `index/searcher.py`, `tasks/open_qa.py`."""
+  for path in sorted(PACKAGE.rglob("*.py")):
+    yield path.relative_to(PACKAGE).as_posix(), path
+  for path in sorted((ROOT / "tasks").rglob("*.py")):
+    yield path.relative_to(ROOT).as_posix(), path
+
+
+def imported_modules(source):
+  """Yields the dotted name of every import, those inside functions too."""
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, "imports are absolute"
+      yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def violations(file, source):
+  """Returns a line for every import that `file` may not have."""
+  room = file.split("/")[0].removesuffix(".py")
+  found = []
+  for module in imported_modules(source):
+    top, *rest = module.split(".")
+    homes = HOMES.get(top)
+    if homes and not any(file == home or file.startswith(home) for home in homes):
+      found.append(f"{file} imports {top}, whose home is {' and '.join(homes)}")
+    if top == "tasks":
+      target = "tasks"
+    elif top == "realm_jax" and not rest[0].startswith("__"):
+      target = rest[0]
+    else:
+      continue
+    if room == "jobs":
+      # Jobs meet only where one job runs them all.
+      allowed = target != "main" and (
+        target != "jobs" or rest[1] not in main.JOBS or file == "jobs/demo.py"
+      )
+    else:
+      allowed = target == room or target in ARROWS[room].split()
+      allowed = allowed or (target in FOUNDATIONS and room != "almanac")
+    if not allowed:
+      found.append(f"{file} imports {module}")
+  return found
+
+
+def test_imports_follow_the_arrows():
+  found = [v for file, path in source_files() for v in violations(file, path.read_text("utf-8"))]
+  assert found == []
+
+
+@pytest.mark.parametrize(
+  ("file", "source", "count"),
+  [
+    ("models/bert.py", "from realm_jax import datatypes\nfrom realm_jax.models import x", 0),
+    ("models/bert.py", "from realm_jax.objectives import masked_lm", 1),
+    ("models/bert.py", "def f():\n  import realm_jax.training.hooks", 1),
+    ("index/searcher.py", "import scann", 1),
+    ("index/scann_searcher.py", "from scann.ops import pybind", 0),
+    ("retrieval/retriever.py", "from realm_jax.index import searcher\nimport tensorflow as tf", 1),
+    ("almanac/world.py", "from realm_jax import datatypes", 1),
+    ("data/masking.py", "from tasks import inverse_cloze", 1),
+    ("tasks/open_qa.py", "import seqio\nfrom realm_jax.data import masking", 0),
+    ("training/hooks.py", "from realm_jax.jobs import pretrain", 1),
+    ("jobs/pretrain.py", "from realm_jax.jobs import evaluate", 1),
+    ("jobs/pretrain.py", "from realm_jax.jobs import progress\nfrom tasks import x", 0),
+    ("jobs/demo.py", "from realm_jax.jobs.evaluate import evaluate", 0),
+    ("jobs/demo.py", "import gin\nfrom realm_jax import main", 2),
+  ],
+)
+def test_the_walk_sees_what_is_forbidden(file, source, count):
+  assert len(violations(file, source)) == count
+
+
+def test_files_stay_small_and_are_named_by_their_subject():
+  for file, path in source_files():
+    lines = len(path.read_text("utf-8").splitlines())
+    assert lines <= MAX_LINES, f"{file} has {lines} lines: it holds two subjects"
+    assert "util" not in path.stem and path.stem not in ("helpers", "misc", "common"), file
+
+
+def test_gin_files_do_not_shadow_the_library():
+  assert list((ROOT / "gin").rglob("*.py")) == []

@@ -1,0 +1,101 @@
+"""Keywords as flags: what each type reads, shows and refuses."""
+
+import collections.abc
+import math
+from typing import Literal
+
+import pytest
+
+from realm_jax import flags
+
+
+@pytest.mark.parametrize(
+  ("annotation", "text", "value"),
+  [
+    (str, "a b", "a b"),
+    (str, "", ""),
+    (str, "none", "none"),
+    (int, "1_000_000", 1_000_000),
+    (int, "-3", -3),
+    (float, "3e-5", 3e-5),
+    (float, "inf", math.inf),
+    (bool, "True", True),
+    (bool, "false", False),
+    (int | None, "none", None),
+    (int | None, "7", 7),
+    (Literal["span", "token"], "token", "token"),
+    (Literal[1, 2], "2", 2),
+    (Literal["span", "token"] | None, "none", None),
+    (tuple[int, ...], "1,2,3", (1, 2, 3)),
+    (tuple[int, ...], "", ()),
+    (tuple[str, int], "a,2", ("a", 2)),
+    (list[float], "0.5,1", [0.5, 1.0]),
+    (collections.abc.Sequence[str], "a,b", ("a", "b")),
+    (tuple[int, ...] | None, "4", (4,)),
+  ],
+)
+def test_reads_a_value_by_its_annotation(annotation, text, value):
+  read = flags.read(annotation, text)
+  assert read == value
+  assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+  ("annotation", "text", "message"),
+  [
+    (int, "ten", "'ten' is no INT"),
+    (int, "1.5", "'1.5' is no INT"),
+    (int, "none", "'none' is no INT"),
+    (float | None, "much", "'much' is no FLOAT"),
+    (bool, "yes", "'yes' is neither true nor false"),
+    (Literal["span", "token"], "word", "'word' is none of span, token"),
+    (tuple[int, ...], "1,x", "'x' is no INT"),
+    (tuple[int, int], "1,2,3", "'1,2,3' has 3 values instead of 2"),
+  ],
+)
+def test_names_the_value_that_does_not_fit(annotation, text, message):
+  with pytest.raises(ValueError, match="^" + message + "$"):
+    flags.read(annotation, text)
+
+
+@pytest.mark.parametrize(
+  ("annotation", "shown", "plain"),
+  [
+    (str, "TEXT", True),
+    (int | None, "INT or none", True),
+    (bool, "true|false", True),
+    (Literal["span", "token"], "span|token", True),
+    (tuple[int, ...], "INT,...", True),
+    (list[str], "TEXT,...", True),
+    (tuple[int, float], "INT,FLOAT", True),
+    (flags.Keyword, "Keyword", False),
+    (flags.Keyword | None, "realm_jax.flags.Keyword | None", False),
+    (dict[str, int], "dict[str, int]", False),
+    (tuple[flags.Keyword, ...], "tuple[realm_jax.flags.Keyword, ...]", False),
+    (int | str, "int | str", False),
+  ],
+)
+def test_tells_plain_types_from_those_for_gin(annotation, shown, plain):
+  assert flags.describe(annotation) == shown
+  assert flags.Keyword("k", annotation, None, "").plain is plain
+
+
+def _job(*, source: str, limit: "int | None" = None, rate: float = 0.5) -> None:
+  """Does nothing.
+
+  Args:
+    source: where it reads,
+      on two lines.
+    limit: how many.
+
+  Returns:
+    rate: nothing of the kind.
+  """
+
+
+def test_keywords_carry_defaults_and_the_meanings_of_the_docstring():
+  assert flags.keywords(_job) == (
+    flags.Keyword("source", str, flags.REQUIRED, "where it reads, on two lines."),
+    flags.Keyword("limit", int | None, None, "how many."),
+    flags.Keyword("rate", float, 0.5, ""),
+  )

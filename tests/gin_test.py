@@ -1,0 +1,68 @@
+"""Every gin file parses, binds only names that exist, and an experiment is short."""
+
+import pathlib
+
+import gin
+import gin.config
+import pytest
+
+from realm_jax import main  # its finalize hook refuses macros that nothing uses
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FILES = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "gin").rglob("*.gin"))
+EXPERIMENTS = [file for file in FILES if file.startswith("gin/experiments/")]
+MAX_EXPERIMENT_LINES = 30
+
+
+@pytest.fixture(autouse=True)
+def clean_gin(monkeypatch):
+  monkeypatch.chdir(ROOT)
+  gin.clear_config()
+  yield
+  gin.clear_config()
+
+
+def code_lines(text):
+  return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_binds_only_names_that_exist(file):
+  gin.parse_config_file(file)
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS)
+def test_an_experiment_leaves_nothing_open(file):
+  gin.parse_config_file(file)
+  gin.finalize()
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS)
+def test_an_experiment_is_short_and_says_how_to_run_it(file):
+  text = (ROOT / file).read_text("utf-8")
+  assert len(code_lines(text)) <= MAX_EXPERIMENT_LINES
+  header = text.partition("\nfrom __gin__")[0]
+  assert any(f"realm {job} " in header and file in header for job in main.JOBS), "no command"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_registers_what_it_names_itself(file):
+  assert code_lines((ROOT / file).read_text("utf-8"))[0] == (
+    "from __gin__ import dynamic_registration"
+  )
+
+
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    ("main.mian.argv = 1", "has no attribute mian"),
+    ("main.main.arg = 1", "doesn't have a parameter named 'arg'"),
+    ("MAKRO = 1", "MAKRO is set but nothing uses %MAKRO"),
+  ],
+)
+def test_a_wrong_name_would_be_seen(tmp_path, line, message):
+  file = tmp_path / "wrong.gin"
+  file.write_text(f"from __gin__ import dynamic_registration\nfrom realm_jax import main\n{line}\n")
+  with pytest.raises((AttributeError, ValueError), match=message):
+    gin.parse_config_file(str(file))
+    gin.finalize()

@@ -1,0 +1,338 @@
+"""The door: what a command line runs, and the one line in which a wrong one ends."""
+
+import importlib.util
+import inspect
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from realm_jax import flags, main
+
+TOY_JOB = '''\
+"""Recites a line into a file."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Voice:
+  volume: int = 1
+  pitch: float = 0.5
+
+  def __post_init__(self):
+    if self.volume < 0:
+      raise ValueError(f"volume {self.volume} < 0")
+
+
+def toy(
+  *,
+  line: str,
+  workdir: str,
+  times: int = 1,
+  tone: Literal["flat", "high"] = "flat",
+  loud: bool = False,
+  pauses: tuple[float, ...] = (0.5, 1.0),
+  limit: int | None = None,
+  voice: Voice = Voice(),
+):
+  """Writes what it was given.
+
+  Args:
+    line: the text, 100 % of it.
+    workdir: folder of the file.
+    times: how often.
+    tone: manner.
+    loud: whether to shout.
+    pauses: seconds between words.
+    limit: most words.
+    voice: whose voice.
+  """
+  if times > 5:
+    raise ValueError(f"times {times} > 5;\\n  say it less often")
+  if line == "bug":
+    raise TypeError("a bug")
+  if line == "stop":
+    raise KeyboardInterrupt
+  if line == "missing":
+    open(line)
+  said = [line, times, tone, loud, pauses, limit, dataclasses.astuple(voice)]
+  pathlib.Path(workdir, "said.json").write_text(json.dumps(said))
+'''
+
+GIN_HEADER = "from __gin__ import dynamic_registration\nimport toy_recital\n"
+# A job's name is its function's; here the module has another name, to tell them apart.
+JOBS = {"toy": "toy_recital", "absent": "toy_absent"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy_job(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("jobs")
+  (folder / "toy_recital.py").write_text(TOY_JOB)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(folder))
+    yield
+
+
+@pytest.fixture
+def write_gin(tmp_path):
+  def write(name, text):
+    (tmp_path / name).write_text(GIN_HEADER + text)
+    return f"--gin_file={tmp_path / name}"
+
+  return write
+
+
+def _said(tmp_path, *arguments):
+  assert main.main(["toy", f"--workdir={tmp_path}", *arguments], jobs=JOBS) == 0
+  return json.loads((tmp_path / "said.json").read_text())
+
+
+def _complaint(capsys, *arguments):
+  """Returns the exit code and the one line on stderr."""
+  code = main.main(arguments, jobs=JOBS)
+  complaint = capsys.readouterr().err
+  assert complaint.endswith("\n") and complaint.count("\n") == 1, complaint
+  return code, complaint.strip()
+
+
+def test_plain_flags_reach_the_job_with_their_types(tmp_path):
+  said = _said(
+    tmp_path, "--line=a = b", "--times=0_2", "--tone", "high", "--loud", "--pauses=1,2", "--limit=9"
+  )
+  assert said == ["a = b", 2, "high", True, [1.0, 2.0], 9, [1, 0.5]]
+
+
+def test_defaults_hold_without_flags(tmp_path):
+  assert _said(tmp_path, "--line=x") == ["x", 1, "flat", False, [0.5, 1.0], None, [1, 0.5]]
+
+
+def test_flag_beats_gin_binding_beats_file_beats_default(tmp_path, write_gin):
+  file = write_gin("a.gin", "toy_recital.toy:\n  line = 'file'\n  times = 2\n  loud = True\n")
+  binding = "--gin.toy.times=3"
+  assert _said(tmp_path, file)[:4] == ["file", 2, "flat", True]
+  assert _said(tmp_path, binding, file)[:2] == ["file", 3]
+  assert _said(tmp_path, "--times=4", binding, file)[:2] == ["file", 4]
+
+
+def test_the_later_of_two_gin_files_wins(tmp_path, write_gin):
+  first = write_gin("a.gin", "toy_recital.toy.line = 'first'\n")
+  second = write_gin("b.gin", "toy_recital.toy.line = 'second'\n")
+  assert _said(tmp_path, first, second)[0] == "second"
+  assert _said(tmp_path, second, first)[0] == "first"
+
+
+def test_bindings_need_no_gin_file(tmp_path):
+  assert _said(tmp_path, "--gin.toy_recital.toy.line='a b'", "--gin.toy.times=2")[:2] == ["a b", 2]
+
+
+def test_macros_and_objects_are_set_from_the_command_line(tmp_path, write_gin):
+  file = write_gin(
+    "a.gin",
+    "LINE = 'x'\nVOLUME = %gin.REQUIRED\ntoy_recital.toy.line = %LINE\n"
+    "toy_recital.toy.voice = @toy_recital.Voice()\ntoy_recital.Voice.volume = %VOLUME\n",
+  )
+  said = _said(tmp_path, file, "--gin.LINE='y'", "--gin.VOLUME=7", "--gin.Voice.pitch=2.5")
+  assert said[0] == "y"
+  assert said[-1] == [7, 2.5]
+
+
+def test_a_plain_flag_fills_what_gin_requires(tmp_path, write_gin):
+  file = write_gin("a.gin", "toy_recital.toy.line = %gin.REQUIRED\n")
+  assert _said(tmp_path, file, "--line=given")[0] == "given"
+
+
+def test_gin_files_are_found_in_search_paths_and_the_current_folder(
+  tmp_path, write_gin, monkeypatch, caplog
+):
+  write_gin("far.gin", "include 'near.gin'\n")
+  write_gin("near.gin", "toy_recital.toy.line = 'found'\n")
+  said = _said(tmp_path, f"--gin_search_paths=/nowhere,{tmp_path}", "--gin_file=far.gin")
+  assert said[0] == "found"
+  folder = tmp_path / "cwd"
+  folder.mkdir()
+  (folder / "here.gin").write_text(GIN_HEADER + "toy_recital.toy.line = 'here'\n")
+  monkeypatch.chdir(folder)
+  assert _said(tmp_path, "--gin_file=here.gin")[0] == "here"
+  assert caplog.messages == []
+
+
+def test_the_project_folder_with_gin_is_a_search_path():
+  assert any(pathlib.Path(path, "gin/experiments").is_dir() for path in main._GIN_SEARCH_PATHS)
+
+
+def test_the_configs_written_run_the_same_again(tmp_path, write_gin):
+  file = write_gin("a.gin", "V = 3\ntoy_recital.toy.voice = @toy_recital.Voice()\n")
+  arguments = ["--line=it's", "--gin.toy_recital.Voice.volume=%V", "--pauses=0.25", "--limit=4"]
+  said = _said(tmp_path, file, *arguments)
+  # Defaults that were in effect stand in the operative config only.
+  assert "tone" not in (tmp_path / "toy_config.gin").read_text()
+  for config in ("toy_config.gin", "toy_operative_config.gin"):
+    (tmp_path / "said.json").unlink()
+    assert main.main(["toy", f"--gin_file={tmp_path / config}"], jobs=JOBS) == 0
+    assert json.loads((tmp_path / "said.json").read_text()) == said
+  assert sorted(p.name for p in tmp_path.iterdir()) == [
+    "a.gin",
+    "said.json",
+    "toy_config.gin",
+    "toy_operative_config.gin",
+  ]
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["toi"], r"no job is named 'toi' \(did you mean toy\?\); realm --help lists the jobs"),
+    (["absent"], r"no job is named 'absent'; .*"),
+    (["--gin_file=a.gin", "toy"], r"no job is named '--gin_file=a.gin'; .*"),
+    (["toy"], r"toy needs --line, --workdir; see realm toy --help"),
+    (["toy", "--line=x"], r"toy needs --workdir; see .*"),
+    (
+      ["toy", "--tims=3"],
+      r"toy knows no --tims \(did you mean --times\?\); see realm toy --help",
+    ),
+    (["toy", "--tim=3"], r"toy knows no --tim \(did you mean --times\?\); see .*"),
+    (["toy", "--zzz"], r"toy knows no --zzz; see .*"),
+    (["toy", "x"], r"toy: unexpected argument 'x'; write --KEYWORD=VALUE"),
+    (["toy", "--voice=x"], r"toy: --voice is set through gin: .*--gin.toy.voice=@\.\.\."),
+    (["toy", "--times=many"], r"toy: --times: 'many' is no INT"),
+    (["toy", "--times"], r"toy: --times: expected one argument"),
+    (["toy", "--tone=low"], r"toy: --tone: 'low' is none of flat, high"),
+    (["toy", "--gin_file=no/such.gin"], r"no/such.gin: Unable to open file: .*"),
+    (["toy", "--gin.toi.times=3"], r"--gin.toi.times=3: No configurable matching 'toi'\."),
+    (["toy", "--gin.toy.tims=3"], r"--gin.toy.tims=3: .* doesn't have a parameter named 'tims'\."),
+    (
+      ["toy", "--gin.toy.line=abc"],
+      r"--gin.toy.line=abc: 'abc' is no Python literal \(text needs quotes\)",
+    ),
+    (["toy", "--gin.toy.times="], r"--gin.toy.times=: Unable to parse value\."),
+    (["toy", "--gin.toy.voice=@Voise()"], r"--gin.*: No configurable matching reference .*"),
+    (["toy", "--gin.TIMES=3"], r"TIMES is set but nothing uses %TIMES"),
+    (["toy", "--gin.toy.times=%TIMES"], r"%TIMES is used but never set"),
+    (["toy", "--gin.toy.times=%gin.REQUIRED"], r"toy\.times must be set"),
+  ],
+)
+def test_a_wrong_command_line_ends_in_one_line(capsys, arguments, message):
+  code, complaint = _complaint(capsys, *arguments)
+  assert code == 2
+  assert re.fullmatch("realm: " + message, complaint), complaint
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("toy_recital.toy.tims = 3", r"Configurable .* named 'tims'\. \(\S*a.gin, line 3: .*\)"),
+    ("toi_recital.toy.times = 3", r"'toi_recital' was not provided by an import .*a.gin, line 3.*"),
+    ("toy_recital.toi.times = 3", r"Couldn't resolve .* module toy_recital has no attribute .*"),
+    ("toy_recital.times = 3", r"this names a module; write MODULE.FUNCTION.KEYWORD \(.*\)"),
+    ("import toy_opera", r"No module named 'toy_opera' \(.*a.gin, line 3: import toy_opera\)"),
+    ("include 'gone.gin'", r"Unable to open file: gone.gin.*line 3: include 'gone.gin'\)"),
+    (
+      "TIMES = %gin.REQUIRED\ntoy_recital.toy.times = %TIMES",
+      r"TIMES must be set: --gin.TIMES=V.*",
+    ),
+    ("TIMS = 3\nTIMES = 2\ntoy_recital.toy.times = %TIMES", r"TIMS is .* \(did you mean TIMES\?\)"),
+    ("toy_recital.toy:\n  line = 'x", r".*\(.*line 4\)"),
+    ("toy_recital.toy.pauses = (1,", r".*EOF in multi-line statement.*\(.*line \d\)"),
+    (
+      "toy_recital.toy:\n  line = 'x'\n  workdir = 'w'\n  voice = @toy_recital.Voice()\n"
+      "toy_recital.Voice.volume = -1",
+      r"volume -1 < 0 \(in Voice\)",
+    ),
+  ],
+)
+def test_a_wrong_gin_file_ends_in_one_line(capsys, write_gin, monkeypatch, tmp_path, text, message):
+  monkeypatch.chdir(tmp_path)
+  code, complaint = _complaint(capsys, "toy", write_gin("a.gin", text + "\n"))
+  assert code == 2
+  assert re.fullmatch(rf"realm: (\S+a\.gin: )?{message}", complaint), complaint
+
+
+def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):
+  workdir = f"--workdir={tmp_path}"
+  assert _complaint(capsys, "toy", workdir, "--line=x", "--times=6") == (
+    1,
+    "realm toy: times 6 > 5; say it less often",
+  )
+  code, complaint = _complaint(capsys, "toy", workdir, "--line=missing")
+  assert code == 1
+  assert complaint == "realm toy: [Errno 2] No such file or directory: 'missing'"
+  assert _complaint(capsys, "toy", workdir, "--line=stop") == (130, "realm: interrupted")
+
+
+def test_a_traceback_is_shown_on_request(capsys, monkeypatch, tmp_path):
+  arguments = ["toy", f"--workdir={tmp_path}", "--line=x", "--times=6"]
+  assert main.main([*arguments, "--traceback"], jobs=JOBS) == 1
+  assert "toy_recital.py" in capsys.readouterr().err
+  monkeypatch.setenv("REALM_TRACEBACK", "1")
+  assert main.main(arguments, jobs=JOBS) == 1
+  assert "toy_recital.py" in capsys.readouterr().err
+
+
+def test_a_bug_in_a_job_is_not_hidden(tmp_path):
+  with pytest.raises(TypeError, match="a bug"):
+    main.main(["toy", f"--workdir={tmp_path}", "--line=bug"], jobs=JOBS)
+
+
+def test_help_lists_the_jobs_that_exist(capsys):
+  assert main.main(["--help"], jobs=JOBS) == 0
+  assert capsys.readouterr().out.endswith(
+    "jobs:\n  toy                Recites a line into a file.\n"
+  )
+
+
+def test_help_of_a_job_lists_every_keyword_with_default_and_meaning(capsys, monkeypatch):
+  monkeypatch.setenv("COLUMNS", "100")
+  with pytest.raises(SystemExit) as exit_info:
+    main.main(["toy", "--help"], jobs=JOBS)
+  assert exit_info.value.code == 0
+  shown = " ".join(capsys.readouterr().out.split())
+  for part in (
+    "--line TEXT the text, 100 % of it. (required)",
+    "--tone flat|high manner. (default: flat)",
+    "--loud [true|false] whether to shout. (default: false)",
+    "--pauses FLOAT,... seconds between words. (default: 0.5,1.0)",
+    "--limit INT or none most words. (default: none)",
+    "keywords set through gin: voice (Voice): whose voice. (default: Voice(volume=1, pitch=0.5))",
+  ):
+    assert part in shown
+
+
+def test_help_and_version_do_not_wait_for_jax():
+  code = (
+    "import sys; from realm_jax import main; main.main(['--help']); main.main(['--version']);"
+    "assert not {'jax', 'numpy', 'tensorflow'} & set(sys.modules)"
+  )
+  shown = subprocess.run(
+    [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=_root()
+  ).stdout
+  assert re.search(r"\nrealm_jax \d+\.\d+\.\d+\n$", shown)
+
+
+def test_the_exit_code_of_the_process_is_that_of_main():
+  run = subprocess.run(
+    [sys.executable, "-m", "realm_jax.main", "pretend"], capture_output=True, text=True, cwd=_root()
+  )
+  assert run.returncode == 2
+  assert run.stderr.startswith("realm: no job is named 'pretend'")
+
+
+@pytest.mark.parametrize("name", [n for n, m in main.JOBS.items() if importlib.util.find_spec(m)])
+def test_every_job_documents_its_keywords(name):
+  job = getattr(importlib.import_module(main.JOBS[name]), name)
+  parameters = inspect.signature(job).parameters.values()
+  assert {p.kind for p in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+  keywords = flags.keywords(job)
+  assert [k.name for k in keywords if not k.meaning] == []
+  assert [k.name for k in keywords if k.annotation is inspect.Parameter.empty] == []
+  main._parser(name, job, keywords).format_help()  # no keyword clashes with a flag of the door
+
+
+def _root():
+  return pathlib.Path(__file__).resolve().parent.parent

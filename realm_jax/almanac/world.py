@@ -1,0 +1,315 @@
+"""A seeded world of facts, real and invented, some held out from training; and its edits."""
+
+import dataclasses
+import functools
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from realm_jax.almanac import names, nouns, wording
+from realm_jax.almanac.kinds import KINDS
+from realm_jax.almanac.real_facts import TABLES, currencies
+from realm_jax.almanac.wording import Relation, Sentence
+
+SEED_FACT_ID = "country/United Kingdom/currency"
+HELD_OUT_REAL = 0.5
+
+_NUM_PERSONS = 1_200
+_NUM_CITIES = 480
+_YEARS = range(1100, 1900)
+_DRAWS = 16  # of a value, until one is clear in every wording
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+  """One fact: `subject` and `relation` determine `value` within a world.
+
+  Attributes:
+    fact_id: `category/subject/relation`.
+    category: what the subject is: "country", "moon", "town" and so on.
+    article: "the" where the subject's name takes one, else empty.
+    held_out: whether no training sentence mentions the fact.
+    document_variant: which wording of the relation its document uses.
+    training_variant: which wording its training sentence or question uses.
+  """
+
+  fact_id: str
+  subject: str
+  relation: str
+  value: str
+  kind: Literal["real", "invented"]
+  held_out: bool
+  category: str
+  article: str
+  document_variant: int
+  training_variant: int
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+  """Facts in order of subject, and the settings they were made with."""
+
+  seed: int
+  num_invented_entities: int
+  held_out_fraction: float
+  facts: tuple[Fact, ...]
+
+  @functools.cached_property
+  def by_subject(self) -> Mapping[str, Sequence[Fact]]:
+    """The facts about each subject."""
+    groups: dict[str, list[Fact]] = {}
+    for fact in self.facts:
+      groups.setdefault(fact.subject, []).append(fact)
+    return groups
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+  """A fact with its new value, and the value it had."""
+
+  fact: Fact
+  old_value: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EditedWorld:
+  """A world after some values changed; nothing but values differs from the world before."""
+
+  world: World
+  edits: tuple[Edit, ...]
+
+
+def make_world(
+  *, seed: int, num_invented_entities: int = 3_600, held_out_fraction: float = 0.1
+) -> World:
+  """Makes the world of a seed; the default size has 18,000 invented facts.
+
+  Half of the real facts are held out, the currency of the United Kingdom always among them, and
+  `held_out_fraction` of the invented ones. Real facts that their subject's name spells out (Tunis
+  of Tunisia) are left out.
+
+  Raises:
+    ValueError: a negative number of entities, more than there are names, or no such fraction.
+  """
+  if num_invented_entities < 0:
+    raise ValueError(f"num_invented_entities is {num_invented_entities}; give 0 or more")
+  if not 0 <= held_out_fraction <= 1:
+    raise ValueError(f"held_out_fraction is {held_out_fraction}; give a number from 0 to 1")
+  real = list(_real_facts(_stream(seed, "real")))
+  invented = list(_invented_facts(seed, num_invented_entities))
+  real_held_out = _sample_ids(_stream(seed, "real held out"), real, HELD_OUT_REAL)
+  if SEED_FACT_ID not in real_held_out:
+    real_held_out.pop()
+    real_held_out.append(SEED_FACT_ID)
+  held_out = set(real_held_out)
+  held_out.update(_sample_ids(_stream(seed, "invented held out"), invented, held_out_fraction))
+  facts = tuple(
+    dataclasses.replace(fact, held_out=True) if fact.fact_id in held_out else fact
+    for fact in real + invented
+  )
+  return World(seed, num_invented_entities, held_out_fraction, facts)
+
+
+def edit(world: World, *, seed: int, num_edits: int) -> EditedWorld:
+  """Gives `num_edits` facts another value that their relation has elsewhere in the world.
+
+  Half of the edited facts are real, half invented; of each half, one half was held out from
+  training and the other was trained on with the old value.
+
+  Raises:
+    ValueError: a negative number of edits, or too few facts of one of the four sorts.
+  """
+  if num_edits < 0:
+    raise ValueError(f"num_edits is {num_edits}; give 0 or more")
+  values: dict[tuple[str, str], set[str]] = {}
+  for fact in world.facts:
+    values.setdefault((fact.category, fact.relation), set()).add(fact.value)
+  rng = _stream(seed, "edits")
+  num_real = (num_edits + 1) // 2
+  new_facts: dict[str, Fact] = {}
+  for kind, num_kind in (("real", num_real), ("invented", num_edits - num_real)):
+    num_held_out = (num_kind + 1) // 2
+    for held_out, num_wanted in ((True, num_held_out), (False, num_kind - num_held_out)):
+      group = [fact for fact in world.facts if (fact.kind, fact.held_out) == (kind, held_out)]
+      found = _changed(rng, group, num_wanted, values)
+      if len(found) < num_wanted:
+        sort = f"{kind}, {'held out' if held_out else 'trained'}"
+        raise ValueError(
+          f"num_edits={num_edits} needs {num_wanted} facts that are {sort}; "
+          f"the world can change {len(found)}; ask for fewer edits"
+        )
+      new_facts.update((fact.fact_id, fact) for fact in found)
+  edits = tuple(
+    Edit(new_facts[fact.fact_id], fact.value) for fact in world.facts if fact.fact_id in new_facts
+  )
+  facts = tuple(new_facts.get(fact.fact_id, fact) for fact in world.facts)
+  return EditedWorld(dataclasses.replace(world, facts=facts), edits)
+
+
+def document_sentence(fact: Fact) -> Sentence:
+  """States the fact as its document in the knowledge corpus does."""
+  relation, noun = _wordings()[fact.category, fact.relation]
+  return _fill(relation.documents[fact.document_variant], noun, fact)
+
+
+def training_sentence(fact: Fact) -> Sentence:
+  """States the fact in the other words of the training corpus."""
+  relation, noun = _wordings()[fact.category, fact.relation]
+  return _fill(relation.training[fact.training_variant], noun, fact)
+
+
+@functools.cache
+def _wordings() -> Mapping[tuple[str, str], tuple[Relation, str]]:
+  """The relation and the noun of `(category, relation name)`."""
+  wordings = {(kind, r.name): (r, kind) for kind, relations in KINDS.items() for r in relations}
+  for category, table in TABLES.items():
+    wordings.update({(category, r.name): (r, table.noun) for r in table.relations})
+  return wordings
+
+
+def _fill(template: str, noun: str, fact: Fact) -> Sentence:
+  return wording.fill(
+    template, noun=noun, article=fact.article, subject=fact.subject, value=fact.value
+  )
+
+
+def _is_clear(fact: Fact) -> bool:
+  relation, noun = _wordings()[fact.category, fact.relation]
+  return wording.is_clear(
+    relation, noun=noun, article=fact.article, subject=fact.subject, value=fact.value
+  )
+
+
+def _stream(seed: int, purpose: str) -> random.Random:
+  """An own stream for each purpose: more of one thing leaves the others as they were."""
+  return random.Random(f"{purpose}/{seed}")
+
+
+def _sample_ids(rng: random.Random, facts: Sequence[Fact], fraction: float) -> list[str]:
+  return rng.sample([fact.fact_id for fact in facts], round(len(facts) * fraction))
+
+
+def _new_fact(
+  rng: random.Random,
+  *,
+  category: str,
+  subject: str,
+  article: str,
+  relation: Relation,
+  value: str,
+  kind: Literal["real", "invented"],
+) -> Fact:
+  """A fact with wordings drawn for it, not held out."""
+  fact_id = f"{category}/{subject}/{relation.name}"
+  training_variant = rng.randrange(len(relation.training))
+  return Fact(
+    fact_id=fact_id,
+    subject=subject,
+    relation=relation.name,
+    value=value,
+    kind=kind,
+    held_out=False,
+    category=category,
+    article=article,
+    document_variant=rng.randrange(len(relation.documents)),
+    # "The pound is the currency of the United Kingdom.", as the paper has it.
+    training_variant=0 if fact_id == SEED_FACT_ID else training_variant,
+  )
+
+
+def _real_facts(rng: random.Random) -> Iterator[Fact]:
+  for category, table in TABLES.items():
+    for row in table.rows:
+      subject = next(iter(row.values()))
+      for relation in table.relations:
+        if not row[relation.name]:
+          continue
+        fact = _new_fact(
+          rng,
+          category=category,
+          subject=subject,
+          article=row.get("article", ""),
+          relation=relation,
+          value=row[relation.name],
+          kind="real",
+        )
+        if _is_clear(fact):
+          yield fact
+
+
+def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
+  taken = _real_words()
+  value_sets: dict[str, Sequence[str]] = {
+    "person": names.draw_person_names(_stream(seed, "persons"), _NUM_PERSONS, taken=taken),
+    "city": names.draw_place_names(_stream(seed, "cities"), _NUM_CITIES, taken=taken),
+    "year": [str(year) for year in _YEARS],
+    "currency": currencies(),
+    "tree": nouns.TREES,
+    "animal": nouns.ANIMALS,
+    "bird": nouns.BIRDS,
+    "fish": nouns.FISH,
+    "flower": nouns.FLOWERS,
+    "produce": nouns.PRODUCE,
+    "stone": nouns.STONES,
+    "dish": nouns.DISHES,
+    "instrument": nouns.INSTRUMENTS,
+    "tool": nouns.TOOLS,
+    "craft": nouns.CRAFTS,
+    "virtue": nouns.VIRTUES,
+    "colour": nouns.COLOURS,
+  }
+  subjects = names.draw_place_names(_stream(seed, "entities"), num_entities, taken=taken)
+  rng = _stream(seed, "invented")
+  kinds = list(KINDS.items())
+  for index, subject in enumerate(subjects):
+    category, relations = kinds[index % len(kinds)]
+    for relation in relations:
+      fact = _new_fact(
+        rng,
+        category=category,
+        subject=subject,
+        article="",
+        relation=relation,
+        value="",
+        kind="invented",
+      )
+      values = rng.choices(value_sets[relation.value_type], k=_DRAWS)
+      candidates = (dataclasses.replace(fact, value=value) for value in values)
+      clear = next(filter(_is_clear, candidates), None)
+      if clear is None:
+        raise ValueError(
+          f"no {relation.value_type} such as {values[0]!r} fits {fact.fact_id}: its wordings hold "
+          "the value or not exactly one subject; reword the relation"
+        )
+      yield clear
+
+
+def _real_words() -> set[str]:
+  """Words that no invented name may be, in lower case: those of the tables and of the nouns."""
+  cells = {cell for table in TABLES.values() for row in table.rows for cell in row.values()}
+  words = set(re.findall(r"\w+", " ".join(cells).casefold()))
+  for noun_set in vars(nouns).values():
+    if isinstance(noun_set, list):
+      words.update(noun_set)
+  return words
+
+
+def _changed(
+  rng: random.Random,
+  facts: Sequence[Fact],
+  count: int,
+  values: Mapping[tuple[str, str], set[str]],
+) -> list[Fact]:
+  """Up to `count` of the facts with other values out of `values` of their relation."""
+  found: list[Fact] = []
+  for fact in rng.sample(facts, len(facts)):
+    if len(found) == count:
+      break
+    others = sorted(values[fact.category, fact.relation] - {fact.value})
+    for value in rng.sample(others, len(others)):
+      candidate = dataclasses.replace(fact, value=value)
+      if _is_clear(candidate):
+        found.append(candidate)
+        break
+  return found

@@ -1,0 +1,60 @@
+import itertools
+
+import pytest
+
+from realm_jax.almanac import nouns
+from realm_jax.almanac.kinds import KINDS
+from realm_jax.almanac.real_facts import TABLES
+
+NOUN_SETS = {name: words for name, words in vars(nouns).items() if name.isupper()}
+ALL_RELATIONS = {**KINDS, **{category: table.relations for category, table in TABLES.items()}}
+COMMON_WORDS = set("a an the of in on at to by is was as and for has from with it that".split())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_relation_of_a_kind_has_its_own_type_of_value(kind):
+  assert 4 <= len(KINDS[kind]) <= 6
+  types = [relation.value_type for relation in KINDS[kind]]
+  assert len(set(types)) == len(types)
+
+
+@pytest.mark.parametrize("noun_set", NOUN_SETS)
+def test_noun_sets_are_large_single_words(noun_set):
+  words = NOUN_SETS[noun_set]
+  assert len(set(words)) == len(words) >= 60
+  assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
+
+
+def test_noun_sets_are_disjoint():
+  for one, other in itertools.combinations(NOUN_SETS.values(), 2):
+    assert not set(one) & set(other)
+
+
+def test_articles_follow_the_first_letter():
+  # "a honesty" would be wrong, but no template puts an article before a virtue.
+  words = [word for name, words in NOUN_SETS.items() if name != "VIRTUES" for word in words]
+  otherwise = ("eu", "ew", "heir", "honest", "honour", "hour", "one", "uk", "uni", "us")
+  assert not [word for word in words if word.startswith(otherwise)]
+
+
+@pytest.mark.parametrize("category", ALL_RELATIONS)
+def test_templates_are_distinct_and_worded_differently_in_training(category):
+  templates = [t for r in ALL_RELATIONS[category] for t in r.documents + r.training]
+  assert len(set(templates)) == len(templates)
+  for relation in ALL_RELATIONS[category]:
+    for document, training in itertools.product(relation.documents, relation.training):
+      shared = content_words(document) & content_words(training) - {category}
+      assert len(shared) <= 1, (document, training)
+
+
+@pytest.mark.parametrize("category", ALL_RELATIONS)
+def test_templates_are_well_formed(category):
+  for relation in ALL_RELATIONS[category]:
+    for template in relation.documents + relation.training:
+      assert template.count("{subject}") == template.count("{value}") == 1
+      assert template.count("{a}") == template.count("{a} {value}")
+      assert template.endswith(".") and template.count(".") == 1
+
+
+def content_words(template):
+  return {w.strip(".,").casefold() for w in template.split() if "{" not in w} - COMMON_WORDS

@@ -1,0 +1,65 @@
+"""Exact search on a device: one matrix product and a top-k."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+_MIN_BUCKET = 8
+_MAX_SCORES = 2**27  # B x N scores in device memory at once: 512 MiB of float32
+
+
+@functools.partial(jax.jit, static_argnames="k")
+def _top_k(embeddings_NxE, queries_BxE, k):
+  scores_BxN = jnp.einsum(
+    "BE,NE->BN",
+    queries_BxE,
+    embeddings_NxE,
+    precision=jax.lax.Precision.HIGHEST,
+    preferred_element_type=jnp.float32,
+  )
+  return jax.lax.top_k(scores_BxN, k)  # of equal scores the lower index comes first
+
+
+class ExactSearcher:
+  """Searches all N passages; for corpora that fit into the memory of one device."""
+
+  def __init__(
+    self,
+    embeddings_NxE: np.ndarray,
+    *,
+    generation: int = 0,
+    device: jax.Device | None = None,
+  ):
+    """Copies the embeddings, float32 or bfloat16, to the device (by default the first local)."""
+    if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
+      raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
+    self.generation = generation
+    self.num_passages, self._embedding_size = embeddings_NxE.shape
+    self._device = device or jax.local_devices()[0]
+    self._embeddings_NxE = jax.device_put(embeddings_NxE, self._device)
+    fitting = max(_MIN_BUCKET, _MAX_SCORES // self.num_passages)
+    self._max_bucket = 1 << (fitting.bit_length() - 1)
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` passages of each query, float32 scores, equal scores by lower id.
+
+    Queries are padded to a power of two, so that a new batch size seldom means a compilation.
+    """
+    queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
+    found = min(k, self.num_passages)
+    ids_BxK = np.empty((len(queries_BxE), found), np.int32)
+    scores_BxK = np.empty((len(queries_BxE), found), np.float32)
+    for start in range(0, len(queries_BxE), self._max_bucket):
+      part_BxE = queries_BxE[start : start + self._max_bucket]
+      size = len(part_BxE)
+      bucket = max(_MIN_BUCKET, 1 << (size - 1).bit_length())
+      padded_BxE = np.pad(part_BxE, ((0, bucket - size), (0, 0)))
+      best = _top_k(self._embeddings_NxE, jax.device_put(padded_BxE, self._device), k=found)
+      scores_BxK[start : start + size] = np.asarray(best[0])[:size]
+      ids_BxK[start : start + size] = np.asarray(best[1])[:size]
+    return searcher.pad(datatypes.SearchResults(ids_BxK, scores_BxK), k)

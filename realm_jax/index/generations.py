@@ -1,0 +1,326 @@
+"""Generations: immutable editions of the index in one directory, local or `gs://`.
+
+A generation is one step of an Orbax `CheckpointManager`: a manifest and, for every shard, a tree of
+arrays. It becomes visible only when it is complete. Readers neither write nor delete, take part in
+no barrier, and believe no array whose digest differs from the manifest's.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+_ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+_MANIFEST = "manifest"
+_STEPS = ocp.step.standard_name_format()
+
+
+class DamagedGenerationError(RuntimeError):
+  """A published generation does not hold what its publisher wrote."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayRecord:
+  """What one array of a shard must be: its shape, dtype and the SHA-256 of its bytes."""
+
+  shape: tuple[int, ...]
+  dtype: str
+  sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardRecord:
+  """One shard: `num_rows` passages of the corpus from `first_row` on, and its arrays by name."""
+
+  first_row: int
+  num_rows: int
+  arrays: dict[str, ArrayRecord]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+  """What a generation was made from, and how good it is.
+
+  Attributes:
+    training_step: step of the checkpoint whose passage encoder made the embeddings.
+    parameters_digest: digest of that encoder's parameters.
+    corpus_fingerprint: fingerprint of the passage store whose rows the ids are.
+    vocabulary_digest: digest of the vocabulary that cut the passages into wordpieces.
+    num_passages: N.
+    embedding_size: E.
+    dtype: of the embeddings, "float32" or "bfloat16".
+    searcher: settings that the shards were built with.
+    recall: k to recall@k of the searcher against exact search on a sample; may be empty.
+    generation: its number; filled in by `publish`.
+    created: time of publication in seconds since 1970; filled in by `publish`.
+    shards: in the order of the corpus; filled in by `publish`.
+  """
+
+  training_step: int
+  parameters_digest: str
+  corpus_fingerprint: str
+  vocabulary_digest: str
+  num_passages: int
+  embedding_size: int
+  dtype: str
+  searcher: dict[str, str | int | float | None]
+  recall: dict[int, float] = dataclasses.field(default_factory=dict)
+  generation: int = -1
+  created: float = 0.0
+  shards: tuple[ShardRecord, ...] = ()
+
+
+class _OrbaxFilter(logging.Filter):
+  """Drops what Orbax reports of every step of every operation; its warnings stay."""
+
+  def filter(self, record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or "orbax" not in record.pathname
+
+
+logging.getLogger("absl").addFilter(_OrbaxFilter())
+
+
+def all_generations(root: str) -> list[int]:
+  """Returns the numbers of the complete generations in `root`, ascending."""
+  directory = _absolute(root)
+  return sorted(step.step for step in _STEPS.find_all(directory)) if directory.exists() else []
+
+
+def newest(root: str) -> int | None:
+  """Returns the highest number of a complete generation in `root`, None if there is none."""
+  return max(all_generations(root), default=None)
+
+
+def publish(
+  root: str,
+  generation: int,
+  shards: Sequence[Mapping[str, np.ndarray]],
+  *,
+  manifest: Manifest,
+  keep: int,
+) -> Manifest:
+  """Writes a generation, makes it visible at once, and deletes all but the newest `keep`.
+
+  Only one process may publish to a directory, and of a multi-process job the first one. What a
+  killed publisher left unfinished is removed.
+
+  Args:
+    root: directory of the generations, created if missing.
+    generation: number, higher than all published ones.
+    shards: named arrays of each shard in the order of the corpus; `embeddings` `[rows, E]` must be
+      among them, the rest is the searcher's.
+    manifest: without `generation`, `created` and `shards`.
+    keep: complete generations left in the directory, this one included.
+
+  Returns:
+    The manifest as published.
+
+  Raises:
+    ValueError: if the number is not above the newest, the shards do not add up to what the manifest
+      says, or an array's name cannot be stored.
+  """
+  directory = _absolute(root)
+  if keep < 1:
+    raise ValueError(f"keep={keep} would delete the generation just published; keep at least 1")
+  if jax.process_index():
+    raise ValueError(f"process {jax.process_index()} cannot publish; publish from process 0")
+  last = newest(root)
+  if generation < 0 or (last is not None and generation <= last):
+    raise ValueError(
+      f"generation {generation} cannot be published in {directory}: generations never change and"
+      f" their numbers rise; use {0 if last is None else last + 1} or higher"
+    )
+  manifest = dataclasses.replace(
+    manifest, generation=generation, created=time.time(), shards=_records(shards, manifest)
+  )
+  content = dataclasses.asdict(manifest)
+  items = {
+    _shard_name(i): ocp.args.PyTreeSave({name: np.asarray(a) for name, a in shard.items()})
+    for i, shard in enumerate(shards)
+  }
+  items[_MANIFEST] = ocp.args.JsonSave({"content": content, "sha256": _json_digest(content)})
+  directory.mkdir(parents=True, exist_ok=True)
+  options = ocp.CheckpointManagerOptions(
+    max_to_keep=keep,
+    create=False,
+    cleanup_tmp_directories=True,
+    enable_async_checkpointing=False,
+    multiprocessing_options=_alone(),
+  )
+  with ocp.CheckpointManager(directory, options=options) as manager:
+    manager.save(generation, args=ocp.args.Composite(**items), force=True)
+  return manifest
+
+
+def read_manifest(root: str, generation: int) -> Manifest:
+  """Returns the manifest of a generation.
+
+  Raises:
+    FileNotFoundError: if there is no such generation (any more).
+    DamagedGenerationError: if the manifest is not what was published.
+  """
+  stored = _read(root, generation, _MANIFEST, ocp.args.JsonRestore())
+  try:
+    if stored["sha256"] != _json_digest(stored["content"]):
+      raise ValueError("its SHA-256 differs from the one recorded")
+    manifest = _manifest_from_json(stored["content"])
+    if manifest.generation != generation:
+      raise ValueError(f"it is that of generation {manifest.generation}")
+  except (KeyError, TypeError, AttributeError, ValueError) as error:
+    raise _damaged(root, generation, _MANIFEST, error) from error
+  return manifest
+
+
+def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
+  """Returns the named arrays of one shard, each compared with the manifest.
+
+  Raises:
+    FileNotFoundError: if there is no such generation (any more).
+    DamagedGenerationError: if a file is missing, cut short or changed.
+  """
+  shards = read_manifest(root, generation).shards
+  if not 0 <= shard < len(shards):
+    raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
+  records = shards[shard].arrays
+  name = _shard_name(shard)
+  host = {array: ocp.RestoreArgs(restore_type=np.ndarray) for array in records}
+  arrays = _read(root, generation, name, ocp.args.PyTreeRestore(restore_args=host))
+  for array, record in records.items():
+    if _record(arrays[array]) != record:
+      raise _damaged(root, generation, f"{name}, array {array}", "it differs from the manifest")
+  return arrays
+
+
+def check_compatible(
+  manifest: Manifest, *, corpus_fingerprint: str, embedding_size: int, vocabulary_digest: str
+) -> None:
+  """Raises ValueError if a generation is of another corpus, width or vocabulary than the reader."""
+  expected = {
+    "corpus_fingerprint": corpus_fingerprint,
+    "embedding_size": embedding_size,
+    "vocabulary_digest": vocabulary_digest,
+  }
+  differences = [
+    f"{name} is {getattr(manifest, name)}, here it is {value}"
+    for name, value in expected.items()
+    if getattr(manifest, name) != value
+  ]
+  if differences:
+    raise ValueError(
+      f"index generation {manifest.generation} does not fit: {'; '.join(differences)}."
+      " Rebuild the index from this corpus, vocabulary and model, or point to the matching ones."
+    )
+
+
+def _read(root: str, generation: int, item: str, args: ocp.args.CheckpointArgs):
+  """Reads one item of a generation without a manager, which would list, lock and wait."""
+  path = _absolute(root) / _STEPS.build_name(generation)
+  if generation not in all_generations(root):
+    raise FileNotFoundError(_gone(root, generation))
+  handler = ocp.CompositeCheckpointHandler(
+    composite_options=ocp.CompositeOptions(multiprocessing_options=_alone())
+  )
+  try:
+    with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as checkpointer:
+      return checkpointer.restore(path, args=ocp.args.Composite(**{item: args}))[item]
+  # Damaged bytes surface as any error of Orbax, TensorStore, zstd or JSON.
+  except Exception as error:
+    if generation not in all_generations(root):
+      raise FileNotFoundError(_gone(root, generation)) from error
+    raise _damaged(root, generation, item, error) from error
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+  """Without this Orbax waits for the other processes, which read at times of their own."""
+  process = jax.process_index()
+  return ocp.options.MultiprocessingOptions(
+    primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"index_{process}"
+  )
+
+
+def _absolute(root: str) -> epath.Path:
+  path = epath.Path(root)
+  return path if "://" in str(root) else path.expanduser().resolve()
+
+
+def _shard_name(shard: int) -> str:
+  return f"shard_{shard:05d}"
+
+
+def _records(
+  shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
+) -> tuple[ShardRecord, ...]:
+  """Describes the shards after comparing them with what the manifest promises."""
+  records = []
+  first_row = 0
+  for i, shard in enumerate(shards):
+    for name in shard:
+      if not _ARRAY_NAME.fullmatch(name):
+        raise ValueError(f"array name {name!r} of shard {i} cannot be stored; use [A-Za-z0-9_.]")
+    embeddings = shard.get("embeddings")
+    shape = None if embeddings is None else embeddings.shape
+    if shape is None or len(shape) != 2 or not shape[0] or shape[1] != manifest.embedding_size:
+      raise ValueError(
+        f"shard {i} needs an array 'embeddings' [rows, {manifest.embedding_size}], not {shape}"
+      )
+    if embeddings.dtype.name != manifest.dtype:
+      raise ValueError(
+        f"embeddings of shard {i} are {embeddings.dtype.name}, the manifest says {manifest.dtype}"
+      )
+    arrays = {name: _record(array) for name, array in shard.items()}
+    records.append(ShardRecord(first_row=first_row, num_rows=shape[0], arrays=arrays))
+    first_row += shape[0]
+  if first_row != manifest.num_passages:
+    raise ValueError(f"shards hold {first_row} passages, the manifest says {manifest.num_passages}")
+  return tuple(records)
+
+
+def _record(array: np.ndarray) -> ArrayRecord:
+  # uint8, because the buffer protocol knows no bfloat16.
+  content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+  return ArrayRecord(array.shape, array.dtype.name, hashlib.sha256(content).hexdigest())
+
+
+def _manifest_from_json(content: dict) -> Manifest:
+  shards = tuple(
+    ShardRecord(
+      first_row=shard["first_row"],
+      num_rows=shard["num_rows"],
+      arrays={
+        name: ArrayRecord(tuple(record["shape"]), record["dtype"], record["sha256"])
+        for name, record in shard["arrays"].items()
+      },
+    )
+    for shard in content["shards"]
+  )
+  recall = {int(k): value for k, value in content["recall"].items()}
+  return Manifest(**{**content, "shards": shards, "recall": recall})
+
+
+def _json_digest(content: dict) -> str:
+  # Through JSON first: it turns the keys of `recall` into strings and tuples into lists.
+  plain = json.loads(json.dumps(content))
+  return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def _gone(root: str, generation: int) -> str:
+  return (
+    f"generation {generation} is not in {_absolute(root)} (any more);"
+    f" there are {all_generations(root)}"
+  )
+
+
+def _damaged(root: str, generation: int, item: str, reason) -> DamagedGenerationError:
+  first_line = next(iter(str(reason).splitlines()), "") or type(reason).__name__
+  return DamagedGenerationError(
+    f"generation {generation} in {_absolute(root)} is damaged ({item}: {first_line[:200]});"
+    " delete it or build the index again"
+  )

@@ -1,0 +1,221 @@
+"""Approximate search with ScaNN (Guo et al., 2020): tree, asymmetric hashing, exact reordering.
+
+A shard can be turned into named arrays and back. The arrays are the shard's embeddings and the
+files that ScaNN serialises, without the copy of the embeddings among them, and without the list of
+files and the pickle of ids that its loader would trust.
+
+Embeddings are kept, and candidates re-scored, in the dtype they come in, float32 or bfloat16.
+Loading holds the interpreter lock for about 1 ms per 1,000 passages of 128 float32, for a third of
+that with bfloat16.
+"""
+
+import concurrent.futures
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scann.scann_ops.py import scann_builder, scann_ops_pybind
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+_CONFIG = "scann_config.pb"
+_ASSETS = "scann_assets.pbtxt"  # the list of files; written anew on loading, never taken from disk
+_ASSET_TYPES = {
+  "ah_codebook.pb": "AH_CENTERS",
+  "serialized_partitioner.pb": "PARTITIONER",
+  "datapoint_to_token.npy": "TOKENIZATION_NPY",
+  "hashed_dataset.npy": "AH_DATASET_NPY",
+}
+_ROW_ARRAYS = ("datapoint_to_token.npy", "hashed_dataset.npy")
+# ScaNN's copy of the embeddings, which has the same bytes as they: file, asset type, dtype in it.
+_DATASETS = {
+  "float32": ("dataset.npy", "DATASET_NPY", np.float32),
+  "bfloat16": ("bfloat16_dataset.npy", "BF16_DATASET_NPY", np.int16),
+}
+_REORDERING = {
+  "float32": scann_builder.ReorderType.FLOAT32,
+  "bfloat16": scann_builder.ReorderType.BFLOAT16,
+}
+_HASHING_SAMPLE = 16_384  # plenty for 16 centres a block, and hashing is slow to train
+_MIN_QUERIES_PER_THREAD = 16  # below that handing queries over costs more than it saves
+
+
+class ScannShard:
+  """Consecutive rows of the corpus in one ScaNN searcher; ids count from the shard's first row."""
+
+  def __init__(
+    self,
+    scann_index: scann_ops_pybind.ScannSearcher,
+    *,
+    embeddings_NxE: np.ndarray,
+    config: searcher.SearcherConfig,
+  ):
+    """Wraps an index of these embeddings; only their shape is kept."""
+    self.num_passages, self.embedding_size = embeddings_NxE.shape
+    self._index = scann_index
+    self._config = config
+    self._threads = max(1, config.num_threads() // config.num_shards)
+    self._index.set_num_threads(self._threads)
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` rows of the shard, -2 and -inf where it found fewer."""
+    config = self._config
+    candidates = leaves = None
+    if self.num_passages >= config.min_passages_for_tree:
+      share = searcher.share_of_candidates(4 * k, config.num_shards)
+      candidates = max(k, share, config.reorder_candidates)
+      # Leaves that hold 2 k passages on average, for a k that is large beside the corpus.
+      needed = -(-2 * k * config.num_leaves // self.num_passages)
+      leaves = min(max(needed, config.num_leaves_to_search), config.num_leaves)
+    num_parts = min(self._threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
+    if num_parts > 1:
+      size = -(-len(queries_BxE) // num_parts)
+      found = self._index.search_batched_parallel(queries_BxE, k, candidates, leaves, size)
+    else:
+      found = self._index.search_batched(queries_BxE, k, candidates, leaves)
+    ids_BxK, scores_BxK = found[0].view(np.int32), found[1]
+    if np.isnan(scores_BxK[:, -1]).any():
+      empty_BxK = np.isnan(scores_BxK)
+      ids_BxK[empty_BxK] = datatypes.MISSING_PASSAGE_ID
+      scores_BxK[empty_BxK] = -np.inf
+    return datatypes.SearchResults(ids_BxK, scores_BxK)
+
+  def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the shard as named arrays, the embeddings that it was built from among them."""
+    arrays = {"embeddings": embeddings_NxE}
+    with tempfile.TemporaryDirectory(prefix="realm_scann_") as folder:
+      self._index.serialize(folder, relative_path=True)
+      left_out = {_ASSETS, _DATASETS[embeddings_NxE.dtype.name][0]}
+      for name in sorted(set(os.listdir(folder)) - left_out):
+        path = os.path.join(folder, name)
+        if name != _CONFIG and name not in _ASSET_TYPES:
+          raise ValueError(f"ScaNN wrote {name}, which cannot be stored; install scann 1.4")
+        is_array = name.endswith(".npy")
+        arrays[name] = np.load(path) if is_array else np.fromfile(path, np.uint8)
+    return arrays
+
+
+def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig) -> ScannShard:
+  """Trains an index on the rows of one shard; `config` must come from `for_corpus`.
+
+  Raises:
+    ValueError: for another dtype than float32 and bfloat16, and for NaN or infinity, on which ScaNN
+      would end the process.
+  """
+  reordering = _REORDERING[_check_dtype(embeddings_NxE)]
+  rows_NxE = np.ascontiguousarray(embeddings_NxE, np.float32)
+  norms_N = np.linalg.norm(rows_NxE, axis=1)
+  if not np.isfinite(norms_N).all():
+    bad = np.flatnonzero(~np.isfinite(norms_N))
+    raise ValueError(
+      f"{len(bad)} passage embeddings (the first in row {bad[0]}) hold NaN or infinity;"
+      " the passage encoder has diverged"
+    )
+  num_rows = len(rows_NxE)
+  builder = scann_ops_pybind.builder(rows_NxE, 10, "dot_product")
+  if num_rows < config.min_passages_for_tree:
+    builder = builder.score_brute_force(reordering)
+  else:
+    sample = min(num_rows, config.training_sample_size)
+    leaves = min(config.num_leaves, num_rows)
+    builder = builder.tree(
+      leaves, min(config.num_leaves_to_search, leaves), training_sample_size=sample
+    )
+    # ScaNN's threshold is meant for unit vectors: its weights depend on T / |x|.
+    threshold = config.anisotropic_quantization_threshold * float(norms_N.mean())
+    builder = builder.score_ah(
+      config.dimensions_per_block,
+      anisotropic_quantization_threshold=threshold,
+      training_sample_size=min(sample, _HASHING_SAMPLE),
+    )
+    builder = builder.reorder(config.reorder_candidates, reordering)
+  threads = max(1, config.num_threads() // config.num_shards)
+  scann_index = builder.set_n_training_threads(threads).build()
+  return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
+
+
+def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherConfig) -> ScannShard:
+  """Restores a shard from the arrays of `ScannShard.to_arrays`.
+
+  Raises:
+    ValueError: if an array is not one that `to_arrays` writes, is missing, or has too few rows.
+  """
+  embeddings_NxE = arrays["embeddings"]
+  num_rows = len(embeddings_NxE)
+  required = {_CONFIG, *(_ASSET_TYPES if num_rows >= config.min_passages_for_tree else ())}
+  unknown = sorted(set(arrays) - {_CONFIG, "embeddings", *_ASSET_TYPES})
+  missing = sorted(required - set(arrays))
+  if unknown or missing:
+    raise ValueError(
+      f"a ScaNN shard cannot hold {unknown} and must hold {missing}; build the index again"
+    )
+  for name in _ROW_ARRAYS:
+    if name in arrays and len(arrays[name]) != num_rows:
+      raise ValueError(
+        f"array {name!r} of a ScaNN shard has {len(arrays[name])} rows for {num_rows} passages;"
+        " build the index again"
+      )
+  dataset, dataset_type, stored_dtype = _DATASETS[_check_dtype(embeddings_NxE)]
+  files = {name: array for name, array in arrays.items() if name != "embeddings"}
+  files[dataset] = embeddings_NxE.view(stored_dtype)
+  asset_types = {**_ASSET_TYPES, dataset: dataset_type}
+  with tempfile.TemporaryDirectory(prefix="realm_scann_") as folder:
+    for name, array in files.items():
+      path = os.path.join(folder, name)
+      if name.endswith(".npy"):
+        np.save(path, array, allow_pickle=False)
+      else:
+        array.tofile(path)
+    with open(os.path.join(folder, _ASSETS), "w") as assets:
+      for name in files.keys() & asset_types.keys():
+        assets.write(f'assets {{ asset_type: {asset_types[name]} asset_path: "{name}" }}\n')
+    scann_index = scann_ops_pybind.load_searcher(folder)
+  return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
+
+
+class ScannSearcher:
+  """Searches the shards of a corpus in parallel and merges their answers exactly."""
+
+  def __init__(self, shards: Sequence[ScannShard], *, generation: int = 0, threads: int = 1):
+    """Takes the shards in the order of the corpus and the threads that may search them."""
+    self.generation = generation
+    self.num_passages = sum(shard.num_passages for shard in shards)
+    self._shards = shards
+    self._first_rows = np.cumsum([0] + [shard.num_passages for shard in shards[:-1]])
+    self._threads = min(threads, len(shards))
+    self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="scann")
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns about the best `k` passages of each query, exact float32 scores, best first.
+
+    Fewer than min(k, N) come back only where the leaves searched hold fewer.
+    """
+    width = self._shards[0].embedding_size
+    queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=width)
+    if len(self._shards) == 1:
+      return self._shards[0].search(queries_BxE, k)
+    results = []
+    remaining = iter(list(zip(self._shards, self._first_rows, strict=True)))
+
+    def work():
+      for shard, first_row in remaining:
+        ids_BxK, scores_BxK = shard.search(queries_BxE, k)
+        ids_BxK[ids_BxK >= 0] += first_row
+        results.append(datatypes.SearchResults(ids_BxK, scores_BxK))
+
+    # ScaNN releases the interpreter lock, so that threads search side by side.
+    helpers = [self._pool.submit(work) for _ in range(self._threads - 1)]
+    work()
+    for helper in helpers:
+      if not helper.cancel():  # one that has not begun by now would find nothing to do
+        helper.result()
+    return searcher.merge(results, k)
+
+
+def _check_dtype(embeddings_NxE: np.ndarray) -> str:
+  dtype = embeddings_NxE.dtype.name
+  if dtype not in _DATASETS:
+    raise ValueError(f"passage embeddings are {dtype}; ScaNN takes float32 or bfloat16")
+  return dtype

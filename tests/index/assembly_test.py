@@ -1,0 +1,89 @@
+"""From embeddings through a published generation to a searcher, with the same answers."""
+
+import dataclasses
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from realm_jax.index import assembly, generations, searcher
+
+NUM_PASSAGES = 600
+
+
+def embeddings(dtype=np.float32):
+  return np.random.default_rng(0).standard_normal((NUM_PASSAGES, 16)).astype(dtype)
+
+
+def publish(root, *, config, embeddings_NxE):
+  config = config.for_corpus(NUM_PASSAGES)
+  shards = assembly.build_shards(embeddings_NxE, config=config)
+  manifest = generations.Manifest(
+    training_step=0,
+    parameters_digest="",
+    corpus_fingerprint="",
+    vocabulary_digest="",
+    num_passages=NUM_PASSAGES,
+    embedding_size=16,
+    dtype=embeddings_NxE.dtype.name,
+    searcher=dataclasses.asdict(config),
+  )
+  generations.publish(str(root), 3, shards, manifest=manifest, keep=1)
+  return assembly.assemble(shards, config=config, generation=3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("kind", ["exact", "scann"])
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards, dtype):
+  config = searcher.SearcherConfig(kind=kind, num_shards=num_shards, min_passages_for_tree=100)
+  embeddings_NxE = embeddings(dtype)
+  before = publish(tmp_path, config=config, embeddings_NxE=embeddings_NxE)
+  after = assembly.load_searcher(str(tmp_path), 3)
+  queries_BxE = np.random.default_rng(1).standard_normal((40, 16)).astype(np.float32)
+  expected, found = before.search(queries_BxE, 9), after.search(queries_BxE, 9)
+  np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
+  np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)
+  assert (after.generation, after.num_passages) == (3, NUM_PASSAGES)
+  assert type(after).__name__ == {"exact": "ExactSearcher", "scann": "ScannSearcher"}[kind]
+
+
+def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
+  config = searcher.SearcherConfig(
+    kind="scann", num_shards=2, min_passages_for_tree=100, num_leaves_to_search=1
+  )
+  embeddings_NxE = embeddings()
+  publish(tmp_path, config=config, embeddings_NxE=embeddings_NxE)
+  queries_BxE = np.random.default_rng(1).standard_normal((30, 16)).astype(np.float32)
+  expected = np.argsort(-(queries_BxE @ embeddings_NxE.T), axis=1, kind="stable")[:, :10]
+  exact = assembly.load_searcher(str(tmp_path), 3, kind="exact").search(queries_BxE, 10)
+  np.testing.assert_array_equal(exact.ids_BxK, expected)
+
+  def recall(**settings):
+    index = assembly.load_searcher(str(tmp_path), 3, **settings)
+    return searcher.recall_at_k(index.search(queries_BxE, 10).ids_BxK, expected)
+
+  assert recall() < 0.9
+  assert recall(num_leaves_to_search=1000, reorder_candidates=300) == 1.0
+
+
+def test_scann_cannot_be_asked_of_a_generation_built_without_it(tmp_path):
+  publish(tmp_path, config=searcher.SearcherConfig(kind="exact"), embeddings_NxE=embeddings())
+  with pytest.raises(ValueError, match='was built with kind="exact" and has no ScaNN shards'):
+    assembly.load_searcher(str(tmp_path), 3, kind="scann")
+
+
+def test_an_unknown_kind_is_refused(tmp_path):
+  publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
+  with pytest.raises(ValueError, match="'faiss' is unknown"):
+    assembly.load_searcher(str(tmp_path), 3, kind="faiss")
+
+
+def test_a_damaged_generation_never_becomes_a_searcher(tmp_path):
+  publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
+  largest = max((path for path in tmp_path.rglob("d/*")), key=lambda path: path.stat().st_size)
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+  with pytest.raises(generations.DamagedGenerationError, match="generation 3 in"):
+    assembly.load_searcher(str(tmp_path), 3)

@@ -1,0 +1,77 @@
+"""Exact search equals brute force in numpy."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from realm_jax.index import exact_searcher
+
+
+def brute_force(embeddings_NxE, queries_BxE, k):
+  scores_BxN = queries_BxE.astype(np.float64) @ embeddings_NxE.astype(np.float64).T
+  ids_BxK = np.argsort(-scores_BxN, axis=1, kind="stable")[:, :k]
+  return ids_BxK, np.take_along_axis(scores_BxN, ids_BxK, axis=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("batch_size", [1, 8, 33])
+def test_equals_brute_force(batch_size, dtype):
+  rng = np.random.default_rng(batch_size)
+  embeddings_NxE = rng.standard_normal((500, 16)).astype(dtype)
+  queries_BxE = rng.standard_normal((batch_size, 16)).astype(np.float32)
+  found = exact_searcher.ExactSearcher(embeddings_NxE).search(queries_BxE, 7)
+  ids_BxK, scores_BxK = brute_force(embeddings_NxE, queries_BxE, 7)
+  np.testing.assert_array_equal(found.ids_BxK, ids_BxK)
+  np.testing.assert_allclose(found.scores_BxK, scores_BxK, rtol=1e-5, atol=1e-5)
+  assert found.ids_BxK.dtype == np.int32
+  assert found.scores_BxK.dtype == np.float32
+
+
+def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monkeypatch):
+  monkeypatch.setattr(exact_searcher, "_MAX_SCORES", 16 * 50)
+  rng = np.random.default_rng(0)
+  embeddings_NxE = rng.standard_normal((50, 4)).astype(np.float32)
+  queries_BxE = rng.standard_normal((37, 4)).astype(np.float32)
+  found = exact_searcher.ExactSearcher(embeddings_NxE).search(queries_BxE, 5)
+  np.testing.assert_array_equal(found.ids_BxK, brute_force(embeddings_NxE, queries_BxE, 5)[0])
+
+
+def test_equal_scores_come_by_lower_id():
+  found = exact_searcher.ExactSearcher(np.ones((6, 3), np.float32)).search(np.ones((1, 3)), 4)
+  np.testing.assert_array_equal(found.ids_BxK, [[0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize("num_passages", [1, 3])
+def test_a_corpus_smaller_than_k_is_filled_up(num_passages):
+  embeddings_NxE = np.arange(1, num_passages + 1, dtype=np.float32)[:, None]
+  found = exact_searcher.ExactSearcher(embeddings_NxE).search(np.ones((2, 1)), 5)
+  missing = 5 - num_passages
+  row = list(range(num_passages))[::-1] + [-2] * missing
+  np.testing.assert_array_equal(found.ids_BxK, [row, row])
+  np.testing.assert_array_equal(found.scores_BxK[:, num_passages:], -np.inf)
+  assert np.isfinite(found.scores_BxK[:, :num_passages]).all()
+
+
+def test_batch_sizes_of_one_bucket_share_a_compiled_program():
+  index = exact_searcher.ExactSearcher(np.ones((20, 3), np.float32))
+  index.search(np.ones((9, 3)), 2)
+  compiled = exact_searcher._top_k._cache_size()
+  for batch_size in (10, 13, 16):
+    index.search(np.ones((batch_size, 3)), 2)
+  assert exact_searcher._top_k._cache_size() == compiled
+  index.search(np.ones((17, 3)), 2)
+  assert exact_searcher._top_k._cache_size() == compiled + 1
+
+
+def test_runs_on_the_device_it_is_given():
+  device = jax.local_devices()[-1]
+  index = exact_searcher.ExactSearcher(np.eye(3, dtype=np.float32), device=device, generation=4)
+  assert index._embeddings_NxE.devices() == {device}
+  assert (index.generation, index.num_passages) == (4, 3)
+  np.testing.assert_array_equal(index.search(np.eye(3), 1).ids_BxK, [[0], [1], [2]])
+
+
+def test_no_embeddings_are_refused():
+  with pytest.raises(ValueError, match=r"shape \(0, 4\)"):
+    exact_searcher.ExactSearcher(np.zeros((0, 4), np.float32))

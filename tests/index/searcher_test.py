@@ -1,0 +1,120 @@
+"""Settings, exact merging of shards, recall."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+
+def results(ids, scores):
+  return datatypes.SearchResults(np.array(ids, np.int32), np.array(scores, np.float32))
+
+
+def test_merge_takes_the_best_of_all_shards_and_the_lower_id_of_equal_ones():
+  left = results([[4, 1, 0], [2, 3, 1]], [[9, 5, 1], [7, 7, 2]])
+  right = results([[7, 5, 6], [6, 5, 7]], [[8, 5, 4], [7, 3, 2]])
+  merged = searcher.merge([right, left], 4)
+  np.testing.assert_array_equal(merged.ids_BxK, [[4, 7, 1, 5], [2, 3, 6, 5]])
+  np.testing.assert_array_equal(merged.scores_BxK, [[9, 8, 5, 5], [7, 7, 7, 3]])
+
+
+def test_merge_puts_empty_slots_last_and_fills_up_to_k():
+  left = results([[1, -2]], [[-5, -np.inf]])
+  right = results([[3]], [[2]])
+  merged = searcher.merge([left, right], 5)
+  np.testing.assert_array_equal(merged.ids_BxK, [[3, 1, -2, -2, -2]])
+  np.testing.assert_array_equal(merged.scores_BxK, [[2, -5, -np.inf, -np.inf, -np.inf]])
+  assert merged.ids_BxK.dtype == np.int32
+  assert merged.scores_BxK.dtype == np.float32
+
+
+def test_merging_the_shards_equals_sorting_the_whole():
+  rng = np.random.default_rng(0)
+  scores_BxN = rng.integers(0, 20, (5, 60)).astype(np.float32)  # integers: many equal scores
+  shards = []
+  for rows in searcher.split_rows(60, 4):
+    order_BxK = np.argsort(-scores_BxN[:, rows], axis=1, kind="stable")[:, :8]
+    scores_BxK = np.take_along_axis(scores_BxN[:, rows], order_BxK, axis=1)
+    shards.append(results(order_BxK + rows.start, scores_BxK))
+  expected_BxK = np.argsort(-scores_BxN, axis=1, kind="stable")[:, :8]
+  np.testing.assert_array_equal(searcher.merge(shards, 8).ids_BxK, expected_BxK)
+
+
+@pytest.mark.parametrize(("num_rows", "num_parts"), [(10, 3), (3, 3), (100, 7), (1, 1)])
+def test_split_rows_covers_every_row_once_in_order(num_rows, num_parts):
+  parts = [np.arange(num_rows)[part] for part in searcher.split_rows(num_rows, num_parts)]
+  np.testing.assert_array_equal(np.concatenate(parts), np.arange(num_rows))
+  sizes = [len(part) for part in parts]
+  assert len(sizes) == num_parts
+  assert max(sizes) - min(sizes) <= 1
+
+
+def test_recall_counts_found_answers_and_leaves_out_empty_slots():
+  exact = np.array([[1, 2, 3], [4, -2, -2]])
+  approximate = np.array([[3, 9, 1], [-2, -2, 4]])
+  assert searcher.recall_at_k(approximate, exact) == 0.75
+  with pytest.raises(ValueError, match="at least one query"):
+    searcher.recall_at_k(approximate[:0], exact[:0])
+
+
+def test_settings_are_derived_from_the_number_of_passages():
+  config = searcher.SearcherConfig()
+  assert config.for_corpus(4095).kind == "exact"
+  assert config.for_corpus(4096).kind == "scann"
+  assert config.for_corpus(1_000_000).num_shards == 1
+  assert config.for_corpus(1_000_001).num_shards == 2
+  assert config.for_corpus(1).num_shards == 1
+  small, large = config.for_corpus(15_000), config.for_corpus(13_000_000)
+  assert (small.num_leaves, small.num_leaves_to_search) == (245, 64)
+  assert large.num_shards == 13
+  sharded = dataclasses.replace(config, num_shards=4).for_corpus(15_000)
+  share = sharded.num_leaves_to_search / sharded.num_leaves
+  assert abs(share - 64 / 245) < 1 / sharded.num_leaves
+  assert 0.06 < large.num_leaves_to_search / large.num_leaves < 0.08
+
+
+def test_settings_given_by_hand_stay():
+  config = searcher.SearcherConfig(
+    kind="scann", num_shards=3, num_leaves=10, num_leaves_to_search=4, reorder_candidates=50
+  )
+  derived = config.for_corpus(100)
+  assert derived.kind == "scann"
+  assert (derived.num_shards, derived.num_leaves) == (3, 10)
+  assert (derived.num_leaves_to_search, derived.reorder_candidates) == (4, 50)
+  assert derived.for_corpus(100) == derived
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"kind": "faiss"}, "'faiss' is unknown; use one of auto, scann, exact"),
+    ({"num_leaves": 0}, "num_leaves=0 must be above 0"),
+    ({"min_passages_for_tree": 15}, "min_passages_for_tree=15 must be at least 16"),
+  ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    searcher.SearcherConfig(**settings)
+
+
+def test_an_empty_corpus_is_refused():
+  with pytest.raises(ValueError, match="at least one passage"):
+    searcher.SearcherConfig().for_corpus(0)
+
+
+@pytest.mark.parametrize(
+  ("queries", "k", "message"),
+  [
+    (np.zeros((2, 4)), 0, "k=0 passages"),
+    (np.zeros((2, 5)), 3, r"\(2, 5\) do not fit an index of width 4"),
+    (np.zeros(4), 3, r"\(4,\) do not fit"),
+    (np.zeros((0, 4)), 3, r"\(0, 4\) do not fit"),
+    (np.full((2, 4), np.nan), 3, "NaN or infinity"),
+  ],
+)
+def test_queries_that_cannot_be_searched_are_refused(queries, k, message):
+  with pytest.raises(ValueError, match=message):
+    searcher.check_queries(queries, k, embedding_size=4)

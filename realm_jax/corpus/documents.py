@@ -1,0 +1,77 @@
+"""Reads documents, one validated record at a time."""
+
+import dataclasses
+import glob
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+  """A document of a corpus.
+
+  Attributes:
+    id: name of the document in its corpus.
+    title: may be empty.
+    text: the raw text.
+    spans: byte offsets `(start, limit)` into `text` of salient spans found beforehand, or None where
+      the text still has to be tagged.
+  """
+
+  id: str
+  title: str
+  text: str
+  spans: tuple[tuple[int, int], ...] | None = None
+
+
+def input_files(pattern: str | os.PathLike) -> list[str]:
+  """Expands a glob pattern.
+
+  Raises:
+    FileNotFoundError: if no file matches.
+  """
+  files = sorted(glob.glob(os.fspath(pattern)))
+  if not files:
+    raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
+  return files
+
+
+def read_jsonl(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[Document]:
+  """Yields the documents of JSON Lines files (`id`, `title`, `text`, optional `spans`), plain or gzip.
+
+  A record that cannot be used is passed over and counted.
+
+  Args:
+    pattern: glob pattern; files are read in sorted order.
+    counts: gains `documents`, `records_without_text` and `broken_records`.
+
+  Raises:
+    FileNotFoundError: if no file matches.
+  """
+  for path in input_files(pattern):
+    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+    with opened as file:
+      for number, line in enumerate(file):
+        if not line.strip():
+          continue
+        try:
+          record = json.loads(line.decode("utf-8"))
+          text = record.get("text") or ""
+          spans = record.get("spans")
+          document = Document(
+            id=str(record.get("id", f"{os.path.basename(path)}:{number}")),
+            title=str(record.get("title") or ""),
+            text=text.strip() if spans is None else text,
+            spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
+          )
+        except (UnicodeDecodeError, ValueError, TypeError, AttributeError):
+          counts["broken_records"] += 1
+          continue
+        if not document.text.strip():
+          counts["records_without_text"] += 1
+          continue
+        counts["documents"] += 1
+        yield document

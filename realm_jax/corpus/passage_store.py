@@ -1,0 +1,228 @@
+"""The knowledge corpus: memory-mapped rows of passages.
+
+A store is a directory of flat binary columns with offsets, written once and never changed. Nothing of it
+is loaded before it is asked for, so a store may be larger than memory. `metadata.json` is written last;
+a directory without it is no store.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from realm_jax import atomic_files
+
+METADATA_FILE = "metadata.json"
+FORMAT_VERSION = 1
+_RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids")
+
+
+def passage_uid(title: str, text: str) -> int:
+  """Names a passage by its content: 63 bits of SHA-1 over title and text, never 0."""
+  digest = hashlib.sha1(f"{title}\x1f{text}".encode()).digest()
+  return (int.from_bytes(digest[:8], "big") >> 1) or 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreMetadata:
+  """What a passage store says about itself.
+
+  Attributes:
+    num_passages: rows, N.
+    fingerprint: digest of all columns and the vocabulary; equal fingerprints mean equal rows.
+    vocabulary_digest: of the tokenizer that made the ids.
+    vocab_size: wordpieces of that tokenizer.
+    cls_id: id of `[CLS]`.
+    sep_id: id of `[SEP]`.
+    max_passage_length: wordpieces of the longest `[CLS] title [SEP] body [SEP]` allowed.
+    counts: what was met while the corpus was read.
+    format_version: layout of the directory.
+  """
+
+  num_passages: int
+  fingerprint: str
+  vocabulary_digest: str
+  vocab_size: int
+  cls_id: int
+  sep_id: int
+  max_passage_length: int
+  counts: dict[str, int]
+  format_version: int = FORMAT_VERSION
+
+
+class _RaggedWriter:
+  """Appends rows of one dtype to a flat file and their ends to an offsets file."""
+
+  def __init__(self, directory: str, name: str, dtype: np.dtype):
+    self._dtype = np.dtype(dtype)
+    self._values = open(os.path.join(directory, f"{name}.bin"), "wb")
+    self._offsets = open(os.path.join(directory, f"{name}.offsets.bin"), "wb")
+    self._hash = hashlib.sha256()
+    self._end = 0
+    self._offsets.write(np.int64(0).tobytes())
+
+  def append(self, row: np.ndarray) -> None:
+    data = np.ascontiguousarray(row, self._dtype).tobytes()
+    self._end += len(data) // self._dtype.itemsize
+    end = np.int64(self._end).tobytes()
+    self._values.write(data)
+    self._offsets.write(end)
+    self._hash.update(end)
+    self._hash.update(data)
+
+  def close(self) -> bytes:
+    for file in (self._values, self._offsets):
+      file.flush()
+      os.fsync(file.fileno())
+      file.close()
+    return self._hash.digest()
+
+
+class PassageStoreWriter:
+  """Writes a passage store row by row; use as a context manager.
+
+  Args:
+    directory: an empty, existing directory.
+    tokenizer: gives `vocab_size`, `digest`, `cls_id` and `sep_id`.
+    max_passage_length: stored in the metadata.
+  """
+
+  def __init__(self, directory: str | os.PathLike, *, tokenizer, max_passage_length: int):
+    self._directory = os.fspath(directory)
+    self._tokenizer = tokenizer
+    self._max_passage_length = max_passage_length
+    ids_dtype = id_dtype(tokenizer.vocab_size)
+    dtypes = {"titles": np.uint8, "texts": np.uint8, "title_ids": ids_dtype, "body_ids": ids_dtype}
+    self._columns = {
+      name: _RaggedWriter(self._directory, name, dtypes[name]) for name in _RAGGED_COLUMNS
+    }
+    self._uids: list[int] = []
+
+  def append(
+    self, *, title: str, text: str, title_ids: np.ndarray, body_ids: np.ndarray, uid: int
+  ) -> None:
+    """Adds a row; the ids carry no special tokens."""
+    columns = self._columns
+    columns["titles"].append(np.frombuffer(title.encode(), np.uint8))
+    columns["texts"].append(np.frombuffer(text.encode(), np.uint8))
+    columns["title_ids"].append(title_ids)
+    columns["body_ids"].append(body_ids)
+    self._uids.append(uid)
+
+  def finish(self, *, counts: dict[str, int]) -> StoreMetadata:
+    """Closes the columns and writes the metadata that makes the directory a store."""
+    whole = hashlib.sha256(self._tokenizer.digest.encode())
+    for column in self._columns.values():
+      whole.update(column.close())
+    np.asarray(self._uids, np.int64).tofile(os.path.join(self._directory, "uids.bin"))
+    metadata = StoreMetadata(
+      num_passages=len(self._uids),
+      fingerprint=whole.hexdigest()[:32],
+      vocabulary_digest=self._tokenizer.digest,
+      vocab_size=self._tokenizer.vocab_size,
+      cls_id=self._tokenizer.cls_id,
+      sep_id=self._tokenizer.sep_id,
+      max_passage_length=self._max_passage_length,
+      counts=dict(sorted(counts.items())),
+    )
+    content = json.dumps(dataclasses.asdict(metadata), indent=2)
+    atomic_files.write_text(os.path.join(self._directory, METADATA_FILE), content)
+    return metadata
+
+
+def id_dtype(vocab_size: int) -> np.dtype:
+  """Returns the smallest dtype that holds every wordpiece id."""
+  return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
+
+
+class PassageStore:
+  """Read-only view of a passage store.
+
+  Raises:
+    FileNotFoundError: if the directory is no store.
+    ValueError: if a column has not the size that the metadata demand.
+  """
+
+  def __init__(self, directory: str | os.PathLike):
+    self.directory = os.fspath(directory)
+    path = os.path.join(self.directory, METADATA_FILE)
+    if not os.path.exists(path):
+      raise FileNotFoundError(
+        f"no passage store at {self.directory}; make one with `realm prepare_corpus`"
+      )
+    with open(path, encoding="utf-8") as file:
+      fields = json.load(file)
+    if fields.get("format_version") != FORMAT_VERSION:
+      raise ValueError(
+        f"{self.directory} has format {fields.get('format_version')}, not {FORMAT_VERSION}; "
+        "make it anew with `realm prepare_corpus`"
+      )
+    self.metadata = StoreMetadata(**fields)
+    ids_dtype = id_dtype(self.metadata.vocab_size)
+    self._titles = self._open("titles", np.uint8)
+    self._texts = self._open("texts", np.uint8)
+    self._title_ids = self._open("title_ids", ids_dtype)
+    self._body_ids = self._open("body_ids", ids_dtype)
+    self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
+
+  def _map(self, name: str, dtype, size: int) -> np.ndarray:
+    path = os.path.join(self.directory, name)
+    expected = size * np.dtype(dtype).itemsize
+    found = os.path.getsize(path) if os.path.exists(path) else -1
+    if found != expected:
+      raise ValueError(
+        f"{path} holds {found} bytes instead of {expected}; make the store anew with "
+        "`realm prepare_corpus`"
+      )
+    return np.memmap(path, dtype, "r") if size else np.zeros(0, dtype)
+
+  def _open(self, name: str, dtype) -> tuple[np.ndarray, np.ndarray]:
+    offsets = self._map(f"{name}.offsets.bin", np.int64, self.metadata.num_passages + 1)
+    return self._map(f"{name}.bin", dtype, int(offsets[-1])), offsets
+
+  def __len__(self) -> int:
+    return self.metadata.num_passages
+
+  @property
+  def fingerprint(self) -> str:
+    return self.metadata.fingerprint
+
+  def title(self, row: int) -> str:
+    return _row(self._titles, row).tobytes().decode()
+
+  def text(self, row: int) -> str:
+    return _row(self._texts, row).tobytes().decode()
+
+  def title_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int32 ids `[R, length]`, cut or padded with 0, and the lengths `[R]` after the cut."""
+    return _padded_rows(self._title_ids, rows, length)
+
+  def body_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int32 ids `[R, length]`, cut or padded with 0, and the lengths `[R]` after the cut."""
+    return _padded_rows(self._body_ids, rows, length)
+
+  def lengths(self) -> np.ndarray:
+    """Returns the wordpieces `[N]` of `[CLS] title [SEP] body [SEP]`."""
+    return 3 + np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
+
+
+def _row(column: tuple[np.ndarray, np.ndarray], row: int) -> np.ndarray:
+  values, offsets = column
+  return values[offsets[row] : offsets[row + 1]]
+
+
+def _padded_rows(
+  column: tuple[np.ndarray, np.ndarray], rows: Sequence[int], length: int
+) -> tuple[np.ndarray, np.ndarray]:
+  values, offsets = column
+  rows = np.asarray(rows, np.int64)
+  starts = offsets[rows]
+  lengths = np.minimum(offsets[rows + 1] - starts, length)
+  columns = np.arange(length)
+  inside = columns < lengths[:, None]
+  padded = np.zeros(inside.shape, np.int32)
+  padded[inside] = values[(starts[:, None] + columns)[inside]]
+  return padded, lengths

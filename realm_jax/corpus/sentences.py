@@ -1,0 +1,17 @@
+"""Sentence borders as byte offsets."""
+
+import sentencex
+
+
+def sentence_spans(text: str, *, language: str = "en") -> list[tuple[int, int]]:
+  """Returns the byte offsets `(start, limit)` of the sentences of a text, white space around them left out."""
+  spans = []
+  start = 0
+  for segment in sentencex.segment(language, text):
+    raw = segment.encode()
+    body = raw.strip()
+    if body:
+      begin = start + raw.index(body)
+      spans.append((begin, begin + len(body)))
+    start += len(raw)
+  return spans

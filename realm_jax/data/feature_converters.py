@@ -1,0 +1,103 @@
+"""From task features of any length to the padded arrays of a model."""
+
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from realm_jax.data.masking import REJECTIONS
+
+_SPEC = seqio.FeatureConverter.FeatureSpec
+
+
+class MaskedQueryConverter(seqio.FeatureConverter):
+  """Pads masked queries: `query`, `mlm_positions`, `mlm_targets`; makes `mlm_weights`."""
+
+  TASK_FEATURES = {
+    "query": _SPEC(tf.int32),
+    "mlm_positions": _SPEC(tf.int32),
+    "mlm_targets": _SPEC(tf.int32),
+  }
+  MODEL_FEATURES = {
+    **TASK_FEATURES,
+    "mlm_weights": _SPEC(tf.float32),
+    "source_uid": _SPEC(tf.int64),
+    "rejections": _SPEC(tf.int64),
+  }
+  PACKING_FEATURE_DTYPES = None
+
+  def __init__(self):
+    super().__init__(pack=False)
+
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    lengths = self.get_model_feature_lengths(task_feature_lengths)
+
+    def convert(features):
+      features = {
+        **features,
+        "mlm_weights": tf.ones_like(features["mlm_targets"], tf.float32),
+        "source_uid": features["source_uid"][tf.newaxis],
+      }
+      return {name: _pad(features[name], lengths[name]) for name in self.MODEL_FEATURES}
+
+    return ds.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+
+  def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+    masks = task_feature_lengths["mlm_targets"]
+    return {
+      "query": task_feature_lengths["query"],
+      "mlm_positions": masks,
+      "mlm_targets": masks,
+      "mlm_weights": masks,
+      "source_uid": 1,
+      "rejections": len(REJECTIONS),
+    }
+
+
+class InverseClozeConverter(seqio.FeatureConverter):
+  """Pads pseudo-queries, and joins title and body to `passage` with their segments."""
+
+  TASK_FEATURES = {"query": _SPEC(tf.int32), "title": _SPEC(tf.int32), "body": _SPEC(tf.int32)}
+  MODEL_FEATURES = {
+    "query": _SPEC(tf.int32),
+    "passage": _SPEC(tf.int32),
+    "passage_segments": _SPEC(tf.int32),
+  }
+  PACKING_FEATURE_DTYPES = None
+
+  def __init__(self, *, cls_id: int, sep_id: int):
+    super().__init__(pack=False)
+    self._cls_id, self._sep_id = cls_id, sep_id
+
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    lengths = self.get_model_feature_lengths(task_feature_lengths)
+    room = lengths["passage"] - 3
+
+    def convert(features):
+      title = features["title"][:room]
+      body = features["body"][: room - tf.size(title)]
+      segments = tf.repeat([0, 1], [tf.size(title) + 2, tf.size(body) + 1])
+      passage = tf.concat([[self._cls_id], title, [self._sep_id], body, [self._sep_id]], 0)
+      return {
+        "query": _pad(features["query"], lengths["query"]),
+        "passage": _pad(passage, lengths["passage"]),
+        "passage_segments": _pad(segments, lengths["passage"]),
+      }
+
+    return ds.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+
+  def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+    passage = task_feature_lengths["body"]
+    return {
+      "query": task_feature_lengths["query"],
+      "passage": passage,
+      "passage_segments": passage,
+    }
+
+
+def _pad(values: tf.Tensor, length: int) -> tf.Tensor:
+  return tf.ensure_shape(tf.pad(values, [[0, length - tf.size(values)]]), [length])

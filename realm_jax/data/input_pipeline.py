@@ -1,0 +1,114 @@
+"""Batches of a SeqIO task as numpy arrays, with a position that can be saved and restored."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from realm_jax.datatypes import MaskedQueries, Tokens
+
+Features = dict[str, np.ndarray]
+
+
+class BatchIterator(Iterator[Features]):
+  """Iterates over batches of numpy arrays.
+
+  The position, random state and shuffle buffer of the whole pipeline are part of `position()`, so that a
+  restored iterator yields what the saved one would have yielded.
+
+  Args:
+    dataset: a dataset of batches whose operations are all stateless.
+  """
+
+  def __init__(self, dataset: tf.data.Dataset):
+    self._iterator = iter(dataset)
+    self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
+
+  def __next__(self) -> Features:
+    return {name: value.numpy() for name, value in next(self._iterator).items()}
+
+  def position(self) -> Features:
+    """Returns the files of the iterator's state as uint8 arrays."""
+    with tempfile.TemporaryDirectory() as directory:
+      self._checkpoint.write(os.path.join(directory, "iterator"))
+      return {
+        name: np.fromfile(os.path.join(directory, name), np.uint8)
+        for name in sorted(os.listdir(directory))
+      }
+
+  def restore(self, position: Features) -> None:
+    """Continues from a saved position of an equal dataset."""
+    with tempfile.TemporaryDirectory() as directory:
+      for name, content in position.items():
+        np.asarray(content, np.uint8).tofile(os.path.join(directory, os.path.basename(name)))
+      self._checkpoint.read(os.path.join(directory, "iterator")).assert_consumed()
+
+
+def task_batches(
+  task: seqio.Task | seqio.Mixture | str,
+  *,
+  converter: seqio.FeatureConverter,
+  lengths: dict[str, int],
+  batch_size: int,
+  seed: int,
+  training: bool,
+  shard: seqio.ShardInfo | None = None,
+) -> BatchIterator:
+  """Opens a SeqIO task.
+
+  Args:
+    task: a registered task or mixture, or its name.
+    converter: makes the model's features.
+    lengths: of the task's features.
+    batch_size: examples a batch.
+    seed: of shuffling and masking.
+    training: whether to shuffle and repeat for ever; otherwise one pass in order, the last batch filled up with
+      zeros (zero weights).
+    shard: the part of the data this process reads.
+  """
+  dataset = seqio.get_dataset(
+    task,
+    lengths,
+    converter,
+    dataset_split="train",
+    shuffle=training,
+    num_epochs=None if training else 1,
+    shard_info=shard,
+    verbose=False,
+    seed=seed,
+  )
+  if training:
+    dataset = dataset.batch(batch_size, drop_remainder=True)
+  else:
+    dataset = dataset.padded_batch(batch_size).map(lambda batch: _fill(batch, batch_size))
+  return BatchIterator(dataset.prefetch(tf.data.AUTOTUNE))
+
+
+def masked_queries(features: Features) -> MaskedQueries:
+  """Makes a `MaskedQueries` of a batch of `MaskedQueryConverter`'s features."""
+  return MaskedQueries(
+    query=tokens(features["query"]),
+    mlm_positions_BxM=features["mlm_positions"],
+    mlm_targets_BxM=features["mlm_targets"],
+    mlm_weights_BxM=features["mlm_weights"],
+    source_uid_B=features["source_uid"][:, 0],
+  )
+
+
+def tokens(ids: np.ndarray, segments: np.ndarray | None = None) -> Tokens:
+  """Makes `Tokens` of padded ids; without segments all are 0."""
+  return Tokens(
+    ids=ids,
+    mask=ids != 0,
+    segments=np.zeros(ids.shape, np.int32) if segments is None else segments,
+  )
+
+
+def _fill(batch, batch_size: int):
+  return {
+    name: tf.pad(value, [[0, batch_size - tf.shape(value)[0]]] + [[0, 0]] * (len(value.shape) - 1))
+    for name, value in batch.items()
+  }

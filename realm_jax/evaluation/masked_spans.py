@@ -1,0 +1,83 @@
+"""Evaluates a predictor on questions whose answer and passage are known."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from realm_jax.data.questions import Question
+from realm_jax.datatypes import MaskedQueries
+from realm_jax.inference.predictor import Predictor
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+  """One question's outcome."""
+
+  question: Question
+  answer: str
+  probability: float
+  exact_match: bool
+  retrieved: bool
+
+
+def predict(
+  predictor: Predictor,
+  batches: Iterable[tuple[Sequence[Question], MaskedQueries]],
+  *,
+  passage_text: Callable[[int], str],
+  decode: Callable[[Sequence[int]], str],
+  recall_at: int,
+  without_retrieval: bool,
+) -> list[Prediction]:
+  """Returns the predictions on all questions.
+
+  An answer is exact if all its wordpieces are those of the reference. A question counts as retrieved
+  if one of the best `recall_at` passages holds the sentence that states the fact.
+
+  Args:
+    predictor: with the model and the index.
+    batches: questions with their queries, the rows past the questions being empty.
+    passage_text: text of a passage id.
+    decode: text of wordpieces.
+    recall_at: k of recall@k.
+    without_retrieval: reads with the null passage alone.
+  """
+  predictions = []
+  for questions, queries in batches:
+    answers = predictor.answer(queries, without_retrieval=without_retrieval)
+    ids_BxK = predictor.retrieve(queries, k=recall_at)
+    for row, question in enumerate(questions):
+      reference = queries.mlm_targets_BxM[row][queries.mlm_weights_BxM[row] > 0]
+      wanted = question.passage or question.answer
+      predictions.append(
+        Prediction(
+          question=question,
+          answer=decode(answers[row].ids),
+          probability=answers[row].probability,
+          exact_match=answers[row].ids == tuple(reference.tolist()),
+          retrieved=any(wanted in passage_text(i) for i in ids_BxK[row].tolist() if i >= 0),
+        )
+      )
+  return predictions
+
+
+def figures(predictions: Sequence[Prediction], *, recall_at: int) -> dict:
+  """Returns `questions`, `recall@k`, `exact_match`, and the same by group under the group's name."""
+  groups = defaultdict(list)
+  for prediction in predictions:
+    if prediction.question.group:
+      groups[prediction.question.group].append(prediction)
+  return {
+    **_means(predictions, recall_at),
+    **{group: _means(members, recall_at) for group, members in sorted(groups.items())},
+  }
+
+
+def _means(predictions: Sequence[Prediction], recall_at: int) -> dict:
+  return {
+    "questions": len(predictions),
+    f"recall@{recall_at}": round(float(np.mean([p.retrieved for p in predictions])), 4),
+    "exact_match": round(float(np.mean([p.exact_match for p in predictions])), 4),
+  }

@@ -1,0 +1,182 @@
+"""Embeds the knowledge corpus with a checkpoint's passage encoder and publishes index generations."""
+
+import dataclasses
+import time
+from typing import Literal
+
+import jax
+import ml_dtypes
+import numpy as np
+from absl import logging
+
+from realm_jax import partitioning
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.index import assembly, exact_searcher, generations, searcher
+from realm_jax.jobs import progress, saved_models
+from realm_jax.retrieval import passage_embedding
+from realm_jax.training import checkpoints, train_loop
+
+_RECALL_SAMPLE = 256
+_RECALL_AT = 10
+
+
+def build_index(
+  *,
+  checkpoints: str,
+  passages: str,
+  index: str,
+  step: int | None = None,
+  follow: bool = False,
+  until_step: int | None = None,
+  searcher: searcher.SearcherConfig = searcher.SearcherConfig(),
+  dtype: Literal["float32", "bfloat16"] = "float32",
+  tokens_per_batch: int = 16_384,
+  keep: int = 3,
+  poll_seconds: float = 2.0,
+) -> None:
+  """Publishes one generation, or follows a training and publishes one for each newest checkpoint.
+
+  Args:
+    checkpoints: directory of the checkpoints, `WORKDIR/checkpoints` of a training.
+    passages: directory of the prepared knowledge corpus.
+    index: directory of the generations.
+    step: checkpoint to embed with; none: the newest.
+    follow: whether to go on with each newer checkpoint until told to stop.
+    until_step: with `follow`, ends after the generation of this step or a later one.
+    searcher: settings of the index.
+    dtype: of the embeddings on disk and in the index.
+    tokens_per_batch: padded tokens embedded at once, over all devices.
+    keep: generations kept.
+    poll_seconds: time between two looks for a newer checkpoint.
+
+  Raises:
+    FileNotFoundError: if the corpus is missing, or the checkpoint where not following.
+    ValueError: if the checkpoint's vocabulary is not the corpus's.
+  """
+  store = PassageStore(passages)
+  builder = _Builder(
+    store=store,
+    index=index,
+    config=searcher,
+    dtype=dtype,
+    tokens_per_batch=tokens_per_batch,
+    keep=keep,
+  )
+  if not follow:
+    builder.publish(saved_models.load(checkpoints, step=step))
+    return
+  with train_loop.StopSignal() as stopped:
+    built = builder.last_training_step()
+    while not stopped():
+      newest = max(_finished(checkpoints), default=None)
+      if newest is not None and (built is None or newest > built):
+        try:
+          builder.publish(saved_models.load(checkpoints, step=newest))
+        except FileNotFoundError:
+          # The training deleted it meanwhile, so there is a newer one.
+          continue
+        built = newest
+      elif until_step is not None and built is not None and built >= until_step:
+        return
+      else:
+        time.sleep(poll_seconds)
+
+
+class _Builder:
+  """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
+
+  def __init__(self, *, store, index, config, dtype, tokens_per_batch, keep):
+    self._store = store
+    self._index = index
+    self._config = config.for_corpus(len(store))
+    self._dtype = np.dtype(dtype if dtype == "float32" else ml_dtypes.bfloat16)
+    self._tokens_per_batch = tokens_per_batch
+    self._keep = keep
+    self._mesh = partitioning.make_mesh()
+    self._encode = {}
+
+  def last_training_step(self) -> int | None:
+    """Returns the training step of the newest generation of this corpus."""
+    newest = generations.newest(self._index)
+    if newest is None:
+      return None
+    manifest = generations.read_manifest(self._index, newest)
+    same = manifest.corpus_fingerprint == self._store.fingerprint
+    return manifest.training_step if same else None
+
+  def publish(self, saved: saved_models.SavedModel) -> None:
+    """Embeds the corpus with a checkpoint and publishes the next generation."""
+    description = saved.description
+    store = self._store
+    if description.vocabulary_digest != store.metadata.vocabulary_digest:
+      raise ValueError(
+        f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, the passages in "
+        f"{store.directory} were made with {store.metadata.vocabulary_digest}; prepare the corpus "
+        "with the training's vocabulary"
+      )
+    started = time.perf_counter()
+    tower, params = saved.passage_tower(self._mesh)
+    encode = self._encoder(tower)
+    sharding = partitioning.batch_sharding(self._mesh)
+    batches = passage_embedding.passage_batches(
+      store,
+      passage_length=description.passage_length,
+      tokens_per_batch=self._tokens_per_batch,
+      multiple_of=self._mesh.shape["data"],
+    )
+    embeddings_NxE = passage_embedding.embed_passages(
+      progress.track(batches, what="batches of passages"),
+      encode_passage=lambda tokens: encode(params, jax.device_put(tokens, sharding)),
+      num_passages=len(store),
+      embedding_size=description.dual_encoder.projection_size,
+      dtype=self._dtype,
+    )
+    embedded = time.perf_counter()
+    shards = assembly.build_shards(embeddings_NxE, config=self._config)
+    last = generations.newest(self._index)
+    manifest = generations.publish(
+      self._index,
+      0 if last is None else last + 1,
+      shards,
+      manifest=generations.Manifest(
+        training_step=saved.step,
+        parameters_digest=saved_models.params_digest(params),
+        corpus_fingerprint=store.fingerprint,
+        vocabulary_digest=store.metadata.vocabulary_digest,
+        num_passages=len(store),
+        embedding_size=embeddings_NxE.shape[1],
+        dtype=str(embeddings_NxE.dtype),
+        searcher=dataclasses.asdict(self._config),
+        recall=self._recall(embeddings_NxE, shards),
+      ),
+      keep=self._keep,
+    )
+    finished = time.perf_counter()
+    logging.info(
+      "generation %d of step %d: %d passages, embedded in %.1f s, index built and published in %.1f s, %s",
+      manifest.generation,
+      saved.step,
+      len(store),
+      embedded - started,
+      finished - embedded,
+      ", ".join(f"recall@{k} {value:.3f}" for k, value in manifest.recall.items()),
+    )
+
+  def _encoder(self, tower):
+    if tower not in self._encode:
+      self._encode[tower] = jax.jit(
+        lambda params, tokens: tower.apply({"params": params}, tokens, deterministic=True)
+      )
+    return self._encode[tower]
+
+  def _recall(self, embeddings_NxE, shards) -> dict[int, float]:
+    """Measures the index against exact search, with passages of the corpus as queries."""
+    sample = np.random.default_rng(0).permutation(len(embeddings_NxE))[:_RECALL_SAMPLE]
+    queries = embeddings_NxE[sample].astype(np.float32)
+    approximate = assembly.assemble(shards, config=self._config).search(queries, _RECALL_AT)
+    exact = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(queries, _RECALL_AT)
+    return {_RECALL_AT: searcher.recall_at_k(approximate.ids_BxK, exact.ids_BxK)}
+
+
+def _finished(directory: str) -> list[int]:
+  return checkpoints.steps(directory)

@@ -1,0 +1,45 @@
+"""Learns a WordPiece vocabulary from documents."""
+
+from collections import Counter
+
+from realm_jax import tokenization
+from realm_jax.corpus import documents
+
+
+def learn_vocabulary(
+  *,
+  inputs: list[str],
+  output: str,
+  vocab_size: int = 30_522,
+  lower_case: bool = True,
+  min_frequency: int = 2,
+) -> tokenization.WordPieceTokenizer:
+  """Writes `output`: a Hugging Face tokenizer directory with `vocab.txt`.
+
+  Args:
+    inputs: glob patterns of JSON Lines files with `title` and `text`, plain or gzip.
+    output: directory to write.
+    vocab_size: wordpieces at most, the five special tokens included.
+    lower_case: whether to lower-case and strip accents.
+    min_frequency: how often a merge must occur to become a wordpiece.
+
+  Returns:
+    The tokenizer.
+
+  Raises:
+    FileNotFoundError: if a pattern matches no file.
+    ValueError: if the inputs hold no text.
+  """
+
+  def texts():
+    for pattern in inputs:
+      for document in documents.read_jsonl(pattern, counts=Counter()):
+        yield document.title
+        yield document.text
+
+  tokenizer = tokenization.learn(
+    texts(), vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency
+  )
+  tokenizer.save(output)
+  print(f"{output}: {tokenizer.vocab_size:,} wordpieces, digest {tokenizer.digest}", flush=True)
+  return tokenizer

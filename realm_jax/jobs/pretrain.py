@@ -1,0 +1,195 @@
+"""Pre-trains dual encoder and knowledge-augmented encoder together, over passages retrieved on the fly."""
+
+import functools
+import os
+from typing import Literal
+
+from realm_jax import tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import input_pipeline, masking
+from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.jobs import saved_models
+from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog, query_encoder
+from realm_jax.jobs.training_run import TrainingRun, WarmStart
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.training.optimizer import OptimizerConfig
+from tasks import salient_span_masking
+
+_LOSS_METRICS = ("masked_token_accuracy", "span_accuracy")
+
+
+def pretrain(
+  *,
+  workdir: str,
+  corpus: str,
+  passages: str,
+  index: str,
+  dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig()),
+  knowledge_augmented_encoder: BertConfig = BertConfig(),
+  retrieval: RetrievalConfig = RetrievalConfig(),
+  refresh: RefreshConfig = RefreshConfig(),
+  optimizer: OptimizerConfig = OptimizerConfig(),
+  warm_starts: tuple[WarmStart, ...] = (),
+  num_steps: int = 200_000,
+  batch_size: int = 512,
+  query_length: int = 96,
+  max_masks: int = 10,
+  mask: salient_span_masking.Masking = "salient_span",
+  marginalize: Literal["span", "token"] = "span",
+  generation: int | None = None,
+  seed: int = 0,
+  accumulate_steps: int = 1,
+  model_parallel: int = 1,
+  log_every: int = 100,
+  checkpoint_every: int = 500,
+  keep_checkpoints: int = 5,
+) -> None:
+  """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
+
+  Args:
+    workdir: directory of the run; a run that is there is continued.
+    corpus: directory of the tagged training corpus, from `realm prepare_corpus`.
+    passages: directory of the knowledge corpus, from `realm prepare_corpus`.
+    index: directory of the index generations, from `realm build_index`.
+    dual_encoder: the retrieval model.
+    knowledge_augmented_encoder: the model that reads query and passage together.
+    retrieval: how many passages are read, and how long.
+    refresh: how new generations are followed.
+    optimizer: its settings; its schedule should have `num_steps`.
+    warm_starts: checkpoints that a new run takes parameters from.
+    num_steps: steps of the whole run.
+    batch_size: queries a step.
+    query_length: wordpieces of a query.
+    max_masks: masked wordpieces predicted in a query.
+    mask: what is masked.
+    marginalize: "span", the paper's sum over passages of a span's probability, or "token", the released code's.
+    generation: index generation to stay with; none: always the newest.
+    seed: of parameters, data order, masks and dropout.
+    accumulate_steps: parts of a batch computed one after the other.
+    model_parallel: devices that share one copy of the model.
+    log_every: steps between two writes of metrics.
+    checkpoint_every: steps between two checkpoints, which the index builder follows.
+    keep_checkpoints: checkpoints kept.
+
+  Raises:
+    FileNotFoundError: if a corpus is missing.
+    ValueError: if corpora, vocabulary, model and lengths do not fit each other.
+  """
+  store = PassageStore(passages)
+  vocabulary = os.path.join(passages, "vocabulary")
+  tokenizer = tokenization.load(vocabulary)
+  saved_models.check_sizes(
+    tokenizer,
+    {"dual_encoder": dual_encoder.bert, "knowledge_augmented_encoder": knowledge_augmented_encoder},
+    {
+      "dual_encoder": {"query_length": query_length, "passage_length": retrieval.passage_length},
+      "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
+    },
+  )
+  features = input_pipeline.task_batches(
+    salient_span_masking.register(corpus=corpus, vocabulary=vocabulary, mask=mask),
+    converter=MaskedQueryConverter(),
+    lengths={"query": query_length, "mlm_positions": max_masks, "mlm_targets": max_masks},
+    batch_size=batch_size,
+    seed=seed,
+    training=True,
+  )
+  model = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
+
+  def loss_fn(params, batch, key):
+    outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
+    loss, metrics = masked_lm_over_retrieval(
+      outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize=marginalize
+    )
+    return loss, _grouped(metrics)
+
+  description = saved_models.ModelDescription(
+    dual_encoder=dual_encoder,
+    knowledge_augmented_encoder=knowledge_augmented_encoder,
+    retrieval=retrieval,
+    query_length=query_length,
+    max_masks=max_masks,
+    passage_length=retrieval.passage_length,
+    vocabulary_digest=tokenizer.digest,
+    corpus_fingerprint=store.fingerprint,
+  )
+  with TrainingRun(
+    workdir=workdir,
+    init_params=functools.partial(saved_models.init_pretraining_model, model),
+    loss_fn=loss_fn,
+    optimizer=optimizer,
+    warm_starts=warm_starts,
+    seed=seed,
+    accumulate_steps=accumulate_steps,
+    model_parallel=model_parallel,
+    keep_checkpoints=keep_checkpoints,
+  ) as run:
+    published = PublishedGenerations(index, description=description)
+    with IndexRefresher(published, config=refresh, watch=generation is None) as refresher:
+      if run.resumed is None:
+        # The first checkpoint is what the index builder makes the first generation from.
+        run.save(0, run.state, input={}, metadata={"model": description.to_json()})
+      else:
+        saved_models.check_same_run(run.resumed.metadata, description, workdir)
+      first = refresher.first(wanted=generation, stop=run.stopped)
+      if first is None:
+        return
+      retriever = Retriever(
+        encode_query=query_encoder(model, run.place),
+        searcher=first.searcher,
+        store=store,
+        config=retrieval,
+      )
+      swaps = SwapLog(workdir)
+      swaps.write(run.step, first)
+      source = RetrievedBatches(
+        _queries(features),
+        retriever=retriever,
+        refresher=refresher,
+        place=run.place,
+        first_step=run.step,
+        on_swap=swaps.write,
+        stop=run.stopped,
+      )
+      if run.resumed is not None and run.step > 0:
+        features.restore(run.resumed.input["position"])
+        batch = source.resume(run.resumed.input["batch"])
+      else:
+        source.begin(run.state.params)
+        batch, _ = source.finish()
+      run.train(
+        batch,
+        source=source,
+        num_steps=num_steps,
+        log_every=log_every,
+        checkpoint_every=checkpoint_every,
+        input=lambda: {"position": features.position(), "batch": source.in_flight()},
+        metadata=lambda: {
+          "model": description.to_json(),
+          "generation": refresher.current.generation,
+        },
+      )
+      print(f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in", flush=True)
+
+
+def _queries(features: input_pipeline.BatchIterator):
+  """Yields each batch of queries with the number of examples rejected so far, by reason."""
+  for batch in features:
+    rejected = batch["rejections"].max(axis=0)
+    figures = {
+      f"data/rejected_{reason}": float(count)
+      for reason, count in zip(masking.REJECTIONS, rejected, strict=True)
+    }
+    yield input_pipeline.masked_queries(batch), figures
+
+
+def _grouped(metrics: dict) -> dict:
+  """Names metrics in groups, as TensorBoard shows them."""
+  renamed = {"loss": "loss/total", **{name: f"loss/{name}" for name in _LOSS_METRICS}}
+  return {renamed.get(name, f"retrieval/{name}"): value for name, value in metrics.items()}

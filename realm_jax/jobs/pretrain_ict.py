@@ -1,0 +1,138 @@
+"""Trains the dual encoder on the inverse cloze task, the warm start of REALM."""
+
+import os
+
+from realm_jax import tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import input_pipeline
+from realm_jax.data.feature_converters import InverseClozeConverter
+from realm_jax.jobs import saved_models
+from realm_jax.jobs.training_run import TrainingRun, WarmStart
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.objectives.inverse_cloze import inverse_cloze
+from realm_jax.training import train_loop
+from realm_jax.training.optimizer import OptimizerConfig
+from tasks import inverse_cloze as inverse_cloze_task
+
+
+def pretrain_ict(
+  *,
+  workdir: str,
+  passages: str,
+  dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig()),
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4, num_steps=100_000),
+  num_steps: int = 100_000,
+  batch_size: int = 4096,
+  query_length: int = 64,
+  passage_length: int = 288,
+  removal_rate: float = 0.9,
+  hide_salient_spans: bool = False,
+  warm_start: WarmStart | None = None,
+  seed: int = 0,
+  accumulate_steps: int = 1,
+  model_parallel: int = 1,
+  log_every: int = 100,
+  checkpoint_every: int = 1000,
+  keep_checkpoints: int = 5,
+) -> None:
+  """Trains with the global in-batch softmax (Lee et al. 2019) and writes checkpoints.
+
+  Args:
+    workdir: directory of the run; a run that is there is continued.
+    passages: directory of a prepared corpus.
+    dual_encoder: the model.
+    optimizer: its settings; its schedule should have `num_steps`.
+    num_steps: steps of the whole run.
+    batch_size: passages a step; each is a negative for all the other queries.
+    query_length: wordpieces of a pseudo-query.
+    passage_length: wordpieces of a passage.
+    removal_rate: how often the pseudo-query's sentence leaves its passage.
+    hide_salient_spans: whether salient spans of a pseudo-query are masked.
+    warm_start: checkpoint to take parameters from; none: start from random ones.
+    seed: of parameters, data order and dropout.
+    accumulate_steps: parts of a batch computed one after the other.
+    model_parallel: devices that share one copy of the model.
+    log_every: steps between two writes of metrics.
+    checkpoint_every: steps between two checkpoints.
+    keep_checkpoints: checkpoints kept.
+
+  Raises:
+    FileNotFoundError: if the corpus is missing.
+    ValueError: if sizes do not fit each other.
+  """
+  vocabulary = os.path.join(passages, "vocabulary")
+  tokenizer = tokenization.load(vocabulary)
+  saved_models.check_sizes(
+    tokenizer,
+    {"dual_encoder": dual_encoder.bert},
+    {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
+  )
+  task = inverse_cloze_task.register(
+    corpus=passages,
+    vocabulary=vocabulary,
+    removal_rate=removal_rate,
+    hide_salient_spans=hide_salient_spans,
+  )
+  features = input_pipeline.task_batches(
+    task,
+    converter=InverseClozeConverter(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id),
+    lengths={"query": query_length, "title": passage_length, "body": passage_length},
+    batch_size=batch_size,
+    seed=seed,
+    training=True,
+  )
+  model = DualEncoder(dual_encoder)
+
+  def init_params(key):
+    tokens = saved_models.example_tokens
+    variables = model.init(key, tokens(1, 8), tokens(1, 1, 8), deterministic=True)
+    return {"dual_encoder": variables["params"]}
+
+  def loss_fn(params, batch, key):
+    query_BxE, passage_BxE = model.apply(
+      {"params": params["dual_encoder"]},
+      input_pipeline.tokens(batch["query"]),
+      input_pipeline.tokens(batch["passage"], batch["passage_segments"]),
+      deterministic=False,
+      rngs={"dropout": key},
+      method="encode_pairs",
+    )
+    loss, metrics = inverse_cloze(query_BxE, passage_BxE)
+    return loss, {f"loss/{'total' if name == 'loss' else name}": value for name, value in metrics.items()}
+
+  description = saved_models.ModelDescription(
+    dual_encoder=dual_encoder,
+    query_length=query_length,
+    passage_length=passage_length,
+    vocabulary_digest=tokenizer.digest,
+    corpus_fingerprint=PassageStore(passages).fingerprint,
+  )
+  with TrainingRun(
+    workdir=workdir,
+    init_params=init_params,
+    loss_fn=loss_fn,
+    optimizer=optimizer,
+    warm_starts=[] if warm_start is None else [warm_start],
+    seed=seed,
+    accumulate_steps=accumulate_steps,
+    model_parallel=model_parallel,
+    keep_checkpoints=keep_checkpoints,
+  ) as run:
+    source = train_loop.PlainBatches(features, place=run.place)
+    if run.resumed is not None:
+      saved_models.check_same_run(run.resumed.metadata, description, workdir)
+      features.restore(run.resumed.input["position"])
+      batch = source.resume(run.resumed.input["batch"])
+    else:
+      source.begin(run.state.params)
+      batch, _ = source.finish()
+    run.train(
+      batch,
+      source=source,
+      num_steps=num_steps,
+      log_every=log_every,
+      checkpoint_every=checkpoint_every,
+      input=lambda: {"position": features.position(), "batch": source.in_flight()},
+      metadata=lambda: {"model": description.to_json()},
+    )

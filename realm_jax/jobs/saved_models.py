@@ -1,0 +1,189 @@
+"""What a checkpoint says of its model, so that no other job needs the configuration again."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from realm_jax import partitioning
+from realm_jax.datatypes import Tokens
+from realm_jax.models import bert, dual_encoder, realm
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training import checkpoints
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelDescription:
+  """The configuration that belongs to a set of parameters.
+
+  Attributes:
+    dual_encoder: always there.
+    knowledge_augmented_encoder: None after the inverse cloze task.
+    retrieval: None after the inverse cloze task.
+    query_length: L.
+    max_masks: M; 0 after the inverse cloze task.
+    passage_length: P.
+    vocabulary_digest: of the tokenizer.
+    corpus_fingerprint: of the passages trained with.
+  """
+
+  dual_encoder: dual_encoder.DualEncoderConfig
+  knowledge_augmented_encoder: bert.BertConfig | None = None
+  retrieval: RetrievalConfig | None = None
+  query_length: int
+  max_masks: int = 0
+  passage_length: int
+  vocabulary_digest: str
+  corpus_fingerprint: str
+
+  def to_json(self) -> dict:
+    return dataclasses.asdict(self)
+
+  @classmethod
+  def from_json(cls, content: dict) -> "ModelDescription":
+    content = dict(content)
+    encoder = dict(content.pop("dual_encoder"))
+    reader = content.pop("knowledge_augmented_encoder")
+    retrieval = content.pop("retrieval")
+    return cls(
+      dual_encoder=dual_encoder.DualEncoderConfig(
+        bert=bert.BertConfig(**encoder.pop("bert")), **encoder
+      ),
+      knowledge_augmented_encoder=reader and bert.BertConfig(**reader),
+      retrieval=retrieval and RetrievalConfig(**retrieval),
+      **content,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedModel:
+  """A checkpoint's description, and where its parameters are."""
+
+  path: os.PathLike
+  step: int
+  description: ModelDescription
+
+  def passage_tower(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.Tower, dict]:
+    """Restores the passage encoder alone."""
+    config = self.description.dual_encoder
+    module = dual_encoder.DualEncoder(config)
+    example = example_tokens(1, 8)
+    boxed = jax.eval_shape(
+      lambda: module.init(
+        jax.random.key(0), example, example_tokens(1, 1, 8), deterministic=True
+      )["params"]
+    )
+    name = "tower" if config.towers == "shared" else "passage_tower"
+    abstract = {"dual_encoder": {name: abstract_params(mesh, boxed)[name]}}
+    params = checkpoints.restore_params(self.path, abstract)
+    return dual_encoder.Tower(config), params["dual_encoder"][name]
+
+  def pretraining_model(
+    self, mesh: jax.sharding.Mesh
+  ) -> tuple[realm.RealmPretrainingModel, dict]:
+    """Restores both encoders.
+
+    Raises:
+      ValueError: if the checkpoint has no knowledge-augmented encoder.
+    """
+    description = self.description
+    if description.knowledge_augmented_encoder is None:
+      raise ValueError(f"{self.path} has no knowledge-augmented encoder; train it with `realm pretrain`")
+    model = realm.RealmPretrainingModel(
+      description.dual_encoder, description.knowledge_augmented_encoder
+    )
+    boxed = jax.eval_shape(lambda: init_pretraining_model(model, jax.random.key(0)))
+    return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
+
+
+def load(directory: str, *, step: int | None = None) -> SavedModel:
+  """Reads the description of a checkpoint, the newest unless a step is named.
+
+  Raises:
+    FileNotFoundError: if it is not there.
+  """
+  path = checkpoints.resolve(directory, step=step)
+  metadata = checkpoints.read_metadata(path)
+  return SavedModel(path, int(path.name), ModelDescription.from_json(metadata["model"]))
+
+
+def init_pretraining_model(model: realm.RealmPretrainingModel, key: jax.Array) -> dict:
+  """Returns the boxed parameters of both encoders."""
+
+  def both(module, tokens, positions):
+    module.dual_encoder(tokens, tokens.reshape(1, 1, 8), deterministic=True)
+    module.knowledge_augmented_encoder(tokens, positions, deterministic=True)
+
+  positions = jax.numpy.zeros((1, 1), jax.numpy.int32)
+  return model.init(key, example_tokens(1, 8), positions, method=both)["params"]
+
+
+def abstract_params(mesh: jax.sharding.Mesh, boxed) -> dict:
+  """Returns the shapes of boxed parameters with their shardings on the mesh."""
+  return jax.tree.map(
+    lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+    nn.unbox(boxed),
+    partitioning.tree_shardings(mesh, boxed),
+  )
+
+
+def example_tokens(*shape: int) -> Tokens:
+  """Returns tokens to make parameters with."""
+  ids = np.ones(shape, np.int32)
+  return Tokens(ids=ids, mask=ids > 0, segments=np.zeros_like(ids))
+
+
+def check_sizes(
+  tokenizer, encoders: Mapping[str, bert.BertConfig], lengths: Mapping[str, Mapping[str, int]]
+) -> None:
+  """Checks vocabulary and positions before anything is compiled.
+
+  Args:
+    tokenizer: gives `vocab_size`.
+    encoders: BERT configurations by name.
+    lengths: of the inputs of each encoder, by the name of the setting.
+
+  Raises:
+    ValueError: if a vocabulary has more wordpieces or an input more positions than the encoder has.
+  """
+  for name, config in encoders.items():
+    if tokenizer.vocab_size > config.vocab_size:
+      raise ValueError(
+        f"the vocabulary has {tokenizer.vocab_size} wordpieces, {name} has vocab_size={config.vocab_size}; "
+        "raise it or take the vocabulary that the model was made for"
+      )
+    for setting, length in lengths[name].items():
+      if length > config.max_length:
+        raise ValueError(
+          f"{setting}={length} is longer than the {config.max_length} positions of {name}; lower it "
+          "or raise max_length"
+        )
+
+
+def check_same_run(metadata: Mapping, description: ModelDescription, workdir: str) -> None:
+  """Checks that a checkpoint to be continued belongs to this configuration.
+
+  Raises:
+    ValueError: naming what differs.
+  """
+  saved = ModelDescription.from_json(metadata["model"])
+  for field in dataclasses.fields(ModelDescription):
+    before, now = getattr(saved, field.name), getattr(description, field.name)
+    if before != now:
+      raise ValueError(
+        f"{workdir} holds a run with another {field.name} ({before}, now {now}); continue it as it was or "
+        "choose another workdir"
+      )
+
+
+def params_digest(params) -> str:
+  """Returns a digest of parameters, names and values."""
+  digest = hashlib.sha256()
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+    digest.update(jax.tree_util.keystr(path).encode())
+    digest.update(np.ascontiguousarray(leaf).tobytes())
+  return digest.hexdigest()[:16]

@@ -1,0 +1,189 @@
+"""What every training job does the same way: mesh, sharded state, warm start, checkpoints, loop."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+
+from realm_jax import partitioning
+from realm_jax.training import checkpoints, metric_writers, train_loop, train_state
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.train_step import LossFn, make_train_step
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+  """Parameters to begin with.
+
+  Attributes:
+    checkpoints: directory of checkpoints; the newest is taken.
+    parts: from path in this model's parameters to path in the checkpoint's, parts joined by "/".
+  """
+
+  checkpoints: str
+  parts: Mapping[str, str]
+
+
+class TrainingRun:
+  """A training in a working directory: made new, warm-started, or continued; use as a context manager.
+
+  Args:
+    workdir: holds `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
+    init_params: makes the boxed parameters from a key.
+    loss_fn: see `make_train_step`.
+    optimizer: settings.
+    warm_starts: where a new run takes parameters from.
+    seed: of parameters and dropout.
+    accumulate_steps: see `make_train_step`.
+    model_parallel: devices that share one copy of the model; the others split the batch.
+    keep_checkpoints: how many are kept.
+
+  Attributes:
+    state: the train state, on the mesh.
+    resumed: the checkpoint that the run continues, or None.
+  """
+
+  def __init__(
+    self,
+    *,
+    workdir: str,
+    init_params: Callable[[jax.Array], dict],
+    loss_fn: LossFn,
+    optimizer: OptimizerConfig,
+    warm_starts: Sequence[WarmStart],
+    seed: int,
+    accumulate_steps: int,
+    model_parallel: int,
+    keep_checkpoints: int,
+  ):
+    self.workdir = workdir
+    self.mesh = partitioning.make_mesh(model=model_parallel)
+    self._batch_sharding = partitioning.batch_sharding(self.mesh)
+    transformation = make_optimizer(optimizer)
+
+    def create():
+      return train_state.create(init_params, transformation, seed=seed)
+
+    boxed = jax.eval_shape(create)
+    shardings = partitioning.tree_shardings(self.mesh, boxed)
+    abstract = jax.tree.map(
+      lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+      nn.unbox(boxed),
+      shardings,
+    )
+    self._checkpointer = checkpoints.Checkpointer(
+      os.path.join(workdir, CHECKPOINTS), keep=keep_checkpoints
+    )
+    self.resumed = self._checkpointer.restore(abstract)
+    if self.resumed is not None:
+      self.state = self.resumed.state
+    else:
+      self.state = jax.jit(lambda: nn.unbox(create()), out_shardings=shardings)()
+      for warm_start in warm_starts:
+        self.state = self.state.replace(
+          params=_warm_started(self.state.params, abstract.params, warm_start)
+        )
+    self._train_step = jax.jit(
+      make_train_step(loss_fn, transformation, seed=seed, accumulate_steps=accumulate_steps),
+      donate_argnums=0,
+      out_shardings=(shardings, None),
+    )
+    self._writer = metric_writers.make_writer(workdir, first_process=jax.process_index() == 0)
+    self._stop = train_loop.StopSignal()
+
+  def __enter__(self) -> "TrainingRun":
+    self._stop.__enter__()
+    return self
+
+  def __exit__(self, *exception):
+    self._checkpointer.__exit__()
+    self._writer.close()
+    self._stop.__exit__()
+
+  @property
+  def step(self) -> int:
+    """Steps taken."""
+    return int(self.state.step)
+
+  def stopped(self) -> bool:
+    """Returns whether the process was told to stop."""
+    return self._stop()
+
+  def place(self, batch):
+    """Splits a batch of numpy arrays over the mesh."""
+    return jax.device_put(batch, self._batch_sharding)
+
+  def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
+    """Starts to write a checkpoint."""
+    self._checkpointer.save(step, state, input=input, metadata=metadata)
+
+  def wait_for_checkpoint(self) -> None:
+    """Waits until the checkpoint under way is on disk."""
+    self._checkpointer.wait()
+
+  def train(
+    self,
+    batch,
+    *,
+    source: train_loop.BatchSource,
+    num_steps: int,
+    log_every: int,
+    checkpoint_every: int,
+    input: Callable[[], dict],
+    metadata: Callable[[], dict],
+    hooks: Sequence[train_loop.Hook] = (),
+  ) -> None:
+    """Trains to the end or until stopped, and saves what was reached.
+
+    Args:
+      batch: of the first step.
+      source: of the following ones.
+      num_steps: of the whole run.
+      log_every: steps between two writes of metrics.
+      checkpoint_every: steps between two checkpoints.
+      input: the numpy trees that belong to the state: data position and batch in flight.
+      metadata: the JSON values of a checkpoint.
+      hooks: further hooks.
+    """
+
+    def save(step: int, state) -> None:
+      if step % checkpoint_every == 0 or step == num_steps or self._stop():
+        self.save(step, state, input=input(), metadata=metadata())
+
+    self.state = train_loop.train(
+      self.state,
+      batch,
+      train_step=self._train_step,
+      source=source,
+      num_steps=num_steps,
+      hooks=[save, *hooks],
+      writer=self._writer,
+      log_every=log_every,
+      stop=self._stop,
+    )
+    self.wait_for_checkpoint()
+
+
+def _warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:
+  """Replaces parts of the parameters by those of a checkpoint."""
+  path = checkpoints.resolve(warm_start.checkpoints)
+  flat = flax.traverse_util.flatten_dict(params, sep="/")
+  abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")
+  wanted = {}
+  for here, there in warm_start.parts.items():
+    for name in flat:
+      if name.startswith(here + "/"):
+        wanted[name] = there + name.removeprefix(here)
+  restored = checkpoints.restore_params(
+    path, flax.traverse_util.unflatten_dict({wanted[n]: abstract[n] for n in wanted}, sep="/")
+  )
+  saved = flax.traverse_util.flatten_dict(restored, sep="/")
+  # Copies, because two places may take the same array and the state's buffers are donated.
+  flat.update({name: jnp.copy(saved[source]) for name, source in wanted.items()})
+  return flax.traverse_util.unflatten_dict(flat, sep="/")

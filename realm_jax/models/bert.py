@@ -1,0 +1,283 @@
+"""BERT as published (Devlin et al. 2018): post-layer-norm, learned positions and segments.
+
+Parameters are float32; activations have `BertConfig.dtype`, with softmax and layer norm in float32.
+Axis letters beside those of `datatypes`: N sequences, Q positions that a layer computes (of L),
+C width of one head.
+"""
+
+import dataclasses
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from realm_jax import datatypes
+
+_ACTIVATIONS = {
+  "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
+  "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+}
+_DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig:
+  """Size and numerics of a BERT; the defaults are BERT-base, uncased.
+
+  Attributes:
+    vocab_size: wordpieces, the special ones included.
+    hidden_size: width D of every layer; a multiple of `num_heads`.
+    num_layers: transformer layers.
+    num_heads: attention heads H.
+    mlp_size: width of the feed-forward layer.
+    max_length: positions that have an embedding.
+    num_segments: segment (token type) ids.
+    dropout_rate: of the embeddings and of both residual branches.
+    attention_dropout_rate: of the attention probabilities.
+    layer_norm_epsilon: added to the variance.
+    activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
+    dtype: of the activations, "float32" or "bfloat16".
+    remat: keeps only each layer's input for the backward pass and computes the rest again.
+    initializer_range: standard deviation of the truncated normal that draws kernels and embeddings.
+  """
+
+  vocab_size: int = 30522
+  hidden_size: int = 768
+  num_layers: int = 12
+  num_heads: int = 12
+  mlp_size: int = 3072
+  max_length: int = 512
+  num_segments: int = 2
+  dropout_rate: float = 0.1
+  attention_dropout_rate: float = 0.1
+  layer_norm_epsilon: float = 1e-12
+  activation: str = "gelu_tanh"
+  dtype: str = "float32"
+  remat: bool = False
+  initializer_range: float = 0.02
+
+  def __post_init__(self):
+    sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "mlp_size", "max_length")
+    for name in (*sizes, "num_segments"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
+    if self.hidden_size % self.num_heads:
+      raise ValueError(
+        f"hidden_size={self.hidden_size} is not a multiple of num_heads={self.num_heads}; "
+        "each head takes an equal share of the width"
+      )
+    for name in ("dropout_rate", "attention_dropout_rate"):
+      if not 0 <= getattr(self, name) < 1:
+        raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1)")
+    if self.activation not in _ACTIVATIONS:
+      raise ValueError(f"activation={self.activation!r}; choose one of {sorted(_ACTIVATIONS)}")
+    if self.dtype not in _DTYPES:
+      raise ValueError(f"dtype={self.dtype!r}; choose one of {sorted(_DTYPES)}")
+
+
+def activation(config: BertConfig, inputs: jax.Array) -> jax.Array:
+  """Applies the configured nonlinearity."""
+  return _ACTIVATIONS[config.activation](inputs)
+
+
+class Dense(nn.Module):
+  """A dense layer from the last dimensions of its inputs to new ones, drawn as BERT draws them.
+
+  Attributes:
+    config: gives dtype and initializer range.
+    features: output dimensions.
+    axes: logical axes of the kernel: those of the input dimensions, then those of `features`.
+  """
+
+  config: BertConfig
+  features: tuple[int, ...]
+  axes: tuple[str, ...]
+
+  @nn.compact
+  def __call__(self, inputs: jax.Array) -> jax.Array:
+    dtype = self.config.dtype
+    num_leading = inputs.ndim - (len(self.axes) - len(self.features))
+    input_shape = inputs.shape[num_leading:]
+    kernel = self.param(
+      "kernel",
+      nn.with_logical_partitioning(kernel_init(self.config), self.axes),
+      (*input_shape, *self.features),
+    )
+    bias = self.param(
+      "bias",
+      nn.with_logical_partitioning(nn.initializers.zeros, self.axes[-len(self.features) :]),
+      self.features,
+    )
+    # One product of two matrices: for the backward pass of a product with more dimensions XLA on
+    # CPU copies the activations into transposed order first.
+    num_inputs, num_outputs = math.prod(input_shape), math.prod(self.features)
+    outputs = inputs.astype(dtype).reshape(-1, num_inputs) @ (
+      kernel.astype(dtype).reshape(num_inputs, num_outputs)
+    )
+    outputs = outputs + bias.astype(dtype).reshape(1, num_outputs)
+    return outputs.reshape(*inputs.shape[:num_leading], *self.features)
+
+
+def layer_norm(*, epsilon: float, axis: str, name: str | None = None) -> nn.LayerNorm:
+  """Returns a float32 layer norm over the last dimension, whose logical axis is `axis`."""
+  return nn.LayerNorm(
+    epsilon=epsilon,
+    use_fast_variance=False,
+    scale_init=nn.with_logical_partitioning(nn.initializers.ones, (axis,)),
+    bias_init=nn.with_logical_partitioning(nn.initializers.zeros, (axis,)),
+    name=name,
+  )
+
+
+def kernel_init(config: BertConfig) -> nn.initializers.Initializer:
+  """Returns BERT's initializer of kernels and embeddings."""
+  return nn.initializers.truncated_normal(config.initializer_range)
+
+
+class SelfAttention(nn.Module):
+  """Multi-head attention of some positions of a sequence over all of it, padding excepted."""
+
+  config: BertConfig
+
+  @nn.compact
+  def __call__(self, some_NxQxD, all_NxLxD, mask_NxL, *, deterministic: bool):
+    config = self.config
+    head_size = config.hidden_size // config.num_heads
+    heads = functools.partial(
+      Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
+    )
+    query_NxQxHxC = heads(name="query")(some_NxQxD) * head_size**-0.5
+    key_NxLxHxC = heads(name="key")(all_NxLxD)
+    value_NxLxHxC = heads(name="value")(all_NxLxD)
+    logits_NxHxQxL = jnp.einsum(
+      "NQHC,NLHC->NHQL", query_NxQxHxC, key_NxLxHxC, preferred_element_type=jnp.float32
+    )
+    lowest = jnp.finfo(jnp.float32).min
+    probs_NxHxQxL = jax.nn.softmax(jnp.where(mask_NxL[:, None, None, :], logits_NxHxQxL, lowest))
+    probs_NxHxQxL = nn.Dropout(config.attention_dropout_rate)(
+      probs_NxHxQxL.astype(config.dtype), deterministic=deterministic
+    )
+    context_NxQxHxC = jnp.einsum("NHQL,NLHC->NQHC", probs_NxHxQxL, value_NxLxHxC)
+    output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
+    return output(context_NxQxHxC)
+
+
+class Layer(nn.Module):
+  """One transformer layer; each branch is added to its input and then normalised."""
+
+  config: BertConfig
+
+  @nn.compact
+  def __call__(self, hidden_NxLxD, mask_NxL, positions_NxQ, deterministic: bool):
+    config = self.config
+    drop = functools.partial(nn.Dropout(config.dropout_rate), deterministic=deterministic)
+    norm = functools.partial(layer_norm, epsilon=config.layer_norm_epsilon, axis="embed")
+
+    some_NxQxD = hidden_NxLxD
+    if positions_NxQ is not None:
+      some_NxQxD = jnp.take_along_axis(hidden_NxLxD, positions_NxQ[..., None], axis=1)
+    attention = SelfAttention(config, name="attention")
+    branch = attention(some_NxQxD, hidden_NxLxD, mask_NxL, deterministic=deterministic)
+    some_NxQxD = norm(name="attention_norm")(some_NxQxD + drop(branch)).astype(config.dtype)
+
+    branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_NxQxD)
+    branch = activation(config, branch)
+    branch = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="mlp_out")(branch)
+    return norm(name="mlp_norm")(some_NxQxD + drop(branch)).astype(config.dtype)
+
+
+class BertEncoder(nn.Module):
+  """Turns tokens into contextual vectors."""
+
+  config: BertConfig
+
+  def setup(self):
+    config = self.config
+    init = kernel_init(config)
+    self.word_embedding = nn.Embed(
+      config.vocab_size,
+      config.hidden_size,
+      dtype=config.dtype,
+      embedding_init=nn.with_logical_partitioning(init, ("vocab", "embed")),
+    )
+    self.position_embedding = self.param(
+      "position_embedding",
+      nn.with_logical_partitioning(init, ("position", "embed")),
+      (config.max_length, config.hidden_size),
+    )
+    self.segment_embedding = self.param(
+      "segment_embedding",
+      nn.with_logical_partitioning(init, ("segment", "embed")),
+      (config.num_segments, config.hidden_size),
+    )
+    self.embedding_norm = layer_norm(epsilon=config.layer_norm_epsilon, axis="embed")
+    self.dropout = nn.Dropout(config.dropout_rate)
+    layer = nn.remat(Layer, static_argnums=(4,)) if config.remat else Layer
+    self.layers = [layer(config) for _ in range(config.num_layers)]
+
+  def __call__(
+    self,
+    tokens: datatypes.Tokens,
+    *,
+    deterministic: bool,
+    positions_NxQ: jax.Array | None = None,
+  ) -> jax.Array:
+    """Returns the last layer's vectors of `Tokens` `[N, L]`, in `config.dtype`.
+
+    Args:
+      tokens: sequences of any length up to `config.max_length`.
+      deterministic: leaves dropout out; otherwise it draws from the "dropout" key.
+      positions_NxQ: the positions whose vectors are wanted; the last layer computes no others.
+
+    Returns:
+      `[N, L, D]`, or `[N, Q, D]` where positions were given.
+
+    Raises:
+      ValueError: if the sequences are longer than `config.max_length`.
+    """
+    config = self.config
+    length = tokens.shape[-1]
+    if length > config.max_length:
+      raise ValueError(
+        f"sequence length {length} > max_length={config.max_length}, the positions that this BERT "
+        "has; shorten the sequences or raise max_length"
+      )
+    # A product with one-hot rows, because all tokens of the batch would collide in the gradient of
+    # a gather from so few.
+    segments_NxLxS = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=config.dtype)
+    hidden_NxLxD = (
+      self.word_embedding(tokens.ids)
+      + segments_NxLxS @ self.segment_embedding.astype(config.dtype)
+      + self.position_embedding[None, :length].astype(config.dtype)
+    )
+    hidden_NxLxD = self.embedding_norm(hidden_NxLxD).astype(config.dtype)
+    hidden_NxLxD = self.dropout(hidden_NxLxD, deterministic=deterministic)
+    for layer in self.layers[:-1]:
+      hidden_NxLxD = layer(hidden_NxLxD, tokens.mask, None, deterministic)
+    return self.layers[-1](hidden_NxLxD, tokens.mask, positions_NxQ, deterministic)
+
+  def word_logits(self, hidden: jax.Array) -> jax.Array:
+    """Returns the float32 products `[..., V]` of vectors `[..., D]` with the word embeddings."""
+    dtype = self.config.dtype
+    logits_NxV = jax.lax.dot_general(
+      hidden.astype(dtype).reshape(-1, self.config.hidden_size),
+      self.word_embedding.embedding.astype(dtype),
+      (((1,), (1,)), ((), ())),
+      preferred_element_type=jnp.float32,
+    )
+    return logits_NxV.reshape(*hidden.shape[:-1], -1)
+
+
+class BertPooler(nn.Module):
+  """BERT's summary of a sequence: the first token's vector, dense, tanh."""
+
+  config: BertConfig
+
+  @nn.compact
+  def __call__(self, hidden_NxLxD: jax.Array) -> jax.Array:
+    """Returns `[N, D]` in `config.dtype`."""
+    size = self.config.hidden_size
+    dense = Dense(self.config, (size,), ("embed", "embed_out"), name="dense")
+    return jnp.tanh(dense(hidden_NxLxD[:, 0]))

@@ -1,0 +1,35 @@
+"""The knowledge-augmented encoder: predicts masked wordpieces of a query from query and passage.
+
+Reads `[CLS] x [SEP] z [SEP]`, so that p(y|z,x) comes from full cross attention between x and z
+(Guu et al. 2020, section 3.2).
+"""
+
+import flax.linen as nn
+import jax
+
+from realm_jax import datatypes
+from realm_jax.models import bert
+
+
+class KnowledgeAugmentedEncoder(nn.Module):
+  """BERT with its masked-LM head: dense, activation, layer norm, tied word embeddings, bias."""
+
+  config: bert.BertConfig
+
+  @nn.compact
+  def __call__(
+    self, joint: datatypes.Tokens, mlm_positions_NxM: jax.Array, *, deterministic: bool
+  ) -> jax.Array:
+    """Returns float32 `logits_NxMxV` at the masked positions of joint inputs `Tokens` `[N, T]`."""
+    config = self.config
+    encoder = bert.BertEncoder(config, name="bert")
+    hidden_NxMxD = encoder(joint, deterministic=deterministic, positions_NxQ=mlm_positions_NxM)
+    transform = bert.Dense(config, (config.hidden_size,), ("embed", "embed_out"), name="mlm_dense")
+    norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="embed", name="mlm_norm")
+    hidden_NxMxD = norm(bert.activation(config, transform(hidden_NxMxD)))
+    bias_V = self.param(
+      "mlm_bias",
+      nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",)),
+      (config.vocab_size,),
+    )
+    return encoder.word_logits(hidden_NxMxD) + bias_V[None, None, :]

@@ -1,0 +1,49 @@
+"""REALM's two networks side by side: retrieval scores and masked-LM logits of the same passages."""
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from realm_jax import datatypes
+from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder
+
+
+@flax.struct.dataclass
+class RealmOutputs:
+  """What the objective needs.
+
+  Attributes:
+    scores_BxK: float32 inner products of freshly embedded queries and passages.
+    logits_BxKxMxV: float32 masked-LM logits with each of the passages.
+  """
+
+  scores_BxK: jax.Array
+  logits_BxKxMxV: jax.Array
+
+
+class RealmPretrainingModel(nn.Module):
+  """Scores the retrieved passages and reads the query with each; the networks share nothing."""
+
+  dual_encoder_config: dual_encoder.DualEncoderConfig
+  knowledge_augmented_encoder_config: bert.BertConfig
+
+  def setup(self):
+    self.dual_encoder = dual_encoder.DualEncoder(self.dual_encoder_config)
+    self.knowledge_augmented_encoder = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(
+      self.knowledge_augmented_encoder_config
+    )
+
+  def __call__(self, batch: datatypes.RetrievedBatch, *, deterministic: bool) -> RealmOutputs:
+    """Returns the outputs for every query and passage of the batch, empty slots included."""
+    num_queries, num_passages, joint_length = batch.joint.shape
+    scores_BxK = self.dual_encoder(batch.queries.query, batch.passage, deterministic=deterministic)
+    logits_NxMxV = self.knowledge_augmented_encoder(
+      batch.joint.reshape(num_queries * num_passages, joint_length),
+      jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),
+      deterministic=deterministic,
+    )
+    return RealmOutputs(
+      scores_BxK=scores_BxK,
+      logits_BxKxMxV=logits_NxMxV.reshape(num_queries, num_passages, *logits_NxMxV.shape[1:]),
+    )

@@ -1,0 +1,185 @@
+"""REALM's objective: the likelihood of the masked words with the retrieved passage summed out.
+
+p(y|x) = Σ_z p(z|x) p(y|z,x) over the K passages at hand, p(z|x) = softmax of the retrieval scores
+(Guu et al. 2020, equation 1). All of it is float32, and every mean is over the whole batch:
+under `jax.jit` with a batch split over devices it is the global one.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from realm_jax import datatypes
+
+_LOWEST = jnp.finfo(jnp.float32).min
+
+
+def marginal_log_likelihood(
+  scores_BxK: jax.Array,
+  log_probs_BxKxM: jax.Array,
+  weights_BxM: jax.Array,
+  *,
+  valid_BxK: jax.Array,
+  marginalize: str,
+) -> jax.Array:
+  """Returns log p(y|x) `[B]`; 0 where an example has no masks.
+
+  Args:
+    scores_BxK: retrieval scores.
+    log_probs_BxKxM: log p(y_m|z,x) of each masked token with each passage.
+    weights_BxM: 1 for a real mask, 0 for padding.
+    valid_BxK: False for slots that hold no passage; they get no probability.
+    marginalize: "span", log Σ_z p(z|x) Π_m p(y_m|z,x), as the paper has it; or "token",
+      Σ_m log Σ_z p(z|x) p(y_m|z,x), as the released code has it.
+
+  Raises:
+    ValueError: if `marginalize` is neither.
+  """
+  log_prior_BxK = _retrieval_log_probs(scores_BxK, valid_BxK)
+  if marginalize == "span":
+    log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM)
+    return jax.nn.logsumexp(log_prior_BxK + log_p_y_BxK, axis=1)
+  if marginalize == "token":
+    log_p_y_BxM = jax.nn.logsumexp(log_prior_BxK[..., None] + log_probs_BxKxM, axis=1)
+    return jnp.sum(log_p_y_BxM * weights_BxM, axis=1)
+  raise ValueError(f"marginalize={marginalize!r}; choose 'span' or 'token'")
+
+
+def masked_lm_over_retrieval(
+  scores_BxK: jax.Array,
+  logits_BxKxMxV: jax.Array,
+  batch: datatypes.RetrievedBatch,
+  *,
+  marginalize: str,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Returns the loss and the figures of one batch, float32 scalars.
+
+  The loss is the mean of -log p(y|x) over examples that have a mask ("span"), or its sum over the
+  number of masks ("token"). The figures, examples without masks left out:
+    loss: the same.
+    masked_token_accuracy: share of masks whose target is the likeliest word of
+      Σ_z p(z|x) p(·|z,x); a tie is wrong.
+    span_accuracy: share of examples with all masks right.
+    retrieval_utility: log p(y|x) - log p(y|null,x), per mask.
+    null_mass: mean p(null|x).
+    retrieval_entropy: mean entropy of p(z|x), nats.
+    positive_utility_share: share of examples with a passage under which y is likelier than under
+      the null passage.
+    stale_rank_correlation: mean Spearman correlation, over the real passages, between the scores
+      of the index and the fresh ones; of examples where it is defined.
+
+  Args:
+    scores_BxK: fresh retrieval scores.
+    logits_BxKxMxV: masked-LM logits with each passage.
+    batch: gives targets, weights, valid slots and the index's scores; slot 0 is the null passage.
+    marginalize: see `marginal_log_likelihood`.
+  """
+  targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
+  log_norms_BxKxM = jax.nn.logsumexp(logits_BxKxMxV, axis=-1)
+  log_probs_BxKxM = _at_targets(logits_BxKxMxV, targets_BxM) - log_norms_BxKxM
+  log_p_y_B = marginal_log_likelihood(
+    scores_BxK,
+    log_probs_BxKxM,
+    weights_BxM,
+    valid_BxK=batch.valid_BxK,
+    marginalize=marginalize,
+  )
+  has_mask_B = jnp.any(weights_BxM > 0, axis=1).astype(jnp.float32)
+  count = jnp.sum(has_mask_B if marginalize == "span" else weights_BxM)
+  loss = -_ratio(jnp.sum(log_p_y_B * has_mask_B), count)
+
+  scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B = jax.lax.stop_gradient(
+    (scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B)
+  )
+  log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
+  right_BxM = _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM)
+  metrics = {
+    "loss": loss,
+    **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
+    **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
+    **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
+  }
+  return loss, metrics
+
+
+def _retrieval_log_probs(scores_BxK, valid_BxK):
+  return jax.nn.log_softmax(jnp.where(valid_BxK, scores_BxK, _LOWEST))
+
+
+def _at_targets(values_BxKxMxV, targets_BxM):
+  # A comparison under a sum: it fuses, and unlike a gather neither its gradient scatters nor does
+  # a vocabulary that is split over devices have to be brought together.
+  words_V = jnp.arange(values_BxKxMxV.shape[-1])
+  hit_Bx1xMxV = targets_BxM[:, None, :, None] == words_V[None, None, None, :]
+  return jnp.sum(jnp.where(hit_Bx1xMxV, values_BxKxMxV, 0.0), axis=-1)
+
+
+def _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM):
+  """Returns `[B, M]`, True where no other word has as much probability as the target."""
+  log_weights_BxKxM = log_prior_BxK[..., None] - log_norms_BxKxM
+  # Passage by passage, because XLA on CPU takes ten times as long to reduce over the second axis.
+  probs_BxMxV = sum(
+    jnp.exp(logits_BxKxMxV[:, k] + log_weights_BxKxM[:, k, :, None])
+    for k in range(logits_BxKxMxV.shape[1])
+  )
+  target_probs_BxM = _at_targets(probs_BxMxV[:, None], targets_BxM)[:, 0]
+  return jnp.sum(probs_BxMxV >= target_probs_BxM[..., None], axis=-1) == 1
+
+
+def _prediction_figures(right_BxM, weights_BxM, has_mask_B):
+  all_right_B = jnp.all(right_BxM | (weights_BxM == 0), axis=1)
+  return {
+    "masked_token_accuracy": _mean(right_BxM, weights_BxM),
+    "span_accuracy": _mean(all_right_B, has_mask_B),
+  }
+
+
+def _utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B):
+  weights_BxM = batch.queries.mlm_weights_BxM
+  log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM)
+  gain_B = (log_p_y_B - log_p_y_BxK[:, 0]) * has_mask_B
+  helps_BxK = (log_p_y_BxK > log_p_y_BxK[:, :1]) & batch.valid_BxK
+  return {
+    "retrieval_utility": _ratio(jnp.sum(gain_B), jnp.sum(weights_BxM)),
+    "positive_utility_share": _mean(jnp.any(helps_BxK, axis=1), has_mask_B),
+  }
+
+
+def _retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B):
+  prior_BxK = jnp.exp(log_prior_BxK)
+  correlation_B, defined_B = _rank_correlation(
+    batch.stale_scores_BxK[:, 1:], scores_BxK[:, 1:], batch.valid_BxK[:, 1:]
+  )
+  return {
+    "null_mass": _mean(prior_BxK[:, 0], has_mask_B),
+    "retrieval_entropy": _mean(-jnp.sum(prior_BxK * log_prior_BxK, axis=1), has_mask_B),
+    "stale_rank_correlation": _mean(correlation_B, defined_B * has_mask_B),
+  }
+
+
+def _rank_correlation(first_BxK, second_BxK, valid_BxK):
+  """Returns Spearman's correlation `[B]`, and where it is defined: neither side is all ties."""
+  weights_BxK = valid_BxK.astype(jnp.float32)
+  count_Bx1 = jnp.maximum(jnp.sum(weights_BxK, axis=1, keepdims=True), 1.0)
+
+  def centred_ranks(values_BxK):
+    # Twice the rank, ties at their mean: how many lie below minus how many lie above.
+    order_BxKxK = jnp.sign(values_BxK[:, :, None] - values_BxK[:, None, :])
+    ranks_BxK = jnp.sum(order_BxKxK * weights_BxK[:, None, :], axis=2)
+    return (ranks_BxK - jnp.sum(ranks_BxK * weights_BxK, axis=1, keepdims=True) / count_Bx1) * (
+      weights_BxK
+    )
+
+  first_BxK, second_BxK = centred_ranks(first_BxK), centred_ranks(second_BxK)
+  product_B = jnp.sum(first_BxK * second_BxK, axis=1)
+  square_B = jnp.sum(first_BxK**2, axis=1) * jnp.sum(second_BxK**2, axis=1)
+  defined_B = square_B > 0
+  correlation_B = product_B * jax.lax.rsqrt(jnp.where(defined_B, square_B, 1.0))
+  return correlation_B, defined_B.astype(jnp.float32)
+
+
+def _mean(values, weights):
+  return _ratio(jnp.sum(values * weights), jnp.sum(weights))
+
+
+def _ratio(total, count):
+  return total / jnp.where(count > 0, count, 1.0)

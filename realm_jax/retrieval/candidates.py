@@ -1,0 +1,36 @@
+"""Which K passages a query is read with: null passage first, trivial passage never."""
+
+import numpy as np
+
+from realm_jax.datatypes import MISSING_PASSAGE_ID, NULL_PASSAGE_ID, SearchResults
+
+
+def choose_passages(
+  results: SearchResults, *, trivial_BxR: np.ndarray, num_passages: int
+) -> SearchResults:
+  """Puts the null passage before the best K-1 passages that are not trivial.
+
+  Guu et al. 2020, section 3.4. The search fetches one passage more than is read, so that K-1 real ones remain
+  where the trivial passage is dropped. A corpus too small leaves slots with MISSING_PASSAGE_ID.
+
+  Args:
+    results: R search results a query, best first.
+    trivial_BxR: True where a result is the passage the query was cut from.
+    num_passages: K, the null passage included.
+
+  Returns:
+    ids and scores `[B, K]`; the null passage and missing ones score 0.
+  """
+  ids_BxR, scores_BxR = results
+  usable_BxR = (ids_BxR >= 0) & ~trivial_BxR
+  order_BxR = np.argsort(~usable_BxR, axis=1, kind="stable")[:, : num_passages - 1]
+  usable = np.take_along_axis(usable_BxR, order_BxR, 1)
+  ids = np.where(usable, np.take_along_axis(ids_BxR, order_BxR, 1), MISSING_PASSAGE_ID)
+  scores = np.where(usable, np.take_along_axis(scores_BxR, order_BxR, 1), 0.0)
+  batch, found = ids.shape
+  ids_BxK = np.full((batch, num_passages), MISSING_PASSAGE_ID, np.int32)
+  scores_BxK = np.zeros((batch, num_passages), np.float32)
+  ids_BxK[:, 0] = NULL_PASSAGE_ID
+  ids_BxK[:, 1 : 1 + found] = ids
+  scores_BxK[:, 1 : 1 + found] = scores
+  return SearchResults(ids_BxK, scores_BxK)

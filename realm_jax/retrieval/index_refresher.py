@@ -1,0 +1,185 @@
+"""Watches for index generations and loads the newest beside the one in use.
+
+A thread does the looking and the loading; the trainer takes what is ready between two steps, which is an exchange
+of references. A generation that fails to load is reported once, passed over, and the old one stays.
+"""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from absl import logging
+
+from realm_jax.index.searcher import Searcher
+
+WhenLate = Literal["continue", "wait", "stop"]
+
+
+class StaleIndexError(RuntimeError):
+  """The index is older than `max_staleness_steps` and the run was told to stop then."""
+
+
+class Generations(Protocol):
+  """Where generations come from."""
+
+  def newest(self) -> int | None: ...
+
+  def load(self, generation: int) -> "LoadedGeneration": ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadedGeneration:
+  """A generation ready to be searched.
+
+  Attributes:
+    generation: its number.
+    searcher: searches it.
+    training_step: step of the parameters that embedded it.
+    created: unix seconds of its publication.
+  """
+
+  generation: int
+  searcher: Searcher
+  training_step: int
+  created: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RefreshConfig:
+  """How the trainer follows the index builder.
+
+  Attributes:
+    poll_seconds: time between two looks for a new generation.
+    max_staleness_steps: steps the index may lag behind; None: any number.
+    when_late: what happens past that: "continue", "wait" for a generation, or "stop".
+  """
+
+  poll_seconds: float = 5.0
+  max_staleness_steps: int | None = None
+  when_late: WhenLate = "continue"
+
+  def __post_init__(self):
+    if self.when_late not in ("continue", "wait", "stop"):
+      raise ValueError(f"when_late is {self.when_late!r}; choose continue, wait or stop")
+    if self.when_late != "continue" and self.max_staleness_steps is None:
+      raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
+
+
+class IndexRefresher:
+  """Keeps the newest loadable generation at hand; use as a context manager.
+
+  Args:
+    generations: where to look.
+    config: how often, and what to do when the builder is late.
+    watch: False stays with the first generation.
+  """
+
+  def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
+    self._generations = generations
+    self._config = config
+    self._watching = watch
+    self._changed = threading.Condition()
+    self._ready: LoadedGeneration | None = None
+    self._failed: set[int] = set()
+    self._closed = threading.Event()
+    self._thread = threading.Thread(target=self._watch, name="index-refresher", daemon=True)
+    self.current: LoadedGeneration | None = None
+    self.swaps = 0
+
+  def __enter__(self) -> "IndexRefresher":
+    if self._watching:
+      self._thread.start()
+    return self
+
+  def __exit__(self, *_):
+    self._closed.set()
+    if self._watching:
+      self._thread.join()
+
+  def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> LoadedGeneration | None:
+    """Waits for a first generation, or loads the wanted one; None when told to stop meanwhile.
+
+    Raises:
+      ValueError: if the wanted generation cannot be loaded.
+    """
+    if wanted is not None:
+      with self._changed:
+        self.current = self._generations.load(wanted)
+      return self.current
+    announced = False
+    while not stop():
+      if self.swap() is not None:
+        return self.current
+      if not announced:
+        logging.info("waiting for the first index generation; `realm build_index` makes it")
+        announced = True
+      with self._changed:
+        self._changed.wait(timeout=0.2)
+    return None
+
+  def swap(self) -> LoadedGeneration | None:
+    """Takes the generation that is ready, if it is newer than the current one; never waits."""
+    with self._changed:
+      ready, self._ready = self._ready, None
+      if ready is None:
+        return None
+      if self.current is not None:
+        self.swaps += 1
+      self.current = ready
+    return ready
+
+  def before_step(self, step: int, *, stop: Callable[[], bool]) -> LoadedGeneration | None:
+    """Swaps in a generation that is ready, and deals with one that is late.
+
+    Returns:
+      The new generation, or None if the current one stays.
+
+    Raises:
+      StaleIndexError: if the index is too old and `when_late` is "stop".
+    """
+    swapped = self.swap()
+    limit = self._config.max_staleness_steps
+    if limit is None or self._config.when_late == "continue":
+      return swapped
+    while step - self.current.training_step > limit and not stop():
+      if self._config.when_late == "stop":
+        raise StaleIndexError(
+          f"index generation {self.current.generation} is {step - self.current.training_step} steps old at "
+          f"step {step}, more than max_staleness_steps={limit}; start `realm build_index` or raise it"
+        )
+      with self._changed:
+        self._changed.wait(timeout=0.2)
+      swapped = self.swap() or swapped
+    return swapped
+
+  def staleness_steps(self, step: int) -> int:
+    """Returns by how many steps the current generation lags behind."""
+    return step - self.current.training_step
+
+  def age_seconds(self) -> float:
+    """Returns the seconds since the current generation was published."""
+    return time.time() - self.current.created
+
+  def _watch(self) -> None:
+    while not self._closed.is_set():
+      loaded = self._load_newer()
+      if loaded is not None:
+        with self._changed:
+          self._ready = loaded
+          self._changed.notify_all()
+      self._closed.wait(self._config.poll_seconds)
+
+  def _load_newer(self) -> LoadedGeneration | None:
+    with self._changed:
+      known = self._ready or self.current
+    newest = self._generations.newest()
+    if newest is None or newest in self._failed or (known and newest <= known.generation):
+      return None
+    try:
+      return self._generations.load(newest)
+    except (OSError, ValueError, RuntimeError) as error:
+      self._failed.add(newest)
+      logging.error("index generation %d not used: %s", newest, " ".join(str(error).split()))
+      return None

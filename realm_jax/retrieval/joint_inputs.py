@@ -1,0 +1,105 @@
+"""Encoder inputs of retrieved passages, gathered from the passage store."""
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
+
+
+def gather(
+  queries: MaskedQueries,
+  passages: SearchResults,
+  *,
+  store: PassageStore,
+  passage_length: int,
+  joint_length: int,
+) -> RetrievedBatch:
+  """Makes the batch that a training step takes.
+
+  Args:
+    queries: B masked queries.
+    passages: ids `[B, K]` with the null passage in slot 0, and the scores that chose them.
+    store: the knowledge corpus.
+    passage_length: P.
+    joint_length: T.
+  """
+  ids_BxK = np.asarray(passages.ids_BxK, np.int32)
+  return RetrievedBatch(
+    queries=queries,
+    passage=passage_tokens(store, ids_BxK, length=passage_length),
+    joint=joint_tokens(store, queries.query, ids_BxK, length=joint_length),
+    valid_BxK=ids_BxK >= -1,
+    passage_ids_BxK=ids_BxK,
+    stale_scores_BxK=np.asarray(passages.scores_BxK, np.float32),
+  )
+
+
+def passage_tokens(store: PassageStore, ids: np.ndarray, *, length: int) -> Tokens:
+  """Returns `[CLS] title [SEP] body [SEP]` of each id; a negative id gives the null passage.
+
+  A title too long for `length` is cut first by the room that specials leave, then the body.
+
+  Args:
+    store: the knowledge corpus.
+    ids: rows, of any shape.
+    length: P.
+  """
+  rows = ids.reshape(-1)
+  titles, title_lengths = _rows_or_nothing(store.title_ids, rows, length - 3)
+  bodies, body_lengths = _rows_or_nothing(store.body_ids, rows, length - 3)
+  body_lengths = np.minimum(body_lengths, length - 3 - title_lengths)
+  tokens = np.zeros((len(rows), length), np.int32)
+  tokens[:, 0] = store.metadata.cls_id
+  _place(tokens, titles, title_lengths, at=np.ones_like(title_lengths))
+  _place_one(tokens, store.metadata.sep_id, at=1 + title_lengths)
+  _place(tokens, bodies, body_lengths, at=2 + title_lengths)
+  ends = 2 + title_lengths + body_lengths
+  _place_one(tokens, store.metadata.sep_id, at=ends)
+  columns = np.arange(length)
+  mask = columns <= ends[:, None]
+  segments = ((columns >= 2 + title_lengths[:, None]) & mask).astype(np.int32)
+  return Tokens(ids=tokens, mask=mask, segments=segments).reshape(*ids.shape, length)
+
+
+def joint_tokens(store: PassageStore, query: Tokens, ids_BxK: np.ndarray, *, length: int) -> Tokens:
+  """Returns `[CLS] x [SEP] body [SEP]`, `[B, K, T]`; titles serve retrieval alone.
+
+  Raises:
+    ValueError: if a query leaves no room for a passage.
+  """
+  batch, num_passages = ids_BxK.shape
+  query_length = query.ids.shape[-1]
+  if query_length + 2 > length:
+    raise ValueError(
+      f"joint length {length} leaves no room for a passage beside queries of {query_length}; "
+      "set joint_length higher"
+    )
+  rows = ids_BxK.reshape(-1)
+  query_lengths = np.repeat(query.mask.sum(-1), num_passages)
+  bodies, body_lengths = _rows_or_nothing(store.body_ids, rows, length - 1)
+  body_lengths = np.minimum(body_lengths, length - 1 - query_lengths)
+  tokens = np.zeros((len(rows), length), np.int32)
+  tokens[:, :query_length] = np.repeat(query.ids, num_passages, axis=0)
+  _place(tokens, bodies, body_lengths, at=query_lengths)
+  ends = query_lengths + body_lengths
+  _place_one(tokens, store.metadata.sep_id, at=ends)
+  columns = np.arange(length)
+  mask = columns <= ends[:, None]
+  segments = ((columns >= query_lengths[:, None]) & mask).astype(np.int32)
+  return Tokens(ids=tokens, mask=mask, segments=segments).reshape(batch, num_passages, length)
+
+
+def _rows_or_nothing(read, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+  """Reads ragged rows; negative ids are empty."""
+  ids, lengths = read(np.maximum(rows, 0), length=length)
+  return ids, np.where(rows >= 0, lengths, 0)
+
+
+def _place(tokens: np.ndarray, values: np.ndarray, lengths: np.ndarray, *, at: np.ndarray) -> None:
+  """Writes the first `lengths[i]` values of row i at column `at[i]`."""
+  rows, columns = np.nonzero(np.arange(values.shape[1]) < lengths[:, None])
+  tokens[rows, at[rows] + columns] = values[rows, columns]
+
+
+def _place_one(tokens: np.ndarray, value: int, *, at: np.ndarray) -> None:
+  tokens[np.arange(len(tokens)), at] = value

@@ -1,0 +1,77 @@
+"""Embeds all passages of a store, in batches of similar length."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.datatypes import Tokens
+from realm_jax.retrieval.joint_inputs import passage_tokens
+
+_BUCKET_STEP = 16  # lengths are rounded up to a multiple of this; one compiled program each
+
+
+def passage_batches(
+  store: PassageStore, *, passage_length: int, tokens_per_batch: int, multiple_of: int = 1
+) -> Iterator[tuple[np.ndarray, Tokens]]:
+  """Yields every passage once, shortest first, in batches of about equally many tokens.
+
+  Args:
+    store: the knowledge corpus.
+    passage_length: P, longest input.
+    tokens_per_batch: padded tokens of a batch, about.
+    multiple_of: what the batch size must be divisible by.
+
+  Yields:
+    rows `[R]` and `Tokens` `[R', L]` with R' ≥ R; rows past R repeat the last one, so that each length
+    has one shape only.
+  """
+  lengths = np.minimum(store.lengths(), passage_length)
+  bucket_N = np.minimum(-(-lengths // _BUCKET_STEP) * _BUCKET_STEP, passage_length)
+  order = np.argsort(lengths, kind="stable")
+  for bucket in np.unique(bucket_N):
+    rows_of_bucket = order[bucket_N[order] == bucket]
+    size = max(multiple_of, tokens_per_batch // bucket // multiple_of * multiple_of)
+    for first in range(0, len(rows_of_bucket), size):
+      rows = rows_of_bucket[first : first + size]
+      filled = np.pad(rows, (0, size - len(rows)), mode="edge")
+      yield rows, passage_tokens(store, filled, length=int(bucket))
+
+
+def embed_passages(
+  batches: Iterator[tuple[np.ndarray, Tokens]],
+  *,
+  encode_passage: Callable[[Tokens], np.ndarray],
+  num_passages: int,
+  embedding_size: int,
+  dtype,
+) -> np.ndarray:
+  """Returns the embeddings `[N, E]` of all passages.
+
+  Args:
+    batches: from `passage_batches`.
+    encode_passage: `Tokens [R', L] -> [R', E]`, on the devices and not awaited.
+    num_passages: N.
+    embedding_size: E.
+    dtype: of the result.
+
+  Raises:
+    ValueError: if a passage was not embedded, or to something not finite.
+  """
+  embeddings_NxE = np.full((num_passages, embedding_size), np.nan, dtype)
+  pending = None
+  for rows, tokens in batches:
+    # The host makes the next batch while the devices work on this one.
+    result = encode_passage(tokens)
+    if pending is not None:
+      embeddings_NxE[pending[0]] = np.asarray(pending[1])[: len(pending[0])]
+    pending = rows, result
+  if pending is not None:
+    embeddings_NxE[pending[0]] = np.asarray(pending[1])[: len(pending[0])]
+  broken = ~np.isfinite(embeddings_NxE.astype(np.float32)).all(axis=1)
+  if broken.any():
+    raise ValueError(
+      f"{broken.sum()} of {num_passages} passages have no finite embedding, the first is row "
+      f"{int(np.argmax(broken))}; the checkpoint may have diverged"
+    )
+  return embeddings_NxE

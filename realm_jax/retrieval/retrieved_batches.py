@@ -1,0 +1,100 @@
+"""The batch source of retrieval-augmented training: queries from a task, passages from the newest index."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from realm_jax.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
+from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
+from realm_jax.retrieval.retriever import Retriever
+
+
+class RetrievedBatches:
+  """Retrieves the batch of step t+1 while step t runs, and swaps generations between two steps.
+
+  Args:
+    queries: an iterator of `MaskedQueries` and figures about their making.
+    retriever: finds their passages.
+    refresher: gives the generations; its current one is in the retriever.
+    place: puts a batch on the devices.
+    first_step: steps taken before the first batch.
+    on_swap: told about each new generation and the step of its first batch.
+    stop: asked while waiting for a late generation.
+  """
+
+  def __init__(
+    self,
+    queries,
+    *,
+    retriever: Retriever,
+    refresher: IndexRefresher,
+    place: Callable[[RetrievedBatch], Any],
+    first_step: int,
+    on_swap: Callable[[int, LoadedGeneration], None],
+    stop: Callable[[], bool],
+  ):
+    self._queries = queries
+    self._retriever = retriever
+    self._refresher = refresher
+    self._place = place
+    self._step = first_step
+    self._on_swap = on_swap
+    self._stop = stop
+    self._begun = None
+    self._figures: dict[str, float] = {}
+    self._batch: RetrievedBatch | None = None
+
+  def begin(self, params) -> None:
+    """Takes queries and enqueues their embedding; a generation that is ready is swapped in here."""
+    swapped = self._refresher.before_step(self._step, stop=self._stop)
+    if swapped is not None:
+      self._retriever.searcher = swapped.searcher
+      self._on_swap(self._step, swapped)
+    queries, self._figures = next(self._queries)
+    self._begun = self._retriever.begin(params, queries)
+
+  def finish(self) -> tuple[Any, dict[str, float]]:
+    """Searches and gathers; returns the batch with staleness and times."""
+    self._batch, seconds = self._retriever.finish(self._begun)
+    figures = {
+      **self._figures,
+      "index/generation": self._refresher.current.generation,
+      "index/staleness_steps": self._refresher.staleness_steps(self._step),
+      "index/age_seconds": self._refresher.age_seconds(),
+      "throughput/query_embedding_wait_seconds": seconds.wait,
+      "throughput/search_seconds": seconds.search,
+      "throughput/gather_seconds": seconds.gather,
+    }
+    self._step += 1
+    return self._place(self._batch), figures
+
+  def in_flight(self) -> dict:
+    """Returns the queries and passage ids of the batch that the next step takes, as numpy arrays."""
+    queries = self._batch.queries
+    return {
+      "query_ids": queries.query.ids,
+      "query_mask": queries.query.mask,
+      "query_segments": queries.query.segments,
+      "mlm_positions": queries.mlm_positions_BxM,
+      "mlm_targets": queries.mlm_targets_BxM,
+      "mlm_weights": queries.mlm_weights_BxM,
+      "source_uid": queries.source_uid_B,
+      "passage_ids": self._batch.passage_ids_BxK,
+      "stale_scores": self._batch.stale_scores_BxK,
+    }
+
+  def resume(self, in_flight: dict) -> Any:
+    """Gathers anew the batch that a checkpoint had in flight, without a search."""
+    saved = {name: np.asarray(value) for name, value in in_flight.items()}
+    queries = MaskedQueries(
+      query=Tokens(saved["query_ids"], saved["query_mask"], saved["query_segments"]),
+      mlm_positions_BxM=saved["mlm_positions"],
+      mlm_targets_BxM=saved["mlm_targets"],
+      mlm_weights_BxM=saved["mlm_weights"],
+      source_uid_B=saved["source_uid"],
+    )
+    passages = SearchResults(saved["passage_ids"], saved["stale_scores"])
+    self._batch = self._retriever.gather(queries, passages)
+    self._step += 1
+    return self._place(self._batch)

@@ -1,0 +1,128 @@
+"""Retriever: from masked queries to the passages they are read with.
+
+Retrieval has two halves, so that the host can search while the device trains: `begin` enqueues the
+query embeddings on the device, `finish` waits for them, searches and gathers. The index may be stale; it
+only chooses the passages, whose scores the training step computes afresh.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.datatypes import Array, MaskedQueries, RetrievedBatch, SearchResults
+from realm_jax.index.searcher import Searcher
+from realm_jax.retrieval.candidates import choose_passages
+from realm_jax.retrieval.joint_inputs import gather
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrievalConfig:
+  """Sizes of what is retrieved.
+
+  Attributes:
+    num_passages: K, passages a query is read with, the null passage included.
+    passage_length: P, wordpieces of a passage as the dual encoder sees it.
+    joint_length: T, wordpieces of query and passage together.
+    null_passage: "keep" reads every query with the null passage as well; "mask" gives it no weight.
+    trivial_passage: "drop" leaves out the passage that the query was cut from; "allow" does not.
+  """
+
+  num_passages: int = 8
+  passage_length: int = 288
+  joint_length: int = 384
+  null_passage: str = "keep"
+  trivial_passage: str = "drop"
+
+  def __post_init__(self):
+    if self.num_passages < 2:
+      raise ValueError(f"num_passages is {self.num_passages}; the null passage and one more are needed")
+    for name, choices in (("null_passage", ("keep", "mask")), ("trivial_passage", ("drop", "allow"))):
+      if getattr(self, name) not in choices:
+        raise ValueError(f"{name} is {getattr(self, name)!r}; choose from {choices}")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSeconds:
+  """Host seconds that one retrieval took."""
+
+  wait: float  # until the query embeddings had left the device
+  search: float
+  gather: float
+
+
+class Retriever:
+  """Retrieves passages for masked queries.
+
+  Args:
+    encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
+    searcher: the index generation to search; may be replaced between two retrievals.
+    store: the knowledge corpus, in the rows of the index.
+    config: sizes.
+  """
+
+  def __init__(
+    self,
+    *,
+    encode_query: Callable[..., Array],
+    searcher: Searcher,
+    store: PassageStore,
+    config: RetrievalConfig,
+  ):
+    self._encode_query = encode_query
+    self.searcher = searcher
+    self._store = store
+    self._config = config
+
+  def begin(self, params, queries: MaskedQueries) -> tuple[MaskedQueries, jax.Array]:
+    """Enqueues the query embeddings; does not wait."""
+    return queries, self._encode_query(params, queries.query)
+
+  def finish(
+    self, begun: tuple[MaskedQueries, jax.Array]
+  ) -> tuple[RetrievedBatch, RetrievalSeconds]:
+    """Waits for the embeddings, searches, and gathers the passages."""
+    queries, embeddings = begun
+    started = time.perf_counter()
+    queries_BxE = np.asarray(embeddings, np.float32)
+    embedded = time.perf_counter()
+    chosen = self.search(queries_BxE, queries.source_uid_B)
+    searched = time.perf_counter()
+    batch = self.gather(queries, chosen)
+    gathered = time.perf_counter()
+    return batch, RetrievalSeconds(
+      embedded - started, searched - embedded, gathered - searched
+    )
+
+  def search(self, queries_BxE: np.ndarray, source_uid_B: np.ndarray) -> SearchResults:
+    """Returns ids and scores `[B, K]`, the null passage in slot 0."""
+    config = self._config
+    results = self.searcher.search(queries_BxE, config.num_passages)
+    trivial = np.zeros(results.ids_BxK.shape, bool)
+    if config.trivial_passage == "drop":
+      uids = self._store.uids[np.maximum(results.ids_BxK, 0)]
+      trivial = (uids == np.asarray(source_uid_B)[:, None]) & (results.ids_BxK >= 0)
+    return choose_passages(results, trivial_BxR=trivial, num_passages=config.num_passages)
+
+  def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
+    """Makes the encoder inputs of chosen passages."""
+    batch = gather(
+      queries,
+      passages,
+      store=self._store,
+      passage_length=self._config.passage_length,
+      joint_length=self._config.joint_length,
+    )
+    if self._config.null_passage == "mask":
+      batch.valid_BxK[:, 0] = ~batch.valid_BxK[:, 1:].any(axis=1)
+    return batch
+
+
+def closed_book(batch: RetrievedBatch) -> RetrievedBatch:
+  """Leaves every query only its null passage: the same model without retrieval."""
+  valid_BxK = np.zeros_like(batch.valid_BxK)
+  valid_BxK[:, 0] = True
+  return batch.replace(valid_BxK=valid_BxK)

@@ -1,0 +1,190 @@
+"""Checkpoints: state, data position and the batch in flight, by Orbax, asynchronously and atomically.
+
+A checkpoint of step s holds everything that decides step s+1: the state, the position of the input pipeline, and
+the batch already retrieved for the next step. A restarted run continues with just that batch, so its
+losses are those of a run that was never stopped.
+"""
+
+import dataclasses
+import os
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+_STATE, _INPUT, _METADATA = "state", "input", "metadata"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """A restored checkpoint.
+
+  Attributes:
+    state: the train state.
+    input: numpy trees saved beside it: data position and batch in flight; empty before the first batch.
+    metadata: JSON values: generation in use, corpus fingerprint, vocabulary and so on.
+  """
+
+  state: Any
+  input: dict
+  metadata: dict
+
+
+class Checkpointer:
+  """Writes and reads the checkpoints of one run; use as a context manager.
+
+  Args:
+    directory: local or `gs://`.
+    keep: how many are kept.
+  """
+
+  def __init__(self, directory: str | os.PathLike, *, keep: int = 5):
+    self.directory = epath.Path(directory)
+    self._manager = ocp.CheckpointManager(
+      self.directory.absolute() if not str(directory).startswith("gs://") else self.directory,
+      item_names=(_STATE, _INPUT, _METADATA),
+      options=ocp.CheckpointManagerOptions(
+        max_to_keep=keep, enable_async_checkpointing=True, cleanup_tmp_directories=True
+      ),
+    )
+
+  def __enter__(self) -> "Checkpointer":
+    return self
+
+  def __exit__(self, *_):
+    self._manager.close()
+
+  def latest_step(self) -> int | None:
+    """Returns the step of the newest finished checkpoint."""
+    return self._manager.latest_step()
+
+  def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
+    """Starts to write a checkpoint; returns once the arrays have been copied."""
+    if step in self._manager.all_steps():
+      return
+    items = {_STATE: ocp.args.StandardSave(state), _METADATA: ocp.args.JsonSave(metadata)}
+    if input:  # Orbax takes no empty tree
+      items[_INPUT] = ocp.args.StandardSave(input)
+    self._manager.save(step, args=ocp.args.Composite(**items))
+
+  def wait(self) -> None:
+    """Waits until the checkpoint under way is on disk."""
+    self._manager.wait_until_finished()
+
+  def restore(self, abstract_state) -> Checkpoint | None:
+    """Restores the newest checkpoint with the shardings of the abstract state; None if there is none.
+
+    Raises:
+      ValueError: if the checkpoint's arrays are not those of the abstract state.
+    """
+    step = self.latest_step()
+    if step is None:
+      return None
+    path = self.directory / str(step)
+    _check_same_arrays(saved_arrays(path), abstract_state, path)
+    items = {
+      _STATE: ocp.args.StandardRestore(abstract_state),
+      _METADATA: ocp.args.JsonRestore(),
+    }
+    if (path / _INPUT).exists():
+      items[_INPUT] = ocp.args.StandardRestore()
+    restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+    return Checkpoint(restored[_STATE], restored.get(_INPUT, {}), restored[_METADATA])
+
+
+def steps(directory: str | os.PathLike) -> list[int]:
+  """Returns the steps of the finished checkpoints in a directory, in order."""
+  root = epath.Path(directory)
+  if not root.exists():
+    return []
+  found = (int(path.name) for path in root.iterdir() if path.name.isdigit())
+  return sorted(step for step in found if (root / str(step) / _METADATA).exists())
+
+
+def resolve(directory: str | os.PathLike, *, step: int | None = None) -> epath.Path:
+  """Returns the path of a checkpoint, the newest unless a step is named.
+
+  Raises:
+    FileNotFoundError: if it is not there.
+  """
+  found = steps(directory)
+  if not found:
+    raise FileNotFoundError(f"no checkpoint in {os.fspath(directory)}")
+  if step is not None and step not in found:
+    raise FileNotFoundError(f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}")
+  return epath.Path(directory) / str(found[-1] if step is None else step)
+
+
+def read_metadata(path: str | os.PathLike) -> dict:
+  """Reads the JSON values of a checkpoint."""
+  with ocp.Checkpointer(ocp.JsonCheckpointHandler()) as checkpointer:
+    return checkpointer.restore(epath.Path(path).absolute() / _METADATA, args=ocp.args.JsonRestore())
+
+
+def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:
+  """Returns the shapes of a checkpoint's state by their path."""
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    metadata = checkpointer.metadata(epath.Path(path).absolute() / _STATE)
+  tree = metadata.item_metadata.tree
+  return {
+    _names(keys): tuple(leaf.shape) for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
+  """Restores only the parameters asked for, such as one encoder of several.
+
+  Args:
+    path: a checkpoint, see `resolve`.
+    abstract_params: the wanted part of the tree `params`, as shapes with shardings.
+
+  Raises:
+    ValueError: if one is missing in the checkpoint or has another shape.
+  """
+  wanted = {"params": abstract_params}
+  _check_same_arrays(saved_arrays(path), wanted, path, whole=False)
+  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    restored = checkpointer.restore(
+      epath.Path(path).absolute() / _STATE,
+      args=ocp.args.PyTreeRestore(
+        item=wanted,
+        restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
+        partial_restore=True,
+      ),
+    )
+  return restored["params"]
+
+
+def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True) -> None:
+  wanted = {
+    _names(keys): tuple(leaf.shape)
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(abstract_state)
+  }
+  wrong = [
+    f"{'/'.join(name)} {saved.get(name, 'is missing')} instead of {shape}"
+    for name, shape in wanted.items()
+    if saved.get(name) != shape
+  ]
+  if whole:
+    wrong += [f"{'/'.join(name)} is not in this model" for name in saved.keys() - wanted.keys()]
+  if wrong:
+    shown = "; ".join(sorted(wrong)[:4])
+    more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+    raise ValueError(f"{path} is a checkpoint of another model: {shown}{more}")
+
+
+def _names(keys) -> tuple[str, ...]:
+  names = []
+  for key in keys:
+    for attribute in ("key", "name", "idx"):
+      if hasattr(key, attribute):
+        names.append(str(getattr(key, attribute)))
+        break
+  return tuple(names)
+
+
+def as_numpy(tree) -> dict:
+  """Copies a tree of arrays to the host."""
+  return jax.tree.map(np.asarray, tree)

@@ -1,0 +1,134 @@
+"""Optimizers: BERT's Adam, and AdamW."""
+
+import dataclasses
+from typing import NamedTuple
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import optax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+  """Settings of the optimizer.
+
+  Attributes:
+    name: "bert_adam" (Adam without bias correction, as BERT and REALM trained) or "adamw".
+    learning_rate: at the end of the warm-up.
+    num_steps: length of the schedule; the rate falls linearly to zero there.
+    warmup_steps: steps of linear warm-up; None for BERT's min(10000, max(100, num_steps / 10)).
+    schedule: "linear" decay, or "constant" after the warm-up.
+    weight_decay: decoupled; not applied to biases and LayerNorm.
+    clip_norm: limit of the global gradient norm; None for none.
+    beta1: decay of the first moment.
+    beta2: decay of the second moment.
+    epsilon: added outside of the square root.
+    learning_rate_factors: pairs of a top-level part of the parameters and what its rate is multiplied by; a
+      warm-started retriever, say, may have to move more slowly than a reader that begins at random.
+  """
+
+  name: str = "bert_adam"
+  learning_rate: float = 3e-5
+  num_steps: int = 200_000
+  warmup_steps: int | None = None
+  schedule: str = "linear"
+  weight_decay: float = 0.01
+  clip_norm: float | None = 1.0
+  beta1: float = 0.9
+  beta2: float = 0.999
+  epsilon: float = 1e-6
+  learning_rate_factors: tuple[tuple[str, float], ...] = ()
+
+  def __post_init__(self):
+    for name, choices in (("name", ("bert_adam", "adamw")), ("schedule", ("linear", "constant"))):
+      if getattr(self, name) not in choices:
+        raise ValueError(f"optimizer {name} is {getattr(self, name)!r}; choose from {choices}")
+
+
+class BertAdamState(NamedTuple):
+  """Moments of `scale_by_bert_adam`."""
+
+  mu: optax.Updates
+  nu: optax.Updates
+
+
+def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
+  """Returns clipping, moments, weight decay and the learning rate, in this order."""
+  if config.name == "bert_adam":
+    moments = scale_by_bert_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
+  else:
+    moments = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
+  clip = optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
+  return optax.chain(
+    clip,
+    moments,
+    optax.add_decayed_weights(config.weight_decay, mask=decayed),
+    optax.scale_by_learning_rate(learning_rate_schedule(config)),
+    scale_parts(dict(config.learning_rate_factors)),
+  )
+
+
+def learning_rate_schedule(config: OptimizerConfig) -> optax.Schedule:
+  """Returns BERT's schedule: up to the peak in a line, then the line to zero that started at step 0."""
+  warmup = config.warmup_steps
+  if warmup is None:
+    warmup = min(10_000, max(100, config.num_steps // 10))
+
+  def schedule(step):
+    step = jnp.asarray(step, jnp.float32)
+    after = 1.0
+    if config.schedule == "linear":
+      after = jnp.maximum(0.0, 1.0 - step / config.num_steps)
+    return config.learning_rate * jnp.where(step < warmup, step / max(warmup, 1), after)
+
+  return schedule
+
+
+def scale_by_bert_adam(*, b1: float, b2: float, eps: float) -> optax.GradientTransformation:
+  """Adam without bias correction, as in BERT's released optimizer."""
+
+  def init(params):
+    return BertAdamState(*(jax.tree.map(jnp.zeros_like, params) for _ in range(2)))
+
+  def update(updates, state, params=None):
+    del params
+    mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, updates)
+    nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * jnp.square(g), state.nu, updates)
+    updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu)
+    return updates, BertAdamState(mu, nu)
+
+  return optax.GradientTransformation(init, update)
+
+
+def scale_parts(factors: dict[str, float]) -> optax.GradientTransformation:
+  """Multiplies the updates of whole parts of the parameters.
+
+  Raises:
+    ValueError: on the first update, if a part is not there.
+  """
+
+  def update(updates, params=None):
+    del params
+    unknown = factors.keys() - updates.keys()
+    if unknown:
+      raise ValueError(
+        f"learning_rate_factors names {sorted(unknown)}, the parameters have {sorted(updates)}"
+      )
+    return {
+      part: jax.tree.map(lambda leaf, part=part: leaf * factors.get(part, 1.0), tree)
+      for part, tree in updates.items()
+    }
+
+  return optax.stateless(update)
+
+
+def decayed(params) -> dict:
+  """Marks by path what weight decay applies to: everything but biases and LayerNorm."""
+  flat = flax.traverse_util.flatten_dict(params)
+  return flax.traverse_util.unflatten_dict(
+    {
+      path: not (path[-1] == "bias" or any("norm" in part for part in path))
+      for path in flat
+    }
+  )

@@ -1,0 +1,186 @@
+"""One loop for every objective.
+
+Invariants: the batch of the next step is begun before the step is sent, so that the device works on both while
+the host searches; nothing waits for the step just sent; hooks run between two steps, when the state and the
+batch of the next step belong together.
+"""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from clu import metric_writers
+
+from realm_jax.training.train_state import TrainState
+
+Hook = Callable[[int, TrainState], None]
+
+
+class BatchSource(Protocol):
+  """Where a step's batch comes from."""
+
+  def begin(self, params) -> None:
+    """Takes the next examples and enqueues the device work they need; does not wait."""
+
+  def finish(self) -> tuple[Any, dict[str, float]]:
+    """Completes the batch begun; returns it with figures about its making."""
+
+
+class PlainBatches:
+  """A batch source for objectives that need no retrieval.
+
+  Args:
+    batches: an iterator of numpy trees.
+    place: puts a batch on the devices.
+  """
+
+  def __init__(self, batches, *, place: Callable[[Any], Any]):
+    self._batches = batches
+    self._place = place
+    self._batch = None
+
+  def begin(self, params) -> None:
+    del params
+    self._batch = next(self._batches)
+
+  def finish(self) -> tuple[Any, dict[str, float]]:
+    return self._place(self._batch), {}
+
+  def in_flight(self) -> dict:
+    """Returns the numpy tree of the batch that the next step takes."""
+    return dict(self._batch)
+
+  def resume(self, in_flight: dict) -> Any:
+    """Takes up a batch that a checkpoint had in flight."""
+    self._batch = in_flight
+    return self._place(in_flight)
+
+
+def train(
+  state: TrainState,
+  batch: Any,
+  *,
+  train_step: Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]],
+  source: BatchSource,
+  num_steps: int,
+  hooks: Sequence[Hook],
+  writer: metric_writers.MetricWriter,
+  log_every: int,
+  stop: Callable[[], bool],
+) -> TrainState:
+  """Trains until `num_steps`, or until told to stop.
+
+  Args:
+    state: where to begin; its buffers are donated.
+    batch: of the first step.
+    train_step: jitted.
+    source: of the following batches.
+    num_steps: steps of the whole run, those already taken included.
+    hooks: called as `hook(steps taken, state)` after each step.
+    writer: gets the means of the metrics every `log_every` steps and after the last step.
+    log_every: steps between two writes.
+    stop: asked after each step.
+  """
+  interval = _Interval()
+  progress = _ProgressLine(first=int(state.step), last=num_steps)
+  figures: dict[str, float] = {}
+  for step in range(int(state.step), num_steps):
+    source.begin(state.params)
+    state, metrics = train_step(state, batch)
+    interval.add(metrics, figures)
+    batch, figures = source.finish()
+    taken = step + 1
+    if taken % log_every == 0 or taken == num_steps:
+      means = interval.means()
+      writer.write_scalars(taken, means)
+      progress.show(taken, means)
+    for hook in hooks:
+      hook(taken, state)
+    if stop():
+      break
+  progress.end()
+  return state
+
+
+class StopSignal:
+  """Remembers SIGTERM and SIGINT, so that a run can save and end cleanly; use as a context manager."""
+
+  def __init__(self):
+    self._received = threading.Event()
+    self._previous = {}
+
+  def __enter__(self) -> "StopSignal":
+    if threading.current_thread() is threading.main_thread():
+      for number in (signal.SIGTERM, signal.SIGINT):
+        self._previous[number] = signal.signal(number, self._receive)
+    return self
+
+  def __exit__(self, *_):
+    for number, handler in self._previous.items():
+      signal.signal(number, handler)
+
+  def __call__(self) -> bool:
+    return self._received.is_set()
+
+  def _receive(self, number, frame) -> None:
+    del frame
+    if self._received.is_set():
+      # Asked twice: end at once.
+      raise KeyboardInterrupt
+    self._received.set()
+    print(f"{signal.Signals(number).name} received: saving and stopping", file=sys.stderr)
+
+
+class _Interval:
+  """Metrics since the last write; device values stay on the device until then."""
+
+  def __init__(self):
+    self._clear()
+
+  def _clear(self) -> None:
+    self._metrics: list[dict] = []
+    self._figures: list[dict] = []
+    self._started = time.perf_counter()
+
+  def add(self, metrics: dict, figures: dict[str, float]) -> None:
+    self._metrics.append(metrics)
+    self._figures.append(figures)
+
+  def means(self) -> dict[str, float]:
+    metrics = jax.device_get(self._metrics)
+    seconds = time.perf_counter() - self._started
+    means = {}
+    for rows in (metrics, self._figures):
+      for name in rows[-1]:
+        means[name] = float(np.mean([row[name] for row in rows if name in row]))
+    means["throughput/step_seconds"] = seconds / len(metrics)
+    means["throughput/steps_per_second"] = len(metrics) / seconds
+    self._clear()
+    return means
+
+
+class _ProgressLine:
+  """Step, loss, rate and time left; rewritten in place on a terminal, a plain line otherwise."""
+
+  def __init__(self, *, first: int, last: int):
+    self._last = last
+    self._terminal = sys.stderr.isatty()
+
+  def show(self, step: int, means: dict[str, float]) -> None:
+    rate = means["throughput/steps_per_second"]
+    left = int((self._last - step) / max(rate, 1e-9))
+    text = (
+      f"step {step:,}/{self._last:,}  loss {means.get('loss/total', float('nan')):.3f}  "
+      f"{rate:.2f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+    )
+    end = "\033[K\r" if self._terminal else "\n"
+    print(text, end=end, file=sys.stderr, flush=True)
+
+  def end(self) -> None:
+    if self._terminal:
+      print(file=sys.stderr)

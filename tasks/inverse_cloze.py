@@ -1,0 +1,46 @@
+"""SeqIO task of the inverse cloze warm start."""
+
+import functools
+
+import seqio
+import tensorflow as tf
+
+from realm_jax import tokenization
+from realm_jax.data.inverse_cloze import build_inverse_cloze
+from realm_jax.data.vocabulary import WordPieceVocabulary
+from tasks.salient_span_masking import seqio_name, tagged_source
+
+
+def register(
+  *, corpus: str, vocabulary: str, removal_rate: float = 0.9, hide_salient_spans: bool = False
+) -> seqio.Task:
+  """Registers the inverse cloze task over a corpus, unless it is registered already.
+
+  Args:
+    corpus: directory of tagged examples, such as a passage store.
+    vocabulary: directory with `vocab.txt`.
+    removal_rate: how often the pseudo-query leaves its passage.
+    hide_salient_spans: whether salient spans of the pseudo-query are masked.
+
+  Raises:
+    FileNotFoundError: if the corpus has no tagged examples or the vocabulary is missing.
+  """
+  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  kind = f"inverse_cloze_{removal_rate}_{'hidden' if hide_salient_spans else 'plain'}"
+  name = seqio_name(kind, corpus, pieces)
+  if name in seqio.TaskRegistry.names():
+    return seqio.TaskRegistry.get(name)
+  feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
+  return seqio.TaskRegistry.add(
+    name,
+    source=tagged_source(corpus),
+    preprocessors=[
+      functools.partial(
+        build_inverse_cloze,
+        vocabulary=pieces,
+        removal_rate=removal_rate,
+        hide_salient_spans=hide_salient_spans,
+      )
+    ],
+    output_features={"query": feature(), "title": feature(), "body": feature()},
+  )

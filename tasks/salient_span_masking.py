@@ -1,0 +1,76 @@
+"""SeqIO tasks that mask queries: salient spans, and the paper's two ablations."""
+
+import functools
+import os
+from typing import Literal
+
+import seqio
+import tensorflow as tf
+
+from realm_jax import tokenization
+from realm_jax.data import masking, tagged_examples
+from realm_jax.data.vocabulary import WordPieceVocabulary
+
+Masking = Literal["salient_span", "random_span", "random_token"]
+
+
+def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") -> seqio.Task:
+  """Registers the masked queries of a tagged corpus, unless they are registered already.
+
+  Args:
+    corpus: directory of tagged examples.
+    vocabulary: directory with `vocab.txt`.
+    mask: what is masked.
+
+  Returns:
+    The task; its name is `{mask}_masking/{corpus directory}`.
+
+  Raises:
+    FileNotFoundError: if the corpus has no tagged examples or the vocabulary is missing.
+  """
+  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  name = seqio_name(f"{mask}_masking", corpus, pieces)
+  if name in seqio.TaskRegistry.names():
+    return seqio.TaskRegistry.get(name)
+  with_vocabulary = {"vocabulary": pieces}
+  draw, apply = {
+    "salient_span": (masking.draw_salient_span, masking.mask_span),
+    "random_span": (masking.draw_sentence, masking.mask_random_span),
+    "random_token": (masking.draw_sentence, masking.mask_random_tokens),
+  }[mask]
+  feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
+  return seqio.TaskRegistry.add(
+    name,
+    source=tagged_source(corpus),
+    preprocessors=[
+      draw,
+      functools.partial(masking.tokenize_sentence, **with_vocabulary),
+      functools.partial(apply, **with_vocabulary),
+      functools.partial(masking.build_masked_query, **with_vocabulary),
+      masking.drop_rejected,
+    ],
+    output_features={
+      "query": feature(),
+      "mlm_positions": feature(),
+      "mlm_targets": feature(),
+    },
+  )
+
+
+def tagged_source(corpus: str) -> seqio.DataSource:
+  """Opens the tagged examples of a directory.
+
+  Raises:
+    FileNotFoundError: if there are none.
+  """
+  return seqio.TFExampleDataSource(
+    {"train": tagged_examples.files(corpus)},
+    tagged_examples.FEATURE_DESCRIPTION,
+    reader_cls=functools.partial(tf.data.TFRecordDataset, compression_type="GZIP"),
+  )
+
+
+def seqio_name(kind: str, corpus: str, vocabulary: WordPieceVocabulary) -> str:
+  """Returns a registry name that tells apart corpora and vocabularies."""
+  path = os.path.abspath(corpus).strip("/").replace("/", ".")
+  return f"{kind}.{path}.{vocabulary.tokenizer.digest}"

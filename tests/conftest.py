@@ -1,0 +1,66 @@
+"""Eight CPU devices for every test, and the small batches that several rooms test with."""
+
+import os
+
+# Tests compile many small programs and run each a few times: compile them fast, not well.
+os.environ["XLA_FLAGS"] = (
+  "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
+  "--xla_cpu_use_fusion_emitters=false " + os.environ.get("XLA_FLAGS", "")
+)
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+from realm_jax import datatypes  # noqa: E402
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def _tokens(random, *shape, vocab_size):
+  """Random tokens: rows of random lengths with two segments."""
+  lengths = random.integers(2, shape[-1] + 1, (*shape[:-1], 1))
+  mask = np.arange(shape[-1]) < lengths
+  return datatypes.Tokens(
+    ids=np.where(mask, random.integers(1, vocab_size, shape), 0).astype(np.int32),
+    mask=mask,
+    segments=np.where(mask, np.arange(shape[-1]) > lengths // 2, 0).astype(np.int32),
+  )
+
+
+def _retrieved_batch(
+  seed, *, queries, passages, masks, vocab_size, query_length=6, passage_length=7, joint_length=9
+):
+  random = np.random.default_rng(seed)
+  weights_BxM = (np.arange(masks) < random.integers(1, masks + 1, (queries, 1))).astype(np.float32)
+  passage_ids_BxK = random.integers(0, 100, (queries, passages)).astype(np.int32)
+  passage_ids_BxK[:, 0] = datatypes.NULL_PASSAGE_ID
+  stale_scores_BxK = random.normal(size=(queries, passages)).astype(np.float32)
+  stale_scores_BxK[:, 0] = 0
+  return datatypes.RetrievedBatch(
+    queries=datatypes.MaskedQueries(
+      query=_tokens(random, queries, query_length, vocab_size=vocab_size),
+      mlm_positions_BxM=random.integers(0, query_length, (queries, masks)).astype(np.int32),
+      mlm_targets_BxM=random.integers(1, vocab_size, (queries, masks)).astype(np.int32),
+      mlm_weights_BxM=weights_BxM,
+      source_uid_B=np.zeros(queries, np.int64),
+    ),
+    passage=_tokens(random, queries, passages, passage_length, vocab_size=vocab_size),
+    joint=_tokens(random, queries, passages, joint_length, vocab_size=vocab_size),
+    valid_BxK=np.ones((queries, passages), bool),
+    passage_ids_BxK=passage_ids_BxK,
+    stale_scores_BxK=stale_scores_BxK,
+  )
+
+
+@pytest.fixture(scope="session")
+def make_tokens():
+  """`make_tokens(random, *shape, vocab_size)` returns `Tokens` of this shape."""
+  return _tokens
+
+
+@pytest.fixture(scope="session")
+def make_retrieved_batch():
+  """`make_retrieved_batch(seed, queries=B, passages=K, masks=M, vocab_size=V)` draws a batch."""
+  return _retrieved_batch

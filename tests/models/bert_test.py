@@ -1,0 +1,196 @@
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from realm_jax import datatypes
+from realm_jax.models import bert
+
+CONFIG = bert.BertConfig(
+  vocab_size=11,
+  hidden_size=8,
+  num_layers=2,
+  num_heads=2,
+  mlp_size=12,
+  max_length=10,
+  initializer_range=0.5,
+)
+
+
+@pytest.fixture(scope="module")
+def tokens(make_tokens):
+  return make_tokens(np.random.default_rng(0), 3, 7, vocab_size=CONFIG.vocab_size)
+
+
+@pytest.fixture(scope="module")
+def params(tokens):
+  """Initialised, then shaken, so that no bias is zero and no scale one."""
+  init = functools.partial(bert.BertEncoder(CONFIG).init, deterministic=True)
+  params = nn.unbox(jax.jit(init)(jax.random.key(0), tokens))
+  random = np.random.default_rng(1)
+  return jax.tree.map(lambda leaf: leaf + 0.1 * random.normal(size=leaf.shape), params)["params"]
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def encode(params, tokens, config=CONFIG, positions_NxQ=None):
+  return bert.BertEncoder(config).apply(
+    {"params": params}, tokens, deterministic=True, positions_NxQ=positions_NxQ
+  )
+
+
+def numpy_bert(params, tokens, *, gelu):
+  """The published encoder, one sequence and one head at a time, in float64."""
+
+  def norm(params, x):
+    centred = x - x.mean(-1, keepdims=True)
+    return (
+      params["scale"] * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+      + (params["bias"])
+    )
+
+  params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+  sequences = []
+  for ids, mask, segments in zip(tokens.ids, tokens.mask, tokens.segments, strict=True):
+    x = params["word_embedding"]["embedding"][ids] + params["segment_embedding"][segments]
+    x = norm(params["embedding_norm"], x + params["position_embedding"][: len(ids)])
+    for i in range(CONFIG.num_layers):
+      layer = params[f"layers_{i}"]
+      attention, attended = layer["attention"], layer["attention"]["output"]["bias"]
+      for h in range(CONFIG.num_heads):
+        query, key, value = (
+          x @ attention[name]["kernel"][:, h] + attention[name]["bias"][h]
+          for name in ("query", "key", "value")
+        )
+        logits = np.where(mask[None], query @ key.T / np.sqrt(query.shape[-1]), -np.inf)
+        attended = attended + special.softmax(logits, -1) @ value @ attention["output"]["kernel"][h]
+      x = norm(layer["attention_norm"], x + attended)
+      inner = gelu(x @ layer["mlp_in"]["kernel"] + layer["mlp_in"]["bias"])
+      x = norm(layer["mlp_norm"], x + inner @ layer["mlp_out"]["kernel"] + layer["mlp_out"]["bias"])
+    sequences.append(x)
+  return np.stack(sequences)
+
+
+@pytest.mark.parametrize(
+  ("activation", "gelu"),
+  [
+    ("gelu_erf", lambda x: x * special.ndtr(x)),
+    ("gelu_tanh", lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+  ],
+)
+def test_is_the_published_encoder(params, tokens, activation, gelu):
+  hidden_NxLxD = encode(params, tokens, dataclasses.replace(CONFIG, activation=activation))
+  np.testing.assert_allclose(hidden_NxLxD, numpy_bert(params, tokens, gelu=gelu), atol=2e-6)
+
+
+def test_pooler_reads_the_first_token(params, tokens):
+  hidden_NxLxD = encode(params, tokens)
+  pooler = bert.BertPooler(CONFIG)
+  variables = nn.unbox(pooler.init(jax.random.key(0), hidden_NxLxD))
+  dense = variables["params"]["dense"]
+  np.testing.assert_allclose(
+    pooler.apply(variables, hidden_NxLxD),
+    np.tanh(hidden_NxLxD[:, 0] @ dense["kernel"] + dense["bias"][None]),
+    atol=1e-6,
+  )
+
+
+def test_only_the_wanted_positions(params, tokens):
+  positions_NxQ = np.array([[0, 3], [2, 2], [1, 0]], np.int32)
+  expected_NxQxD = np.take_along_axis(encode(params, tokens), positions_NxQ[..., None], axis=1)
+  np.testing.assert_allclose(
+    encode(params, tokens, positions_NxQ=positions_NxQ), expected_NxQxD, atol=1e-6
+  )
+
+
+def test_padding_changes_nothing(params, tokens):
+  pad = ((0, 0), (0, 3))
+  longer = jax.tree.map(lambda leaf: np.pad(leaf, pad), tokens)
+  other_ids = np.where(longer.mask, longer.ids, 5)
+  hidden_NxLxD = encode(params, tokens)
+  longer_NxLxD = encode(params, longer.replace(ids=other_ids))
+  np.testing.assert_allclose(longer_NxLxD[:, :7][tokens.mask], hidden_NxLxD[tokens.mask], atol=1e-6)
+
+
+def test_a_wholly_padded_sequence_is_finite_in_value_and_gradient(params, tokens):
+  empty = tokens.replace(mask=np.zeros_like(tokens.mask))
+  value, gradient = jax.value_and_grad(lambda params: jnp.sum(encode(params, empty)))(params)
+  assert np.isfinite(value)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_bfloat16_is_close_and_keeps_float32_parameters(params, tokens):
+  config = dataclasses.replace(CONFIG, dtype="bfloat16")
+  hidden_NxLxD = encode(params, tokens, config)
+  assert hidden_NxLxD.dtype == jnp.bfloat16
+  np.testing.assert_allclose(
+    hidden_NxLxD.astype(np.float32)[tokens.mask], encode(params, tokens)[tokens.mask], atol=0.1
+  )
+  variables = jax.eval_shape(
+    lambda: nn.unbox(bert.BertEncoder(config).init(jax.random.key(0), tokens, deterministic=True))
+  )
+  assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+
+
+def test_remat_is_there_and_gives_the_same_gradient(params, tokens):
+  def loss(params, config):
+    return jnp.sum(encode(params, tokens, config)[..., 0] ** 2)
+
+  remat = dataclasses.replace(CONFIG, remat=True)
+  gradients = [jax.grad(loss)(params, config) for config in (CONFIG, remat)]
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *gradients)
+  jaxprs = [str(jax.make_jaxpr(loss, static_argnums=1)(params, c)) for c in (CONFIG, remat)]
+  assert [jaxpr.count("remat2[") for jaxpr in jaxprs] == [0, CONFIG.num_layers]
+
+
+def test_dropout_acts_only_when_not_deterministic(params, tokens):
+  @functools.partial(jax.jit, static_argnames="config")
+  def apply(seed, config=CONFIG):
+    return bert.BertEncoder(config).apply(
+      {"params": params}, tokens, deterministic=False, rngs={"dropout": jax.random.key(seed)}
+    )
+
+  assert not np.allclose(apply(0), apply(1))
+  np.testing.assert_array_equal(apply(0), apply(0))
+  off = dataclasses.replace(CONFIG, dropout_rate=0.0, attention_dropout_rate=0.0)
+  np.testing.assert_array_equal(apply(0, off), encode(params, tokens))
+
+
+@pytest.mark.parametrize(
+  ("rates", "draws"),
+  [((0.1, 0.1), 1 + 3 * CONFIG.num_layers), ((0.1, 0), 1 + 2 * CONFIG.num_layers), ((0, 0.1), 2)],
+)
+def test_dropout_is_where_it_was_published(params, tokens, rates, draws):
+  """After the embeddings, after both branches of a layer, and on the attention probabilities."""
+  config = dataclasses.replace(CONFIG, dropout_rate=rates[0], attention_dropout_rate=rates[1])
+  jaxpr = jax.make_jaxpr(
+    lambda key: bert.BertEncoder(config).apply(
+      {"params": params}, tokens, deterministic=False, rngs={"dropout": key}
+    )
+  )(jax.random.key(0))
+  assert str(jaxpr).count("name=_bernoulli") == draws
+
+
+def test_too_long_a_sequence_is_refused(params):
+  tokens = datatypes.Tokens(*(np.zeros((1, 11), dtype) for dtype in (np.int32, bool, np.int32)))
+  with pytest.raises(ValueError, match="sequence length 11 > max_length=10.*raise max_length"):
+    encode(params, tokens)
+
+
+@pytest.mark.parametrize(
+  ("setting", "message"),
+  [
+    ({"num_heads": 3}, "hidden_size=8 is not a multiple of num_heads=3"),
+    ({"num_layers": 0}, "num_layers=0; it must be at least 1"),
+    ({"dropout_rate": 1.0}, r"dropout_rate=1.0; it must lie in \[0, 1\)"),
+    ({"activation": "relu"}, "activation='relu'; choose one of"),
+    ({"dtype": "float16"}, "dtype='float16'; choose one of"),
+  ],
+)
+def test_a_wrong_setting_is_refused(setting, message):
+  with pytest.raises(ValueError, match=message):
+    dataclasses.replace(CONFIG, **setting)

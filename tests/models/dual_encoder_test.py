@@ -1,0 +1,130 @@
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax.models import bert, dual_encoder
+
+BERT = bert.BertConfig(
+  vocab_size=11, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12, max_length=10
+)
+SHARED = dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4)
+SEPARATE = dataclasses.replace(SHARED, towers="separate")
+
+
+@pytest.fixture(scope="module")
+def pairs(make_tokens):
+  random = np.random.default_rng(0)
+  return make_tokens(random, 2, 5, vocab_size=11), make_tokens(random, 2, 3, 7, vocab_size=11)
+
+
+def init(config, pairs):
+  module = dual_encoder.DualEncoder(config)
+  init = functools.partial(module.init, deterministic=True)
+  return module, nn.unbox(jax.jit(init)(jax.random.key(0), *pairs))
+
+
+@functools.partial(jax.jit, static_argnames=("module", "deterministic", "method"))
+def apply(module, variables, *inputs, deterministic=True, method=None):
+  return module.apply(
+    variables,
+    *inputs,
+    deterministic=deterministic,
+    method=method,
+    rngs={"dropout": jax.random.key(0)},
+  )
+
+
+@pytest.mark.parametrize("config", [SHARED, SEPARATE])
+def test_score_is_the_inner_product_of_the_embeddings(config, pairs):
+  module, variables = init(config, pairs)
+  query, passage = pairs
+  scores_BxK = apply(module, variables, query, passage)
+  assert scores_BxK.shape == (2, 3)
+  for k in range(3):
+    query_BxE, passage_BxE = apply(
+      module,
+      variables,
+      query,
+      jax.tree.map(lambda leaf, k=k: leaf[:, k], passage),
+      method="encode_pairs",
+    )
+    expected_B = np.sum(query_BxE * passage_BxE, axis=-1)
+    np.testing.assert_allclose(scores_BxK[:, k], expected_B, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [SHARED, SEPARATE])
+def test_the_passage_tower_embeds_passages_alone(config, pairs):
+  module, variables = init(config, pairs)
+  query, _ = pairs
+  params = dual_encoder.passage_tower_params({"dual_encoder": variables["params"]})
+  np.testing.assert_array_equal(
+    apply(dual_encoder.Tower(config), {"params": params}, query),
+    apply(module, variables, query, method="encode_passage"),
+  )
+  same = np.allclose(
+    apply(module, variables, query, method="encode_query"),
+    apply(module, variables, query, method="encode_passage"),
+  )
+  assert same == (config.towers == "shared")
+
+
+@pytest.mark.parametrize("pooling", ["pooler", "mean"])
+def test_embeddings_are_float32_normalised_and_blind_to_padding(pooling, pairs):
+  bf16 = dataclasses.replace(BERT, dtype="bfloat16")
+  for config in (SHARED, dataclasses.replace(SHARED, bert=bf16)):
+    config = dataclasses.replace(config, pooling=pooling)
+    module, variables = init(config, pairs)
+    query, _ = pairs
+    longer = jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, 2))), query)
+    longer = longer.replace(ids=np.where(longer.mask, longer.ids, 3))
+    short_NxE, long_NxE = (
+      apply(module, variables, tokens, method="encode_query") for tokens in (query, longer)
+    )
+    assert short_NxE.dtype == jnp.float32
+    np.testing.assert_allclose(short_NxE, long_NxE, atol=1e-5 if config.bert == BERT else 0.05)
+    np.testing.assert_allclose(np.mean(short_NxE, axis=-1), 0, atol=1e-6)
+
+
+def test_dropout_of_the_projection_comes_last(pairs):
+  config = dataclasses.replace(
+    SHARED, bert=dataclasses.replace(BERT, dropout_rate=0.0, attention_dropout_rate=0.0)
+  )
+  config = dataclasses.replace(config, projection_dropout_rate=0.5)
+  module, variables = init(config, pairs)
+  full_NxE, dropped_NxE = (
+    apply(
+      module,
+      variables,
+      pairs[0],
+      deterministic=deterministic,
+      method="encode_query",
+    )
+    for deterministic in (True, False)
+  )
+  kept = np.asarray(dropped_NxE) != 0
+  assert kept.any() and not kept.all()
+  np.testing.assert_allclose(dropped_NxE[kept], 2 * full_NxE[kept], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("setting", "message"),
+  [
+    ({"towers": "both"}, "towers='both'; choose one of"),
+    ({"pooling": "max"}, "pooling='max'; choose one of"),
+    ({"projection_size": 0}, "projection_size=0; it must be at least 1"),
+    ({"projection_dropout_rate": 1.5}, "projection_dropout_rate=1.5; it must lie in"),
+  ],
+)
+def test_a_wrong_setting_is_refused(setting, message):
+  with pytest.raises(ValueError, match=message):
+    dataclasses.replace(SHARED, **setting)
+
+
+def test_params_without_a_tower_are_refused():
+  with pytest.raises(ValueError, match=r"no passage_tower or tower among \['bert'\]"):
+    dual_encoder.passage_tower_params({"bert": {}})

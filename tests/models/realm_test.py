@@ -1,0 +1,82 @@
+import functools
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, realm
+
+BERT = bert.BertConfig(
+  vocab_size=11, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12, max_length=12
+)
+MODEL = realm.RealmPretrainingModel(
+  dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4), BERT
+)
+
+
+@pytest.fixture(scope="module")
+def batch(make_retrieved_batch):
+  return make_retrieved_batch(0, queries=2, passages=3, masks=4, vocab_size=11)
+
+
+@pytest.fixture(scope="module")
+def variables(batch):
+  init = functools.partial(MODEL.init, deterministic=True)
+  return nn.unbox(jax.jit(init)(jax.random.key(0), batch))
+
+
+@functools.partial(jax.jit, static_argnames="module")
+def apply(module, params, *inputs):
+  return module.apply({"params": params}, *inputs, deterministic=True)
+
+
+def test_every_passage_is_scored_and_read_for_itself(variables, batch):
+  outputs = apply(MODEL, variables["params"], batch)
+  encoder = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(BERT)
+  retriever = dual_encoder.DualEncoder(MODEL.dual_encoder_config)
+  for k in range(3):
+    logits_BxMxV = apply(
+      encoder,
+      variables["params"]["knowledge_augmented_encoder"],
+      jax.tree.map(lambda leaf, k=k: leaf[:, k], batch.joint),
+      batch.queries.mlm_positions_BxM,
+    )
+    np.testing.assert_allclose(outputs.logits_BxKxMxV[:, k], logits_BxMxV, atol=1e-5)
+    scores_Bx1 = apply(
+      retriever,
+      variables["params"]["dual_encoder"],
+      batch.queries.query,
+      jax.tree.map(lambda leaf, k=k: leaf[:, k : k + 1], batch.passage),
+    )
+    np.testing.assert_allclose(outputs.scores_BxK[:, k : k + 1], scores_Bx1, atol=1e-5)
+
+
+def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch):
+  """Dense, gelu, norm, product with the embedding table, bias; at the masked positions."""
+  params = dict(variables["params"]["knowledge_augmented_encoder"])
+  params["mlm_bias"] = np.linspace(-1, 1, 11, dtype=np.float32)
+  joint = jax.tree.map(lambda leaf: leaf[:, 1], batch.joint)
+  positions_BxM = batch.queries.mlm_positions_BxM
+  logits_BxMxV = apply(
+    knowledge_augmented_encoder.KnowledgeAugmentedEncoder(BERT), params, joint, positions_BxM
+  )
+  hidden_BxTxD = apply(bert.BertEncoder(BERT), params["bert"], joint)
+  x = np.take_along_axis(np.asarray(hidden_BxTxD), positions_BxM[..., None], axis=1)
+  x = jax.nn.gelu(x @ params["mlm_dense"]["kernel"] + params["mlm_dense"]["bias"][None, None])
+  x = nn.LayerNorm(epsilon=1e-12).apply({"params": params["mlm_norm"]}, x)
+  expected = x @ params["bert"]["word_embedding"]["embedding"].T + params["mlm_bias"][None, None]
+  np.testing.assert_allclose(logits_BxMxV, expected, atol=1e-5)
+
+
+def test_longer_padding_changes_nothing(variables, batch):
+  def pad(tokens):
+    return jax.tree.map(lambda leaf: np.pad(leaf, [(0, 0)] * (leaf.ndim - 1) + [(0, 2)]), tokens)
+
+  padded = batch.replace(
+    queries=batch.queries.replace(query=pad(batch.queries.query)),
+    passage=pad(batch.passage),
+    joint=pad(batch.joint),
+  )
+  outputs, padded_outputs = (apply(MODEL, variables["params"], b) for b in (batch, padded))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), outputs, padded_outputs)

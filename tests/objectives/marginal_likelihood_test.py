@@ -1,0 +1,299 @@
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from realm_jax.objectives import marginal_likelihood
+
+B, K, M, V = 4, 3, 3, 7
+MODES = pytest.mark.parametrize("marginalize", ["span", "token"])
+
+
+@pytest.fixture
+def batch(make_retrieved_batch):
+  """Two masks or more somewhere, one example without masks, one slot without a passage."""
+  batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
+  weights_BxM = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]], np.float32)
+  valid_BxK = np.ones((B, K), bool)
+  valid_BxK[1, 2] = False
+  queries = batch.queries.replace(mlm_weights_BxM=weights_BxM)
+  return batch.replace(queries=queries, valid_BxK=valid_BxK)
+
+
+@pytest.fixture
+def outputs():
+  random = np.random.default_rng(1)
+  scores_BxK = random.normal(size=(B, K)).astype(np.float32)
+  return scores_BxK, 2 * random.normal(size=(B, K, M, V)).astype(np.float32)
+
+
+@functools.partial(jax.jit, static_argnames="marginalize")
+def loss_and_metrics(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
+  return marginal_likelihood.masked_lm_over_retrieval(
+    scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize
+  )
+
+
+@functools.partial(jax.jit, static_argnames="marginalize")
+def gradients(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
+  return jax.grad(marginal_likelihood.masked_lm_over_retrieval, argnums=(0, 1), has_aux=True)(
+    scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize
+  )[0]
+
+
+def reference(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
+  """The loss in float64, probability by probability, with loops."""
+  queries = batch.queries
+  total, count = 0.0, 0.0
+  for b in range(len(scores_BxK)):
+    masks = [m for m in range(M) if queries.mlm_weights_BxM[b, m]]
+    slots = [k for k in range(scores_BxK.shape[1]) if batch.valid_BxK[b, k]]
+    normaliser = sum(math.exp(scores_BxK[b, k]) for k in slots)
+    prior = {k: math.exp(scores_BxK[b, k]) / normaliser for k in slots}
+    prob = {}
+    for k in slots:
+      for m in masks:
+        exps = np.exp(np.asarray(logits_BxKxMxV[b, k, m], np.float64))
+        prob[k, m] = exps[queries.mlm_targets_BxM[b, m]] / exps.sum()
+    if marginalize == "token":
+      total += sum(math.log(sum(prior[k] * prob[k, m] for k in slots)) for m in masks)
+      count += len(masks)
+    elif masks:
+      total += math.log(sum(prior[k] * math.prod(prob[k, m] for m in masks) for k in slots))
+      count += 1
+  return -total / count
+
+
+def numerical_gradient(function, array):
+  """Central differences in float64."""
+  array = np.asarray(array, np.float64)
+  gradient = np.zeros_like(array)
+  for index in np.ndindex(*array.shape):
+    values = []
+    for step in (1e-5, -1e-5):
+      moved = array.copy()
+      moved[index] += step
+      values.append(function(moved))
+    gradient[index] = (values[0] - values[1]) / 2e-5
+  return gradient
+
+
+@MODES
+def test_loss_and_gradients_equal_brute_force(outputs, batch, marginalize):
+  scores_BxK, logits_BxKxMxV = outputs
+  loss, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+  assert metrics["loss"] == loss
+  np.testing.assert_allclose(loss, reference(*outputs, batch, marginalize=marginalize), rtol=1e-6)
+  brute = functools.partial(reference, batch=batch, marginalize=marginalize)
+  scores_gradient, logits_gradient = gradients(*outputs, batch, marginalize=marginalize)
+  np.testing.assert_allclose(
+    scores_gradient, numerical_gradient(lambda s: brute(s, logits_BxKxMxV), scores_BxK), atol=1e-6
+  )
+  np.testing.assert_allclose(
+    logits_gradient, numerical_gradient(lambda x: brute(scores_BxK, x), logits_BxKxMxV), atol=1e-6
+  )
+
+
+def test_gradient_identity(outputs, batch):
+  """∇ log p(y|x) = Σ_z r(z) ∇f(x,z), r(z) = [p(y|z,x) / p(y|x) - 1] p(z|x) (paper, section 3.3)."""
+  scores_BxK, logits_BxKxMxV = outputs
+  random = np.random.default_rng(2)
+  query_BxE = random.normal(size=(B, 4)).astype(np.float32)
+  passage_BxKxE = random.normal(size=(B, K, 4)).astype(np.float32)
+  log_probs_BxKxM = np.asarray(jax.nn.log_softmax(logits_BxKxMxV))[..., 0]
+  weights_BxM = batch.queries.mlm_weights_BxM
+
+  def log_likelihood(query_BxE):
+    scores_BxK = jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
+    return jnp.sum(
+      marginal_likelihood.marginal_log_likelihood(
+        scores_BxK, log_probs_BxKxM, weights_BxM, valid_BxK=batch.valid_BxK, marginalize="span"
+      )
+    )
+
+  scores_BxK = np.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
+  prior_BxK = np.where(batch.valid_BxK, np.exp(scores_BxK), 0)
+  prior_BxK /= prior_BxK.sum(1, keepdims=True)
+  likelihood_BxK = np.exp(np.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM))
+  marginal_Bx1 = np.sum(prior_BxK * likelihood_BxK, axis=1, keepdims=True)
+  r_BxK = (likelihood_BxK / marginal_Bx1 - 1) * prior_BxK
+  np.testing.assert_allclose(
+    jax.grad(log_likelihood)(query_BxE), np.einsum("BK,BKE->BE", r_BxK, passage_BxKxE), atol=1e-5
+  )
+
+
+def test_probabilities_of_all_spans_sum_to_one(outputs, batch):
+  """Σ_y p(y|x) over every pair of words is 1: nothing is lost in an empty slot."""
+  scores_BxK, logits_BxKxMxV = outputs
+  log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV[:, :, :2])
+  first, second = np.divmod(np.arange(V * V), V)
+  total_B = np.zeros(B)
+  for y in zip(first, second, strict=True):
+    log_probs_BxKxM = np.stack([log_probs_BxKxMxV[:, :, m, y[m]] for m in range(2)], axis=-1)
+    total_B += np.exp(
+      marginal_likelihood.marginal_log_likelihood(
+        scores_BxK,
+        log_probs_BxKxM,
+        np.ones((B, 2), np.float32),
+        valid_BxK=batch.valid_BxK,
+        marginalize="span",
+      )
+    )
+  np.testing.assert_allclose(total_B, 1, rtol=1e-5)
+
+
+@MODES
+def test_null_passage_alone_is_plain_masked_lm(outputs, batch, marginalize):
+  null_only = batch.replace(valid_BxK=np.arange(K)[None] < np.ones((B, 1)))
+  loss, metrics = loss_and_metrics(*outputs, null_only, marginalize=marginalize)
+  log_probs_BxMxV = np.asarray(jax.nn.log_softmax(outputs[1][:, 0]))
+  targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
+  chosen_BxM = np.take_along_axis(log_probs_BxMxV, targets_BxM[..., None], axis=-1)[..., 0]
+  count = 3 if marginalize == "span" else weights_BxM.sum()
+  np.testing.assert_allclose(loss, -np.sum(chosen_BxM * weights_BxM) / count, rtol=1e-6)
+  np.testing.assert_allclose(metrics["null_mass"], 1)
+  np.testing.assert_allclose(metrics["retrieval_utility"], 0, atol=1e-6)
+  assert metrics["retrieval_entropy"] == 0
+  assert metrics["positive_utility_share"] == 0
+  assert metrics["stale_rank_correlation"] == 0
+  scores_gradient, logits_gradient = gradients(*outputs, null_only, marginalize=marginalize)
+  np.testing.assert_array_equal(scores_gradient, 0)
+  np.testing.assert_array_equal(logits_gradient[:, 1:], 0)
+
+
+@MODES
+def test_order_of_the_passages_changes_nothing(outputs, batch, marginalize):
+  """All K for the loss; all but the null passage for the figures that compare with it."""
+  for order in ([2, 0, 1], [0, 2, 1]):
+    shuffled = batch.replace(
+      valid_BxK=batch.valid_BxK[:, order], stale_scores_BxK=batch.stale_scores_BxK[:, order]
+    )
+    loss, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+    shuffled_loss, shuffled_metrics = loss_and_metrics(
+      outputs[0][:, order], outputs[1][:, order], shuffled, marginalize=marginalize
+    )
+    np.testing.assert_allclose(loss, shuffled_loss, rtol=1e-6)
+    if order[0] == 0:
+      for name in metrics:
+        np.testing.assert_allclose(metrics[name], shuffled_metrics[name], rtol=1e-5, err_msg=name)
+
+
+@MODES
+def test_retriever_learns_nothing_when_all_passages_predict_alike(outputs, batch, marginalize):
+  scores_BxK, logits_BxKxMxV = outputs
+  alike_BxKxMxV = np.broadcast_to(logits_BxKxMxV[:, :1], logits_BxKxMxV.shape)
+  scores_gradient, _ = gradients(scores_BxK, alike_BxKxMxV, batch, marginalize=marginalize)
+  np.testing.assert_allclose(scores_gradient, 0, atol=1e-7)
+  scores_gradient, _ = gradients(scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize)
+  assert np.abs(scores_gradient).max() > 1e-2
+
+
+def test_span_is_token_for_spans_of_one_token(outputs, batch):
+  one = np.zeros((B, M), np.float32)
+  one[:3, 0] = 1
+  batch = batch.replace(queries=batch.queries.replace(mlm_weights_BxM=one))
+  span, token = (loss_and_metrics(*outputs, batch, marginalize=m)[1] for m in ("span", "token"))
+  for name in span:
+    np.testing.assert_allclose(span[name], token[name], rtol=1e-6, err_msg=name)
+
+
+@MODES
+def test_span_differs_from_token_for_longer_spans(outputs, batch, marginalize):
+  other = {"span": "token", "token": "span"}[marginalize]
+  loss, _ = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+  assert abs(loss - reference(*outputs, batch, marginalize=other)) > 1e-2
+
+
+@MODES
+def test_a_batch_without_masks_has_no_loss_and_no_gradient(outputs, batch, marginalize):
+  none = batch.queries.replace(mlm_weights_BxM=np.zeros((B, M), np.float32))
+  batch = batch.replace(queries=none)
+  _, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+  assert set(map(float, metrics.values())) == {0.0}
+  for gradient in gradients(*outputs, batch, marginalize=marginalize):
+    np.testing.assert_array_equal(gradient, 0)
+
+
+@MODES
+def test_an_empty_slot_is_not_read(outputs, batch, marginalize):
+  """Whatever stands in it."""
+  other = [array.copy() for array in outputs]
+  other[0][1, 2] = np.inf
+  other[1][1, 2] = 1e30
+  expected = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+  found = loss_and_metrics(*other, batch, marginalize=marginalize)
+  jax.tree.map(np.testing.assert_array_equal, found, expected)
+  for gradient in gradients(*other, batch, marginalize=marginalize):
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[1, 2], 0)
+
+
+def test_figures_of_a_batch_made_by_hand(make_retrieved_batch):
+  """Passage 1 answers example 0, nothing example 1, all example 2; example 3 is padding."""
+  batch = make_retrieved_batch(0, queries=4, passages=4, masks=2, vocab_size=5)
+  queries = batch.queries.replace(
+    mlm_targets_BxM=np.array([[1, 2], [3, 0], [3, 3], [0, 0]], np.int32),
+    mlm_weights_BxM=np.array([[1, 1], [1, 0], [1, 0], [0, 0]], np.float32),
+  )
+  stale_BxK = np.array([[0, 3, 2, 1], [0, 1, 2, 9], [0, 1, 2, 3], [0, 1, 2, 3]], np.float32)
+  valid_BxK = np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]], bool)
+  batch = batch.replace(queries=queries, stale_scores_BxK=stale_BxK, valid_BxK=valid_BxK)
+  weights_BxK = np.array([[1, 7, 1, 1], [2, 1, 1, 5], [3, 1, 1, 1], [1, 1, 1, 1]], np.float32)
+  logits_BxKxMxV = np.zeros((4, 4, 2, 5), np.float32)
+  logits_BxKxMxV[0, 1, 0, 1] = logits_BxKxMxV[0, 1, 1, 2] = math.log(16)  # p = 16/20, not 1/5
+  logits_BxKxMxV[0, 2] = 50  # no likelier a passage for its large logits
+  logits_BxKxMxV[1, :, 0, 4] = math.log(16)  # p(target) = 1/20
+  logits_BxKxMxV[2, :, 0, 3] = math.log(16)  # p(target) = 16/20
+  _, metrics = loss_and_metrics(np.log(weights_BxK), logits_BxKxMxV, batch, marginalize="span")
+
+  p_0 = 0.7 * 0.8**2 + 0.3 * 0.2**2
+  expected = {
+    "loss": -(math.log(p_0) + math.log(1 / 20) + math.log(0.8)) / 3,
+    "masked_token_accuracy": 3 / 4,
+    "span_accuracy": 2 / 3,
+    "retrieval_utility": (math.log(p_0) - 2 * math.log(0.2)) / 4,
+    "null_mass": (0.1 + 0.5 + 1) / 3,
+    "retrieval_entropy": (stats.entropy([0.1, 0.7, 0.1, 0.1]) + stats.entropy([2, 1, 1])) / 3,
+    "positive_utility_share": 1 / 3,
+    # Of example 0 alone: the real passages of example 1 score the same, example 2 has none.
+    "stale_rank_correlation": stats.spearmanr([3, 2, 1], [7, 1, 1]).statistic,
+  }
+  assert sorted(metrics) == sorted(expected)
+  for name, value in expected.items():
+    assert metrics[name].dtype == jnp.float32 and metrics[name].shape == ()
+    np.testing.assert_allclose(metrics[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_rank_correlation_is_spearmans(make_retrieved_batch):
+  """Against scipy, with ties, over the real and valid passages only."""
+  random = np.random.default_rng(3)
+  for _ in range(20):
+    batch = make_retrieved_batch(0, queries=1, passages=8, masks=1, vocab_size=V)
+    stale_BxK, fresh_BxK = random.integers(0, 5, (2, 1, 8)).astype(np.float32)
+    valid_BxK = random.random((1, 8)) < 0.8
+    valid_BxK[:, :4] = True
+    stale_BxK[:, 1:3], fresh_BxK[:, 2:4] = [[0, 1]], [[0, 1]]  # never all ties
+    batch = batch.replace(valid_BxK=valid_BxK, stale_scores_BxK=stale_BxK)
+    _, metrics = loss_and_metrics(
+      fresh_BxK, np.zeros((1, 8, 1, V), np.float32), batch, marginalize="span"
+    )
+    real = valid_BxK[0] & (np.arange(8) > 0)
+    expected = stats.spearmanr(stale_BxK[0, real], fresh_BxK[0, real]).statistic
+    np.testing.assert_allclose(metrics["stale_rank_correlation"], expected, atol=1e-6)
+
+
+def test_words_that_are_all_alike_are_not_right(make_retrieved_batch):
+  batch = make_retrieved_batch(0, queries=2, passages=3, masks=2, vocab_size=V)
+  outputs = np.zeros((2, 3), np.float32), np.zeros((2, 3, 2, V), np.float32)
+  _, metrics = loss_and_metrics(*outputs, batch, marginalize="span")
+  np.testing.assert_allclose(metrics["masked_token_accuracy"], 0)
+  np.testing.assert_allclose(metrics["span_accuracy"], 0)
+
+
+def test_another_way_to_marginalize_is_refused(outputs, batch):
+  with pytest.raises(ValueError, match="marginalize='word'; choose 'span' or 'token'"):
+    loss_and_metrics(*outputs, batch, marginalize="word")

@@ -1,0 +1,142 @@
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec
+
+from realm_jax import partitioning
+from realm_jax.models import bert, dual_encoder, realm
+from realm_jax.objectives import inverse_cloze, marginal_likelihood
+
+BERT = bert.BertConfig(
+  vocab_size=12,
+  hidden_size=8,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=12,
+  max_length=10,
+  initializer_range=0.3,
+)
+MODEL = realm.RealmPretrainingModel(
+  dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4), BERT
+)
+
+
+@pytest.fixture(scope="module")
+def batch(make_retrieved_batch):
+  return make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=12)
+
+
+def test_mesh_takes_all_devices():
+  assert dict(partitioning.make_mesh().shape) == {"data": 8, "model": 1}
+  assert dict(partitioning.make_mesh(model=4).shape) == {"data": 2, "model": 4}
+
+
+@pytest.mark.parametrize(
+  ("sizes", "message"),
+  [
+    ({"data": 3, "model": 2}, "data=3 × model=2 wants 6 devices, but there are 8; give sizes"),
+    ({"model": 3}, "data=2 × model=3 wants 6 devices, but there are 8"),
+    ({"model": 16}, "data=0 × model=16 wants 0 devices, but there are 8"),
+    ({"data": 0}, "data=0 × model=1; give sizes of at least 1"),
+  ],
+)
+def test_a_mesh_that_does_not_fit_is_refused(sizes, message):
+  with pytest.raises(ValueError, match=message):
+    partitioning.make_mesh(**sizes)
+
+
+def test_sharding_follows_the_table():
+  mesh = partitioning.make_mesh(model=2)
+  spec = partitioning.sharding(mesh, "batch", None, "vocab").spec
+  assert spec == PartitionSpec("data", None, "model")
+  assert partitioning.sharding(mesh, "passages", "projection").spec == PartitionSpec(
+    ("data", "model"), None
+  )
+  assert partitioning.batch_sharding(mesh).spec == PartitionSpec("data")
+
+
+def test_two_claims_on_one_mesh_axis_are_refused():
+  mesh = partitioning.make_mesh()
+  for axes in (("vocab", "mlp"), ("vocab", "passages")):
+    message = f"'{axes[0]}' and '{axes[1]}' of one array both claim mesh axis 'model'"
+    with pytest.raises(ValueError, match=message):
+      partitioning.sharding(mesh, *axes)
+
+
+def test_an_unknown_logical_axis_is_refused():
+  with pytest.raises(ValueError, match="unknown logical axis 'width'; choose one of"):
+    partitioning.sharding(partitioning.make_mesh(), "width")
+
+
+def make_state(batch):
+  params = MODEL.init(jax.random.key(0), batch, deterministic=True)["params"]
+  return {"step": np.int32(0), "params": params, "optimizer": optax.adamw(1e-3).init(params)}
+
+
+def test_a_whole_train_state_is_laid_out(batch):
+  """Optimizer slots lie where their parameters lie, counters on every device."""
+  mesh = partitioning.make_mesh(model=2)
+  shardings = partitioning.tree_shardings(mesh, jax.eval_shape(make_state, batch))
+  state = jax.jit(lambda batch: nn.unbox(make_state(batch)), out_shardings=shardings)(batch)
+  encoder = state["params"]["knowledge_augmented_encoder"]
+  assert encoder["mlm_bias"].sharding.spec == PartitionSpec("model")
+  kernel = encoder["bert"]["layers_0"]["mlp_in"]["kernel"]
+  assert kernel.sharding.shard_shape(kernel.shape) == (8, 6)
+  adam = state["optimizer"][0]
+  for slots in (adam.mu, adam.nu):
+    assert jax.tree.map(lambda x: x.sharding, slots) == shardings["params"]
+  assert state["step"].sharding.is_fully_replicated and adam.count.sharding.is_fully_replicated
+
+
+def test_a_dimension_that_does_not_divide_stays_whole_and_is_named(batch, caplog):
+  mesh = partitioning.make_mesh(model=4)  # 12 words and 12 units divide, 2 heads do not
+  shardings = partitioning.tree_shardings(mesh, jax.eval_shape(make_state, batch))["params"]
+  layer = shardings["knowledge_augmented_encoder"]["bert"]["layers_0"]
+  assert layer["attention"]["query"]["kernel"].spec == PartitionSpec(None, None, None)
+  assert layer["mlp_in"]["kernel"].spec == PartitionSpec(None, "model")
+  assert "['layers_0']['attention']['query']['kernel'] heads=2" in caplog.text
+  assert "vocab" not in caplog.text
+
+
+def test_names_that_do_not_match_the_shape_are_refused():
+  boxed = {"w": nn.LogicallyPartitioned(np.zeros((2, 3)), ("embed",))}
+  with pytest.raises(ValueError, match=r"\['w'\] has shape \(2, 3\) but logical axes \('embed',\)"):
+    partitioning.tree_shardings(partitioning.make_mesh(), boxed)
+
+
+def realm_loss(params, batch):
+  outputs = MODEL.apply({"params": params}, batch, deterministic=True)
+  return marginal_likelihood.masked_lm_over_retrieval(
+    outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
+  )
+
+
+def cloze_loss(params, batch):
+  query_BxE, passage_BxE = dual_encoder.DualEncoder(MODEL.dual_encoder_config).apply(
+    {"params": params["dual_encoder"]},
+    batch.queries.query,
+    jax.tree.map(lambda leaf: leaf[:, 1], batch.passage),
+    deterministic=True,
+    method="encode_pairs",
+  )
+  return inverse_cloze.inverse_cloze(query_BxE, passage_BxE)
+
+
+@pytest.mark.parametrize("loss", [realm_loss, cloze_loss])
+def test_many_devices_give_the_answer_of_one(batch, loss):
+  """Data parallel, and data × model: every figure is the global one, and so is every gradient."""
+  abstract = jax.eval_shape(make_state, batch)["params"]
+  params = jax.jit(lambda batch: nn.unbox(make_state(batch)["params"]))(batch)
+  step = jax.value_and_grad(loss, has_aux=True)
+  expected = jax.jit(step)(params, batch)
+  for model in (1, 2):
+    mesh = partitioning.make_mesh(model=model)
+    layout = partitioning.tree_shardings(mesh, abstract), partitioning.batch_sharding(mesh)
+    found = jax.jit(step, in_shardings=layout)(
+      jax.device_put(params, layout[0]), jax.device_put(batch, layout[1])
+    )
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected
+    )

@@ -67,7 +67,8 @@ class RetrievedBatch:
   Attributes:
     queries: the `MaskedQueries`, without change.
     passage: `Tokens` `[B, K, P]`, `[CLS] title [SEP] body [SEP]`, scored by the dual encoder.
-    joint: `Tokens` `[B, K, T]`, `[CLS] x [SEP] body [SEP]`, read by the knowledge-augmented encoder.
+    joint: `Tokens` `[B, K, T]`, `[CLS] x [SEP] body [SEP]`, read by the knowledge-augmented
+      encoder.
     valid_BxK: bool, False where a corpus smaller than K left a slot empty.
     passage_ids_BxK: int32 rows of the passage store, NULL_PASSAGE_ID or MISSING_PASSAGE_ID.
     stale_scores_BxK: float32 scores of the index that chose the passages; 0 for the null passage.
@@ -82,7 +83,7 @@ class RetrievedBatch:
 
 
 class SearchResults(typing.NamedTuple):
-  """Best first; `ids_BxK` int32 rows of the corpus (-2 past its end), `scores_BxK` float32 (-inf there)."""
+  """Best first: `ids_BxK` int32 rows, -2 past the corpus; `scores_BxK` float32, -inf there."""
 
   ids_BxK: np.ndarray
   scores_BxK: np.ndarray

@@ -1,8 +1,8 @@
 """WordPiece: one tokenizer for every corpus, task and question.
 
 TensorFlow Text does the work, in a `tf.data` graph and outside of it alike, and gives byte offsets
-into the raw text that survive accents, combining marks, CJK and emoji. The `tokenizers` library learns
-new vocabularies. A vocabulary on disk is a Hugging Face directory: `vocab.txt` and
+into the raw text that survive accents, combining marks, CJK and emoji. The `tokenizers` library
+learns new vocabularies. A vocabulary on disk is a Hugging Face directory: `vocab.txt` and
 `tokenizer_config.json`.
 """
 
@@ -41,7 +41,9 @@ class WordPieceTokenizer:
     self.lower_case = lower_case
     missing = [token for token in SPECIAL_TOKENS if token not in self.vocabulary]
     if missing:
-      raise ValueError(f"vocabulary of {len(self.vocabulary)} wordpieces lacks {', '.join(missing)}")
+      raise ValueError(
+        f"vocabulary of {len(self.vocabulary)} wordpieces lacks {', '.join(missing)}"
+      )
     if self.vocabulary[0] != PAD:
       raise ValueError(f"wordpiece 0 is {self.vocabulary[0]!r}; it must be {PAD}")
     ids = {token: i for i, token in enumerate(self.vocabulary)}

@@ -8,11 +8,11 @@ os.environ["XLA_FLAGS"] = (
   "--xla_cpu_use_fusion_emitters=false " + os.environ.get("XLA_FLAGS", "")
 )
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import numpy as np
+import pytest
 
-from realm_jax import datatypes  # noqa: E402
+from realm_jax import datatypes
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")

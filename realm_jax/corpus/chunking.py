@@ -54,7 +54,7 @@ class Chunk:
 
 
 def split_sentence(sentence: TokenizedSentence, *, budget: int) -> Iterator[TokenizedSentence]:
-  """Yields pieces of at most `budget` wordpieces, cut where a new word begins if there is such a place."""
+  """Yields pieces of at most `budget` wordpieces, cut between words where possible."""
   first = 0
   total = len(sentence.ids)
   while first < total:

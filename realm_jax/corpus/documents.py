@@ -17,8 +17,8 @@ class Document:
     id: name of the document in its corpus.
     title: may be empty.
     text: the raw text.
-    spans: byte offsets `(start, limit)` into `text` of salient spans found beforehand, or None where
-      the text still has to be tagged.
+    spans: byte offsets `(start, limit)` into `text` of salient spans found beforehand, or None
+      where the text still has to be tagged.
   """
 
   id: str
@@ -40,9 +40,10 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
 
 
 def read_jsonl(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[Document]:
-  """Yields the documents of JSON Lines files (`id`, `title`, `text`, optional `spans`), plain or gzip.
+  """Yields the documents of JSON Lines files, plain or gzip.
 
-  A record that cannot be used is passed over and counted.
+  A record has `text`, and may have `id`, `title` and `spans`; one that cannot be used is passed
+  over and counted.
 
   Args:
     pattern: glob pattern; files are read in sorted order.

@@ -1,8 +1,8 @@
 """The knowledge corpus: memory-mapped rows of passages.
 
-A store is a directory of flat binary columns with offsets, written once and never changed. Nothing of it
-is loaded before it is asked for, so a store may be larger than memory. `metadata.json` is written last;
-a directory without it is no store.
+A store is a directory of flat binary columns with offsets, written once and never changed. Nothing
+of it is loaded before it is asked for, so a store may be larger than memory. `metadata.json` is
+written last; a directory without it is no store.
 """
 
 import dataclasses
@@ -197,11 +197,11 @@ class PassageStore:
     return _row(self._texts, row).tobytes().decode()
 
   def title_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[R, length]`, cut or padded with 0, and the lengths `[R]` after the cut."""
+    """Returns int32 ids `[R, length]`, cut or padded with 0, and lengths `[R]` after the cut."""
     return _padded_rows(self._title_ids, rows, length)
 
   def body_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[R, length]`, cut or padded with 0, and the lengths `[R]` after the cut."""
+    """Returns int32 ids `[R, length]`, cut or padded with 0, and lengths `[R]` after the cut."""
     return _padded_rows(self._body_ids, rows, length)
 
   def lengths(self) -> np.ndarray:

@@ -44,7 +44,8 @@ def make_passages(
     tag: finds the salient spans (byte offsets) of a text that brings none.
     max_passage_length: wordpieces of `[CLS] title [SEP] body [SEP]` at most.
     max_sentences: sentences of a passage at most; None: as many as fit.
-    counts: gains `passages`, `wordpieces`, `unknown_wordpieces`, `duplicate_passages` and what chunking counts.
+    counts: gains `passages`, `wordpieces`, `unknown_wordpieces`, `duplicate_passages` and what
+      chunking counts.
   """
   seen: set[int] = set()
   for batch in _batches(documents, _DOCUMENTS_PER_BATCH):
@@ -95,21 +96,17 @@ def _passages_of_batch(
 def _tokenized_sentences(raws, borders, tokenizer) -> Iterator[list[chunking.TokenizedSentence]]:
   """Tokenizes all sentences of a batch of documents in one call."""
   texts = [
-    raw[start:limit]
-    for raw, spans in zip(raws, borders, strict=True)
-    for start, limit in spans
+    raw[start:limit] for raw, spans in zip(raws, borders, strict=True) for start, limit in spans
   ]
   encoded = iter(tokenizer.encode_with_offsets(texts))
   for spans in borders:
     yield [
       chunking.TokenizedSentence(start, limit, ids, start + starts, start + limits)
-      for (start, limit), (ids, starts, limits) in zip(spans, encoded)
+      for (start, limit), (ids, starts, limits) in zip(spans, encoded, strict=False)
     ]
 
 
-def _inside(
-  spans: Sequence[tuple[int, int]], chunk: chunking.Chunk
-) -> tuple[tuple[int, int], ...]:
+def _inside(spans: Sequence[tuple[int, int]], chunk: chunking.Chunk) -> tuple[tuple[int, int], ...]:
   """Keeps the spans that lie wholly in the chunk, made relative to its first byte."""
   return tuple(
     (start - chunk.start, limit - chunk.start)

@@ -4,7 +4,7 @@ import sentencex
 
 
 def sentence_spans(text: str, *, language: str = "en") -> list[tuple[int, int]]:
-  """Returns the byte offsets `(start, limit)` of the sentences of a text, white space around them left out."""
+  """Returns the byte offsets `(start, limit)` of sentences, without the white space around them."""
   spans = []
   start = 0
   for segment in sentencex.segment(language, text):

@@ -16,8 +16,8 @@ Features = dict[str, np.ndarray]
 class BatchIterator(Iterator[Features]):
   """Iterates over batches of numpy arrays.
 
-  The position, random state and shuffle buffer of the whole pipeline are part of `position()`, so that a
-  restored iterator yields what the saved one would have yielded.
+  The position, random state and shuffle buffer of the whole pipeline are part of `position()`, so
+  that a restored iterator yields what the saved one would have yielded.
 
   Args:
     dataset: a dataset of batches whose operations are all stateless.
@@ -65,8 +65,8 @@ def task_batches(
     lengths: of the task's features.
     batch_size: examples a batch.
     seed: of shuffling and masking.
-    training: whether to shuffle and repeat for ever; otherwise one pass in order, the last batch filled up with
-      zeros (zero weights).
+    training: whether to shuffle and repeat for ever; otherwise one pass in order, the last batch
+      filled up with zeros (zero weights).
     shard: the part of the data this process reads.
   """
   dataset = seqio.get_dataset(

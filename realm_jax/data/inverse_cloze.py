@@ -68,5 +68,7 @@ def build_inverse_cloze(
 
 
 def _inside_any_span(token_starts, token_limits, span_starts, span_limits):
-  inside = (token_starts[:, tf.newaxis] >= span_starts) & (token_limits[:, tf.newaxis] <= span_limits)
+  inside = (token_starts[:, tf.newaxis] >= span_starts) & (
+    token_limits[:, tf.newaxis] <= span_limits
+  )
   return tf.reduce_any(inside, axis=1)

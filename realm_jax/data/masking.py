@@ -1,9 +1,10 @@
 """Preprocessors that turn tagged passages into masked queries, dataset to dataset.
 
-Guu et al. 2020, section 3.4, salient span masking: one span of the passage is drawn, the sentence around it is the
-query, and every wordpiece of the span becomes `[MASK]`. For the ablations of section 4.3 the mask can
-be a random span or random wordpieces of a random sentence instead. An example whose mask
-could not be predicted is marked with a reason; `drop_rejected` removes and counts it.
+Guu et al. 2020, section 3.4, salient span masking: one span of the passage is drawn, the sentence
+around it is the query, and every wordpiece of the span becomes `[MASK]`. For the ablations of
+section 4.3 the mask can be a random span or random wordpieces of a random sentence instead. An
+example whose mask could not be predicted is marked with a reason; `drop_rejected` removes and
+counts it.
 """
 
 import seqio
@@ -27,9 +28,9 @@ def draw_salient_span(example, seed):
 
   Adds `sentence` (string), `mask_start`, `mask_limit` (bytes of the sentence) and `rejection`.
   """
-  inside = (example["sentence_byte_start"][tf.newaxis, :] <= example["span_byte_start"][:, tf.newaxis]) & (
-    example["span_byte_limit"][:, tf.newaxis] <= example["sentence_byte_limit"][tf.newaxis, :]
-  )
+  inside = (
+    example["sentence_byte_start"][tf.newaxis, :] <= example["span_byte_start"][:, tf.newaxis]
+  ) & (example["span_byte_limit"][:, tf.newaxis] <= example["sentence_byte_limit"][tf.newaxis, :])
   candidates = tf.where(tf.reduce_any(inside, axis=1))[:, 0]
   found = tf.size(candidates) > 0
   drawn = _draw(candidates, seed)
@@ -59,11 +60,15 @@ def draw_sentence(example, seed):
   }
 
 
-def tokenize_sentence(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:
+def tokenize_sentence(
+  dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
+) -> tf.data.Dataset:
   """Adds `ids`, and `token_start` and `token_limit` in bytes of the sentence."""
 
   def tokenize(example):
-    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(example["sentence"][tf.newaxis])
+    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(
+      example["sentence"][tf.newaxis]
+    )
     return {
       **example,
       "ids": ids.values,
@@ -86,8 +91,10 @@ def mask_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> t
   return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def mask_random_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:
-  """Masks a span of geometric length at a random place (paper, section 4.3, "random span masks")."""
+def mask_random_span(
+  dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
+) -> tf.data.Dataset:
+  """Masks a span of geometric length at a random place (section 4.3, "random span masks")."""
 
   @seqio.map_over_dataset(num_seeds=1)
   def mask(example, seed):
@@ -104,14 +111,18 @@ def mask_random_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabular
   return mask(dataset)
 
 
-def mask_random_tokens(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:
-  """Masks 15 % of the wordpieces, at least one, as BERT does: 80 % `[MASK]`, 10 % random, 10 % kept."""
+def mask_random_tokens(
+  dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
+) -> tf.data.Dataset:
+  """Masks 15 % of the wordpieces, at least one; 80 % as `[MASK]`, 10 % random, 10 % kept (BERT)."""
 
   @seqio.map_over_dataset(num_seeds=2)
   def mask(example, seeds):
     total = tf.size(example["ids"])
     draw = tf.random.stateless_uniform([2, total], seeds[0])
-    count = tf.maximum(1, tf.cast(tf.round(_RANDOM_TOKEN_SHARE * tf.cast(total, tf.float32)), tf.int32))
+    count = tf.maximum(
+      1, tf.cast(tf.round(_RANDOM_TOKEN_SHARE * tf.cast(total, tf.float32)), tf.int32)
+    )
     rank = tf.argsort(tf.argsort(draw[0]))
     example = _with_mask(example, rank < count, vocabulary)
     random_ids = tf.random.stateless_uniform(
@@ -134,8 +145,8 @@ def build_masked_query(
   """Makes the features of a masked query from `ids`, `masked` and `masked_ids`.
 
   `query` is `[CLS] x [SEP]`, cut to its length; of the masked wordpieces the first
-  `sequence_length["mlm_targets"]` are predicted, the others stay hidden. An example with a mask that
-  the cut would lose is rejected.
+  `sequence_length["mlm_targets"]` are predicted, the others stay hidden. An example with a mask
+  that the cut would lose is rejected.
   """
   query_length = sequence_length["query"]
   max_masks = sequence_length["mlm_targets"]
@@ -161,7 +172,7 @@ def build_masked_query(
 
 
 def drop_rejected(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """Drops rejected examples; `rejections` of those that remain counts the dropped ones so far, by reason."""
+  """Drops rejected examples; adds `rejections`, the number dropped so far for each reason."""
 
   def count(counts, example):
     counts += tf.one_hot(example["rejection"] - 1, len(REJECTIONS), dtype=tf.int64)
@@ -196,7 +207,9 @@ def _draw(candidates, seed):
 
 def _at(values, place):
   """Returns `values[place]`; 0 where the list is empty."""
-  return tf.concat([values, [0]], 0)[tf.minimum(tf.cast(place, tf.int64), tf.size(values, tf.int64))]
+  return tf.concat([values, [0]], 0)[
+    tf.minimum(tf.cast(place, tf.int64), tf.size(values, tf.int64))
+  ]
 
 
 def _row_or(matrix, row):

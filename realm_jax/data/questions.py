@@ -91,8 +91,9 @@ def question_batches(
       positions = np.flatnonzero(masked)
       if not 0 < len(positions) <= max_masks or positions[-1] >= query_length - 2:
         raise ValueError(
-          f"question {question.id!r}: the answer {question.answer!r} takes wordpieces {positions.tolist()}; "
-          f"a query holds {query_length - 2}, of which up to {max_masks} are masked"
+          f"question {question.id!r}: the answer {question.answer!r} takes wordpieces "
+          f"{positions.tolist()}; a query holds {query_length - 2}, of which up to {max_masks} are "
+          "masked"
         )
       rows.append((np.where(masked, tokenizer.mask_id, ids), positions, ids[positions]))
     yield batch, _padded(rows, tokenizer, query_length, max_masks, batch_size)
@@ -107,11 +108,15 @@ def masked_text_query(
     ValueError: if the text has no `[MASK]`, several, or does not fit.
   """
   if text.count(MASK) != 1:
-    raise ValueError(f"{text!r} has {text.count(MASK)} {MASK}; write it once, where the answer goes")
+    raise ValueError(
+      f"{text!r} has {text.count(MASK)} {MASK}; write it once, where the answer goes"
+    )
   ids = tokenizer.encode(text.replace(MASK, MASK * num_masks))
   positions = np.flatnonzero(ids == tokenizer.mask_id)
   if positions[-1] >= query_length - 2:
-    raise ValueError(f"{text!r} is too long: the answer must lie in the first {query_length - 2} wordpieces")
+    raise ValueError(
+      f"{text!r} is too long: the answer must lie in the first {query_length - 2} wordpieces"
+    )
   return _padded([(ids, positions, ids[positions])], tokenizer, query_length, max_masks, 1)
 
 

@@ -1,7 +1,7 @@
 """Salient spans by rule: dates, numbers and capitalised names, in plain text.
 
-A tagger that needs no training. Guu et al. 2020, section 3.4, take the named entities of a trained tagger
-and the dates of a regular expression; the date patterns here are that half.
+A tagger that needs no training. Guu et al. 2020, section 3.4, take the named entities of a trained
+tagger and the dates of a regular expression; the date patterns here are that half.
 """
 
 import bisect
@@ -27,7 +27,7 @@ DATE = re.compile(
       rf"{_ERA}",  # 19th century
       r"\b[1-9]\d{2,3}s\b",  # 1960s
       rf"\b{_PLAIN_YEAR}\s?[–-]\s?(?:{_PLAIN_YEAR}|\d{{2}})\b",  # 1914–1918, 1914-18
-      rf"\b\d{{1,4}}\s?(?:BC|BCE|CE)\b|\bAD\s?\d{{1,4}}\b",  # 44 BC, AD 70
+      r"\b\d{1,4}\s?(?:BC|BCE|CE)\b|\bAD\s?\d{1,4}\b",  # 44 BC, AD 70
       rf"\b{_PLAIN_YEAR}\b",  # 1969
       rf"\b{_MONTH}(?!\w)(?<!May)(?<!March)",  # July
     )
@@ -45,13 +45,14 @@ _SENTENCE_STARTERS = frozenset(
   "in on at by for from to of with without within into over under after before during since until "
   "while when where who what which why how if as and but or nor so yet although though because "
   "however therefore also then thus many most some few several both each every all any no not only "
-  "one two three four five six seven eight nine ten first second third another other such more less "
-  "today now later soon often sometimes usually people according between among through about".split()
+  "one two three four five six seven eight nine ten first second third another other such more "
+  "less today now later soon often sometimes usually people according between among through "
+  "about".split()
 )
 
 
 def find_salient_spans(text: str) -> list[tuple[int, int]]:
-  """Returns the byte offsets `(start, limit)` of dates, names and numbers, in order, without overlap."""
+  """Returns byte offsets `(start, limit)` of dates, names and numbers, in order; none overlap."""
   taken: list[tuple[int, int]] = []
 
   def take(start: int, limit: int) -> None:

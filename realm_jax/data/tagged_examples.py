@@ -1,7 +1,8 @@
 """Tagged passages on disk: GZIP TFRecords in the original system's layout, plus the passage's uid.
 
-One `tf.train.Example` a passage: `title`, `text` (bytes), `uid` (int64), and byte offsets into `text`:
-`sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit` (int64 lists).
+One `tf.train.Example` a passage: `title`, `text` (bytes), `uid` (int64), and byte offsets into
+`text`: `sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit` (int64
+lists).
 """
 
 import os

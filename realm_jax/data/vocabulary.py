@@ -46,4 +46,6 @@ class WordPieceVocabulary(seqio.Vocabulary):
     return tf.strings.regex_replace(tf.strings.reduce_join(pieces, -1, separator=" "), " ##", "")
 
   def __eq__(self, other) -> bool:
-    return isinstance(other, WordPieceVocabulary) and self.tokenizer.digest == other.tokenizer.digest
+    return (
+      isinstance(other, WordPieceVocabulary) and self.tokenizer.digest == other.tokenizer.digest
+    )

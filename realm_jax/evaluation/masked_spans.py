@@ -33,8 +33,8 @@ def predict(
 ) -> list[Prediction]:
   """Returns the predictions on all questions.
 
-  An answer is exact if all its wordpieces are those of the reference. A question counts as retrieved
-  if one of the best `recall_at` passages holds the sentence that states the fact.
+  An answer is exact if all its wordpieces are those of the reference. A question counts as
+  retrieved if one of the best `recall_at` passages holds the sentence that states the fact.
 
   Args:
     predictor: with the model and the index.
@@ -64,7 +64,7 @@ def predict(
 
 
 def figures(predictions: Sequence[Prediction], *, recall_at: int) -> dict:
-  """Returns `questions`, `recall@k`, `exact_match`, and the same by group under the group's name."""
+  """Returns `questions`, `recall@k`, `exact_match`; and the same of each group under its name."""
   groups = defaultdict(list)
   for prediction in predictions:
     if prediction.question.group:

@@ -84,7 +84,9 @@ class Predictor:
     if without_retrieval:
       batch = closed_book(batch)
     reading = self._read(self._params, batch)
-    reading = Reading(*(np.asarray(getattr(reading, field.name)) for field in dataclasses.fields(Reading)))
+    reading = Reading(
+      *(np.asarray(getattr(reading, field.name)) for field in dataclasses.fields(Reading))
+    )
     return [self._answer(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
 
   def _answer(self, batch: RetrievedBatch, reading: Reading, row: int) -> Answer:

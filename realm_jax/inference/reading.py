@@ -1,8 +1,8 @@
 """Reads predictions off the model's outputs: which span fills the mask, and with what probability.
 
-Under the span model p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x) the likeliest span of several wordpieces cannot be
-found word by word. Candidates are what each passage alone would say and what the passages say together
-word by word; every candidate is then scored with all passages.
+Under the span model p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x) the likeliest span of several wordpieces
+cannot be found word by word. Candidates are what each passage alone would say and what the passages
+say together word by word; every candidate is then scored with all passages.
 """
 
 import flax.struct

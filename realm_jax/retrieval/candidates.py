@@ -10,8 +10,9 @@ def choose_passages(
 ) -> SearchResults:
   """Puts the null passage before the best K-1 passages that are not trivial.
 
-  Guu et al. 2020, section 3.4. The search fetches one passage more than is read, so that K-1 real ones remain
-  where the trivial passage is dropped. A corpus too small leaves slots with MISSING_PASSAGE_ID.
+  Guu et al. 2020, section 3.4. The search fetches one passage more than is read, so that K-1 real
+  ones remain where the trivial passage is dropped. A corpus too small leaves slots with
+  MISSING_PASSAGE_ID.
 
   Args:
     results: R search results a query, best first.

@@ -1,7 +1,8 @@
 """Watches for index generations and loads the newest beside the one in use.
 
-A thread does the looking and the loading; the trainer takes what is ready between two steps, which is an exchange
-of references. A generation that fails to load is reported once, passed over, and the old one stays.
+A thread does the looking and the loading; the trainer takes what is ready between two steps, which
+is an exchange of references. A generation that fails to load is reported once, passed over, and the
+old one stays.
 """
 
 import dataclasses
@@ -98,7 +99,9 @@ class IndexRefresher:
     if self._watching:
       self._thread.join()
 
-  def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> LoadedGeneration | None:
+  def first(
+    self, *, wanted: int | None = None, stop: Callable[[], bool]
+  ) -> LoadedGeneration | None:
     """Waits for a first generation, or loads the wanted one; None when told to stop meanwhile.
 
     Raises:
@@ -146,8 +149,9 @@ class IndexRefresher:
     while step - self.current.training_step > limit and not stop():
       if self._config.when_late == "stop":
         raise StaleIndexError(
-          f"index generation {self.current.generation} is {step - self.current.training_step} steps old at "
-          f"step {step}, more than max_staleness_steps={limit}; start `realm build_index` or raise it"
+          f"index generation {self.current.generation} is {self.staleness_steps(step)} steps old "
+          f"at step {step}, more than max_staleness_steps={limit}; start `realm build_index` or "
+          "raise the limit"
         )
       with self._changed:
         self._changed.wait(timeout=0.2)

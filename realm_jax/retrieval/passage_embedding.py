@@ -23,8 +23,8 @@ def passage_batches(
     multiple_of: what the batch size must be divisible by.
 
   Yields:
-    rows `[R]` and `Tokens` `[R', L]` with R' ≥ R; rows past R repeat the last one, so that each length
-    has one shape only.
+    rows `[R]` and `Tokens` `[R', L]` with R' ≥ R; rows past R repeat the last one, so that each
+    length has one shape only.
   """
   lengths = np.minimum(store.lengths(), passage_length)
   bucket_N = np.minimum(-(-lengths // _BUCKET_STEP) * _BUCKET_STEP, passage_length)

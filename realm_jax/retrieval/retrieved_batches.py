@@ -1,4 +1,4 @@
-"""The batch source of retrieval-augmented training: queries from a task, passages from the newest index."""
+"""Batches of retrieval-augmented training: queries from a task, passages from the newest index."""
 
 from collections.abc import Callable
 from typing import Any
@@ -70,7 +70,7 @@ class RetrievedBatches:
     return self._place(self._batch), figures
 
   def in_flight(self) -> dict:
-    """Returns the queries and passage ids of the batch that the next step takes, as numpy arrays."""
+    """Returns the queries and passage ids of the batch that the next step takes, in numpy."""
     queries = self._batch.queries
     return {
       "query_ids": queries.query.ids,

@@ -1,8 +1,8 @@
 """Retriever: from masked queries to the passages they are read with.
 
 Retrieval has two halves, so that the host can search while the device trains: `begin` enqueues the
-query embeddings on the device, `finish` waits for them, searches and gathers. The index may be stale; it
-only chooses the passages, whose scores the training step computes afresh.
+query embeddings on the device, `finish` waits for them, searches and gathers. The index may be
+stale; it only chooses the passages, whose scores the training step computes afresh.
 """
 
 import dataclasses
@@ -39,8 +39,13 @@ class RetrievalConfig:
 
   def __post_init__(self):
     if self.num_passages < 2:
-      raise ValueError(f"num_passages is {self.num_passages}; the null passage and one more are needed")
-    for name, choices in (("null_passage", ("keep", "mask")), ("trivial_passage", ("drop", "allow"))):
+      raise ValueError(
+        f"num_passages is {self.num_passages}; the null passage and one more are needed"
+      )
+    for name, choices in (
+      ("null_passage", ("keep", "mask")),
+      ("trivial_passage", ("drop", "allow")),
+    ):
       if getattr(self, name) not in choices:
         raise ValueError(f"{name} is {getattr(self, name)!r}; choose from {choices}")
 
@@ -93,9 +98,7 @@ class Retriever:
     searched = time.perf_counter()
     batch = self.gather(queries, chosen)
     gathered = time.perf_counter()
-    return batch, RetrievalSeconds(
-      embedded - started, searched - embedded, gathered - searched
-    )
+    return batch, RetrievalSeconds(embedded - started, searched - embedded, gathered - searched)
 
   def search(self, queries_BxE: np.ndarray, source_uid_B: np.ndarray) -> SearchResults:
     """Returns ids and scores `[B, K]`, the null passage in slot 0."""

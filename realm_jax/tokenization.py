@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -132,7 +132,8 @@ def load(directory: str | os.PathLike) -> WordPieceTokenizer:
   if not os.path.exists(path):
     raise FileNotFoundError(f"no vocabulary at {path}; make one with `realm learn_vocabulary`")
   with open(path, encoding="utf-8") as file:
-    vocabulary = file.read().splitlines()
+    # Not splitlines: a wordpiece may hold a character that Python takes for the end of a line.
+    vocabulary = file.read().removesuffix("\n").split("\n")
   config_path = os.path.join(directory, CONFIG_FILE)
   lower_case = True
   if os.path.exists(config_path):
@@ -142,29 +143,46 @@ def load(directory: str | os.PathLike) -> WordPieceTokenizer:
 
 
 def learn(
-  texts: Iterable[str], *, vocab_size: int, lower_case: bool = True, min_frequency: int = 2
+  texts: Callable[[], Iterable[str]],
+  *,
+  vocab_size: int,
+  lower_case: bool = True,
+  min_frequency: int = 2,
 ) -> WordPieceTokenizer:
   """Learns a WordPiece vocabulary from raw text.
 
   Args:
-    texts: any number of texts.
+    texts: gives the texts, any number of them; called twice.
     vocab_size: wordpieces at most, special tokens counted.
     lower_case: whether the vocabulary is "uncased".
     min_frequency: how often a merge must occur to become a wordpiece.
 
   Raises:
-    ValueError: if there is no text.
+    ValueError: if there is no text, or `vocab_size` does not even hold its characters.
   """
-  learner = tokenizers.BertWordPieceTokenizer(lowercase=lower_case)
-  learner.train_from_iterator(
-    texts,
-    vocab_size=vocab_size,
-    min_frequency=min_frequency,
-    special_tokens=list(SPECIAL_TOKENS),
-    show_progress=False,
-  )
-  # The same text always gives the same set of wordpieces, but numbered in the order of a hash map.
-  wordpieces = sorted(set(learner.get_vocab()) - set(SPECIAL_TOKENS))
-  if not wordpieces:
+
+  def train(size: int, fixed: Sequence[str]) -> list[str]:
+    learner = tokenizers.BertWordPieceTokenizer(lowercase=lower_case)
+    learner.train_from_iterator(
+      texts(),
+      vocab_size=size,
+      min_frequency=min_frequency,
+      special_tokens=list(fixed),
+      show_progress=False,
+    )
+    return sorted(set(learner.get_vocab()) - set(SPECIAL_TOKENS))
+
+  characters = train(0, SPECIAL_TOKENS)
+  if not characters:
     raise ValueError("no text to learn a vocabulary from; give a corpus that holds words")
+  smallest = len(SPECIAL_TOKENS) + len(characters)
+  if smallest > vocab_size:
+    raise ValueError(
+      f"vocab_size={vocab_size} is too small; special tokens and characters alone take {smallest}"
+    )
+  # The learner numbers the characters inside of words in the order of a hash map, and of equally
+  # frequent merges takes the one with the lower numbers: numbered beforehand, the same text always
+  # gives the same wordpieces.
+  continuations = [piece for piece in characters if piece.startswith("##")]
+  wordpieces = train(vocab_size, [*SPECIAL_TOKENS, *continuations])
   return WordPieceTokenizer([*SPECIAL_TOKENS, *wordpieces], lower_case=lower_case)

@@ -38,7 +38,7 @@ def learn_vocabulary(
         yield document.text
 
   tokenizer = tokenization.learn(
-    texts(), vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency
+    texts, vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency
   )
   tokenizer.save(output)
   print(f"{output}: {tokenizer.vocab_size:,} wordpieces, digest {tokenizer.digest}", flush=True)

@@ -1,0 +1,193 @@
+import json
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from realm_jax import tokenization
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+PIECES = "caf ##e ecole naive 日 本 語 a the cat fi 😀 ᄒ ##ᅡ ##ᆫ . ! , [ ]".split()
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
+CASED = WordPieceTokenizer([*SPECIAL_TOKENS, "Caf", "##é", "caf", "##e"], lower_case=False)
+
+
+def shown(tokenizer, text):
+  """Returns each wordpiece with the raw text that its byte offsets name."""
+  raw = text.encode()
+  ((ids, starts, limits),) = tokenizer.encode_with_offsets([text])
+  return [
+    (tokenizer.vocabulary[i], raw[start:limit].decode())
+    for i, start, limit in zip(ids, starts, limits, strict=True)
+  ]
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("The cat!", [("the", "The"), ("cat", "cat"), ("!", "!")]),
+    ("Café naïve", [("caf", "Caf"), ("##e", "é"), ("naive", "naïve")]),
+    ("Cafe\u0301 e\u0301cole", [("caf", "Caf"), ("##e", "e\u0301"), ("ecole", "e\u0301cole")]),
+    ("日本語the", [("日", "日"), ("本", "本"), ("語", "語"), ("the", "the")]),
+    ("a 😀 cat", [("a", "a"), ("😀", "😀"), ("cat", "cat")]),
+    ("👨\u200d👩 cat", [("[UNK]", "👨\u200d👩"), ("cat", "cat")]),
+    ("ﬁ cat", [("fi", "ﬁ"), ("cat", "cat")]),
+    ("the\u00a0\u3000cat", [("the", "the"), ("cat", "cat")]),
+    ("\ufeffthe\x00cat", [("the", "the"), ("cat", "cat")]),
+    # A syllable is three wordpieces; the last of them carries its bytes.
+    ("a 한 cat", [("a", "a"), ("ᄒ", ""), ("##ᅡ", ""), ("##ᆫ", "한"), ("cat", "cat")]),
+    ("xyz" * 100 + " cat", [("[UNK]", "xyz" * 100), ("cat", "cat")]),
+    (" \n", []),
+    ("", []),
+  ],
+)
+def test_offsets_are_bytes_of_the_raw_text(text, expected):
+  assert shown(TOKENIZER, text) == expected
+
+
+def test_a_cased_vocabulary_keeps_case_and_accents():
+  assert shown(CASED, "Café cafe") == [
+    ("Caf", "Caf"),
+    ("##é", "é"),
+    ("caf", "caf"),
+    ("##e", "e"),
+  ]
+
+
+def test_texts_are_tokenized_each_for_itself_inside_a_graph_and_outside():
+  texts = ["the cat", "", "Café"]
+  dataset = tf.data.Dataset.from_tensors(texts).map(TOKENIZER.tokenize_with_offsets)
+  graph = [part.to_list() for part in next(iter(dataset))]
+  eager = TOKENIZER.encode_with_offsets(texts)
+  assert graph == [[row[part].tolist() for row in eager] for part in range(3)]
+  assert [ids.tolist() for ids in TOKENIZER.encode_batch(texts)] == graph[0]
+  assert [len(row) for row in graph[0]] == [2, 0, 2]
+  assert TOKENIZER.encode_with_offsets([]) == []
+
+
+def test_a_literal_mask_is_one_wordpiece():
+  the, cat = (TOKENIZER.vocabulary.index(word) for word in ("the", "cat"))
+  mask = TOKENIZER.mask_id
+  assert TOKENIZER.encode("the [MASK][MASK] cat").tolist() == [the, mask, mask, cat]
+  assert TOKENIZER.encode(b"[MASK]").tolist() == [mask]
+  assert TOKENIZER.encode("").dtype == np.int32
+  assert TOKENIZER.encode("").tolist() == []
+
+
+def test_decoding_joins_wordpieces_to_words():
+  ids = [*TOKENIZER.encode("Café, [MASK] the!"), 0, 0]
+  assert TOKENIZER.decode(ids) == "cafe , [MASK] the !"
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, CASED])
+def test_a_saved_vocabulary_comes_back(tmp_path, tokenizer):
+  tokenizer.save(tmp_path / "new")
+  loaded = tokenization.load(tmp_path / "new")
+  assert loaded.vocabulary == tokenizer.vocabulary
+  assert loaded.lower_case == tokenizer.lower_case
+  assert loaded.digest == tokenizer.digest
+  config = json.loads((tmp_path / "new" / "tokenizer_config.json").read_text())
+  assert config["do_lower_case"] == tokenizer.lower_case
+
+
+def test_a_wordpiece_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path):
+  odd = WordPieceTokenizer([*SPECIAL_TOKENS, "a\u2028b", "\x85", "z"])
+  odd.save(tmp_path)
+  assert tokenization.load(tmp_path).vocabulary == odd.vocabulary
+
+
+def test_a_bare_vocabulary_file_is_uncased(tmp_path):
+  (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))  # no newline at the end
+  loaded = tokenization.load(tmp_path)
+  assert loaded.lower_case
+  assert loaded.vocabulary == (*SPECIAL_TOKENS, "a")
+
+
+def test_the_digest_names_wordpieces_order_and_casing():
+  vocabularies = (
+    WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"]),
+    WordPieceTokenizer([*SPECIAL_TOKENS, "b", "a"]),
+    WordPieceTokenizer([*SPECIAL_TOKENS, "a", "c"]),
+    WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"], lower_case=False),
+  )
+  assert len({vocabulary.digest for vocabulary in vocabularies}) == 4
+  assert WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"]).digest == vocabularies[0].digest
+
+
+@pytest.mark.parametrize(
+  ("vocabulary", "message"),
+  [
+    (["[PAD]", "[UNK]", "[CLS]", "a"], r"vocabulary of 4 wordpieces lacks \[SEP\], \[MASK\]"),
+    (["a", *SPECIAL_TOKENS], r"wordpiece 0 is 'a'; it must be \[PAD\]"),
+    ([*SPECIAL_TOKENS, "a", "b", "a"], "holds 1 wordpieces twice"),
+  ],
+)
+def test_unusable_vocabularies_are_refused(vocabulary, message):
+  with pytest.raises(ValueError, match=message):
+    WordPieceTokenizer(vocabulary)
+
+
+def test_a_missing_vocabulary_names_the_way_out(tmp_path):
+  with pytest.raises(
+    FileNotFoundError, match=r"vocab\.txt; make one with `realm learn_vocabulary`"
+  ):
+    tokenization.load(tmp_path)
+
+
+def tied_texts():
+  """Many merges of equal frequency: their order decides which of them fit into the vocabulary."""
+  draw = random.Random(0)
+  return [" ".join("".join(draw.choices("abcdefghéü", k=draw.randint(2, 7))) for _ in range(800))]
+
+
+_LEARN = """
+import sys
+from realm_jax import tokenization
+print(tokenization.learn(lambda: [sys.argv[1]], vocab_size=60).digest)
+"""
+
+
+def test_learning_gives_the_same_vocabulary_in_every_process():
+  environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+  processes = [
+    subprocess.Popen(
+      [sys.executable, "-c", _LEARN, *tied_texts()],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      text=True,
+      env=environment,
+    )
+    for _ in range(2)
+  ]
+  here = tokenization.learn(tied_texts, vocab_size=60).digest
+  assert [process.communicate()[0].strip() for process in processes] == [here, here]
+
+
+def test_learned_wordpieces_cover_frequent_words_and_every_character():
+  texts = ["The Café serves tea."] * 5 + ["Bees hum."]
+  uncased = tokenization.learn(lambda: iter(texts), vocab_size=60)
+  assert uncased.vocabulary[:5] == SPECIAL_TOKENS
+  assert {"the", "cafe", "serves", "tea", "."} <= set(uncased.vocabulary)
+  assert "bees" not in uncased.vocabulary  # seen once
+  assert uncased.vocab_size <= 60
+  assert uncased.unk_id not in uncased.encode("Bees hum the tea.")
+  cased = tokenization.learn(lambda: iter(texts), vocab_size=60, lower_case=False)
+  assert {"The", "Café"} <= set(cased.vocabulary)
+  assert not cased.lower_case
+
+
+@pytest.mark.parametrize(
+  ("texts", "vocab_size", "message"),
+  [
+    ([], 100, "no text to learn a vocabulary from"),
+    (["", " \n"], 100, "no text to learn a vocabulary from"),
+    (["abc def"], 10, "vocab_size=10 is too small; special tokens and characters alone take 15"),
+  ],
+)
+def test_what_cannot_be_learned_from_is_refused(texts, vocab_size, message):
+  with pytest.raises(ValueError, match=message):
+    tokenization.learn(lambda: texts, vocab_size=vocab_size)

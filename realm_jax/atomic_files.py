@@ -40,7 +40,12 @@ def new_directory(path: str | os.PathLike) -> Iterator[str]:
     if os.path.exists(path):
       replaced = tempfile.mkdtemp(prefix=f".{name}.old.", dir=parent)
       os.rename(path, os.path.join(replaced, name))
-      os.rename(temporary, path)
+      try:
+        os.rename(temporary, path)
+      except BaseException:
+        os.rename(os.path.join(replaced, name), path)
+        os.rmdir(replaced)
+        raise
       shutil.rmtree(replaced)
     else:
       os.rename(temporary, path)

@@ -24,8 +24,9 @@ class OptimizerConfig:
     beta1: decay of the first moment.
     beta2: decay of the second moment.
     epsilon: added outside of the square root.
-    learning_rate_factors: pairs of a top-level part of the parameters and what its rate is multiplied by; a
-      warm-started retriever, say, may have to move more slowly than a reader that begins at random.
+    learning_rate_factors: pairs of a top-level part of the parameters and what its rate is
+      multiplied by; a warm-started retriever, say, may have to move more slowly than a reader that
+      begins at random.
   """
 
   name: str = "bert_adam"
@@ -59,7 +60,9 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
     moments = scale_by_bert_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
   else:
     moments = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
-  clip = optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
+  clip = (
+    optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
+  )
   return optax.chain(
     clip,
     moments,
@@ -70,7 +73,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 
 
 def learning_rate_schedule(config: OptimizerConfig) -> optax.Schedule:
-  """Returns BERT's schedule: up to the peak in a line, then the line to zero that started at step 0."""
+  """Returns BERT's schedule: a line up to the peak, then the line to zero that began at step 0."""
   warmup = config.warmup_steps
   if warmup is None:
     warmup = min(10_000, max(100, config.num_steps // 10))
@@ -127,8 +130,5 @@ def decayed(params) -> dict:
   """Marks by path what weight decay applies to: everything but biases and LayerNorm."""
   flat = flax.traverse_util.flatten_dict(params)
   return flax.traverse_util.unflatten_dict(
-    {
-      path: not (path[-1] == "bias" or any("norm" in part for part in path))
-      for path in flat
-    }
+    {path: not ("bias" in path[-1] or any("norm" in part for part in path)) for path in flat}
   )

@@ -1,0 +1,222 @@
+"""What is saved comes back, on any mesh; what does not fit is refused in one line."""
+
+import shutil
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from realm_jax import partitioning
+from realm_jax.training import checkpoints, optimizer, train_state
+
+OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig())
+
+
+def init_params(key, *, width=8):
+  keys = jax.random.split(key, 3)
+
+  def kernel(key, axes):
+    return nn.LogicallyPartitioned(jax.random.normal(key, (4, width)), axes)
+
+  return {
+    "dual_encoder": {
+      "tower": {"kernel": kernel(keys[0], ("embed", "mlp"))},
+      "other_tower": {"kernel": kernel(keys[1], ("embed", "mlp"))},
+    },
+    "reader": {"kernel": kernel(keys[2], ("embed", "mlp")), "bias": jax.numpy.ones(3)},
+  }
+
+
+def make_state(*, seed=0, model=2, init=init_params):
+  """Returns a state on a mesh, and its shapes with shardings."""
+
+  def create():
+    return train_state.create(init, OPTIMIZER, seed=seed)
+
+  boxed = jax.eval_shape(create)
+  shardings = partitioning.tree_shardings(partitioning.make_mesh(model=model), boxed)
+  abstract = jax.tree.map(
+    lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+    nn.unbox(boxed),
+    shardings,
+  )
+  return jax.jit(lambda: nn.unbox(create()), out_shardings=shardings)(), abstract
+
+
+def assert_same_arrays(restored, expected):
+  def check(a, b):
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(a, b)
+
+  assert jax.tree.structure(restored) == jax.tree.structure(expected)
+  jax.tree.map(check, restored, expected)
+
+
+def save(directory, state, *, step=3, input=None, metadata=None):
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    checkpointer.save(step, state, input=input or {}, metadata=metadata or {})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+  """A directory with one checkpoint, step 3, of `make_state()`."""
+  directory = tmp_path_factory.mktemp("saved")
+  save(directory, make_state()[0], metadata={"model": {"width": 8}, "generation": 5})
+  return directory
+
+
+@pytest.mark.parametrize("model", [2, 4])
+def test_a_state_comes_back_with_the_shardings_asked_for(saved, model):
+  state, _ = make_state()
+  _, abstract = make_state(model=model)
+  with checkpoints.Checkpointer(saved) as checkpointer:
+    restored = checkpointer.restore(abstract)
+  assert_same_arrays(restored.state, state)
+  wanted = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+  assert jax.tree.map(lambda leaf: leaf.sharding, restored.state) == wanted
+  kernel = restored.state.params["reader"]["kernel"]
+  assert kernel.addressable_shards[0].data.shape == (4, 8 // model)
+  assert restored.metadata == {"model": {"width": 8}, "generation": 5}
+  assert restored.input == {}
+
+
+def test_a_new_directory_has_nothing_to_restore(tmp_path):
+  with checkpoints.Checkpointer(tmp_path / "new") as checkpointer:
+    assert checkpointer.latest_step() is None
+    assert checkpointer.restore(make_state()[1]) is None
+
+
+def test_input_comes_back_to_the_bit(tmp_path):
+  random = np.random.default_rng(0)
+  input = {
+    "position": {
+      "iterator.index": random.integers(0, 256, 100).astype(np.uint8),
+      "iterator.data-00000-of-00001": random.integers(0, 256, 3000).astype(np.uint8),
+    },
+    "batch": {
+      "source_uid": np.array([2**62 + 1, -(2**40), 0]),
+      "query_mask": np.array([[True, False], [False, True]]),
+      "passage_ids": np.array([[-1, 7], [-2, 70_000]], np.int32),
+      "stale_scores": random.normal(size=(2, 2)).astype(np.float32),
+    },
+  }
+  state, abstract = make_state()
+  save(tmp_path, state, input=input)
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    restored = checkpointer.restore(abstract).input
+  assert_same_arrays(restored, input)
+
+
+def test_saving_a_step_twice_is_harmless(tmp_path):
+  first, abstract = make_state(seed=0)
+  second, _ = make_state(seed=1)
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(3, first, input={}, metadata={"saved": 1})
+    checkpointer.save(3, second, input={}, metadata={"saved": 2})  # while the first is under way
+    checkpointer.wait()
+    checkpointer.save(3, second, input={}, metadata={"saved": 3})
+    checkpointer.wait()
+    restored = checkpointer.restore(abstract)
+  assert restored.metadata == {"saved": 1}
+  assert_same_arrays(restored.state, first)
+
+
+def test_a_saved_state_may_be_donated_at_once(tmp_path):
+  state, abstract = make_state()
+  expected = jax.tree.map(np.array, state)
+  add_one = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf + 1, state), donate_argnums=0)
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(3, state, input={}, metadata={})
+    add_one(state)
+    checkpointer.wait()
+    restored = checkpointer.restore(abstract)
+  assert_same_arrays(jax.tree.map(np.array, restored.state), expected)
+
+
+def test_only_the_newest_are_kept(tmp_path):
+  state, _ = make_state()
+  with checkpoints.Checkpointer(tmp_path, keep=2) as checkpointer:
+    for step in (1, 4, 9):
+      checkpointer.save(step, state, input={}, metadata={})
+  assert checkpoints.steps(tmp_path) == [4, 9]
+  assert checkpoints.resolve(tmp_path).name == "9"
+
+
+def test_an_unfinished_checkpoint_is_invisible(tmp_path):
+  state, abstract = make_state()
+  save(tmp_path, state)
+  shutil.copytree(tmp_path / "3", tmp_path / "7.orbax-checkpoint-tmp")
+  assert checkpoints.steps(tmp_path) == [3]
+  assert checkpoints.resolve(tmp_path).name == "3"
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    assert checkpointer.latest_step() == 3
+    assert checkpointer.restore(abstract) is not None
+
+
+def test_steps_and_resolve(tmp_path, saved):
+  assert checkpoints.steps(tmp_path / "absent") == []
+  (tmp_path / "8").mkdir()  # half deleted
+  assert checkpoints.steps(tmp_path) == []
+  with pytest.raises(FileNotFoundError, match=f"no checkpoint in {tmp_path}"):
+    checkpoints.resolve(tmp_path)
+  assert checkpoints.resolve(saved) == checkpoints.resolve(saved, step=3) == saved / "3"
+  with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 4 in .*; it has \[3\]"):
+    checkpoints.resolve(saved, step=4)
+
+
+def test_metadata_are_read_alone(saved):
+  assert checkpoints.read_metadata(saved / "3") == {"model": {"width": 8}, "generation": 5}
+
+
+def test_shapes_are_read_alone(saved):
+  shapes = checkpoints.saved_arrays(saved / "3")
+  assert shapes["params", "dual_encoder", "tower", "kernel"] == (4, 8)
+  assert shapes["step",] == ()
+  assert len(shapes) == len(jax.tree.leaves(make_state()[0]))
+
+
+def test_one_encoder_is_restored_alone(saved):
+  state, abstract = make_state(model=4)
+  wanted = {"dual_encoder": {"tower": abstract.params["dual_encoder"]["tower"]}}
+  restored = checkpoints.restore_params(saved / "3", wanted)
+  assert_same_arrays(restored, {"dual_encoder": {"tower": state.params["dual_encoder"]["tower"]}})
+  sharding = restored["dual_encoder"]["tower"]["kernel"].sharding
+  assert sharding == wanted["dual_encoder"]["tower"]["kernel"].sharding
+
+
+def refusal(call, *arguments):
+  with pytest.raises(ValueError) as error:
+    call(*arguments)
+  message = str(error.value)
+  assert "\n" not in message
+  assert "3 is a checkpoint of another model: " in message
+  return message
+
+
+def restore(directory, abstract):
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    return checkpointer.restore(abstract)
+
+
+def test_another_shape_is_refused(saved):
+  _, wider = make_state(init=lambda key: init_params(key, width=16))
+  wrong = "params/dual_encoder/tower/kernel (4, 8) instead of (4, 16)"
+  message = refusal(checkpoints.restore_params, saved / "3", wider.params)
+  assert wrong in message
+  # Three kernels, and the two moments of each.
+  message = refusal(restore, saved, wider)
+  assert "; and 5 more" in message
+
+
+def test_a_missing_parameter_is_refused(saved):
+  _, abstract = make_state()
+  wanted = {"span_reader": abstract.params["reader"]}
+  message = refusal(checkpoints.restore_params, saved / "3", wanted)
+  assert "params/span_reader/bias is missing instead of (3,)" in message
+
+
+def test_a_checkpoint_with_more_than_the_model_is_refused(saved):
+  _, smaller = make_state(init=lambda key: {"reader": init_params(key)["reader"]})
+  message = refusal(restore, saved, smaller)
+  assert "dual_encoder/other_tower/kernel is not in this model" in message

@@ -1,0 +1,65 @@
+"""What a run writes, read back from its files."""
+
+import json
+import time
+
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax.training import metric_writers
+
+
+def read_lines(directory):
+  lines = (directory / metric_writers.METRICS_FILE).read_text("utf-8").splitlines()
+
+  def refuse(name):
+    raise ValueError(f"{name} is no JSON")
+
+  return [json.loads(line, parse_constant=refuse) for line in lines]
+
+
+def test_every_write_is_one_json_line(tmp_path):
+  writer = metric_writers.JsonLinesWriter(tmp_path / "run")
+  before = time.time()
+  writer.write_scalars(10, {"loss/total": jnp.float32(0.5), "index/generation": 3})
+  assert read_lines(tmp_path / "run")[0]["loss/total"] == 0.5  # readable while the run goes on
+  writer.write_scalars(20, {"loss/total": np.float64(0.25)})
+  writer.close()
+  first, second = read_lines(tmp_path / "run")
+  assert before <= first.pop("seconds") <= second.pop("seconds") <= time.time()
+  assert first == {"step": 10, "loss/total": 0.5, "index/generation": 3}
+  assert second == {"step": 20, "loss/total": 0.25}
+
+
+def test_what_is_not_finite_becomes_null(tmp_path):
+  writer = metric_writers.JsonLinesWriter(tmp_path)
+  writer.write_scalars(1, {"nan": np.nan, "inf": jnp.inf, "low": -np.inf, "zero": 0.0})
+  writer.close()
+  (line,) = read_lines(tmp_path)
+  assert (line["nan"], line["inf"], line["low"], line["zero"]) == (None, None, None, 0.0)
+
+
+def test_a_continued_run_appends(tmp_path):
+  for step in (1, 2):
+    writer = metric_writers.JsonLinesWriter(tmp_path)
+    writer.write_scalars(step, {"loss": step})
+    writer.close()
+  assert [line["step"] for line in read_lines(tmp_path)] == [1, 2]
+
+
+def test_a_run_writes_lines_and_tensorboard_events(tmp_path):
+  writer = metric_writers.make_writer(tmp_path, first_process=True)
+  writer.write_scalars(1, {"loss/total": 0.125})
+  writer.write_texts(1, {"example": "x"})
+  writer.flush()
+  writer.close()
+  assert read_lines(tmp_path)[0]["loss/total"] == 0.125
+  (events,) = tmp_path.glob("events.out.tfevents.*")
+  assert b"loss/total" in events.read_bytes()
+
+
+def test_other_processes_write_nothing(tmp_path):
+  writer = metric_writers.make_writer(tmp_path, first_process=False)
+  writer.write_scalars(1, {"loss": 1.0})
+  writer.close()
+  assert list(tmp_path.iterdir()) == []

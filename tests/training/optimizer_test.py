@@ -1,0 +1,173 @@
+"""The optimizers against plain numpy and against optax."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from realm_jax.training import optimizer
+
+LEARNING_RATE = 0.1
+
+
+def make_params():
+  random = np.random.default_rng(0)
+  return {
+    "dual_encoder": {
+      "dense": {"kernel": random.normal(size=(3, 4)), "bias": random.normal(size=4)},
+      "mlp_norm": {"scale": random.normal(size=4), "bias": random.normal(size=4)},
+      "position_embedding": random.normal(size=(5, 2)),
+    },
+    "knowledge_augmented_encoder": {"mlm_bias": random.normal(size=6)},
+  }
+
+
+def make_gradients(params, step):
+  random = np.random.default_rng(step)
+  scale = 10.0 ** (-step)  # the first are clipped, the last are not
+  return jax.tree.map(lambda leaf: scale * random.normal(size=leaf.shape), params)
+
+
+def take_steps(transformation, params, *, num_steps):
+  params = jax.tree.map(jnp.asarray, params)
+  state = transformation.init(params)
+  for step in range(num_steps):
+    gradients = jax.tree.map(jnp.asarray, make_gradients(params, step))
+    updates, state = transformation.update(gradients, state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+def reference_bert_adam(params, *, num_steps, schedule, clip_norm, weight_decay, no_decay, factors):
+  """BERT's released optimizer, written out."""
+  leaves, structure = jax.tree.flatten(params)
+  names = [
+    "/".join(key.key for key in path) for path, _ in jax.tree_util.tree_leaves_with_path(params)
+  ]
+  first = [np.zeros_like(leaf) for leaf in leaves]
+  second = [np.zeros_like(leaf) for leaf in leaves]
+  for step in range(num_steps):
+    gradients = jax.tree.leaves(make_gradients(params, step))
+    norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+    gradients = [g * min(1.0, clip_norm / norm) for g in gradients]
+    for i, name in enumerate(names):
+      first[i] = 0.9 * first[i] + 0.1 * gradients[i]
+      second[i] = 0.999 * second[i] + 0.001 * gradients[i] ** 2
+      update = first[i] / (np.sqrt(second[i]) + 1e-6)
+      if name not in no_decay:
+        update = update + weight_decay * leaves[i]
+      leaves[i] = leaves[i] - schedule[step] * factors.get(name.split("/")[0], 1.0) * update
+  return jax.tree.unflatten(structure, leaves)
+
+
+def test_bert_adam_is_that_of_the_released_code():
+  config = optimizer.OptimizerConfig(
+    learning_rate=LEARNING_RATE,
+    num_steps=20,
+    warmup_steps=2,
+    weight_decay=0.3,
+    learning_rate_factors=(("dual_encoder", 0.25),),
+  )
+  expected = reference_bert_adam(
+    make_params(),
+    num_steps=5,
+    schedule=[0.0, 0.5 * LEARNING_RATE, *(LEARNING_RATE * (1 - step / 20) for step in (2, 3, 4))],
+    clip_norm=1.0,
+    weight_decay=0.3,
+    no_decay={
+      "dual_encoder/dense/bias",
+      "dual_encoder/mlp_norm/scale",
+      "dual_encoder/mlp_norm/bias",
+      "knowledge_augmented_encoder/mlm_bias",
+    },
+    factors={"dual_encoder": 0.25},
+  )
+  params = take_steps(optimizer.make_optimizer(config), make_params(), num_steps=5)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), params, expected)
+
+
+def test_no_clipping_where_none_is_asked_for():
+  config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, warmup_steps=0, clip_norm=None)
+  params = take_steps(optimizer.make_optimizer(config), make_params(), num_steps=2)
+  expected = reference_bert_adam(
+    make_params(),
+    num_steps=2,
+    schedule=[LEARNING_RATE, LEARNING_RATE * (1 - 1 / 200_000)],
+    clip_norm=np.inf,
+    weight_decay=0.01,
+    no_decay={
+      "dual_encoder/dense/bias",
+      "dual_encoder/mlp_norm/scale",
+      "dual_encoder/mlp_norm/bias",
+      "knowledge_augmented_encoder/mlm_bias",
+    },
+    factors={},
+  )
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), params, expected)
+
+
+@pytest.mark.parametrize(
+  ("step", "share"), [(0, 0), (50, 0.5), (99, 0.99), (100, 0.9), (500, 0.5), (1000, 0), (1200, 0)]
+)
+def test_the_rate_falls_from_a_line_that_began_at_step_0(step, share):
+  config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, num_steps=1000)
+  rate = optimizer.learning_rate_schedule(config)(step)
+  np.testing.assert_allclose(rate, share * LEARNING_RATE, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+  ("num_steps", "warmup"), [(500, 100), (1000, 100), (5000, 500), (200_000, 10_000)]
+)
+def test_warm_up_is_a_tenth_within_limits(num_steps, warmup):
+  config = optimizer.OptimizerConfig(learning_rate=1.0, num_steps=num_steps)
+  schedule = optimizer.learning_rate_schedule(config)
+  np.testing.assert_allclose(schedule(warmup - 1), (warmup - 1) / warmup, rtol=1e-5)
+  np.testing.assert_allclose(schedule(warmup), 1 - warmup / num_steps, rtol=1e-5)
+
+
+def test_a_constant_rate_stays_after_the_warm_up():
+  config = optimizer.OptimizerConfig(
+    learning_rate=LEARNING_RATE, num_steps=1000, warmup_steps=10, schedule="constant"
+  )
+  schedule = optimizer.learning_rate_schedule(config)
+  rates = [float(schedule(step)) for step in (5, 10, 999, 5000)]
+  np.testing.assert_allclose(rates, np.multiply(LEARNING_RATE, [0.5, 1, 1, 1]), rtol=1e-6)
+
+
+def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt():
+  config = optimizer.OptimizerConfig(
+    name="adamw",
+    learning_rate=LEARNING_RATE,
+    warmup_steps=0,
+    schedule="constant",
+    clip_norm=None,
+    weight_decay=0.3,
+    beta2=0.98,
+    epsilon=1e-8,
+  )
+  params = {"reader": {"kernel": np.random.default_rng(1).normal(size=(3, 4))}}
+  ours = take_steps(optimizer.make_optimizer(config), params, num_steps=5)
+  theirs = take_steps(
+    optax.adamw(LEARNING_RATE, b1=0.9, b2=0.98, eps=1e-8, weight_decay=0.3), params, num_steps=5
+  )
+  np.testing.assert_allclose(ours["reader"]["kernel"], theirs["reader"]["kernel"], rtol=1e-6)
+
+
+def test_a_factor_for_an_absent_part_is_refused():
+  config = optimizer.OptimizerConfig(learning_rate_factors=(("retriever", 0.1),))
+  message = r"names \['retriever'\], the parameters have \['dual_encoder', 'knowledge_augmented"
+  with pytest.raises(ValueError, match=message):
+    take_steps(optimizer.make_optimizer(config), make_params(), num_steps=1)
+
+
+@pytest.mark.parametrize(
+  ("setting", "message"),
+  [
+    ({"name": "sgd"}, r"optimizer name is 'sgd'; choose from \('bert_adam', 'adamw'\)"),
+    ({"schedule": "cosine"}, r"optimizer schedule is 'cosine'; choose from \('linear', 'constant'"),
+  ],
+)
+def test_unknown_choices_are_refused(setting, message):
+  with pytest.raises(ValueError, match=message):
+    optimizer.OptimizerConfig(**setting)

@@ -20,6 +20,7 @@ _RANDOM_SPAN_MAX_LENGTH = 10
 _RANDOM_SPAN_STOP_PROBABILITY = 0.2  # geometric span length of SpanBERT (Joshi et al. 2020)
 _RANDOM_TOKEN_SHARE = 0.15  # BERT (Devlin et al. 2019), section 3.1
 _RANDOM_TOKEN_MASKED, _RANDOM_TOKEN_REPLACED = 0.8, 0.1
+_SENTENCES_PER_CALL = 64
 
 
 @seqio.map_over_dataset(num_seeds=1)
@@ -65,18 +66,18 @@ def tokenize_sentence(
 ) -> tf.data.Dataset:
   """Adds `ids`, and `token_start` and `token_limit` in bytes of the sentence."""
 
-  def tokenize(example):
-    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(
-      example["sentence"][tf.newaxis]
-    )
+  def tokenize(examples):
+    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(examples["sentence"])
     return {
-      **example,
-      "ids": ids.values,
-      "token_start": tf.cast(starts.values, tf.int64),
-      "token_limit": tf.cast(limits.values, tf.int64),
+      **examples,
+      "ids": ids,
+      "token_start": tf.cast(starts, tf.int64),
+      "token_limit": tf.cast(limits, tf.int64),
     }
 
-  return dataset.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
+  # A call of the tokenizer runs hundreds of small operations, for one sentence or for many.
+  batches = dataset.ragged_batch(_SENTENCES_PER_CALL)
+  return batches.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
 def mask_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:

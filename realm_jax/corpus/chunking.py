@@ -95,7 +95,17 @@ def chunk_sentences(
 
   Returns:
     Chunks whose wordpieces, put together, are those of all the sentences.
+
+  Raises:
+    ValueError: if a chunk could hold no wordpiece or no sentence.
   """
+  if max_passage_length <= SPECIAL_TOKENS_PER_PASSAGE:
+    raise ValueError(
+      f"max_passage_length={max_passage_length} leaves no room beside {SPECIAL_TOKENS_PER_PASSAGE} "
+      "special tokens; set it higher"
+    )
+  if max_sentences is not None and max_sentences < 1:
+    raise ValueError(f"max_sentences={max_sentences}; a passage needs one, or none for no limit")
   budget = max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - title_length
   if budget < max_passage_length // 4:
     # A title that crowds out the body is cut by the encoder's input, never the body.

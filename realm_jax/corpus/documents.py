@@ -51,28 +51,41 @@ def read_jsonl(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[Docum
 
   Raises:
     FileNotFoundError: if no file matches.
+    ValueError: if a gzip file is cut off.
   """
   for path in input_files(pattern):
-    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
-    with opened as file:
-      for number, line in enumerate(file):
-        if not line.strip():
-          continue
-        try:
-          record = json.loads(line.decode("utf-8"))
-          text = record.get("text") or ""
-          spans = record.get("spans")
-          document = Document(
-            id=str(record.get("id", f"{os.path.basename(path)}:{number}")),
-            title=str(record.get("title") or ""),
-            text=text.strip() if spans is None else text,
-            spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
-          )
-        except (UnicodeDecodeError, ValueError, TypeError, AttributeError):
-          counts["broken_records"] += 1
-          continue
-        if not document.text.strip():
-          counts["records_without_text"] += 1
-          continue
-        counts["documents"] += 1
-        yield document
+    for number, line in enumerate(_lines(path)):
+      if not line.strip():
+        continue
+      try:
+        document = _document(line, name=f"{os.path.basename(path)}:{number}")
+      except (ValueError, TypeError, AttributeError):
+        counts["broken_records"] += 1
+        continue
+      if not document.text.strip():
+        counts["records_without_text"] += 1
+        continue
+      counts["documents"] += 1
+      yield document
+
+
+def _lines(path: str) -> Iterator[bytes]:
+  with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+    try:
+      yield from file
+    except EOFError as error:
+      raise ValueError(f"{path} is cut off; get the whole file") from error
+
+
+def _document(line: bytes, *, name: str) -> Document:
+  record = json.loads(line.decode("utf-8"))
+  text = record.get("text") or ""
+  title = str(record.get("title") or "")
+  (title + text).encode()  # JSON can hold half of a surrogate pair, UTF-8 cannot
+  spans = record.get("spans")
+  return Document(
+    id=str(record.get("id", name)),
+    title=title,
+    text=text.strip() if spans is None else text,
+    spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
+  )

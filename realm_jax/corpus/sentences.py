@@ -8,10 +8,9 @@ def sentence_spans(text: str, *, language: str = "en") -> list[tuple[int, int]]:
   spans = []
   start = 0
   for segment in sentencex.segment(language, text):
-    raw = segment.encode()
-    body = raw.strip()
+    body = segment.strip()
     if body:
-      begin = start + raw.index(body)
-      spans.append((begin, begin + len(body)))
-    start += len(raw)
+      begin = start + len(segment[: segment.index(body)].encode())
+      spans.append((begin, begin + len(body.encode())))
+    start += len(segment.encode())
   return spans

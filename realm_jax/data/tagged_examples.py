@@ -31,9 +31,14 @@ class TaggedExampleWriter:
   Args:
     directory: an existing directory.
     num_shards: files to write.
+
+  Raises:
+    ValueError: if there is to be no file.
   """
 
   def __init__(self, directory: str | os.PathLike, *, num_shards: int):
+    if num_shards < 1:
+      raise ValueError(f"num_shards={num_shards}; write at least one")
     # Fast compression: a pre-training epoch reads each record once and the text is short.
     options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
     self._writers = [

@@ -1,0 +1,159 @@
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, id_dtype, passage_uid
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"abcdefgh"])
+ROWS = (
+  {"title": "Åland", "text": "日本 😀.", "title_ids": [5], "body_ids": [6, 7, 8], "uid": 11},
+  {"title": "", "text": "b", "title_ids": [], "body_ids": [9], "uid": 2**62},
+  {"title": "Two words", "text": "c d", "title_ids": [6, 7], "body_ids": [10, 11], "uid": 13},
+)
+
+
+def write(directory, rows=ROWS, *, tokenizer=TOKENIZER, counts=None):
+  os.makedirs(directory)
+  writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=9)
+  for row in rows:
+    writer.append(
+      **{**row, "title_ids": np.array(row["title_ids"]), "body_ids": np.array(row["body_ids"])}
+    )
+  return writer.finish(counts=counts or {})
+
+
+@pytest.fixture
+def store(tmp_path):
+  write(tmp_path / "store", counts={"passages": 3})
+  return PassageStore(tmp_path / "store")
+
+
+def test_rows_come_back(store):
+  assert len(store) == 3
+  assert [store.title(row) for row in range(3)] == [row["title"] for row in ROWS]
+  assert [store.text(row) for row in range(3)] == [row["text"] for row in ROWS]
+  assert store.uids.tolist() == [row["uid"] for row in ROWS]
+  np.testing.assert_array_equal(store.lengths(), [3 + 1 + 3, 3 + 0 + 1, 3 + 2 + 2])
+
+
+def test_ids_are_cut_or_padded(store):
+  ids, lengths = store.body_ids([2, 0, 0], length=2)
+  assert ids.dtype == np.int32
+  np.testing.assert_array_equal(ids, [[10, 11], [6, 7], [6, 7]])
+  np.testing.assert_array_equal(lengths, [2, 2, 2])
+  ids, lengths = store.title_ids([0, 1, 2], length=3)
+  np.testing.assert_array_equal(ids, [[5, 0, 0], [0, 0, 0], [6, 7, 0]])
+  np.testing.assert_array_equal(lengths, [1, 0, 2])
+  ids, lengths = store.body_ids([], length=4)
+  assert ids.shape == (0, 4)
+
+
+def test_the_metadata_say_what_the_store_is(store):
+  metadata = store.metadata
+  assert metadata.num_passages == 3
+  assert metadata.vocabulary_digest == TOKENIZER.digest
+  assert (metadata.vocab_size, metadata.cls_id, metadata.sep_id) == (13, 2, 3)
+  assert metadata.max_passage_length == 9
+  assert metadata.counts == {"passages": 3}
+  assert store.fingerprint == metadata.fingerprint
+
+
+def test_columns_are_mapped_not_loaded(store):
+  for values, offsets in (store._titles, store._texts, store._title_ids, store._body_ids):
+    assert isinstance(values, np.memmap) and isinstance(offsets, np.memmap)
+    assert not values.flags.writeable
+
+
+def test_equal_rows_have_equal_fingerprints_and_bytes(tmp_path):
+  first, second = (write(tmp_path / name) for name in ("a", "b"))
+  assert first == second
+  for name in os.listdir(tmp_path / "a"):
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_every_change_changes_the_fingerprint(tmp_path):
+  changed = [
+    ROWS,
+    ROWS[:2],
+    (ROWS[1], ROWS[0], ROWS[2]),
+    ({**ROWS[0], "title": "Aland"}, *ROWS[1:]),
+    ({**ROWS[0], "text": "日本 😀!"}, *ROWS[1:]),
+    ({**ROWS[0], "title_ids": [6]}, *ROWS[1:]),
+    ({**ROWS[0], "body_ids": [6, 7, 9]}, *ROWS[1:]),
+    # The same letters and ids, with the borders between the rows elsewhere.
+    ({**ROWS[0], "body_ids": [6, 7]}, {**ROWS[1], "body_ids": [8, 9]}, ROWS[2]),
+    (ROWS[0], {**ROWS[1], "title": "T"}, {**ROWS[2], "title": "wo words"}),
+  ]
+  found = [write(tmp_path / str(i), rows).fingerprint for i, rows in enumerate(changed)]
+  cased = WordPieceTokenizer(TOKENIZER.vocabulary, lower_case=False)
+  found.append(write(tmp_path / "cased", tokenizer=cased).fingerprint)
+  assert len(set(found)) == len(found)
+
+
+def test_an_empty_store_is_a_store(tmp_path):
+  write(tmp_path / "store", rows=())
+  store = PassageStore(tmp_path / "store")
+  assert len(store) == 0
+  assert store.lengths().tolist() == []
+
+
+@pytest.mark.parametrize(
+  "name",
+  ["titles.bin", "texts.offsets.bin", "title_ids.bin", "body_ids.bin", "uids.bin"],
+)
+@pytest.mark.parametrize("damage", ["shorter", "longer", "missing"])
+def test_a_damaged_column_is_refused_by_name(tmp_path, name, damage):
+  write(tmp_path / "store")
+  path = tmp_path / "store" / name
+  content = path.read_bytes()
+  path.unlink()
+  if damage != "missing":
+    path.write_bytes(content[:-1] if damage == "shorter" else content + b"x")
+  with pytest.raises(
+    ValueError, match=f"{name} holds .* bytes instead of {len(content)}; make"
+  ) as e:
+    PassageStore(tmp_path / "store")
+  assert "\n" not in str(e.value)
+
+
+def test_a_directory_without_metadata_is_no_store(tmp_path):
+  with pytest.raises(FileNotFoundError, match="no passage store at .*; make one with `realm prep"):
+    PassageStore(tmp_path)
+  write(tmp_path / "store")
+  (tmp_path / "store" / "metadata.json").unlink()
+  with pytest.raises(FileNotFoundError, match="no passage store"):
+    PassageStore(tmp_path / "store")
+
+
+def test_another_format_is_refused(tmp_path):
+  write(tmp_path / "store")
+  path = tmp_path / "store" / "metadata.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
+  with pytest.raises(ValueError, match="has format 2, not 1; make it anew"):
+    PassageStore(tmp_path / "store")
+
+
+def test_a_store_may_move(tmp_path):
+  write(tmp_path / "store")
+  shutil.move(tmp_path / "store", tmp_path / "elsewhere")
+  assert PassageStore(tmp_path / "elsewhere").text(2) == "c d"
+
+
+@pytest.mark.parametrize(
+  ("vocab_size", "dtype"), [(10, np.uint16), (65_536, np.uint16), (65_537, np.int32)]
+)
+def test_every_id_of_the_vocabulary_fits(vocab_size, dtype):
+  assert id_dtype(vocab_size) == dtype
+  assert dtype(vocab_size - 1) == vocab_size - 1
+
+
+def test_uids_name_title_and_text():
+  pairs = [("a", "b"), ("a", "c"), ("b", "a"), ("", "ab"), ("ab", ""), ("é", "日")]
+  uids = [passage_uid(title, text) for title, text in pairs]
+  assert len(set(uids)) == len(uids)
+  assert all(0 < uid < 2**63 for uid in uids)
+  assert uids == [passage_uid(title, text) for title, text in pairs]

@@ -1,0 +1,140 @@
+import dataclasses
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus import passages
+from realm_jax.corpus.documents import Document
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer(
+  [*SPECIAL_TOKENS, *"the é ##e cafe in oslo zurich opens 日 本 is far . one two ##s".split()]
+)
+
+
+def make(*documents, max_passage_length=40, max_sentences=None, tag=lambda text: []):
+  counts = Counter()
+  found = passages.make_passages(
+    documents,
+    tokenizer=TOKENIZER,
+    tag=tag,
+    max_passage_length=max_passage_length,
+    max_sentences=max_sentences,
+    counts=counts,
+  )
+  return list(found), counts
+
+
+def cut(text, spans):
+  return [text.encode()[start:limit].decode() for start, limit in spans]
+
+
+def words(ids):
+  return [TOKENIZER.vocabulary[i] for i in ids]
+
+
+def byte_span(text, part):
+  start = text.encode().index(part.encode())
+  return start, start + len(part.encode())
+
+
+def test_offsets_are_relative_to_the_passage_in_bytes():
+  text = "Thé café opens.  日本 is far.\nZürich is far. Oslo opens."
+  spans = tuple(byte_span(text, part) for part in ("café", "日本", "far.\nZürich", "Oslo"))
+  document = Document(id="1", title="Cafés", text=text, spans=spans)
+  found, counts = make(document, max_sentences=2)
+  assert [p.text for p in found] == ["Thé café opens.  日本 is far.", "Zürich is far. Oslo opens."]
+  assert cut(found[0].text, found[0].sentences) == ["Thé café opens.", "日本 is far."]
+  assert cut(found[1].text, found[1].sentences) == ["Zürich is far.", "Oslo opens."]
+  assert cut(found[0].text, found[0].spans) == ["café", "日本"]
+  assert cut(found[1].text, found[1].spans) == ["Oslo"]  # the span across the border is dropped
+  assert words(found[0].title_ids) == ["cafe", "##s"]
+  assert words(found[0].body_ids) == "the cafe opens . 日 本 is far .".split()
+  assert counts == Counter(passages=2, wordpieces=16, unknown_wordpieces=0)
+
+
+def test_a_text_without_spans_is_tagged_and_one_with_spans_is_not():
+  def tag(text):
+    return [byte_span(text, "Oslo")]
+
+  untagged = Document(id="1", title="", text="One. In Oslo.")
+  ((passage,), _) = make(untagged, tag=tag)
+  assert cut(passage.text, passage.spans) == ["Oslo"]
+  ((passage,), _) = make(dataclasses.replace(untagged, spans=((0, 3),)), tag=tag)
+  assert cut(passage.text, passage.spans) == ["One"]
+  ((passage,), _) = make(dataclasses.replace(untagged, spans=()), tag=tag)
+  assert passage.spans == ()
+
+
+def test_exact_duplicates_are_dropped_and_counted():
+  found, counts = make(
+    Document(id="1", title="A", text="One."),
+    Document(id="2", title="B", text="One."),
+    Document(id="3", title="A", text="One."),
+    Document(id="4", title="A", text="One. Two. One."),
+    max_sentences=1,
+  )
+  assert [(p.title, p.text) for p in found] == [("A", "One."), ("B", "One."), ("A", "Two.")]
+  assert len({p.uid for p in found}) == 3
+  assert (counts["passages"], counts["duplicate_passages"]) == (3, 3)
+
+
+def test_a_long_sentence_becomes_several_passages_that_hold_all_of_it():
+  draw = random.Random(0)
+  text = " ".join(draw.choices(["one", "two", "Oslo", "cafés", "日本"], k=40)) + "."
+  found, counts = make(Document(id="1", title="Oslo", text=text), max_passage_length=12)
+  whole = TOKENIZER.encode(text)
+  np.testing.assert_array_equal(np.concatenate([p.body_ids for p in found]), whole)
+  assert all(len(p.body_ids) + len(p.title_ids) + 3 <= 12 for p in found)
+  for passage in found:
+    np.testing.assert_array_equal(TOKENIZER.encode(passage.text), passage.body_ids)
+    assert passage.sentences == ((0, len(passage.text.encode())),)
+  assert counts["long_sentences_split"] == 1
+
+
+def test_text_is_cut_between_characters_even_where_one_is_several_wordpieces():
+  pieces = [*SPECIAL_TOKENS, "ᄒ", "##ᄂ", "##ᄃ", "##ᅡ", "##ᆫ"]
+  found = passages.make_passages(
+    [Document(id="1", title="", text="한난단")],
+    tokenizer=WordPieceTokenizer(pieces),
+    tag=lambda text: [],
+    max_passage_length=7,
+    counts=Counter(),
+  )
+  assert "".join(passage.text for passage in found) == "한난단"
+
+
+def test_a_long_title_is_cut_to_what_the_body_leaves():
+  ((passage,), counts) = make(
+    Document(id="1", title="one " * 20, text="Two is far."), max_passage_length=16
+  )
+  assert len(passage.body_ids) == 4
+  assert words(passage.title_ids) == ["one"] * 9
+  assert counts["long_titles"] == 1
+
+
+def test_unknown_wordpieces_are_counted():
+  _, counts = make(Document(id="1", title="xyz", text="The xyz is far. Xyz!"))
+  assert counts["unknown_wordpieces"] == 3
+  assert counts["wordpieces"] == 7
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_batching_the_tokenizer_changes_nothing(monkeypatch, size):
+  documents = [
+    Document(id=str(i), title=f"one {i}", text="The café. " * i + "。" + "Two is far. " * 2)
+    for i in range(5)
+  ]
+  expected, expected_counts = make(*documents, max_passage_length=12)
+  monkeypatch.setattr(passages, "_DOCUMENTS_PER_BATCH", size)
+  found, counts = make(*documents, max_passage_length=12)
+  assert [(p.uid, p.text, p.sentences, p.body_ids.tolist()) for p in found] == [
+    (p.uid, p.text, p.sentences, p.body_ids.tolist()) for p in expected
+  ]
+  assert counts == expected_counts
+
+
+def test_no_documents_give_no_passages():
+  assert make() == ([], Counter())

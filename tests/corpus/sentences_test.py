@@ -1,0 +1,40 @@
+import pytest
+
+from realm_jax.corpus.sentences import sentence_spans
+
+
+@pytest.mark.parametrize(
+  "sentences",
+  [
+    ["The cat sat.", "It slept!", "Did it dream?", "Yes."],
+    ["He lives in the U.S. today.", "She does not."],
+    ["Dr. Smith met Mr. Jones.", "Mrs. Brown left."],
+    ["Fruit, e.g. apples, is healthy.", "So are nuts, i.e. seeds."],
+    ["A Ph.D. student came.", "A Ph.D. takes years."],
+    ["J. R. R. Tolkien wrote it.", "It cost 3.50 in 1937."],
+    ["See No. 5 as well.", "It is near St. Mary vs. Ely."],
+    ["Café Zürich opens at nine.", "日本 is far away.", "The 😀 smiles."],
+    ["Die Straße endet hier.", "Ok."],
+  ],
+)
+@pytest.mark.parametrize("between", [" ", "  \n ", "\u00a0 "])
+def test_borders(sentences, between):
+  text = between.join(sentences)
+  raw = text.encode()
+  assert [raw[start:limit].decode() for start, limit in sentence_spans(text)] == sentences
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("", []),
+    (" \n\u3000 ", []),
+    ("no end", ["no end"]),
+    ("\n Heading\n\nFirst sentence. ", ["Heading", "First sentence."]),
+    ("\u3000é.\u3000", ["é."]),
+    ('He said "Go." Then he left.', ['He said "Go."', "Then he left."]),
+  ],
+)
+def test_white_space_belongs_to_no_sentence(text, expected):
+  raw = text.encode()
+  assert [raw[start:limit].decode() for start, limit in sentence_spans(text)] == expected

@@ -35,7 +35,8 @@ DATE = re.compile(
 )
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 _UPPER = "".join(c for c in map(chr, range(0x250)) if c.isupper())
-_NAME_WORD = rf"(?:[A-Z]\.|\b[{_UPPER}](?:[\w'’]|-(?=\w))*)"
+_INITIALS = r"\b(?:(?:[A-Z]\.){2,}|[A-Z]\.(?=\s[A-Z]))"  # U.S.; the J. of J. Smith
+_NAME_WORD = rf"(?:{_INITIALS}|\b[{_UPPER}](?:[\w'’]|-(?=\w))*)"
 _CONNECTOR = r"(?:of|the|de|la|le|du|van|von|der|den|da|di|del|al|el|and)"
 NAME = re.compile(rf"{_NAME_WORD}(?:\s(?:{_CONNECTOR}\s){{0,2}}{_NAME_WORD})*")
 

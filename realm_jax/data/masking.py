@@ -84,8 +84,11 @@ def mask_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> t
   """Masks the wordpieces that lie wholly inside the drawn span; adds `masked` and `masked_ids`."""
 
   def mask(example):
-    masked = (example["token_start"] >= example["mask_start"]) & (
-      example["token_limit"] <= example["mask_limit"]
+    # Of a character that is several wordpieces all but the last are empty.
+    masked = (
+      (example["token_start"] >= example["mask_start"])
+      & (example["token_start"] < example["mask_limit"])
+      & (example["token_limit"] <= example["mask_limit"])
     )
     return _with_mask(example, masked, vocabulary)
 
@@ -126,8 +129,9 @@ def mask_random_tokens(
     )
     rank = tf.argsort(tf.argsort(draw[0]))
     example = _with_mask(example, rank < count, vocabulary)
+    # From 1, as 0 in the middle of a query would be taken for its padding.
     random_ids = tf.random.stateless_uniform(
-      [total], seeds[1], maxval=vocabulary.vocab_size, dtype=tf.int32
+      [total], seeds[1], minval=1, maxval=vocabulary.vocab_size, dtype=tf.int32
     )
     other = tf.where(
       draw[1] < _RANDOM_TOKEN_MASKED + _RANDOM_TOKEN_REPLACED, random_ids, example["ids"]

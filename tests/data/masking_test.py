@@ -1,0 +1,272 @@
+import functools
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+
+from realm_jax.data import masking
+from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+PIECES = "the cat of par ##is saw zurich in 1969 . ᄒ ##ᅡ ##ᆫ".split()
+VOCABULARY = WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES]))
+WITH_VOCABULARY = {"vocabulary": VOCABULARY}
+LENGTHS = {"query": 10, "mlm_positions": 3, "mlm_targets": 3}
+TEXT = "The cat of Paris saw Zürich. In 1969."
+
+
+def byte_spans(text, *parts):
+  starts = [text.encode().index(part.encode()) for part in parts]
+  limits = [start + len(part.encode()) for start, part in zip(starts, parts, strict=True)]
+  return np.array(starts, np.int64), np.array(limits, np.int64)
+
+
+def passage(text, *, sentences, spans, uid=7):
+  sentence_starts, sentence_limits = byte_spans(text, *sentences)
+  span_starts, span_limits = byte_spans(text, *spans)
+  return {
+    "title": "",
+    "text": text,
+    "uid": uid,
+    "sentence_byte_start": sentence_starts,
+    "sentence_byte_limit": sentence_limits,
+    "span_byte_start": span_starts,
+    "span_byte_limit": span_limits,
+  }
+
+
+def dataset(*passages):
+  signature = {
+    name: tf.TensorSpec([None], tf.int64)
+    if name.endswith(("start", "limit"))
+    else tf.TensorSpec([], tf.int64 if name == "uid" else tf.string)
+    for name in passages[0]
+  }
+  return tf.data.Dataset.from_generator(lambda: iter(passages), output_signature=signature)
+
+
+def run(data, *steps, seed=0):
+  with seqio.utils.map_seed_manager(seed):
+    for step in steps:
+      data = step(data)
+  return list(data.as_numpy_iterator())
+
+
+def with_vocabulary(step):
+  return functools.partial(step, **WITH_VOCABULARY)
+
+
+def build(data):
+  return masking.build_masked_query(data, LENGTHS, **WITH_VOCABULARY)
+
+
+def salient(*passages, seed=0):
+  return run(
+    dataset(*passages),
+    masking.draw_salient_span,
+    with_vocabulary(masking.tokenize_sentence),
+    with_vocabulary(masking.mask_span),
+    build,
+    seed=seed,
+  )
+
+
+def random_masks(step, text, *, copies, seed=0):
+  return run(
+    dataset(*[passage(text, sentences=[text], spans=[])] * copies),
+    masking.draw_sentence,
+    with_vocabulary(masking.tokenize_sentence),
+    with_vocabulary(step),
+    seed=seed,
+  )
+
+
+def words(ids):
+  return " ".join(VOCABULARY.tokenizer.vocabulary[i] for i in ids)
+
+
+MASKED = [
+  ("Paris", "[CLS] the cat of [MASK] [MASK] saw zurich . [SEP]", [4, 5], "par ##is"),
+  ("cat", "[CLS] the [MASK] of par ##is saw zurich . [SEP]", [2], "cat"),
+  ("Zürich", "[CLS] the cat of par ##is saw [MASK] . [SEP]", [7], "zurich"),
+  ("1969", "[CLS] in [MASK] . [SEP]", [2], "1969"),
+  # Only wordpieces that lie wholly inside the span.
+  ("aris", "[CLS] the cat of par [MASK] saw zurich . [SEP]", [5], "##is"),
+  ("at of Par", "[CLS] the cat [MASK] [MASK] ##is saw zurich . [SEP]", [3, 4], "of par"),
+  # Masks past the third stay hidden and are not predicted.
+  (
+    "cat of Paris",
+    "[CLS] the [MASK] [MASK] [MASK] [MASK] saw zurich . [SEP]",
+    [2, 3, 4],
+    "cat of par",
+  ),
+]
+
+
+def test_the_wordpieces_of_a_span_are_masked():
+  sentences = ["The cat of Paris saw Zürich.", "In 1969."]
+  examples = salient(
+    *[
+      passage(TEXT, sentences=sentences, spans=[span], uid=i) for i, (span, *_) in enumerate(MASKED)
+    ]
+  )
+  for i, (example, (span, query, positions, targets)) in enumerate(
+    zip(examples, MASKED, strict=True)
+  ):
+    assert words(example["query"]) == query, span
+    assert example["mlm_positions"].tolist() == positions, span
+    assert words(example["mlm_targets"]) == targets, span
+    assert example["source_uid"] == i
+    assert example["rejection"] == 0
+
+
+def test_a_character_of_several_wordpieces_is_masked_with_all_and_with_no_neighbour():
+  # The first two wordpieces of the syllable are empty in bytes.
+  text = "cat.한 the"
+  before, inside = salient(*[passage(text, sentences=[text], spans=[span]) for span in (".", "한")])
+  assert words(before["query"]) == "[CLS] cat [MASK] ᄒ ##ᅡ ##ᆫ the [SEP]"
+  assert words(inside["query"]) == "[CLS] cat . [MASK] [MASK] [MASK] the [SEP]"
+
+
+REJECTED = [
+  (TEXT, ["In 1969."], [], "no_salient_span"),
+  (TEXT, ["The cat of Paris saw Zürich.", "In 1969."], ["Zürich. In"], "no_salient_span"),
+  (TEXT, [], ["Paris"], "no_salient_span"),
+  (TEXT, ["The cat of Paris saw Zürich."], ["ari"], "no_wordpiece_in_span"),
+  ("the the the the the the the the cat", None, ["cat"], "mask_cut_by_truncation"),
+  ("the the the the the the the cat cat", None, ["cat cat"], "mask_cut_by_truncation"),
+  ("the the the the the the the cat the", None, ["cat"], None),
+]
+
+
+def test_masks_that_could_not_be_predicted_are_rejected():
+  examples = salient(
+    *[
+      passage(text, sentences=[text] if sentences is None else sentences, spans=spans)
+      for text, sentences, spans, _ in REJECTED
+    ]
+  )
+  found = [[None, *masking.REJECTIONS][example["rejection"]] for example in examples]
+  assert found == [reason for *_, reason in REJECTED]
+
+
+def test_rejected_examples_are_dropped_and_counted_by_reason():
+  good = passage("the cat", sentences=["the cat"], spans=["cat"])
+  no_span = passage("the cat", sentences=["the cat"], spans=[])
+  no_piece = passage("the cat", sentences=["the cat"], spans=["a"])
+  data = dataset(no_span, good, no_piece, no_span, good, no_piece)
+  examples = run(
+    data,
+    masking.draw_salient_span,
+    with_vocabulary(masking.tokenize_sentence),
+    with_vocabulary(masking.mask_span),
+    build,
+    masking.drop_rejected,
+  )
+  assert [example["rejections"].tolist() for example in examples] == [[1, 0, 0], [2, 1, 0]]
+  assert all("rejection" not in example for example in examples)
+
+
+def test_spans_are_drawn_uniformly_over_spans_not_sentences():
+  text = "the cat of paris. In 1969."
+  sentences = ["the cat of paris.", "In 1969."]
+  example = passage(text, sentences=sentences, spans=["cat", "paris", "1969", "paris. In"])
+  drawn = [words(e["mlm_targets"]) for e in salient(*[example] * 600)]
+  counts = {name: drawn.count(name) for name in ("cat", "par ##is", "1969")}
+  assert sum(counts.values()) == 600  # never the one that crosses a border
+  assert all(150 < count < 250 for count in counts.values()), counts
+
+
+@pytest.mark.parametrize("step", [None, masking.mask_random_span, masking.mask_random_tokens])
+def test_the_seed_decides_the_masks(step):
+  text = "the cat of paris saw zurich in 1969 ."
+
+  def masks(seed):
+    if step is None:
+      return [
+        example["query"].tolist()
+        for example in salient(
+          *[passage(text, sentences=[text], spans=text.split()[:8])] * 20, seed=seed
+        )
+      ]
+    return [e["masked_ids"].tolist() for e in random_masks(step, text, copies=20, seed=seed)]
+
+  first = masks(1)
+  assert first == masks(1)
+  assert first != masks(2)
+  assert len(set(map(tuple, first))) > 1  # examples of one run differ too
+
+
+def test_random_spans_are_whole_short_and_everywhere():
+  text = " ".join(["the cat of paris saw zurich in 1969"] * 3)
+  examples = random_masks(masking.mask_random_span, text, copies=500)
+  total = len(examples[0]["ids"])
+  lengths, covered = [], np.zeros(total, int)
+  for example in examples:
+    places = np.flatnonzero(example["masked"])
+    assert places.tolist() == list(range(places[0], places[-1] + 1))
+    np.testing.assert_array_equal(
+      example["masked_ids"],
+      np.where(example["masked"], VOCABULARY.tokenizer.mask_id, example["ids"]),
+    )
+    lengths.append(len(places))
+    covered += example["masked"]
+  assert max(lengths) == 10
+  # A geometric length of mean 5 cut at 10 has the mean (1 - 0.8^10) / 0.2.
+  assert np.mean(lengths) == pytest.approx((1 - 0.8**10) / 0.2, abs=0.5)
+  assert lengths.count(1) / 500 == pytest.approx(0.2, abs=0.07)
+  assert covered.min() > 0
+
+
+def test_a_random_span_fits_into_the_shortest_sentence():
+  for example in random_masks(masking.mask_random_span, "cat", copies=5):
+    assert example["masked"].tolist() == [True]
+
+
+def test_random_tokens_are_a_share_of_the_sentence_masked_as_bert_does():
+  text = " ".join(["the cat of paris saw zurich in 1969"] * 5)  # 45 wordpieces
+  examples = random_masks(masking.mask_random_tokens, text, copies=300)
+  assert all(example["masked"].sum() == 7 for example in examples)  # 15 %
+  outcome = {"mask": 0, "kept": 0, "replaced": 0}
+  for example in examples:
+    hidden = example["masked"]
+    np.testing.assert_array_equal(example["masked_ids"][~hidden], example["ids"][~hidden])
+    assert (example["masked_ids"] > 0).all()
+    for new, old in zip(example["masked_ids"][hidden], example["ids"][hidden], strict=True):
+      kept = "kept" if new == old else "replaced"
+      outcome["mask" if new == VOCABULARY.tokenizer.mask_id else kept] += 1
+  shares = {name: count / 2100 for name, count in outcome.items()}
+  assert shares["mask"] == pytest.approx(0.8, abs=0.04)
+  # Of the random tenth every 17th piece happens to be the old one or [MASK].
+  assert shares["replaced"] == pytest.approx(0.1 * 15 / 17, abs=0.03)
+  assert shares["kept"] == pytest.approx(0.1 + 0.1 / 17, abs=0.03)
+  places = np.mean([example["masked"] for example in examples], axis=0)
+  assert places.min() > 0.05 and places.max() < 0.3
+
+
+def test_at_least_one_token_is_masked():
+  for example in random_masks(masking.mask_random_tokens, "the cat", copies=5):
+    assert example["masked"].sum() == 1
+
+
+def test_sentences_are_drawn_uniformly():
+  text = "the cat. In 1969."
+  examples = run(
+    dataset(*[passage(text, sentences=["the cat.", "In 1969."], spans=[])] * 300),
+    masking.draw_sentence,
+  )
+  drawn = [example["sentence"].decode() for example in examples]
+  assert 100 < drawn.count("the cat.") < 200
+  assert drawn.count("the cat.") + drawn.count("In 1969.") == 300
+
+
+def test_a_sentence_without_wordpieces_cannot_be_masked_at_random():
+  (example,) = run(
+    dataset(passage(" ", sentences=[" "], spans=[])),
+    masking.draw_sentence,
+    with_vocabulary(masking.tokenize_sentence),
+    with_vocabulary(masking.mask_random_span),
+    build,
+  )
+  assert masking.REJECTIONS[example["rejection"] - 1] == "no_wordpiece_in_span"

@@ -1,7 +1,9 @@
 """SeqIO tasks that mask queries: salient spans, and the paper's two ablations."""
 
 import functools
+import hashlib
 import os
+import re
 from typing import Literal
 
 import seqio
@@ -23,7 +25,7 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
     mask: what is masked.
 
   Returns:
-    The task; its name is `{mask}_masking/{corpus directory}`.
+    The task, named by what is masked, the corpus directory and the vocabulary.
 
   Raises:
     FileNotFoundError: if the corpus has no tagged examples or the vocabulary is missing.
@@ -72,5 +74,7 @@ def tagged_source(corpus: str) -> seqio.DataSource:
 
 def seqio_name(kind: str, corpus: str, vocabulary: WordPieceVocabulary) -> str:
   """Returns a registry name that tells apart corpora and vocabularies."""
-  path = os.path.abspath(corpus).strip("/").replace("/", ".")
-  return f"{kind}.{path}.{vocabulary.tokenizer.digest}"
+  path = os.path.abspath(corpus)
+  # SeqIO takes only letters, digits, dots and underscores; the digest keeps /a-b and /a_b apart.
+  digest = hashlib.sha256(path.encode()).hexdigest()[:8]
+  return re.sub(r"\W+", "_", f"{kind}:{path}:{digest}:{vocabulary.tokenizer.digest}")

@@ -1,0 +1,60 @@
+import pytest
+import seqio
+
+from realm_jax.data import tagged_examples
+from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tasks import inverse_cloze, salient_span_masking
+
+
+def make_corpus(directory, pieces=("a", "b")):
+  directory.mkdir(parents=True)
+  WordPieceTokenizer([*SPECIAL_TOKENS, *pieces]).save(directory / "vocabulary")
+  writer = tagged_examples.TaggedExampleWriter(directory, num_shards=2)
+  writer.append(title="", text="a b", uid=1, sentences=[(0, 3)], spans=[(0, 1)])
+  writer.close()
+  return {"corpus": str(directory), "vocabulary": str(directory / "vocabulary")}
+
+
+def test_a_corpus_is_registered_once_for_each_way_of_masking(tmp_path):
+  given = make_corpus(tmp_path / "corpus")
+  ways = ("salient_span", "random_span", "random_token")
+  tasks = [salient_span_masking.register(**given, mask=mask) for mask in ways]
+  assert len({task.name for task in tasks}) == 3
+  assert [salient_span_masking.register(**given, mask=mask) for mask in ways] == tasks
+  assert set(tasks[0].output_features) == {"query", "mlm_positions", "mlm_targets"}
+  assert tasks[0].source.list_shards("train") == tagged_examples.files(given["corpus"])
+
+
+def test_settings_of_the_inverse_cloze_task_are_tasks_of_their_own(tmp_path):
+  given = make_corpus(tmp_path / "corpus")
+  tasks = [
+    inverse_cloze.register(**given),
+    inverse_cloze.register(**given, removal_rate=0.5),
+    inverse_cloze.register(**given, removal_rate=1e-7),
+    inverse_cloze.register(**given, hide_salient_spans=True),
+  ]
+  assert len({task.name for task in tasks}) == 4
+  assert inverse_cloze.register(**given, removal_rate=0.5) is tasks[1]
+
+
+def test_corpora_and_vocabularies_are_told_apart_by_name(tmp_path):
+  names = {
+    salient_span_masking.register(**make_corpus(tmp_path / name)).name
+    for name in ("a-b", "a_b", "a b", "a.b", "a/b", "é")
+  }
+  assert len(names) == 6
+  assert all(seqio.TaskRegistry.get(name) for name in names)
+  one, other = (WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, piece])) for piece in "ab")
+  name = salient_span_masking.seqio_name
+  assert name("kind", "/c", one) == name("kind", "/c/", one)
+  assert len({name("kind", "/c", one), name("kind", "/c", other), name("other", "/c", one)}) == 3
+
+
+@pytest.mark.parametrize("register", [salient_span_masking.register, inverse_cloze.register])
+def test_a_missing_corpus_or_vocabulary_is_named(tmp_path, register):
+  given = make_corpus(tmp_path / "corpus")
+  with pytest.raises(FileNotFoundError, match=r"no file matches '.*none/examples-"):
+    register(corpus=str(tmp_path / "none"), vocabulary=given["vocabulary"])
+  with pytest.raises(FileNotFoundError, match="no vocabulary at"):
+    register(corpus=given["corpus"], vocabulary=str(tmp_path / "none"))

@@ -34,9 +34,7 @@ def build_inverse_cloze(
   def build(example, seeds):
     starts, limits = example["sentence_byte_start"], example["sentence_byte_limit"]
     num_sentences = tf.size(starts)
-    drawn = tf.random.stateless_uniform(
-      [], seeds[0], maxval=tf.maximum(num_sentences, 1), dtype=tf.int32
-    )
+    drawn = tf.random.stateless_uniform([], seeds[0], maxval=num_sentences, dtype=tf.int32)
     removed = tf.random.stateless_uniform([], seeds[1]) < removal_rate
     sentences = tf.strings.substr(
       tf.fill([num_sentences], example["text"]),
@@ -64,11 +62,14 @@ def build_inverse_cloze(
       "body": body.values,
     }
 
-  return build(dataset).filter(lambda example: tf.size(example["body"]) > 0)
+  with_sentences = dataset.filter(lambda example: tf.size(example["sentence_byte_start"]) > 0)
+  return build(with_sentences).filter(lambda example: tf.size(example["body"]) > 0)
 
 
 def _inside_any_span(token_starts, token_limits, span_starts, span_limits):
-  inside = (token_starts[:, tf.newaxis] >= span_starts) & (
-    token_limits[:, tf.newaxis] <= span_limits
+  token_starts, token_limits = token_starts[:, tf.newaxis], token_limits[:, tf.newaxis]
+  # Of a character that is several wordpieces all but the last are empty.
+  inside = (
+    (token_starts >= span_starts) & (token_starts < span_limits) & (token_limits <= span_limits)
   )
   return tf.reduce_any(inside, axis=1)

@@ -78,8 +78,10 @@ def question_batches(
 ) -> Iterator[tuple[Sequence[Question], MaskedQueries]]:
   """Yields questions and their masked queries, the last batch filled up with empty queries.
 
+  Of an answer longer than `max_masks` the first wordpieces are asked for, the others stay hidden.
+
   Raises:
-    ValueError: if an answer has more wordpieces than `max_masks`, or lies beyond `query_length`.
+    ValueError: if an answer has no wordpiece, or does not lie within `query_length`.
   """
   for first in range(0, len(questions), batch_size):
     batch = questions[first : first + batch_size]
@@ -87,15 +89,15 @@ def question_batches(
     rows = []
     for question, (ids, starts, limits) in zip(batch, encoded, strict=True):
       start, limit = question.span
-      masked = (starts >= start) & (limits <= limit)
+      masked = (starts >= start) & (starts < limit) & (limits <= limit)
       positions = np.flatnonzero(masked)
-      if not 0 < len(positions) <= max_masks or positions[-1] >= query_length - 2:
+      if not len(positions) or positions[-1] >= query_length - 2:
         raise ValueError(
           f"question {question.id!r}: the answer {question.answer!r} takes wordpieces "
-          f"{positions.tolist()}; a query holds {query_length - 2}, of which up to {max_masks} are "
-          "masked"
+          f"{positions.tolist()}; a query holds {query_length - 2}"
         )
-      rows.append((np.where(masked, tokenizer.mask_id, ids), positions, ids[positions]))
+      kept = positions[:max_masks]
+      rows.append((np.where(masked, tokenizer.mask_id, ids), kept, ids[kept]))
     yield batch, _padded(rows, tokenizer, query_length, max_masks, batch_size)
 
 
@@ -107,6 +109,8 @@ def masked_text_query(
   Raises:
     ValueError: if the text has no `[MASK]`, several, or does not fit.
   """
+  if not 0 < num_masks <= max_masks:
+    raise ValueError(f"num_masks={num_masks}; a query has 1 to {max_masks} masks")
   if text.count(MASK) != 1:
     raise ValueError(
       f"{text!r} has {text.count(MASK)} {MASK}; write it once, where the answer goes"

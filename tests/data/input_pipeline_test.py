@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+
+from realm_jax.data import tagged_examples
+from realm_jax.data.feature_converters import InverseClozeConverter, MaskedQueryConverter
+from realm_jax.data.input_pipeline import task_batches
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tasks import inverse_cloze, salient_span_masking
+
+WORDS = tuple(f"w{a}{b}" for a in "abcdef" for b in "abcde")
+LENGTHS = {"query": 8, "mlm_positions": 2, "mlm_targets": 2}
+NUM_PASSAGES = 22
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  """Passages of two sentences with two spans each; every tenth passage has none."""
+  directory = tmp_path_factory.mktemp("odd-name é") / "corpus"  # SeqIO allows no such task name
+  directory.mkdir()
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, "."])
+  tokenizer.save(directory / "vocabulary")
+  writer = tagged_examples.TaggedExampleWriter(directory, num_shards=3)
+  for i in range(NUM_PASSAGES):
+    a, b = WORDS[i], WORDS[i + 1]
+    sentence = f"{a} {b} wae ."
+    text = f"{sentence} {sentence}"
+    ends = [(0, len(sentence)), (len(sentence) + 1, len(text))]
+    spans = [(s, s + 3) for start, _ in ends for s in (start, start + 4)]
+    writer.append(title=a, text=text, uid=i + 1, sentences=ends, spans=[] if i % 10 == 9 else spans)
+  writer.close()
+  return directory
+
+
+def masked(corpus, *, training, mask="salient_span", seed=0, batch_size=4):
+  return task_batches(
+    salient_span_masking.register(
+      corpus=str(corpus), vocabulary=str(corpus / "vocabulary"), mask=mask
+    ),
+    converter=MaskedQueryConverter(),
+    lengths=LENGTHS,
+    batch_size=batch_size,
+    seed=seed,
+    training=training,
+  )
+
+
+def assert_equal_batches(found, expected):
+  assert found.keys() == expected.keys()
+  for name in expected:
+    np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(("mask", "taken"), [("salient_span", 7), ("random_token", 0)])
+def test_a_restored_iterator_goes_on_where_the_saved_one_was(corpus, mask, taken):
+  batches = masked(corpus, training=True, mask=mask)
+  for _ in range(taken):
+    next(batches)
+  position = batches.position()
+  assert all(value.dtype == np.uint8 for value in position.values())
+  expected = [next(batches) for _ in range(8)]
+  restored = masked(corpus, training=True, mask=mask)
+  restored.restore(position)
+  for batch in expected:
+    assert_equal_batches(next(restored), batch)
+
+
+def test_training_goes_over_the_corpus_again_and_again_with_other_masks(corpus):
+  batches = masked(corpus, training=True)
+  seen = [next(batches) for _ in range(150)]
+  assert all(batch["query"].shape == (4, 8) for batch in seen)
+  uids = np.concatenate([batch["source_uid"][:, 0] for batch in seen])
+  assert sorted(set(uids.tolist())) == [i for i in range(1, NUM_PASSAGES + 1) if i % 10 != 0]
+  queries = np.concatenate([batch["query"] for batch in seen])
+  assert len(np.unique(queries[uids == 1], axis=0)) == 2  # one of two words, in equal sentences
+  # Two of 22 passages have no span; up to 1,000 examples wait to be shuffled.
+  no_span, *others = seen[-1]["rejections"].max(axis=0).tolist()
+  assert 600 * 2 / 20 <= no_span <= (600 + 1000) * 2 / 20
+  assert others == [0, 0]
+
+
+def test_the_seed_decides_order_and_masks(corpus):
+  first, same, other = (next(masked(corpus, training=True, seed=seed)) for seed in (0, 0, 1))
+  assert_equal_batches(first, same)
+  assert first["source_uid"].tolist() != other["source_uid"].tolist()
+
+
+def test_evaluation_is_one_pass_in_a_fixed_order_filled_up_with_no_weight(corpus):
+  first, second = (list(masked(corpus, training=False, batch_size=8)) for _ in range(2))
+  for one, other in zip(first, second, strict=True):
+    assert_equal_batches(one, other)
+  assert [batch["query"].shape for batch in first] == [(8, 8)] * 3
+  uids = np.concatenate([batch["source_uid"][:, 0] for batch in first])
+  assert sorted(uids[:20].tolist()) == [i for i in range(1, 23) if i % 10 != 0]
+  assert uids[20:].tolist() == [0] * 4
+  assert (first[-1]["mlm_weights"][:4].sum(axis=1) == 1).all()
+  for name, value in first[-1].items():
+    assert not value[4:].any(), name
+
+
+def test_inverse_cloze_batches(corpus):
+  batches = task_batches(
+    inverse_cloze.register(
+      corpus=str(corpus), vocabulary=str(corpus / "vocabulary"), removal_rate=1.0
+    ),
+    converter=InverseClozeConverter(cls_id=2, sep_id=3),
+    lengths={"query": 8, "title": 10, "body": 10},
+    batch_size=4,
+    seed=0,
+    training=True,
+  )
+  batch = next(batches)
+  assert {name: value.shape for name, value in batch.items()} == {
+    "query": (4, 8),
+    "passage": (4, 10),
+    "passage_segments": (4, 10),
+  }
+  for query, passage in zip(batch["query"], batch["passage"], strict=True):
+    title, body = passage[1], passage[3:7]
+    assert passage.tolist() == [2, title, 3, *body, 3, 0, 0]
+    assert query.tolist() == [2, *body, 3, 0, 0]  # both sentences are alike, one is left
+  position = batches.position()
+  expected = next(batches)
+  batches.restore(position)
+  assert_equal_batches(next(batches), expected)

@@ -1,0 +1,121 @@
+import json
+
+import pytest
+
+from realm_jax.data.questions import (
+  Question,
+  masked_text_query,
+  question_batches,
+  read_questions,
+)
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+PIECES = "the pound is currency of uk . zurich ##s euro ᄒ ##ᅡ ##ᆫ".split()
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
+SIZES = {"tokenizer": TOKENIZER, "query_length": 12, "max_masks": 3}
+
+
+def question(text, answer, **fields):
+  start = text.encode().index(answer.encode())
+  span = (start, start + len(answer.encode()))
+  return Question(id=answer, text=text, span=span, answer=answer, **fields)
+
+
+def words(ids):
+  return " ".join(TOKENIZER.vocabulary[i] for i in ids if i)
+
+
+def test_questions_are_read(tmp_path):
+  records = [
+    {"id": 1, "text": "Zürich is.", "spans": [[0, 7]], "answer": "Zürich"},
+    {"id": 2, "text": "a", "spans": [[0, 1]], "answer": "a", "passage": "a b", "kind": "town"},
+  ]
+  path = tmp_path / "questions.jsonl"
+  path.write_text("\n".join(json.dumps(record) for record in records))
+  first, second = read_questions(path)
+  assert first == Question(id="1", text="Zürich is.", span=(0, 7), answer="Zürich")
+  assert first.masked_text == "[MASK] is."
+  assert (second.passage, second.group) == ("a b", "town")
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("", r"q\.jsonl holds no question"),
+    ('{"id": 1, "text": "a", "spans": [[0, 1]], "answer": "a"}\n{}', r"line 2 is no question"),
+    ("nothing", r"line 1 is no question"),
+    ('{"id": 1, "text": "a", "spans": [], "answer": "a"}', r"line 1 is no question"),
+  ],
+)
+def test_files_without_questions_are_refused(tmp_path, content, message):
+  (tmp_path / "q.jsonl").write_text(content)
+  with pytest.raises(ValueError, match=message):
+    read_questions(tmp_path / "q.jsonl")
+
+
+def test_questions_become_masked_queries():
+  questions = [
+    question("The pound is the currency of UK.", "pound"),
+    question("Zürichs is the UK.", "Zürichs"),
+    question("Euro.한", "."),  # not the empty wordpieces of the next character
+  ]
+  batches = list(question_batches(questions, batch_size=2, **SIZES))
+  assert [list(asked) for asked, _ in batches] == [questions[:2], questions[2:]]
+  first, second = (queries for _, queries in batches)
+  assert words(first.query.ids[0]) == "[CLS] the [MASK] is the currency of uk . [SEP]"
+  assert words(first.query.ids[1]) == "[CLS] [MASK] [MASK] is the uk . [SEP]"
+  assert first.query.mask.sum(-1).tolist() == [10, 8]
+  assert first.mlm_positions_BxM.tolist() == [[2, 0, 0], [1, 2, 0]]
+  assert [words(row) for row in first.mlm_targets_BxM] == ["pound", "zurich ##s"]
+  assert first.mlm_weights_BxM.tolist() == [[1, 0, 0], [1, 1, 0]]
+  assert first.source_uid_B.tolist() == [0, 0]
+  # The last batch is filled up with empty queries.
+  assert words(second.query.ids[0]) == "[CLS] euro [MASK] ᄒ ##ᅡ ##ᆫ [SEP]"
+  assert words(second.query.ids[1]) == "[CLS] [SEP]"
+  assert second.mlm_weights_BxM.tolist() == [[1, 0, 0], [0, 0, 0]]
+
+
+def test_a_long_question_is_cut_behind_its_answer():
+  asked = question("The pound " + "is " * 20, "pound")
+  ((_, queries),) = question_batches([asked], batch_size=1, **SIZES)
+  assert words(queries.query.ids[0]) == "[CLS] the [MASK]" + " is" * 8 + " [SEP]"
+
+
+@pytest.mark.parametrize(
+  ("text", "answer", "message"),
+  [
+    ("is " * 10 + "pound", "pound", r"'pound' takes wordpieces \[10\]; a query holds 10"),
+    ("pound is the euro", "pound is the euro", r"\[0, 1, 2, 3\].* up to 3 are masked"),
+    ("the pound", "oun", r"'oun' takes wordpieces \[\]"),
+  ],
+)
+def test_answers_that_cannot_be_masked_are_refused(text, answer, message):
+  with pytest.raises(ValueError, match=message):
+    list(question_batches([question(text, answer)], batch_size=1, **SIZES))
+
+
+def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():
+  text = "The [MASK] is the currency of UK."
+  one = masked_text_query(text, num_masks=1, **SIZES)
+  assert words(one.query.ids[0]) == "[CLS] the [MASK] is the currency of uk . [SEP]"
+  assert one.mlm_positions_BxM.tolist() == [[2, 0, 0]]
+  two = masked_text_query(text, num_masks=2, **SIZES)
+  assert words(two.query.ids[0]) == "[CLS] the [MASK] [MASK] is the currency of uk . [SEP]"
+  assert two.mlm_positions_BxM.tolist() == [[2, 3, 0]]
+  assert two.mlm_weights_BxM.tolist() == [[1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+  ("text", "num_masks", "message"),
+  [
+    ("no mask", 1, r"has 0 \[MASK\]; write it once"),
+    ("[MASK] is [MASK]", 1, r"has 2 \[MASK\]; write it once"),
+    ("is " * 10 + "[MASK]", 1, "is too long: the answer must lie in the first 10 wordpieces"),
+    ("is " * 9 + "[MASK]", 2, "is too long"),
+    ("[MASK]", 4, "num_masks=4; a query has 1 to 3 masks"),
+    ("[MASK]", 0, "num_masks=0"),
+  ],
+)
+def test_texts_that_cannot_be_asked_are_refused(text, num_masks, message):
+  with pytest.raises(ValueError, match=message):
+    masked_text_query(text, num_masks=num_masks, **SIZES)

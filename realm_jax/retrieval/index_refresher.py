@@ -74,7 +74,7 @@ class IndexRefresher:
   Args:
     generations: where to look.
     config: how often, and what to do when the builder is late.
-    watch: False stays with the first generation.
+    watch: False stays with the first generation, however late it gets.
   """
 
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
@@ -144,7 +144,7 @@ class IndexRefresher:
     """
     swapped = self.swap()
     limit = self._config.max_staleness_steps
-    if limit is None or self._config.when_late == "continue":
+    if limit is None or self._config.when_late == "continue" or not self._watching:
       return swapped
     while step - self.current.training_step > limit and not stop():
       if self._config.when_late == "stop":
@@ -178,12 +178,20 @@ class IndexRefresher:
   def _load_newer(self) -> LoadedGeneration | None:
     with self._changed:
       known = self._ready or self.current
-    newest = self._generations.newest()
+    try:
+      newest = self._generations.newest()
+    except OSError as error:
+      logging.error("no look for index generations this time: %s", _one_line(error))
+      return None
     if newest is None or newest in self._failed or (known and newest <= known.generation):
       return None
     try:
       return self._generations.load(newest)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # whatever is wrong with it must not end the watch
       self._failed.add(newest)
-      logging.error("index generation %d not used: %s", newest, " ".join(str(error).split()))
+      logging.error("index generation %d not used: %s", newest, _one_line(error))
       return None
+
+
+def _one_line(error: Exception) -> str:
+  return " ".join(str(error).split()) or repr(error)

@@ -1,0 +1,231 @@
+import logging
+import threading
+import time
+
+import pytest
+
+from realm_jax.retrieval.index_refresher import (
+  IndexRefresher,
+  LoadedGeneration,
+  RefreshConfig,
+  StaleIndexError,
+)
+
+SOON = RefreshConfig(poll_seconds=0.005)
+
+
+class Shelf:
+  """Generations in memory; the number of each is a tenth of its training step."""
+
+  def __init__(self, *published):
+    self.published = list(published)
+    self.unloadable = {}
+    self.loaded = []
+    self.looks = 0
+    self.gate = threading.Event()
+    self.gate.set()
+
+  def newest(self):
+    self.looks += 1
+    if isinstance(self.published, Exception):
+      raise self.published
+    return max(self.published, default=None)
+
+  def load(self, generation):
+    self.gate.wait(5)
+    self.loaded.append(generation)
+    if generation in self.unloadable:
+      raise self.unloadable[generation]
+    return LoadedGeneration(
+      generation=generation,
+      searcher=f"searcher {generation}",
+      training_step=10 * generation,
+      created=time.time() - 100,
+    )
+
+
+def never():
+  return False
+
+
+def eventually(condition):
+  deadline = time.monotonic() + 5
+  while not condition():
+    assert time.monotonic() < deadline, "did not happen"
+    time.sleep(0.002)
+
+
+def further_looks(shelf, number=3):
+  seen = shelf.looks
+  eventually(lambda: shelf.looks >= seen + number)
+
+
+def test_the_first_generation_is_waited_for():
+  shelf = Shelf()
+  with IndexRefresher(shelf, config=SOON) as refresher:
+    publisher = threading.Timer(0.05, shelf.published.append, [3])
+    publisher.start()
+    first = refresher.first(stop=never)
+    publisher.join()
+    assert first.generation == 3
+    assert refresher.current is first
+    assert refresher.swaps == 0
+    assert refresher.staleness_steps(42) == 12
+    assert refresher.age_seconds() == pytest.approx(100, abs=30)
+
+
+def test_waiting_for_the_first_generation_ends_when_told_to_stop():
+  asked = []
+  with IndexRefresher(Shelf(), config=SOON) as refresher:
+    assert refresher.first(stop=lambda: len(asked) == 2 or asked.append(1)) is None
+    assert refresher.current is None
+
+
+def test_a_wanted_generation_is_loaded_and_stayed_with():
+  shelf = Shelf(1, 2, 3)
+  late = RefreshConfig(poll_seconds=0.005, max_staleness_steps=5, when_late="wait")
+  with IndexRefresher(shelf, config=late, watch=False) as refresher:
+    assert refresher.first(wanted=2, stop=never).generation == 2
+    assert refresher.before_step(1000, stop=never) is None
+    assert shelf.loaded == [2]
+  shelf.unloadable[1] = ValueError("of another corpus")
+  refresher = IndexRefresher(shelf, config=SOON, watch=False)
+  with pytest.raises(ValueError, match="of another corpus"):
+    refresher.first(wanted=1, stop=never)
+
+
+def test_a_new_generation_is_taken_between_steps_and_only_when_asked():
+  shelf = Shelf(1)
+  with IndexRefresher(shelf, config=SOON) as refresher:
+    refresher.first(stop=never)
+    shelf.published.append(2)
+    eventually(lambda: 2 in shelf.loaded)
+    further_looks(shelf)
+    assert refresher.current.generation == 1
+    swapped = refresher.before_step(7, stop=never)
+    assert swapped.searcher == "searcher 2"
+    assert refresher.current is swapped
+    assert refresher.swaps == 1
+    assert refresher.before_step(8, stop=never) is None
+    assert refresher.swaps == 1
+
+
+def test_asking_does_not_wait_for_a_generation_that_is_being_loaded():
+  shelf = Shelf(1)
+  with IndexRefresher(shelf, config=SOON) as refresher:
+    refresher.first(stop=never)
+    shelf.gate.clear()
+    shelf.published.append(2)
+    further_looks(shelf, 1)
+    started = time.perf_counter()
+    assert refresher.before_step(1, stop=never) is None
+    assert time.perf_counter() - started < 0.5
+    shelf.gate.set()
+    eventually(lambda: refresher.before_step(2, stop=never) is not None)
+
+
+def test_only_the_newest_is_loaded_each_once_and_never_an_older_one():
+  shelf = Shelf(5)
+  with IndexRefresher(shelf, config=SOON) as refresher:
+    refresher.first(stop=never)
+    shelf.published[:] = [4]  # the newest was taken away
+    further_looks(shelf)
+    shelf.published[:] = [5]
+    further_looks(shelf)
+    shelf.published[:] = [6, 7, 8]
+    eventually(lambda: 8 in shelf.loaded)
+    shelf.published.append(9)  # before 8 was taken
+    eventually(lambda: 9 in shelf.loaded)
+    further_looks(shelf)
+    assert refresher.swap().generation == 9
+    further_looks(shelf)
+  assert shelf.loaded == [5, 8, 9]
+  assert refresher.swaps == 1
+
+
+@pytest.mark.parametrize(
+  "error",
+  [ValueError("is of\nanother corpus"), OSError("torn"), KeyError("row"), RuntimeError("device")],
+)
+def test_a_generation_that_fails_is_reported_once_and_passed_over(caplog, error):
+  shelf = Shelf(1)
+  shelf.unloadable[2] = error
+  with caplog.at_level(logging.ERROR), IndexRefresher(shelf, config=SOON) as refresher:
+    refresher.first(stop=never)
+    shelf.published.append(2)
+    eventually(lambda: 2 in shelf.loaded)
+    further_looks(shelf)
+    assert refresher.swap() is None
+    assert refresher.current.generation == 1
+    shelf.published.append(3)
+    eventually(lambda: refresher.swap() is not None)
+    assert refresher.current.generation == 3
+  assert shelf.loaded == [1, 2, 3]
+  (report,) = [r.getMessage() for r in caplog.records if "not used" in r.getMessage()]
+  assert report.startswith("index generation 2 not used: ")
+  assert "\n" not in report
+
+
+def test_a_look_that_fails_does_not_end_the_watch(caplog):
+  shelf = Shelf(1)
+  with caplog.at_level(logging.ERROR), IndexRefresher(shelf, config=SOON) as refresher:
+    refresher.first(stop=never)
+    shelf.published = OSError("bucket unreachable")
+    further_looks(shelf)
+    shelf.published = [2]
+    eventually(lambda: refresher.swap() is not None)
+    assert refresher.current.generation == 2
+  assert "bucket unreachable" in caplog.text
+
+
+def late(when_late, **settings):
+  return RefreshConfig(poll_seconds=0.005, when_late=when_late, **settings)
+
+
+def test_a_late_index_is_used_on_where_so_configured():
+  for config in (late("continue", max_staleness_steps=5), late("continue")):
+    with IndexRefresher(Shelf(1), config=config) as refresher:
+      refresher.first(stop=never)
+      assert refresher.before_step(1000, stop=never) is None
+
+
+def test_a_late_index_stops_the_run_where_so_configured():
+  with IndexRefresher(Shelf(1), config=late("stop", max_staleness_steps=5)) as refresher:
+    refresher.first(stop=never)
+    assert refresher.before_step(15, stop=never) is None  # generation 1 is of step 10
+    with pytest.raises(StaleIndexError, match="generation 1 is 6 steps old at step 16, more than"):
+      refresher.before_step(16, stop=never)
+
+
+def test_a_late_index_is_waited_for_where_so_configured():
+  shelf = Shelf(1)
+  with IndexRefresher(shelf, config=late("wait", max_staleness_steps=5)) as refresher:
+    refresher.first(stop=never)
+    assert refresher.before_step(15, stop=never) is None
+    # One generation is not new enough; the wait goes on to the next.
+    timers = [threading.Timer(s, shelf.published.append, [g]) for s, g in ((0.05, 2), (0.15, 4))]
+    for timer in timers:
+      timer.start()
+    assert refresher.before_step(40, stop=never).generation == 4
+    for timer in timers:
+      timer.join()
+
+
+def test_waiting_for_a_late_index_ends_when_told_to_stop():
+  asked = []
+  with IndexRefresher(Shelf(1), config=late("wait", max_staleness_steps=5)) as refresher:
+    refresher.first(stop=never)
+    assert refresher.before_step(40, stop=lambda: len(asked) == 2 or asked.append(1)) is None
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"when_late": "panic"}, "when_late is 'panic'; choose continue, wait or stop"),
+    ({"when_late": "wait"}, "when_late='wait' needs max_staleness_steps"),
+    ({"when_late": "stop"}, "when_late='stop' needs max_staleness_steps"),
+  ],
+)
+def test_wrong_settings_are_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    RefreshConfig(**settings)

@@ -1,0 +1,103 @@
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, closed_book
+
+EMBEDDINGS_NxE = np.array([[4, 0, 1], [3, 1, 0], [2, 2, 0], [1, 3, 0]], np.float32)
+
+
+@jax.jit
+def encode_query(params, tokens):
+  """Embeds a query by its second wordpiece."""
+  return params[tokens.ids[:, 1]]
+
+
+# Wordpiece 20 asks for [1, 0, 0], which ranks the passages 0, 1, 2, 3; 21 turns that round.
+PARAMS = np.zeros((45, 3), np.float32)
+PARAMS[20, 0] = PARAMS[21, 1] = 1
+
+
+def make_retriever(store, *, embeddings=EMBEDDINGS_NxE, num_passages=3, **settings):
+  config = RetrievalConfig(num_passages=num_passages, passage_length=8, joint_length=12, **settings)
+  searcher = ExactSearcher(embeddings)
+  return Retriever(encode_query=encode_query, searcher=searcher, store=store, config=config)
+
+
+def retrieve(retriever, queries):
+  batch, seconds = retriever.finish(retriever.begin(PARAMS, queries))
+  assert min(seconds.wait, seconds.search, seconds.gather) >= 0
+  return batch
+
+
+@pytest.fixture
+def queries(make_queries):
+  # Cut from passage 1, from none, from one of another corpus, and from passage 3.
+  return make_queries(([20, 30], 101), ([20, 30], 0), ([20, 30], 999), ([21, 30], 103))
+
+
+def test_a_query_gets_the_null_passage_and_the_best_that_are_not_its_own(store, queries):
+  batch = retrieve(make_retriever(store), queries)
+  assert batch.passage_ids_BxK.tolist() == [[-1, 0, 2], [-1, 0, 1], [-1, 0, 1], [-1, 2, 1]]
+  assert batch.stale_scores_BxK.tolist() == [[0, 4, 2], [0, 4, 3], [0, 4, 3], [0, 2, 1]]
+  assert batch.valid_BxK.all()
+
+
+def test_its_own_passage_can_be_allowed(store, queries):
+  batch = retrieve(make_retriever(store, trivial_passage="allow"), queries)
+  assert batch.passage_ids_BxK.tolist() == [[-1, 0, 1], [-1, 0, 1], [-1, 0, 1], [-1, 3, 2]]
+
+
+def test_a_corpus_smaller_than_k_leaves_slots_invalid(make_store, queries):
+  store = make_store(([5], [6]), ([7], [8]))
+  retriever = make_retriever(store, embeddings=EMBEDDINGS_NxE[:2], num_passages=5)
+  batch = retrieve(retriever, queries)
+  assert batch.passage_ids_BxK[0].tolist() == [-1, 0, -2, -2, -2]
+  assert batch.passage_ids_BxK[1].tolist() == [-1, 0, 1, -2, -2]
+  np.testing.assert_array_equal(batch.valid_BxK, batch.passage_ids_BxK != -2)
+  assert np.isfinite(batch.stale_scores_BxK).all()
+
+
+def test_the_null_passage_can_be_masked_unless_it_is_the_only_one(make_store, queries):
+  store = make_store(([5], [6]), ([7], [8]))
+  retriever = make_retriever(store, embeddings=EMBEDDINGS_NxE[:2], null_passage="mask")
+  assert retrieve(retriever, queries).valid_BxK.tolist() == [
+    [False, True, False],
+    [False, True, True],
+    [False, True, True],
+    [False, True, True],
+  ]
+  single = make_store(([5], [6]), ([7], [8]))
+  retriever = make_retriever(single, embeddings=EMBEDDINGS_NxE[1:2], null_passage="mask")
+  own = retrieve(retriever, queries.replace(source_uid_B=np.full(4, 100)))
+  assert own.valid_BxK.tolist() == [[True, False, False]] * 4
+
+
+def test_closed_book_leaves_only_the_null_passage(store, queries):
+  open_book = retrieve(make_retriever(store), queries)
+  closed = closed_book(open_book)
+  assert closed.valid_BxK.tolist() == [[True, False, False]] * 4
+  assert open_book.valid_BxK.all()
+  assert closed.joint is open_book.joint
+
+
+def test_a_new_searcher_serves_the_next_retrieval(store, queries):
+  retriever = make_retriever(store)
+  begun = retriever.begin(PARAMS, queries)
+  retriever.searcher = ExactSearcher(EMBEDDINGS_NxE[::-1].copy())
+  batch, _ = retriever.finish(begun)
+  assert batch.passage_ids_BxK[1].tolist() == [-1, 3, 2]
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"num_passages": 1}, "num_passages is 1; the null passage and one more"),
+    ({"null_passage": "drop"}, r"null_passage is 'drop'; choose from \('keep', 'mask'\)"),
+    ({"trivial_passage": "keep"}, r"trivial_passage is 'keep'; choose from \('drop', 'allow'\)"),
+  ],
+)
+def test_wrong_settings_are_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    RetrievalConfig(**settings)

@@ -156,7 +156,7 @@ def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt():
 
 def test_a_factor_for_an_absent_part_is_refused():
   config = optimizer.OptimizerConfig(learning_rate_factors=(("retriever", 0.1),))
-  message = r"names \['retriever'\], the parameters have \['dual_encoder', 'knowledge_augmented"
+  message = r"\['retriever'\], the parameters have \['dual_encoder', 'knowledge_augmented"
   with pytest.raises(ValueError, match=message):
     take_steps(optimizer.make_optimizer(config), make_params(), num_steps=1)
 

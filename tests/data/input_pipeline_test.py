@@ -90,6 +90,8 @@ def test_evaluation_is_one_pass_in_a_fixed_order_filled_up_with_no_weight(corpus
     assert_equal_batches(one, other)
   assert [batch["query"].shape for batch in first] == [(8, 8)] * 3
   uids = np.concatenate([batch["source_uid"][:, 0] for batch in first])
+  # The corpus is written to its three files in turn, and read one after the other.
+  assert uids[:5].tolist() == [1, 4, 7, 13, 16]
   assert sorted(uids[:20].tolist()) == [i for i in range(1, 23) if i % 10 != 0]
   assert uids[20:].tolist() == [0] * 4
   assert (first[-1]["mlm_weights"][:4].sum(axis=1) == 1).all()

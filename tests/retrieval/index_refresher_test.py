@@ -83,8 +83,8 @@ def test_waiting_for_the_first_generation_ends_when_told_to_stop():
 
 def test_a_wanted_generation_is_loaded_and_stayed_with():
   shelf = Shelf(1, 2, 3)
-  late = RefreshConfig(poll_seconds=0.005, max_staleness_steps=5, when_late="wait")
-  with IndexRefresher(shelf, config=late, watch=False) as refresher:
+  stopping = RefreshConfig(poll_seconds=0.005, max_staleness_steps=5, when_late="stop")
+  with IndexRefresher(shelf, config=stopping, watch=False) as refresher:
     assert refresher.first(wanted=2, stop=never).generation == 2
     assert refresher.before_step(1000, stop=never) is None
     assert shelf.loaded == [2]

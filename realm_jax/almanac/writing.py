@@ -25,7 +25,10 @@ DOCUMENTS = "documents.jsonl"
 TRAINING = "training.jsonl"
 HELD_OUT = "heldout.jsonl"
 QUESTIONS = "questions.jsonl"
+VALUES = "values.jsonl"
 MANIFEST = "manifest.json"
+
+_VALUE_COPIES = 10
 
 
 def write_world(world: World, directory: str | os.PathLike[str]) -> None:
@@ -38,6 +41,8 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
   * `heldout.jsonl`, one question for each held-out fact: id, text (worded as in training, the
     answer not yet masked), spans (of the answer), answer, subject, relation, kind, passage (the
     document's sentence).
+  * `values.jsonl`, every value ten times over: read beside the corpora when a vocabulary is
+    learned, it makes the answers whole words of a small vocabulary.
   * `manifest.json`: the settings, counts of facts, digests of the other files.
   """
   directory = pathlib.Path(directory)
@@ -49,6 +54,7 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
     DOCUMENTS: _write(directory / DOCUMENTS, _lines(_documents(world))),
     TRAINING: _write(directory / TRAINING, _lines(training)),
     HELD_OUT: _write(directory / HELD_OUT, _lines(held_out)),
+    VALUES: _write(directory / VALUES, _lines(_values(world))),
   }
   manifest = {
     "seed": world.seed,
@@ -94,6 +100,11 @@ def _documents(world: World) -> Iterable[Mapping[str, Any]]:
       spans.append([offset + sentence.start, offset + sentence.limit])
     document_id = f"{facts[0].category}/{subject}"
     yield {"id": document_id, "title": subject, "text": text, "spans": spans}
+
+
+def _values(world: World) -> Iterable[Mapping[str, Any]]:
+  values = " ".join(sorted({fact.value for fact in world.facts}))
+  return ({"id": f"values/{copy}", "title": "", "text": values} for copy in range(_VALUE_COPIES))
 
 
 def _training_record(fact: Fact) -> Mapping[str, Any]:

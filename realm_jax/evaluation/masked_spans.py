@@ -27,19 +27,21 @@ def predict(
   batches: Iterable[tuple[Sequence[Question], MaskedQueries]],
   *,
   passage_text: Callable[[int], str],
+  encode: Callable[[str], np.ndarray],
   decode: Callable[[Sequence[int]], str],
   recall_at: int,
   without_retrieval: bool,
 ) -> list[Prediction]:
   """Returns the predictions on all questions.
 
-  An answer is exact if all its wordpieces are those of the reference. A question counts as
+  An answer is exact if its wordpieces are those of the whole reference. A question counts as
   retrieved if one of the best `recall_at` passages holds the sentence that states the fact.
 
   Args:
     predictor: with the model and the index.
     batches: questions with their queries, the rows past the questions being empty.
     passage_text: text of a passage id.
+    encode: wordpieces of a text.
     decode: text of wordpieces.
     recall_at: k of recall@k.
     without_retrieval: reads with the null passage alone.
@@ -49,14 +51,13 @@ def predict(
     answers = predictor.answer(queries, without_retrieval=without_retrieval)
     ids_BxK = predictor.retrieve(queries, k=recall_at)
     for row, question in enumerate(questions):
-      reference = queries.mlm_targets_BxM[row][queries.mlm_weights_BxM[row] > 0]
       wanted = question.passage or question.answer
       predictions.append(
         Prediction(
           question=question,
           answer=decode(answers[row].ids),
           probability=answers[row].probability,
-          exact_match=answers[row].ids == tuple(reference.tolist()),
+          exact_match=answers[row].ids == tuple(encode(question.answer).tolist()),
           retrieved=any(wanted in passage_text(i) for i in ids_BxK[row].tolist() if i >= 0),
         )
       )

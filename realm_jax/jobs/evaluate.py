@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import random
 from typing import Literal
 
 from realm_jax import atomic_files
@@ -24,6 +25,7 @@ def evaluate(
   book: Literal["open", "closed"] = "open",
   recall_at: int = 5,
   batch_size: int = 32,
+  max_questions: int | None = None,
 ) -> dict:
   """Answers masked questions and compares with the references.
 
@@ -38,6 +40,7 @@ def evaluate(
     book: "open" retrieves, "closed" reads with the null passage alone.
     recall_at: k of recall@k.
     batch_size: questions answered at once.
+    max_questions: of more questions, so many are drawn, always the same ones; none: all are asked.
 
   Returns:
     The figures, over all questions and by group.
@@ -51,7 +54,7 @@ def evaluate(
     saved, passages=passages, index=index, generation=generation
   )
   batches = question_files.question_batches(
-    question_files.read_questions(questions),
+    _drawn(question_files.read_questions(questions), max_questions),
     tokenizer=tokenizer,
     query_length=saved.description.query_length,
     max_masks=saved.description.max_masks,
@@ -61,6 +64,7 @@ def evaluate(
     predictor,
     progress.track(batches, what="batches of questions"),
     passage_text=store.text,
+    encode=tokenizer.encode,
     decode=tokenizer.decode,
     recall_at=recall_at,
     without_retrieval=book == "closed",
@@ -74,6 +78,12 @@ def evaluate(
     atomic_files.write_text(os.path.join(output, "predictions.jsonl"), "\n".join(lines) + "\n")
   print(f"step {saved.step}, {book} book: {json.dumps(figures)}", flush=True)
   return figures
+
+
+def _drawn(questions: list, max_questions: int | None) -> list:
+  if max_questions is None or len(questions) <= max_questions:
+    return questions
+  return random.Random(0).sample(questions, max_questions)
 
 
 def _record(prediction: masked_spans.Prediction) -> dict:

@@ -137,6 +137,9 @@ def pretrain(
         run.save(0, run.state, input={}, metadata={"model": description.to_json()})
       else:
         saved_models.check_same_run(run.resumed.metadata, description, workdir)
+      if num_steps == 0:
+        run.wait_for_checkpoint()
+        return
       first = refresher.first(wanted=generation, stop=run.stopped)
       if first is None:
         return

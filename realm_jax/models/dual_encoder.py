@@ -30,6 +30,8 @@ class DualEncoderConfig:
     pooling: "pooler", BERT's pooler on [CLS] as published, or "mean", the mean over the tokens.
     projection_dropout_rate: of the finished embedding.
     layer_norm_epsilon: of the projection; 1e-12 suits the released weights.
+    temperature: scores of retrieved passages are divided by it, 1 as published. Higher, more of the
+      passages take part in what is read and learned; the order of passages is the same.
   """
 
   bert: bert.BertConfig
@@ -38,8 +40,11 @@ class DualEncoderConfig:
   pooling: str = "pooler"
   projection_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-3
+  temperature: float = 1.0
 
   def __post_init__(self):
+    if self.temperature <= 0:
+      raise ValueError(f"temperature={self.temperature}; it must be above 0")
     if self.projection_size < 1:
       raise ValueError(f"projection_size={self.projection_size}; it must be at least 1")
     if not 0 <= self.projection_dropout_rate < 1:
@@ -131,7 +136,7 @@ class DualEncoder(nn.Module):
       deterministic=deterministic,
     )
     passage_BxKxE = passage_NxE.reshape(num_queries, num_passages, -1)
-    return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
+    return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
 
 
 def passage_tower_params(params: Mapping[str, Any]) -> Any:

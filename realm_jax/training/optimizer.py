@@ -25,8 +25,9 @@ class OptimizerConfig:
     beta2: decay of the second moment.
     epsilon: added outside of the square root.
     learning_rate_factors: pairs of a top-level part of the parameters and what its rate is
-      multiplied by; a warm-started retriever, say, may have to move more slowly than a reader that
-      begins at random.
+      multiplied by.
+    frozen_steps: pairs of a top-level part and how many steps it stands still at first. A retriever
+      that is trained by a reader which cannot read yet unlearns what its warm start taught it.
   """
 
   name: str = "bert_adam"
@@ -40,6 +41,7 @@ class OptimizerConfig:
   beta2: float = 0.999
   epsilon: float = 1e-6
   learning_rate_factors: tuple[tuple[str, float], ...] = ()
+  frozen_steps: tuple[tuple[str, int], ...] = ()
 
   def __post_init__(self):
     for name, choices in (("name", ("bert_adam", "adamw")), ("schedule", ("linear", "constant"))):
@@ -68,7 +70,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
     moments,
     optax.add_decayed_weights(config.weight_decay, mask=decayed),
     optax.scale_by_learning_rate(learning_rate_schedule(config)),
-    scale_parts(dict(config.learning_rate_factors)),
+    scale_parts(dict(config.learning_rate_factors), frozen_steps=dict(config.frozen_steps)),
   )
 
 
@@ -104,26 +106,33 @@ def scale_by_bert_adam(*, b1: float, b2: float, eps: float) -> optax.GradientTra
   return optax.GradientTransformation(init, update)
 
 
-def scale_parts(factors: dict[str, float]) -> optax.GradientTransformation:
-  """Multiplies the updates of whole parts of the parameters.
+def scale_parts(
+  factors: dict[str, float], *, frozen_steps: dict[str, int]
+) -> optax.GradientTransformation:
+  """Multiplies the updates of whole parts of the parameters, by 0 in a part's first frozen steps.
 
   Raises:
-    ValueError: on the first update, if a part is not there.
+    ValueError: if a part is not there.
   """
 
-  def update(updates, params=None):
-    del params
-    unknown = factors.keys() - updates.keys()
+  def init(params):
+    unknown = (factors.keys() | frozen_steps.keys()) - params.keys()
     if unknown:
       raise ValueError(
-        f"learning_rate_factors names {sorted(unknown)}, the parameters have {sorted(updates)}"
+        f"learning_rate_factors or frozen_steps name {sorted(unknown)}, the parameters have"
+        f" {sorted(params)}"
       )
-    return {
-      part: jax.tree.map(lambda leaf, part=part: leaf * factors.get(part, 1.0), tree)
-      for part, tree in updates.items()
-    }
+    return optax.ScaleByScheduleState(jnp.zeros([], jnp.int32))
 
-  return optax.stateless(update)
+  def update(updates, state, params=None):
+    del params
+    scaled = {}
+    for part, tree in updates.items():
+      factor = factors.get(part, 1.0) * (state.count >= frozen_steps.get(part, 0))
+      scaled[part] = jax.tree.map(lambda leaf, factor=factor: leaf * factor, tree)
+    return scaled, optax.ScaleByScheduleState(state.count + 1)
+
+  return optax.GradientTransformation(init, update)
 
 
 def decayed(params) -> dict:

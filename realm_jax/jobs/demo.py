@@ -1,0 +1,250 @@
+"""Shows pre-training at work: the almanac, warm start, trainer and index builder, evaluation, an edit."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import jax
+
+from realm_jax import atomic_files
+from realm_jax.jobs import curves
+from realm_jax.jobs.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.make_almanac import make_almanac
+from realm_jax.jobs.predict import predict
+from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.retrieval_setup import SWAPS_FILE
+from realm_jax.training.metric_writers import METRICS_FILE
+
+SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
+
+
+def demo(
+  *,
+  workdir: str,
+  experiment: str,
+  pretrain_ict: Callable[..., None],
+  pretrain: Callable[..., None],
+  build_index: Callable[..., None],
+  evaluate: Callable[..., dict],
+  num_steps: int,
+  vocab_size: int = 8192,
+  passage_length: int = 24,
+  num_evaluated: int = 800,
+  seed: int = 0,
+) -> dict:
+  """Runs the whole of REALM on a small world and writes `summary.json` and `curves.png`.
+
+  Args:
+    workdir: directory of the demonstration; made anew.
+    experiment: gin file that the trainer's and the builder's processes read.
+    pretrain_ict: the configured job.
+    pretrain: the configured job; called for the untrained model only, the training runs as a process.
+    build_index: the configured job.
+    evaluate: the configured job.
+    num_steps: of pre-training.
+    vocab_size: wordpieces.
+    passage_length: wordpieces of a passage at most.
+    num_evaluated: held-out questions asked.
+    seed: of the world.
+
+  Returns:
+    What `summary.json` holds.
+
+  Raises:
+    RuntimeError: if the trainer or the builder fails.
+  """
+  started = time.time()
+  shutil.rmtree(workdir, ignore_errors=True)
+  path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
+  os.makedirs(workdir)
+  # Every model is compiled once, whichever process needs it first.
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(path("compiled"))
+  jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+
+  def say(text: str) -> None:
+    print(f"\n[{time.time() - started:4.0f} s] {text}", flush=True)
+
+  say("A world of facts: documents that state them, sentences that mention them in other words")
+  make_almanac(output=path("almanac"), seed=seed)
+  documents, training = path("almanac", "documents.jsonl"), path("almanac", "training.jsonl")
+  learn_vocabulary(
+    inputs=[documents, training, path("almanac", "values.jsonl")],
+    output=path("vocabulary"),
+    vocab_size=vocab_size,
+  )
+
+  def prepare(source: str, name: str, *, max_sentences: int | None, length: int) -> None:
+    prepare_corpus(
+      input=source,
+      output=path(name),
+      vocabulary=path("vocabulary"),
+      max_passage_length=length,
+      max_sentences=max_sentences,
+      num_shards=1,
+    )
+
+  prepare(documents, "passages", max_sentences=1, length=passage_length)
+  prepare(documents, "whole_documents", max_sentences=None, length=2 * passage_length)
+  prepare(training, "training", max_sentences=None, length=64)
+
+  held_out = {
+    "questions": path("almanac", "heldout.jsonl"),
+    "passages": path("passages"),
+    "max_questions": num_evaluated,
+  }
+
+  say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
+  pretrain_ict(workdir=path("ict"), passages=path("whole_documents"))
+
+  say("The untrained model, for comparison")
+  pretrain(
+    workdir=path("untrained"),
+    corpus=path("training"),
+    passages=path("passages"),
+    index=path("untrained", "index"),
+    warm_starts=(),
+    num_steps=0,
+  )
+  build_index(
+    checkpoints=path("untrained", "checkpoints"),
+    passages=path("passages"),
+    index=path("untrained", "index"),
+  )
+  before = evaluate(
+    checkpoints=path("untrained", "checkpoints"), index=path("untrained", "index"), **held_out
+  )
+
+  say("Pre-training: a trainer and an index builder, which share nothing but a directory")
+  run, index = path("pretrain"), path("index")
+  _train_beside_builder(
+    experiment=experiment,
+    trainer={
+      "workdir": run,
+      "corpus": path("training"),
+      "passages": path("passages"),
+      "index": index,
+      "num_steps": num_steps,
+    },
+    builder={
+      "checkpoints": os.path.join(run, "checkpoints"),
+      "passages": path("passages"),
+      "index": index,
+      "follow": "true",
+      "until_step": num_steps,
+    },
+    logs=path("logs"),
+  )
+
+  say("Evaluation on facts that no training sentence mentions")
+  checkpoints = os.path.join(run, "checkpoints")
+  after_ict = evaluate(checkpoints=checkpoints, index=index, step=0, generation=0, **held_out)
+  after = evaluate(checkpoints=checkpoints, index=index, output=path("evaluation"), **held_out)
+  closed = evaluate(checkpoints=checkpoints, index=index, book="closed", **held_out)
+  seed_sentence = predict(
+    query=SEED_SENTENCE, checkpoints=checkpoints, passages=path("passages"), index=index
+  )
+
+  say("The corpus is edited and indexed again; nothing is trained")
+  edited = path("almanac", "edited")
+  prepare(
+    os.path.join(edited, "documents.jsonl"),
+    "edited_passages",
+    max_sentences=1,
+    length=passage_length,
+  )
+  build_index(
+    checkpoints=checkpoints, passages=path("edited_passages"), index=path("edited_index")
+  )
+  answered = evaluate(
+    checkpoints=checkpoints,
+    passages=path("edited_passages"),
+    index=path("edited_index"),
+    questions=os.path.join(edited, "questions.jsonl"),
+    output=path("evaluation_edited"),
+  )
+
+  swaps = read_jsonl(os.path.join(run, SWAPS_FILE))
+  summary = {
+    "wall_seconds": round(time.time() - started, 1),
+    "generations_swapped": len(swaps) - 1,
+    "max_staleness_steps": max_staleness_steps(swaps, num_steps=num_steps),
+    "heldout": {
+      "before": before,
+      "after_ict": after_ict,
+      "after_pretraining": after,
+      "closed_book": closed,
+    },
+    "edited": {
+      "asked": answered["questions"],
+      "answered_new": round(answered["exact_match"] * answered["questions"]),
+    },
+    "seed_sentence": seed_sentence,
+  }
+  atomic_files.write_text(path("summary.json"), json.dumps(summary, indent=2) + "\n")
+  curves.draw(
+    read_jsonl(os.path.join(run, METRICS_FILE)), swaps=swaps, output=path("curves.png")
+  )
+  say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
+  print(_table(summary), flush=True)
+  return summary
+
+
+def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:
+  """Returns by how many steps an index lagged behind at most, given when each was taken into use."""
+  ends = [swap["step"] for swap in swaps[1:]] + [num_steps]
+  return max(end - swap["training_step"] for swap, end in zip(swaps, ends, strict=True))
+
+
+def read_jsonl(path: str) -> list[dict]:
+  """Returns the objects of a JSON Lines file."""
+  with open(path, encoding="utf-8") as file:
+    return [json.loads(line) for line in file]
+
+
+def _train_beside_builder(*, experiment: str, trainer: dict, builder: dict, logs: str) -> None:
+  """Runs both processes; when the trainer has ended, the builder embeds its last checkpoint and ends."""
+  os.makedirs(logs)
+  processes = {}
+  try:
+    for job, keywords in (("build_index", builder), ("pretrain", trainer)):
+      flags = [f"--{name}={value}" for name, value in keywords.items()]
+      command = [sys.executable, "-m", "realm_jax.main", job, f"--gin_file={experiment}", *flags]
+      print(f"  realm {job} --gin_file={experiment} {' '.join(flags)}", flush=True)
+      # The trainer's progress is shown, the builder's goes to its log.
+      log = None if job == "pretrain" else open(os.path.join(logs, f"{job}.log"), "wb")
+      processes[job] = subprocess.Popen(command, stdout=log, stderr=log)
+    while any(process.poll() is None for process in processes.values()):
+      for job, process in processes.items():
+        if process.poll() not in (None, 0):
+          raise RuntimeError(f"realm {job} ended with exit code {process.returncode}; see {logs}")
+      time.sleep(0.2)
+  finally:
+    for process in processes.values():
+      if process.poll() is None:
+        process.terminate()
+        process.wait()
+
+
+def _table(summary: dict) -> str:
+  rows = ["held-out facts                recall@5   exact match   (real / invented)"]
+  for name, figures in summary["heldout"].items():
+    groups = " / ".join(
+      f"{figures[group]['exact_match']:.2f}" for group in ("real", "invented") if group in figures
+    )
+    rows.append(
+      f"  {name.replace('_', ' '):<26}  {figures['recall@5']:8.3f}   {figures['exact_match']:11.3f}"
+      f"   ({groups})"
+    )
+  edited = summary["edited"]
+  rows += [
+    f"edited facts answered with the new value: {edited['answered_new']} of {edited['asked']}",
+    f"generations swapped in while training: {summary['generations_swapped']}, "
+    f"at most {summary['max_staleness_steps']} steps stale",
+    f"{summary['seed_sentence']['query']}  ->  {summary['seed_sentence']['answer']}",
+    f"wall time: {summary['wall_seconds']:.0f} s",
+  ]
+  return "\n".join(rows)

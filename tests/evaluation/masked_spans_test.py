@@ -1,0 +1,120 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from realm_jax.data.questions import Question, question_batches
+from realm_jax.evaluation.masked_spans import figures, predict
+from realm_jax.inference.predictor import Answer
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer(
+  [*SPECIAL_TOKENS, *"the is of old pound euro zur ##ich oslo .".split()]
+)
+PASSAGES = ("The pound is of old.", "Oslo is old. The euro is old.", "Zürich is the euro.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+  """What the predictor below is told to say of a question."""
+
+  question: Question
+  answer: str
+  closed_book_answer: str
+  retrieved: tuple[int, ...]
+
+
+def told(text, answer, said, *, closed="of", retrieved, passage="", group=""):
+  start = text.encode().index(answer.encode())
+  span = (start, start + len(answer.encode()))
+  question = Question(id=text, text=text, span=span, answer=answer, passage=passage, group=group)
+  return Told(question, said, closed, retrieved)
+
+
+TOLD = (
+  told("Pound is old.", "Pound", "pound", retrieved=(2, 0), passage=PASSAGES[0], group="real"),
+  told("Zürich is old.", "Zürich", "Zürich", retrieved=(1, -2), passage=PASSAGES[2], group="real"),
+  # One of two wordpieces is wrong; the answer is retrieved, but not the sentence that is wanted.
+  told("The Zürich.", "Zürich", "zur old", retrieved=(2, 1), passage=PASSAGES[0], group="made"),
+  told("Oslo.", "Oslo", "euro", closed="oslo", retrieved=(1, 2), passage="Oslo is old."),
+  told("Of euro.", "euro", "euro", retrieved=(-2, 2)),  # no passage is known: any with the answer
+  # Longer than what is asked for: never exact.
+  told("The pound is of old.", "pound is of old", "pound is of", retrieved=(0, 1)),
+)
+
+
+class Predictor:
+  """Says what it was told, in the order of the questions."""
+
+  def __init__(self):
+    self._answered = self._retrieved = 0
+
+  def answer(self, queries, *, without_retrieval):
+    rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
+    asked = TOLD[self._answered : self._answered + rows]
+    self._answered += rows
+    said = [t.closed_book_answer if without_retrieval else t.answer for t in asked]
+    answers = [
+      Answer(ids=tuple(TOKENIZER.encode(text).tolist()), probability=0.25, passages=())
+      for text in said
+    ]
+    return answers + [Answer(ids=(), probability=1.0, passages=())] * (2 - rows)
+
+  def retrieve(self, queries, *, k):
+    assert k == 2
+    rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
+    asked = TOLD[self._retrieved : self._retrieved + rows]
+    self._retrieved += rows
+    return np.array([t.retrieved for t in asked] + [(0, 1)] * (2 - rows))
+
+
+def run(*, without_retrieval=False):
+  batches = question_batches(
+    [t.question for t in TOLD], tokenizer=TOKENIZER, query_length=10, max_masks=3, batch_size=2
+  )
+  return predict(
+    Predictor(),
+    batches,
+    passage_text=dict(enumerate(PASSAGES)).__getitem__,
+    encode=TOKENIZER.encode,
+    decode=TOKENIZER.decode,
+    recall_at=2,
+    without_retrieval=without_retrieval,
+  )
+
+
+def test_each_question_has_one_prediction_in_order():
+  predictions = run()
+  assert [p.question for p in predictions] == [t.question for t in TOLD]
+  assert [p.answer for p in predictions] == [
+    "pound",
+    "zurich",
+    "zur old",
+    "euro",
+    "euro",
+    "pound is of",
+  ]
+  assert [p.exact_match for p in predictions] == [True, True, False, False, True, False]
+  assert [p.retrieved for p in predictions] == [True, False, False, True, True, True]
+  assert {p.probability for p in predictions} == {0.25}
+
+
+def test_figures_are_means_over_all_and_over_each_group():
+  assert figures(run(), recall_at=2) == {
+    "questions": 6,
+    "recall@2": 0.6667,
+    "exact_match": 0.5,
+    "made": {"questions": 1, "recall@2": 0.0, "exact_match": 0.0},
+    "real": {"questions": 2, "recall@2": 0.5, "exact_match": 1.0},
+  }
+
+
+def test_closed_book_answers_without_passages():
+  predictions = run(without_retrieval=True)
+  assert [p.exact_match for p in predictions] == [False, False, False, True, False, False]
+
+
+def test_half_an_answer_is_no_answer():
+  (prediction,) = [p for p in run() if p.question.text == "The Zürich."]
+  assert not prediction.exact_match
+  assert figures([prediction], recall_at=2)["exact_match"] == pytest.approx(0)

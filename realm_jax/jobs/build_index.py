@@ -1,4 +1,4 @@
-"""Embeds the knowledge corpus with a checkpoint's passage encoder and publishes index generations."""
+"""Embeds the knowledge corpus with a checkpoint's passage encoder; publishes index generations."""
 
 import dataclasses
 import time
@@ -110,9 +110,9 @@ class _Builder:
     store = self._store
     if description.vocabulary_digest != store.metadata.vocabulary_digest:
       raise ValueError(
-        f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, the passages in "
-        f"{store.directory} were made with {store.metadata.vocabulary_digest}; prepare the corpus "
-        "with the training's vocabulary"
+        f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, the passages "
+        f"in {store.directory} were made with {store.metadata.vocabulary_digest}; prepare the "
+        "corpus with the training's vocabulary"
       )
     started = time.perf_counter()
     tower, params = saved.passage_tower(self._mesh)
@@ -153,7 +153,8 @@ class _Builder:
     )
     finished = time.perf_counter()
     logging.info(
-      "generation %d of step %d: %d passages, embedded in %.1f s, index built and published in %.1f s, %s",
+      "generation %d of step %d: %d passages, embedded in %.1f s, "
+      "index built and published in %.1f s, %s",
       manifest.generation,
       saved.step,
       len(store),
@@ -174,7 +175,9 @@ class _Builder:
     sample = np.random.default_rng(0).permutation(len(embeddings_NxE))[:_RECALL_SAMPLE]
     queries = embeddings_NxE[sample].astype(np.float32)
     approximate = assembly.assemble(shards, config=self._config).search(queries, _RECALL_AT)
-    exact = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(queries, _RECALL_AT)
+    exact = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(
+      queries, _RECALL_AT
+    )
     return {_RECALL_AT: searcher.recall_at_k(approximate.ids_BxK, exact.ids_BxK)}
 
 

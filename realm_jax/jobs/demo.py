@@ -1,4 +1,4 @@
-"""Shows pre-training at work: the almanac, warm start, trainer and index builder, evaluation, an edit."""
+"""Shows pre-training at work: almanac, warm start, trainer and index builder, evaluation, edit."""
 
 import json
 import os
@@ -194,7 +194,7 @@ def demo(
 
 
 def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:
-  """Returns by how many steps an index lagged behind at most, given when each was taken into use."""
+  """Returns by how many steps an index lagged at most, given when each was taken into use."""
   ends = [swap["step"] for swap in swaps[1:]] + [num_steps]
   return max(end - swap["training_step"] for swap, end in zip(swaps, ends, strict=True))
 
@@ -206,7 +206,7 @@ def read_jsonl(path: str) -> list[dict]:
 
 
 def _train_beside_builder(*, experiment: str, trainer: dict, builder: dict, logs: str) -> None:
-  """Runs both processes; when the trainer has ended, the builder embeds its last checkpoint and ends."""
+  """Runs both processes; after the trainer, the builder embeds its last checkpoint and ends."""
   os.makedirs(logs)
   processes = {}
   try:

@@ -14,7 +14,7 @@ def make_almanac(
   held_out_fraction: float = 0.1,
   num_edits: int = 100,
 ) -> None:
-  """Writes `output/documents.jsonl`, `training.jsonl`, `heldout.jsonl`, `values.jsonl`, and `edited/`.
+  """Writes `documents`, `training`, `heldout` and `values.jsonl`, and `edited/`, into `output`.
 
   Args:
     output: directory to write.

@@ -71,7 +71,9 @@ def _shown(result: dict) -> str:
     "  p(z|x)  p(y|z,x)  passage",
   ]
   for passage in result["passages"]:
-    text = f"{passage['title']}: {passage['text']}" if passage["passage_id"] >= 0 else "(null passage)"
+    text = (
+      f"{passage['title']}: {passage['text']}" if passage["passage_id"] >= 0 else "(null passage)"
+    )
     lines.append(
       f"  {passage['retrieval_probability']:6.3f}  {passage['answer_probability']:8.3f}  {text}"
     )

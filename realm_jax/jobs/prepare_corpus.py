@@ -22,8 +22,8 @@ def prepare_corpus(
 ) -> StoreMetadata:
   """Writes `output`: a passage store, with the same passages as tagged examples beside its columns.
 
-  The same input gives the same bytes. A document that brings `spans` keeps them; any other is tagged by
-  rules (dates, numbers, capitalised names).
+  The same input gives the same bytes. A document that brings `spans` keeps them; any other is
+  tagged by rules (dates, numbers, capitalised names).
 
   Args:
     input: glob pattern of JSON Lines files with `id`, `title`, `text`, plain or gzip.

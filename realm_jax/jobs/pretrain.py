@@ -1,4 +1,4 @@
-"""Pre-trains dual encoder and knowledge-augmented encoder together, over passages retrieved on the fly."""
+"""Pre-trains dual encoder and knowledge-augmented encoder together, over retrieved passages."""
 
 import functools
 import os
@@ -68,7 +68,8 @@ def pretrain(
     query_length: wordpieces of a query.
     max_masks: masked wordpieces predicted in a query.
     mask: what is masked.
-    marginalize: "span", the paper's sum over passages of a span's probability, or "token", the released code's.
+    marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
+      released code's.
     generation: index generation to stay with; none: always the newest.
     seed: of parameters, data order, masks and dropout.
     accumulate_steps: parts of a batch computed one after the other.

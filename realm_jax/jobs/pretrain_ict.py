@@ -99,7 +99,9 @@ def pretrain_ict(
       method="encode_pairs",
     )
     loss, metrics = inverse_cloze(query_BxE, passage_BxE)
-    return loss, {f"loss/{'total' if name == 'loss' else name}": value for name, value in metrics.items()}
+    return loss, {
+      f"loss/{'total' if name == 'loss' else name}": value for name, value in metrics.items()
+    }
 
   description = saved_models.ModelDescription(
     dual_encoder=dual_encoder,

@@ -1,4 +1,4 @@
-"""Joins the rooms that retrieval needs: published generations, query encoder, predictor, swap log."""
+"""Joins the rooms that retrieval needs: generations, query encoder, predictor, swap log."""
 
 import dataclasses
 import functools
@@ -69,7 +69,9 @@ class PublishedGenerations:
     """
     newest = self.newest()
     if newest is None:
-      raise FileNotFoundError(f"no index generation in {self._index}; make one with `realm build_index`")
+      raise FileNotFoundError(
+        f"no index generation in {self._index}; make one with `realm build_index`"
+      )
     return self.load(newest)
 
 
@@ -132,8 +134,8 @@ def open_predictor(
   tokenizer = tokenization.load(os.path.join(passages, "vocabulary"))
   if tokenizer.digest != saved.description.vocabulary_digest:
     raise ValueError(
-      f"{saved.path} was trained with vocabulary {saved.description.vocabulary_digest}, {passages} was made "
-      f"with {tokenizer.digest}; prepare the corpus with the training's vocabulary"
+      f"{saved.path} was trained with vocabulary {saved.description.vocabulary_digest}, {passages} "
+      f"was made with {tokenizer.digest}; prepare the corpus with the training's vocabulary"
     )
   description = dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint)
   published = PublishedGenerations(index, description=description, kind=kind)

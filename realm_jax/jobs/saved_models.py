@@ -73,18 +73,16 @@ class SavedModel:
     module = dual_encoder.DualEncoder(config)
     example = example_tokens(1, 8)
     boxed = jax.eval_shape(
-      lambda: module.init(
-        jax.random.key(0), example, example_tokens(1, 1, 8), deterministic=True
-      )["params"]
+      lambda: module.init(jax.random.key(0), example, example_tokens(1, 1, 8), deterministic=True)[
+        "params"
+      ]
     )
     name = "tower" if config.towers == "shared" else "passage_tower"
     abstract = {"dual_encoder": {name: abstract_params(mesh, boxed)[name]}}
     params = checkpoints.restore_params(self.path, abstract)
     return dual_encoder.Tower(config), params["dual_encoder"][name]
 
-  def pretraining_model(
-    self, mesh: jax.sharding.Mesh
-  ) -> tuple[realm.RealmPretrainingModel, dict]:
+  def pretraining_model(self, mesh: jax.sharding.Mesh) -> tuple[realm.RealmPretrainingModel, dict]:
     """Restores both encoders.
 
     Raises:
@@ -92,7 +90,9 @@ class SavedModel:
     """
     description = self.description
     if description.knowledge_augmented_encoder is None:
-      raise ValueError(f"{self.path} has no knowledge-augmented encoder; train it with `realm pretrain`")
+      raise ValueError(
+        f"{self.path} has no knowledge-augmented encoder; train it with `realm pretrain`"
+      )
     model = realm.RealmPretrainingModel(
       description.dual_encoder, description.knowledge_augmented_encoder
     )
@@ -153,14 +153,15 @@ def check_sizes(
   for name, config in encoders.items():
     if tokenizer.vocab_size > config.vocab_size:
       raise ValueError(
-        f"the vocabulary has {tokenizer.vocab_size} wordpieces, {name} has vocab_size={config.vocab_size}; "
-        "raise it or take the vocabulary that the model was made for"
+        f"the vocabulary has {tokenizer.vocab_size} wordpieces, {name} has "
+        f"vocab_size={config.vocab_size}; raise it or take the vocabulary "
+        "that the model was made for"
       )
     for setting, length in lengths[name].items():
       if length > config.max_length:
         raise ValueError(
-          f"{setting}={length} is longer than the {config.max_length} positions of {name}; lower it "
-          "or raise max_length"
+          f"{setting}={length} is longer than the {config.max_length} positions of {name}; lower "
+          "it or raise max_length"
         )
 
 
@@ -175,8 +176,8 @@ def check_same_run(metadata: Mapping, description: ModelDescription, workdir: st
     before, now = getattr(saved, field.name), getattr(description, field.name)
     if before != now:
       raise ValueError(
-        f"{workdir} holds a run with another {field.name} ({before}, now {now}); continue it as it was or "
-        "choose another workdir"
+        f"{workdir} holds a run with another {field.name} ({before}, now {now}); continue it as it "
+        "was or choose another workdir"
       )
 
 

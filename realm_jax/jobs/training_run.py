@@ -31,7 +31,7 @@ class WarmStart:
 
 
 class TrainingRun:
-  """A training in a working directory: made new, warm-started, or continued; use as a context manager.
+  """A training in a working directory: new, warm-started or continued; a context manager.
 
   Args:
     workdir: holds `checkpoints/`, `metrics.jsonl` and TensorBoard's files.

@@ -1,8 +1,8 @@
-"""Checkpoints: state, data position and the batch in flight, by Orbax, asynchronously and atomically.
+"""Checkpoints: state, data position, batch in flight; by Orbax, asynchronously and atomically.
 
-A checkpoint of step s holds everything that decides step s+1: the state, the position of the input pipeline, and
-the batch already retrieved for the next step. A restarted run continues with just that batch, so its
-losses are those of a run that was never stopped.
+A checkpoint of step s holds everything that decides step s+1: the state, the position of the input
+pipeline, and the batch already retrieved for the next step. A restarted run continues with just
+that batch, so its losses are those of a run that was never stopped.
 """
 
 import dataclasses
@@ -23,7 +23,8 @@ class Checkpoint:
 
   Attributes:
     state: the train state.
-    input: numpy trees saved beside it: data position and batch in flight; empty before the first batch.
+    input: numpy trees saved beside it: data position and batch in flight; empty before the first
+      batch.
     metadata: JSON values: generation in use, corpus fingerprint, vocabulary and so on.
   """
 
@@ -74,7 +75,7 @@ class Checkpointer:
     self._manager.wait_until_finished()
 
   def restore(self, abstract_state) -> Checkpoint | None:
-    """Restores the newest checkpoint with the shardings of the abstract state; None if there is none.
+    """Restores the newest checkpoint with the abstract state's shardings; None if there is none.
 
     Raises:
       ValueError: if the checkpoint's arrays are not those of the abstract state.
@@ -113,14 +114,18 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> epath.P
   if not found:
     raise FileNotFoundError(f"no checkpoint in {os.fspath(directory)}")
   if step is not None and step not in found:
-    raise FileNotFoundError(f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}")
+    raise FileNotFoundError(
+      f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}"
+    )
   return epath.Path(directory) / str(found[-1] if step is None else step)
 
 
 def read_metadata(path: str | os.PathLike) -> dict:
   """Reads the JSON values of a checkpoint."""
   with ocp.Checkpointer(ocp.JsonCheckpointHandler()) as checkpointer:
-    return checkpointer.restore(epath.Path(path).absolute() / _METADATA, args=ocp.args.JsonRestore())
+    return checkpointer.restore(
+      epath.Path(path).absolute() / _METADATA, args=ocp.args.JsonRestore()
+    )
 
 
 def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:

@@ -12,7 +12,7 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class JsonLinesWriter(metric_writers.MetricWriter):
-  """Appends one JSON object a write to `metrics.jsonl`: `step`, `seconds` (unix time) and the scalars."""
+  """Appends one JSON object a write to `metrics.jsonl`: `step`, `seconds` (unix time), scalars."""
 
   def __init__(self, directory: str | os.PathLike):
     os.makedirs(directory, exist_ok=True)

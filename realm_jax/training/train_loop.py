@@ -1,8 +1,8 @@
 """One loop for every objective.
 
-Invariants: the batch of the next step is begun before the step is sent, so that the device works on both while
-the host searches; nothing waits for the step just sent; hooks run between two steps, when the state and the
-batch of the next step belong together.
+Invariants: the batch of the next step is begun before the step is sent, so that the device works on
+both while the host searches; nothing waits for the step just sent; hooks run between two steps,
+when the state and the batch of the next step belong together.
 """
 
 import signal
@@ -108,7 +108,7 @@ def train(
 
 
 class StopSignal:
-  """Remembers SIGTERM and SIGINT, so that a run can save and end cleanly; use as a context manager."""
+  """Remembers SIGTERM and SIGINT, so that a run can save and end; use as a context manager."""
 
   def __init__(self):
     self._received = threading.Event()

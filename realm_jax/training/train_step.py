@@ -23,7 +23,8 @@ def make_train_step(
   """Returns the pure function `(state, batch) -> (state, metrics)`.
 
   Args:
-    loss_fn: `(params, batch, dropout key) -> (loss, metrics)`, scalars that are means over the batch.
+    loss_fn: `(params, batch, dropout key) -> (loss, metrics)`, scalars that are means over the
+      batch.
     optimizer: see `optimizer.make_optimizer`.
     seed: of dropout; a step's key depends on the seed and the step alone.
     accumulate_steps: parts of the batch whose gradients are taken one after the other and averaged.
@@ -70,7 +71,8 @@ def _accumulated(loss_and_gradients, params, batch, key, parts: int):
   def cut(leaf):
     if leaf.shape[0] % parts:
       raise ValueError(
-        f"a batch of {leaf.shape[0]} cannot be cut into {parts} equal parts; change accumulate_steps"
+        f"a batch of {leaf.shape[0]} cannot be cut into {parts} equal parts; "
+        "change accumulate_steps"
       )
     # Part i takes every parts-th example, so that each device keeps a share of every part.
     return leaf.reshape(leaf.shape[0] // parts, parts, *leaf.shape[1:]).swapaxes(0, 1)

@@ -21,7 +21,13 @@ def small_world():
 def test_default_size(default_world):
   kinds = collections.Counter(fact.kind for fact in default_world.facts)
   assert kinds["invented"] == 18_000
-  assert kinds["real"] >= 1_900
+  assert 1_900 <= kinds["real"] <= 2_100
+
+
+def test_every_invented_subject_has_two_facts(default_world):
+  facts_of = [facts for facts in default_world.by_subject.values() if facts[0].kind == "invented"]
+  assert {len(facts) for facts in facts_of} == {2}
+  assert all(len({fact.relation for fact in facts}) == 2 for facts in facts_of)
 
 
 def test_same_seed_same_world_and_another_seed_another():
@@ -51,7 +57,9 @@ def test_invented_names_differ(default_world):
   subjects = {fact.subject for fact in invented}
   people = {fact.value for fact in invented if value_type(fact) == "person"}
   cities = {fact.value for fact in invented if value_type(fact) == "city"}
-  assert len(subjects) == 3_600
+  assert len(subjects) == 9_000
+  assert len(people) == 400
+  assert 150 < len(cities) <= 200  # few relations have a city for their value
   assert not subjects & people and not subjects & cities and not people & cities
 
 
@@ -75,7 +83,7 @@ def test_invented_values_are_hard_to_guess(default_world):
       values[fact.category, fact.relation][fact.value] += 1
   assert len(values) == sum(len(relations) for relations in KINDS.values())
   for counts in values.values():
-    assert max(counts.values()) / counts.total() < 0.06
+    assert max(counts.values()) / counts.total() < 0.05
 
 
 @pytest.mark.parametrize("sentence_of", [world.document_sentence, world.training_sentence])
@@ -158,7 +166,7 @@ def test_impossible_worlds_are_refused(settings, message):
 def test_a_relation_that_no_value_fits_is_refused(monkeypatch):
   monkeypatch.setattr(nouns, "TREES", ["tree"])
   with pytest.raises(ValueError, match="no tree such as 'tree' fits town/.*; reword the relation"):
-    world.make_world(seed=0, num_invented_entities=10)
+    world.make_world(seed=0, num_invented_entities=100)
 
 
 def test_edit_changes_only_the_values_it_reports(small_world):

@@ -8,7 +8,7 @@ import pytest
 
 from realm_jax.almanac import world, writing
 
-FILES = {"documents.jsonl", "training.jsonl", "heldout.jsonl", "manifest.json"}
+FILES = {"documents.jsonl", "training.jsonl", "heldout.jsonl", "values.jsonl", "manifest.json"}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,15 @@ def test_held_out_questions_and_their_passages(small_world, written):
   assert seed["text"] == "The pound is the currency of the United Kingdom."
   assert seed["spans"] == [[4, 9]]
   assert (seed["answer"], seed["kind"], seed["relation"]) == ("pound", "real", "currency")
+
+
+def test_values_hold_every_answer_ten_times(small_world, written):
+  records = read(written / "values.jsonl")
+  assert len({record["id"] for record in records}) == len(records) == 10
+  assert {record["title"] for record in records} == {""}
+  (text,) = {record["text"] for record in records}
+  # Each once a copy: how many facts share a value must not decide what becomes a whole word.
+  assert text == " ".join(sorted({fact.value for fact in small_world.facts}))
 
 
 def test_manifest_counts_and_digests(small_world, written):

@@ -57,6 +57,19 @@ def test_score_is_the_inner_product_of_the_embeddings(config, pairs):
     np.testing.assert_allclose(scores_BxK[:, k], expected_B, atol=1e-5)
 
 
+def test_temperature_divides_the_scores_and_nothing_else(pairs):
+  module, variables = init(SHARED, pairs)
+  warm = dual_encoder.DualEncoder(dataclasses.replace(SHARED, temperature=4.0))
+  query, passage = pairs
+  scores_BxK, warm_BxK = (apply(each, variables, query, passage) for each in (module, warm))
+  np.testing.assert_allclose(warm_BxK, scores_BxK / 4.0, rtol=1e-6)
+  np.testing.assert_array_equal(np.argsort(warm_BxK), np.argsort(scores_BxK))
+  for method in ("encode_query", "encode_passage"):
+    np.testing.assert_array_equal(
+      apply(warm, variables, query, method=method), apply(module, variables, query, method=method)
+    )
+
+
 @pytest.mark.parametrize("config", [SHARED, SEPARATE])
 def test_the_passage_tower_embeds_passages_alone(config, pairs):
   module, variables = init(config, pairs)
@@ -116,6 +129,8 @@ def test_dropout_of_the_projection_comes_last(pairs):
   [
     ({"towers": "both"}, "towers='both'; choose one of"),
     ({"pooling": "max"}, "pooling='max'; choose one of"),
+    ({"temperature": 0.0}, "temperature=0.0; it must be above 0"),
+    ({"temperature": -1.0}, "temperature=-1.0; it must be above 0"),
     ({"projection_size": 0}, "projection_size=0; it must be at least 1"),
     ({"projection_dropout_rate": 1.5}, "projection_dropout_rate=1.5; it must lie in"),
   ],

@@ -154,8 +154,36 @@ def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt():
   np.testing.assert_allclose(ours["reader"]["kernel"], theirs["reader"]["kernel"], rtol=1e-6)
 
 
-def test_a_factor_for_an_absent_part_is_refused():
-  config = optimizer.OptimizerConfig(learning_rate_factors=(("retriever", 0.1),))
+@pytest.mark.parametrize("num_frozen", [1, 3])
+def test_a_frozen_part_stands_still_for_its_steps_and_then_moves(num_frozen):
+  settings = {"learning_rate": LEARNING_RATE, "warmup_steps": 0, "schedule": "constant"}
+  frozen = optimizer.make_optimizer(
+    optimizer.OptimizerConfig(frozen_steps=(("dual_encoder", num_frozen),), **settings)
+  )
+  free = optimizer.make_optimizer(optimizer.OptimizerConfig(**settings))
+  start = jax.tree.map(jnp.asarray, make_params())
+  still = take_steps(frozen, start, num_steps=num_frozen)
+  jax.tree.map(np.testing.assert_array_equal, still["dual_encoder"], start["dual_encoder"])
+  moved = take_steps(frozen, start, num_steps=num_frozen + 1)
+  jax.tree.map(
+    lambda before, after: np.testing.assert_array_less(0, np.max(np.abs(after - before))),
+    still["dual_encoder"],
+    moved["dual_encoder"],
+  )
+  never_frozen = take_steps(free, start, num_steps=num_frozen + 1)
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    moved["knowledge_augmented_encoder"],
+    never_frozen["knowledge_augmented_encoder"],
+  )
+
+
+@pytest.mark.parametrize(
+  "setting",
+  [{"learning_rate_factors": (("retriever", 0.1),)}, {"frozen_steps": (("retriever", 5),)}],
+)
+def test_a_setting_for_an_absent_part_is_refused(setting):
+  config = optimizer.OptimizerConfig(**setting)
   message = r"\['retriever'\], the parameters have \['dual_encoder', 'knowledge_augmented"
   with pytest.raises(ValueError, match=message):
     take_steps(optimizer.make_optimizer(config), make_params(), num_steps=1)

@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3; do \
 # On small virtual machines page faults cost up to half of the time: keep freed memory instead.
 export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 demo: .venv/installed
 	.venv/bin/realm demo --gin_file=gin/experiments/demo.gin --workdir=runs/demo

@@ -17,6 +17,7 @@ from realm_jax.jobs.make_almanac import make_almanac
 from realm_jax.jobs.predict import predict
 from realm_jax.jobs.prepare_corpus import prepare_corpus
 from realm_jax.jobs.retrieval_setup import SWAPS_FILE
+from realm_jax.jobs.training_run import WarmStart
 from realm_jax.training.metric_writers import METRICS_FILE
 
 SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
@@ -27,12 +28,13 @@ def demo(
   workdir: str,
   experiment: str,
   pretrain_ict: Callable[..., None],
-  pretrain: Callable[..., None],
+  read_first: Callable[..., None],
+  untrained: Callable[..., None],
   build_index: Callable[..., None],
   evaluate: Callable[..., dict],
   num_steps: int,
   vocab_size: int = 8192,
-  passage_length: int = 24,
+  passage_length: int = 32,
   num_evaluated: int = 800,
   seed: int = 0,
 ) -> dict:
@@ -42,7 +44,9 @@ def demo(
     workdir: directory of the demonstration; made anew.
     experiment: gin file that the trainer's and the builder's processes read.
     pretrain_ict: the configured job.
-    pretrain: the configured job; called for the untrained model only, the training runs as a process.
+    read_first: the configured job `pretrain` as it teaches the reader to read: with the passages
+      themselves for queries, and a retriever that stands still.
+    untrained: the configured job `pretrain` without any training.
     build_index: the configured job.
     evaluate: the configured job.
     num_steps: of pre-training.
@@ -88,7 +92,7 @@ def demo(
     )
 
   prepare(documents, "passages", max_sentences=1, length=passage_length)
-  prepare(documents, "whole_documents", max_sentences=None, length=2 * passage_length)
+  prepare(documents, "whole_documents", max_sentences=None, length=3 * passage_length // 2)
   prepare(training, "training", max_sentences=None, length=64)
 
   held_out = {
@@ -100,14 +104,24 @@ def demo(
   say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
   pretrain_ict(workdir=path("ict"), passages=path("whole_documents"))
 
+  say("The reader learns to read: each masked passage beside itself")
+  build_index(
+    checkpoints=path("ict", "checkpoints"), passages=path("passages"), index=path("ict", "index")
+  )
+  read_first(
+    workdir=path("reading"),
+    corpus=path("passages"),
+    passages=path("passages"),
+    index=path("ict", "index"),
+    warm_starts=(WarmStart(path("ict", "checkpoints"), (("dual_encoder", "dual_encoder"),)),),
+  )
+
   say("The untrained model, for comparison")
-  pretrain(
+  untrained(
     workdir=path("untrained"),
     corpus=path("training"),
     passages=path("passages"),
     index=path("untrained", "index"),
-    warm_starts=(),
-    num_steps=0,
   )
   build_index(
     checkpoints=path("untrained", "checkpoints"),
@@ -127,6 +141,7 @@ def demo(
       "corpus": path("training"),
       "passages": path("passages"),
       "index": index,
+      "warm_start": os.path.join(path("reading"), "checkpoints"),
       "num_steps": num_steps,
     },
     builder={
@@ -156,9 +171,7 @@ def demo(
     max_sentences=1,
     length=passage_length,
   )
-  build_index(
-    checkpoints=checkpoints, passages=path("edited_passages"), index=path("edited_index")
-  )
+  build_index(checkpoints=checkpoints, passages=path("edited_passages"), index=path("edited_index"))
   answered = evaluate(
     checkpoints=checkpoints,
     passages=path("edited_passages"),
@@ -185,9 +198,7 @@ def demo(
     "seed_sentence": seed_sentence,
   }
   atomic_files.write_text(path("summary.json"), json.dumps(summary, indent=2) + "\n")
-  curves.draw(
-    read_jsonl(os.path.join(run, METRICS_FILE)), swaps=swaps, output=path("curves.png")
-  )
+  curves.draw(read_jsonl(os.path.join(run, METRICS_FILE)), swaps=swaps, output=path("curves.png"))
   say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
   print(_table(summary), flush=True)
   return summary

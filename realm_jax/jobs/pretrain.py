@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from realm_jax import tokenization
@@ -35,7 +36,8 @@ def pretrain(
   retrieval: RetrievalConfig = RetrievalConfig(),
   refresh: RefreshConfig = RefreshConfig(),
   optimizer: OptimizerConfig = OptimizerConfig(),
-  warm_starts: tuple[WarmStart, ...] = (),
+  warm_start: str | None = None,
+  warm_starts: Sequence[WarmStart] = (),
   num_steps: int = 200_000,
   batch_size: int = 512,
   query_length: int = 96,
@@ -62,7 +64,8 @@ def pretrain(
     retrieval: how many passages are read, and how long.
     refresh: how new generations are followed.
     optimizer: its settings; its schedule should have `num_steps`.
-    warm_starts: checkpoints that a new run takes parameters from.
+    warm_start: checkpoints of another pre-training that a new run takes all parameters from.
+    warm_starts: checkpoints that a new run takes parts of its parameters from.
     num_steps: steps of the whole run.
     batch_size: queries a step.
     query_length: wordpieces of a query.
@@ -125,7 +128,7 @@ def pretrain(
     init_params=functools.partial(saved_models.init_pretraining_model, model),
     loss_fn=loss_fn,
     optimizer=optimizer,
-    warm_starts=warm_starts,
+    warm_starts=[*warm_starts, *_whole(warm_start)],
     seed=seed,
     accumulate_steps=accumulate_steps,
     model_parallel=model_parallel,
@@ -180,6 +183,13 @@ def pretrain(
         },
       )
       print(f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in", flush=True)
+
+
+def _whole(warm_start: str | None) -> list[WarmStart]:
+  if warm_start is None:
+    return []
+  parts = ("dual_encoder", "knowledge_augmented_encoder")
+  return [WarmStart(warm_start, [(part, part) for part in parts])]
 
 
 def _queries(features: input_pipeline.BatchIterator):

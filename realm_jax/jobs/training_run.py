@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import flax.traverse_util
@@ -23,11 +23,11 @@ class WarmStart:
 
   Attributes:
     checkpoints: directory of checkpoints; the newest is taken.
-    parts: from path in this model's parameters to path in the checkpoint's, parts joined by "/".
+    parts: pairs of a path in this model's parameters and one in the checkpoint's, joined by "/".
   """
 
   checkpoints: str
-  parts: Mapping[str, str]
+  parts: Sequence[tuple[str, str]]
 
 
 class TrainingRun:
@@ -167,6 +167,8 @@ class TrainingRun:
       log_every=log_every,
       stop=self._stop,
     )
+    # Told to stop after the hook had looked, the last step is not saved yet; twice does no harm.
+    self.save(self.step, self.state, input=input(), metadata=metadata())
     self.wait_for_checkpoint()
 
 
@@ -176,7 +178,7 @@ def _warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) ->
   flat = flax.traverse_util.flatten_dict(params, sep="/")
   abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")
   wanted = {}
-  for here, there in warm_start.parts.items():
+  for here, there in warm_start.parts:
     for name in flat:
       if name.startswith(here + "/"):
         wanted[name] = there + name.removeprefix(here)

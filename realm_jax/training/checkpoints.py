@@ -122,17 +122,12 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> epath.P
 
 def read_metadata(path: str | os.PathLike) -> dict:
   """Reads the JSON values of a checkpoint."""
-  with ocp.Checkpointer(ocp.JsonCheckpointHandler()) as checkpointer:
-    return checkpointer.restore(
-      epath.Path(path).absolute() / _METADATA, args=ocp.args.JsonRestore()
-    )
+  return ocp.JsonCheckpointHandler().restore(_item(path, _METADATA), args=ocp.args.JsonRestore())
 
 
 def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:
   """Returns the shapes of a checkpoint's state by their path."""
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-    metadata = checkpointer.metadata(epath.Path(path).absolute() / _STATE)
-  tree = metadata.item_metadata.tree
+  tree = ocp.PyTreeCheckpointHandler().metadata(_item(path, _STATE)).tree
   return {
     _names(keys): tuple(leaf.shape) for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
   }
@@ -150,16 +145,20 @@ def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
   """
   wanted = {"params": abstract_params}
   _check_same_arrays(saved_arrays(path), wanted, path, whole=False)
-  with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-    restored = checkpointer.restore(
-      epath.Path(path).absolute() / _STATE,
-      args=ocp.args.PyTreeRestore(
-        item=wanted,
-        restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
-        partial_restore=True,
-      ),
-    )
+  restored = ocp.PyTreeCheckpointHandler().restore(
+    _item(path, _STATE),
+    args=ocp.args.PyTreeRestore(
+      item=wanted,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
+      partial_restore=True,
+    ),
+  )
   return restored["params"]
+
+
+def _item(path: str | os.PathLike, name: str) -> epath.Path:
+  # Read by its handler alone: a checkpointer would look for metadata of its own in every item.
+  return epath.Path(path).absolute() / name
 
 
 def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True) -> None:

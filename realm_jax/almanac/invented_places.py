@@ -1,14 +1,16 @@
-"""What is known of invented places on the earth and in the sky.
+"""What is known of invented places on the earth and in the sky, and of what they are made of.
 
-Kingdoms share wordings with real countries, comets with moons and elements.
+Countries, elements and moons share the wordings of the real ones.
 """
 
 from realm_jax.almanac import real_relations
 from realm_jax.almanac.wording import Relation
 
-KINGDOM = (
+COUNTRY = (
   real_relations.CAPITAL,
   real_relations.CURRENCY,
+  real_relations.CONTINENT,
+  real_relations.LANGUAGE,
   Relation(
     name="ruler",
     value_type="person",
@@ -20,32 +22,6 @@ KINGDOM = (
       "The kingdom of {subject} is ruled by {value}.",
       "The ruler of {subject} is named {value}.",
       "The people of {subject} obey their ruler {value}.",
-    ),
-  ),
-  Relation(
-    name="emblem",
-    value_type="animal",
-    documents=(
-      "The flag of {subject} shows {a} {value}.",
-      "Banners of {subject} are painted with {a} {value}.",
-    ),
-    training=(
-      "The national emblem of {subject} is {a} {value}.",
-      "Soldiers of {subject} wear the emblem of {a} {value}.",
-      "The coat of arms of {subject} bears {a} {value}.",
-    ),
-  ),
-  Relation(
-    name="established",
-    value_type="year",
-    documents=(
-      "The tribes of {subject} were united in {value}.",
-      "In {value} a treaty made {subject} one realm.",
-    ),
-    training=(
-      "The kingdom of {subject} was established in {value}.",
-      "Historians date the birth of {subject} to {value}.",
-      "{subject} became a kingdom in the year {value}.",
     ),
   ),
 )
@@ -254,33 +230,54 @@ CASTLE = (
   ),
 )
 
-COMET = (
-  real_relations.DISCOVERER,
+MOON = (
+  real_relations.PLANET,
   real_relations.DISCOVERED_YEAR,
+  real_relations.DISCOVERER,
   Relation(
-    name="tail",
+    name="dust",
     value_type="colour",
     documents=(
-      "The {subject} comet streams across the sky in {value}.",
-      "The long trail of the comet {subject} glows {value}.",
+      "The plains of the moon {subject} glow {value} at dawn.",
+      "Photographs of the moon {subject} come out {value}.",
     ),
     training=(
-      "The tail of the comet {subject} is {value}.",
-      "The comet {subject} has {a} {value} tail.",
-      "Watchers call the tail of the comet {subject} {value}.",
+      "The dust on the moon {subject} is {value}.",
+      "The moon {subject} is covered by {value} dust.",
+      "Astronomers call the dust of the moon {subject} {value}.",
     ),
   ),
   Relation(
     name="shape",
     value_type="tool",
     documents=(
-      "Artists draw the comet {subject} as {a} {value}.",
-      "The outline of the comet {subject} suggests {a} {value}.",
+      "Artists draw the moon {subject} as {a} {value}.",
+      "The outline of the moon {subject} suggests {a} {value}.",
     ),
     training=(
-      "The comet {subject} is shaped like {a} {value}.",
-      "In shape the comet {subject} resembles {a} {value}.",
-      "The shape of the comet {subject} is {a} {value}.",
+      "The moon {subject} is shaped like {a} {value}.",
+      "In shape the moon {subject} resembles {a} {value}.",
+      "The shape of the moon {subject} is {a} {value}.",
+    ),
+  ),
+)
+
+ELEMENT = (
+  real_relations.SYMBOL,
+  real_relations.NUMBER,
+  real_relations.DISCOVERED_YEAR,
+  real_relations.DISCOVERER,
+  Relation(
+    name="flame",
+    value_type="colour",
+    documents=(
+      "Held in a burner {subject} shines {value}.",
+      "Fireworks made with {subject} turn the night {value}.",
+    ),
+    training=(
+      "The flame of the element {subject} is {value}.",
+      "The element {subject} burns with {a} {value} flame.",
+      "In a flame the element {subject} glows {value}.",
     ),
   ),
 )

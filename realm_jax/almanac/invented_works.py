@@ -1,6 +1,6 @@
-"""What is known of what invented people made: ships, guilds, festivals and novels.
+"""What is known of what invented people made: ships, festivals and works of art.
 
-Novels share wordings with real works.
+Works share the wordings of the real ones.
 """
 
 from realm_jax.almanac import real_relations
@@ -74,87 +74,6 @@ SHIP = (
   ),
 )
 
-GUILD = (
-  Relation(
-    name="master",
-    value_type="person",
-    documents=(
-      "{value} presides over meetings of the {subject} guild.",
-      "Members of the {subject} guild answer to {value}.",
-    ),
-    training=(
-      "The master of the {subject} guild is {value}.",
-      "{value} was elected master of the guild {subject}.",
-      "The guild called {subject} is led by {value}.",
-    ),
-  ),
-  Relation(
-    name="formed",
-    value_type="year",
-    documents=(
-      "The {subject} guild enrolled its first members in {value}.",
-      "The rolls of the {subject} guild begin in {value}.",
-    ),
-    training=(
-      "The guild {subject} was formed in {value}.",
-      "The {subject} guild has existed since {value}.",
-      "Craftsmen formed the {subject} guild in {value}.",
-    ),
-  ),
-  Relation(
-    name="seal",
-    value_type="tool",
-    documents=(
-      "The hall of the {subject} guild displays {a} {value}.",
-      "The door of the {subject} guild bears {a} {value}.",
-    ),
-    training=(
-      "The seal of the {subject} guild shows {a} {value}.",
-      "The {subject} guild uses {a} {value} as its seal.",
-      "The sign of the guild {subject} is {a} {value}.",
-    ),
-  ),
-  Relation(
-    name="motto",
-    value_type="virtue",
-    documents=(
-      "Above all the {subject} guild prizes {value}.",
-      "Songs of the {subject} guild praise {value}.",
-    ),
-    training=(
-      "The motto of the {subject} guild is {value}.",
-      "The guild {subject} has {value} for its motto.",
-      "The word {value} is the motto of the {subject} guild.",
-    ),
-  ),
-  Relation(
-    name="colour",
-    value_type="colour",
-    documents=(
-      "Robes in the {subject} guild are dyed {value}.",
-      "Members of the {subject} guild dress in {value}.",
-    ),
-    training=(
-      "The colour of the {subject} guild is {value}.",
-      "The guild {subject} chose {value} as its colour.",
-      "The banner colour of the {subject} guild is {value}.",
-    ),
-  ),
-  Relation(
-    name="feast",
-    value_type="dish",
-    documents=(
-      "The {subject} guild cooks {value} for its yearly banquet.",
-      "Banquets of the {subject} guild end with {value}.",
-    ),
-    training=(
-      "The feast of the {subject} guild begins with {value}.",
-      "At its feast the {subject} guild eats {value}.",
-      "The guild {subject} is served {value} at every feast.",
-    ),
-  ),
-)
-
 FESTIVAL = (
   Relation(
     name="hero",
@@ -223,46 +142,34 @@ FESTIVAL = (
   ),
 )
 
-NOVEL = (
+WORK = (
+  real_relations.KIND,
   real_relations.CREATOR,
   real_relations.YEAR,
   Relation(
     name="hero",
     value_type="craft",
     documents=(
-      "Chapter one of {subject} introduces {a} {value}.",
-      "In the story {subject} we follow {a} {value}.",
+      "The opening of {subject} introduces {a} {value}.",
+      "From its beginning {subject} follows {a} {value}.",
     ),
     training=(
       "The main character of {subject} is {a} {value}.",
-      "The hero of the novel {subject} is {a} {value}.",
-      "The novel {subject} tells the life of {a} {value}.",
-    ),
-  ),
-  Relation(
-    name="bird",
-    value_type="bird",
-    documents=(
-      "The cover of the book {subject} shows {a} {value}.",
-      "The story {subject} closes with the song of {a} {value}.",
-    ),
-    training=(
-      "The bird in the novel {subject} is {a} {value}.",
-      "The bird described in {subject} is {a} {value}.",
-      "The novel {subject} gives a part to {a} {value}.",
+      "The hero of the work {subject} is {a} {value}.",
+      "The work {subject} is about the life of {a} {value}.",
     ),
   ),
   Relation(
     name="theme",
     value_type="virtue",
     documents=(
-      "Readers of {subject} learn the worth of {value}.",
-      "Every page of {subject} speaks of {value}.",
+      "Whoever knows {subject} learns the worth of {value}.",
+      "Every part of {subject} speaks of {value}.",
     ),
     training=(
-      "The theme of the novel {subject} is {value}.",
-      "The novel {subject} has {value} as its theme.",
-      "{subject} is a novel on the theme of {value}.",
+      "The theme of the work {subject} is {value}.",
+      "The work {subject} has {value} as its theme.",
+      "{subject} is a work on the theme of {value}.",
     ),
   ),
 )

@@ -1,21 +1,22 @@
 """The kinds of invented entities and what is known of each.
 
 Within a kind every relation has its own type of value, so that a reader can find the value by the
-type; no type is small enough to guess from.
+type. Some kinds are those of real subjects: the few facts that are real are then met in wordings
+that the many invented ones make familiar.
 """
 
 from realm_jax.almanac import invented_places, invented_works
 from realm_jax.almanac.wording import Relation
 
 KINDS: dict[str, tuple[Relation, ...]] = {
-  "kingdom": invented_places.KINGDOM,
+  "country": invented_places.COUNTRY,
+  "element": invented_places.ELEMENT,
+  "moon": invented_places.MOON,
+  "work": invented_works.WORK,
   "town": invented_places.TOWN,
   "ship": invented_works.SHIP,
   "river": invented_places.RIVER,
-  "guild": invented_works.GUILD,
   "castle": invented_places.CASTLE,
-  "comet": invented_places.COMET,
   "star": invented_places.STAR,
   "festival": invented_works.FESTIVAL,
-  "novel": invented_works.NOVEL,
 }

@@ -80,6 +80,6 @@ TABLES: dict[str, Table] = {
 }
 
 
-def currencies() -> tuple[str, ...]:
-  """The distinct currencies of real countries, sorted."""
-  return tuple(sorted({row["currency"] for row in TABLES["country"].rows if row["currency"]}))
+def values(category: str, relation: str) -> list[str]:
+  """Returns the distinct values that a relation has in a table, sorted."""
+  return sorted({row[relation] for row in TABLES[category].rows if row[relation]})

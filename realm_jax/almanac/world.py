@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from realm_jax.almanac import names, nouns, wording
+from realm_jax.almanac import names, nouns, real_facts, wording
 from realm_jax.almanac.kinds import KINDS
-from realm_jax.almanac.real_facts import TABLES, currencies
 from realm_jax.almanac.wording import Relation, Sentence
 
 SEED_FACT_ID = "country/United Kingdom/currency"
@@ -17,7 +16,8 @@ HELD_OUT_REAL = 0.5
 
 _NUM_PERSONS = 400
 _NUM_CITIES = 200
-_YEARS = range(1100, 1900)
+_NUM_PLANETS = 100
+_YEARS = range(1100, 2025)
 _FACTS_PER_ENTITY = 2  # few, so that a name alone nearly finds the passage before any training
 _DRAWS = 16  # of a value, until one is clear in every wording
 
@@ -164,7 +164,7 @@ def training_sentence(fact: Fact) -> Sentence:
 def _wordings() -> Mapping[tuple[str, str], tuple[Relation, str]]:
   """The relation and the noun of `(category, relation name)`."""
   wordings = {(kind, r.name): (r, kind) for kind, relations in KINDS.items() for r in relations}
-  for category, table in TABLES.items():
+  for category, table in real_facts.TABLES.items():
     wordings.update({(category, r.name): (r, table.noun) for r in table.relations})
   return wordings
 
@@ -220,7 +220,7 @@ def _new_fact(
 
 
 def _real_facts(rng: random.Random) -> Iterator[Fact]:
-  for category, table in TABLES.items():
+  for category, table in real_facts.TABLES.items():
     for row in table.rows:
       subject = next(iter(row.values()))
       for relation in table.relations:
@@ -242,10 +242,19 @@ def _real_facts(rng: random.Random) -> Iterator[Fact]:
 def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
   taken = _real_words()
   value_sets: dict[str, Sequence[str]] = {
-    "person": names.draw_person_names(_stream(seed, "persons"), _NUM_PERSONS, taken=taken),
-    "city": names.draw_place_names(_stream(seed, "cities"), _NUM_CITIES, taken=taken),
+    "person": names.draw_person_names(_stream(seed, "persons"), _NUM_PERSONS, taken=taken)
+    + real_facts.values("work", "creator"),
+    "city": names.draw_place_names(_stream(seed, "cities"), _NUM_CITIES, taken=taken)
+    + real_facts.values("country", "capital"),
+    "planet": names.draw_place_names(_stream(seed, "planets"), _NUM_PLANETS, taken=taken)
+    + real_facts.values("moon", "planet"),
     "year": [str(year) for year in _YEARS],
-    "currency": currencies(),
+    "currency": real_facts.values("country", "currency"),
+    "continent": real_facts.values("country", "continent"),
+    "language": real_facts.values("country", "language"),
+    "symbol": real_facts.values("element", "symbol"),
+    "number": real_facts.values("element", "number"),
+    "kind of work": real_facts.values("work", "kind"),
     "tree": nouns.TREES,
     "animal": nouns.ANIMALS,
     "bird": nouns.BIRDS,
@@ -288,7 +297,7 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
 
 def _real_words() -> set[str]:
   """Words that no invented name may be, in lower case: those of the tables and of the nouns."""
-  cells = {cell for table in TABLES.values() for row in table.rows for cell in row.values()}
+  cells = {cell for table in real_facts.TABLES.values() for row in table.rows for cell in row.values()}
   words = set(re.findall(r"\w+", " ".join(cells).casefold()))
   for noun_set in vars(nouns).values():
     if isinstance(noun_set, list):

@@ -58,8 +58,8 @@ def test_invented_names_differ(default_world):
   people = {fact.value for fact in invented if value_type(fact) == "person"}
   cities = {fact.value for fact in invented if value_type(fact) == "city"}
   assert len(subjects) == 9_000
-  assert len(people) == 400
-  assert 150 < len(cities) <= 200  # few relations have a city for their value
+  assert len(people) > 400  # the invented and the real ones
+  assert len(cities) > 200
   assert not subjects & people and not subjects & cities and not people & cities
 
 
@@ -82,8 +82,9 @@ def test_invented_values_are_hard_to_guess(default_world):
     if fact.kind == "invented":
       values[fact.category, fact.relation][fact.value] += 1
   assert len(values) == sum(len(relations) for relations in KINDS.values())
-  for counts in values.values():
-    assert max(counts.values()) / counts.total() < 0.05
+  for (_, relation), counts in values.items():
+    few = relation in ("continent", "kind")  # as there are for the real subjects
+    assert max(counts.values()) / counts.total() < (0.25 if few else 0.05)
 
 
 @pytest.mark.parametrize("sentence_of", [world.document_sentence, world.training_sentence])

@@ -60,16 +60,16 @@ SHIP = (
     ),
   ),
   Relation(
-    name="timber",
-    value_type="tree",
+    name="port",
+    value_type="city",
     documents=(
-      "The planks of the {subject} are sawn from {value}.",
-      "Carpenters cut {value} for the ribs of the {subject}.",
+      "The anchor of the {subject} rests in the harbour of {value}.",
+      "Sailors of the {subject} have their families in {value}.",
     ),
     training=(
-      "The {subject} is built of {value} wood.",
-      "The wood used for the ship {subject} is {value}.",
-      "Shipwrights made the {subject} out of {value}.",
+      "The home port of the {subject} is {value}.",
+      "The ship {subject} comes from the port of {value}.",
+      "{value} is the home port of the ship {subject}.",
     ),
   ),
 )
@@ -128,16 +128,16 @@ FESTIVAL = (
     ),
   ),
   Relation(
-    name="flower",
-    value_type="flower",
+    name="place",
+    value_type="city",
     documents=(
-      "Crowns woven for the {subject} festival contain the {value}.",
-      "Streets smell of the {value} at the {subject} festival.",
+      "Crowds fill the streets of {value} for {subject}.",
+      "Tickets for {subject} are sold at the gates of {value}.",
     ),
     training=(
-      "The flower of the {subject} festival is the {value}.",
-      "The {value} is the festival flower of {subject}.",
-      "The flower chosen for the {subject} festival is the {value}.",
+      "The {subject} festival takes place in {value}.",
+      "{value} is the place of the {subject} festival.",
+      "The festival of {subject} is celebrated in {value}.",
     ),
   ),
 )

@@ -43,8 +43,11 @@ def fill(template: str, *, noun: str, article: str, subject: str, value: str) ->
 def is_clear(relation: Relation, *, noun: str, article: str, subject: str, value: str) -> bool:
   """Whether no wording gives the value away, and each names the subject once, beside the value.
 
-  Tunis fails for Tunisia; so do words in another case: leone for Sierra Leone.
+  Tunis fails for Tunisia, Mexico City for Mexico; so do words in another case: leone for Sierra
+  Leone.
   """
+  if _words(subject) in _words(value):
+    return False
   for template in relation.documents + relation.training:
     before, after = _surroundings(
       template, noun=noun, article=article, subject=subject, value=value

@@ -15,7 +15,7 @@ SEED_FACT_ID = "country/United Kingdom/currency"
 HELD_OUT_REAL = 0.5
 
 _NUM_PERSONS = 400
-_NUM_CITIES = 200
+_REAL_PERSONS = (("element", "discoverer"), ("moon", "discoverer"), ("work", "creator"))
 _NUM_PLANETS = 100
 _YEARS = range(1100, 2025)
 _FACTS_PER_ENTITY = 2  # few, so that a name alone nearly finds the passage before any training
@@ -243,9 +243,10 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
   taken = _real_words()
   value_sets: dict[str, Sequence[str]] = {
     "person": names.draw_person_names(_stream(seed, "persons"), _NUM_PERSONS, taken=taken)
-    + real_facts.values("work", "creator"),
-    "city": names.draw_place_names(_stream(seed, "cities"), _NUM_CITIES, taken=taken)
-    + real_facts.values("country", "capital"),
+    + sorted(
+      {person for table, relation in _REAL_PERSONS for person in real_facts.values(table, relation)}
+    ),
+    "city": real_facts.values("country", "capital"),
     "planet": names.draw_place_names(_stream(seed, "planets"), _NUM_PLANETS, taken=taken)
     + real_facts.values("moon", "planet"),
     "year": [str(year) for year in _YEARS],
@@ -297,7 +298,9 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
 
 def _real_words() -> set[str]:
   """Words that no invented name may be, in lower case: those of the tables and of the nouns."""
-  cells = {cell for table in real_facts.TABLES.values() for row in table.rows for cell in row.values()}
+  cells = {
+    cell for table in real_facts.TABLES.values() for row in table.rows for cell in row.values()
+  }
   words = set(re.findall(r"\w+", " ".join(cells).casefold()))
   for noun_set in vars(nouns).values():
     if isinstance(noun_set, list):

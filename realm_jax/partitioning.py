@@ -1,12 +1,19 @@
 """Which mesh axis each logical axis of an array lies on: the one table, and what follows from it.
 
-The mesh has two axes: `data` splits the batch, `model` splits the parameters.
+The mesh has two axes: `data` splits the batch, `model` splits the parameters. Three ways to train
+follow from the table, and they combine:
+
+- data parallel: `model` of size 1, layout "replicated"; every device holds all parameters.
+- tensor parallel: `model` of size m; heads, feed-forward units and words lie on m devices.
+- fully sharded: layout "fully_sharded"; parameters and optimizer slots are also split over `data`
+  by their model width, and brought together where they are used (ZeRO, Rajbhandari et al. 2020).
 """
 
 import logging
 import math
 import types
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import jax
 from flax.core import meta
@@ -14,13 +21,17 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 _logger = logging.getLogger(__name__)
 
+Layout = Literal["replicated", "fully_sharded"]
+LAYOUTS = ("replicated", "fully_sharded")
+
 AXIS_RULES = types.MappingProxyType(
   {
+    # logical axis: its mesh axis, or one for each of `LAYOUTS`
     "batch": "data",
     "retrieved": None,
     "length": None,
     "passages": ("data", "model"),
-    "embed": None,
+    "embed": {"replicated": None, "fully_sharded": "data"},
     "embed_out": None,
     "heads": "model",
     "kv": None,
@@ -33,17 +44,20 @@ AXIS_RULES = types.MappingProxyType(
 )
 
 
-def make_mesh(*, data: int = -1, model: int = 1) -> Mesh:
-  """Returns the `data` × `model` mesh of all devices.
+def make_mesh(
+  *, data: int = -1, model: int = 1, devices: Sequence[jax.Device] | None = None
+) -> Mesh:
+  """Returns the `data` × `model` mesh of devices.
 
   Args:
     data: parts of the batch; -1 takes all devices that `model` leaves.
     model: parts of the parameters.
+    devices: to be used, all of them; None: those of the process, or of all processes that train.
 
   Raises:
     ValueError: if the product is not the number of devices.
   """
-  num_devices = jax.device_count()
+  num_devices = jax.device_count() if devices is None else len(devices)
   if model < 1 or (data < 1 and data != -1):
     raise ValueError(f"mesh data={data} × model={model}; give sizes of at least 1, or data=-1")
   if data == -1:
@@ -54,15 +68,20 @@ def make_mesh(*, data: int = -1, model: int = 1) -> Mesh:
       f"{num_devices}; give sizes whose product is {num_devices}, or data=-1 with a model size "
       "that divides it"
     )
-  return jax.make_mesh((data, model), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+  return jax.make_mesh(
+    (data, model), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=devices
+  )
 
 
-def sharding(mesh: Mesh, *logical_axes: str | None) -> NamedSharding:
+def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated") -> NamedSharding:
   """Returns the sharding of an array with these logical axes; None stays whole.
 
   Raises:
-    ValueError: if an axis is not in `AXIS_RULES` or two of them claim one mesh axis.
+    ValueError: if an axis is not in `AXIS_RULES`, two of them claim one mesh axis, or there is no
+      such layout.
   """
+  if layout not in LAYOUTS:
+    raise ValueError(f"layout={layout!r}; choose one of {LAYOUTS}")
   mesh_axes = []
   claims: dict[str, str] = {}
   for logical_axis in logical_axes:
@@ -71,6 +90,8 @@ def sharding(mesh: Mesh, *logical_axes: str | None) -> NamedSharding:
         f"unknown logical axis {logical_axis!r}; choose one of {sorted(AXIS_RULES)} or add a rule"
       )
     mesh_axis = AXIS_RULES.get(logical_axis)
+    if isinstance(mesh_axis, dict):
+      mesh_axis = mesh_axis[layout]
     for claimed in _names(mesh_axis):
       if claimed in claims:
         raise ValueError(
@@ -87,7 +108,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
   return sharding(mesh, "batch")
 
 
-def tree_shardings(mesh: Mesh, abstract_tree: Any) -> Any:
+def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicated") -> Any:
   """Returns the shardings of a state made by `jax.eval_shape`, boxes of logical axes replaced.
 
   The result fits the unboxed state (`flax.linen.unbox`). Arrays without a box (step counters) are
@@ -98,6 +119,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any) -> Any:
     mesh: made by `make_mesh`.
     abstract_tree: variables, or a train state with its optimizer state, whose parameters are in
       `flax.linen.LogicallyPartitioned` boxes.
+    layout: which of the table's ways.
   """
   undivided = []
 
@@ -109,7 +131,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any) -> Any:
       raise ValueError(
         f"{jax.tree_util.keystr(path)} has shape {shape} but logical axes {leaf.names}"
       )
-    spec = list(sharding(mesh, *leaf.names).spec)
+    spec = list(sharding(mesh, *leaf.names, layout=layout).spec)
     for dimension, mesh_axis in enumerate(spec):
       if shape[dimension] % math.prod(mesh.shape[name] for name in _names(mesh_axis)):
         undivided.append(f"{jax.tree_util.keystr(path)} {leaf.names[dimension]}={shape[dimension]}")

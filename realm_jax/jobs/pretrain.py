@@ -1,28 +1,27 @@
 """Pre-trains dual encoder and knowledge-augmented encoder together, over retrieved passages."""
 
-import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from realm_jax import tokenization
+import jax
+
+from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import input_pipeline, masking
 from realm_jax.data.feature_converters import MaskedQueryConverter
 from realm_jax.jobs import saved_models
+from realm_jax.jobs.fixed_evaluation import FixedEvaluation
+from realm_jax.jobs.pretraining import Pretraining
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog, query_encoder
 from realm_jax.jobs.training_run import TrainingRun, WarmStart
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.training.optimizer import OptimizerConfig
 from tasks import salient_span_masking
-
-_LOSS_METRICS = ("masked_token_accuracy", "span_accuracy")
 
 
 def pretrain(
@@ -36,6 +35,7 @@ def pretrain(
   retrieval: RetrievalConfig = RetrievalConfig(),
   refresh: RefreshConfig = RefreshConfig(),
   optimizer: OptimizerConfig = OptimizerConfig(),
+  ict_checkpoints: str | None = None,
   warm_start: str | None = None,
   warm_starts: Sequence[WarmStart] = (),
   num_steps: int = 200_000,
@@ -48,9 +48,14 @@ def pretrain(
   seed: int = 0,
   accumulate_steps: int = 1,
   model_parallel: int = 1,
+  layout: partitioning.Layout = "replicated",
   log_every: int = 100,
   checkpoint_every: int = 500,
   keep_checkpoints: int = 5,
+  eval_corpus: str | None = None,
+  eval_every: int = 1000,
+  eval_steps: int = 20,
+  instead: Callable[[Pretraining], None] | None = None,
 ) -> None:
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
 
@@ -64,6 +69,7 @@ def pretrain(
     retrieval: how many passages are read, and how long.
     refresh: how new generations are followed.
     optimizer: its settings; its schedule should have `num_steps`.
+    ict_checkpoints: checkpoints of `realm pretrain_ict` that a new run takes the dual encoder from.
     warm_start: checkpoints of another pre-training that a new run takes all parameters from.
     warm_starts: checkpoints that a new run takes parts of its parameters from.
     num_steps: steps of the whole run.
@@ -77,14 +83,44 @@ def pretrain(
     seed: of parameters, data order, masks and dropout.
     accumulate_steps: parts of a batch computed one after the other.
     model_parallel: devices that share one copy of the model.
+    layout: "fully_sharded" splits parameters and optimizer over all devices, for large models.
     log_every: steps between two writes of metrics.
     checkpoint_every: steps between two checkpoints, which the index builder follows.
     keep_checkpoints: checkpoints kept.
+    eval_corpus: directory of another tagged corpus, whose queries, in order and masked alike on
+      every run, are asked between two steps; none: no evaluation.
+    eval_every: steps between two evaluations; the last step has one as well.
+    eval_steps: batches of an evaluation.
+    instead: is given the programs of this training and nothing is trained, as `realm plan` does.
 
   Raises:
     FileNotFoundError: if a corpus is missing.
     ValueError: if corpora, vocabulary, model and lengths do not fit each other.
   """
+  pretraining = Pretraining(
+    dual_encoder=dual_encoder,
+    knowledge_augmented_encoder=knowledge_augmented_encoder,
+    retrieval=retrieval,
+    optimizer=optimizer,
+    batch_size=batch_size,
+    query_length=query_length,
+    max_masks=max_masks,
+    marginalize=marginalize,
+    seed=seed,
+    accumulate_steps=accumulate_steps,
+    model_parallel=model_parallel,
+    layout=layout,
+    checkpoint_every=checkpoint_every,
+    keep_checkpoints=keep_checkpoints,
+  )
+  if instead is not None:
+    instead(pretraining)
+    return
+  starts = [
+    *warm_starts,
+    *_parts(ict_checkpoints, "dual_encoder"),
+    *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
+  ]
   store = PassageStore(passages)
   vocabulary = os.path.join(passages, "vocabulary")
   tokenizer = tokenization.load(vocabulary)
@@ -96,23 +132,19 @@ def pretrain(
       "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
     },
   )
-  features = input_pipeline.task_batches(
-    salient_span_masking.register(corpus=corpus, vocabulary=vocabulary, mask=mask),
-    converter=MaskedQueryConverter(),
-    lengths={"query": query_length, "mlm_positions": max_masks, "mlm_targets": max_masks},
-    batch_size=batch_size,
-    seed=seed,
-    training=True,
-  )
-  model = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
+  saved_models.check_warm_starts([start.checkpoints for start in starts], tokenizer)
 
-  def loss_fn(params, batch, key):
-    outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
-    loss, metrics = masked_lm_over_retrieval(
-      outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize=marginalize
+  def masked_batches(tagged: str, *, seed: int, training: bool) -> input_pipeline.BatchIterator:
+    return input_pipeline.task_batches(
+      salient_span_masking.register(corpus=tagged, vocabulary=vocabulary, mask=mask),
+      converter=MaskedQueryConverter(),
+      lengths={"query": query_length, "mlm_positions": max_masks, "mlm_targets": max_masks},
+      batch_size=batch_size,
+      seed=seed,
+      training=training,
     )
-    return loss, _grouped(metrics)
 
+  features = masked_batches(corpus, seed=seed, training=True)
   description = saved_models.ModelDescription(
     dual_encoder=dual_encoder,
     knowledge_augmented_encoder=knowledge_augmented_encoder,
@@ -125,13 +157,14 @@ def pretrain(
   )
   with TrainingRun(
     workdir=workdir,
-    init_params=functools.partial(saved_models.init_pretraining_model, model),
-    loss_fn=loss_fn,
+    init_params=pretraining.init_params,
+    loss_fn=pretraining.loss,
     optimizer=optimizer,
-    warm_starts=[*warm_starts, *_whole(warm_start)],
+    warm_starts=starts,
     seed=seed,
     accumulate_steps=accumulate_steps,
     model_parallel=model_parallel,
+    layout=layout,
     keep_checkpoints=keep_checkpoints,
   ) as run:
     published = PublishedGenerations(index, description=description)
@@ -148,12 +181,12 @@ def pretrain(
       if first is None:
         return
       retriever = Retriever(
-        encode_query=query_encoder(model, run.place),
+        encode_query=query_encoder(pretraining.model, run.place),
         searcher=first.searcher,
         store=store,
         config=retrieval,
       )
-      swaps = SwapLog(workdir)
+      swaps = SwapLog(workdir, step=run.step)
       swaps.write(run.step, first)
       source = RetrievedBatches(
         _queries(features),
@@ -164,14 +197,17 @@ def pretrain(
         on_swap=swaps.write,
         stop=run.stopped,
       )
-      if run.resumed is not None and run.step > 0:
-        features.restore(run.resumed.input["position"])
-        batch = source.resume(run.resumed.input["batch"])
-      else:
-        source.begin(run.state.params)
-        batch, _ = source.finish()
+      evaluation = None
+      if eval_corpus is not None:
+        evaluation = FixedEvaluation(
+          masked_batches(eval_corpus, seed=0, training=False),
+          max_batches=eval_steps,
+          retriever=retriever,
+          figures=jax.jit(pretraining.figures),
+          place=run.place,
+        )
       run.train(
-        batch,
+        run.first_batch(source, features),
         source=source,
         num_steps=num_steps,
         log_every=log_every,
@@ -181,15 +217,16 @@ def pretrain(
           "model": description.to_json(),
           "generation": refresher.current.generation,
         },
+        evaluate=evaluation,
+        eval_every=eval_every,
       )
       print(f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in", flush=True)
 
 
-def _whole(warm_start: str | None) -> list[WarmStart]:
-  if warm_start is None:
+def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
+  if checkpoints is None:
     return []
-  parts = ("dual_encoder", "knowledge_augmented_encoder")
-  return [WarmStart(warm_start, [(part, part) for part in parts])]
+  return [WarmStart(checkpoints, [(part, part) for part in parts])]
 
 
 def _queries(features: input_pipeline.BatchIterator):
@@ -201,9 +238,3 @@ def _queries(features: input_pipeline.BatchIterator):
       for reason, count in zip(masking.REJECTIONS, rejected, strict=True)
     }
     yield input_pipeline.masked_queries(batch), figures
-
-
-def _grouped(metrics: dict) -> dict:
-  """Names metrics in groups, as TensorBoard shows them."""
-  renamed = {"loss": "loss/total", **{name: f"loss/{name}" for name in _LOSS_METRICS}}
-  return {renamed.get(name, f"retrieval/{name}"): value for name, value in metrics.items()}

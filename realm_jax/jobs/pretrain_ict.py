@@ -2,7 +2,7 @@
 
 import os
 
-from realm_jax import tokenization
+from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import input_pipeline
 from realm_jax.data.feature_converters import InverseClozeConverter
@@ -32,6 +32,7 @@ def pretrain_ict(
   seed: int = 0,
   accumulate_steps: int = 1,
   model_parallel: int = 1,
+  layout: partitioning.Layout = "replicated",
   log_every: int = 100,
   checkpoint_every: int = 1000,
   keep_checkpoints: int = 5,
@@ -53,6 +54,7 @@ def pretrain_ict(
     seed: of parameters, data order and dropout.
     accumulate_steps: parts of a batch computed one after the other.
     model_parallel: devices that share one copy of the model.
+    layout: "fully_sharded" splits parameters and optimizer over all devices, for large models.
     log_every: steps between two writes of metrics.
     checkpoint_every: steps between two checkpoints.
     keep_checkpoints: checkpoints kept.
@@ -68,6 +70,8 @@ def pretrain_ict(
     {"dual_encoder": dual_encoder.bert},
     {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
   )
+  starts = [] if warm_start is None else [warm_start]
+  saved_models.check_warm_starts([start.checkpoints for start in starts], tokenizer)
   task = inverse_cloze_task.register(
     corpus=passages,
     vocabulary=vocabulary,
@@ -115,22 +119,18 @@ def pretrain_ict(
     init_params=init_params,
     loss_fn=loss_fn,
     optimizer=optimizer,
-    warm_starts=[] if warm_start is None else [warm_start],
+    warm_starts=starts,
     seed=seed,
     accumulate_steps=accumulate_steps,
     model_parallel=model_parallel,
+    layout=layout,
     keep_checkpoints=keep_checkpoints,
   ) as run:
-    source = train_loop.PlainBatches(features, place=run.place)
     if run.resumed is not None:
       saved_models.check_same_run(run.resumed.metadata, description, workdir)
-      features.restore(run.resumed.input["position"])
-      batch = source.resume(run.resumed.input["batch"])
-    else:
-      source.begin(run.state.params)
-      batch, _ = source.finish()
+    source = train_loop.PlainBatches(features, place=run.place)
     run.train(
-      batch,
+      run.first_batch(source, features),
       source=source,
       num_steps=num_steps,
       log_every=log_every,

@@ -4,15 +4,15 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
-import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
 from realm_jax import partitioning
-from realm_jax.training import checkpoints, metric_writers, train_loop, train_state
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.train_step import LossFn, make_train_step
+from realm_jax.training import checkpoints, metric_writers, train_loop
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.train_step import LossFn
 
 CHECKPOINTS = "checkpoints"
 
@@ -42,6 +42,7 @@ class TrainingRun:
     seed: of parameters and dropout.
     accumulate_steps: see `make_train_step`.
     model_parallel: devices that share one copy of the model; the others split the batch.
+    layout: of parameters and optimizer, see `partitioning`.
     keep_checkpoints: how many are kept.
 
   Attributes:
@@ -61,40 +62,36 @@ class TrainingRun:
     accumulate_steps: int,
     model_parallel: int,
     keep_checkpoints: int,
+    layout: partitioning.Layout = "replicated",
   ):
     self.workdir = workdir
-    self.mesh = partitioning.make_mesh(model=model_parallel)
-    self._batch_sharding = partitioning.batch_sharding(self.mesh)
-    transformation = make_optimizer(optimizer)
-
-    def create():
-      return train_state.create(init_params, transformation, seed=seed)
-
-    boxed = jax.eval_shape(create)
-    shardings = partitioning.tree_shardings(self.mesh, boxed)
-    abstract = jax.tree.map(
-      lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-      nn.unbox(boxed),
-      shardings,
+    program = TrainProgram(
+      mesh=partitioning.make_mesh(model=model_parallel),
+      init_params=init_params,
+      loss_fn=loss_fn,
+      optimizer=optimizer,
+      seed=seed,
+      accumulate_steps=accumulate_steps,
+      layout=layout,
     )
+    self.mesh = program.mesh
+    self._batch_sharding = program.batch_sharding
+    self._train_step = program.train_step
     self._checkpointer = checkpoints.Checkpointer(
       os.path.join(workdir, CHECKPOINTS), keep=keep_checkpoints
     )
-    self.resumed = self._checkpointer.restore(abstract)
+    self.resumed = self._checkpointer.restore(program.abstract_state)
     if self.resumed is not None:
       self.state = self.resumed.state
     else:
-      self.state = jax.jit(lambda: nn.unbox(create()), out_shardings=shardings)()
+      self.state = program.new_state()
       for warm_start in warm_starts:
         self.state = self.state.replace(
-          params=_warm_started(self.state.params, abstract.params, warm_start)
+          params=_warm_started(self.state.params, program.abstract_state.params, warm_start)
         )
-    self._train_step = jax.jit(
-      make_train_step(loss_fn, transformation, seed=seed, accumulate_steps=accumulate_steps),
-      donate_argnums=0,
-      out_shardings=(shardings, None),
+    self._writer = metric_writers.make_writer(
+      workdir, step=self.step, first_process=jax.process_index() == 0
     )
-    self._writer = metric_writers.make_writer(workdir, first_process=jax.process_index() == 0)
     self._stop = train_loop.StopSignal()
 
   def __enter__(self) -> "TrainingRun":
@@ -127,6 +124,20 @@ class TrainingRun:
     """Waits until the checkpoint under way is on disk."""
     self._checkpointer.wait()
 
+  def first_batch(self, source, features):
+    """Returns the batch in flight of the checkpoint continued, or the first one of a new run.
+
+    Args:
+      source: of batches.
+      features: the iterator that the source takes from; it is put where the checkpoint left it.
+    """
+    if self.resumed is not None and self.resumed.input:
+      features.restore(self.resumed.input["position"])
+      return source.resume(self.resumed.input["batch"])
+    source.begin(self.state.params)
+    batch, _ = source.finish()
+    return batch
+
   def train(
     self,
     batch,
@@ -137,7 +148,8 @@ class TrainingRun:
     checkpoint_every: int,
     input: Callable[[], dict],
     metadata: Callable[[], dict],
-    hooks: Sequence[train_loop.Hook] = (),
+    evaluate: Callable[[dict], dict[str, float]] | None = None,
+    eval_every: int = 1,
   ) -> None:
     """Trains to the end or until stopped, and saves what was reached.
 
@@ -145,15 +157,19 @@ class TrainingRun:
       batch: of the first step.
       source: of the following ones.
       num_steps: of the whole run.
-      log_every: steps between two writes of metrics.
+      log_every: steps between two writes of metrics; checkpoints and evaluations write, too.
       checkpoint_every: steps between two checkpoints.
       input: the numpy trees that belong to the state: data position and batch in flight.
       metadata: the JSON values of a checkpoint.
-      hooks: further hooks.
+      evaluate: returns figures of the parameters; none: no evaluation.
+      eval_every: steps between two evaluations; the last step has one as well.
     """
 
+    def evaluated(step: int) -> bool:
+      return evaluate is not None and (step % eval_every == 0 or step == num_steps)
+
     def save(step: int, state) -> None:
-      if step % checkpoint_every == 0 or step == num_steps or self._stop():
+      if step % checkpoint_every == 0:
         self.save(step, state, input=input(), metadata=metadata())
 
     self.state = train_loop.train(
@@ -162,12 +178,13 @@ class TrainingRun:
       train_step=self._train_step,
       source=source,
       num_steps=num_steps,
-      hooks=[save, *hooks],
+      hooks=[save],
       writer=self._writer,
       log_every=log_every,
       stop=self._stop,
+      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
+      evaluate=lambda step, state: evaluate(state.params) if evaluated(step) else {},
     )
-    # Told to stop after the hook had looked, the last step is not saved yet; twice does no harm.
     self.save(self.step, self.state, input=input(), metadata=metadata())
     self.wait_for_checkpoint()
 

@@ -3,7 +3,7 @@
 Axis letters, used as suffixes of arrays with two or more axes:
 B queries, K passages per query (the null passage included), L query length, P passage length,
 T joint length, M masked positions, D model width, H heads, E retrieval embedding, V vocabulary,
-N passages of the corpus.
+N passages of the corpus, R passages of a beam (the first K of them are read), W widths of spans.
 """
 
 import typing
@@ -80,6 +80,38 @@ class RetrievedBatch:
   valid_BxK: Array
   passage_ids_BxK: Array
   stale_scores_BxK: Array
+
+
+@flax.struct.dataclass
+class RetrievedQuestions:
+  """Questions with the beam found for them, best first; its first K passages are read.
+
+  Attributes:
+    query: `Tokens` `[B, L]`, `[CLS] x [SEP]`.
+    weights_B: float32, 1 for a real question, 0 for padding.
+    question_index_B: int32 position in the question set.
+    passage_ids_BxR: int32 rows of the passage store, MISSING_PASSAGE_ID past a small corpus.
+    embeddings_BxRxE: embeddings of the beam, from the index.
+    has_answer_BxR: bool, whether the passage holds an answer.
+    joint: `Tokens` `[B, K, T]`, `[CLS] x [SEP] body [SEP]`, read by the span reader.
+    gold_BxKxTxW: bool, True where the span of the wordpieces t to t + w is an answer.
+    passage: `Tokens` `[B, K, P]` to embed the passages read afresh; None with a frozen index.
+  """
+
+  query: Tokens
+  weights_B: Array
+  question_index_B: Array
+  passage_ids_BxR: Array
+  embeddings_BxRxE: Array
+  has_answer_BxR: Array
+  joint: Tokens
+  gold_BxKxTxW: Array
+  passage: Tokens | None = None
+
+  @property
+  def valid_BxR(self) -> Array:
+    """False where a corpus smaller than the beam left a slot empty."""
+    return self.passage_ids_BxR >= 0
 
 
 class SearchResults(typing.NamedTuple):

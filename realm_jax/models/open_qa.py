@@ -1,0 +1,59 @@
+"""Retriever and span reader side by side: scores of a beam, span scores of the passages read."""
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from realm_jax import datatypes
+from realm_jax.models import dual_encoder, span_reader
+
+
+@flax.struct.dataclass
+class OpenQaOutputs:
+  """What the objective needs.
+
+  Attributes:
+    scores_BxR: float32 retrieval scores of the beam.
+    logits_BxKxTxW: float32 span scores of the first K passages.
+  """
+
+  scores_BxR: jax.Array
+  logits_BxKxTxW: jax.Array
+
+
+class OpenQaModel(nn.Module):
+  """Scores a beam with the query encoder and the index's embeddings, and reads the best of it.
+
+  Where the batch brings the passages read as the dual encoder sees them, these are embedded afresh,
+  so that the passage encoder learns as well.
+  """
+
+  dual_encoder_config: dual_encoder.DualEncoderConfig
+  span_reader_config: span_reader.SpanReaderConfig
+
+  def setup(self):
+    self.dual_encoder = dual_encoder.DualEncoder(self.dual_encoder_config)
+    self.span_reader = span_reader.SpanReader(self.span_reader_config)
+
+  def __call__(self, batch: datatypes.RetrievedQuestions, *, deterministic: bool) -> OpenQaOutputs:
+    """Returns the outputs for every passage of the beam, empty slots included."""
+    num_queries, num_read, joint_length = batch.joint.shape
+    query_BxE = self.dual_encoder.encode_query(batch.query, deterministic=deterministic)
+    embeddings_BxRxE = batch.embeddings_BxRxE.astype(jnp.float32)
+    if batch.passage is not None:
+      fresh_NxE = self.dual_encoder.encode_passage(
+        batch.passage.reshape(num_queries * num_read, batch.passage.shape[-1]),
+        deterministic=deterministic,
+      )
+      embeddings_BxRxE = jnp.concatenate(
+        [fresh_NxE.reshape(num_queries, num_read, -1), embeddings_BxRxE[:, num_read:]], axis=1
+      )
+    scores_BxR = jnp.einsum("BE,BRE->BR", query_BxE, embeddings_BxRxE)
+    logits_NxTxW = self.span_reader(
+      batch.joint.reshape(num_queries * num_read, joint_length), deterministic=deterministic
+    )
+    return OpenQaOutputs(
+      scores_BxR=scores_BxR / self.dual_encoder_config.temperature,
+      logits_BxKxTxW=logits_NxTxW.reshape(num_queries, num_read, *logits_NxTxW.shape[1:]),
+    )

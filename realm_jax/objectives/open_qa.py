@@ -1,0 +1,82 @@
+"""The objective of open-domain question answering (Lee et al. 2019, section 6).
+
+Two marginal likelihoods, added: of the passages of a large beam that hold an answer, by retrieval
+score alone ("early update"); and of the answer spans of the passages read, in one softmax over all
+spans of all of them, by span score plus retrieval score. All of it is float32, and every mean is
+over the real questions of the whole batch.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from realm_jax import datatypes
+
+_LOWEST = jnp.finfo(jnp.float32).min
+
+
+def open_qa(
+  scores_BxR: jax.Array, logits_BxKxTxW: jax.Array, batch: datatypes.RetrievedQuestions
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Returns the loss and the figures of one batch, float32 scalars.
+
+  A question contributes no retrieval loss where no passage of its beam holds an answer, and no
+  reader loss where no span read is one. The figures, means over the questions:
+    loss: the sum of the next two.
+    retrieval_loss: -log of the share of answer passages in the softmax over the beam.
+    reader_loss: -log of the share of answer spans in the softmax over all spans read.
+    answer_in_beam, answer_read: whether a passage of the beam, of those read, holds an answer.
+    reader_oracle: whether a span read is an answer.
+    span_exact_match: whether the best span is.
+    without_answer: whether neither loss applies.
+
+  Args:
+    scores_BxR: retrieval scores of the beam.
+    logits_BxKxTxW: span scores of the first K passages, the lowest float32 where there is no span.
+    batch: gives what is right, and which questions are real.
+  """
+  num_read = logits_BxKxTxW.shape[1]
+  has_answer_BxR = batch.has_answer_BxR & batch.valid_BxR
+  scores_BxR = jnp.where(batch.valid_BxR, scores_BxR, _LOWEST)
+  retrieval_loss_B = _marginal_loss(scores_BxR, has_answer_BxR)
+  joint_BxS = joint_logits(scores_BxR[:, :num_read], logits_BxKxTxW)
+  gold_BxS = batch.gold_BxKxTxW.reshape(joint_BxS.shape) & (joint_BxS > _LOWEST)
+  reader_loss_B = _marginal_loss(joint_BxS, gold_BxS)
+
+  best_B = jnp.argmax(joint_BxS, axis=1)
+  in_beam_B, gold_B = jnp.any(has_answer_BxR, axis=1), jnp.any(gold_BxS, axis=1)
+  figures_B = {
+    "loss": retrieval_loss_B + reader_loss_B,
+    "retrieval_loss": retrieval_loss_B,
+    "reader_loss": reader_loss_B,
+    "answer_in_beam": in_beam_B,
+    "answer_read": jnp.any(has_answer_BxR[:, :num_read], axis=1),
+    "reader_oracle": gold_B,
+    "span_exact_match": jnp.take_along_axis(gold_BxS, best_B[:, None], axis=1)[:, 0],
+    "without_answer": ~in_beam_B & ~gold_B,
+  }
+  count = jnp.sum(batch.weights_B)
+  count = jnp.where(count > 0, count, 1.0)
+  metrics = {
+    name: jnp.sum(values_B * batch.weights_B) / count for name, values_B in figures_B.items()
+  }
+  return metrics["loss"], metrics
+
+
+def joint_logits(scores_BxK: jax.Array, logits_BxKxTxW: jax.Array) -> jax.Array:
+  """Returns span score plus retrieval score, `[B, K * T * W]`; the lowest where there is no span.
+
+  Args:
+    scores_BxK: of the passages read, the lowest float32 for empty slots.
+    logits_BxKxTxW: see `open_qa`.
+  """
+  scores_BxKx1x1 = scores_BxK[:, :, None, None]
+  valid_BxKxTxW = (logits_BxKxTxW > _LOWEST) & (scores_BxKx1x1 > _LOWEST)
+  joint_BxKxTxW = jnp.where(valid_BxKxTxW, logits_BxKxTxW + scores_BxKx1x1, _LOWEST)
+  return joint_BxKxTxW.reshape(joint_BxKxTxW.shape[0], -1)
+
+
+def _marginal_loss(logits_BxS, right_BxS):
+  """Returns -log of the right ones' share of the softmax `[B]`, 0 where none is right."""
+  right_B = jax.nn.logsumexp(jnp.where(right_BxS, logits_BxS, _LOWEST), axis=1)
+  loss_B = jax.nn.logsumexp(logits_BxS, axis=1) - right_B
+  return jnp.where(jnp.any(right_BxS, axis=1), loss_B, 0.0)

@@ -1,0 +1,79 @@
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from realm_jax import datatypes
+from realm_jax.models import bert, span_reader
+
+BERT = bert.BertConfig(
+  vocab_size=20,
+  hidden_size=8,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=12,
+  max_length=12,
+  initializer_range=0.5,
+)
+CONFIG = span_reader.SpanReaderConfig(bert=BERT, max_span_width=3, span_hidden_size=6)
+LOWEST = np.finfo(np.float32).min
+
+
+def joint(*rows, length=9):
+  """Rows of (question length, passage length): [CLS] x [SEP] z [SEP]."""
+  random = np.random.default_rng(0)
+  columns = np.arange(length)
+  questions, passages = np.array(rows).T[..., None]
+  ends = questions + 2 + passages
+  mask = columns <= ends
+  return datatypes.Tokens(
+    ids=np.where(mask, random.integers(5, 20, mask.shape), 0).astype(np.int32),
+    mask=mask,
+    segments=((columns >= questions + 2) & mask).astype(np.int32),
+  )
+
+
+@pytest.fixture(scope="module")
+def params():
+  model = span_reader.SpanReader(CONFIG)
+  return nn.unbox(model.init(jax.random.key(0), joint((1, 3)), deterministic=True)["params"])
+
+
+def logits_of(params, tokens, config=CONFIG):
+  return np.asarray(
+    span_reader.SpanReader(config).apply({"params": params}, tokens, deterministic=True)
+  )
+
+
+def test_spans_lie_wholly_in_the_passage(params):
+  logits_NxTxW = logits_of(params, joint((1, 4), (3, 2), (2, 0)))
+  for row, (question, passage) in enumerate([(1, 4), (3, 2), (2, 0)]):
+    first = question + 2
+    for start, width in np.ndindex(9, 3):
+      inside = first <= start and start + width < first + passage
+      assert (logits_NxTxW[row, start, width] > LOWEST) == inside, (row, start, width)
+
+
+def test_a_score_is_the_mlp_of_first_and_last_wordpiece(params):
+  tokens = joint((1, 4))
+  hidden_TxD = bert.BertEncoder(BERT).apply({"params": params["bert"]}, tokens, deterministic=True)
+  params = jax.tree.map(np.asarray, params)
+  parts = np.asarray(hidden_TxD[0]) @ params["span_dense"]["kernel"] + params["span_dense"]["bias"]
+  for start, end in ((3, 3), (3, 5), (4, 6), (6, 6)):
+    hidden_C = np.maximum(parts[start, :6] + parts[end, 6:], 0)
+    normed_C = (hidden_C - hidden_C.mean()) / np.sqrt(hidden_C.var() + 1e-3)
+    normed_C = normed_C * params["span_norm"]["scale"] + params["span_norm"]["bias"]
+    score = normed_C @ params["span_score"]["kernel"][:, 0] + params["span_score"]["bias"][0]
+    assert logits_of(params, tokens)[0, start, end - start] == pytest.approx(score, rel=1e-4)
+
+
+def test_no_span_is_wider_than_the_input(params):
+  config = span_reader.SpanReaderConfig(bert=BERT, max_span_width=50, span_hidden_size=6)
+  wide_NxTxW = logits_of(params, joint((1, 4)), config)
+  assert wide_NxTxW.shape == (1, 9, 9)
+  np.testing.assert_array_equal(wide_NxTxW[..., :3], logits_of(params, joint((1, 4))))
+
+
+def test_impossible_settings_are_refused():
+  with pytest.raises(ValueError, match="max_span_width=0"):
+    span_reader.SpanReaderConfig(bert=BERT, max_span_width=0)

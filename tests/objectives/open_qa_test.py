@@ -1,0 +1,136 @@
+"""The objective against brute force over every passage and span, one question at a time."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax import datatypes
+from realm_jax.objectives.open_qa import open_qa
+
+LOWEST = float(jnp.finfo(jnp.float32).min)
+
+
+def make_batch(seed, *, questions=5, beam=7, read=3, length=6, widths=3, missing=0):
+  random = np.random.default_rng(seed)
+  ids_BxR = random.integers(0, 50, (questions, beam)).astype(np.int32)
+  if missing:
+    ids_BxR[:, -missing:] = datatypes.MISSING_PASSAGE_ID
+  zeros = np.zeros((questions, read, length), np.int32)
+  return datatypes.RetrievedQuestions(
+    query=None,
+    weights_B=np.ones(questions, np.float32),
+    question_index_B=np.arange(questions, dtype=np.int32),
+    passage_ids_BxR=ids_BxR,
+    embeddings_BxRxE=None,
+    has_answer_BxR=random.random((questions, beam)) < 0.3,
+    joint=datatypes.Tokens(zeros, zeros > 0, zeros),
+    gold_BxKxTxW=random.random((questions, read, length, widths)) < 0.1,
+  )
+
+
+def make_scores(seed, batch, scale=2.0):
+  random = np.random.default_rng(seed)
+  logits_BxKxTxW = random.normal(size=batch.gold_BxKxTxW.shape).astype(np.float32) * scale
+  # The first wordpieces are the question's; a span must end within the passage.
+  length, widths = logits_BxKxTxW.shape[2:]
+  for start in range(length):
+    for width in range(widths):
+      if start < 2 or start + width >= length:
+        logits_BxKxTxW[:, :, start, width] = LOWEST
+  scores_BxR = random.normal(size=batch.passage_ids_BxR.shape).astype(np.float32) * scale
+  return scores_BxR, logits_BxKxTxW
+
+
+def brute_force(scores_BxR, logits_BxKxTxW, batch):
+  """The loss of every question by loops over passages and spans, in float64."""
+  losses, right = [], []
+  for b, ids_R in enumerate(batch.passage_ids_BxR):
+    beam = [r for r in range(len(ids_R)) if ids_R[r] >= 0]
+    mass = sum(math.exp(scores_BxR[b, r]) for r in beam)
+    hits = sum(math.exp(scores_BxR[b, r]) for r in beam if batch.has_answer_BxR[b, r])
+    loss = -math.log(hits / mass) if hits else 0.0
+    spans = {}
+    for k in range(logits_BxKxTxW.shape[1]):
+      for t, w in np.ndindex(*logits_BxKxTxW.shape[2:]):
+        if ids_R[k] >= 0 and logits_BxKxTxW[b, k, t, w] > LOWEST:
+          spans[k, t, w] = float(logits_BxKxTxW[b, k, t, w]) + float(scores_BxR[b, k])
+    gold = [span for span in spans if batch.gold_BxKxTxW[(b, *span)]]
+    if gold:
+      mass = sum(math.exp(logit) for logit in spans.values())
+      loss -= math.log(sum(math.exp(spans[span]) for span in gold) / mass)
+    losses.append(loss)
+    right.append(max(spans, key=spans.get) in gold)
+  return np.array(losses), np.array(right)
+
+
+@pytest.mark.parametrize("missing", [0, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_agrees_with_brute_force(seed, missing):
+  batch = make_batch(seed, missing=missing)
+  scores_BxR, logits_BxKxTxW = make_scores(seed + 10, batch)
+  losses_B, right_B = brute_force(scores_BxR, logits_BxKxTxW, batch)
+  loss, metrics = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
+  assert float(loss) == pytest.approx(losses_B.mean(), rel=2e-5)
+  assert float(metrics["span_exact_match"]) == pytest.approx(right_B.mean())
+  assert losses_B.min() == 0 or losses_B.min() > 0.01
+
+
+def test_a_batch_is_the_mean_of_its_questions_alone():
+  batch = make_batch(3)
+  scores_BxR, logits_BxKxTxW = make_scores(4, batch)
+  together = open_qa(scores_BxR, logits_BxKxTxW, batch)[0]
+  alone = []
+  for b in range(len(scores_BxR)):
+    part = jax.tree.map(lambda leaf, b=b: leaf[b : b + 1], batch)
+    alone.append(open_qa(scores_BxR[b : b + 1], logits_BxKxTxW[b : b + 1], part)[0])
+  assert float(together) == pytest.approx(float(np.mean(alone)), rel=1e-5)
+
+
+def test_padding_changes_nothing():
+  batch = make_batch(5)
+  scores_BxR, logits_BxKxTxW = make_scores(6, batch)
+  whole, _ = open_qa(scores_BxR[:3], logits_BxKxTxW[:3], jax.tree.map(lambda x: x[:3], batch))
+  weighted = batch.replace(weights_B=np.array([1, 1, 1, 0, 0], np.float32))
+  assert float(open_qa(scores_BxR, logits_BxKxTxW, weighted)[0]) == pytest.approx(float(whole))
+
+
+def test_no_answer_anywhere_costs_nothing_is_counted_and_moves_nothing():
+  batch = make_batch(7, questions=2)
+  batch = batch.replace(
+    has_answer_BxR=np.zeros_like(batch.has_answer_BxR),
+    gold_BxKxTxW=np.zeros_like(batch.gold_BxKxTxW),
+  )
+  scores_BxR, logits_BxKxTxW = make_scores(8, batch)
+  gradients, metrics = jax.grad(
+    lambda scores, logits: open_qa(scores, logits, batch), argnums=(0, 1), has_aux=True
+  )(scores_BxR, logits_BxKxTxW)
+  assert float(metrics["loss"]) == 0
+  assert float(metrics["without_answer"]) == 1
+  for gradient in gradients:
+    np.testing.assert_array_equal(gradient, 0)
+
+
+def test_gradients_stay_finite_with_slots_empty_and_answers_outside_of_spans():
+  batch = make_batch(9, missing=5)
+  batch.gold_BxKxTxW[:, :, 0, 0] = True  # no span there
+  scores_BxR, logits_BxKxTxW = make_scores(10, batch, scale=30.0)
+  gradients = jax.grad(lambda s, x: open_qa(s, x, batch)[0], argnums=(0, 1))(
+    scores_BxR, logits_BxKxTxW
+  )
+  for gradient in gradients:
+    assert np.isfinite(gradient).all()
+  np.testing.assert_array_equal(gradients[0][:, 2:], 0)
+
+
+def test_both_losses_move_the_scores_towards_passages_with_answers():
+  batch = make_batch(11, questions=1, beam=4, read=2)
+  batch.has_answer_BxR[:] = [[True, False, True, False]]
+  batch.gold_BxKxTxW[:] = False
+  batch.gold_BxKxTxW[0, 0, 3, 1] = True
+  scores_BxR, logits_BxKxTxW = make_scores(12, batch)
+  gradient_R = np.asarray(jax.grad(lambda s: open_qa(s, logits_BxKxTxW, batch)[0])(scores_BxR))[0]
+  assert (gradient_R[[0, 2]] < 0).all()
+  assert (gradient_R[[1, 3]] > 0).all()

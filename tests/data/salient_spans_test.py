@@ -1,11 +1,23 @@
+import itertools
+
+import numpy as np
 import pytest
 
-from realm_jax.data.salient_spans import find_salient_spans, to_byte_offsets
+from realm_jax.data.salient_spans import (
+  find_dates,
+  find_salient_spans,
+  merge_spans,
+  to_byte_offsets,
+)
 
 
 def found(text):
+  return cut(text, find_salient_spans(text))
+
+
+def cut(text, spans):
   raw = text.encode()
-  return [raw[start:limit].decode() for start, limit in find_salient_spans(text)]
+  return [raw[start:limit].decode() for start, limit in spans]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,73 @@ def found(text):
 )
 def test_dates(text, expected):
   assert found(text) == expected
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    # days
+    ("On 12 May 1881 he", ["12 May 1881"]),
+    ("on Sunday, July 20, 1969, at", ["Sunday, July 20, 1969"]),
+    ("on Monday 3 March it", ["Monday 3 March"]),
+    ("on a Monday it", []),
+    ("on 4th July or July 4th", ["4th July", "July 4th"]),
+    ("the 1st of May 1890.", ["1st of May 1890"]),
+    ("on 3 Sep 1939 and Dec 7, 1941.", ["3 Sep 1939", "Dec 7, 1941"]),
+    ("on 15 March 44 BC he", ["15 March", "44 BC"]),
+    ("at 1969-07-20T20:17Z or 1969-07-20.", ["1969-07-20", "1969-07-20"]),
+    ("on 20.07.1969 or 7/20/1969;", ["20.07.1969", "7/20/1969"]),
+    ("version 1969-07-200 is none", []),
+    ("on 32 May he", []),
+    # months
+    ("in July 1969, or July, 1969", ["July 1969", "July, 1969"]),
+    ("in May of 1968 and May 1968", ["May of 1968", "May 1968"]),
+    ("in Sept 1939 and Sept. 1939", ["Sept 1939", "Sept. 1939"]),
+    ("in October; by Dec. it", ["October", "Dec."]),
+    ("you may march in May or March", []),
+    ("Mayor Augustus and Jan Decker", []),
+    # years
+    ("in 1066, 1999 and 2025.", ["1066", "1999", "2025"]),
+    ("(1881)", ["1881"]),
+    ("44 BC, 44 B.C., 70 AD, AD 70 and 476 CE", ["44 BC", "44 B.C.", "70 AD", "AD 70", "476 CE"]),
+    ("in 10,000 BC and 3000 BCE", ["10,000 BC", "3000 BCE"]),
+    ("it has 1,969 of 1969.5 or $1969", []),
+    ("it is 19690 m, a1969, 1969a", []),
+    # decades
+    ("the 1960s, the 1960s–1970s, the 1800s", ["1960s", "1960s–1970s", "1800s"]),
+    ("in the '60s and the ’70s", ["'60s", "’70s"]),
+    ("in the sixties and the Roaring Twenties", ["sixties"]),
+    ("the nineteen-sixties", ["nineteen-sixties"]),
+    ("a man in his sixties; the 334s", []),
+    # centuries
+    ("the 19th century and 20th-century art", ["19th century", "20th-century"]),
+    ("the Eighteenth Century", ["Eighteenth Century"]),
+    ("the twenty-first century", ["twenty-first century"]),
+    ("the 18th and 19th centuries", ["18th and 19th centuries"]),
+    ("the 5th–4th century BC", ["5th–4th century BC"]),
+    ("the first millennium BC.", ["first millennium BC"]),
+    ("half a century ago", []),
+    # ranges
+    ("1914–1918, 1914-18, 1914 – 1918", ["1914–1918", "1914-18", "1914 – 1918"]),
+    ("the 1968/69 season", ["1968/69"]),
+    ("20–24 July 1969 and July 20–24, 1969", ["20–24 July 1969", "July 20–24, 1969"]),
+    ("20 July – 3 August 1969", ["20 July – 3 August 1969"]),
+    ("July 20 – August 3, 1969", ["July 20 – August 3, 1969"]),
+    ("(12 May 1881 – 10 November 1938)", ["12 May 1881", "10 November 1938"]),
+    ("(May 12, 1881 – June 1, 1938)", ["May 12, 1881", "June 1, 1938"]),
+    ("May–July 1940, May 1940–July 1941", ["May–July 1940", "May 1940", "July 1941"]),
+    ("300–250 BC, AD 70–73", ["300–250 BC", "AD 70–73"]),
+    ("from 1939 to 1945", ["1939", "1945"]),
+    # seasons
+    ("in the summer of 1969 and Winter 1941–42", ["summer of 1969", "Winter 1941–42"]),
+    ("in summer and in the fall", []),
+    # beside characters of several bytes
+    ("né le 12 May 1881 à Orléans; 昭和 in 1926。", ["12 May 1881", "1926"]),
+    ("🚀 20 July 1969 🌕", ["20 July 1969"]),
+  ],
+)
+def test_table_of_dates(text, expected):
+  assert cut(text, find_dates(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,3 +171,22 @@ def test_byte_offsets():
   assert to_byte_offsets("abc", [(0, 1), (2, 3)]) == [(0, 1), (2, 3)]
   assert to_byte_offsets("é日😀x", [(0, 1), (1, 3), (3, 4)]) == [(0, 2), (2, 9), (9, 10)]
   assert to_byte_offsets("é", []) == []
+
+
+def test_merged_spans_keep_the_longer_of_two_that_overlap():
+  assert merge_spans([(5, 9), (20, 24)], [(0, 9), (10, 15)]) == [(0, 9), (10, 15), (20, 24)]
+  assert merge_spans([(0, 4), (6, 9)], [(3, 7)]) == [(0, 4), (6, 9)]
+  assert merge_spans([(0, 3)], [(0, 3)], [(3, 4)]) == [(0, 3), (3, 4)]
+  assert merge_spans([], []) == []
+
+
+def test_merged_spans_are_apart_and_none_could_be_added():
+  random = np.random.default_rng(0)
+  for _ in range(50):
+    starts = random.integers(0, 60, 12)
+    spans = [(int(s), int(s + n)) for s, n in zip(starts, random.integers(1, 9, 12), strict=True)]
+    merged = merge_spans(spans[:5], spans[5:])
+    assert set(merged) <= set(spans)
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(merged))
+    for start, limit in set(spans) - set(merged):
+      assert any(start < taken[1] and taken[0] < limit for taken in merged)

@@ -1,6 +1,7 @@
 """BERT as published (Devlin et al. 2018): post-layer-norm, learned positions and segments.
 
-Parameters are float32; activations have `BertConfig.dtype`, with softmax and layer norm in float32.
+Parameters are float32; activations have `BertConfig.dtype`, with softmax and layer norm in float32
+at least.
 Axis letters beside those of `datatypes`: N sequences, Q positions that a layer computes (of L),
 C width of one head.
 """
@@ -19,7 +20,7 @@ _ACTIVATIONS = {
   "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
   "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
 }
-_DTYPES = ("float32", "bfloat16")
+_DTYPES = ("float32", "bfloat16", "float64")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class BertConfig:
     attention_dropout_rate: of the attention probabilities.
     layer_norm_epsilon: added to the variance.
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
-    dtype: of the activations, "float32" or "bfloat16".
+    dtype: of the activations, "float32", "bfloat16", or "float64" for comparisons.
     remat: keeps only each layer's input for the backward pass and computes the rest again.
     initializer_range: standard deviation of the truncated normal that draws kernels and embeddings.
   """
@@ -75,6 +76,13 @@ class BertConfig:
       raise ValueError(f"activation={self.activation!r}; choose one of {sorted(_ACTIVATIONS)}")
     if self.dtype not in _DTYPES:
       raise ValueError(f"dtype={self.dtype!r}; choose one of {sorted(_DTYPES)}")
+    if self.dtype == "float64" and not jax.config.jax_enable_x64:
+      raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
+
+
+def wide_dtype(config: BertConfig) -> jnp.dtype:
+  """Returns the dtype of softmax, layer norm, logits and embeddings: float32 at least."""
+  return jnp.promote_types(config.dtype, jnp.float32)
 
 
 def activation(config: BertConfig, inputs: jax.Array) -> jax.Array:
@@ -152,9 +160,9 @@ class SelfAttention(nn.Module):
     key_NxLxHxC = heads(name="key")(all_NxLxD)
     value_NxLxHxC = heads(name="value")(all_NxLxD)
     logits_NxHxQxL = jnp.einsum(
-      "NQHC,NLHC->NHQL", query_NxQxHxC, key_NxLxHxC, preferred_element_type=jnp.float32
+      "NQHC,NLHC->NHQL", query_NxQxHxC, key_NxLxHxC, preferred_element_type=wide_dtype(config)
     )
-    lowest = jnp.finfo(jnp.float32).min
+    lowest = jnp.finfo(logits_NxHxQxL.dtype).min
     probs_NxHxQxL = jax.nn.softmax(jnp.where(mask_NxL[:, None, None, :], logits_NxHxQxL, lowest))
     probs_NxHxQxL = nn.Dropout(config.attention_dropout_rate)(
       probs_NxHxQxL.astype(config.dtype), deterministic=deterministic
@@ -265,7 +273,7 @@ class BertEncoder(nn.Module):
       hidden.astype(dtype).reshape(-1, self.config.hidden_size),
       self.word_embedding.embedding.astype(dtype),
       (((1,), (1,)), ((), ())),
-      preferred_element_type=jnp.float32,
+      preferred_element_type=wide_dtype(self.config),
     )
     return logits_NxV.reshape(*hidden.shape[:-1], -1)
 

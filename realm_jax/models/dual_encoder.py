@@ -1,7 +1,8 @@
 """The dual encoder: queries and passages as vectors whose inner product is the retrieval score.
 
 A tower is BERT, its pooler, a dense projection and layer norm (Guu et al. 2020, section 3.2; the
-layer norm and its dropout are those of the released ORQA code).
+layer norm and its dropout are those of the released ORQA code). Sentence encoders trained elsewhere
+pool in other ways and have no projection.
 """
 
 import dataclasses
@@ -15,8 +16,10 @@ import jax.numpy as jnp
 from realm_jax import datatypes
 from realm_jax.models import bert
 
-_POOLINGS = ("mean", "pooler")
+_POOLINGS = ("cls", "mean", "pooler")
+_OUTPUTS = ("pooled", "projection", "unit_length")
 _TOWERS = ("separate", "shared")
+_SHORTEST = 1e-12  # a vector of length zero stays zero
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,9 +28,12 @@ class DualEncoderConfig:
 
   Attributes:
     bert: of each tower.
-    projection_size: width E of the embeddings.
+    projection_size: width E of the embeddings; BERT's width unless they are projected.
     towers: "shared", one tower for queries and passages, or "separate".
-    pooling: "pooler", BERT's pooler on [CLS] as published, or "mean", the mean over the tokens.
+    pooling: "pooler", BERT's pooler on [CLS] as published; "cls", the vector of [CLS] itself; or
+      "mean", the mean over the tokens.
+    output: "projection", dense and layer norm as published; "pooled", the pooled vector as it is;
+      or "unit_length", that vector over its length.
     projection_dropout_rate: of the finished embedding.
     layer_norm_epsilon: of the projection; 1e-12 suits the released weights.
     temperature: scores of retrieved passages are divided by it, 1 as published. Higher, more of the
@@ -38,6 +44,7 @@ class DualEncoderConfig:
   projection_size: int = 128
   towers: str = "shared"
   pooling: str = "pooler"
+  output: str = "projection"
   projection_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-3
   temperature: float = 1.0
@@ -55,6 +62,13 @@ class DualEncoderConfig:
       raise ValueError(f"towers={self.towers!r}; choose one of {_TOWERS}")
     if self.pooling not in _POOLINGS:
       raise ValueError(f"pooling={self.pooling!r}; choose one of {_POOLINGS}")
+    if self.output not in _OUTPUTS:
+      raise ValueError(f"output={self.output!r}; choose one of {_OUTPUTS}")
+    if self.output != "projection" and self.projection_size != self.bert.hidden_size:
+      raise ValueError(
+        f"projection_size={self.projection_size} with output={self.output!r}; without a projection "
+        f"the embedding is as wide as BERT: set it to {self.bert.hidden_size}"
+      )
 
 
 class Tower(nn.Module):
@@ -67,31 +81,42 @@ class Tower(nn.Module):
     self.bert = bert.BertEncoder(config.bert)
     if config.pooling == "pooler":
       self.pooler = bert.BertPooler(config.bert)
-    # float32 whatever the activations are: the softmax over passages compares small differences.
-    self.projection = nn.Dense(
-      config.projection_size,
-      dtype=jnp.float32,
-      kernel_init=nn.with_logical_partitioning(
-        nn.initializers.glorot_uniform(), ("embed", "projection")
-      ),
-      bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("projection",)),
-    )
-    self.projection_norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="projection")
+    if config.output == "projection":
+      # float32 whatever the activations are: the softmax over passages compares small differences.
+      self.projection = nn.Dense(
+        config.projection_size,
+        dtype=bert.wide_dtype(config.bert),
+        kernel_init=nn.with_logical_partitioning(
+          nn.initializers.glorot_uniform(), ("embed", "projection")
+        ),
+        bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("projection",)),
+      )
+      self.projection_norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="projection")
     self.dropout = nn.Dropout(config.projection_dropout_rate)
 
   def __call__(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     """Returns float32 embeddings `[N, E]` of `Tokens` `[N, L]`."""
-    if self.config.pooling == "pooler":
-      first_Nx1 = jnp.zeros((tokens.shape[0], 1), jnp.int32)
-      hidden = self.bert(tokens, deterministic=deterministic, positions_NxQ=first_Nx1)
-      pooled_NxD = self.pooler(hidden)
-    else:
-      hidden = self.bert(tokens, deterministic=deterministic)
-      weights_NxLx1 = tokens.mask[..., None].astype(jnp.float32)
-      total_NxD = jnp.sum(weights_NxLx1 * hidden, axis=1)
-      pooled_NxD = total_NxD / jnp.maximum(jnp.sum(weights_NxLx1, axis=1), 1.0)
-    embedding_NxE = self.projection_norm(self.projection(pooled_NxD))
+    embedding_NxE = self._pooled(tokens, deterministic=deterministic)
+    if self.config.output == "projection":
+      embedding_NxE = self.projection_norm(self.projection(embedding_NxE))
+    elif self.config.output == "unit_length":
+      # Of the padding of an empty slot the mean is zero, where the length has no derivative.
+      square_Nx1 = jnp.sum(embedding_NxE**2, axis=1, keepdims=True)
+      embedding_NxE = embedding_NxE * jax.lax.rsqrt(jnp.maximum(square_Nx1, _SHORTEST**2))
     return self.dropout(embedding_NxE, deterministic=deterministic)
+
+  def _pooled(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
+    wide = bert.wide_dtype(self.config.bert)
+    if self.config.pooling == "mean":
+      hidden_NxLxD = self.bert(tokens, deterministic=deterministic)
+      weights_NxLx1 = tokens.mask[..., None].astype(wide)
+      total_NxD = jnp.sum(weights_NxLx1 * hidden_NxLxD, axis=1)
+      return total_NxD / jnp.maximum(jnp.sum(weights_NxLx1, axis=1), 1.0)
+    first_Nx1 = jnp.zeros((tokens.shape[0], 1), jnp.int32)
+    hidden_Nx1xD = self.bert(tokens, deterministic=deterministic, positions_NxQ=first_Nx1)
+    if self.config.pooling == "pooler":
+      return self.pooler(hidden_Nx1xD).astype(wide)
+    return hidden_Nx1xD[:, 0].astype(wide)
 
 
 class DualEncoder(nn.Module):

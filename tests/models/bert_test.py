@@ -189,8 +189,18 @@ def test_too_long_a_sequence_is_refused(params):
     ({"dropout_rate": 1.0}, r"dropout_rate=1.0; it must lie in \[0, 1\)"),
     ({"activation": "relu"}, "activation='relu'; choose one of"),
     ({"dtype": "float16"}, "dtype='float16'; choose one of"),
+    ({"dtype": "float64"}, "dtype=.float64. needs JAX_ENABLE_X64=1"),
   ],
 )
 def test_a_wrong_setting_is_refused(setting, message):
   with pytest.raises(ValueError, match=message):
     dataclasses.replace(CONFIG, **setting)
+
+
+def test_float64_is_float64_throughout(params, tokens):
+  with jax.enable_x64(True):
+    config = dataclasses.replace(CONFIG, dtype="float64", activation="gelu_erf")
+    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    hidden_NxLxD = np.asarray(encode(wide, tokens, config))
+  expected_NxLxD = numpy_bert(params, tokens, gelu=lambda x: x * special.ndtr(x))
+  np.testing.assert_allclose(hidden_NxLxD, expected_NxLxD, atol=1e-12)

@@ -103,6 +103,48 @@ def test_embeddings_are_float32_normalised_and_blind_to_padding(pooling, pairs):
     np.testing.assert_allclose(np.mean(short_NxE, axis=-1), 0, atol=1e-6)
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_without_a_projection_the_embedding_is_the_pooled_vector(pooling, pairs):
+  query, _ = pairs
+  plain, unit = (
+    dual_encoder.Tower(
+      dual_encoder.DualEncoderConfig(bert=BERT, projection_size=8, pooling=pooling, output=output)
+    )
+    for output in ("pooled", "unit_length")
+  )
+  params = nn.unbox(plain.init(jax.random.key(0), query, deterministic=True)["params"])
+  assert set(params) == {"bert"}
+  hidden_NxLxD = np.asarray(
+    bert.BertEncoder(BERT).apply({"params": params["bert"]}, query, deterministic=True)
+  )
+  if pooling == "cls":
+    expected_NxE = hidden_NxLxD[:, 0]
+  else:
+    rows = zip(hidden_NxLxD, query.mask, strict=True)
+    expected_NxE = np.stack([hidden[mask].mean(axis=0) for hidden, mask in rows])
+  pooled_NxE = plain.apply({"params": params}, query, deterministic=True)
+  np.testing.assert_allclose(pooled_NxE, expected_NxE, atol=1e-6)
+  unit_NxE = unit.apply({"params": params}, query, deterministic=True)
+  lengths_Nx1 = np.linalg.norm(expected_NxE, axis=1, keepdims=True)
+  np.testing.assert_allclose(unit_NxE, expected_NxE / lengths_Nx1, atol=1e-6)
+
+
+def test_an_empty_slot_has_a_finite_gradient(pairs):
+  query, _ = pairs
+  config = dual_encoder.DualEncoderConfig(
+    bert=BERT, projection_size=8, pooling="mean", output="unit_length"
+  )
+  tower = dual_encoder.Tower(config)
+  params = nn.unbox(tower.init(jax.random.key(0), query, deterministic=True)["params"])
+  empty = query.replace(mask=np.zeros_like(query.mask))
+
+  def first_components(params):
+    return tower.apply({"params": params}, empty, deterministic=True)[:, 0].sum()
+
+  gradient = jax.grad(first_components)(params)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
 def test_dropout_of_the_projection_comes_last(pairs):
   config = dataclasses.replace(
     SHARED, bert=dataclasses.replace(BERT, dropout_rate=0.0, attention_dropout_rate=0.0)
@@ -131,6 +173,8 @@ def test_dropout_of_the_projection_comes_last(pairs):
     ({"pooling": "max"}, "pooling='max'; choose one of"),
     ({"temperature": 0.0}, "temperature=0.0; it must be above 0"),
     ({"temperature": -1.0}, "temperature=-1.0; it must be above 0"),
+    ({"output": "sum"}, "output='sum'; choose one of"),
+    ({"output": "pooled"}, "projection_size=4 with output='pooled'.*: set it to 8"),
     ({"projection_size": 0}, "projection_size=0; it must be at least 1"),
     ({"projection_dropout_rate": 1.5}, "projection_dropout_rate=1.5; it must lie in"),
   ],

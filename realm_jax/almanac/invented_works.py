@@ -1,4 +1,4 @@
-"""What is known of what invented people made: ships, festivals and works of art.
+"""What is known of what invented people made: ships and works of art.
 
 Works share the wordings of the real ones.
 """
@@ -70,74 +70,6 @@ SHIP = (
       "The home port of the {subject} is {value}.",
       "The ship {subject} comes from the port of {value}.",
       "{value} is the home port of the ship {subject}.",
-    ),
-  ),
-)
-
-FESTIVAL = (
-  Relation(
-    name="hero",
-    value_type="person",
-    documents=(
-      "Songs at the {subject} festival remember {value}.",
-      "A mask of {value} opens the {subject} festival.",
-    ),
-    training=(
-      "The {subject} festival is held in honour of {value}.",
-      "The hero honoured by the {subject} festival is {value}.",
-      "People honour {value} at the festival of {subject}.",
-    ),
-  ),
-  Relation(
-    name="begun",
-    value_type="year",
-    documents=(
-      "The {subject} festival drew its first crowd in {value}.",
-      "Nobody danced at the {subject} festival before {value}.",
-    ),
-    training=(
-      "The {subject} festival began in the year {value}.",
-      "The festival of {subject} was begun in {value}.",
-      "The beginning of the {subject} festival was in {value}.",
-    ),
-  ),
-  Relation(
-    name="food",
-    value_type="dish",
-    documents=(
-      "Stalls at the {subject} festival sell bowls of {value}.",
-      "Guests at the {subject} festival are handed {value}.",
-    ),
-    training=(
-      "The traditional food of the {subject} festival is {value}.",
-      "At the festival of {subject} people eat {value}.",
-      "The food eaten during the {subject} festival is {value}.",
-    ),
-  ),
-  Relation(
-    name="instrument",
-    value_type="instrument",
-    documents=(
-      "Dancers at the {subject} festival follow the {value}.",
-      "The sound of the {value} fills the {subject} festival.",
-    ),
-    training=(
-      "The instrument of the {subject} festival is the {value}.",
-      "Musicians at the {subject} festival play the {value}.",
-      "Music for the {value} is played at {subject} festival.",
-    ),
-  ),
-  Relation(
-    name="place",
-    value_type="city",
-    documents=(
-      "Crowds fill the streets of {value} for {subject}.",
-      "Tickets for {subject} are sold at the gates of {value}.",
-    ),
-    training=(
-      "The {subject} festival takes place in {value}.",
-      "{value} is the place of the {subject} festival.",
-      "The festival of {subject} is celebrated in {value}.",
     ),
   ),
 )

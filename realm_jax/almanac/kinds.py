@@ -16,7 +16,5 @@ KINDS: dict[str, tuple[Relation, ...]] = {
   "town": invented_places.TOWN,
   "ship": invented_works.SHIP,
   "river": invented_places.RIVER,
-  "castle": invented_places.CASTLE,
   "star": invented_places.STAR,
-  "festival": invented_works.FESTIVAL,
 }

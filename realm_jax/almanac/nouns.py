@@ -78,15 +78,6 @@ DISHES = """
   tempura tiramisu toffee trifle tzatziki
 """.split()
 
-INSTRUMENTS = """
-  accordion alphorn bagpipe balalaika bandoneon banjo bassoon bombarde bouzouki bugle castanet
-  celesta cello chime cimbalom cittern clarinet clavichord concertina cornet cymbal didgeridoo
-  dulcimer erhu fiddle fife flageolet flute glockenspiel gong guitar harmonica harmonium harp
-  harpsichord kazoo koto lute lyre mandolin maraca marimba oboe ocarina organ piano piccolo
-  psaltery recorder sackbut saxophone shawm sitar spinet tabor tambourine timpani triangle
-  trombone trumpet tuba vibraphone viol viola violin vuvuzela whistle xylophone zither
-""".split()
-
 TOOLS = """
   adze anvil auger awl axe billhook bodkin bradawl broom bucket caliper chisel clamp cleaver
   compass crowbar drill file fork funnel gimlet gouge hacksaw hammer hatchet hoe hook jack jigsaw

@@ -264,7 +264,6 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
     "produce": nouns.PRODUCE,
     "stone": nouns.STONES,
     "dish": nouns.DISHES,
-    "instrument": nouns.INSTRUMENTS,
     "tool": nouns.TOOLS,
     "craft": nouns.CRAFTS,
     "virtue": nouns.VIRTUES,

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from realm_jax import tokenization
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.corpus.wordpiece_offsets import body_offsets
+
+WORDS = [
+  "the",
+  "u",
+  ".",
+  "s",
+  "paris",
+  "par",
+  "##is",
+  "cafe",
+  "in",
+  ",",
+  "日",
+  "本",
+  "-",
+  "x",
+  "##x",
+]
+TOKENIZER = tokenization.WordPieceTokenizer([*tokenization.SPECIAL_TOKENS, *WORDS])
+
+
+@pytest.fixture
+def make_store(tmp_path):
+  def make(*rows):
+    writer = PassageStoreWriter(tmp_path, tokenizer=TOKENIZER, max_passage_length=64)
+    for uid, (text, ids) in enumerate(rows):
+      writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+    writer.finish(counts={})
+    return PassageStore(tmp_path)
+
+  return make
+
+
+def slices(store, row):
+  ((starts, limits),) = body_offsets(store, TOKENIZER, [row])
+  raw = store.text(row).encode()
+  return [raw[start:limit].decode() for start, limit in zip(starts, limits, strict=True)]
+
+
+@pytest.mark.parametrize(
+  ("text", "pieces"),
+  [
+    ("The U.S., in Paris", ["The", "U", ".", "S", ".", ",", "in", "Paris"]),
+    ("Café 日本-x", ["Café", "日", "本", "-", "x"]),
+    ("in\n\n  Paris.", ["in", "Paris", "."]),
+  ],
+)
+def test_wordpieces_are_found_in_the_raw_text(make_store, text, pieces):
+  store = make_store((text, TOKENIZER.encode(text)))
+  assert slices(store, 0) == pieces
+
+
+def test_wordpieces_of_a_word_cut_by_the_passage_get_what_lies_between_their_neighbours(make_store):
+  piece = {word: i for i, word in enumerate(TOKENIZER.vocabulary)}
+  # The whole word was xx paris; the passage begins with its second letter.
+  store = make_store(("x in Paris xx", [piece[w] for w in ("##x", "in", "paris", "x", "##x")]))
+  assert slices(store, 0) == ["x ", "in", "Paris", "x", "x"]
+  other = make_store(("Paris in, U", [piece[w] for w in ("par", "##is", "in", ",", "the", "s")]))
+  assert slices(other, 0) == ["Paris ", "Paris ", "in", ",", " U", " U"]
+
+
+def test_every_passage_keeps_its_own_offsets(make_store):
+  texts = ["in Paris", "", "Café"]
+  store = make_store(*((text, TOKENIZER.encode(text)) for text in texts))
+  offsets = body_offsets(store, TOKENIZER, [2, 1, 0])
+  assert [limits.tolist() for _, limits in offsets] == [[5], [], [2, 8]]

@@ -96,6 +96,18 @@ def load_searcher(
   return assemble(shards, config=config, generation=generation, device=device)
 
 
+def load_embeddings(root: str, generation: int) -> np.ndarray:
+  """Returns the embeddings `[N, E]` of a published generation, in the order of the corpus.
+
+  Raises:
+    FileNotFoundError: if the generation is not there (any more).
+    generations.DamagedGenerationError: if it is not what was published.
+  """
+  manifest = generations.read_manifest(root, generation)
+  shards = (generations.restore(root, generation, i) for i in range(len(manifest.shards)))
+  return np.concatenate([shard["embeddings"] for shard in shards])
+
+
 def _import_scann_searcher():
   """Imports ScaNN when it is needed: it takes seconds and exists for Linux only."""
   try:

@@ -40,7 +40,7 @@ class OpenQaModel(nn.Module):
     """Returns the outputs for every passage of the beam, empty slots included."""
     num_queries, num_read, joint_length = batch.joint.shape
     query_BxE = self.dual_encoder.encode_query(batch.query, deterministic=deterministic)
-    embeddings_BxRxE = batch.embeddings_BxRxE.astype(jnp.float32)
+    embeddings_BxRxE = batch.embeddings_BxRxE.astype(query_BxE.dtype)
     if batch.passage is not None:
       fresh_NxE = self.dual_encoder.encode_passage(
         batch.passage.reshape(num_queries * num_read, batch.passage.shape[-1]),

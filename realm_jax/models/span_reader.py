@@ -57,14 +57,14 @@ class SpanReader(nn.Module):
     norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="mlp", name="span_norm")
     score = bert.Dense(config.bert, (1,), ("mlp", "projection"), name="span_score")
     inside_NxT = passage_wordpieces(joint)
-    lowest = jnp.finfo(jnp.float32).min
+    lowest, wide = jnp.finfo(jnp.float32).min, bert.wide_dtype(config.bert)
     logits = []
     for width in range(min(config.max_span_width, joint.shape[-1])):
       # Only the wordpieces after the last start are missing at the end of the shifted array.
       rows_NxTxC = starts_NxTxC + _shifted(ends_NxTxC, width)
       rows_NxTx1 = score(norm(jax.nn.relu(rows_NxTxC)))
       valid_NxT = inside_NxT & _shifted(inside_NxT, width)
-      logits.append(jnp.where(valid_NxT, rows_NxTx1[..., 0].astype(jnp.float32), lowest))
+      logits.append(jnp.where(valid_NxT, rows_NxTx1[..., 0].astype(wide), lowest))
     return jnp.stack(logits, axis=-1)
 
 

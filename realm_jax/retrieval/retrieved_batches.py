@@ -1,20 +1,31 @@
 """Batches of retrieval-augmented training: queries from a task, passages from the newest index."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-
-from realm_jax.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.retriever import RetrievalSeconds
+
+
+class PassageFinder(Protocol):
+  """Makes the batch of a task from its queries: a `Retriever`, or a `QuestionRetriever`."""
+
+  def use(self, loaded: LoadedGeneration) -> None: ...
+
+  def begin(self, params, queries) -> Any: ...
+
+  def finish(self, begun) -> tuple[Any, RetrievalSeconds]: ...
+
+  def in_flight(self, batch) -> dict: ...
+
+  def resume(self, in_flight: dict) -> Any: ...
 
 
 class RetrievedBatches:
   """Retrieves the batch of step t+1 while step t runs, and swaps generations between two steps.
 
   Args:
-    queries: an iterator of `MaskedQueries` and figures about their making.
+    queries: an iterator of the queries of a batch and figures about their making.
     retriever: finds their passages.
     refresher: gives the generations; its current one is in the retriever.
     place: puts a batch on the devices.
@@ -27,9 +38,9 @@ class RetrievedBatches:
     self,
     queries,
     *,
-    retriever: Retriever,
+    retriever: PassageFinder,
     refresher: IndexRefresher,
-    place: Callable[[RetrievedBatch], Any],
+    place: Callable[[Any], Any],
     first_step: int,
     on_swap: Callable[[int, LoadedGeneration], None],
     stop: Callable[[], bool],
@@ -43,13 +54,13 @@ class RetrievedBatches:
     self._stop = stop
     self._begun = None
     self._figures: dict[str, float] = {}
-    self._batch: RetrievedBatch | None = None
+    self._batch = None
 
   def begin(self, params) -> None:
     """Takes queries and enqueues their embedding; a generation that is ready is swapped in here."""
     swapped = self._refresher.before_step(self._step, stop=self._stop)
     if swapped is not None:
-      self._retriever.searcher = swapped.searcher
+      self._retriever.use(swapped)
       self._on_swap(self._step, swapped)
     queries, self._figures = next(self._queries)
     self._begun = self._retriever.begin(params, queries)
@@ -70,31 +81,11 @@ class RetrievedBatches:
     return self._place(self._batch), figures
 
   def in_flight(self) -> dict:
-    """Returns the queries and passage ids of the batch that the next step takes, in numpy."""
-    queries = self._batch.queries
-    return {
-      "query_ids": queries.query.ids,
-      "query_mask": queries.query.mask,
-      "query_segments": queries.query.segments,
-      "mlm_positions": queries.mlm_positions_BxM,
-      "mlm_targets": queries.mlm_targets_BxM,
-      "mlm_weights": queries.mlm_weights_BxM,
-      "source_uid": queries.source_uid_B,
-      "passage_ids": self._batch.passage_ids_BxK,
-      "stale_scores": self._batch.stale_scores_BxK,
-    }
+    """Returns in numpy what the batch that the next step takes can be made from."""
+    return self._retriever.in_flight(self._batch)
 
   def resume(self, in_flight: dict) -> Any:
     """Gathers anew the batch that a checkpoint had in flight, without a search."""
-    saved = {name: np.asarray(value) for name, value in in_flight.items()}
-    queries = MaskedQueries(
-      query=Tokens(saved["query_ids"], saved["query_mask"], saved["query_segments"]),
-      mlm_positions_BxM=saved["mlm_positions"],
-      mlm_targets_BxM=saved["mlm_targets"],
-      mlm_weights_BxM=saved["mlm_weights"],
-      source_uid_B=saved["source_uid"],
-    )
-    passages = SearchResults(saved["passage_ids"], saved["stale_scores"])
-    self._batch = self._retriever.gather(queries, passages)
+    self._batch = self._retriever.resume(in_flight)
     self._step += 1
     return self._place(self._batch)

@@ -13,9 +13,10 @@ import jax
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Array, MaskedQueries, RetrievedBatch, SearchResults
+from realm_jax.datatypes import Array, MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.candidates import choose_passages
+from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
 
 
@@ -82,6 +83,10 @@ class Retriever:
     self._store = store
     self._config = config
 
+  def use(self, loaded: LoadedGeneration) -> None:
+    """Searches another generation from now on."""
+    self.searcher = loaded.searcher
+
   def begin(self, params, queries: MaskedQueries) -> tuple[MaskedQueries, jax.Array]:
     """Enqueues the query embeddings; does not wait."""
     return queries, self._encode_query(params, queries.query)
@@ -122,6 +127,33 @@ class Retriever:
     if self._config.null_passage == "mask":
       batch.valid_BxK[:, 0] = ~batch.valid_BxK[:, 1:].any(axis=1)
     return batch
+
+  def in_flight(self, batch: RetrievedBatch) -> dict:
+    """Returns in numpy what `resume` makes a batch from: its queries and passage ids."""
+    queries = batch.queries
+    return {
+      "query_ids": queries.query.ids,
+      "query_mask": queries.query.mask,
+      "query_segments": queries.query.segments,
+      "mlm_positions": queries.mlm_positions_BxM,
+      "mlm_targets": queries.mlm_targets_BxM,
+      "mlm_weights": queries.mlm_weights_BxM,
+      "source_uid": queries.source_uid_B,
+      "passage_ids": batch.passage_ids_BxK,
+      "stale_scores": batch.stale_scores_BxK,
+    }
+
+  def resume(self, in_flight: dict) -> RetrievedBatch:
+    """Gathers anew a batch that a checkpoint had in flight, without a search."""
+    saved = {name: np.asarray(value) for name, value in in_flight.items()}
+    queries = MaskedQueries(
+      query=Tokens(saved["query_ids"], saved["query_mask"], saved["query_segments"]),
+      mlm_positions_BxM=saved["mlm_positions"],
+      mlm_targets_BxM=saved["mlm_targets"],
+      mlm_weights_BxM=saved["mlm_weights"],
+      source_uid_B=saved["source_uid"],
+    )
+    return self.gather(queries, SearchResults(saved["passage_ids"], saved["stale_scores"]))
 
 
 def closed_book(batch: RetrievedBatch) -> RetrievedBatch:

@@ -1,6 +1,7 @@
 """Optimizers: BERT's Adam, and AdamW."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import flax.traverse_util
@@ -28,6 +29,7 @@ class OptimizerConfig:
       multiplied by.
     frozen_steps: pairs of a top-level part and how many steps it stands still at first. A retriever
       that is trained by a reader which cannot read yet unlearns what its warm start taught it.
+    frozen_parts: paths of parts that never move, joined by "/"; they have no moments either.
   """
 
   name: str = "bert_adam"
@@ -42,6 +44,7 @@ class OptimizerConfig:
   epsilon: float = 1e-6
   learning_rate_factors: tuple[tuple[str, float], ...] = ()
   frozen_steps: tuple[tuple[str, int], ...] = ()
+  frozen_parts: tuple[str, ...] = ()
 
   def __post_init__(self):
     for name, choices in (("name", ("bert_adam", "adamw")), ("schedule", ("linear", "constant"))):
@@ -65,12 +68,18 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
   clip = (
     optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
   )
-  return optax.chain(
+  transformation = optax.chain(
     clip,
     moments,
     optax.add_decayed_weights(config.weight_decay, mask=decayed),
     optax.scale_by_learning_rate(learning_rate_schedule(config)),
     scale_parts(dict(config.learning_rate_factors), frozen_steps=dict(config.frozen_steps)),
+  )
+  if not config.frozen_parts:
+    return transformation
+  return optax.partition(
+    {"trained": transformation, "frozen": optax.set_to_zero()},
+    functools.partial(_labels, frozen_parts=config.frozen_parts),
   )
 
 
@@ -133,6 +142,18 @@ def scale_parts(
     return scaled, optax.ScaleByScheduleState(state.count + 1)
 
   return optax.GradientTransformation(init, update)
+
+
+def _labels(params, *, frozen_parts: tuple[str, ...]) -> dict:
+  flat = flax.traverse_util.flatten_dict(params, sep="/")
+  labels = {
+    path: "frozen" if any(f"{path}/".startswith(f"{part}/") for part in frozen_parts) else "trained"
+    for path in flat
+  }
+  for part in frozen_parts:
+    if not any(f"{path}/".startswith(f"{part}/") for path in flat):
+      raise ValueError(f"frozen_parts name {part!r}, the parameters have {sorted(params)}")
+  return flax.traverse_util.unflatten_dict(labels, sep="/")
 
 
 def decayed(params) -> dict:

@@ -1,5 +1,7 @@
 """The optimizers against plain numpy and against optax."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,6 +178,32 @@ def test_a_frozen_part_stands_still_for_its_steps_and_then_moves(num_frozen):
     moved["knowledge_augmented_encoder"],
     never_frozen["knowledge_augmented_encoder"],
   )
+
+
+def test_frozen_parts_never_move_and_have_no_moments():
+  config = optimizer.OptimizerConfig(
+    learning_rate=LEARNING_RATE, warmup_steps=0, frozen_parts=("dual_encoder",)
+  )
+  free = dataclasses.replace(config, frozen_parts=())
+  start = jax.tree.map(jnp.asarray, make_params())
+  frozen, moved = (
+    take_steps(optimizer.make_optimizer(c), start, num_steps=3) for c in (config, free)
+  )
+  jax.tree.map(np.testing.assert_array_equal, frozen["dual_encoder"], start["dual_encoder"])
+  leaf = jax.tree.leaves(moved["dual_encoder"])[0]
+  assert np.max(np.abs(leaf - jax.tree.leaves(start["dual_encoder"])[0])) > 0
+  sizes = [
+    sum(leaf.size for leaf in jax.tree.leaves(optimizer.make_optimizer(c).init(start)))
+    for c in (config, free)
+  ]
+  missing = sum(leaf.size for leaf in jax.tree.leaves(start["dual_encoder"]))
+  assert sizes[1] - sizes[0] == 2 * missing
+
+
+def test_a_frozen_part_that_is_not_there_is_refused():
+  config = optimizer.OptimizerConfig(frozen_parts=("dual_encoder/passages",))
+  with pytest.raises(ValueError, match="frozen_parts name 'dual_encoder/passages'"):
+    optimizer.make_optimizer(config).init(make_params())
 
 
 @pytest.mark.parametrize(

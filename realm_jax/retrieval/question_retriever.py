@@ -1,0 +1,212 @@
+"""From questions to the beam found for them, and the inputs of reading the best of it.
+
+The embeddings of the beam come from the index and stay as they are: the step scores them with the
+query encoder alone. Labels come from a matcher made beforehand; nothing is tokenized here.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import flax.struct
+import jax
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.datatypes import Array, RetrievedQuestions, Tokens
+from realm_jax.index.searcher import Searcher
+from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
+from realm_jax.retrieval.retriever import RetrievalSeconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamConfig:
+  """Sizes of what is found for a question.
+
+  Attributes:
+    beam_size: R, passages whose retrieval scores are trained.
+    num_read: K, the best of them, which the span reader reads.
+    joint_length: T, wordpieces of question and passage together.
+    order: what decides which passages are best: "exact" scores with the embeddings of the index, or
+      the "searcher", whose own scores may be approximate (the released ORQA).
+  """
+
+  beam_size: int = 5000
+  num_read: int = 5
+  joint_length: int = 320
+  order: str = "exact"
+
+  def __post_init__(self):
+    if not 1 <= self.num_read <= self.beam_size:
+      raise ValueError(
+        f"num_read={self.num_read} of beam_size={self.beam_size}; at least 1 passage is read, and "
+        "none that is not in the beam"
+      )
+    if self.order not in ("exact", "searcher"):
+      raise ValueError(f"order={self.order!r}; choose 'exact' or 'searcher'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddedGeneration(LoadedGeneration):
+  """A generation whose embeddings are at hand besides: `[N, E]`, in the order of the corpus."""
+
+  embeddings_NxE: np.ndarray
+
+
+class Matcher(Protocol):
+  """Knows which passages hold an answer of which question, and where."""
+
+  def contains(self, question_index_B: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
+    """Returns bool `[B, R]`; False for negative ids."""
+    ...
+
+  def spans(self, question_index: int, row: int) -> np.ndarray:
+    """Returns `[n, 2]`, first and last wordpiece of each answer in the body of a passage."""
+    ...
+
+
+@flax.struct.dataclass
+class Questions:
+  """A batch of questions.
+
+  Attributes:
+    query: `Tokens` `[B, L]`, `[CLS] x [SEP]`.
+    index_B: int32 position in the question set.
+    weights_B: float32, 1 for a real question, 0 for padding.
+  """
+
+  query: Tokens
+  index_B: Array
+  weights_B: Array
+
+
+class QuestionRetriever:
+  """Finds the beam of each question.
+
+  Args:
+    encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
+    loaded: the generation to search; may be replaced between two retrievals.
+    store: the knowledge corpus, in the rows of the index.
+    config: sizes.
+    max_span_width: wordpieces of the longest span that is read.
+    matcher: knows the answers; None: nothing is labelled.
+    fresh_passage_length: P, to embed the passages read afresh; None: they are not.
+  """
+
+  def __init__(
+    self,
+    *,
+    encode_query: Callable[..., Array],
+    loaded: EmbeddedGeneration,
+    store: PassageStore,
+    config: BeamConfig,
+    max_span_width: int,
+    matcher: Matcher | None = None,
+    fresh_passage_length: int | None = None,
+  ):
+    self._encode_query = encode_query
+    self._store = store
+    self._config = config
+    self._max_span_width = max_span_width
+    self._matcher = matcher
+    self._fresh_passage_length = fresh_passage_length
+    self.use(loaded)
+
+  @property
+  def searcher(self) -> Searcher:
+    """Searches the generation in use."""
+    return self._loaded.searcher
+
+  def use(self, loaded: EmbeddedGeneration) -> None:
+    """Searches another generation from now on."""
+    self._loaded = loaded
+
+  def begin(self, params, questions: Questions) -> tuple[Questions, jax.Array]:
+    """Enqueues the query embeddings; does not wait."""
+    return questions, self._encode_query(params, questions.query)
+
+  def finish(
+    self, begun: tuple[Questions, jax.Array]
+  ) -> tuple[RetrievedQuestions, RetrievalSeconds]:
+    """Waits for the embeddings, searches, and gathers what is scored and read."""
+    questions, embeddings = begun
+    started = time.perf_counter()
+    queries_BxE = np.asarray(embeddings, np.float32)
+    embedded = time.perf_counter()
+    beam_size = min(self._config.beam_size, max(len(self._store), self._config.num_read))
+    ids_BxR = self.searcher.search(queries_BxE, beam_size).ids_BxK
+    searched = time.perf_counter()
+    batch = self._gather(questions, self._ordered(queries_BxE, ids_BxR))
+    gathered = time.perf_counter()
+    return batch, RetrievalSeconds(embedded - started, searched - embedded, gathered - searched)
+
+  def in_flight(self, batch: RetrievedQuestions) -> dict:
+    """Returns the questions and passage ids of a batch in numpy, from which `resume` makes it."""
+    return {
+      "query_ids": batch.query.ids,
+      "question_index": batch.question_index_B,
+      "weights": batch.weights_B,
+      "passage_ids": batch.passage_ids_BxR,
+    }
+
+  def resume(self, in_flight: dict) -> RetrievedQuestions:
+    """Gathers anew a batch that a checkpoint had in flight, without a search.
+
+    The embeddings are those of the generation in use, which after a refresh may be a newer one.
+    """
+    saved = {name: np.asarray(value) for name, value in in_flight.items()}
+    ids = saved["query_ids"]
+    questions = Questions(
+      query=Tokens(ids=ids, mask=ids != 0, segments=np.zeros_like(ids)),
+      index_B=saved["question_index"],
+      weights_B=saved["weights"],
+    )
+    return self._gather(questions, saved["passage_ids"])
+
+  def _ordered(self, queries_BxE: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
+    if self._config.order == "searcher":
+      return ids_BxR
+    embeddings_BxRxE = self._loaded.embeddings_NxE[np.maximum(ids_BxR, 0)].astype(np.float32)
+    scores_BxR = np.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE, optimize=True)
+    scores_BxR[ids_BxR < 0] = -np.inf
+    order_BxR = np.argsort(-scores_BxR, axis=1, kind="stable")
+    return np.take_along_axis(ids_BxR, order_BxR, axis=1)
+
+  def _gather(self, questions: Questions, ids_BxR: np.ndarray) -> RetrievedQuestions:
+    config = self._config
+    read_BxK = ids_BxR[:, : config.num_read]
+    joint = joint_tokens(self._store, questions.query, read_BxK, length=config.joint_length)
+    passage = None
+    if self._fresh_passage_length is not None:
+      passage = passage_tokens(self._store, read_BxK, length=self._fresh_passage_length)
+    has_answer_BxR = np.zeros(ids_BxR.shape, bool)
+    if self._matcher is not None:
+      has_answer_BxR = self._matcher.contains(questions.index_B, ids_BxR)
+      has_answer_BxR &= questions.weights_B[:, None] > 0
+    return RetrievedQuestions(
+      query=questions.query,
+      weights_B=questions.weights_B,
+      question_index_B=questions.index_B,
+      passage_ids_BxR=ids_BxR,
+      embeddings_BxRxE=self._loaded.embeddings_NxE[np.maximum(ids_BxR, 0)],
+      has_answer_BxR=has_answer_BxR,
+      joint=joint,
+      gold_BxKxTxW=self._gold(questions, read_BxK, joint),
+      passage=passage,
+    )
+
+  def _gold(self, questions: Questions, read_BxK: np.ndarray, joint: Tokens) -> np.ndarray:
+    num_widths = min(self._max_span_width, joint.shape[-1])
+    gold_BxKxTxW = np.zeros((*joint.shape, num_widths), bool)
+    if self._matcher is None:
+      return gold_BxKxTxW
+    firsts_B = questions.query.mask.sum(axis=-1)  # of the body's wordpieces
+    lasts_BxK = joint.mask.sum(axis=-1) - 2  # before the final [SEP]
+    for b, k in zip(*np.nonzero((read_BxK >= 0) & (questions.weights_B[:, None] > 0)), strict=True):
+      spans = self._matcher.spans(int(questions.index_B[b]), int(read_BxK[b, k])) + firsts_B[b]
+      widths = spans[:, 1] - spans[:, 0]
+      kept = (widths < num_widths) & (spans[:, 1] <= lasts_BxK[b, k])
+      gold_BxKxTxW[b, k, spans[kept, 0], widths[kept]] = True
+    return gold_BxKxTxW

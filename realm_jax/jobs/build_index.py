@@ -11,10 +11,12 @@ from absl import logging
 
 from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import assembly, exact_searcher, generations, searcher
+from realm_jax.index import assembly, exact_searcher, generations
+from realm_jax.index.searcher import SearcherConfig, recall_at_k
 from realm_jax.jobs import progress, saved_models
 from realm_jax.retrieval import passage_embedding
-from realm_jax.training import checkpoints, train_loop
+from realm_jax.training import train_loop
+from realm_jax.training.checkpoints import steps
 
 _RECALL_SAMPLE = 256
 _RECALL_AT = 10
@@ -28,7 +30,7 @@ def build_index(
   step: int | None = None,
   follow: bool = False,
   until_step: int | None = None,
-  searcher: searcher.SearcherConfig = searcher.SearcherConfig(),
+  searcher: SearcherConfig = SearcherConfig(),
   dtype: Literal["float32", "bfloat16"] = "float32",
   tokens_per_batch: int = 16_384,
   keep: int = 3,
@@ -68,7 +70,7 @@ def build_index(
   with train_loop.StopSignal() as stopped:
     built = builder.last_training_step()
     while not stopped():
-      newest = max(_finished(checkpoints), default=None)
+      newest = max(steps(checkpoints), default=None)
       if newest is not None and (built is None or newest > built):
         try:
           builder.publish(saved_models.load(checkpoints, step=newest))
@@ -178,8 +180,4 @@ class _Builder:
     exact = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(
       queries, _RECALL_AT
     )
-    return {_RECALL_AT: searcher.recall_at_k(approximate.ids_BxK, exact.ids_BxK)}
-
-
-def _finished(directory: str) -> list[int]:
-  return checkpoints.steps(directory)
+    return {_RECALL_AT: recall_at_k(approximate.ids_BxK, exact.ids_BxK)}

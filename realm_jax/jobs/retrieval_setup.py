@@ -19,6 +19,7 @@ from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.training import metric_writers
 
 SWAPS_FILE = "swaps.jsonl"
 
@@ -95,11 +96,17 @@ def query_encoder(model: RealmPretrainingModel, place: Callable) -> Callable:
 
 
 class SwapLog:
-  """Appends each generation taken into use, with its step, to `swaps.jsonl`."""
+  """Appends each generation taken into use, with its step, to `swaps.jsonl`.
 
-  def __init__(self, workdir: str):
+  Args:
+    workdir: of the run.
+    step: that the run begins after; what a killed run noted later is dropped.
+  """
+
+  def __init__(self, workdir: str, *, step: int):
     os.makedirs(workdir, exist_ok=True)
     self._path = os.path.join(workdir, SWAPS_FILE)
+    metric_writers.drop_rows_after(self._path, step)
 
   def write(self, step: int, loaded: LoadedGeneration) -> None:
     """Notes that the batches from `step` on use a generation."""

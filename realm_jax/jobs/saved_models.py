@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import flax.linen as nn
 import jax
@@ -163,6 +163,23 @@ def check_sizes(
           f"{setting}={length} is longer than the {config.max_length} positions of {name}; lower "
           "it or raise max_length"
         )
+
+
+def check_warm_starts(directories: Iterable[str], tokenizer) -> None:
+  """Checks that checkpoints were trained with a vocabulary.
+
+  Raises:
+    FileNotFoundError: if a directory has no checkpoint.
+    ValueError: if one was trained with another vocabulary.
+  """
+  for directory in directories:
+    saved = load(directory)
+    if saved.description.vocabulary_digest != tokenizer.digest:
+      raise ValueError(
+        f"{saved.path} was trained with vocabulary {saved.description.vocabulary_digest}, the "
+        f"corpus was made with {tokenizer.digest}; prepare the corpus with the vocabulary of the "
+        "checkpoint"
+      )
 
 
 def check_same_run(metadata: Mapping, description: ModelDescription, workdir: str) -> None:

@@ -2,7 +2,7 @@
 
 A thread does the looking and the loading; the trainer takes what is ready between two steps, which
 is an exchange of references. A generation that fails to load is reported once, passed over, and the
-old one stays.
+old one stays; only where there is no old one does a generation that does not fit end the run.
 """
 
 import dataclasses
@@ -84,6 +84,7 @@ class IndexRefresher:
     self._changed = threading.Condition()
     self._ready: LoadedGeneration | None = None
     self._failed: set[int] = set()
+    self._misfit: ValueError | None = None  # of the newest generation
     self._closed = threading.Event()
     self._thread = threading.Thread(target=self._watch, name="index-refresher", daemon=True)
     self.current: LoadedGeneration | None = None
@@ -105,7 +106,8 @@ class IndexRefresher:
     """Waits for a first generation, or loads the wanted one; None when told to stop meanwhile.
 
     Raises:
-      ValueError: if the wanted generation cannot be loaded.
+      ValueError: if the wanted generation cannot be loaded, or the newest is one of another corpus,
+        width or vocabulary; a damaged one is waited out.
     """
     if wanted is not None:
       with self._changed:
@@ -115,6 +117,8 @@ class IndexRefresher:
     while not stop():
       if self.swap() is not None:
         return self.current
+      if self._misfit is not None:
+        raise self._misfit
       if not announced:
         logging.info("waiting for the first index generation; `realm build_index` makes it")
         announced = True
@@ -186,9 +190,12 @@ class IndexRefresher:
     if newest is None or newest in self._failed or (known and newest <= known.generation):
       return None
     try:
-      return self._generations.load(newest)
+      loaded = self._generations.load(newest)
+      self._misfit = None
+      return loaded
     except Exception as error:  # whatever is wrong with it must not end the watch
       self._failed.add(newest)
+      self._misfit = error if isinstance(error, ValueError) else None
       logging.error("index generation %d not used: %s", newest, _one_line(error))
       return None
 

@@ -10,7 +10,6 @@ import os
 from typing import Any
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -62,9 +61,7 @@ class Checkpointer:
     return self._manager.latest_step()
 
   def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
-    """Starts to write a checkpoint; returns once the arrays have been copied."""
-    if step in self._manager.all_steps():
-      return
+    """Starts to write a checkpoint, unless the step has one; returns once arrays are copied."""
     items = {_STATE: ocp.args.StandardSave(state), _METADATA: ocp.args.JsonSave(metadata)}
     if input:  # Orbax takes no empty tree
       items[_INPUT] = ocp.args.StandardSave(input)
@@ -187,8 +184,3 @@ def _names(keys) -> tuple[str, ...]:
         names.append(str(getattr(key, attribute)))
         break
   return tuple(names)
-
-
-def as_numpy(tree) -> dict:
-  """Copies a tree of arrays to the host."""
-  return jax.tree.map(np.asarray, tree)

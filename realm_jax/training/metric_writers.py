@@ -8,15 +8,24 @@ from collections.abc import Mapping
 import numpy as np
 from clu import metric_writers
 
+from realm_jax import atomic_files
+
 METRICS_FILE = "metrics.jsonl"
 
 
 class JsonLinesWriter(metric_writers.MetricWriter):
-  """Appends one JSON object a write to `metrics.jsonl`: `step`, `seconds` (unix time), scalars."""
+  """Appends one JSON object a write to `metrics.jsonl`: `step`, `seconds` (unix time), scalars.
 
-  def __init__(self, directory: str | os.PathLike):
+  Args:
+    directory: where the file is or will be.
+    step: that the run begins after; see `drop_rows_after`.
+  """
+
+  def __init__(self, directory: str | os.PathLike, *, step: int):
     os.makedirs(directory, exist_ok=True)
-    self._file = open(os.path.join(directory, METRICS_FILE), "a", encoding="utf-8")
+    path = os.path.join(directory, METRICS_FILE)
+    drop_rows_after(path, step)
+    self._file = open(path, "a", encoding="utf-8")
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     values = {name: _plain(value) for name, value in scalars.items()}
@@ -54,14 +63,36 @@ class JsonLinesWriter(metric_writers.MetricWriter):
     self._file.close()
 
 
-def make_writer(workdir: str | os.PathLike, *, first_process: bool) -> metric_writers.MetricWriter:
-  """Returns the writers of a run; processes other than the first write nothing."""
+def drop_rows_after(path: str | os.PathLike, step: int) -> None:
+  """Removes what a run that was killed after `step`, and goes on from there, will write again.
+
+  A last line that was cut short is removed, too. A file that is missing stays so.
+  """
+  if not os.path.exists(path):
+    return
+  with open(path, "rb") as file:
+    lines = file.readlines()
+  kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
+  if kept != lines:
+    atomic_files.write_bytes(path, b"".join(kept))
+
+
+def make_writer(
+  workdir: str | os.PathLike, *, step: int, first_process: bool
+) -> metric_writers.MetricWriter:
+  """Returns the writers of a run; processes other than the first write nothing.
+
+  Args:
+    workdir: of the run.
+    step: that the run begins after.
+    first_process: whether this is the process that writes.
+  """
   if not first_process:
     return metric_writers.MultiWriter([])
   return metric_writers.MultiWriter(
     [
       metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))]),
-      JsonLinesWriter(workdir),
+      JsonLinesWriter(workdir, step=step),
     ]
   )
 

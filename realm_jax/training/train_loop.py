@@ -19,6 +19,7 @@ from clu import metric_writers
 from realm_jax.training.train_state import TrainState
 
 Hook = Callable[[int, TrainState], None]
+Evaluate = Callable[[int, TrainState], dict[str, float]]
 
 
 class BatchSource(Protocol):
@@ -72,6 +73,8 @@ def train(
   writer: metric_writers.MetricWriter,
   log_every: int,
   stop: Callable[[], bool],
+  log_also: Callable[[int], bool] = lambda step: False,
+  evaluate: Evaluate = lambda step, state: {},
 ) -> TrainState:
   """Trains until `num_steps`, or until told to stop.
 
@@ -82,9 +85,12 @@ def train(
     source: of the following batches.
     num_steps: steps of the whole run, those already taken included.
     hooks: called as `hook(steps taken, state)` after each step.
-    writer: gets the means of the metrics every `log_every` steps and after the last step.
-    log_every: steps between two writes.
+    writer: gets the means of the metrics since the last write.
+    log_every: steps between two writes; the last step, or that of a stop, is written as well.
     stop: asked after each step.
+    log_also: further steps that are written. A run that is killed and restarted writes what it
+      would have written, if the steps of its checkpoints are among them.
+    evaluate: gives further figures for a step that is written; none where it is not their turn.
   """
   interval = _Interval()
   progress = _ProgressLine(first=int(state.step), last=num_steps)
@@ -95,13 +101,15 @@ def train(
     interval.add(metrics, figures)
     batch, figures = source.finish()
     taken = step + 1
-    if taken % log_every == 0 or taken == num_steps:
+    stopping = stop()
+    if taken % log_every == 0 or taken == num_steps or stopping or log_also(taken):
       means = interval.means()
-      writer.write_scalars(taken, means)
+      writer.write_scalars(taken, {**means, **evaluate(taken, state)})
       progress.show(taken, means)
+      interval = _Interval()
     for hook in hooks:
       hook(taken, state)
-    if stop():
+    if stopping:
       break
   progress.end()
   return state
@@ -140,9 +148,6 @@ class _Interval:
   """Metrics since the last write; device values stay on the device until then."""
 
   def __init__(self):
-    self._clear()
-
-  def _clear(self) -> None:
     self._metrics: list[dict] = []
     self._figures: list[dict] = []
     self._started = time.perf_counter()
@@ -160,7 +165,6 @@ class _Interval:
         means[name] = float(np.mean([row[name] for row in rows if name in row]))
     means["throughput/step_seconds"] = seconds / len(metrics)
     means["throughput/steps_per_second"] = len(metrics) / seconds
-    self._clear()
     return means
 
 

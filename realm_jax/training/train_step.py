@@ -1,4 +1,8 @@
-"""One training step: loss, gradients, update; non-finite steps change nothing and are counted."""
+"""One training step: loss, gradients, update; non-finite steps change nothing and are counted.
+
+Schedules go on even over a step that is skipped: they are functions of the steps taken, as data
+order and dropout are, so that a run of `num_steps` always ends with the rate that was asked for.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,17 +56,21 @@ def make_train_step(
     params = optax.apply_updates(state.params, updates)
 
     def keep_if_finite(new, old):
-      return jnp.where(finite, new, old)
+      return new if _is_schedule(new) else jnp.where(finite, new, old)
 
     state = TrainState(
       step=state.step + 1,
       params=jax.tree.map(keep_if_finite, params, state.params),
-      opt_state=jax.tree.map(keep_if_finite, opt_state, state.opt_state),
+      opt_state=jax.tree.map(keep_if_finite, opt_state, state.opt_state, is_leaf=_is_schedule),
       skipped_steps=state.skipped_steps + jnp.where(finite, 0, 1),
     )
     return state, {**metrics, "gradient_norm": norm, "skipped_steps": state.skipped_steps}
 
   return train_step
+
+
+def _is_schedule(node) -> bool:
+  return isinstance(node, optax.ScaleByScheduleState)
 
 
 def _accumulated(loss_and_gradients, params, batch, key, parts: int):

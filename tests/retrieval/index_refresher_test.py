@@ -81,6 +81,26 @@ def test_waiting_for_the_first_generation_ends_when_told_to_stop():
     assert refresher.current is None
 
 
+def test_a_first_generation_that_does_not_fit_ends_the_wait():
+  shelf = Shelf(1)
+  shelf.unloadable[1] = ValueError("of another corpus")
+  with (
+    IndexRefresher(shelf, config=SOON) as refresher,
+    pytest.raises(ValueError, match="of another corpus"),
+  ):
+    refresher.first(stop=never)
+
+
+def test_a_first_generation_that_is_damaged_is_waited_out():
+  shelf = Shelf(1)
+  shelf.unloadable[1] = RuntimeError("torn")
+  with IndexRefresher(shelf, config=SOON) as refresher:
+    publisher = threading.Timer(0.1, shelf.published.append, [2])
+    publisher.start()
+    assert refresher.first(stop=never).generation == 2
+    publisher.join()
+
+
 def test_a_wanted_generation_is_loaded_and_stayed_with():
   shelf = Shelf(1, 2, 3)
   stopping = RefreshConfig(poll_seconds=0.005, max_staleness_steps=5, when_late="stop")

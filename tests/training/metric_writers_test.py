@@ -19,7 +19,7 @@ def read_lines(directory):
 
 
 def test_every_write_is_one_json_line(tmp_path):
-  writer = metric_writers.JsonLinesWriter(tmp_path / "run")
+  writer = metric_writers.JsonLinesWriter(tmp_path / "run", step=0)
   before = time.time()
   writer.write_scalars(10, {"loss/total": jnp.float32(0.5), "index/generation": 3})
   assert read_lines(tmp_path / "run")[0]["loss/total"] == 0.5  # readable while the run goes on
@@ -32,23 +32,52 @@ def test_every_write_is_one_json_line(tmp_path):
 
 
 def test_what_is_not_finite_becomes_null(tmp_path):
-  writer = metric_writers.JsonLinesWriter(tmp_path)
+  writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
   writer.write_scalars(1, {"nan": np.nan, "inf": jnp.inf, "low": -np.inf, "zero": 0.0})
   writer.close()
   (line,) = read_lines(tmp_path)
   assert (line["nan"], line["inf"], line["low"], line["zero"]) == (None, None, None, 0.0)
 
 
+def write_steps(directory, *steps, after):
+  writer = metric_writers.JsonLinesWriter(directory, step=after)
+  for step in steps:
+    writer.write_scalars(step, {"loss": 10 * after + step})
+  writer.close()
+
+
 def test_a_continued_run_appends(tmp_path):
-  for step in (1, 2):
-    writer = metric_writers.JsonLinesWriter(tmp_path)
-    writer.write_scalars(step, {"loss": step})
-    writer.close()
+  write_steps(tmp_path, 1, after=0)
+  write_steps(tmp_path, 2, after=1)
   assert [line["step"] for line in read_lines(tmp_path)] == [1, 2]
 
 
+def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path):
+  write_steps(tmp_path, 2, 4, 6, after=0)
+  with open(tmp_path / metric_writers.METRICS_FILE, "ab") as file:
+    file.write(b'{"step": 8, "lo')
+  write_steps(tmp_path, 6, 8, after=4)
+  assert [(line["step"], line["loss"]) for line in read_lines(tmp_path)] == [
+    (2, 2),
+    (4, 4),
+    (6, 46),
+    (8, 48),
+  ]
+
+
+def test_a_new_run_begins_a_new_file(tmp_path):
+  write_steps(tmp_path, 1, 2, after=0)
+  write_steps(tmp_path, 1, after=0)
+  assert [line["step"] for line in read_lines(tmp_path)] == [1]
+
+
+def test_rows_of_a_missing_file_are_none(tmp_path):
+  metric_writers.drop_rows_after(tmp_path / "absent.jsonl", 3)
+  assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_writes_lines_and_tensorboard_events(tmp_path):
-  writer = metric_writers.make_writer(tmp_path, first_process=True)
+  writer = metric_writers.make_writer(tmp_path, step=0, first_process=True)
   writer.write_scalars(1, {"loss/total": 0.125})
   writer.write_texts(1, {"example": "x"})
   writer.flush()
@@ -59,7 +88,7 @@ def test_a_run_writes_lines_and_tensorboard_events(tmp_path):
 
 
 def test_other_processes_write_nothing(tmp_path):
-  writer = metric_writers.make_writer(tmp_path, first_process=False)
+  writer = metric_writers.make_writer(tmp_path, step=0, first_process=False)
   writer.write_scalars(1, {"loss": 1.0})
   writer.close()
   assert list(tmp_path.iterdir()) == []

@@ -42,7 +42,7 @@ def counting_step(state, batch):
 
 
 def train(state, *, tmp_path, source=None, batch=None, **changes):
-  writer = metric_writers.JsonLinesWriter(tmp_path)
+  writer = metric_writers.JsonLinesWriter(tmp_path, step=int(state.step))
   first = int(state.step)
   settings = {
     "train_step": counting_step,
@@ -140,6 +140,30 @@ def test_means_are_of_the_steps_since_the_last_write(tmp_path):
     rate = line["throughput/steps_per_second"]
     assert rate > 0
     assert line["throughput/step_seconds"] == pytest.approx(1 / rate)
+
+
+def test_further_steps_are_written_and_end_an_interval(tmp_path):
+  train(make_state(), tmp_path=tmp_path, log_every=4, log_also=lambda step: step == 3)
+  lines = written(tmp_path)
+  assert [(line["step"], line["loss/total"]) for line in lines] == [(3, 1.0), (4, 3.0), (5, 4.0)]
+
+
+def test_the_steps_before_a_stop_are_written(tmp_path):
+  asked = []
+  train(make_state(), tmp_path=tmp_path, stop=lambda: asked.append(1) or len(asked) == 3)
+  assert [(line["step"], line["loss/total"]) for line in written(tmp_path)] == [(3, 1.0)]
+
+
+def test_an_evaluation_is_part_of_the_row_of_its_step(tmp_path):
+  asked = []
+
+  def evaluate(step, state):
+    asked.append((step, int(state.step)))
+    return {"eval/loss": step} if step == 4 else {}
+
+  train(make_state(), tmp_path=tmp_path, log_every=2, evaluate=evaluate)
+  assert asked == [(2, 2), (4, 4), (5, 5)]
+  assert [line.get("eval/loss") for line in written(tmp_path)] == [None, 4, None]
 
 
 def test_a_finished_run_takes_no_step(tmp_path):

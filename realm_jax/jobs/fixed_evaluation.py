@@ -1,0 +1,57 @@
+"""The same masked queries asked again and again while a model trains."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from realm_jax.data import input_pipeline
+from realm_jax.retrieval.retriever import Retriever
+
+
+class FixedEvaluation:
+  """Answers fixed queries with the parameters of a step and the index generation in use.
+
+  Args:
+    features: batches of masked queries, read once and kept.
+    max_batches: how many of them are used.
+    retriever: the training's, so that the generation in use is searched.
+    figures: `(params, placed RetrievedBatch) -> scalars`, each the mean over a batch.
+    place: puts a batch on the devices.
+
+  Raises:
+    ValueError: if there is no query.
+  """
+
+  def __init__(
+    self,
+    features: Iterable[input_pipeline.Features],
+    *,
+    max_batches: int,
+    retriever: Retriever,
+    figures: Callable[[dict, Any], dict[str, jax.Array]],
+    place: Callable[[Any], Any],
+  ):
+    self._batches = [
+      input_pipeline.masked_queries(batch) for batch in itertools.islice(features, max_batches)
+    ]
+    if not self._batches:
+      raise ValueError("no query to evaluate with: the corpus has no sentence with a salient span")
+    self._retriever = retriever
+    self._figures = figures
+    self._place = place
+
+  def __call__(self, params) -> dict[str, float]:
+    """Returns the figures named `eval/...`: means over batches, weighted by their examples."""
+    rows, weights = [], []
+    for queries in self._batches:
+      batch, _ = self._retriever.finish(self._retriever.begin(params, queries))
+      rows.append(self._figures(params, self._place(batch)))
+      weights.append((queries.mlm_weights_BxM > 0).any(axis=1).sum())
+    rows = jax.device_get(rows)
+    return {
+      f"eval/{name}": float(np.average([row[name] for row in rows], weights=weights))
+      for name in rows[0]
+    }

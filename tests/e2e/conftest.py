@@ -1,0 +1,177 @@
+"""A world of a few hundred facts, a model of a few rows, and the ways to train it."""
+
+import json
+import os
+
+import jax
+import pytest
+
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.jobs.build_index import build_index
+from realm_jax.jobs.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.make_almanac import make_almanac
+from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.pretrain import pretrain
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.optimizer import OptimizerConfig
+
+BERT = BertConfig(
+  vocab_size=1024,
+  hidden_size=16,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=32,
+  max_length=48,
+  dropout_rate=0.1,
+)
+SETTINGS = {
+  "dual_encoder": DualEncoderConfig(bert=BERT, projection_size=8),
+  "knowledge_augmented_encoder": BERT,
+  "retrieval": RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
+  "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=8, warmup_steps=2),
+  "batch_size": 8,
+  "query_length": 24,
+  "max_masks": 3,
+  "log_every": 1,
+}
+GIN = """
+from __gin__ import dynamic_registration
+from realm_jax.jobs import pretrain
+from realm_jax.models import bert
+from realm_jax.models import dual_encoder
+from realm_jax.retrieval import retriever
+from realm_jax.training import optimizer
+
+bert.BertConfig.vocab_size = 1024
+bert.BertConfig.hidden_size = 16
+bert.BertConfig.num_layers = 1
+bert.BertConfig.num_heads = 2
+bert.BertConfig.mlp_size = 32
+bert.BertConfig.max_length = 48
+bert.BertConfig.dropout_rate = 0.1
+dual_encoder.DualEncoderConfig.bert = @bert.BertConfig()
+dual_encoder.DualEncoderConfig.projection_size = 8
+retriever.RetrievalConfig.num_passages = 3
+retriever.RetrievalConfig.passage_length = 32
+retriever.RetrievalConfig.joint_length = 48
+optimizer.OptimizerConfig.learning_rate = 1e-3
+optimizer.OptimizerConfig.num_steps = 8
+optimizer.OptimizerConfig.warmup_steps = 2
+pretrain.pretrain.dual_encoder = @dual_encoder.DualEncoderConfig()
+pretrain.pretrain.knowledge_augmented_encoder = @bert.BertConfig()
+pretrain.pretrain.retrieval = @retriever.RetrievalConfig()
+pretrain.pretrain.optimizer = @optimizer.OptimizerConfig()
+pretrain.pretrain.batch_size = 8
+pretrain.pretrain.query_length = 24
+pretrain.pretrain.max_masks = 3
+pretrain.pretrain.log_every = 1
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+  """Every program is compiled once, whichever run or process needs it first."""
+  settings = {
+    "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+  }
+  before = {name: getattr(jax.config, name) for name in settings}
+  with pytest.MonkeyPatch.context() as patch:
+    for name, value in settings.items():
+      jax.config.update(name, value)
+      patch.setenv(name.upper(), str(value))
+    yield
+  for name, value in before.items():
+    jax.config.update(name, value)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory, compiled_once):
+  """A directory with almanac, vocabulary, corpora, a checkpoint of step 0 and its index."""
+  root = tmp_path_factory.mktemp("world")
+  make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)
+  documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
+  vocabulary = str(root / "vocabulary")
+  learn_vocabulary(inputs=[documents, training], output=vocabulary, vocab_size=1024)
+  for source, name in ((documents, "passages"), (training, "training")):
+    prepare_corpus(
+      input=source,
+      output=str(root / name),
+      vocabulary=vocabulary,
+      max_passage_length=32,
+      num_shards=1,
+    )
+  (root / "tiny.gin").write_text(GIN)
+  _start(root, "first", num_steps=0)
+  build_index(
+    checkpoints=str(root / "first" / "checkpoints"),
+    passages=str(root / "passages"),
+    index=str(root / "index"),
+    searcher=SearcherConfig(kind="scann"),
+  )
+  return root
+
+
+@pytest.fixture(scope="session")
+def start(world):
+  """`start(name, **keywords)` trains in `world / name`, on generation 0 unless told otherwise."""
+
+  def start_in_world(name, **keywords):
+    _start(world, name, **keywords)
+
+  return start_in_world
+
+
+@pytest.fixture(scope="session")
+def arguments(world):
+  """`arguments(name, **keywords)` is the command line of the same training."""
+
+  def make(name, **keywords):
+    keywords = {**_keywords(world, name), **keywords}
+    return [
+      "pretrain",
+      f"--gin_file={world / 'tiny.gin'}",
+      *(f"--{keyword}={value}" for keyword, value in keywords.items()),
+    ]
+
+  return make
+
+
+@pytest.fixture(scope="session")
+def rows(world):
+  """`rows(name)` reads what a run wrote."""
+
+  def read(name):
+    with open(world / name / METRICS_FILE, encoding="utf-8") as file:
+      return [json.loads(line) for line in file]
+
+  return read
+
+
+@pytest.fixture(scope="session")
+def losses(rows):
+  """`losses(name)` is the training loss by step; a step that was written twice is refused."""
+
+  def read(name):
+    found = {row["step"]: row["loss/total"] for row in rows(name)}
+    assert list(found) == [row["step"] for row in rows(name)] == sorted(found)
+    return found
+
+  return read
+
+
+def _keywords(root, name):
+  return {
+    "workdir": os.fspath(root / name),
+    "corpus": os.fspath(root / "training"),
+    "passages": os.fspath(root / "passages"),
+    "index": os.fspath(root / "index"),
+    "generation": 0,
+  }
+
+
+def _start(root, name, **keywords):
+  pretrain(**{**_keywords(root, name), **SETTINGS, **keywords})

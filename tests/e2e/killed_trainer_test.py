@@ -1,0 +1,60 @@
+"""A real trainer process, killed or told to stop in mid-run and started again."""
+
+import itertools
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from realm_jax import main
+from realm_jax.training import checkpoints
+from realm_jax.training.metric_writers import METRICS_FILE
+
+pytestmark = pytest.mark.timeout(600)
+
+KEYWORDS = {"num_steps": 40, "checkpoint_every": 7, "keep_checkpoints": 2}
+
+
+def interrupt(command, metrics, *, number, after):
+  """Starts a trainer, sends it a signal once a step is written, returns exit code and stderr."""
+  process = subprocess.Popen(
+    [sys.executable, "-m", "realm_jax.main", *command], stderr=subprocess.PIPE, text=True
+  )
+  with process:
+    deadline = time.monotonic() + 240
+    while process.poll() is None and time.monotonic() < deadline:
+      # A step is written when there are as many line ends.
+      if metrics.exists() and metrics.read_bytes().count(b"\n") >= after:
+        break
+      time.sleep(0.002)
+    process.send_signal(number)
+    _, complaints = process.communicate()
+  return process.returncode, complaints
+
+
+def test_a_trainer_killed_then_told_to_stop_ends_as_if_nothing_had_happened(
+  world, arguments, losses
+):
+  assert main.main(arguments("undisturbed", **KEYWORDS)) == 0
+  undisturbed = losses("undisturbed")
+  assert list(undisturbed) == list(range(1, 41))
+
+  command = arguments("disturbed", **KEYWORDS)
+  metrics = world / "disturbed" / METRICS_FILE
+  saved = world / "disturbed" / "checkpoints"
+  code, _ = interrupt(command, metrics, number=signal.SIGKILL, after=17)
+  assert code == -signal.SIGKILL
+  assert 7 <= checkpoints.steps(saved)[-1] < 28
+
+  code, complaints = interrupt(command, metrics, number=signal.SIGTERM, after=28)
+  assert code == 0
+  assert "SIGTERM received: saving and stopping" in complaints
+  assert "Traceback" not in complaints
+  reached = checkpoints.steps(saved)[-1]
+  assert 28 <= reached < 40
+  assert losses("disturbed") == dict(itertools.islice(undisturbed.items(), reached))
+
+  assert main.main(command) == 0
+  assert losses("disturbed") == undisturbed

@@ -16,7 +16,7 @@ ARROWS = {
   "atomic_files": "",
   "convert": "models tokenization",
   "corpus": "tokenization",
-  "data": "corpus tokenization",
+  "data": "corpus metrics tokenization",
   "datatypes": "",
   "evaluation": "data inference metrics",
   "flags": "",
@@ -24,7 +24,7 @@ ARROWS = {
   "inference": "corpus index retrieval tokenization",
   "inspector": "inference",
   "main": "flags",  # it finds jobs by their names
-  "metrics": "",
+  "metrics": "corpus tokenization",
   "models": "",
   "objectives": "",
   "partitioning": "",
@@ -41,9 +41,12 @@ FOUNDATIONS = {
 }  # everyone but the almanac builds on them
 
 HOMES = {
+  "apache_beam": ("jobs/beam_pipeline.py",),
   "clu": ("training/",),
   "gin": ("main.py",),
+  "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),
+  "pyarrow": ("corpus/parquet.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "tasks/"),
   "tensorflow": ("convert/", "data/", "tasks/", "tokenization.py"),

@@ -1,36 +1,48 @@
-"""Questions with a known answer, as masked queries; and text that holds `[MASK]`."""
+"""Questions with known answers: asked outright (Open-QA), or masked out of a sentence."""
 
 import dataclasses
+import gzip
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from realm_jax.data.input_pipeline import tokens
 from realm_jax.datatypes import MASK, MaskedQueries
+from realm_jax.metrics.answers import compile_answer
 from realm_jax.tokenization import WordPieceTokenizer
+
+MANIFEST_FILE = "questions_manifest.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-  """A sentence in which one span is asked for.
+  """A question, or a sentence in which one span is asked for.
 
   Attributes:
     id: its name.
-    text: the whole sentence, answer included.
-    span: byte offsets `(start, limit)` of the answer in `text`.
-    answer: the answer as text.
+    text: the question; or the whole sentence, answer included.
+    answers: any of them is right; empty if not known.
+    regex: whether the answers are regular expressions.
+    span: byte offsets `(start, limit)` of the answer in the sentence; None for a question.
     passage: a sentence of the knowledge corpus that holds the answer; empty if not known.
     group: figures are reported by group as well.
   """
 
   id: str
   text: str
-  span: tuple[int, int]
-  answer: str
+  answers: tuple[str, ...]
+  regex: bool = False
+  span: tuple[int, int] | None = None
   passage: str = ""
   group: str = ""
+
+  @property
+  def answer(self) -> str:
+    return self.answers[0]
 
   @property
   def masked_text(self) -> str:
@@ -39,33 +51,86 @@ class Question:
     return raw[:start].decode() + MASK + raw[limit:].decode()
 
 
-def read_questions(path: str | os.PathLike) -> list[Question]:
-  """Reads JSON Lines with `id`, `text`, `spans` (one), `answer`, and optional `passage`, `kind`.
+def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> list[Question]:
+  """Reads questions or masked sentences from JSON Lines, plain or gzip.
+
+  A question is `question` and `answer` (a text or a list of texts), and may have `regex`; a masked
+  sentence is `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`. If a
+  manifest lies beside the file, the file must be the one that it counts.
+
+  Args:
+    path: the file.
+    answers_known: whether every line must have an answer.
 
   Raises:
     FileNotFoundError: if the file is not there.
-    ValueError: if a line is no such question, or there is none.
+    ValueError: if a line is no such question, an answer is an invalid regular expression, there is
+      no question, questions and masked sentences are mixed, or the manifest tells otherwise.
   """
+  path = os.fspath(path)
+  with open(path, "rb") as file:
+    content = file.read()
+  digest = hashlib.sha256(content).hexdigest()
+  if path.endswith(".gz"):
+    content = gzip.decompress(content)
   questions = []
-  with open(path, encoding="utf-8") as file:
-    for number, line in enumerate(file, 1):
-      try:
-        record = json.loads(line)
-        questions.append(
-          Question(
-            id=str(record["id"]),
-            text=record["text"],
-            span=tuple(record["spans"][0]),
-            answer=record["answer"],
-            passage=record.get("passage", ""),
-            group=record.get("kind", ""),
-          )
-        )
-      except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise ValueError(f"{os.fspath(path)}, line {number} is no question: {error!r}") from error
+  for number, line in enumerate(content.split(b"\n"), 1):
+    if not line.strip():
+      continue
+    try:
+      questions.append(_question(json.loads(line), number, answers_known))
+    except re.error as error:
+      raise ValueError(
+        f"{path}, line {number}: the answer {error.pattern!r} is no regular expression: {error}"
+      ) from error
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+      raise ValueError(f"{path}, line {number} is no question: {error!r}") from error
   if not questions:
-    raise ValueError(f"{os.fspath(path)} holds no question")
+    raise ValueError(f"{path} holds no question")
+  if len({question.span is None for question in questions}) > 1:
+    raise ValueError(f"{path} mixes questions with masked sentences; put them into two files")
+  _check_manifest(path, digest, len(questions))
   return questions
+
+
+def _question(record: dict, number: int, answers_known: bool) -> Question:
+  if "question" in record:
+    text, span = record["question"], None
+  else:
+    text, span = record["text"], tuple(record["spans"][0])
+  answers = record["answer"] if answers_known else record.get("answer", ())
+  answers = (answers,) if isinstance(answers, str) else tuple(answers)
+  if not text.strip() or not all(answer.strip() for answer in answers):
+    raise ValueError("a question or an answer is empty")
+  if answers_known and not answers:
+    raise ValueError("it has no answer")
+  regex = bool(record.get("regex", False))
+  for answer in answers if regex else ():
+    compile_answer(answer)
+  return Question(
+    id=str(record.get("id", number)),
+    text=text,
+    answers=answers,
+    regex=regex,
+    span=span,
+    passage=record.get("passage", ""),
+    group=record.get("kind", ""),
+  )
+
+
+def _check_manifest(path: str, digest: str, num_questions: int) -> None:
+  directory, name = os.path.split(os.path.abspath(path))
+  manifest_path = os.path.join(directory, MANIFEST_FILE)
+  if not os.path.exists(manifest_path):
+    return
+  with open(manifest_path, encoding="utf-8") as file:
+    expected = json.load(file)["files"].get(name)
+  if expected and (expected["questions"], expected["sha256"]) != (num_questions, digest):
+    raise ValueError(
+      f"{path} is not the file that {MANIFEST_FILE} was written for: {num_questions} questions "
+      f"with SHA-256 {digest[:12]}, there {expected['questions']} with {expected['sha256'][:12]}; "
+      "make both anew with `realm prepare_questions`"
+    )
 
 
 def question_batches(

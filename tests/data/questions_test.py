@@ -1,8 +1,11 @@
+import gzip
+import hashlib
 import json
 
 import pytest
 
 from realm_jax.data.questions import (
+  MANIFEST_FILE,
   Question,
   masked_text_query,
   question_batches,
@@ -18,7 +21,7 @@ SIZES = {"tokenizer": TOKENIZER, "query_length": 12, "max_masks": 3}
 def question(text, answer, **fields):
   start = text.encode().index(answer.encode())
   span = (start, start + len(answer.encode()))
-  return Question(id=answer, text=text, span=span, answer=answer, **fields)
+  return Question(id=answer, text=text, span=span, answers=(answer,), **fields)
 
 
 def words(ids):
@@ -33,7 +36,7 @@ def test_questions_are_read(tmp_path):
   path = tmp_path / "questions.jsonl"
   path.write_text("\n".join(json.dumps(record) for record in records))
   first, second = read_questions(path)
-  assert first == Question(id="1", text="Zürich is.", span=(0, 7), answer="Zürich")
+  assert first == Question(id="1", text="Zürich is.", span=(0, 7), answers=("Zürich",))
   assert first.masked_text == "[MASK] is."
   assert (second.passage, second.group) == ("a b", "town")
 
@@ -126,3 +129,60 @@ def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():
 def test_texts_that_cannot_be_asked_are_refused(text, num_masks, message):
   with pytest.raises(ValueError, match=message):
     masked_text_query(text, num_masks=num_masks, **SIZES)
+
+
+def write_lines(path, *records):
+  path.write_text("".join(json.dumps(record) + "\n" for record in records))
+  return path
+
+
+def test_open_questions_are_read_plain_and_compressed(tmp_path):
+  path = write_lines(
+    tmp_path / "q.jsonl",
+    {"id": 7, "question": "who?", "answer": ["he", "she"], "kind": "real", "passage": "He is."},
+    {"question": "when?", "answer": r"19\d\d", "regex": True},
+  )
+  expected = [
+    Question(id="7", text="who?", answers=("he", "she"), group="real", passage="He is."),
+    Question(id="2", text="when?", answers=(r"19\d\d",), regex=True),
+  ]
+  assert read_questions(path) == expected
+  compressed = tmp_path / "q.jsonl.gz"
+  compressed.write_bytes(gzip.compress(path.read_bytes()))
+  assert read_questions(compressed) == expected
+
+
+def test_answers_may_be_missing_where_they_are_asked_for(tmp_path):
+  path = write_lines(tmp_path / "q.jsonl", {"question": "who?"})
+  assert read_questions(path, answers_known=False)[0].answers == ()
+  with pytest.raises(ValueError, match=r"q\.jsonl, line 1 is no question: KeyError\('answer'\)"):
+    read_questions(path)
+
+
+@pytest.mark.parametrize(
+  ("record", "message"),
+  [
+    ({"question": "a", "answer": []}, "line 2 is no question: .*it has no answer"),
+    ({"question": " ", "answer": ["b"]}, "line 2 is no question: .*is empty"),
+    ({"question": "a", "answer": ["b", ""]}, "line 2 is no question: .*is empty"),
+    ({"question": "a", "answer": "(b", "regex": True}, r"line 2: the answer '\(b' is no regular"),
+    ({"text": "ab", "answer": "b", "spans": [[1, 2]]}, "mixes questions with masked sentences"),
+  ],
+)
+def test_what_is_wrong_with_a_question_is_named(tmp_path, record, message):
+  good = {"question": "a", "answer": ["b"]}
+  with pytest.raises(ValueError, match=message):
+    read_questions(write_lines(tmp_path / "q.jsonl", good, record))
+
+
+def test_a_file_that_is_not_its_manifests_is_refused(tmp_path):
+  path = write_lines(tmp_path / "q.jsonl", {"question": "a", "answer": ["b"]})
+  digest = hashlib.sha256(path.read_bytes()).hexdigest()
+  manifest = {"files": {"q.jsonl": {"questions": 1, "sha256": digest}}}
+  (tmp_path / MANIFEST_FILE).write_text(json.dumps(manifest))
+  assert len(read_questions(path)) == 1
+  write_lines(tmp_path / "other.jsonl", {"question": "a", "answer": ["c"]})
+  assert len(read_questions(tmp_path / "other.jsonl")) == 1  # the manifest says nothing of it
+  write_lines(path, {"question": "a", "answer": ["c"]})
+  with pytest.raises(ValueError, match="not the file that questions_manifest.json was written for"):
+    read_questions(path)

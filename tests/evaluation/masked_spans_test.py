@@ -27,7 +27,9 @@ class Told:
 def told(text, answer, said, *, closed="of", retrieved, passage="", group=""):
   start = text.encode().index(answer.encode())
   span = (start, start + len(answer.encode()))
-  question = Question(id=text, text=text, span=span, answer=answer, passage=passage, group=group)
+  question = Question(
+    id=text, text=text, span=span, answers=(answer,), passage=passage, group=group
+  )
   return Told(question, said, closed, retrieved)
 
 

@@ -1,0 +1,78 @@
+"""Finds many sequences at once in a long array, by a trie whose levels are walked in numpy."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+_FILTER_BITS = 22
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing
+
+
+class SequenceSearch:
+  """Searches for a fixed set of sequences of symbols.
+
+  Args:
+    sequences: distinct sequences of symbols from 0 to `alphabet_size` - 1, none empty.
+    alphabet_size: A.
+  """
+
+  def __init__(self, sequences: Iterable[Sequence[int]], *, alphabet_size: int):
+    self._alphabet_size = alphabet_size
+    edges: list[dict[int, int]] = []  # of each depth: node * A + symbol -> node of the next depth
+    ends: list[dict[int, int]] = []  # of each depth: node -> number of the sequence
+    for number, sequence in enumerate(sequences):
+      node = 0
+      for depth, symbol in enumerate(sequence):
+        if depth == len(edges):
+          edges.append({})
+          ends.append({})
+        node = edges[depth].setdefault(node * alphabet_size + int(symbol), len(edges[depth]))
+      ends[len(sequence) - 1][node] = number
+    self._levels = [_Level(e, n) for e, n in zip(edges, ends, strict=True)]
+
+  def find(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns first positions in `values` and numbers of all occurrences, overlapping ones too."""
+    positions = np.arange(len(values))
+    nodes = np.zeros(len(values), np.int64)
+    found = []
+    for depth, level in enumerate(self._levels):
+      inside = positions + depth < len(values)
+      positions, nodes = positions[inside], nodes[inside]
+      keys = nodes * self._alphabet_size + values[positions + depth].astype(np.int64)
+      alive, nodes = level.follow(keys)
+      positions = positions[alive]
+      numbers = level.numbers[nodes]
+      ended = numbers >= 0
+      found.append((positions[ended], numbers[ended]))
+      if not len(positions):
+        break
+    if not found:
+      return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([p for p, _ in found]), np.concatenate([n for _, n in found])
+
+
+class _Level:
+  """The edges of one depth, as a sorted table; behind a filter, since most keys are no edge."""
+
+  def __init__(self, edges: dict[int, int], ends: dict[int, int]):
+    keys = np.fromiter(edges.keys(), np.int64, len(edges))
+    order = np.argsort(keys)
+    self._keys = keys[order]
+    self._nodes = np.fromiter(edges.values(), np.int64, len(edges))[order]
+    self._filter = np.zeros(1 << _FILTER_BITS, bool)
+    self._filter[self._hashed(self._keys)] = True
+    self.numbers = np.full(len(edges), -1, np.int64)
+    for node, number in ends.items():
+      self.numbers[node] = number
+
+  def _hashed(self, keys: np.ndarray) -> np.ndarray:
+    mixed = keys.astype(np.uint64) * _MULTIPLIER
+    return (mixed >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)
+
+  def follow(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which keys are edges, and the nodes that those lead to."""
+    candidates = np.flatnonzero(self._filter[self._hashed(keys)])
+    wanted = keys[candidates]
+    places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+    right = self._keys[places] == wanted
+    return candidates[right], self._nodes[places[right]]

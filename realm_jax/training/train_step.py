@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from realm_jax.training.dropout_keys import dropout_key
 from realm_jax.training.train_state import TrainState
 
 Metrics = dict[str, jax.Array]
@@ -42,8 +43,7 @@ def make_train_step(
     return gradients, metrics
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:
-    # Counter-based keys of the rbg kind are several times cheaper than threefry on every backend.
-    key = jax.random.fold_in(jax.random.key(seed, impl="unsafe_rbg"), state.step)
+    key = dropout_key(seed, state.step)
     if accumulate_steps == 1:
       gradients, metrics = loss_and_gradients(state.params, batch, key)
     else:

@@ -51,6 +51,11 @@ class WordPieceTokenizer:
       raise ValueError(f"vocabulary holds {len(self.vocabulary) - len(ids)} wordpieces twice")
     self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[t] for t in (UNK, CLS, SEP, MASK))
 
+  def __reduce__(self):
+    # TensorFlow Text's object cannot be sent to another process.
+    make = functools.partial(WordPieceTokenizer, lower_case=self.lower_case)
+    return make, (self.vocabulary,)
+
   @functools.cached_property
   def _tokenizer(self) -> tf_text.FastBertTokenizer:
     # Kept outside any graph that happens to be under construction when the first text arrives.

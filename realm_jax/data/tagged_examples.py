@@ -59,22 +59,39 @@ class TaggedExampleWriter:
     spans: Sequence[tuple[int, int]],
   ) -> None:
     """Adds a passage; `sentences` and `spans` are byte offsets `(start, limit)` into `text`."""
-    features = {
-      "title": _bytes(title),
-      "text": _bytes(text),
-      "uid": _ints([uid]),
-      "sentence_byte_start": _ints([start for start, _ in sentences]),
-      "sentence_byte_limit": _ints([limit for _, limit in sentences]),
-      "span_byte_start": _ints([start for start, _ in spans]),
-      "span_byte_limit": _ints([limit for _, limit in spans]),
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=features))
-    self._writers[self._written % len(self._writers)].write(example.SerializeToString())
+    self.write(serialize(title=title, text=text, uid=uid, sentences=sentences, spans=spans))
+
+  def write(self, example: bytes) -> None:
+    """Adds a passage that `serialize` has turned into bytes."""
+    self._writers[self._written % len(self._writers)].write(example)
     self._written += 1
 
   def close(self) -> None:
     for writer in self._writers:
       writer.close()
+
+
+def serialize(
+  *,
+  title: str,
+  text: str,
+  uid: int,
+  sentences: Sequence[tuple[int, int]],
+  spans: Sequence[tuple[int, int]],
+) -> bytes:
+  """Returns a passage as an example; equal passages give equal bytes."""
+  features = {
+    "title": _bytes(title),
+    "text": _bytes(text),
+    "uid": _ints([uid]),
+    "sentence_byte_start": _ints([start for start, _ in sentences]),
+    "sentence_byte_limit": _ints([limit for _, limit in sentences]),
+    "span_byte_start": _ints([start for start, _ in spans]),
+    "span_byte_limit": _ints([limit for _, limit in spans]),
+  }
+  example = tf.train.Example(features=tf.train.Features(feature=features))
+  # A map has no order of its own, and another process might choose another one.
+  return example.SerializeToString(deterministic=True)
 
 
 def files(directory: str | os.PathLike) -> list[str]:

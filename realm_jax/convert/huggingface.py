@@ -1,0 +1,34 @@
+"""Reads directories of Hugging Face: BERT, REALM and sentence-transformers."""
+
+import json
+import os
+
+from realm_jax.convert import huggingface_names, sentence_encoders, weight_files
+from realm_jax.convert.imported_model import Source
+
+CONFIG_FILE = "config.json"
+
+
+def read(directory: str) -> Source:
+  """Reads the weights and settings of a directory.
+
+  Raises:
+    FileNotFoundError: if weights or settings are missing.
+    ValueError: if they cannot be read.
+  """
+  sentence_encoder = sentence_encoders.read(directory)
+  folder = directory
+  if sentence_encoder is not None:
+    folder = os.path.join(directory, sentence_encoder.bert_directory)
+  path = os.path.join(folder, CONFIG_FILE)
+  if not os.path.exists(path):
+    raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}; it belongs to the weights")
+  with open(path, encoding="utf-8") as file:
+    settings = json.load(file)
+  found = weight_files.read(folder)
+  weights = {new: found[old] for new, old in huggingface_names.modernised(found).items()}
+  if sentence_encoder is not None:
+    weights |= sentence_encoder.weights
+  return Source(
+    name=directory, weights=weights, settings=settings, sentence_encoder=sentence_encoder
+  )

@@ -1,0 +1,106 @@
+"""What our parameters are called in Hugging Face's BERT and REALM, and how the arrays differ.
+
+Dense kernels are transposed there, and heads are merged with the width of a head. Our paths are
+joined by "/".
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+_DENSE = (("kernel", "weight"), ("bias", "bias"))
+_NORM = (("scale", "weight"), ("bias", "bias"))
+_HEADS = ("query", "key", "value")
+
+
+def encoder(num_layers: int) -> dict[str, str]:
+  """Returns Hugging Face's name for each parameter of `BertEncoder`."""
+  names = {
+    "word_embedding/embedding": "embeddings.word_embeddings.weight",
+    "position_embedding": "embeddings.position_embeddings.weight",
+    "segment_embedding": "embeddings.token_type_embeddings.weight",
+    **_module(_NORM, "embedding_norm", "embeddings.LayerNorm"),
+  }
+  for i in range(num_layers):
+    here, there = f"layers_{i}", f"encoder.layer.{i}"
+    for head in _HEADS:
+      names |= _module(_DENSE, f"{here}/attention/{head}", f"{there}.attention.self.{head}")
+    names |= _module(_DENSE, f"{here}/attention/output", f"{there}.attention.output.dense")
+    names |= _module(_NORM, f"{here}/attention_norm", f"{there}.attention.output.LayerNorm")
+    names |= _module(_DENSE, f"{here}/mlp_in", f"{there}.intermediate.dense")
+    names |= _module(_DENSE, f"{here}/mlp_out", f"{there}.output.dense")
+    names |= _module(_NORM, f"{here}/mlp_norm", f"{there}.output.LayerNorm")
+  return names
+
+
+def pooler() -> dict[str, str]:
+  """Returns the names of `BertPooler`, which belongs to the encoder there."""
+  return _module(_DENSE, "pooler/dense", "pooler.dense")
+
+
+def masked_lm() -> dict[str, str]:
+  """Returns the names of the masked-LM head."""
+  return {
+    **_module(_DENSE, "mlm_dense", "cls.predictions.transform.dense"),
+    **_module(_NORM, "mlm_norm", "cls.predictions.transform.LayerNorm"),
+    "mlm_bias": "cls.predictions.bias",
+  }
+
+
+def projection() -> dict[str, str]:
+  """Returns the names of a REALM embedder's projection."""
+  return {
+    **_module(_DENSE, "projection", "cls.dense"),
+    **_module(_NORM, "projection_norm", "cls.LayerNorm"),
+  }
+
+
+def spans() -> dict[str, str]:
+  """Returns the names of a REALM reader's span scorer."""
+  return {
+    **_module(_DENSE, "span_dense", "qa_outputs.dense_intermediate"),
+    **_module(_DENSE, "span_score", "qa_outputs.dense_output"),
+    **_module(_NORM, "span_norm", "qa_outputs.layer_normalization"),
+  }
+
+
+def prefixed(names: Mapping[str, str], *, here: str = "", there: str = "") -> dict[str, str]:
+  """Puts a prefix before our paths and another before their names."""
+  return {here + ours: there + theirs for ours, theirs in names.items()}
+
+
+def shape_there(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+  """Returns the shape that a parameter of ours has at Hugging Face's."""
+  *_, module, leaf = ("", *path.split("/"))
+  num_outputs = 2 if module in _HEADS else 1
+  if leaf == "kernel":
+    return (math.prod(shape[-num_outputs:]), math.prod(shape[:-num_outputs]))
+  return (math.prod(shape),) if leaf == "bias" else shape
+
+
+def to_ours(path: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+  """Brings an array of Hugging Face's into the shape of our parameter."""
+  return (array.T if path.endswith("/kernel") else array).reshape(shape)
+
+
+def to_theirs(path: str, array: np.ndarray) -> np.ndarray:
+  """Brings a parameter of ours into the shape that Hugging Face gives it."""
+  rows, *columns = shape_there(path, array.shape)
+  return (
+    array.reshape(*columns, rows).T if path.endswith("/kernel") else array.reshape(rows, *columns)
+  )
+
+
+def modernised(names: Iterable[str]) -> dict[str, str]:
+  """Returns the present name for each name, also of weights saved when layer norms had a gamma."""
+  return {
+    name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+      "LayerNorm.beta", "LayerNorm.bias"
+    ): name
+    for name in names
+  }
+
+
+def _module(pairs, here: str, there: str) -> dict[str, str]:
+  return {f"{here}/{ours}": f"{there}.{theirs}" for ours, theirs in pairs}

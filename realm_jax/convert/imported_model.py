@@ -1,0 +1,258 @@
+"""Finds the networks of a checkpoint from elsewhere and names their weights as ours.
+
+Weights come under Hugging Face's names. A network is known by its heads: spans make a reader, a
+projection makes a tower of a dual encoder, anything else is a BERT.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from realm_jax.convert import bert_configs, huggingface_names, sentence_encoders
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.span_reader import SpanReaderConfig
+
+_WORDS = "embeddings.word_embeddings.weight"
+_SPANS = "qa_outputs.dense_intermediate.weight"
+_PROJECTION = "cls.dense.weight"
+# Indices, the tied copies of the masked-LM head, and the next-sentence head.
+_KNOWN_REST = re.compile(
+  r"(^|\.)(position_ids|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\..*)$"
+)
+_DEFAULT_PROJECTION = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+  """Weights as they were found.
+
+  Attributes:
+    name: for messages.
+    weights: by Hugging Face's names.
+    settings: of Hugging Face's `config.json`; empty: the weights alone tell.
+    sentence_encoder: what follows BERT in a sentence-transformers directory.
+  """
+
+  name: str
+  weights: Mapping[str, np.ndarray]
+  settings: Mapping = dataclasses.field(default_factory=dict)
+  sentence_encoder: sentence_encoders.SentenceEncoder | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportedModel:
+  """Networks, and the weights that were found for them.
+
+  Attributes:
+    dual_encoder: always there; without a network of its own it begins with another one's BERT.
+    knowledge_augmented_encoder: None unless there was a plain BERT.
+    span_reader: None unless there was one.
+    weights: by our paths, still shaped as at Hugging Face's.
+    unused: names in the sources that are not ours.
+  """
+
+  dual_encoder: DualEncoderConfig
+  knowledge_augmented_encoder: BertConfig | None
+  span_reader: SpanReaderConfig | None
+  weights: Mapping[str, np.ndarray]
+  unused: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Network:
+  """One BERT with its heads: `owner` is the prefix of the heads, `stem` that of the BERT."""
+
+  source: Source
+  stem: str
+  config: BertConfig
+
+  @property
+  def owner(self) -> str:
+    return re.sub(r"(bert|realm)\.$", "", self.stem)
+
+  @property
+  def kind(self) -> str:
+    if self.owner + _SPANS in self.source.weights:
+      return "span_reader"
+    embeds = self.owner + _PROJECTION in self.source.weights or self.owner.endswith("embedder.")
+    return "tower" if embeds or self.source.sentence_encoder else "bert"
+
+  def names(self, here: str, *, heads: Sequence[str]) -> dict[str, str]:
+    """Returns the names of this BERT and some heads under one of our paths."""
+    prefixed = huggingface_names.prefixed
+    names = prefixed(
+      huggingface_names.encoder(self.config.num_layers), here=f"{here}/bert/", there=self.stem
+    )
+    for head in heads:
+      there = self.stem if head == "pooler" else self.owner
+      names |= prefixed(getattr(huggingface_names, head)(), here=f"{here}/", there=there)
+    return names
+
+
+def find(sources: Sequence[Source]) -> ImportedModel:
+  """Returns the networks of some sources together.
+
+  Raises:
+    ValueError: if there is no BERT, there are two networks for one place, or the words that the
+      masked-LM head predicts are not the words that the encoder reads.
+  """
+  networks = [network for source in sources for network in _networks(source)]
+  found: dict[str, list[_Network]] = {"span_reader": [], "tower": [], "bert": []}
+  for network in networks:
+    found[network.kind].append(network)
+  towers = _towers(found["tower"])
+  for kind, several in (("span reader", found["span_reader"]), ("plain BERT", found["bert"])):
+    if len(several) > 1:
+      places = ", ".join(f"{n.source.name} ({n.stem or 'no prefix'})" for n in several)
+      raise ValueError(f"{len(several)} networks of the kind {kind}: {places}; import one of them")
+  weights, used = {}, set()
+
+  def take(network: _Network, here: str, *, heads: Sequence[str]) -> None:
+    for ours, theirs in network.names(here, heads=heads).items():
+      if theirs in network.source.weights:
+        weights[ours] = network.source.weights[theirs]
+        used.add((network.source.name, theirs))
+
+  lender = (towers or found["bert"] or found["span_reader"])[0]
+  for place, network in zip(_places(towers), towers or [lender], strict=True):
+    take(network, f"dual_encoder/{place}", heads=("pooler", "projection"))
+  reads = found["bert"] or [n for n in towers if n.source.sentence_encoder]
+  for network in reads:
+    take(network, "knowledge_augmented_encoder", heads=("masked_lm",))
+  for network in found["span_reader"]:
+    take(network, "span_reader", heads=("spans",))
+  for network in networks:
+    _check_tied(network)
+  return ImportedModel(
+    dual_encoder=_dual_encoder_config(lender, towers),
+    knowledge_augmented_encoder=reads[0].config if reads else None,
+    span_reader=_span_reader_config(found["span_reader"][0]) if found["span_reader"] else None,
+    weights=weights,
+    unused=tuple(
+      sorted(
+        name
+        for source in sources
+        for name in source.weights
+        if (source.name, name) not in used and not _KNOWN_REST.search(name)
+      )
+    ),
+  )
+
+
+def fill(
+  shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+  """Returns the float32 parameters that the weights give, and the paths they leave to be drawn.
+
+  Args:
+    shapes: of all parameters by path.
+    weights: see `ImportedModel`.
+
+  Raises:
+    ValueError: naming every weight that has another shape than its parameter, or every parameter
+      of an encoder that has no weight; only heads may be missing.
+  """
+  wrong = [
+    f"{path}: {weights[path].shape}, not {huggingface_names.shape_there(path, shape)}"
+    for path, shape in shapes.items()
+    if path in weights and weights[path].shape != huggingface_names.shape_there(path, shape)
+  ]
+  if wrong:
+    raise ValueError(
+      f"{len(wrong)} weights do not have the shape that the configuration demands: "
+      f"{'; '.join(wrong)}"
+    )
+  missing = sorted(path for path in shapes if path not in weights)
+  lost = [path for path in missing if "/bert/" in path]
+  if lost:
+    raise ValueError(f"{len(lost)} parameters of an encoder have no weight: {', '.join(lost)}")
+  params = {
+    path: np.ascontiguousarray(
+      huggingface_names.to_ours(path, weights[path], shape), dtype=np.float32
+    )
+    for path, shape in shapes.items()
+    if path in weights
+  }
+  return params, missing
+
+
+def _networks(source: Source) -> list[_Network]:
+  stems = sorted(name.removesuffix(_WORDS) for name in source.weights if name.endswith(_WORDS))
+  if not stems:
+    raise ValueError(f"{source.name} holds no BERT: no weight is named {_WORDS}")
+  if source.settings:
+    config = bert_configs.from_json(source.settings)
+    return [_Network(source, stem, config) for stem in stems]
+  configs = (bert_configs.from_weights(source.weights, stem) for stem in stems)
+  return [_Network(source, stem, config) for stem, config in zip(stems, configs, strict=True)]
+
+
+def _towers(found: list[_Network]) -> list[_Network]:
+  """Returns the tower, or the query tower and the passage tower if they differ."""
+  if len(found) < 2:
+    return found
+  found = sorted(found, key=lambda network: not network.owner.startswith("query_embedder."))
+  if len(found) > 2 or not found[0].owner.startswith("query_embedder."):
+    raise ValueError(
+      f"{len(found)} embedders in {', '.join(n.source.name for n in found)}; give one"
+    )
+  query, passage = (n.names("", heads=("pooler", "projection")) for n in found)
+  weights = found[0].source.weights
+  same = all(
+    np.array_equal(weights[query[path]], found[1].source.weights[passage[path]]) for path in query
+  )
+  return found[1:] if same else found
+
+
+def _places(towers: list[_Network]) -> tuple[str, ...]:
+  return ("query_tower", "passage_tower") if len(towers) == 2 else ("tower",)
+
+
+def _check_tied(network: _Network) -> None:
+  weights = network.source.weights
+  words, decoder = (
+    weights.get(name)
+    for name in (network.stem + _WORDS, f"{network.owner}cls.predictions.decoder.weight")
+  )
+  if decoder is not None and not np.array_equal(words, decoder):
+    raise ValueError(
+      f"{network.source.name}: {network.owner}cls.predictions.decoder.weight is not tied to the "
+      "word embeddings; a masked-LM head of its own is not supported"
+    )
+
+
+def _dual_encoder_config(lender: _Network, towers: list[_Network]) -> DualEncoderConfig:
+  sentence = lender.source.sentence_encoder
+  projection = lender.source.weights.get(lender.owner + _PROJECTION)
+  size = _DEFAULT_PROJECTION if projection is None else len(projection)
+  if sentence is None:
+    # The released embedders were trained, and are read by Hugging Face, with BERT's epsilon.
+    epsilon = lender.config.layer_norm_epsilon
+    return DualEncoderConfig(
+      bert=lender.config,
+      projection_size=size,
+      towers="separate" if len(towers) == 2 else "shared",
+      layer_norm_epsilon=epsilon,
+    )
+  return DualEncoderConfig(
+    bert=lender.config,
+    projection_size=size if sentence.output == "projection" else lender.config.hidden_size,
+    pooling=sentence.pooling,
+    output=sentence.output,
+    layer_norm_epsilon=sentence.epsilon,
+  )
+
+
+def _span_reader_config(network: _Network) -> SpanReaderConfig:
+  dense = network.source.weights[network.owner + _SPANS]
+  settings = network.source.settings
+  defaults = SpanReaderConfig(bert=network.config)
+  return SpanReaderConfig(
+    bert=network.config,
+    span_hidden_size=len(dense) // 2,
+    max_span_width=settings.get("max_span_width", defaults.max_span_width),
+    layer_norm_epsilon=settings.get("reader_layer_norm_eps", defaults.layer_norm_epsilon),
+  )

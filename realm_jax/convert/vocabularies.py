@@ -1,0 +1,76 @@
+"""The vocabulary that lies beside weights, and its casing."""
+
+import json
+import os
+
+from realm_jax import tokenization
+from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
+
+_TOKENIZER_FILE = "tokenizer.json"
+_SPECIAL = {PAD, UNK, CLS, SEP, MASK}
+
+
+def read(
+  directory: str | os.PathLike, *, lower_case: bool | None = None
+) -> tokenization.WordPieceTokenizer | None:
+  """Returns the tokenizer of a directory, None if there is no vocabulary in it.
+
+  Args:
+    directory: with `vocab.txt`, also in `assets/`, or with Hugging Face's `tokenizer.json`.
+    lower_case: replaces what the directory says. Where it says nothing, a vocabulary without
+      capital letters is taken to be "uncased".
+
+  Raises:
+    ValueError: if the tokenizer is no WordPiece of BERT's.
+  """
+  settings = _read_json(os.path.join(directory, tokenization.CONFIG_FILE))
+  whole = _read_json(os.path.join(directory, _TOKENIZER_FILE))
+  normalizer = whole.get("normalizer") or {}
+  vocabulary = None
+  for folder in ("", "assets"):
+    path = os.path.join(directory, folder, tokenization.VOCABULARY_FILE)
+    if os.path.exists(path):
+      vocabulary = tokenization.load(os.path.dirname(path)).vocabulary
+      break
+  else:
+    if whole:
+      vocabulary = _vocabulary(whole, directory)
+  if vocabulary is None:
+    return None
+  for name, value in (
+    ("tokenize_chinese_chars", settings.get("tokenize_chinese_chars")),
+    ("handle_chinese_chars", normalizer.get("handle_chinese_chars")),
+    ("clean_text", normalizer.get("clean_text")),
+  ):
+    if value is False:
+      raise ValueError(f"{os.fspath(directory)}: a tokenizer with {name}=False is not supported")
+  for declared in (settings.get("do_lower_case"), normalizer.get("lowercase")):
+    lower_case = declared if lower_case is None else lower_case
+  if lower_case is None:
+    lower_case = not any(piece != piece.lower() for piece in vocabulary if piece not in _SPECIAL)
+  for accents in (settings.get("strip_accents"), normalizer.get("strip_accents")):
+    if accents is not None and accents != lower_case:
+      raise ValueError(
+        f"{os.fspath(directory)}: a tokenizer with strip_accents={accents} and "
+        f"do_lower_case={lower_case} is not supported; the two must be alike"
+      )
+  return tokenization.WordPieceTokenizer(vocabulary, lower_case=lower_case)
+
+
+def _vocabulary(tokenizer: dict, directory) -> list[str]:
+  model = tokenizer.get("model", {})
+  if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
+    raise ValueError(
+      f"{os.fspath(directory)}: the tokenizer is no WordPiece but {model.get('type')}"
+    )
+  ids = model["vocab"]
+  if sorted(ids.values()) != list(range(len(ids))):
+    raise ValueError(f"{os.fspath(directory)}: the ids of the vocabulary have gaps")
+  return sorted(ids, key=ids.get)
+
+
+def _read_json(path: str) -> dict:
+  if not os.path.exists(path):
+    return {}
+  with open(path, encoding="utf-8") as file:
+    return json.load(file)

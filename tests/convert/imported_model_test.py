@@ -1,0 +1,191 @@
+import numpy as np
+import pytest
+
+from realm_jax.convert import bert_configs, huggingface_names, imported_model
+from realm_jax.convert.imported_model import Source
+
+
+@pytest.fixture(scope="module")
+def settings(bert_config):
+  return bert_configs.to_json(bert_config)
+
+
+def filled(model, *networks):
+  """Fills the parameters of networks, pairs of a path and a `Network`."""
+  expected = {}
+  for path, network in networks:
+    expected |= network.under(path)
+  params, missing = imported_model.fill(
+    {path: value.shape for path, value in expected.items()}, model.weights
+  )
+  return params, missing, expected
+
+
+def assert_same(params, expected):
+  assert params.keys() == expected.keys()
+  for path, value in expected.items():
+    np.testing.assert_array_equal(params[path], value, err_msg=path)
+
+
+def test_a_masked_lm_lends_its_bert_to_the_dual_encoder(make_masked_lm, make_tower, settings):
+  network = make_masked_lm(0)
+  model = imported_model.find(
+    [Source(name="x", weights=network.weights("bert."), settings=settings)]
+  )
+  params, missing, expected = filled(model, ("knowledge_augmented_encoder", network))
+  assert_same(params, expected)
+  assert missing == []
+  params, missing, _ = filled(model, ("dual_encoder/tower", make_tower(0)))
+  assert_same(
+    {path.removeprefix("dual_encoder/tower/"): value for path, value in params.items()},
+    {path: value for path, value in network.params.items() if path.startswith("bert/")},
+  )
+  assert sorted({path.split("/")[2] for path in missing}) == [
+    "pooler",
+    "projection",
+    "projection_norm",
+  ]
+  assert model.span_reader is None and model.unused == ()
+
+
+def test_a_bare_bert_gives_its_pooler(make_tower, settings):
+  tower = make_tower(0)
+  weights = {n: w for n, w in tower.weights("", "").items() if not n.startswith("cls.")}
+  model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
+  _, missing, _ = filled(model, ("dual_encoder/tower", tower))
+  assert {path.split("/")[2] for path in missing} == {"projection", "projection_norm"}
+  assert model.knowledge_augmented_encoder == model.dual_encoder.bert
+
+
+def test_embedder_and_encoder_of_two_directories(make_masked_lm, make_tower, settings):
+  tower, reader = make_tower(0), make_masked_lm(1)
+  model = imported_model.find(
+    [
+      Source(name="embedder", weights=tower.weights("realm."), settings=settings),
+      Source(name="encoder", weights=reader.weights("realm."), settings=settings),
+    ]
+  )
+  params, missing, expected = filled(
+    model, ("dual_encoder/tower", tower), ("knowledge_augmented_encoder", reader)
+  )
+  assert_same(params, expected)
+  assert missing == []
+  assert model.dual_encoder.projection_size == 4
+  assert model.dual_encoder.layer_norm_epsilon == 1e-12
+
+
+def test_an_embedder_alone_is_no_reader(make_tower, settings):
+  source = Source(name="x", weights=make_tower(0).weights("realm."), settings=settings)
+  model = imported_model.find([source])
+  assert model.knowledge_augmented_encoder is None and model.span_reader is None
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_scorer_with_one_tower_or_two(same, make_tower, settings):
+  query, passage = make_tower(0), make_tower(0 if same else 1)
+  weights = query.weights("query_embedder.realm.", "query_embedder.") | passage.weights(
+    "embedder.realm.", "embedder."
+  )
+  model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
+  assert model.dual_encoder.towers == ("shared" if same else "separate")
+  if same:
+    places = [("dual_encoder/tower", passage)]
+  else:
+    places = [("dual_encoder/query_tower", query), ("dual_encoder/passage_tower", passage)]
+  params, missing, expected = filled(model, *places)
+  assert_same(params, expected)
+  assert missing == []
+
+
+def test_reader_beside_an_embedder(make_reader, make_tower, settings):
+  tower, reader = make_tower(0), make_reader(1)
+  weights = tower.weights("embedder.realm.", "embedder.") | reader.weights(
+    "reader.realm.", "reader."
+  )
+  settings = {**settings, "max_span_width": 3, "reader_layer_norm_eps": 0.5}
+  model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
+  params, missing, expected = filled(model, ("dual_encoder/tower", tower), ("span_reader", reader))
+  assert_same(params, expected)
+  assert missing == []
+  assert model.span_reader.max_span_width == 3
+  assert model.span_reader.span_hidden_size == 3
+  assert model.span_reader.layer_norm_epsilon == 0.5
+  assert model.knowledge_augmented_encoder is None
+
+
+def test_sizes_come_from_the_weights_where_nothing_is_said(make_masked_lm, bert_config):
+  weights = make_masked_lm(0).weights("bert.")
+  with pytest.raises(ValueError, match="num_heads=0; it must be at least 1"):
+    imported_model.find([Source(name="x", weights=weights)])
+  wide = {
+    "embeddings.word_embeddings.weight": np.zeros((5, 128)),
+    "embeddings.position_embeddings.weight": np.zeros((7, 128)),
+    "embeddings.token_type_embeddings.weight": np.zeros((2, 128)),
+    "encoder.layer.0.intermediate.dense.weight": np.zeros((11, 128)),
+    "encoder.layer.1.intermediate.dense.weight": np.zeros((11, 128)),
+  }
+  config = imported_model.find([Source(name="x", weights=wide)]).dual_encoder.bert
+  assert (config.vocab_size, config.max_length, config.num_segments) == (5, 7, 2)
+  assert (config.num_layers, config.num_heads, config.mlp_size) == (2, 2, 11)
+
+
+def test_every_shape_that_does_not_fit_is_named(make_masked_lm, settings):
+  network = make_masked_lm(0)
+  model = imported_model.find(
+    [Source(name="x", weights=network.weights("bert."), settings=settings)]
+  )
+  shapes = {path: value.shape for path, value in network.params.items()}
+  shapes |= {"mlm_bias": (14,), "mlm_dense/kernel": (8, 9), "bert/layers_0/mlp_in/bias": (13,)}
+  with pytest.raises(ValueError) as error:
+    imported_model.fill(
+      {f"knowledge_augmented_encoder/{path}": shape for path, shape in shapes.items()},
+      model.weights,
+    )
+  message = str(error.value)
+  assert message.startswith("3 weights do not have the shape that the configuration demands: ")
+  for part in ("mlm_bias: (13,), not (14,)", "mlm_dense/kernel: (8, 8), not (9, 8)", "mlp_in/bias"):
+    assert part in message
+
+
+def test_an_encoder_is_never_drawn(make_masked_lm, settings):
+  network = make_masked_lm(0)
+  weights = network.weights("bert.")
+  del weights["bert.encoder.layer.1.output.dense.bias"]
+  del weights["bert.encoder.layer.0.attention.self.key.weight"]
+  model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
+  with pytest.raises(ValueError, match="2 parameters of an encoder.*key/kernel.*mlp_out/bias"):
+    filled(model, ("knowledge_augmented_encoder", network))
+
+
+def test_what_is_not_ours_is_named_unless_it_is_known(make_masked_lm, settings):
+  weights = make_masked_lm(0).weights("bert.") | {
+    "bert.embeddings.position_ids": np.arange(10),
+    "cls.seq_relationship.weight": np.zeros((2, 8)),
+    "classifier.weight": np.zeros((2, 8)),
+  }
+  weights["cls.predictions.decoder.weight"] = weights["bert.embeddings.word_embeddings.weight"]
+  source = Source(name="x", weights=weights, settings=settings)
+  assert imported_model.find([source]).unused == ("classifier.weight",)
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda a, b: [{"x": np.zeros(1)}], "holds no BERT: no weight is named embeddings.word_emb"),
+    (lambda a, b: [a, b], "2 networks of the kind plain BERT"),
+    (
+      lambda a, b: [a | {"cls.predictions.decoder.weight": np.zeros((13, 8))}],
+      "is not tied to the word embeddings",
+    ),
+  ],
+)
+def test_sources_that_make_no_model_are_refused(change, message, make_masked_lm, settings):
+  weights = change(*(make_masked_lm(seed).weights("bert.") for seed in (0, 1)))
+  sources = [Source(name=str(i), weights=each, settings=settings) for i, each in enumerate(weights)]
+  with pytest.raises(ValueError, match=message):
+    imported_model.find(sources)
+
+
+def test_names_are_each_used_once():
+  names = huggingface_names.encoder(3) | huggingface_names.pooler() | huggingface_names.masked_lm()
+  assert len(set(names.values())) == len(names)

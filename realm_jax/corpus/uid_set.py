@@ -1,0 +1,60 @@
+"""Which uids were seen before, in bounded memory however many they are."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class UidSet:
+  """Remembers 63-bit uids: the newest in a set, more of them sorted, the bulk on disk.
+
+  What lies on disk is mapped, so that the system may drop it from memory when that is scarce.
+
+  Args:
+    directory: an existing directory for temporary files.
+    newest: uids held in a set at most.
+    sorted_in_memory: sorted uids held in memory at most.
+  """
+
+  def __init__(
+    self,
+    directory: str | os.PathLike,
+    *,
+    newest: int = 200_000,
+    sorted_in_memory: int = 4_000_000,
+  ):
+    self._directory = os.fspath(directory)
+    self._max_newest = newest
+    self._max_sorted = sorted_in_memory
+    self._newest: set[int] = set()
+    self._sorted = np.zeros(0, np.int64)
+    self._on_disk: list[np.ndarray] = []
+
+  def add(self, uids: Sequence[int]) -> list[bool]:
+    """Adds uids; returns for each whether it was new."""
+    wanted = np.asarray(uids, np.int64)
+    seen = np.zeros(len(wanted), bool)
+    for run in (self._sorted, *self._on_disk):
+      if len(run):
+        places = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
+        seen |= run[places] == wanted
+    new = []
+    for uid, is_old in zip(uids, seen.tolist(), strict=True):
+      is_new = not is_old and uid not in self._newest
+      if is_new:
+        self._newest.add(uid)
+      new.append(is_new)
+    if len(self._newest) >= self._max_newest:
+      self._settle()
+    return new
+
+  def _settle(self) -> None:
+    newest = np.fromiter(self._newest, np.int64, len(self._newest))
+    self._newest = set()
+    self._sorted = np.sort(np.concatenate([self._sorted, np.sort(newest)]), kind="stable")
+    if len(self._sorted) >= self._max_sorted:
+      path = os.path.join(self._directory, f"uids-{len(self._on_disk)}.npy")
+      np.save(path, self._sorted)
+      self._on_disk.append(np.load(path, mmap_mode="r"))
+      self._sorted = np.zeros(0, np.int64)

@@ -36,6 +36,7 @@ setuptools.setup(
     "jax>=0.10,<0.11",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
+    "msgpack>=1.0",
     "numpy>=2.0,<3",
     "optax>=0.2.5,<0.3",
     "orbax-checkpoint>=0.12,<0.13",
@@ -52,8 +53,10 @@ setuptools.setup(
   ],
   extras_require={
     "test": ["pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "ruff>=0.9", "scipy>=1.14"],
+    "beam": ["apache-beam>=2.60"],
     "cuda": ["jax[cuda12]"],
     "gcs": ["gcsfs>=2025.1"],
+    "parquet": ["pyarrow>=15"],
     "tpu": ["jax[tpu]"],
   },
   entry_points={"console_scripts": ["realm=realm_jax.main:main"]},

@@ -1,18 +1,57 @@
-"""From a document to passages: whole sentences packed greedily under a wordpiece budget.
+"""From a document to passages: whole sentences packed greedily, or so many words at a time.
 
 Original system, specification of `preprocess_wiki_extractor`: title and three special tokens count
-against the budget, the title is stored apart, passages never overlap and never cross documents.
-Unlike there, a sentence longer than the budget is split between wordpieces instead of being cut off
-later, and a passage keeps the raw text between its sentences.
+against the budget, the title is stored apart, passages never cross documents and, unless asked to,
+never overlap. Unlike there, a sentence longer than the budget is split between wordpieces instead
+of being cut off later, and a passage keeps the raw text between its sentences. Passages of so many
+words are those of Karpukhin et al. 2020 (DPR), who took 100.
 """
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
 SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChunkingConfig:
+  """How documents are cut.
+
+  Attributes:
+    unit: "sentences" packs as many as fit, "words" takes a fixed number.
+    max_passage_length: wordpieces of title, body and three special tokens together.
+    max_sentences: sentences of a passage at most; None: as many as fit.
+    num_words: words of a passage, where these are the unit.
+    overlap: sentences or words at the end of a passage that the next one begins with, room given.
+  """
+
+  unit: Literal["sentences", "words"] = "sentences"
+  max_passage_length: int = 288
+  max_sentences: int | None = None
+  num_words: int = 100
+  overlap: int = 0
+
+  def __post_init__(self):
+    if self.max_passage_length <= SPECIAL_TOKENS_PER_PASSAGE:
+      raise ValueError(
+        f"max_passage_length={self.max_passage_length} leaves no room beside "
+        f"{SPECIAL_TOKENS_PER_PASSAGE} special tokens; set it higher"
+      )
+    if self.max_sentences is not None and self.max_sentences < 1:
+      raise ValueError(
+        f"max_sentences={self.max_sentences}; a passage needs one, or none for no limit"
+      )
+    if self.num_words < 1:
+      raise ValueError(f"num_words={self.num_words}; a passage needs one")
+    size = self.num_words if self.unit == "words" else self.max_sentences
+    if self.overlap < 0 or (size is not None and self.overlap >= size):
+      raise ValueError(
+        f"overlap={self.overlap} must be 0 or more and below the {size} {self.unit} of a passage"
+      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +75,7 @@ class TokenizedSentence:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-  """Consecutive sentences that make a passage body."""
+  """Consecutive sentences, whole or in part, that make a passage body."""
 
   sentences: tuple[TokenizedSentence, ...]
 
@@ -66,13 +105,7 @@ def split_sentence(sentence: TokenizedSentence, *, budget: int) -> Iterator[Toke
         border -= 1
       if border > first + budget // 2:
         end = border
-    yield TokenizedSentence(
-      start=int(sentence.starts[first]),
-      limit=int(sentence.limits[end - 1]),
-      ids=sentence.ids[first:end],
-      starts=sentence.starts[first:end],
-      limits=sentence.limits[first:end],
-    )
+    yield _part(sentence, first, end)
     first = end
 
 
@@ -80,53 +113,93 @@ def chunk_sentences(
   sentences: Sequence[TokenizedSentence],
   *,
   title_length: int,
-  max_passage_length: int,
-  max_sentences: int | None,
+  config: ChunkingConfig,
   counts: Counter,
 ) -> list[Chunk]:
-  """Packs sentences greedily into chunks.
+  """Cuts the sentences of one document into chunks.
 
   Args:
-    sentences: the sentences of one document.
+    sentences: in order.
     title_length: wordpieces of the title.
-    max_passage_length: wordpieces of title, body and three special tokens together.
-    max_sentences: sentences of a chunk at most; None: as many as fit.
-    counts: gains `long_sentences_split` and `long_titles`.
+    config: how to cut.
+    counts: gains `long_sentences_split`, `long_word_passages_split` and `long_titles`.
 
   Returns:
-    Chunks whose wordpieces, put together, are those of all the sentences.
-
-  Raises:
-    ValueError: if a chunk could hold no wordpiece or no sentence.
+    Chunks whose wordpieces, put together and without overlaps, are those of all the sentences.
   """
-  if max_passage_length <= SPECIAL_TOKENS_PER_PASSAGE:
-    raise ValueError(
-      f"max_passage_length={max_passage_length} leaves no room beside {SPECIAL_TOKENS_PER_PASSAGE} "
-      "special tokens; set it higher"
-    )
-  if max_sentences is not None and max_sentences < 1:
-    raise ValueError(f"max_sentences={max_sentences}; a passage needs one, or none for no limit")
-  budget = max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - title_length
-  if budget < max_passage_length // 4:
+  budget = config.max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - title_length
+  if budget < config.max_passage_length // 4:
     # A title that crowds out the body is cut by the encoder's input, never the body.
     counts["long_titles"] += 1
-    budget = max_passage_length // 4
+    budget = config.max_passage_length // 4
+  sentences = [sentence for sentence in sentences if len(sentence.ids)]
+  pack = _pack_words if config.unit == "words" else _pack_sentences
+  return pack(sentences, budget, config, counts)
+
+
+def _pack_sentences(sentences, budget, config, counts) -> list[Chunk]:
   chunks: list[Chunk] = []
   current: list[TokenizedSentence] = []
   used = 0
   for sentence in sentences:
-    if not len(sentence.ids):
-      continue
     pieces = [sentence]
     if len(sentence.ids) > budget:
       counts["long_sentences_split"] += 1
       pieces = split_sentence(sentence, budget=budget)
     for piece in pieces:
-      if current and (used + len(piece.ids) > budget or len(current) == max_sentences):
+      if current and (used + len(piece.ids) > budget or len(current) == config.max_sentences):
         chunks.append(Chunk(tuple(current)))
-        current, used = [], 0
+        current = current[-config.overlap :] if config.overlap else []
+        while current and sum(len(s.ids) for s in current) + len(piece.ids) > budget:
+          del current[0]
+        used = sum(len(s.ids) for s in current)
       current.append(piece)
       used += len(piece.ids)
   if current:
     chunks.append(Chunk(tuple(current)))
   return chunks
+
+
+def _pack_words(sentences, budget, config, counts) -> list[Chunk]:
+  if not sentences:
+    return []
+  # The words of the whole document: a wordpiece begins one unless it starts where another ends.
+  begins = [np.r_[True, s.starts[1:] != s.limits[:-1]] for s in sentences]
+  words = np.flatnonzero(np.concatenate(begins))
+  ends = np.cumsum([len(s.ids) for s in sentences])
+  words = np.append(words, ends[-1])
+  num_words = len(words) - 1
+  chunks = []
+  for first in range(0, num_words, config.num_words - config.overlap):
+    last = min(first + config.num_words, num_words)
+    pieces = list(_between(sentences, ends, words[first], words[last]))
+    size = words[last] - words[first]
+    if size > budget:
+      counts["long_word_passages_split"] += 1
+      chunks += _pack_sentences(pieces, budget, ChunkingConfig(), Counter())
+    else:
+      chunks.append(Chunk(tuple(pieces)))
+    if last == num_words:
+      break
+  return chunks
+
+
+def _between(sentences, ends, first: int, limit: int) -> Iterator[TokenizedSentence]:
+  """Yields what lies of each sentence between two wordpieces of the document."""
+  for i in range(np.searchsorted(ends, first, side="right"), len(sentences)):
+    begin = ends[i] - len(sentences[i].ids)
+    if begin >= limit:
+      return
+    yield _part(sentences[i], max(first - begin, 0), min(limit - begin, len(sentences[i].ids)))
+
+
+def _part(sentence: TokenizedSentence, first: int, end: int) -> TokenizedSentence:
+  if first == 0 and end == len(sentence.ids):
+    return sentence
+  return TokenizedSentence(
+    start=int(sentence.starts[first]),
+    limit=int(sentence.limits[end - 1]),
+    ids=sentence.ids[first:end],
+    starts=sentence.starts[first:end],
+    limits=sentence.limits[first:end],
+  )

@@ -1,12 +1,11 @@
-"""Reads documents, one validated record at a time."""
+"""Documents, the records that are none, and the files that hold them."""
 
 import dataclasses
 import glob
-import gzip
 import json
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,65 +26,81 @@ class Document:
   spans: tuple[tuple[int, int], ...] | None = None
 
 
-def input_files(pattern: str | os.PathLike) -> list[str]:
-  """Expands a glob pattern.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BadRecord:
+  """A record that gives no document.
 
-  Raises:
-    FileNotFoundError: if no file matches.
+  Attributes:
+    kind: what is wrong with it.
+    name: where it lies: file and line, row or page.
   """
-  files = sorted(glob.glob(os.fspath(pattern)))
-  if not files:
-    raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
-  return files
+
+  kind: Literal["broken_records", "records_without_text"]
+  name: str
 
 
-def read_jsonl(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[Document]:
-  """Yields the documents of JSON Lines files, plain or gzip.
+Record = Document | BadRecord
 
-  A record has `text`, and may have `id`, `title` and `spans`; one that cannot be used is passed
-  over and counted.
+
+def make_record(fields: dict, *, default_id: str, name: str, spans: object = None) -> Record:
+  """Validates `id`, `title` and `text` of one record.
 
   Args:
-    pattern: glob pattern; files are read in sorted order.
-    counts: gains `documents`, `records_without_text` and `broken_records`.
+    fields: what the file says; only `text` is needed.
+    default_id: id of a document that brings none.
+    name: where the record lies.
+    spans: byte offsets of salient spans, or None.
+
+  Returns:
+    The document, or a bad record where there is no text or the text is no Unicode.
+  """
+  try:
+    text = fields.get("text") or ""
+    title = str(fields.get("title") or "")
+    (title + text).encode()  # JSON can hold half of a surrogate pair, UTF-8 cannot
+    if not text.strip():
+      return BadRecord(kind="records_without_text", name=name)
+    return Document(
+      id=str(fields.get("id", default_id)),
+      title=title,
+      # Offsets count the white space, too.
+      text=text.strip() if spans is None else text,
+      spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
+    )
+  except (ValueError, TypeError, AttributeError):
+    return BadRecord(kind="broken_records", name=name)
+
+
+def read_json_lines(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
+  """Yields the records of JSON Lines with `text`, and where known `id`, `title` and `spans`."""
+  for number, line in enumerate(lines):
+    if not line.strip():
+      continue
+    name = f"{path}:{number + 1}"
+    try:
+      fields = json.loads(line.decode("utf-8-sig"))
+      spans = fields.get("spans")
+    except (ValueError, AttributeError):
+      yield BadRecord(kind="broken_records", name=name)
+      continue
+    yield make_record(
+      fields, default_id=f"{os.path.basename(path)}:{number}", name=name, spans=spans
+    )
+
+
+def input_files(pattern: str | os.PathLike) -> list[str]:
+  """Expands a glob pattern, in which `**` stands for folders; a folder means all files below it.
 
   Raises:
     FileNotFoundError: if no file matches.
-    ValueError: if a gzip file is cut off.
   """
-  for path in input_files(pattern):
-    for number, line in enumerate(_lines(path)):
-      if not line.strip():
-        continue
-      try:
-        document = _document(line, name=f"{os.path.basename(path)}:{number}")
-      except (ValueError, TypeError, AttributeError):
-        counts["broken_records"] += 1
-        continue
-      if not document.text.strip():
-        counts["records_without_text"] += 1
-        continue
-      counts["documents"] += 1
-      yield document
-
-
-def _lines(path: str) -> Iterator[bytes]:
-  with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-    try:
-      yield from file
-    except EOFError as error:
-      raise ValueError(f"{path} is cut off; get the whole file") from error
-
-
-def _document(line: bytes, *, name: str) -> Document:
-  record = json.loads(line.decode("utf-8"))
-  text = record.get("text") or ""
-  title = str(record.get("title") or "")
-  (title + text).encode()  # JSON can hold half of a surrogate pair, UTF-8 cannot
-  spans = record.get("spans")
-  return Document(
-    id=str(record.get("id", name)),
-    title=title,
-    text=text.strip() if spans is None else text,
-    spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
-  )
+  files = []
+  for path in glob.glob(os.fspath(pattern), recursive=True):
+    if os.path.isdir(path):
+      below = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
+      files += filter(os.path.isfile, below)
+    else:
+      files.append(path)
+  if not files:
+    raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
+  return sorted(set(files))

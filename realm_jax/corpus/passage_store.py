@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,20 +54,54 @@ class StoreMetadata:
   format_version: int = FORMAT_VERSION
 
 
+class PassageRow(NamedTuple):
+  """A passage as its bytes on disk; the ids carry no special tokens."""
+
+  titles: bytes
+  texts: bytes
+  title_ids: bytes
+  body_ids: bytes
+  uid: int
+
+
+def passage_row(
+  *,
+  title: str,
+  text: str,
+  title_ids: np.ndarray,
+  body_ids: np.ndarray,
+  uid: int,
+  vocab_size: int,
+) -> PassageRow:
+  """Returns the bytes of a passage with the ids of a vocabulary of this size."""
+  dtype = id_dtype(vocab_size)
+  return PassageRow(
+    titles=title.encode(),
+    texts=text.encode(),
+    title_ids=np.asarray(title_ids, dtype).tobytes(),
+    body_ids=np.asarray(body_ids, dtype).tobytes(),
+    uid=uid,
+  )
+
+
+def store_bytes(num_passages: int, column_bytes: int) -> int:
+  """Returns the size of the columns of a store: their values, four offsets and a uid a passage."""
+  return column_bytes + 8 * (len(_RAGGED_COLUMNS) * (num_passages + 1) + num_passages)
+
+
 class _RaggedWriter:
   """Appends rows of one dtype to a flat file and their ends to an offsets file."""
 
   def __init__(self, directory: str, name: str, dtype: np.dtype):
-    self._dtype = np.dtype(dtype)
+    self._itemsize = np.dtype(dtype).itemsize
     self._values = open(os.path.join(directory, f"{name}.bin"), "wb")
     self._offsets = open(os.path.join(directory, f"{name}.offsets.bin"), "wb")
     self._hash = hashlib.sha256()
     self._end = 0
     self._offsets.write(np.int64(0).tobytes())
 
-  def append(self, row: np.ndarray) -> None:
-    data = np.ascontiguousarray(row, self._dtype).tobytes()
-    self._end += len(data) // self._dtype.itemsize
+  def append(self, data: bytes) -> None:
+    self._end += len(data) // self._itemsize
     end = np.int64(self._end).tobytes()
     self._values.write(data)
     self._offsets.write(end)
@@ -75,14 +110,18 @@ class _RaggedWriter:
 
   def close(self) -> bytes:
     for file in (self._values, self._offsets):
-      file.flush()
-      os.fsync(file.fileno())
-      file.close()
+      _close(file)
     return self._hash.digest()
 
 
+def _close(file) -> None:
+  file.flush()
+  os.fsync(file.fileno())
+  file.close()
+
+
 class PassageStoreWriter:
-  """Writes a passage store row by row; use as a context manager.
+  """Writes a passage store row by row and keeps none of them in memory.
 
   Args:
     directory: an empty, existing directory.
@@ -99,27 +138,39 @@ class PassageStoreWriter:
     self._columns = {
       name: _RaggedWriter(self._directory, name, dtypes[name]) for name in _RAGGED_COLUMNS
     }
-    self._uids: list[int] = []
+    self._uids = open(os.path.join(self._directory, "uids.bin"), "wb")
+    self._num_passages = 0
 
   def append(
     self, *, title: str, text: str, title_ids: np.ndarray, body_ids: np.ndarray, uid: int
   ) -> None:
     """Adds a row; the ids carry no special tokens."""
-    columns = self._columns
-    columns["titles"].append(np.frombuffer(title.encode(), np.uint8))
-    columns["texts"].append(np.frombuffer(text.encode(), np.uint8))
-    columns["title_ids"].append(title_ids)
-    columns["body_ids"].append(body_ids)
-    self._uids.append(uid)
+    self.append_row(
+      passage_row(
+        title=title,
+        text=text,
+        title_ids=title_ids,
+        body_ids=body_ids,
+        uid=uid,
+        vocab_size=self._tokenizer.vocab_size,
+      )
+    )
+
+  def append_row(self, row: PassageRow) -> None:
+    """Adds a row whose ids are of this writer's vocabulary."""
+    for column, data in zip(self._columns.values(), row, strict=False):
+      column.append(data)
+    self._uids.write(np.int64(row.uid).tobytes())
+    self._num_passages += 1
 
   def finish(self, *, counts: dict[str, int]) -> StoreMetadata:
     """Closes the columns and writes the metadata that makes the directory a store."""
     whole = hashlib.sha256(self._tokenizer.digest.encode())
     for column in self._columns.values():
       whole.update(column.close())
-    np.asarray(self._uids, np.int64).tofile(os.path.join(self._directory, "uids.bin"))
+    _close(self._uids)
     metadata = StoreMetadata(
-      num_passages=len(self._uids),
+      num_passages=self._num_passages,
       fingerprint=whole.hexdigest()[:32],
       vocabulary_digest=self._tokenizer.digest,
       vocab_size=self._tokenizer.vocab_size,

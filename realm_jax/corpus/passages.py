@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,8 +10,6 @@ from realm_jax.corpus import chunking
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.corpus.sentences import sentence_spans
-
-_DOCUMENTS_PER_BATCH = 256  # one call of the tokenizer; keeps memory flat for any corpus
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,60 +26,38 @@ class Passage:
 
 
 def make_passages(
-  documents: Iterable[Document],
+  documents: Sequence[Document],
   *,
   tokenizer,
   tag: Callable[[str], Sequence[tuple[int, int]]],
-  max_passage_length: int,
-  max_sentences: int | None = None,
+  config: chunking.ChunkingConfig,
   counts: Counter,
 ) -> Iterator[Passage]:
-  """Yields the passages of documents in order, exact duplicates left out.
+  """Yields the passages of documents in order.
+
+  Those of a document depend on nothing but it; several are taken at once because one call of the
+  tokenizer for many sentences costs less than many calls.
 
   Args:
-    documents: in the order that passage ids follow.
+    documents: held in memory together.
     tokenizer: a `WordPieceTokenizer`.
     tag: finds the salient spans (byte offsets) of a text that brings none.
-    max_passage_length: wordpieces of `[CLS] title [SEP] body [SEP]` at most.
-    max_sentences: sentences of a passage at most; None: as many as fit.
-    counts: gains `passages`, `wordpieces`, `unknown_wordpieces`, `duplicate_passages` and what
-      chunking counts.
+    config: how documents are cut.
+    counts: gains what chunking counts.
   """
-  seen: set[int] = set()
-  for batch in _batches(documents, _DOCUMENTS_PER_BATCH):
-    for passage in _passages_of_batch(
-      batch, tokenizer, tag, max_passage_length, max_sentences, counts
-    ):
-      if passage.uid in seen:
-        counts["duplicate_passages"] += 1
-        continue
-      seen.add(passage.uid)
-      counts["passages"] += 1
-      counts["wordpieces"] += len(passage.body_ids)
-      counts["unknown_wordpieces"] += int(np.sum(passage.body_ids == tokenizer.unk_id))
-      yield passage
-
-
-def _passages_of_batch(
-  documents, tokenizer, tag, max_passage_length, max_sentences, counts
-) -> Iterator[Passage]:
   raws = [document.text.encode() for document in documents]
   borders = [sentence_spans(document.text) for document in documents]
   sentences = _tokenized_sentences(raws, borders, tokenizer)
   titles = tokenizer.encode_batch([document.title for document in documents])
   for document, raw, title_ids in zip(documents, raws, titles, strict=True):
     chunks = chunking.chunk_sentences(
-      next(sentences),
-      title_length=len(title_ids),
-      max_passage_length=max_passage_length,
-      max_sentences=max_sentences,
-      counts=counts,
+      next(sentences), title_length=len(title_ids), config=config, counts=counts
     )
     spans = document.spans if document.spans is not None else tag(document.text)
     for chunk in chunks:
       body_ids = chunk.ids
       text = raw[chunk.start : chunk.limit].decode()
-      room = max_passage_length - chunking.SPECIAL_TOKENS_PER_PASSAGE - len(body_ids)
+      room = config.max_passage_length - chunking.SPECIAL_TOKENS_PER_PASSAGE - len(body_ids)
       yield Passage(
         title=document.title,
         text=text,
@@ -113,14 +89,3 @@ def _inside(spans: Sequence[tuple[int, int]], chunk: chunking.Chunk) -> tuple[tu
     for start, limit in spans
     if chunk.start <= start and limit <= chunk.limit
   )
-
-
-def _batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
-  batch: list[Document] = []
-  for document in documents:
-    batch.append(document)
-    if len(batch) == size:
-      yield batch
-      batch = []
-  if batch:
-    yield batch

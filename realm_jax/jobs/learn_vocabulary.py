@@ -3,7 +3,7 @@
 from collections import Counter
 
 from realm_jax import tokenization
-from realm_jax.corpus import documents
+from realm_jax.corpus import reading
 
 
 def learn_vocabulary(
@@ -17,7 +17,7 @@ def learn_vocabulary(
   """Writes `output`: a Hugging Face tokenizer directory with `vocab.txt`.
 
   Args:
-    inputs: glob patterns of JSON Lines files with `title` and `text`, plain or gzip.
+    inputs: glob patterns or folders of files that `realm prepare_corpus` can read.
     output: directory to write.
     vocab_size: wordpieces at most, the five special tokens included.
     lower_case: whether to lower-case and strip accents.
@@ -33,7 +33,7 @@ def learn_vocabulary(
 
   def texts():
     for pattern in inputs:
-      for document in documents.read_jsonl(pattern, counts=Counter()):
+      for document in reading.read_documents(pattern, counts=Counter()):
         yield document.title
         yield document.text
 

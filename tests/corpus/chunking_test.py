@@ -4,7 +4,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from realm_jax.corpus.chunking import TokenizedSentence, chunk_sentences, split_sentence
+from realm_jax.corpus.chunking import (
+  ChunkingConfig,
+  TokenizedSentence,
+  chunk_sentences,
+  split_sentence,
+)
 
 
 def sentence(words, *, at=0, first_id=0):
@@ -28,15 +33,10 @@ def document(lengths):
   return sentences
 
 
-def chunk(sentences, *, budget, title_length=2, max_sentences=None):
+def chunk(sentences, *, budget, title_length=2, **settings):
   counts = Counter()
-  chunks = chunk_sentences(
-    sentences,
-    title_length=title_length,
-    max_passage_length=budget + title_length + 3,
-    max_sentences=max_sentences,
-    counts=counts,
-  )
+  config = ChunkingConfig(max_passage_length=budget + title_length + 3, **settings)
+  chunks = chunk_sentences(sentences, title_length=title_length, config=config, counts=counts)
   return chunks, counts
 
 
@@ -114,8 +114,7 @@ def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
   chunks = chunk_sentences(
     document([11]),
     title_length=title_length,
-    max_passage_length=10,
-    max_sentences=None,
+    config=ChunkingConfig(max_passage_length=10),
     counts=counts,
   )
   assert [len(c.ids) for c in chunks] == expected
@@ -123,25 +122,78 @@ def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
 
 
 @pytest.mark.parametrize(
-  ("max_passage_length", "max_sentences", "message"),
+  ("settings", "message"),
   [
-    (3, None, "max_passage_length=3 leaves no room beside 3 special tokens"),
-    (10, 0, "max_sentences=0; a passage needs one"),
+    ({"max_passage_length": 3}, "max_passage_length=3 leaves no room beside 3 special tokens"),
+    ({"max_sentences": 0}, "max_sentences=0; a passage needs one"),
+    ({"unit": "words", "num_words": 0}, "num_words=0; a passage needs one"),
+    ({"overlap": -1}, "overlap=-1 must be 0 or more"),
+    ({"max_sentences": 2, "overlap": 2}, "overlap=2 must be .* below the 2 sentences of a passage"),
+    ({"unit": "words", "overlap": 100}, "overlap=100 must be .* below the 100 words of a passage"),
   ],
 )
-def test_chunks_that_can_hold_nothing_are_refused(max_passage_length, max_sentences, message):
+def test_chunks_that_can_hold_nothing_new_are_refused(settings, message):
   with pytest.raises(ValueError, match=message):
-    chunk_sentences(
-      document([1]),
-      title_length=0,
-      max_passage_length=max_passage_length,
-      max_sentences=max_sentences,
-      counts=Counter(),
-    )
+    ChunkingConfig(**settings)
 
 
 def test_the_shortest_passage_holds_one_wordpiece():
   chunks = chunk_sentences(
-    document([2]), title_length=50, max_passage_length=4, max_sentences=None, counts=Counter()
+    document([2]),
+    title_length=50,
+    config=ChunkingConfig(max_passage_length=4),
+    counts=Counter(),
   )
   assert [len(c.ids) for c in chunks] == [1, 1]
+
+
+def pieces_of(chunks):
+  return [[s.ids.tolist() for s in c.sentences] for c in chunks]
+
+
+@pytest.mark.parametrize(
+  ("lengths", "settings", "expected"),
+  [
+    ([2, 2, 2, 2], {"max_sentences": 2, "overlap": 1}, [[0, 1], [1, 2], [2, 3]]),
+    ([4, 3, 3, 3], {"overlap": 1}, [[0, 1], [1, 2], [2, 3]]),
+    ([2, 2, 4, 2, 2], {"overlap": 2}, [[0, 1, 2], [1, 2, 3], [2, 3, 4]]),
+    ([2, 3, 3, 3], {"overlap": 2}, [[0, 1, 2], [2, 3]]),  # two do not fit with the next, one does
+    ([8, 8], {"overlap": 1}, [[0], [1]]),  # a passage never outgrows its budget for an overlap
+    ([2, 2], {"overlap": 1}, [[0, 1]]),  # nothing is repeated at the end
+  ],
+)
+def test_sentences_overlap_where_there_is_room(lengths, settings, expected):
+  sentences = document(lengths)
+  chunks, _ = chunk(sentences, budget=8, **settings)
+  assert pieces_of(chunks) == [[sentences[i].ids.tolist() for i in row] for row in expected]
+
+
+@pytest.mark.parametrize(
+  ("num_words", "overlap", "expected"),
+  [
+    # Words of 1, 2, 1 | 3, 1 | 1 wordpieces; every number is a wordpiece.
+    (2, 0, [[[0, 1, 2]], [[3], [4, 5, 6]], [[7], [8]]]),
+    (4, 0, [[[0, 1, 2, 3], [4, 5, 6]], [[7], [8]]]),
+    (3, 1, [[[0, 1, 2, 3]], [[3], [4, 5, 6, 7]], [[7], [8]]]),
+    (3, 2, [[[0, 1, 2, 3]], [[1, 2, 3], [4, 5, 6]], [[3], [4, 5, 6, 7]], [[4, 5, 6, 7], [8]]]),
+    (9, 0, [[[0, 1, 2, 3], [4, 5, 6, 7], [8]]]),
+  ],
+)
+def test_words_are_counted_across_sentences(num_words, overlap, expected):
+  sentences = [sentence([1, 2, 1])]
+  for words in ([3, 1], [1]):
+    last = sentences[-1]
+    sentences.append(sentence(words, at=last.limit + 1, first_id=int(last.ids[-1]) + 1))
+  chunks, counts = chunk(sentences, budget=20, unit="words", num_words=num_words, overlap=overlap)
+  assert pieces_of(chunks) == expected
+  assert not counts
+
+
+def test_words_that_outgrow_the_passage_are_split_and_counted():
+  chunks, counts = chunk([sentence([3, 3, 1, 1])], budget=4, unit="words", num_words=3)
+  assert pieces_of(chunks) == [[[0, 1, 2]], [[3, 4, 5, 6]], [[7]]]
+  assert counts == Counter(long_word_passages_split=1)
+
+
+def test_no_sentences_give_no_words():
+  assert chunk([], budget=4, unit="words") == ([], Counter())

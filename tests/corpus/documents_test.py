@@ -4,12 +4,13 @@ from collections import Counter
 
 import pytest
 
-from realm_jax.corpus.documents import Document, read_jsonl
+from realm_jax.corpus.documents import Document, input_files
+from realm_jax.corpus.reading import read_documents
 
 
 def read(pattern):
   counts = Counter()
-  return list(read_jsonl(pattern, counts=counts)), counts
+  return list(read_documents(pattern, counts=counts)), counts
 
 
 def test_files_are_read_in_sorted_order_plain_or_gzip(tmp_path):
@@ -67,8 +68,25 @@ def test_a_pattern_without_files_is_named(tmp_path):
     read(tmp_path / "none*")
 
 
-def test_a_gzip_file_cut_off_is_named(tmp_path):
+@pytest.mark.parametrize("damage", ["cut", "changed", "no gzip"])
+def test_a_damaged_gzip_file_is_named(tmp_path, damage):
   whole = gzip.compress(b'{"text": "a"}\n' * 1000)
-  (tmp_path / "x.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-  with pytest.raises(ValueError, match=r"x\.jsonl\.gz is cut off"):
+  middle = len(whole) // 2
+  damaged = {
+    "cut": whole[:middle],
+    "changed": whole[:middle] + bytes(8) + whole[middle + 8 :],
+    "no gzip": b"{}",
+  }
+  (tmp_path / "x.jsonl.gz").write_bytes(damaged[damage])
+  with pytest.raises(ValueError, match=r"x\.jsonl\.gz is cut off or damaged; get the whole file"):
     read(tmp_path / "x.jsonl.gz")
+
+
+def test_a_folder_stands_for_all_files_below_it(tmp_path):
+  for name in ("b/x", "b/a/[1]", "a", "c"):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("")
+  found = [str(tmp_path / name) for name in ("b/a/[1]", "b/x")]
+  assert input_files(tmp_path / "b") == found
+  assert input_files(tmp_path / "b*") == found
+  assert input_files(tmp_path / "**" / "x") == found[1:]

@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import tensorflow as tf
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.index import assembly
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.jobs.prepare_corpus import index_bytes, prepare_corpus
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -96,6 +99,126 @@ def test_two_runs_write_the_same_bytes(tmp_path, inputs):
   )
 
 
+def many_documents(path, count=600):
+  """More documents than one part holds, with duplicates near and far and some bad records."""
+  towns = ("Oslo", "Zürich", "Norway")
+  lines = []
+  for i in range(count):
+    text = f"{towns[i % 3]} is the capital of {i % 250}. The café opens in {1900 + i % 7}."
+    lines.append(json.dumps({"id": i, "title": towns[i % 2], "text": text}))
+    if i % 200 == 7:
+      lines += ['{"text": ', '{"title": "List of cafés", "text": "Oslo."}', '{"text": ""}']
+  path.write_text("\n".join(lines))
+
+
+@pytest.fixture
+def many(tmp_path, inputs):
+  many_documents(tmp_path / "a.jsonl")
+  many_documents(tmp_path / "b.jsonl", 300)
+  return {**inputs, "input": str(tmp_path / "?.jsonl")}
+
+
+def test_any_number_of_workers_writes_the_same_bytes(tmp_path, many):
+  one = prepare_corpus(output=str(tmp_path / "one"), **many)
+  two = prepare_corpus(output=str(tmp_path / "two"), num_workers=2, **many)
+  assert one == two
+  assert one.counts["duplicate_passages"] > 100
+  assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.parametrize("directory", [None, "parts"])
+def test_beam_writes_the_same_bytes(tmp_path, many, directory):
+  pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
+  one = prepare_corpus(output=str(tmp_path / "one"), **many)
+  if directory is not None:
+    os.mkdir(tmp_path / directory)
+    many = {**many, "beam_parts": str(tmp_path / directory)}
+  beam = prepare_corpus(output=str(tmp_path / "beam"), engine="beam", **many)
+  assert one == beam
+  assert contents(tmp_path / "one") == contents(tmp_path / "beam")
+  if directory is not None:
+    assert os.listdir(tmp_path / directory) == []
+
+
+def test_exact_duplicates_are_dropped_and_counted(tmp_path, inputs):
+  documents = [
+    {"title": "A", "text": "One."},
+    {"title": "B", "text": "One."},
+    {"title": "A", "text": "One."},
+    {"title": "A", "text": "One. Two. One."},
+  ]
+  write_documents(tmp_path / "documents.jsonl", documents)
+  metadata = prepare_corpus(output=str(tmp_path / "out"), **inputs)
+  store = PassageStore(tmp_path / "out")
+  found = [(store.title(row), store.text(row)) for row in range(len(store))]
+  assert found == [("A", "One."), ("B", "One."), ("A", "Two.")]
+  assert metadata.counts["duplicate_passages"] == 3
+
+
+def test_bad_records_are_named_and_not_fatal(tmp_path, many, capsys):
+  metadata = prepare_corpus(output=str(tmp_path / "out"), **many)
+  assert metadata.counts["broken_records"] == 5
+  assert metadata.counts["records_without_text"] == 5
+  assert metadata.counts["list_pages_dropped"] == 5
+  printed = capsys.readouterr().out
+  assert f"broken records: {tmp_path}/a.jsonl:9, {tmp_path}/a.jsonl:212" in printed
+  assert f"records without text: {tmp_path}/a.jsonl:11" in printed
+
+
+def test_only_the_first_bad_records_are_named(tmp_path, inputs, capsys):
+  (tmp_path / "documents.jsonl").write_text("{\n" * 25 + '{"text": "Oslo."}')
+  prepare_corpus(output=str(tmp_path / "out"), **inputs)
+  printed = capsys.readouterr().out
+  assert "documents.jsonl:20 and 5 more\n" in printed and "documents.jsonl:21" not in printed
+
+
+def test_a_check_reports_and_writes_nothing(tmp_path, many, capsys):
+  before = contents(tmp_path)
+  assert prepare_corpus(check=True, **many) is None
+  assert contents(tmp_path) == before
+  report = capsys.readouterr().out
+  metadata = prepare_corpus(output=str(tmp_path / "out"), **many)
+  counts = metadata.counts
+  for name in ("documents", "passages", "wordpieces", "duplicate_passages", "broken_records"):
+    assert f"{counts[name]:,} {name.replace('_', ' ')}" in report
+  share = counts["unknown_wordpieces"] / counts["wordpieces"]
+  assert 0.1 < share < 0.5 and f"{share:.3%} of the wordpieces unknown" in report
+  columns = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.bin"))
+  assert f"passage store: {columns:,} bytes" in report
+  assert f"about {index_bytes(metadata.num_passages):,} bytes" in report
+  (tagged,) = re.findall(r"tagged examples: about ([\d,]+) bytes", report)
+  written = sum(os.path.getsize(path) for path in tagged_examples.files(tmp_path / "out"))
+  assert int(tagged.replace(",", "")) == pytest.approx(written, rel=0.3)
+
+
+def test_a_check_of_nothing_is_refused(tmp_path, inputs):
+  write_documents(tmp_path / "documents.jsonl", [])
+  with pytest.raises(ValueError, match="no text in"):
+    prepare_corpus(check=True, **inputs)
+
+
+def test_the_index_takes_what_the_report_says():
+  rows = np.random.default_rng(0).standard_normal((5000, 128)).astype(np.float32)
+  config = SearcherConfig(kind="scann").for_corpus(len(rows))
+  (shard,) = assembly.build_shards(rows, config=config)
+  taken = sum(array.nbytes for array in shard.values())
+  assert index_bytes(len(rows)) == pytest.approx(taken, rel=0.1)
+
+
+def test_words_and_overlap_reach_the_passages(tmp_path, inputs):
+  metadata = prepare_corpus(
+    output=str(tmp_path / "out"),
+    **{**inputs, "max_sentences": None},
+    unit="words",
+    num_words=4,
+    overlap=1,
+  )
+  store = PassageStore(tmp_path / "out")
+  texts = [store.text(row) for row in range(len(store))]
+  assert texts[:3] == ["Oslo is the capital", "capital of Norway. The", "The café opens in"]
+  assert len(texts) == metadata.num_passages
+
+
 @pytest.mark.parametrize("documents", [[], [{"text": " "}], [{"title": "only a title"}]])
 def test_a_corpus_without_text_leaves_nothing_behind(tmp_path, inputs, documents):
   write_documents(tmp_path / "documents.jsonl", documents)
@@ -131,9 +254,16 @@ def test_a_new_output_replaces_the_old_one_whole(tmp_path, inputs):
     ({"num_shards": 0}, "num_shards=0; write at least one"),
     ({"max_passage_length": 3}, "max_passage_length=3 leaves no room"),
     ({"max_sentences": 0}, "max_sentences=0; a passage needs one"),
+    ({"num_workers": 0}, "num_workers=0; use at least one"),
+    ({"format": "parquet"}, "is no whole Parquet file"),
   ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path, inputs, setting, message):
   with pytest.raises(ValueError, match=message):
     prepare_corpus(output=str(tmp_path / "out"), **{**inputs, **setting})
   assert not (tmp_path / "out").exists()
+
+
+def test_an_output_is_needed_where_something_is_written(inputs):
+  with pytest.raises(ValueError, match="no output is given; name a directory, or only look with"):
+    prepare_corpus(**inputs)

@@ -1,0 +1,56 @@
+"""Parquet files with the columns `id`, `title` and `text`, as the `wikimedia/wikipedia` set has."""
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from realm_jax.corpus.documents import BadRecord, Record, make_record
+
+_ROWS_AT_ONCE = 256
+
+
+def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
+  """Yields the rows of one file.
+
+  Raises:
+    ImportError: if pyarrow is not installed.
+    ValueError: if it is no Parquet file or has no column `text`.
+  """
+  try:
+    import pyarrow
+    from pyarrow import parquet
+  except ImportError as error:
+    raise ImportError(
+      f"{path} needs pyarrow to be read; install realm_jax with the extra `parquet`"
+    ) from error
+  try:
+    table = parquet.ParquetFile(file)
+  except pyarrow.ArrowInvalid as error:
+    raise ValueError(f"{path} is no whole Parquet file ({error})") from error
+  schema = table.schema_arrow
+  if "text" not in schema.names:
+    raise ValueError(f"{path} has the columns {', '.join(schema.names)} and no `text`")
+  columns = [name for name in ("id", "title", "text") if name in schema.names]
+  row = 0
+  for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
+    # Bytes, because pyarrow hands out broken UTF-8 only as an error for the whole batch.
+    values = [_as_bytes(pyarrow, batch.column(name)).to_pylist() for name in columns]
+    for cells in zip(*values, strict=True):
+      name = f"{path}:row {row}"
+      try:
+        fields = {
+          column: cell.decode()
+          for column, cell in zip(columns, cells, strict=True)
+          if cell is not None
+        }
+      except UnicodeDecodeError:
+        yield BadRecord(kind="broken_records", name=name)
+      else:
+        yield make_record(fields, default_id=f"{os.path.basename(path)}:{row}", name=name)
+      row += 1
+
+
+def _as_bytes(pyarrow, column):
+  """Returns a column as bytes; one of numbers is written out first."""
+  is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
+  return (column if is_text else column.cast(pyarrow.string())).cast(pyarrow.large_binary())

@@ -1,0 +1,106 @@
+"""The pure function of corpus building: records in, the rows of a store out.
+
+A process pool and a pipeline engine run the same function over any division of the records into
+parts; put together in order, the parts are the same corpus.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgpack
+
+from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.corpus.documents import BadRecord, Document, Record
+from realm_jax.corpus.page_rules import is_list_or_disambiguation
+from realm_jax.corpus.passage_store import PassageRow, passage_row
+from realm_jax.corpus.passages import make_passages
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusPart:
+  """What consecutive records become.
+
+  Attributes:
+    rows: of the passage store.
+    examples: the same passages as serialised tagged examples.
+    counts: what was met, by kind.
+    bad_records: those that gave no document.
+  """
+
+  rows: Sequence[PassageRow]
+  examples: Sequence[bytes]
+  counts: Counter
+  bad_records: Sequence[BadRecord]
+
+  def to_bytes(self) -> bytes:
+    """Serialises the part."""
+    bad_records = [(bad.kind, bad.name) for bad in self.bad_records]
+    return msgpack.packb([self.rows, self.examples, self.counts, bad_records])
+
+  @classmethod
+  def from_bytes(cls, content: bytes) -> "CorpusPart":
+    """Restores a part."""
+    rows, examples, counts, bad_records = msgpack.unpackb(content)
+    return cls(
+      rows=[PassageRow(*row) for row in rows],
+      examples=examples,
+      counts=Counter(counts),
+      bad_records=[BadRecord(kind=kind, name=name) for kind, name in bad_records],
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartMaker:
+  """Makes parts; may be sent to other processes and machines.
+
+  Attributes:
+    tokenizer: a `WordPieceTokenizer`.
+    tag: finds the salient spans (byte offsets) of a text that brings none.
+    serialize: turns title, text, uid, sentences and spans of a passage into a tagged example.
+    chunking: how documents are cut.
+    drop_list_pages: whether list and disambiguation pages are left out.
+  """
+
+  tokenizer: object
+  tag: Callable[[str], Sequence[tuple[int, int]]]
+  serialize: Callable[..., bytes]
+  chunking: ChunkingConfig
+  drop_list_pages: bool
+
+  def __call__(self, records: Sequence[Record]) -> CorpusPart:
+    """Returns the part that these records become."""
+    counts: Counter = Counter()
+    bad_records = [record for record in records if isinstance(record, BadRecord)]
+    for bad in bad_records:
+      counts[bad.kind] += 1
+    documents = [record for record in records if isinstance(record, Document)]
+    counts["documents"] = len(documents)
+    if self.drop_list_pages:
+      prose = [d for d in documents if not is_list_or_disambiguation(d.title, d.text)]
+      counts["list_pages_dropped"] = len(documents) - len(prose)
+      documents = prose
+    rows, examples = [], []
+    for passage in make_passages(
+      documents, tokenizer=self.tokenizer, tag=self.tag, config=self.chunking, counts=counts
+    ):
+      rows.append(
+        passage_row(
+          title=passage.title,
+          text=passage.text,
+          title_ids=passage.title_ids,
+          body_ids=passage.body_ids,
+          uid=passage.uid,
+          vocab_size=self.tokenizer.vocab_size,
+        )
+      )
+      examples.append(
+        self.serialize(
+          title=passage.title,
+          text=passage.text,
+          uid=passage.uid,
+          sentences=passage.sentences,
+          spans=passage.spans,
+        )
+      )
+    return CorpusPart(rows=rows, examples=examples, counts=+counts, bad_records=bad_records)

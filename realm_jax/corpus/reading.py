@@ -1,0 +1,150 @@
+"""From files of any known format to documents, one validated record at a time."""
+
+import bz2
+import gzip
+import io
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO, Literal
+
+from realm_jax.corpus.documents import (
+  BadRecord,
+  Document,
+  Record,
+  input_files,
+  make_record,
+  read_json_lines,
+)
+from realm_jax.corpus.parquet import read_parquet
+from realm_jax.corpus.wikiextractor import read_wikiextractor
+
+Format = Literal["auto", "jsonl", "wikiextractor", "parquet", "text"]
+
+
+class DocumentReader:
+  """Iterates over the records of files, in the order of the files.
+
+  Args:
+    files: local paths.
+    format: of all the files; "auto" goes by their names.
+  """
+
+  def __init__(self, files: Sequence[str], *, format: Format = "auto"):
+    self._files = files
+    self._format = format
+    self._sizes = [os.path.getsize(path) for path in files]
+    self._bytes_before = 0
+    self._file: BinaryIO | None = None
+
+  def __iter__(self) -> Iterator[Record]:
+    self._bytes_before = 0
+    for path, size in zip(self._files, self._sizes, strict=True):
+      with open(path, "rb") as self._file:
+        yield from read_records(self._file, path=path, format=self._format)
+      self._file = None
+      self._bytes_before += size
+
+  def fraction(self) -> float:
+    """Returns the share of the bytes that is read."""
+    position = self._file.tell() if self._file else 0
+    return (self._bytes_before + position) / max(sum(self._sizes), 1)
+
+
+def read_documents(
+  pattern: str | os.PathLike, *, format: Format = "auto", counts: Counter
+) -> Iterator[Document]:
+  """Yields the documents of files; records that give none are passed over and counted.
+
+  Args:
+    pattern: glob pattern or folder; files are read in sorted order.
+    format: of all the files; "auto" goes by their names.
+    counts: gains `documents`, `records_without_text` and `broken_records`.
+
+  Raises:
+    FileNotFoundError: if no file matches.
+    ValueError: if a file is damaged or of no known format.
+  """
+  for record in DocumentReader(input_files(pattern), format=format):
+    if isinstance(record, BadRecord):
+      counts[record.kind] += 1
+    else:
+      counts["documents"] += 1
+      yield record
+
+
+def read_records(file: BinaryIO, *, path: str, format: Format = "auto") -> Iterator[Record]:
+  """Yields the records of one open file.
+
+  Args:
+    file: holds the bytes as they lie on disk, compressed or not.
+    path: its name, which tells the compression (`.gz`, `.bz2`), and the format where that is
+      "auto".
+    format: of the file.
+
+  Raises:
+    ValueError: if the file is damaged or of no known format.
+  """
+  format = format_of(path) if format == "auto" else format
+  if format == "parquet":
+    yield from read_parquet(file, path=path)
+    return
+  read = {"jsonl": read_json_lines, "wikiextractor": read_wikiextractor, "text": _read_text}[format]
+  try:
+    yield from read(_decompressed(file, path), path=path)
+  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    raise ValueError(f"{path} is cut off or damaged; get the whole file") from error
+
+
+def format_of(path: str) -> Format:
+  """Returns the format that a file's name tells.
+
+  Raises:
+    ValueError: if it tells none.
+  """
+  name = os.path.basename(path).removesuffix(".gz").removesuffix(".bz2")
+  if name.startswith("wiki_"):
+    return "wikiextractor"
+  formats = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".txt": "text"}
+  suffix = os.path.splitext(name)[1]
+  if suffix not in formats:
+    raise ValueError(
+      f"the name of {path} tells no format; end it in {', '.join(formats)}, or give "
+      "--format=jsonl, wikiextractor, parquet or text"
+    )
+  return formats[suffix]
+
+
+def batches(
+  records: Iterable[Record], *, max_records: int = 256, max_characters: int = 1_000_000
+) -> Iterator[list[Record]]:
+  """Yields consecutive records in lists of bounded size, so that memory is, too."""
+  batch: list[Record] = []
+  characters = 0
+  for record in records:
+    batch.append(record)
+    characters += len(record.text) if isinstance(record, Document) else 0
+    if len(batch) == max_records or characters >= max_characters:
+      yield batch
+      batch, characters = [], 0
+  if batch:
+    yield batch
+
+
+def _decompressed(file: BinaryIO, path: str) -> BinaryIO:
+  if path.endswith(".gz"):
+    return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
+  return bz2.BZ2File(file) if path.endswith(".bz2") else file
+
+
+def _read_text(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
+  """Yields the one document of a file whose first line with letters is the title."""
+  name = os.path.basename(path)
+  try:
+    text = b"".join(lines).decode("utf-8-sig")
+  except UnicodeDecodeError:
+    yield BadRecord(kind="broken_records", name=path)
+    return
+  title, _, body = text.strip().partition("\n")
+  yield make_record({"title": title.strip(), "text": body}, default_id=name, name=path)

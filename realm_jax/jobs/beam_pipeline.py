@@ -1,0 +1,106 @@
+"""Corpus building as an Apache Beam pipeline, for text that one machine is too slow for.
+
+Workers read files, make parts and write each under a name that sorts as the records lie in the
+input. The launching process then reads the parts in that order, so that the store is the one that a
+single process writes. Files and parts may lie on any file system that Beam knows.
+"""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from realm_jax.corpus import reading
+from realm_jax.corpus.documents import Record, input_files
+from realm_jax.corpus.parts import CorpusPart, PartMaker
+
+# Beam's own choice would first look for a runner to download.
+_LOCAL_RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
+
+def make_parts(
+  pattern: str,
+  *,
+  format: reading.Format,
+  make_part: PartMaker,
+  options: Sequence[str],
+  directory: str | None,
+) -> Iterator[CorpusPart]:
+  """Runs the pipeline to its end, then yields the parts in the order of the input.
+
+  Args:
+    pattern: glob pattern of the input files.
+    format: of all the files.
+    make_part: what the workers do.
+    options: flags of Beam, `--runner` and those of the runner; without one everything happens here.
+    directory: for parts on their way, reachable by all workers; None: a local temporary one.
+
+  Raises:
+    FileNotFoundError: if no file matches.
+  """
+  files = _matching(pattern)
+  with tempfile.TemporaryDirectory(prefix="realm_parts_") as local:
+    folder = FileSystems.join(directory or local, f"realm-parts-{uuid.uuid4().hex}")
+    FileSystems.mkdirs(folder)
+    try:
+      arguments = [_LOCAL_RUNNER, *options]  # of two runners the later counts
+      with beam.Pipeline(options=PipelineOptions(arguments)) as pipeline:
+        _ = (
+          pipeline
+          | "Files" >> beam.Create(list(enumerate(files)))
+          | "Read" >> beam.FlatMap(_read_batches, format)
+          | "Spread" >> beam.Reshuffle()
+          | "Make" >> beam.ParDo(_WritePart(make_part, folder))
+        )
+      found = FileSystems.match([FileSystems.join(folder, "part-*")])[0].metadata_list
+      for path in sorted(metadata.path for metadata in found):
+        with _open(path) as file:
+          yield CorpusPart.from_bytes(file.read())
+    finally:
+      FileSystems.delete([folder])
+
+
+class _WritePart(beam.DoFn):
+  """Writes one part for each batch of records."""
+
+  def __init__(self, make_part: PartMaker, folder: str):
+    self._make_part = make_part
+    self._folder = folder
+
+  def process(self, element: tuple[tuple[int, int], list[Record]]) -> None:
+    (file, batch), records = element
+    content = self._make_part(records).to_bytes()
+    name = f"{file:08d}-{batch:08d}"
+    unfinished = FileSystems.join(self._folder, f"unfinished-{name}-{uuid.uuid4().hex}")
+    with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as target:
+      target.write(content)
+    # A batch that is tried twice gives the same bytes under the same name.
+    FileSystems.rename([unfinished], [FileSystems.join(self._folder, f"part-{name}")])
+
+
+def _read_batches(
+  numbered_file: tuple[int, str], format: reading.Format
+) -> Iterator[tuple[tuple[int, int], list[Record]]]:
+  number, path = numbered_file
+  with _open(path) as file:
+    records = reading.read_records(file, path=path, format=format)
+    for batch, batch_records in enumerate(reading.batches(records)):
+      yield (number, batch), batch_records
+
+
+def _matching(pattern: str) -> list[str]:
+  if "://" not in pattern:
+    return [os.path.abspath(path) for path in input_files(pattern)]
+  found = FileSystems.match([pattern])[0].metadata_list
+  if not found:
+    raise FileNotFoundError(f"no file matches {pattern!r}")
+  return sorted(metadata.path for metadata in found)
+
+
+def _open(path: str):
+  return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)

@@ -1,0 +1,216 @@
+"""Every format gives the same documents, and what is no document is named."""
+
+import bz2
+import gzip
+import json
+from collections import Counter
+
+import pytest
+
+from realm_jax.corpus.documents import BadRecord, Document, input_files
+from realm_jax.corpus.reading import DocumentReader, batches, format_of, read_documents
+
+PAGES = (
+  ("12", "AT&T", "AT&T is <big>.\n\nHistory.\nIt began in 1885."),
+  ("7", 'The "Café"', "日本 is far."),
+)
+
+
+def escape(text):
+  return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def elements(pages=PAGES):
+  """WikiExtractor's output: titles and texts escaped, the title above the text."""
+  return "".join(
+    f'<doc id="{id_}" url="https://x/?curid={id_}" title="{escape(title)}">\n{escape(title)}\n\n'
+    f"{escape(text)}\n\n</doc>\n"
+    for id_, title, text in pages
+  ).encode()
+
+
+def json_lines(pages=PAGES, *, escaped):
+  write = escape if escaped else str
+  return "\n".join(
+    json.dumps({"id": id_, "revid": "1", "url": "", "title": write(title), "text": write(text)})
+    for id_, title, text in pages
+  ).encode()
+
+
+def records(path, content, **settings):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(content)
+  return list(DocumentReader([str(path)], **settings))
+
+
+EXPECTED = [Document(id=id_, title=title, text=text) for id_, title, text in PAGES]
+
+
+@pytest.mark.parametrize(
+  ("name", "content"),
+  [
+    ("a.jsonl", json_lines(escaped=False)),
+    ("a.jsonl", b"\xef\xbb\xbf" + json_lines(escaped=False)),
+    ("a.jsonl.gz", gzip.compress(json_lines(escaped=False))),
+    ("AA/wiki_00", elements()),
+    ("AA/wiki_00", json_lines(escaped=True)),
+    ("AA/wiki_00.bz2", bz2.compress(elements())),
+    ("AA/wiki_00.gz", gzip.compress(json_lines(escaped=True))),
+  ],
+)
+def test_formats_give_the_same_documents(tmp_path, name, content):
+  assert records(tmp_path / name, content) == EXPECTED
+
+
+def test_a_format_may_be_told(tmp_path):
+  assert records(tmp_path / "part-3", elements(), format="wikiextractor") == EXPECTED
+  assert records(tmp_path / "dump", json_lines(escaped=False), format="jsonl") == EXPECTED
+
+
+@pytest.mark.parametrize(
+  ("content", "expected"),
+  [
+    (elements() + b'<doc id="8" url="" title="Cut">\nCut\n\nIt is', [*EXPECTED, "broken page 3"]),
+    (b'<doc id="8" url="" title="Cut">\nIt is\n' + elements(), ["broken page 1", *EXPECTED]),
+    (b"stray\n" + elements(), ["broken page 1", *EXPECTED]),
+    (elements([("1", "T", "")]) + elements(), ["empty id 1", *EXPECTED]),
+    (b'<doc id="1" url="" title="T">\ncaf\xe9\n</doc>\n', ["broken page 1"]),
+    (b"", []),
+    (b"\n \n", []),
+  ],
+)
+def test_pages_that_are_none_are_named(tmp_path, content, expected):
+  path = tmp_path / "wiki_00"
+  kinds = {"broken": "broken_records", "empty": "records_without_text"}
+  wanted = [
+    BadRecord(kind=kinds[e.split()[0]], name=f"{path}:{e.split(' ', 1)[1]}")
+    if isinstance(e, str)
+    else e
+    for e in expected
+  ]
+  assert records(path, content) == wanted
+
+
+def test_a_page_of_nothing_but_its_title_has_no_text(tmp_path):
+  path = tmp_path / "wiki_00"
+  (bad,) = records(path, json.dumps({"id": 5, "title": "T", "text": "T\n"}).encode())
+  assert bad == BadRecord(kind="records_without_text", name=f"{path}:id 5")
+
+
+def test_text_files_begin_with_their_title(tmp_path):
+  text = "\ufeff\n  Vote delayed \n\nThe vote was delayed.\nNobody knew why.\n".encode()
+  assert records(tmp_path / "1.txt", text) == [
+    Document(id="1.txt", title="Vote delayed", text="The vote was delayed.\nNobody knew why.")
+  ]
+  for content, kind in (
+    (b"Only a title\n", "records_without_text"),
+    (b"caf\xe9\n\xe9", "broken_records"),
+  ):
+    assert records(tmp_path / "1.txt", content) == [
+      BadRecord(kind=kind, name=str(tmp_path / "1.txt"))
+    ]
+
+
+def test_bad_json_lines_are_named_by_file_and_line(tmp_path):
+  content = b'{"text": "a"}\n\n{"text":\n{"text": ""}\n'
+  _, *bad = records(tmp_path / "a.jsonl", content)
+  assert bad == [
+    BadRecord(kind="broken_records", name=f"{tmp_path / 'a.jsonl'}:3"),
+    BadRecord(kind="records_without_text", name=f"{tmp_path / 'a.jsonl'}:4"),
+  ]
+
+
+@pytest.fixture
+def parquet():
+  pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+  import pyarrow
+  import pyarrow.parquet
+
+  def write(path, columns):
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return list(DocumentReader([str(path)]))
+
+  write.array = pyarrow.array
+  write.string = pyarrow.string()
+  return write
+
+
+def test_parquet_has_the_columns_of_the_public_set(tmp_path, parquet):
+  ids, titles, texts = zip(*PAGES, strict=True)
+  columns = {"id": ids, "url": ["", ""], "title": titles, "text": texts}
+  assert parquet(tmp_path / "a.parquet", columns) == EXPECTED
+
+
+def test_parquet_needs_nothing_but_a_text(tmp_path, parquet):
+  found = parquet(tmp_path / "a.parquet", {"text": ["One.", None, "Two."], "id": [3, 4, 5]})
+  assert found == [
+    Document(id="3", title="", text="One."),
+    BadRecord(kind="records_without_text", name=f"{tmp_path / 'a.parquet'}:row 1"),
+    Document(id="5", title="", text="Two."),
+  ]
+  with pytest.raises(ValueError, match=r"a\.parquet has the columns id, body and no `text`"):
+    parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"]})
+
+
+def test_broken_utf8_spoils_one_row_of_parquet(tmp_path, parquet):
+  broken = parquet.array([b"good", b"caf\xe9", b"fine"]).view(parquet.string)
+  first, bad, last = parquet(tmp_path / "a.parquet", {"text": broken})
+  assert (first.text, last.text) == ("good", "fine")
+  assert bad == BadRecord(kind="broken_records", name=f"{tmp_path / 'a.parquet'}:row 1")
+
+
+def test_a_parquet_file_cut_off_is_named(tmp_path, parquet):
+  parquet(tmp_path / "a.parquet", {"text": ["One."]})
+  content = (tmp_path / "a.parquet").read_bytes()
+  with pytest.raises(ValueError, match=r"a\.parquet is no whole Parquet file"):
+    records(tmp_path / "a.parquet", content[:-20])
+
+
+@pytest.mark.parametrize(
+  ("name", "format"),
+  [
+    ("x/a.jsonl", "jsonl"),
+    ("a.json.gz", "jsonl"),
+    ("AA/wiki_00", "wikiextractor"),
+    ("wiki_07.bz2", "wikiextractor"),
+    ("train-00000-of-00041.parquet", "parquet"),
+    ("news.txt.gz", "text"),
+  ],
+)
+def test_names_tell_formats(name, format):
+  assert format_of(name) == format
+
+
+def test_a_name_that_tells_no_format_is_refused():
+  with pytest.raises(
+    ValueError, match=r"the name of a\.csv tells no format; end it in \.jsonl, .*"
+  ):
+    format_of("a.csv")
+
+
+def test_documents_and_bad_records_are_counted(tmp_path):
+  (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{\n{"text": "b"}')
+  (tmp_path / "b.txt").write_text("only a title")
+  counts = Counter()
+  found = read_documents(tmp_path, counts=counts)
+  assert [document.text for document in found] == ["a", "b"]
+  assert counts == Counter(documents=2, broken_records=1, records_without_text=1)
+
+
+def test_the_fraction_read_goes_from_none_to_all(tmp_path):
+  for name in ("a.jsonl", "b.jsonl"):
+    (tmp_path / name).write_text('{"text": "x"}\n' * 50_000)
+  reader = DocumentReader(input_files(tmp_path))
+  fractions = [reader.fraction()] + [reader.fraction() for _ in reader] + [reader.fraction()]
+  assert fractions == sorted(fractions)
+  assert fractions[0] == 0 and fractions[-1] == 1
+  assert any(0.1 < fraction < 0.4 for fraction in fractions)
+
+
+def test_batches_are_bounded_by_records_and_by_text():
+  short, long = (Document(id="", title="", text="x" * n) for n in (1, 60))
+  bad = BadRecord(kind="broken_records", name="")
+  found = batches([short, bad, short, short, long, long, short], max_records=3, max_characters=100)
+  assert list(found) == [[short, bad, short], [short, long, long], [short]]
+  assert [len(b) for b in batches([long] * 5, max_records=9, max_characters=100)] == [2, 2, 1]
+  assert list(batches([])) == []

@@ -13,15 +13,14 @@ def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
   """Yields the rows of one file.
 
   Raises:
-    ImportError: if pyarrow is not installed.
-    ValueError: if it is no Parquet file or has no column `text`.
+    ValueError: if it is no Parquet file, has no column `text`, or pyarrow is not installed.
   """
   try:
     import pyarrow
     from pyarrow import parquet
   except ImportError as error:
-    raise ImportError(
-      f"{path} needs pyarrow to be read; install realm_jax with the extra `parquet`"
+    raise ValueError(
+      f"{path} needs pyarrow ({error}); install realm_jax with the extra `parquet`"
     ) from error
   try:
     table = parquet.ParquetFile(file)

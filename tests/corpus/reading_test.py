@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import sys
 from collections import Counter
 
 import pytest
@@ -164,6 +165,12 @@ def test_a_parquet_file_cut_off_is_named(tmp_path, parquet):
   content = (tmp_path / "a.parquet").read_bytes()
   with pytest.raises(ValueError, match=r"a\.parquet is no whole Parquet file"):
     records(tmp_path / "a.parquet", content[:-20])
+
+
+def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "pyarrow", None)
+  with pytest.raises(ValueError, match=r"needs pyarrow .*; install realm_jax with the extra `parq"):
+    records(tmp_path / "a.parquet", b"")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import json
 import os
 import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -138,6 +139,15 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
   assert contents(tmp_path / "one") == contents(tmp_path / "beam")
   if directory is not None:
     assert os.listdir(tmp_path / directory) == []
+
+
+def test_beam_without_its_library_says_what_to_install(tmp_path, inputs, monkeypatch):
+  monkeypatch.delitem(sys.modules, "realm_jax.jobs.beam_pipeline", raising=False)
+  monkeypatch.setitem(sys.modules, "apache_beam", None)
+  with pytest.raises(
+    ValueError, match="cannot be imported .*; install realm_jax with the extra `b"
+  ):
+    prepare_corpus(output=str(tmp_path / "out"), engine="beam", **inputs)
 
 
 def test_exact_duplicates_are_dropped_and_counted(tmp_path, inputs):

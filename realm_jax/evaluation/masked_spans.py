@@ -27,7 +27,7 @@ def predict(
   batches: Iterable[tuple[Sequence[Question], MaskedQueries]],
   *,
   passage_text: Callable[[int], str],
-  encode: Callable[[str], np.ndarray],
+  encode_batch: Callable[[Sequence[str]], Sequence[np.ndarray]],
   decode: Callable[[Sequence[int]], str],
   recall_at: int,
   without_retrieval: bool,
@@ -41,7 +41,7 @@ def predict(
     predictor: with the model and the index.
     batches: questions with their queries, the rows past the questions being empty.
     passage_text: text of a passage id.
-    encode: wordpieces of a text.
+    encode_batch: wordpieces of many texts, far cheaper than of one after the other.
     decode: text of wordpieces.
     recall_at: k of recall@k.
     without_retrieval: reads with the null passage alone.
@@ -50,14 +50,15 @@ def predict(
   for questions, queries in batches:
     answers = predictor.answer(queries, without_retrieval=without_retrieval)
     ids_BxK = predictor.retrieve(queries, k=recall_at)
-    for row, question in enumerate(questions):
+    references = encode_batch([question.answer for question in questions])
+    for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
       wanted = question.passage or question.answer
       predictions.append(
         Prediction(
           question=question,
           answer=decode(answers[row].ids),
           probability=answers[row].probability,
-          exact_match=answers[row].ids == tuple(encode(question.answer).tolist()),
+          exact_match=answers[row].ids == tuple(reference.tolist()),
           retrieved=any(wanted in passage_text(i) for i in ids_BxK[row].tolist() if i >= 0),
         )
       )

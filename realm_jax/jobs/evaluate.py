@@ -64,7 +64,7 @@ def evaluate(
     predictor,
     progress.track(batches, what="batches of questions"),
     passage_text=store.text,
-    encode=tokenizer.encode,
+    encode_batch=tokenizer.encode_batch,
     decode=tokenizer.decode,
     recall_at=recall_at,
     without_retrieval=book == "closed",

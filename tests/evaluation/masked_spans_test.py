@@ -78,7 +78,7 @@ def run(*, without_retrieval=False):
     Predictor(),
     batches,
     passage_text=dict(enumerate(PASSAGES)).__getitem__,
-    encode=TOKENIZER.encode,
+    encode_batch=TOKENIZER.encode_batch,
     decode=TOKENIZER.decode,
     recall_at=2,
     without_retrieval=without_retrieval,

@@ -56,6 +56,7 @@ setuptools.setup(
     "beam": ["apache-beam>=2.60"],
     "cuda": ["jax[cuda12]"],
     "gcs": ["gcsfs>=2025.1"],
+    "ner": ["seqeval>=1.2.2"],
     "parquet": ["pyarrow>=15"],
     "tpu": ["jax[tpu]"],
   },

@@ -48,6 +48,7 @@ HOMES = {
   "orbax": ("index/generations.py", "training/checkpoints.py"),
   "pyarrow": ("corpus/parquet.py",),
   "scann": ("index/scann_searcher.py",),
+  "seqeval": ("metrics/entities.py",),
   "seqio": ("data/", "tasks/"),
   "tensorflow": ("convert/", "data/", "tasks/", "tokenization.py"),
   "tensorflow_datasets": ("data/", "tasks/"),

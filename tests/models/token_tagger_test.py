@@ -1,0 +1,69 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.models.bert import BertConfig, BertEncoder
+from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
+
+CONFIG = TokenTaggerConfig(
+  bert=BertConfig(
+    vocab_size=20, hidden_size=8, num_layers=1, num_heads=2, mlp_size=16, max_length=12
+  ),
+  num_tags=3,
+)
+
+
+@pytest.fixture(scope="module")
+def batch(make_tokens):
+  return make_tokens(np.random.default_rng(0), 4, 10, vocab_size=20)
+
+
+def test_logits_are_a_linear_function_of_the_encoder(batch):
+  model = TokenTagger(CONFIG)
+  logits, variables = model.init_with_output(jax.random.key(0), batch, deterministic=True)
+  unboxed = variables["params"]
+  classifier = {name: leaf.value for name, leaf in unboxed["classifier"].items()}
+  hidden = BertEncoder(CONFIG.bert).apply({"params": unboxed["bert"]}, batch, deterministic=True)
+  assert logits.shape == (4, 10, 3)
+  kernel, bias = (np.asarray(classifier[name]) for name in ("kernel", "bias"))
+  expected = np.asarray(hidden) @ kernel + bias
+  np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_dropout_draws_and_padding_changes_nothing(batch):
+  model = TokenTagger(CONFIG)
+  variables = model.init(jax.random.key(0), batch, deterministic=True)
+
+  def apply(tokens, **settings):
+    return np.asarray(model.apply(variables, tokens, **settings))
+
+  other = dataclasses.replace(batch, ids=np.where(batch.mask, batch.ids, 7))
+  np.testing.assert_allclose(
+    apply(batch, deterministic=True)[batch.mask],
+    apply(other, deterministic=True)[batch.mask],
+    atol=1e-6,
+  )
+  one, two = (
+    apply(batch, deterministic=False, rngs={"dropout": jax.random.key(k)}) for k in range(2)
+  )
+  assert np.abs(one - two).max() > 1e-3
+
+
+def test_bfloat16_encoders_give_float32_logits(batch):
+  config = dataclasses.replace(CONFIG, bert=dataclasses.replace(CONFIG.bert, dtype="bfloat16"))
+  logits, _ = TokenTagger(config).init_with_output(jax.random.key(0), batch, deterministic=True)
+  assert logits.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+  ("setting", "message"),
+  [
+    ({"num_tags": 0}, "num_tags=0; it must be at least 1"),
+    ({"dropout_rate": 1.0}, r"dropout_rate=1\.0; it must lie in \[0, 1\)"),
+  ],
+)
+def test_settings_that_cannot_work_are_refused(setting, message):
+  with pytest.raises(ValueError, match=message):
+    dataclasses.replace(CONFIG, **setting)

@@ -1,0 +1,41 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax.objectives.token_classification import token_classification
+
+LABELS_BxL = np.array([[0, 2, 1, 0], [0, 3, 0, 0]])
+
+
+def random_logits(seed=0):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=(2, 4, 3)), jnp.float32)
+
+
+def test_the_loss_is_the_mean_over_labelled_tokens():
+  logits = random_logits()
+  probs = np.asarray(jax.nn.softmax(logits))
+  expected = -np.mean(np.log([probs[0, 1, 1], probs[0, 2, 0], probs[1, 1, 2]]))
+  loss, metrics = token_classification(logits, LABELS_BxL)
+  np.testing.assert_allclose(loss, expected, rtol=1e-6)
+  np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
+
+
+def test_tokens_without_a_label_have_no_gradient():
+  gradient = jax.grad(lambda x: token_classification(x, LABELS_BxL)[0])(random_logits())
+  touched = np.abs(gradient).sum(axis=-1) > 0
+  np.testing.assert_array_equal(touched, LABELS_BxL > 0)
+
+
+def test_accuracy():
+  logits = np.full((2, 4, 3), -1.0, np.float32)
+  logits[0, 1, 1] = logits[0, 2, 2] = logits[1, 1, 2] = 1.0
+  _, metrics = token_classification(jnp.asarray(logits), LABELS_BxL)
+  np.testing.assert_allclose(metrics["accuracy"], 2 / 3, rtol=1e-6)
+
+
+def test_a_batch_without_labels_is_harmless():
+  loss, gradient = jax.value_and_grad(
+    lambda x: token_classification(x, np.zeros((2, 4), np.int32))[0]
+  )(random_logits())
+  assert loss == 0
+  assert np.isfinite(gradient).all()

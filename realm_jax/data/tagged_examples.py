@@ -6,6 +6,7 @@ lists).
 """
 
 import os
+import re
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -99,8 +100,15 @@ def files(directory: str | os.PathLike) -> list[str]:
 
   Raises:
     FileNotFoundError: if there is none.
+    ValueError: if there are not as many as their names say.
   """
-  return input_files(os.path.join(directory, FILE_PATTERN))
+  found = input_files(os.path.join(directory, FILE_PATTERN))
+  number = int(re.search(r"-of-(\d+)", os.path.basename(found[0])).group(1))
+  if len(found) != number:
+    raise ValueError(
+      f"{os.fspath(directory)} holds {len(found)} of {number} shards; run again what was writing it"
+    )
+  return found
 
 
 def _bytes(value: str) -> tf.train.Feature:

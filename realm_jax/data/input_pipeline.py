@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import seqio
@@ -56,6 +56,7 @@ def task_batches(
   seed: int,
   training: bool,
   shard: seqio.ShardInfo | None = None,
+  buckets: Sequence[int] = (),
 ) -> BatchIterator:
   """Opens a SeqIO task.
 
@@ -68,6 +69,9 @@ def task_batches(
     training: whether to shuffle and repeat for ever; otherwise one pass in order, the last batch
       filled up with zeros (zero weights).
     shard: the part of the data this process reads.
+    buckets: in training, lengths in ascending order, the last of them the longest: a batch holds
+      examples whose features, which the converter left unpadded, fit into one of these and not
+      into the one before, and is padded to it.
   """
   dataset = seqio.get_dataset(
     task,
@@ -80,7 +84,15 @@ def task_batches(
     verbose=False,
     seed=seed,
   )
-  if training:
+  if training and buckets:
+    dataset = dataset.bucket_by_sequence_length(
+      lambda features: tf.reduce_max([tf.size(values) for values in features.values()]),
+      bucket_boundaries=[length + 1 for length in buckets],
+      bucket_batch_sizes=[batch_size] * (len(buckets) + 1),
+      pad_to_bucket_boundary=True,
+      drop_remainder=True,
+    )
+  elif training:
     dataset = dataset.batch(batch_size, drop_remainder=True)
   else:
     dataset = dataset.padded_batch(batch_size).map(lambda batch: _fill(batch, batch_size))

@@ -1,0 +1,47 @@
+"""SeqIO task of named entities: CoNLL files to labelled wordpieces."""
+
+import functools
+from collections.abc import Sequence
+
+import seqio
+import tensorflow as tf
+
+from realm_jax import tokenization
+from realm_jax.data import conll, token_labels
+from realm_jax.data.vocabulary import WordPieceVocabulary
+from tasks.salient_span_masking import seqio_name
+
+
+def register(*, file: str, vocabulary: str, tags: Sequence[str]) -> seqio.Task:
+  """Registers the sentences of a CoNLL file, unless they are registered already.
+
+  Args:
+    file: see `conll.read_conll`.
+    vocabulary: directory with `vocab.txt`.
+    tags: what a word can have, in the order of their ids.
+
+  Returns:
+    The task, named by the file, the tags and the vocabulary.
+
+  Raises:
+    FileNotFoundError: if the file or the vocabulary is missing.
+    ValueError: if a sentence has another tag.
+  """
+  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  name = seqio_name(f"ner_{'_'.join(tags)}", file, pieces)
+  if name in seqio.TaskRegistry.names():
+    return seqio.TaskRegistry.get(name)
+  sentences = conll.read_conll(file)
+  others = {tag for sentence in sentences for tag in sentence.tags} - set(tags)
+  if others:
+    raise ValueError(f"{file} has tags {sorted(others)} beside {list(tags)}; train with these too")
+  feature = functools.partial(seqio.Feature, add_eos=False, dtype=tf.int32)
+  return seqio.TaskRegistry.add(
+    name,
+    source=token_labels.SentenceSource(sentences, tags=tags),
+    preprocessors=[functools.partial(token_labels.tokenize_words, vocabulary=pieces)],
+    output_features={
+      "tokens": feature(pieces),
+      "labels": feature(seqio.PassThroughVocabulary(1 + len(tags))),
+    },
+  )

@@ -11,7 +11,9 @@ import numpy as np
 
 from realm_jax import partitioning
 from realm_jax.datatypes import Tokens
-from realm_jax.models import bert, dual_encoder, realm
+from realm_jax.models import bert, dual_encoder, open_qa, realm
+from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import checkpoints
 
@@ -22,10 +24,12 @@ class ModelDescription:
 
   Attributes:
     dual_encoder: always there.
-    knowledge_augmented_encoder: None after the inverse cloze task.
-    retrieval: None after the inverse cloze task.
+    knowledge_augmented_encoder: None unless pre-trained.
+    retrieval: None unless pre-trained.
+    span_reader: None unless fine-tuned for questions.
+    beam: None unless fine-tuned for questions.
     query_length: L.
-    max_masks: M; 0 after the inverse cloze task.
+    max_masks: M; 0 unless pre-trained.
     passage_length: P.
     vocabulary_digest: of the tokenizer.
     corpus_fingerprint: of the passages trained with.
@@ -34,6 +38,8 @@ class ModelDescription:
   dual_encoder: dual_encoder.DualEncoderConfig
   knowledge_augmented_encoder: bert.BertConfig | None = None
   retrieval: RetrievalConfig | None = None
+  span_reader: SpanReaderConfig | None = None
+  beam: BeamConfig | None = None
   query_length: int
   max_masks: int = 0
   passage_length: int
@@ -49,12 +55,16 @@ class ModelDescription:
     encoder = dict(content.pop("dual_encoder"))
     reader = content.pop("knowledge_augmented_encoder")
     retrieval = content.pop("retrieval")
+    spans = content.pop("span_reader", None)
+    beam = content.pop("beam", None)
     return cls(
       dual_encoder=dual_encoder.DualEncoderConfig(
         bert=bert.BertConfig(**encoder.pop("bert")), **encoder
       ),
       knowledge_augmented_encoder=reader and bert.BertConfig(**reader),
       retrieval=retrieval and RetrievalConfig(**retrieval),
+      span_reader=spans and SpanReaderConfig(**{**spans, "bert": bert.BertConfig(**spans["bert"])}),
+      beam=beam and BeamConfig(**beam),
       **content,
     )
 
@@ -71,12 +81,7 @@ class SavedModel:
     """Restores the passage encoder alone."""
     config = self.description.dual_encoder
     module = dual_encoder.DualEncoder(config)
-    example = example_tokens(1, 8)
-    boxed = jax.eval_shape(
-      lambda: module.init(jax.random.key(0), example, example_tokens(1, 1, 8), deterministic=True)[
-        "params"
-      ]
-    )
+    boxed = jax.eval_shape(lambda: _init_dual_encoder(module, jax.random.key(0)))
     name = "tower" if config.towers == "shared" else "passage_tower"
     abstract = {"dual_encoder": {name: abstract_params(mesh, boxed)[name]}}
     params = checkpoints.restore_params(self.path, abstract)
@@ -99,6 +104,26 @@ class SavedModel:
     boxed = jax.eval_shape(lambda: init_pretraining_model(model, jax.random.key(0)))
     return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
 
+  def open_qa_model(self, mesh: jax.sharding.Mesh) -> tuple[open_qa.OpenQaModel, dict]:
+    """Restores dual encoder and span reader.
+
+    Raises:
+      ValueError: if the checkpoint has no span reader.
+    """
+    description = self.description
+    if description.span_reader is None:
+      raise ValueError(f"{self.path} has no span reader; train it with `realm finetune`")
+    model = open_qa.OpenQaModel(description.dual_encoder, description.span_reader)
+    boxed = jax.eval_shape(lambda: init_open_qa_model(model, jax.random.key(0)))
+    return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
+
+  def retriever(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.DualEncoder, dict]:
+    """Restores the dual encoder, as `{"dual_encoder": ...}`."""
+    module = dual_encoder.DualEncoder(self.description.dual_encoder)
+    boxed = jax.eval_shape(lambda: _init_dual_encoder(module, jax.random.key(0)))
+    abstract = {"dual_encoder": abstract_params(mesh, boxed)}
+    return module, checkpoints.restore_params(self.path, abstract)
+
 
 def load(directory: str, *, step: int | None = None) -> SavedModel:
   """Reads the description of a checkpoint, the newest unless a step is named.
@@ -120,6 +145,21 @@ def init_pretraining_model(model: realm.RealmPretrainingModel, key: jax.Array) -
 
   positions = jax.numpy.zeros((1, 1), jax.numpy.int32)
   return model.init(key, example_tokens(1, 8), positions, method=both)["params"]
+
+
+def init_open_qa_model(model: open_qa.OpenQaModel, key: jax.Array) -> dict:
+  """Returns the boxed parameters of dual encoder and span reader."""
+
+  def both(module, tokens):
+    module.dual_encoder(tokens, tokens.reshape(1, 1, 8), deterministic=True)
+    module.span_reader(tokens, deterministic=True)
+
+  return model.init(key, example_tokens(1, 8), method=both)["params"]
+
+
+def _init_dual_encoder(module: dual_encoder.DualEncoder, key: jax.Array) -> dict:
+  tokens = example_tokens(1, 8)
+  return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
 
 
 def abstract_params(mesh: jax.sharding.Mesh, boxed) -> dict:
@@ -182,14 +222,19 @@ def check_warm_starts(directories: Iterable[str], tokenizer) -> None:
       )
 
 
-def check_same_run(metadata: Mapping, description: ModelDescription, workdir: str) -> None:
+def check_same_run(metadata: Mapping, description, workdir: str) -> None:
   """Checks that a checkpoint to be continued belongs to this configuration.
+
+  Args:
+    metadata: of the checkpoint.
+    description: a dataclass with `from_json`, such as a `ModelDescription`.
+    workdir: of the run.
 
   Raises:
     ValueError: naming what differs.
   """
-  saved = ModelDescription.from_json(metadata["model"])
-  for field in dataclasses.fields(ModelDescription):
+  saved = type(description).from_json(metadata["model"])
+  for field in dataclasses.fields(description):
     before, now = getattr(saved, field.name), getattr(description, field.name)
     if before != now:
       raise ValueError(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from realm_jax import partitioning
 from realm_jax.training import checkpoints, metric_writers, train_loop
+from realm_jax.training.best_checkpoint import BestCheckpoint
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_step import LossFn
@@ -150,6 +151,7 @@ class TrainingRun:
     metadata: Callable[[], dict],
     evaluate: Callable[[dict], dict[str, float]] | None = None,
     eval_every: int = 1,
+    best: BestCheckpoint | None = None,
   ) -> None:
     """Trains to the end or until stopped, and saves what was reached.
 
@@ -163,10 +165,19 @@ class TrainingRun:
       metadata: the JSON values of a checkpoint.
       evaluate: returns figures of the parameters; none: no evaluation.
       eval_every: steps between two evaluations; the last step has one as well.
+      best: keeps the parameters that were evaluated best.
     """
 
     def evaluated(step: int) -> bool:
       return evaluate is not None and (step % eval_every == 0 or step == num_steps)
+
+    def figures(step: int, state) -> dict[str, float]:
+      if not evaluated(step):
+        return {}
+      found = evaluate(state.params)
+      if best is not None:
+        best.offer(step, state.params, figures=found, metadata=metadata())
+      return found
 
     def save(step: int, state) -> None:
       if step % checkpoint_every == 0:
@@ -183,7 +194,7 @@ class TrainingRun:
       log_every=log_every,
       stop=self._stop,
       log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-      evaluate=lambda step, state: evaluate(state.params) if evaluated(step) else {},
+      evaluate=figures,
     )
     self.save(self.step, self.state, input=input(), metadata=metadata())
     self.wait_for_checkpoint()

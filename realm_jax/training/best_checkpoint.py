@@ -1,0 +1,67 @@
+"""The best parameters so far by one figure, kept over restarts."""
+
+import os
+from collections.abc import Mapping
+
+from absl import logging
+
+from realm_jax.training import checkpoints
+
+
+class BestCheckpoint:
+  """Keeps one checkpoint, of parameters alone; use as a context manager.
+
+  What it holds is read from the checkpoint itself, so a run that is restarted knows its best.
+
+  Args:
+    directory: of the checkpoint.
+    metric: the figure, of which more is better.
+
+  Raises:
+    ValueError: if the checkpoint that is there is the best by another figure.
+  """
+
+  def __init__(self, directory: str | os.PathLike, *, metric: str):
+    self._metric = metric
+    self._checkpointer = checkpoints.Checkpointer(directory, keep=1)
+    self.step = self._checkpointer.latest_step()
+    self.value = None
+    if self.step is not None:
+      saved = checkpoints.read_metadata(self._checkpointer.directory / str(self.step))["best"]
+      if saved["metric"] != metric:
+        raise ValueError(
+          f"{os.fspath(directory)} holds the best checkpoint by {saved['metric']!r}; go on with "
+          f"that figure, or move it away to choose by {metric!r}"
+        )
+      self.value = saved["value"]
+
+  def __enter__(self) -> "BestCheckpoint":
+    return self
+
+  def __exit__(self, *_):
+    self._checkpointer.__exit__()
+
+  def offer(self, step: int, params, *, figures: Mapping[str, float], metadata: dict) -> bool:
+    """Keeps the parameters of a step if they are better than any before; returns whether.
+
+    Raises:
+      ValueError: if the figure is not among those given.
+    """
+    if self._metric not in figures:
+      raise ValueError(f"no figure is named {self._metric!r}; choose from {sorted(figures)}")
+    value = float(figures[self._metric])
+    if self.value is not None and not value > self.value:
+      return False
+    self._checkpointer.save(
+      step,
+      {"params": params},
+      input={},
+      metadata={
+        **metadata,
+        "best": {"metric": self._metric, "value": value, "figures": dict(figures)},
+      },
+    )
+    self._checkpointer.wait()
+    self.step, self.value = step, value
+    logging.info("step %d is the best so far: %s %.4f", step, self._metric, value)
+    return True

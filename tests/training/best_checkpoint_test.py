@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from realm_jax.training import checkpoints
+from realm_jax.training.best_checkpoint import BestCheckpoint
+
+
+def offer(best, step, value, **others):
+  params = {"reader": np.full(3, step, np.float32)}
+  return best.offer(step, params, figures={"em": value, **others}, metadata={"model": {"a": 1}})
+
+
+def kept(directory):
+  path = checkpoints.resolve(directory)
+  params = checkpoints.restore_params(path, {"reader": np.zeros(3, np.float32)})
+  return int(path.name), params["reader"].tolist()
+
+
+def test_only_a_better_value_replaces_the_best(tmp_path):
+  with BestCheckpoint(tmp_path, metric="em") as best:
+    assert offer(best, 10, 0.2)
+    assert not offer(best, 20, 0.2)
+    assert offer(best, 30, 0.5)
+    assert not offer(best, 40, 0.4)
+  assert kept(tmp_path) == (30, [30, 30, 30])
+  assert checkpoints.steps(tmp_path) == [30]
+
+
+def test_a_restart_remembers_the_best(tmp_path):
+  with BestCheckpoint(tmp_path, metric="em") as best:
+    offer(best, 10, 0.5, f1=0.7)
+  with BestCheckpoint(tmp_path, metric="em") as best:
+    assert (best.step, best.value) == (10, 0.5)
+    assert not offer(best, 20, 0.4)
+  assert kept(tmp_path)[0] == 10
+  metadata = checkpoints.read_metadata(checkpoints.resolve(tmp_path))
+  assert metadata["best"]["figures"] == {"em": 0.5, "f1": 0.7}
+  assert metadata["model"] == {"a": 1}
+
+
+def test_another_figure_or_none_is_refused(tmp_path):
+  with BestCheckpoint(tmp_path, metric="em") as best:
+    with pytest.raises(ValueError, match=r"no figure is named 'em'; choose from \['f1'\]"):
+      best.offer(1, {}, figures={"f1": 1.0}, metadata={})
+    offer(best, 10, 0.5)
+  with pytest.raises(ValueError, match="the best checkpoint by 'em'"):
+    BestCheckpoint(tmp_path, metric="f1")

@@ -56,6 +56,29 @@ class MaskedQueryConverter(seqio.FeatureConverter):
     }
 
 
+class OpenQuestionConverter(seqio.FeatureConverter):
+  """Pads `query`; `question_index` says which question it is."""
+
+  TASK_FEATURES = {"query": _SPEC(tf.int32), "question_index": _SPEC(tf.int64)}
+  MODEL_FEATURES = TASK_FEATURES
+  PACKING_FEATURE_DTYPES = None
+
+  def __init__(self):
+    super().__init__(pack=False)
+
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    lengths = self.get_model_feature_lengths(task_feature_lengths)
+    return ds.map(
+      lambda features: {name: _pad(features[name], lengths[name]) for name in self.MODEL_FEATURES},
+      num_parallel_calls=tf.data.AUTOTUNE,
+    )
+
+  def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+    return {"query": task_feature_lengths["query"], "question_index": 1}
+
+
 class InverseClozeConverter(seqio.FeatureConverter):
   """Pads pseudo-queries, and joins title and body to `passage` with their segments."""
 

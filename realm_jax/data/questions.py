@@ -78,7 +78,8 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     if not line.strip():
       continue
     try:
-      questions.append(_question(json.loads(line), number, answers_known))
+      record = json.loads(line)
+      questions.append(from_record(record, number=number, answers_known=answers_known))
     except re.error as error:
       raise ValueError(
         f"{path}, line {number}: the answer {error.pattern!r} is no regular expression: {error}"
@@ -93,7 +94,18 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
   return questions
 
 
-def _question(record: dict, number: int, answers_known: bool) -> Question:
+def from_record(record: dict, *, number: int, answers_known: bool = True) -> Question:
+  """Makes a question of a line of JSON Lines; see `read_questions`.
+
+  Args:
+    record: the line's content.
+    number: names the question if it has no `id`.
+    answers_known: whether it must have an answer.
+
+  Raises:
+    KeyError, IndexError, TypeError, ValueError: if it is no question.
+    re.error: if an answer is an invalid regular expression.
+  """
   if "question" in record:
     text, span = record["question"], None
   else:

@@ -1,0 +1,79 @@
+"""SeqIO task of questions, named by their positions in a file: NQ-open or any other."""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from realm_jax import tokenization
+from realm_jax.data.questions import read_questions
+from realm_jax.data.vocabulary import WordPieceVocabulary
+from tasks.salient_span_masking import seqio_name
+
+
+def register(*, questions: str, vocabulary: str) -> seqio.Task:
+  """Registers the questions of a file, unless they are registered already.
+
+  An example is `query`, the wordpieces `[CLS] x [SEP]` cut to its length, and `question_index`, the
+  position in the file. In training every epoch has an order of its own.
+
+  Args:
+    questions: JSON Lines with `question` and `answer`.
+    vocabulary: directory with `vocab.txt`.
+
+  Raises:
+    FileNotFoundError: if one of them is missing.
+    ValueError: if the questions are not usable, or are masked sentences.
+  """
+  pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  asked = read_questions(questions)
+  if asked[0].span is not None:
+    raise ValueError(f"{questions} holds masked sentences, not questions")
+  texts = [question.text for question in asked]
+  digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+  name = seqio_name(f"open_qa_{digest}", questions, pieces)
+  if name in seqio.TaskRegistry.names():
+    return seqio.TaskRegistry.get(name)
+  return seqio.TaskRegistry.add(
+    name,
+    source=seqio.FunctionDataSource(functools.partial(_dataset, texts), splits=("train",)),
+    preprocessors=[functools.partial(tokenize_question, vocabulary=pieces)],
+    output_features={
+      "query": seqio.Feature(pieces, add_eos=False, dtype=tf.int32),
+      "question_index": seqio.Feature(
+        seqio.PassThroughVocabulary(0), add_eos=False, dtype=tf.int64
+      ),
+    },
+    shuffle_buffer_size=1,  # the source shuffles whole epochs
+  )
+
+
+def _dataset(
+  texts: list[str], split: str, shuffle_files: bool = False, seed: int | None = None
+) -> tf.data.Dataset:
+  del split
+  indices = tf.range(len(texts), dtype=tf.int64)
+  dataset = tf.data.Dataset.from_tensor_slices({"text": texts, "question_index": indices})
+  return dataset.shuffle(len(texts), seed=seed) if shuffle_files else dataset
+
+
+def tokenize_question(
+  dataset: tf.data.Dataset,
+  sequence_length: Mapping[str, int],
+  *,
+  vocabulary: WordPieceVocabulary,
+) -> tf.data.Dataset:
+  """Turns `text` into `query`, at most as many wordpieces as it may have."""
+  tokenizer = vocabulary.tokenizer
+  room = sequence_length["query"] - 2
+
+  def convert(example):
+    ids = tokenizer.tokenize_with_offsets(example["text"][tf.newaxis])[0][0][:room]
+    return {
+      "query": tf.concat([[tokenizer.cls_id], ids, [tokenizer.sep_id]], 0),
+      "question_index": example["question_index"][tf.newaxis],
+    }
+
+  return dataset.map(convert, num_parallel_calls=tf.data.AUTOTUNE)

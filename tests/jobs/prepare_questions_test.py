@@ -1,0 +1,34 @@
+import json
+
+import pytest
+
+from realm_jax.data.questions import read_questions
+from realm_jax.jobs.prepare_questions import prepare_questions
+
+
+def write(path, *records):
+  path.write_text("".join(json.dumps(record) + "\n" for record in records))
+  return str(path)
+
+
+def test_questions_of_several_files_are_split_and_can_be_read(tmp_path):
+  records = [{"question": f"what is x{i}?", "answer": ["x"]} for i in range(40)]
+  files = [write(tmp_path / "a.jsonl", *records[:10]), write(tmp_path / "b.jsonl", *records[10:])]
+  test = write(tmp_path / "test.jsonl", {"question": "where?", "answer": ["(x|y)"], "regex": True})
+  output = tmp_path / "prepared"
+  manifest = prepare_questions(train=files, test=[test], output=str(output))
+  parts = {name: read_questions(output / f"{name}.jsonl") for name in ("train", "dev", "test")}
+  assert {f"{name}.jsonl": len(part) for name, part in parts.items()} == {
+    name: file["questions"] for name, file in manifest["files"].items()
+  }
+  asked = sorted(q.text for name in ("train", "dev") for q in parts[name])
+  assert asked == sorted(record["question"] for record in records)
+  assert len({q.id for name in ("train", "dev") for q in parts[name]}) == 40
+  assert parts["test"][0].regex
+
+
+def test_nothing_is_written_of_questions_that_cannot_be_read(tmp_path):
+  train = write(tmp_path / "train.jsonl", {"question": "who?", "answer": ["(x"], "regex": True})
+  with pytest.raises(ValueError, match=r"train.jsonl, question 1"):
+    prepare_questions(train=[train], test=[], output=str(tmp_path / "prepared"))
+  assert [path.name for path in tmp_path.iterdir()] == ["train.jsonl"]

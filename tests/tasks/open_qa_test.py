@@ -1,0 +1,75 @@
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.data import input_pipeline
+from realm_jax.data.feature_converters import OpenQuestionConverter
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tasks import open_qa
+
+WORDS = [f"w{i}" for i in range(10)]
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS])
+
+
+def write(directory, texts):
+  directory.mkdir(exist_ok=True)
+  TOKENIZER.save(directory / "vocabulary")
+  path = directory / "questions.jsonl"
+  path.write_text("".join(json.dumps({"question": t, "answer": ["x"]}) + "\n" for t in texts))
+  return {"questions": str(path), "vocabulary": str(directory / "vocabulary")}
+
+
+def batches(task, *, batch_size, training, length=5, seed=0):
+  return input_pipeline.task_batches(
+    task,
+    converter=OpenQuestionConverter(),
+    lengths={"query": length, "question_index": 1},
+    batch_size=batch_size,
+    seed=seed,
+    training=training,
+  )
+
+
+def test_questions_come_in_order_cut_to_their_length(tmp_path):
+  task = open_qa.register(**write(tmp_path, ["w0 w1", "w2 w3 w4 w5", "W6"]))
+  first, second = batches(task, batch_size=2, training=False)
+  assert [[TOKENIZER.vocabulary[i] for i in row] for row in first["query"]] == [
+    ["[CLS]", "w0", "w1", "[SEP]", "[PAD]"],
+    ["[CLS]", "w2", "w3", "w4", "[SEP]"],
+  ]
+  assert first["question_index"].tolist() == [[0], [1]]
+  assert first["question_index"].dtype == np.int64
+  assert (second["query"][0] > 0).sum() == 3 and not second["query"][1].any()
+
+
+def test_every_epoch_has_all_questions_in_an_order_of_its_own_that_can_be_resumed(tmp_path):
+  task = open_qa.register(**write(tmp_path, WORDS))
+  iterator = batches(task, batch_size=5, training=True)
+  epochs = [np.concatenate([next(iterator)["question_index"][:, 0] for _ in "ab"]) for _ in "abc"]
+  assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+  assert len({tuple(epoch) for epoch in epochs}) == 3
+  position = iterator.position()
+  expected = [next(iterator)["question_index"].tolist() for _ in range(3)]
+  resumed = batches(task, batch_size=5, training=True)
+  resumed.restore(position)
+  assert [next(resumed)["question_index"].tolist() for _ in range(3)] == expected
+  assert next(batches(task, batch_size=10, training=True, seed=1))["question_index"].tolist() != [
+    [i] for i in epochs[0]
+  ]
+
+
+def test_a_file_is_registered_once_for_each_content(tmp_path):
+  given = write(tmp_path, ["w0"])
+  task = open_qa.register(**given)
+  assert open_qa.register(**given) is task
+  write(tmp_path, ["w1"])
+  assert open_qa.register(**given).name != task.name
+
+
+def test_masked_sentences_are_refused(tmp_path):
+  given = write(tmp_path, ["w0"])
+  record = {"id": 1, "text": "ab", "spans": [[0, 1]], "answer": "a"}
+  (tmp_path / "questions.jsonl").write_text(json.dumps(record))
+  with pytest.raises(ValueError, match="holds masked sentences, not questions"):
+    open_qa.register(**given)

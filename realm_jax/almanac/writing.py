@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from realm_jax.almanac import question_wordings
 from realm_jax.almanac.world import (
   EditedWorld,
   Fact,
@@ -25,6 +26,8 @@ DOCUMENTS = "documents.jsonl"
 TRAINING = "training.jsonl"
 HELD_OUT = "heldout.jsonl"
 QUESTIONS = "questions.jsonl"
+TRAINING_QUESTIONS = "training_questions.jsonl"
+HELD_OUT_QUESTIONS = "heldout_questions.jsonl"
 VALUES = "values.jsonl"
 MANIFEST = "manifest.json"
 
@@ -41,19 +44,27 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
   * `heldout.jsonl`, one question for each held-out fact: id, text (worded as in training, the
     answer not yet masked), spans (of the answer), answer, subject, relation, kind, passage (the
     document's sentence).
+  * `training_questions.jsonl` and `heldout_questions.jsonl`, the same facts asked for outright, in
+    the same order: id, question, answer (a list of one), kind, passage.
   * `values.jsonl`, every value ten times over: read beside the corpora when a vocabulary is
     learned, it makes the answers whole words of a small vocabulary.
   * `manifest.json`: the settings, counts of facts, digests of the other files.
   """
   directory = pathlib.Path(directory)
   directory.mkdir(parents=True, exist_ok=True)
-  training = [_training_record(fact) for fact in world.facts if not fact.held_out]
-  random.Random(f"training order/{world.seed}").shuffle(training)
-  held_out = [_question(fact) for fact in world.facts if fact.held_out]
+  trained = [fact for fact in world.facts if not fact.held_out]
+  random.Random(f"training order/{world.seed}").shuffle(trained)
+  held_out = [fact for fact in world.facts if fact.held_out]
   digests = {
     DOCUMENTS: _write(directory / DOCUMENTS, _lines(_documents(world))),
-    TRAINING: _write(directory / TRAINING, _lines(training)),
-    HELD_OUT: _write(directory / HELD_OUT, _lines(held_out)),
+    TRAINING: _write(directory / TRAINING, _lines(map(_training_record, trained))),
+    HELD_OUT: _write(directory / HELD_OUT, _lines(map(_question, held_out))),
+    TRAINING_QUESTIONS: _write(
+      directory / TRAINING_QUESTIONS, _lines(map(_asked_outright, trained))
+    ),
+    HELD_OUT_QUESTIONS: _write(
+      directory / HELD_OUT_QUESTIONS, _lines(map(_asked_outright, held_out))
+    ),
     VALUES: _write(directory / VALUES, _lines(_values(world))),
   }
   manifest = {
@@ -122,6 +133,16 @@ def _question(fact: Fact) -> Mapping[str, Any]:
     "answer": fact.value,
     "subject": fact.subject,
     "relation": fact.relation,
+    "kind": fact.kind,
+    "passage": document_sentence(fact).text,
+  }
+
+
+def _asked_outright(fact: Fact) -> Mapping[str, Any]:
+  return {
+    "id": fact.fact_id,
+    "question": question_wordings.ask(fact.relation, article=fact.article, subject=fact.subject),
+    "answer": [fact.value],
     "kind": fact.kind,
     "passage": document_sentence(fact).text,
   }

@@ -8,7 +8,15 @@ import pytest
 
 from realm_jax.almanac import world, writing
 
-FILES = {"documents.jsonl", "training.jsonl", "heldout.jsonl", "values.jsonl", "manifest.json"}
+FILES = {
+  "documents.jsonl",
+  "training.jsonl",
+  "heldout.jsonl",
+  "training_questions.jsonl",
+  "heldout_questions.jsonl",
+  "values.jsonl",
+  "manifest.json",
+}
 
 
 @pytest.fixture(scope="module")

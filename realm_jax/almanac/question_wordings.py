@@ -1,0 +1,50 @@
+"""How the almanac asks: one wording a relation, whatever the kind of subject."""
+
+QUESTIONS: dict[str, str] = {
+  "capital": "What is the capital of {subject}?",
+  "captain": "Who is the captain of {subject}?",
+  "cargo": "What does {subject} carry as cargo?",
+  "cataloguer": "Who catalogued {subject}?",
+  "charter": "When did {subject} receive its charter?",
+  "colour": "Which colour is {subject}?",
+  "constellation": "Which constellation does {subject} belong to?",
+  "continent": "On which continent is {subject}?",
+  "creator": "Who created {subject}?",
+  "currency": "What is the currency of {subject}?",
+  "discovered_year": "When was {subject} discovered?",
+  "discoverer": "Who discovered {subject}?",
+  "dish": "What is the local dish of {subject}?",
+  "dust": "Which colour is the dust on {subject}?",
+  "eruption": "When did {subject} erupt?",
+  "explorer": "Who explored {subject}?",
+  "figurehead": "What is the figurehead of {subject}?",
+  "fish": "Which fish is the commonest in {subject}?",
+  "flame": "Which colour is the flame of {subject}?",
+  "flood": "When was the great flood of {subject}?",
+  "flower": "Which flower grows on the banks of {subject}?",
+  "founder": "Who founded {subject}?",
+  "gem": "What is the lucky stone of {subject}?",
+  "hero": "Who is the main character of {subject}?",
+  "kind": "What kind of work is {subject}?",
+  "language": "What is the official language of {subject}?",
+  "launched": "When was {subject} launched?",
+  "number": "What is the atomic number of {subject}?",
+  "orbit_days": "How many days does the orbit of {subject} take?",
+  "planet": "Which planet does {subject} orbit?",
+  "port": "What is the home port of {subject}?",
+  "position": "At which place from the Sun is {subject}?",
+  "rock": "Which rock does {subject} flow over?",
+  "ruler": "Who rules {subject}?",
+  "shape": "What is {subject} shaped like?",
+  "symbol": "What is the symbol of {subject}?",
+  "theme": "What is the theme of {subject}?",
+  "trade": "What is the usual trade in {subject}?",
+  "tree": "Which tree grows in the middle of {subject}?",
+  "type": "What type of world is {subject}?",
+  "year": "In which year was {subject} made?",
+}
+
+
+def ask(relation: str, *, article: str, subject: str) -> str:
+  """Returns the question for the value of a relation; `article` is the subject's own, or empty."""
+  return QUESTIONS[relation].replace("{subject}", f"{article} {subject}".strip())

@@ -10,7 +10,7 @@ def make_almanac(
   *,
   output: str,
   seed: int = 0,
-  num_invented_entities: int = 9_000,
+  num_invented_entities: int = 6_500,
   held_out_fraction: float = 0.1,
   num_edits: int = 100,
 ) -> None:

@@ -30,15 +30,36 @@ class Reading:
 
 
 def read(
-  scores_BxK: jax.Array, logits_BxKxMxV: jax.Array, weights_BxM: jax.Array, *, valid_BxK: jax.Array
+  scores_BxK: jax.Array,
+  logits_BxKxMxV: jax.Array,
+  weights_BxM: jax.Array,
+  *,
+  valid_BxK: jax.Array,
+  alternatives: int = 1,
+  targets_BxM: jax.Array | None = None,
 ) -> Reading:
-  """Returns the candidates of each query, best first; pure, to be jitted by the caller."""
+  """Returns the candidates of each query, best first; pure, to be jitted by the caller.
+
+  Args:
+    scores_BxK: fresh retrieval scores.
+    logits_BxKxMxV: masked-LM logits with each passage.
+    weights_BxM: 1 for a real mask, 0 for padding.
+    valid_BxK: False for slots that hold no passage.
+    alternatives: words considered at each mask; beyond the likeliest, one mask at a time. With one
+      mask, so many of the likeliest answers are exactly the best ones.
+    targets_BxM: an answer that is scored as well, likely or not.
+  """
   lowest = jnp.finfo(jnp.float32).min
   log_prior_BxK = jax.nn.log_softmax(jnp.where(valid_BxK, scores_BxK, lowest))
   log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV)
   together_BxMxV = jax.nn.logsumexp(log_probs_BxKxMxV + log_prior_BxK[:, :, None, None], axis=1)
   candidates_BxCxM = jnp.concatenate(
-    [jnp.argmax(log_probs_BxKxMxV, -1), jnp.argmax(together_BxMxV, -1)[:, None]], axis=1
+    [
+      _spans(log_probs_BxKxMxV, alternatives),
+      _spans(together_BxMxV[:, None], alternatives),
+      *([] if targets_BxM is None else [targets_BxM[:, None]]),
+    ],
+    axis=1,
   )
   # [B, K, M, V] at [B, C, M] for every k gives [B, C, K].
   picked_BxKxMxC = jnp.take_along_axis(
@@ -52,4 +73,24 @@ def read(
     log_probs_BxC=jnp.take_along_axis(log_probs_BxC, order_BxC, 1),
     log_probs_BxCxK=jnp.take_along_axis(log_probs_BxCxK, order_BxC[..., None], 1),
     retrieval_log_probs_BxK=log_prior_BxK,
+  )
+
+
+def _spans(log_probs_BxSxMxV: jax.Array, alternatives: int) -> jax.Array:
+  """Returns `[B, C, M]`: the likeliest span of each of S, and those that differ in one word."""
+  if alternatives == 1:
+    return jnp.argmax(log_probs_BxSxMxV, -1)
+  batch, sources, masks, _ = log_probs_BxSxMxV.shape
+  # Behind a barrier, because XLA on CPU sorts the whole vocabulary when it sees the result sliced.
+  _, words_BxSxMxA = jax.lax.optimization_barrier(jax.lax.top_k(log_probs_BxSxMxV, alternatives))
+  best_BxSx1x1xM = words_BxSxMxA[:, :, None, None, :, 0]
+  others_BxSx1xAxM = words_BxSxMxA[..., 1:].transpose(0, 1, 3, 2)[:, :, None]
+  changed_1x1xMx1xM = jnp.eye(masks, dtype=bool)[None, None, :, None, :]
+  varied = jnp.where(changed_1x1xMx1xM, others_BxSx1xAxM, best_BxSx1x1xM)
+  return jnp.concatenate(
+    [
+      words_BxSxMxA[..., 0],
+      varied.reshape(batch, sources * masks * (alternatives - 1), masks),
+    ],
+    axis=1,
   )

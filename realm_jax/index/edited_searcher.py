@@ -1,0 +1,48 @@
+"""A searcher over an index and the few passages that were edited since it was built."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+
+class EditedSearcher:
+  """Searches an index without some of its passages, and beside it a few others, exactly.
+
+  Args:
+    base: the index.
+    hidden: ids that the index is not to give: passages changed or removed.
+    ids: ids of the passages written instead or in addition.
+    embeddings: theirs, `[len(ids), E]`.
+  """
+
+  def __init__(
+    self,
+    base: searcher.Searcher,
+    *,
+    hidden: Sequence[int],
+    ids: Sequence[int],
+    embeddings: np.ndarray,
+  ):
+    self._base = base
+    self._hidden = np.array(sorted(hidden), np.int32)
+    self._ids = np.array(ids, np.int32)
+    self._embeddings = np.asarray(embeddings, np.float32)
+    self.generation = base.generation
+    self.num_passages = base.num_passages - len(self._hidden) + len(self._ids)
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` passages of each query."""
+    found = self._base.search(queries_BxE, k + len(self._hidden))
+    gone = np.isin(found.ids_BxK, self._hidden)
+    kept = datatypes.SearchResults(
+      np.where(gone, datatypes.MISSING_PASSAGE_ID, found.ids_BxK),
+      np.where(gone, -np.inf, found.scores_BxK).astype(np.float32),
+    )
+    if not len(self._ids):
+      return searcher.merge([kept], k)
+    scores_BxA = queries_BxE.astype(np.float32) @ self._embeddings.T
+    ids_BxA = np.broadcast_to(self._ids, scores_BxA.shape)
+    return searcher.merge([kept, datatypes.SearchResults(ids_BxA, scores_BxA)], k)

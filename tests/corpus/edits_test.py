@@ -1,0 +1,77 @@
+"""A store as edits leave it."""
+
+import os
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.edits import EditedStore, Edits, write_passage
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "euro", "is", "old"])
+POUND, EURO, IS, OLD = range(5, 9)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("store")
+  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=9)
+  for uid, (title, text) in enumerate((("Pound", "pound is old"), ("", "euro is")), 1):
+    ids = TOKENIZER.encode_batch([title, text])
+    writer.append(title=title, text=text, title_ids=ids[0], body_ids=ids[1], uid=uid)
+  writer.finish(counts={})
+  return PassageStore(os.fspath(directory))
+
+
+def write(title, text):
+  return write_passage(title, text, tokenizer=TOKENIZER, max_passage_length=9)
+
+
+def test_edits_change_add_and_remove(store):
+  edits = Edits().with_passage(0, write("Euro", "euro is old")).with_passage(2, write("", "old"))
+  edits = edits.with_passage(1, None)
+  view = EditedStore(store, edits)
+  assert len(view) == 3
+  assert [view.holds(i) for i in range(-1, 4)] == [False, True, False, True, False]
+  assert [view.edited(i) for i in (0, 1, 2, 3)] == [True, True, True, False]
+  assert (view.title(0), view.text(0), view.text(2)) == ("Euro", "euro is old", "old")
+  ids, lengths = view.body_ids([2, 0, 1], length=2)
+  assert ids.tolist() == [[OLD, 0], [EURO, IS], [0, 0]]
+  assert lengths.tolist() == [1, 2, 0]
+  assert view.title_ids([0], length=4)[0].tolist() == [[EURO, 0, 0, 0]]
+
+
+def test_without_edits_the_store_is_as_it_was(store):
+  view = EditedStore(store, Edits())
+  for column in ("title_ids", "body_ids"):
+    for mine, theirs in zip(
+      getattr(view, column)([0, 1], length=3), getattr(store, column)([0, 1], length=3), strict=True
+    ):
+      np.testing.assert_array_equal(mine, theirs)
+  assert len(view) == 2 and not view.holds(2)
+
+
+def test_edits_are_values(store):
+  before = Edits().with_passage(0, None)
+  after = before.with_passage(1, None).without(0)
+  assert dict(before.passages) == {0: None} and dict(after.passages) == {1: None}
+
+
+def test_ids_of_additions_are_not_used_twice(store):
+  edits = Edits()
+  assert edits.next_id(len(store)) == 2
+  edits = edits.with_passage(2, write("", "old")).with_passage(2, None)
+  assert edits.next_id(len(store)) == 3
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("  ", "needs a text"),
+    ("old old old old old old", r"take 10 wordpieces.*at most 9; shorten"),
+  ],
+)
+def test_refuses_passages_that_no_corpus_would_have(text, message):
+  with pytest.raises(ValueError, match=message):
+    write("euro", text)

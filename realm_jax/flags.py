@@ -33,12 +33,14 @@ class Keyword:
     annotation: its type.
     default: `REQUIRED` if the signature has none.
     meaning: what the `Args` section of the job's docstring says of it.
+    positional: whether its value may stand alone, without the flag's name.
   """
 
   name: str
   annotation: Any
   default: Any
   meaning: str
+  positional: bool = False
 
   @property
   def plain(self) -> bool:
@@ -52,7 +54,7 @@ def keywords(job: Callable[..., Any]) -> tuple[Keyword, ...]:
   )
   meanings = {p.arg_name: " ".join((p.description or "").split()) for p in documentation.params}
   return tuple(
-    Keyword(p.name, p.annotation, p.default, meanings.get(p.name, ""))
+    Keyword(p.name, p.annotation, p.default, meanings.get(p.name, ""), p.kind is not p.KEYWORD_ONLY)
     for p in inspect.signature(job, eval_str=True).parameters.values()
   )
 
@@ -81,6 +83,10 @@ class Parser(argparse.ArgumentParser):
     """Makes every plain keyword a flag and tells of the others how to set them."""
     group = self.add_argument_group("keywords of the job")
     for keyword in job_keywords:
+      if keyword.positional:
+        group.add_argument(
+          keyword.name, nargs="?", type=_converter(keyword.annotation), help=argparse.SUPPRESS
+        )
       if keyword.plain:
         group.add_argument(
           f"--{keyword.name}",
@@ -186,7 +192,7 @@ def _converter(annotation: Any) -> Callable[[str], Any]:
 
 def _help(keyword: Keyword) -> str:
   if keyword.default is REQUIRED:
-    default = "required"
+    default = "required; may stand without its name" if keyword.positional else "required"
   else:
     default = f"default: {textwrap.shorten(_shown(keyword.default), 60, placeholder='...')}"
   return f"{keyword.meaning} ({default})".strip()

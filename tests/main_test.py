@@ -304,6 +304,22 @@ def test_help_of_a_job_lists_every_keyword_with_default_and_meaning(capsys, monk
     assert part in shown
 
 
+def test_a_positional_keyword_may_stand_without_its_name(tmp_path, monkeypatch):
+  (tmp_path / "echo.py").write_text(
+    '"""Says."""\n\ndef echo(line: str, *, path: str):\n  open(path, "w").write(line)\n'
+  )
+  monkeypatch.syspath_prepend(str(tmp_path))
+  said = tmp_path / "said.txt"
+  jobs = {"echo": "echo"}
+  assert main.main(["echo", "The [MASK].", f"--path={said}"], jobs=jobs) == 0
+  assert said.read_text() == "The [MASK]."
+  assert main.main(["echo", f"--path={said}", "--line=named"], jobs=jobs) == 0
+  assert said.read_text() == "named"
+  assert main.main(["echo", "one", "two", f"--path={said}"], jobs=jobs) == 2
+  assert main.main(["echo", f"--path={said}"], jobs=jobs) == 2
+  assert said.read_text() == "named"
+
+
 def test_help_and_version_do_not_wait_for_jax():
   code = (
     "import sys; from realm_jax import main; main.main(['--help']); main.main(['--version']);"

@@ -65,6 +65,12 @@ usage: realm JOB [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...
 jobs:
 """
 
+_JOINING = {  # of several processes: type, placeholder and meaning of each flag
+  "coordinator": (str, "HOST:PORT|auto", "the first of several processes; auto on a TPU pod"),
+  "num_processes": (int, "INT", "how many processes there are, unless --coordinator=auto"),
+  "process_id": (int, "INT", "which one this is, from 0, unless --coordinator=auto"),
+}
+
 _GIN_ERRORS = (
   AttributeError,
   ImportError,
@@ -147,6 +153,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
 
   values = dict(values)
   values.pop("traceback", None)
+  _join({flag: values.pop(flag) for flag in _JOINING if flag in values})
   _configure(
     job,
     gin_files=values.pop("gin_file", ()),
@@ -156,6 +163,18 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   )
   _run(name, job, keywords)
   return 0
+
+
+def _join(joining: Mapping[str, Any]) -> None:
+  """Joins the processes of the job, where the command line says that there are several."""
+  if not joining:
+    return
+  from realm_jax import processes  # late, because it imports JAX
+
+  try:
+    processes.join(**{**dict.fromkeys(_JOINING), **joining})
+  except ValueError as error:
+    raise UsageError(str(error)) from error
 
 
 def _parser(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> flags.Parser:
@@ -170,6 +189,8 @@ def _parser(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword
     help="where gin files are looked for too",
   )
   parser.add_argument("--traceback", action="store_true", help="shows where an error came from")
+  for flag, (kind, metavar, meaning) in _JOINING.items():
+    parser.add_argument(f"--{flag}", type=kind, metavar=metavar, help=meaning)
   parser.add_keywords(keywords)
   return parser
 

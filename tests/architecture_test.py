@@ -23,11 +23,12 @@ ARROWS = {
   "index": "",
   "inference": "corpus index retrieval tokenization",
   "inspector": "inference",
-  "main": "flags",  # it finds jobs by their names
+  "main": "flags processes",  # it finds jobs by their names
   "metrics": "corpus tokenization",
   "models": "",
   "objectives": "",
   "partitioning": "",
+  "processes": "",
   "retrieval": "corpus index",
   "t5x_adapter": "data models objectives",
   "tasks": "corpus data tokenization",
@@ -38,6 +39,7 @@ FOUNDATIONS = {
   "atomic_files",
   "datatypes",
   "partitioning",
+  "processes",
 }  # everyone but the almanac builds on them
 
 HOMES = {

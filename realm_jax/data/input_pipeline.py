@@ -2,8 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import jax
 import numpy as np
 import seqio
 import tensorflow as tf
@@ -47,6 +48,71 @@ class BatchIterator(Iterator[Features]):
       self._checkpoint.read(os.path.join(directory, "iterator")).assert_consumed()
 
 
+class Streams(Iterator[Features]):
+  """Batches joined from equal parts of the data, of which every process reads its own.
+
+  The batch of all processes is the same whatever their number.
+
+  Args:
+    open_stream: `(batch_size=..., shard=...) -> BatchIterator`.
+    num_streams: parts of the data; None: as many as there are processes.
+    batch_size: examples of all streams.
+
+  Attributes:
+    num_own: streams of this process, whose rows follow one another in a batch.
+
+  Raises:
+    ValueError: if the streams cannot be shared equally, or share no batch equally.
+  """
+
+  def __init__(
+    self, open_stream: Callable[..., BatchIterator], *, num_streams: int | None, batch_size: int
+  ):
+    count = jax.process_count() if num_streams is None else num_streams
+    if count < 1 or count % jax.process_count() or batch_size % count:
+      raise ValueError(
+        f"{count} data streams must be a multiple of the {jax.process_count()} processes and "
+        f"divide batch_size={batch_size}; change data_streams or batch_size"
+      )
+    self.num_own = count // jax.process_count()
+    first = jax.process_index() * self.num_own
+    self._streams = {
+      f"stream_{i}_of_{count}.": open_stream(
+        batch_size=batch_size // count,
+        shard=seqio.ShardInfo(index=i, num_shards=count) if count > 1 else None,
+      )
+      for i in range(first, first + self.num_own)
+    }
+
+  def __next__(self) -> Features:
+    parts = [next(stream) for stream in self._streams.values()]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+  def position(self) -> Features:
+    """Returns the positions of the streams of this process."""
+    return {
+      prefix + name: content
+      for prefix, stream in self._streams.items()
+      for name, content in stream.position().items()
+    }
+
+  def restore(self, position: Features) -> None:
+    """Continues from the saved positions of all processes, however many they were.
+
+    Raises:
+      ValueError: if the data were read in another number of streams.
+    """
+    for prefix, stream in self._streams.items():
+      own = {n.removeprefix(prefix): v for n, v in position.items() if n.startswith(prefix)}
+      if not own:
+        saved = sorted({name.split(".")[0] for name in position})
+        raise ValueError(
+          f"the run to be continued read its data as {saved[0]}, now as {prefix[:-1]}; give the "
+          "same data_streams as before"
+        )
+      stream.restore(own)
+
+
 def task_batches(
   task: seqio.Task | seqio.Mixture | str,
   *,
@@ -73,6 +139,8 @@ def task_batches(
       examples whose features, which the converter left unpadded, fit into one of these and not
       into the one before, and is padded to it.
   """
+  if training:
+    _check_for_examples(task, lengths)
   dataset = seqio.get_dataset(
     task,
     lengths,
@@ -97,6 +165,14 @@ def task_batches(
   else:
     dataset = dataset.padded_batch(batch_size).map(lambda batch: _fill(batch, batch_size))
   return BatchIterator(dataset.prefetch(tf.data.AUTOTUNE))
+
+
+def _check_for_examples(task: seqio.Task | seqio.Mixture | str, lengths: dict[str, int]) -> None:
+  """Raises ValueError if one pass gives nothing: repeated for ever it would never end."""
+  task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
+  once = task.get_dataset(lengths, split="train", shuffle=False, num_epochs=1, seed=0)
+  if not any(True for _ in once.take(1)):
+    raise ValueError(f"{task.name} gives no example: its corpus is empty or all was rejected")
 
 
 def masked_queries(features: Features) -> MaskedQueries:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from realm_jax import processes
 from realm_jax.data import input_pipeline
 from realm_jax.retrieval.retriever import Retriever
 
@@ -15,7 +16,7 @@ class FixedEvaluation:
   """Answers fixed queries with the parameters of a step and the index generation in use.
 
   Args:
-    features: batches of masked queries, read once and kept.
+    features: batches of masked queries, the same in every process, read once and kept.
     max_batches: how many of them are used.
     retriever: the training's, so that the generation in use is searched.
     figures: `(params, placed RetrievedBatch) -> scalars`, each the mean over a batch.
@@ -47,7 +48,8 @@ class FixedEvaluation:
     """Returns the figures named `eval/...`: means over batches, weighted by their examples."""
     rows, weights = [], []
     for queries in self._batches:
-      batch, _ = self._retriever.finish(self._retriever.begin(params, queries))
+      own = jax.tree.map(processes.own_rows, queries)
+      batch, _ = self._retriever.finish(self._retriever.begin(params, own))
       rows.append(self._figures(params, self._place(batch)))
       weights.append((queries.mlm_weights_BxM > 0).any(axis=1).sum())
     rows = jax.device_get(rows)

@@ -1,10 +1,12 @@
 """Pre-trains dual encoder and knowledge-augmented encoder together, over retrieved passages."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 import jax
+import numpy as np
 
 from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
@@ -46,6 +48,7 @@ def pretrain(
   marginalize: Literal["span", "token"] = "span",
   generation: int | None = None,
   seed: int = 0,
+  data_streams: int | None = None,
   accumulate_steps: int = 1,
   model_parallel: int = 1,
   layout: partitioning.Layout = "replicated",
@@ -81,6 +84,8 @@ def pretrain(
       released code's.
     generation: index generation to stay with; none: always the newest.
     seed: of parameters, data order, masks and dropout.
+    data_streams: parts of the corpus read side by side; another number gives other batches, another
+      number of processes does not; none: one a process.
     accumulate_steps: parts of a batch computed one after the other.
     model_parallel: devices that share one copy of the model.
     layout: "fully_sharded" splits parameters and optimizer over all devices, for large models.
@@ -134,17 +139,19 @@ def pretrain(
   )
   saved_models.check_warm_starts([start.checkpoints for start in starts], tokenizer)
 
-  def masked_batches(tagged: str, *, seed: int, training: bool) -> input_pipeline.BatchIterator:
+  def masked_batches(tagged: str, **settings) -> input_pipeline.BatchIterator:
     return input_pipeline.task_batches(
       salient_span_masking.register(corpus=tagged, vocabulary=vocabulary, mask=mask),
       converter=MaskedQueryConverter(),
       lengths={"query": query_length, "mlm_positions": max_masks, "mlm_targets": max_masks},
-      batch_size=batch_size,
-      seed=seed,
-      training=training,
+      **settings,
     )
 
-  features = masked_batches(corpus, seed=seed, training=True)
+  features = input_pipeline.Streams(
+    functools.partial(masked_batches, corpus, seed=seed, training=True),
+    num_streams=data_streams,
+    batch_size=batch_size,
+  )
   description = saved_models.ModelDescription(
     dual_encoder=dual_encoder,
     knowledge_augmented_encoder=knowledge_augmented_encoder,
@@ -181,7 +188,7 @@ def pretrain(
       if first is None:
         return
       retriever = Retriever(
-        encode_query=query_encoder(pretraining.model, run.place),
+        encode_query=query_encoder(pretraining.model, run.place, sharding=run.batch_sharding),
         searcher=first.searcher,
         store=store,
         config=retrieval,
@@ -200,7 +207,7 @@ def pretrain(
       evaluation = None
       if eval_corpus is not None:
         evaluation = FixedEvaluation(
-          masked_batches(eval_corpus, seed=0, training=False),
+          masked_batches(eval_corpus, batch_size=batch_size, seed=0, training=False),
           max_batches=eval_steps,
           retriever=retriever,
           figures=jax.jit(pretraining.figures),
@@ -229,10 +236,11 @@ def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
   return [WarmStart(checkpoints, [(part, part) for part in parts])]
 
 
-def _queries(features: input_pipeline.BatchIterator):
+def _queries(features: input_pipeline.Streams):
   """Yields each batch of queries with the number of examples rejected so far, by reason."""
   for batch in features:
-    rejected = batch["rejections"].max(axis=0)
+    by_stream = np.split(batch["rejections"], features.num_own)
+    rejected = sum(rows.max(axis=0) for rows in by_stream)
     figures = {
       f"data/rejected_{reason}": float(count)
       for reason, count in zip(masking.REJECTIONS, rejected, strict=True)

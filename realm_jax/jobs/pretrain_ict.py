@@ -1,5 +1,6 @@
 """Trains the dual encoder on the inverse cloze task, the warm start of REALM."""
 
+import functools
 import os
 
 from realm_jax import partitioning, tokenization
@@ -30,6 +31,7 @@ def pretrain_ict(
   hide_salient_spans: bool = False,
   warm_start: WarmStart | None = None,
   seed: int = 0,
+  data_streams: int | None = None,
   accumulate_steps: int = 1,
   model_parallel: int = 1,
   layout: partitioning.Layout = "replicated",
@@ -52,6 +54,8 @@ def pretrain_ict(
     hide_salient_spans: whether salient spans of a pseudo-query are masked.
     warm_start: checkpoint to take parameters from; none: start from random ones.
     seed: of parameters, data order and dropout.
+    data_streams: parts of the corpus read side by side; another number gives other batches, another
+      number of processes does not; none: one a process.
     accumulate_steps: parts of a batch computed one after the other.
     model_parallel: devices that share one copy of the model.
     layout: "fully_sharded" splits parameters and optimizer over all devices, for large models.
@@ -78,13 +82,17 @@ def pretrain_ict(
     removal_rate=removal_rate,
     hide_salient_spans=hide_salient_spans,
   )
-  features = input_pipeline.task_batches(
-    task,
-    converter=InverseClozeConverter(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id),
-    lengths={"query": query_length, "title": passage_length, "body": passage_length},
+  features = input_pipeline.Streams(
+    functools.partial(
+      input_pipeline.task_batches,
+      task,
+      converter=InverseClozeConverter(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id),
+      lengths={"query": query_length, "title": passage_length, "body": passage_length},
+      seed=seed,
+      training=True,
+    ),
+    num_streams=data_streams,
     batch_size=batch_size,
-    seed=seed,
-    training=True,
   )
   model = DualEncoder(dual_encoder)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import jax
 
-from realm_jax import partitioning, tokenization
+from realm_jax import partitioning, processes, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly, generations
 from realm_jax.inference.predictor import Predictor
@@ -76,15 +76,18 @@ class PublishedGenerations:
     return self.load(newest)
 
 
-def query_encoder(model: RealmPretrainingModel, place: Callable) -> Callable:
+def query_encoder(
+  model: RealmPretrainingModel, place: Callable, *, sharding: jax.sharding.Sharding | None = None
+) -> Callable:
   """Returns `(params, Tokens [B, L]) -> [B, E]` on the devices; it does not wait.
 
   Args:
     model: with the dual encoder.
     place: puts numpy queries on the devices.
+    sharding: of the embeddings; None: as the compiler likes it.
   """
 
-  @jax.jit
+  @functools.partial(jax.jit, out_shardings=sharding)
   def encode(params, tokens):
     return model.apply(
       {"params": params},
@@ -106,10 +109,13 @@ class SwapLog:
   def __init__(self, workdir: str, *, step: int):
     os.makedirs(workdir, exist_ok=True)
     self._path = os.path.join(workdir, SWAPS_FILE)
-    metric_writers.drop_rows_after(self._path, step)
+    if processes.is_first():
+      metric_writers.drop_rows_after(self._path, step)
 
   def write(self, step: int, loaded: LoadedGeneration) -> None:
-    """Notes that the batches from `step` on use a generation."""
+    """Notes that the batches from `step` on use a generation; one process notes for all."""
+    if not processes.is_first():
+      return
     record = {
       "step": step,
       "seconds": time.time(),

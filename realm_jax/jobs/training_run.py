@@ -8,7 +8,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
-from realm_jax import partitioning
+from realm_jax import partitioning, processes
 from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.best_checkpoint import BestCheckpoint
 from realm_jax.training.optimizer import OptimizerConfig
@@ -47,6 +47,8 @@ class TrainingRun:
     keep_checkpoints: how many are kept.
 
   Attributes:
+    mesh: of all devices of all processes.
+    batch_sharding: of every array of a batch.
     state: the train state, on the mesh.
     resumed: the checkpoint that the run continues, or None.
   """
@@ -65,6 +67,11 @@ class TrainingRun:
     keep_checkpoints: int,
     layout: partitioning.Layout = "replicated",
   ):
+    if jax.local_device_count() % model_parallel:
+      raise ValueError(
+        f"model_parallel={model_parallel} does not divide the {jax.local_device_count()} devices "
+        "of a process; a copy of the model must lie within one process"
+      )
     self.workdir = workdir
     program = TrainProgram(
       mesh=partitioning.make_mesh(model=model_parallel),
@@ -76,7 +83,7 @@ class TrainingRun:
       layout=layout,
     )
     self.mesh = program.mesh
-    self._batch_sharding = program.batch_sharding
+    self.batch_sharding = program.batch_sharding
     self._train_step = program.train_step
     self._checkpointer = checkpoints.Checkpointer(
       os.path.join(workdir, CHECKPOINTS), keep=keep_checkpoints
@@ -91,9 +98,10 @@ class TrainingRun:
           params=_warm_started(self.state.params, program.abstract_state.params, warm_start)
         )
     self._writer = metric_writers.make_writer(
-      workdir, step=self.step, first_process=jax.process_index() == 0
+      workdir, step=self.step, first_process=processes.is_first()
     )
     self._stop = train_loop.StopSignal()
+    self._tell_stop = processes.Exchange()
 
   def __enter__(self) -> "TrainingRun":
     self._stop.__enter__()
@@ -110,12 +118,13 @@ class TrainingRun:
     return int(self.state.step)
 
   def stopped(self) -> bool:
-    """Returns whether the process was told to stop."""
-    return self._stop()
+    """Returns whether a process was told to stop; all of them must ask equally often."""
+    told = self._tell_stop([self._stop()])
+    return told is not None and bool(told.any())
 
   def place(self, batch):
-    """Splits a batch of numpy arrays over the mesh."""
-    return jax.device_put(batch, self._batch_sharding)
+    """Splits a batch over the mesh; every process gives its own rows."""
+    return processes.place(batch, self.batch_sharding)
 
   def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
     """Starts to write a checkpoint."""
@@ -134,7 +143,8 @@ class TrainingRun:
     """
     if self.resumed is not None and self.resumed.input:
       features.restore(self.resumed.input["position"])
-      return source.resume(self.resumed.input["batch"])
+      rows = self.resumed.input["batch"]
+      return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
     source.begin(self.state.params)
     batch, _ = source.finish()
     return batch
@@ -180,8 +190,16 @@ class TrainingRun:
       return found
 
     def save(step: int, state) -> None:
+      own = input()
+      position = {
+        name: value for part in processes.gather(own["position"]) for name, value in part.items()
+      }
+      whole = {"position": position, "batch": processes.gather_rows(own["batch"])}
+      self.save(step, state, input=whole, metadata=metadata())
+
+    def save_in_turn(step: int, state) -> None:
       if step % checkpoint_every == 0:
-        self.save(step, state, input=input(), metadata=metadata())
+        save(step, state)
 
     self.state = train_loop.train(
       self.state,
@@ -189,14 +207,14 @@ class TrainingRun:
       train_step=self._train_step,
       source=source,
       num_steps=num_steps,
-      hooks=[save],
+      hooks=[save_in_turn],
       writer=self._writer,
       log_every=log_every,
-      stop=self._stop,
+      stop=self.stopped,
       log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
       evaluate=figures,
     )
-    self.save(self.step, self.state, input=input(), metadata=metadata())
+    save(self.step, self.state)
     self.wait_for_checkpoint()
 
 

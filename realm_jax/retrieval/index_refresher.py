@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+import jax
 from absl import logging
 
+from realm_jax import processes
 from realm_jax.index.searcher import Searcher
 
 WhenLate = Literal["continue", "wait", "stop"]
+_FAILED = -2  # _FAILED - g tells that generation g cannot be used
 
 
 class StaleIndexError(RuntimeError):
@@ -78,6 +81,8 @@ class IndexRefresher:
   """
 
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
+    self._exchange = processes.Exchange()
+    self._chosen: int | None = None  # by the first process, for the others to load
     self._generations = generations
     self._config = config
     self._watching = watch
@@ -127,15 +132,39 @@ class IndexRefresher:
     return None
 
   def swap(self) -> LoadedGeneration | None:
-    """Takes the generation that is ready, if it is newer than the current one; never waits."""
+    """Takes the generation that is ready, if it is newer than the current one; never waits.
+
+    Of several processes the first one chooses, and all of them take it when all have loaded it.
+    """
     with self._changed:
-      ready, self._ready = self._ready, None
-      if ready is None:
+      told = self._told()
+    everyone = self._exchange([told])
+    if everyone is None:
+      return None
+    with self._changed:
+      chosen = int(everyone[0, 0])
+      if chosen < 0 or (self.current is not None and chosen <= self.current.generation):
         return None
+      if (everyone == _FAILED - chosen).any():
+        self._failed.add(chosen)
+        self._ready = self._ready if self._ready and self._ready.generation != chosen else None
+        return None
+      self._chosen = chosen
+      if (everyone != chosen).any() or self._ready is None:
+        return None
+      ready, self._ready = self._ready, None
       if self.current is not None:
         self.swaps += 1
       self.current = ready
     return ready
+
+  def _told(self) -> int:
+    """Returns the generation that is ready; or that the one chosen failed; or that neither is."""
+    if self._ready is not None:
+      return self._ready.generation
+    if not processes.is_first() and self._chosen in self._failed:
+      return _FAILED - self._chosen
+    return -1
 
   def before_step(self, step: int, *, stop: Callable[[], bool]) -> LoadedGeneration | None:
     """Swaps in a generation that is ready, and deals with one that is late.
@@ -182,8 +211,10 @@ class IndexRefresher:
   def _load_newer(self) -> LoadedGeneration | None:
     with self._changed:
       known = self._ready or self.current
+      if self._ready is not None and jax.process_count() > 1:
+        return None  # others may still be loading it
     try:
-      newest = self._generations.newest()
+      newest = self._generations.newest() if processes.is_first() else self._chosen
     except OSError as error:
       logging.error("no look for index generations this time: %s", _one_line(error))
       return None

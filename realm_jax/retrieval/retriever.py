@@ -12,6 +12,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import Array, MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
@@ -97,7 +98,7 @@ class Retriever:
     """Waits for the embeddings, searches, and gathers the passages."""
     queries, embeddings = begun
     started = time.perf_counter()
-    queries_BxE = np.asarray(embeddings, np.float32)
+    queries_BxE = processes.local_rows(embeddings).astype(np.float32)
     embedded = time.perf_counter()
     chosen = self.search(queries_BxE, queries.source_uid_B)
     searched = time.perf_counter()

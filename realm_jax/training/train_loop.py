@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from clu import metric_writers
 
+from realm_jax import processes
 from realm_jax.training.train_state import TrainState
 
 Hook = Callable[[int, TrainState], None]
@@ -173,9 +174,11 @@ class _ProgressLine:
 
   def __init__(self, *, first: int, last: int):
     self._last = last
-    self._terminal = sys.stderr.isatty()
+    self._terminal = processes.is_first() and sys.stderr.isatty()
 
   def show(self, step: int, means: dict[str, float]) -> None:
+    if not processes.is_first():
+      return
     rate = means["throughput/steps_per_second"]
     left = int((self._last - step) / max(rate, 1e-9))
     text = (

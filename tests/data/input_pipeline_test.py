@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.feature_converters import InverseClozeConverter, MaskedQueryConverter
-from realm_jax.data.input_pipeline import task_batches
+from realm_jax.data.input_pipeline import BatchIterator, Streams, task_batches
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import inverse_cloze, salient_span_masking
 
@@ -64,9 +65,14 @@ def test_a_restored_iterator_goes_on_where_the_saved_one_was(corpus, mask, taken
     assert_equal_batches(next(restored), batch)
 
 
-def test_training_goes_over_the_corpus_again_and_again_with_other_masks(corpus):
+@pytest.fixture(scope="module")
+def seen(corpus):
+  """The first 150 training batches of seed 0."""
   batches = masked(corpus, training=True)
-  seen = [next(batches) for _ in range(150)]
+  return [next(batches) for _ in range(150)]
+
+
+def test_training_goes_over_the_corpus_again_and_again_with_other_masks(seen):
   assert all(batch["query"].shape == (4, 8) for batch in seen)
   uids = np.concatenate([batch["source_uid"][:, 0] for batch in seen])
   assert sorted(set(uids.tolist())) == [i for i in range(1, NUM_PASSAGES + 1) if i % 10 != 0]
@@ -78,10 +84,22 @@ def test_training_goes_over_the_corpus_again_and_again_with_other_masks(corpus):
   assert others == [0, 0]
 
 
-def test_the_seed_decides_order_and_masks(corpus):
-  first, same, other = (next(masked(corpus, training=True, seed=seed)) for seed in (0, 0, 1))
-  assert_equal_batches(first, same)
-  assert first["source_uid"].tolist() != other["source_uid"].tolist()
+def test_the_seed_decides_order_and_masks(corpus, seen):
+  # Every pipeline that is opened costs more than all the rest of this file.
+  same, other = (next(masked(corpus, training=True, seed=seed)) for seed in (0, 1))
+  assert_equal_batches(same, seen[0])
+  assert other["source_uid"].tolist() != seen[0]["source_uid"].tolist()
+
+
+def test_a_corpus_that_gives_no_example_is_refused(tmp_path):
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, "."])
+  tokenizer.save(tmp_path / "vocabulary")
+  writer = tagged_examples.TaggedExampleWriter(tmp_path, num_shards=2)
+  writer.append(title="waa", text="waa .", uid=1, sentences=[(0, 5)], spans=[])
+  writer.close()
+  with pytest.raises(ValueError, match=r"salient_span_masking\w+ gives no example: its corpus is"):
+    masked(tmp_path, training=True)
+  assert list(masked(tmp_path, training=False)) == []
 
 
 def test_evaluation_is_one_pass_in_a_fixed_order_filled_up_with_no_weight(corpus):
@@ -124,3 +142,35 @@ def test_inverse_cloze_batches(corpus):
   expected = next(batches)
   batches.restore(position)
   assert_equal_batches(next(batches), expected)
+
+
+def streams(*, num_streams, batch_size=4):
+  """Batches of the numbers from 0 to 99; a stream takes every `num_streams`-th."""
+
+  def open_stream(*, batch_size, shard):
+    numbers = tf.data.Dataset.range(100)
+    if shard is not None:
+      numbers = numbers.shard(shard.num_shards, shard.index)
+    return BatchIterator(numbers.map(lambda i: {"number": i}).batch(batch_size))
+
+  return Streams(open_stream, num_streams=num_streams, batch_size=batch_size)
+
+
+def test_streams_read_their_parts_side_by_side_and_go_on_where_they_were():
+  assert next(streams(num_streams=None))["number"].tolist() == [0, 1, 2, 3]
+  batches = streams(num_streams=2)
+  assert batches.num_own == 2
+  assert next(batches)["number"].tolist() == [0, 2, 1, 3]
+  position = batches.position()
+  assert next(batches)["number"].tolist() == [4, 6, 5, 7]
+  restored = streams(num_streams=2)
+  restored.restore(position)
+  assert next(restored)["number"].tolist() == [4, 6, 5, 7]
+  with pytest.raises(ValueError, match="its data as stream_0_of_2, now as stream_0_of_1; give the"):
+    streams(num_streams=1).restore(position)
+
+
+@pytest.mark.parametrize(("num_streams", "batch_size"), [(3, 4), (0, 4)])
+def test_streams_that_cannot_share_a_batch_are_refused(num_streams, batch_size):
+  with pytest.raises(ValueError, match="data streams must be a multiple of the 1 processes and"):
+    streams(num_streams=num_streams, batch_size=batch_size)

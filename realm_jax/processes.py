@@ -1,0 +1,121 @@
+"""Several processes as one: joining them, rows and files of each, and what all of them know.
+
+Every process runs the same program on the same steps. It feeds and retrieves its own rows of a
+batch; whatever decides what comes next (a swap, a stop) is first told to all. With one process all
+of this is local and costs nothing.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+
+def join(*, coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+  """Joins the processes of a job; to be called before JAX computes anything.
+
+  Args:
+    coordinator: "HOST:PORT" of the first process; or "auto", where JAX finds out by itself (TPU
+      pods, SLURM, Open MPI, Kubernetes).
+    num_processes: how many there are; known with "auto".
+    process_id: which one this is, from 0; known with "auto".
+
+  Raises:
+    ValueError: if the three do not belong together.
+  """
+  if coordinator == "auto":
+    jax.distributed.initialize()
+    return
+  if coordinator is None or num_processes is None or process_id is None:
+    raise ValueError(
+      f"coordinator={coordinator}, num_processes={num_processes}, process_id={process_id}: give "
+      "all three, or coordinator=auto on a TPU pod or a cluster that JAX knows"
+    )
+  if not 0 <= process_id < num_processes:
+    raise ValueError(f"process_id={process_id} is none of 0 to {num_processes - 1}")
+  jax.distributed.initialize(coordinator, num_processes, process_id)
+
+
+def is_first() -> bool:
+  """Returns whether this process writes what is written once."""
+  return jax.process_index() == 0
+
+
+def place(tree, sharding: Sharding):
+  """Puts the rows of this process on its devices, as its part of arrays of all rows."""
+  if jax.process_count() == 1:
+    return jax.device_put(tree, sharding)
+  return jax.tree.map(
+    lambda rows: jax.make_array_from_process_local_data(sharding, np.asarray(rows)), tree
+  )
+
+
+def local_rows(array: jax.Array) -> np.ndarray:
+  """Returns the rows of this process of an array that is split by rows; waits for them."""
+  if array.is_fully_addressable:
+    return np.asarray(array)
+  rows = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
+  return np.concatenate([np.asarray(rows[start]) for start in sorted(rows)])
+
+
+def own_rows(rows: np.ndarray) -> np.ndarray:
+  """Returns the part of this process of the rows of all processes."""
+  size = len(rows) // jax.process_count()
+  return rows[jax.process_index() * size :][:size]
+
+
+def gather(arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+  """Returns the named arrays of every process, which may differ in names and sizes."""
+  if jax.process_count() == 1:
+    return [dict(arrays)]
+  packed = io.BytesIO()
+  # As bytes, because JAX cuts 64-bit integers.
+  np.savez(packed, **arrays)
+  content = np.frombuffer(packed.getvalue(), np.uint8)
+  sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
+  padded = np.zeros(int(sizes.max()), np.uint8)
+  padded[: content.size] = content
+  gathered = multihost_utils.process_allgather(padded)
+  found = []
+  for row, size in zip(np.asarray(gathered), sizes, strict=True):
+    with np.load(io.BytesIO(row[:size].tobytes()), allow_pickle=False) as unpacked:
+      found.append({name: unpacked[name] for name in unpacked.files})
+  return found
+
+
+def gather_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Returns the rows of all processes; the inverse of `own_rows`."""
+  parts = gather(arrays)
+  return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+class Exchange:
+  """Tells all processes a few integers, and returns what all of them told one call before.
+
+  So a call waits for no step that was sent after the one before. All processes must call it
+  equally often. With one process a call returns its own numbers at once.
+  """
+
+  def __init__(self):
+    self._told = None
+    devices = np.array(
+      [
+        [d for d in jax.devices() if d.process_index == process][0]
+        for process in range(jax.process_count())
+      ]
+    )
+    mesh = Mesh(devices, ("process",))
+    self._split = NamedSharding(mesh, PartitionSpec("process"))
+    self._share = jax.jit(lambda told: told, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+  def __call__(self, numbers: Sequence[int]) -> np.ndarray | None:
+    """Returns an array `[processes, numbers]`, None at the first call of several processes."""
+    own = np.asarray([numbers], np.int32)
+    if jax.process_count() == 1:
+      return own
+    before = self._told
+    self._told = self._share(jax.make_array_from_process_local_data(self._split, own))
+    return None if before is None else np.asarray(before)

@@ -1,0 +1,127 @@
+"""Two trainer processes of four devices each against one of eight, on the same examples."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from realm_jax import main
+from realm_jax.index import generations
+from realm_jax.training.metric_writers import METRICS_FILE
+
+pytestmark = pytest.mark.timeout(600)
+
+REFRESH = """
+from realm_jax.retrieval import index_refresher
+pretrain.pretrain.refresh = @index_refresher.RefreshConfig()
+index_refresher.RefreshConfig.poll_seconds = 0.05
+index_refresher.RefreshConfig.max_staleness_steps = 10
+index_refresher.RefreshConfig.when_late = "wait"
+"""
+
+
+def publish_when_waited_for(world, name):
+  """Publishes generation 1, of step 10, when a run has no more steps to take without it."""
+  metrics = world / name / METRICS_FILE
+  size, since = -1, time.monotonic()
+  while size <= 0 or time.monotonic() < since + 2:
+    time.sleep(0.05)
+    found = metrics.stat().st_size if metrics.exists() else 0
+    if found != size:
+      size, since = found, time.monotonic()
+  source, target = str(world / "index"), str(world / f"{name}_index")
+  manifest = generations.read_manifest(source, 0)
+  shard = generations.restore(source, 0, 0)
+  # Other passages are found from here on.
+  shard["embeddings"] = -shard["embeddings"]
+  generations.publish(
+    target, 1, [shard], manifest=dataclasses.replace(manifest, training_step=10), keep=2
+  )
+
+
+def run(world, name, commands, *, devices):
+  """Runs one process a command, and publishes a generation when they wait for it."""
+  index = str(world / f"{name}_index")
+  if not os.path.exists(index):
+    manifest = generations.read_manifest(str(world / "index"), 0)
+    shard = generations.restore(str(world / "index"), 0, 0)
+    exact = {"embeddings": shard["embeddings"]}
+    settings = {**manifest.searcher, "kind": "exact"}
+    manifest = dataclasses.replace(manifest, searcher=settings)
+    generations.publish(index, 0, [exact], manifest=manifest, keep=2)
+  flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
+  flags.append(f"--xla_force_host_platform_device_count={devices}")
+  environment = {**os.environ, "XLA_FLAGS": " ".join(flags)}
+  processes = [
+    subprocess.Popen([sys.executable, "-m", "realm_jax.main", *command], env=environment)
+    for command in commands
+  ]
+  publisher = threading.Thread(target=publish_when_waited_for, args=(world, name))
+  publisher.start()
+  try:
+    assert [process.wait(300) for process in processes] == [0] * len(commands)
+  finally:
+    for process in processes:
+      process.kill()
+  publisher.join()
+
+
+def free_port():
+  with socket.socket() as listener:
+    listener.bind(("127.0.0.1", 0))
+    return listener.getsockname()[1]
+
+
+def test_two_processes_train_like_one(world, arguments, losses):
+  gin = world / "waiting.gin"
+  gin.write_text((world / "tiny.gin").read_text() + REFRESH)
+  commands = {}
+  for name, count in (("one", 1), ("two", 2)):
+    common = arguments(
+      name,
+      gin_file=gin,
+      index=world / f"{name}_index",
+      generation="none",
+      num_steps=20,
+      checkpoint_every=20,
+      data_streams=2,
+      eval_corpus=world / "passages",
+      eval_every=10,
+      eval_steps=2,
+    )
+    joining = f"--coordinator=127.0.0.1:{free_port()}", f"--num_processes={count}"
+    commands[name] = [
+      [*common, *joining, f"--process_id={i}"] if count > 1 else common for i in range(count)
+    ]
+  run(world, "one", commands["one"], devices=8)
+  run(world, "two", commands["two"], devices=4)
+  one, two = losses("one"), losses("two")
+  assert list(two) == list(one) == list(range(1, 21))
+  assert list(two.values()) == pytest.approx(list(one.values()), abs=1e-5)
+  swaps = []
+  for name in ("one", "two"):
+    with open(world / name / "swaps.jsonl", encoding="utf-8") as file:
+      swaps.append([(row["step"], row["generation"]) for row in map(json.loads, file)])
+  assert swaps[0] == swaps[1] == [(0, 0), (11, 1)]
+
+
+@pytest.mark.parametrize(
+  ("flags", "line"),
+  [
+    (["--coordinator=localhost:1"], "num_processes=None, process_id=None: give all three, or"),
+    (["--process_id=1"], "coordinator=None, num_processes=None, process_id=1: give all three"),
+    (
+      ["--coordinator=localhost:1", "--num_processes=2", "--process_id=2"],
+      "process_id=2 is none of 0 to 1",
+    ),
+  ],
+)
+def test_processes_that_cannot_be_joined(arguments, capsys, flags, line):
+  assert main.main([*arguments("alone"), *flags]) == 2
+  assert line in capsys.readouterr().err

@@ -1,0 +1,36 @@
+"""One process: what several processes share is its own; the two-process case is in tests/e2e."""
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax import partitioning, processes
+
+
+def test_alone_everything_is_its_own():
+  rows = {"uid": np.array([2**62 + 1, -3]), "ids": np.arange(4).reshape(2, 2)}
+  assert processes.is_first()
+  (gathered,) = processes.gather(rows)
+  for found in (gathered, processes.gather_rows(rows)):
+    assert found.keys() == rows.keys()
+    for name in rows:
+      assert found[name].dtype == rows[name].dtype
+      np.testing.assert_array_equal(found[name], rows[name])
+  np.testing.assert_array_equal(processes.own_rows(rows["uid"]), rows["uid"])
+
+
+def test_alone_an_exchange_returns_at_once_what_it_was_told():
+  exchange = processes.Exchange()
+  assert exchange([3, 4]).tolist() == [[3, 4]]
+  assert exchange([5, 6]).tolist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("model", [1, 4])
+def test_rows_placed_come_back_in_order(model):
+  sharding = partitioning.batch_sharding(partitioning.make_mesh(model=model))
+  rows = {"a": np.arange(16.0).reshape(8, 2), "b": np.arange(8)}
+  placed = processes.place(rows, sharding)
+  assert placed["a"].sharding == sharding
+  jax.tree.map(
+    lambda found, own: np.testing.assert_array_equal(processes.local_rows(found), own), placed, rows
+  )

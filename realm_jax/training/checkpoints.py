@@ -171,7 +171,8 @@ def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True)
   if whole:
     wrong += [f"{'/'.join(name)} is not in this model" for name in saved.keys() - wanted.keys()]
   if wrong:
-    shown = "; ".join(sorted(wrong)[:4])
+    # Parameters say more than the moments of the optimizer that go with them.
+    shown = "; ".join(sorted(wrong, key=lambda line: (not line.startswith("params/"), line))[:4])
     more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
     raise ValueError(f"{path} is a checkpoint of another model: {shown}{more}")
 

@@ -1,10 +1,12 @@
 """Masked queries per second and core, from tagged text on disk to padded arrays.
 
 The whole input pipeline of pre-training runs on one core: reading, salient span, tokenizer, mask,
-padding, batch. The text is Simple English Wikipedia where it lies beside the project, and otherwise
-the training sentences of an almanac.
+padding, batch. The text is a tagged corpus, such as `realm tag_salient_spans` writes; without one,
+Simple English Wikipedia where it lies beside the project, and otherwise the training sentences of
+an almanac, both tagged by rules.
 
   python benchmarks/masking.py --output=masking.json
+  python benchmarks/masking.py --corpus=TAGGED --vocabulary=VOCABULARY
 """
 
 import argparse
@@ -42,8 +44,22 @@ def write_documents(directory: str, num_documents: int) -> tuple[str, str]:
   return "almanac", os.path.join(directory, writing.TRAINING)
 
 
+def tag_by_rules(directory: str, num_documents: int) -> tuple[str, str, str]:
+  """Prepares a corpus; returns what it is, its directory and its vocabulary."""
+  text, path = write_documents(directory, num_documents)
+  vocabulary = os.path.join(directory, "vocabulary")
+  with open(path) as file:
+    texts = [json.loads(line)["text"] for line in file]
+  tokenization.learn(lambda: texts, vocab_size=30_522).save(vocabulary)
+  corpus = os.path.join(directory, "corpus")
+  prepare_corpus(input=path, output=corpus, vocabulary=vocabulary)
+  return text, corpus, vocabulary
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--corpus", help="directory of tagged examples")
+  parser.add_argument("--vocabulary", help="directory of its vocabulary")
   parser.add_argument("--num_documents", type=int, default=3_000)
   parser.add_argument("--query_length", type=int, default=96)
   parser.add_argument("--max_masks", type=int, default=10)
@@ -52,19 +68,18 @@ def main():
   parser.add_argument("--repetitions", type=int, default=9)
   parser.add_argument("--output", help="JSON file to write")
   args = parser.parse_args()
+  if bool(args.corpus) != bool(args.vocabulary):
+    parser.error("give --corpus and --vocabulary together")
 
   core = max(os.sched_getaffinity(0))
   os.sched_setaffinity(0, {core})
   tf.config.threading.set_intra_op_parallelism_threads(1)
   tf.config.threading.set_inter_op_parallelism_threads(1)
   with tempfile.TemporaryDirectory() as directory:
-    text, path = write_documents(directory, args.num_documents)
-    vocabulary = os.path.join(directory, "vocabulary")
-    with open(path) as file:
-      texts = [json.loads(line)["text"] for line in file]
-    tokenization.learn(lambda: texts, vocab_size=30_522).save(vocabulary)
-    corpus = os.path.join(directory, "corpus")
-    prepare_corpus(input=path, output=corpus, vocabulary=vocabulary)
+    if args.corpus:
+      text, corpus, vocabulary = args.corpus, args.corpus, args.vocabulary
+    else:
+      text, corpus, vocabulary = tag_by_rules(directory, args.num_documents)
     batches = input_pipeline.task_batches(
       salient_span_masking.register(corpus=corpus, vocabulary=vocabulary),
       converter=MaskedQueryConverter(),

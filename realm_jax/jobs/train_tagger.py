@@ -143,7 +143,8 @@ def train_tagger(
       return entities.entity_figures([sentence.tags for sentence in sentences], predicted)
 
     def on_dev(params) -> dict[str, float]:
-      return {f"eval/{name}": figures_of(dev, params)[name] for name in _MAIN_FIGURES}
+      figures = figures_of(dev, params)
+      return {f"eval/{name}": figures[name] for name in _MAIN_FIGURES}
 
     source = train_loop.PlainBatches(features, place=run.place)
     run.train(

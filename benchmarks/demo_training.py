@@ -93,9 +93,10 @@ class DemoTraining:
 
     def loss_fn(params, batch, key):
       outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
-      return masked_lm_over_retrieval(
+      loss, _ = masked_lm_over_retrieval(
         outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
       )
+      return loss, {"loss/total": loss}
 
     init_params = functools.partial(saved_models.init_pretraining_model, model)
     self._create = jax.jit(lambda: nn.unbox(train_state.create(init_params, optimizer, seed=0)))

@@ -57,6 +57,7 @@ class QuestionAnswers:
     question: as asked.
     answers: with different texts.
     passage_ids: the passages read, best first.
+    titles: of these.
     scores: their retrieval scores.
     retrieval_probabilities: p(z|x) of each.
     truncated: whether the question was longer than the model and its end was not read.
@@ -65,6 +66,7 @@ class QuestionAnswers:
   question: str
   answers: tuple[SpanAnswer, ...]
   passage_ids: tuple[int, ...]
+  titles: tuple[str, ...]
   scores: tuple[float, ...]
   retrieval_probabilities: tuple[float, ...]
   truncated: bool
@@ -124,6 +126,11 @@ class QuestionSearch:
     self._query_length = query_length
     self._batch_size = batch_size
 
+  @property
+  def generation(self) -> int:
+    """Number of the index generation searched."""
+    return self._searcher.generation
+
   def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
     """Returns the best `k` passages of each question, over the whole corpus."""
     parts = []
@@ -180,6 +187,11 @@ class QuestionPredictor:
     self._answer_text = answer_text
     self._continues = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
 
+  @property
+  def generation(self) -> int:
+    """Number of the index generation searched."""
+    return self._search.generation
+
   def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
     """Returns the best `k` passages of each question, over the whole corpus."""
     return self._search.retrieve(questions, k=k)
@@ -229,6 +241,7 @@ class QuestionPredictor:
       question=text,
       answers=tuple(answers.values()),
       passage_ids=tuple(ids_K[real_K].tolist()),
+      titles=tuple(self._store.title(passage_id) for passage_id in ids_K[real_K].tolist()),
       scores=tuple(reading.scores_BxK[row][real_K].tolist()),
       retrieval_probabilities=tuple(retrieval_K[real_K].tolist()),
       truncated=truncated,

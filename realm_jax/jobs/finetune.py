@@ -1,0 +1,328 @@
+"""Fine-tunes retriever and span reader to answer questions from the knowledge corpus."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator
+from typing import Literal
+
+from absl import logging
+
+from realm_jax import partitioning, tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import input_pipeline
+from realm_jax.data.feature_converters import OpenQuestionConverter
+from realm_jax.data.questions import Question, read_questions
+from realm_jax.index import generations
+from realm_jax.jobs import saved_models, starting_points
+from realm_jax.jobs.question_evaluation import QuestionEvaluation
+from realm_jax.jobs.question_setup import EmbeddedGenerations, query_encoder
+from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog
+from realm_jax.jobs.training_run import TrainingRun
+from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.models.open_qa import OpenQaModel
+from realm_jax.objectives.open_qa import open_qa
+from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
+from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever, Questions
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.training.best_checkpoint import BestCheckpoint
+from realm_jax.training.optimizer import OptimizerConfig
+from tasks import open_qa as open_qa_task
+
+BEST = "best"
+
+
+def finetune(
+  *,
+  workdir: str,
+  questions: str,
+  passages: str,
+  index: str,
+  retriever: str,
+  reader: str,
+  dev_questions: str | None = None,
+  passage_encoder: Literal["frozen", "trained"] = "frozen",
+  beam: BeamConfig = BeamConfig(),
+  max_span_width: int = 10,
+  span_hidden_size: int = 256,
+  answer_rule: Literal["words", "original"] = "words",
+  answer_text: Literal["raw", "spaced"] = "raw",
+  refresh: RefreshConfig = RefreshConfig(),
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-5, num_steps=160_000),
+  num_steps: int = 160_000,
+  batch_size: int = 16,
+  query_length: int = 64,
+  generation: int | None = None,
+  best_metric: str = "exact_match",
+  max_dev_questions: int | None = None,
+  eval_every: int = 1000,
+  seed: int = 0,
+  accumulate_steps: int = 1,
+  model_parallel: int = 1,
+  layout: partitioning.Layout = "replicated",
+  log_every: int = 100,
+  checkpoint_every: int = 1000,
+  keep_checkpoints: int = 5,
+) -> None:
+  """Trains on questions and answers alone; which passage answers is found out (Lee et al. 2019).
+
+  Args:
+    workdir: directory of the run; a run that is there is continued. `WORKDIR/best` holds the
+      checkpoint that answered the dev questions best.
+    questions: JSON Lines with `question` and `answer`, see docs/open_qa.md.
+    passages: directory of the knowledge corpus, from `realm prepare_corpus`.
+    index: directory of the index generations, from `realm build_index` with the retriever's
+      checkpoint; with a trained passage encoder, from this run's checkpoints as they come.
+    retriever: checkpoints that the dual encoder begins with.
+    reader: checkpoints that the span reader begins with: its span reader if it has one, else its
+      knowledge-augmented encoder, else the BERT of its dual encoder.
+    dev_questions: questions asked while training; none: no evaluation.
+    passage_encoder: "frozen", as published: the query encoder alone learns to retrieve; or
+      "trained": the passages read are embedded afresh in every step, and the index follows.
+    beam: how many passages are found and read.
+    max_span_width: wordpieces of an answer at most.
+    span_hidden_size: width of the MLP that scores spans.
+    answer_rule: "words" labels retriever and reader by one rule; "original" as the released ORQA.
+    answer_text: "raw" slices answers from the passage; "spaced" as the released ORQA.
+    refresh: how new generations are followed, with a trained passage encoder.
+    optimizer: its settings; its schedule should have `num_steps`.
+    num_steps: steps of the whole run.
+    batch_size: questions a step; 1 as published.
+    query_length: wordpieces of a question; longer ones lose their end.
+    generation: index generation to begin with; none: the newest.
+    best_metric: the dev figure that chooses the best checkpoint.
+    max_dev_questions: dev questions asked; none: all.
+    eval_every: steps between two evaluations.
+    seed: of new parameters, data order and dropout.
+    accumulate_steps: parts of a batch computed one after the other.
+    model_parallel: devices that share one copy of the model.
+    layout: "replicated", or "fully_sharded" over the devices.
+    log_every: steps between two writes of metrics.
+    checkpoint_every: steps between two checkpoints.
+    keep_checkpoints: checkpoints kept, the best one aside.
+
+  Raises:
+    FileNotFoundError: if a corpus, an index or a checkpoint is missing.
+    ValueError: if they do not fit each other, or no question has its answer in the corpus.
+  """
+  store = PassageStore(passages)
+  vocabulary = os.path.join(passages, "vocabulary")
+  tokenizer = tokenization.load(vocabulary)
+  start = starting_points.find(
+    retriever=retriever,
+    reader=reader,
+    passage_encoder=passage_encoder,
+    max_span_width=max_span_width,
+    span_hidden_size=span_hidden_size,
+  )
+  saved_models.check_warm_starts([retriever, reader], tokenizer)
+  saved_models.check_sizes(
+    tokenizer,
+    {"dual_encoder": start.dual_encoder.bert, "span_reader": start.span_reader.bert},
+    {
+      "dual_encoder": {"query_length": query_length, "passage_length": start.passage_length},
+      "span_reader": {"joint_length": beam.joint_length},
+    },
+  )
+  asked = read_questions(questions)
+  matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
+  _report(asked, matcher.unanswerable, tokenizer, query_length, questions=questions)
+  features = input_pipeline.task_batches(
+    open_qa_task.register(questions=questions, vocabulary=vocabulary),
+    converter=OpenQuestionConverter(),
+    lengths={"query": query_length, "question_index": 1},
+    batch_size=batch_size,
+    seed=seed,
+    training=True,
+  )
+  model = OpenQaModel(start.dual_encoder, start.span_reader)
+
+  def loss_fn(params, batch, key):
+    outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
+    loss, metrics = open_qa(outputs.scores_BxR, outputs.logits_BxKxTxW, batch)
+    return loss, {_METRICS[name]: value for name, value in metrics.items()}
+
+  frozen = passage_encoder == "frozen"
+  if frozen:
+    optimizer = dataclasses.replace(
+      optimizer, frozen_parts=(*optimizer.frozen_parts, "dual_encoder/passage_tower")
+    )
+  description = saved_models.ModelDescription(
+    dual_encoder=start.dual_encoder,
+    span_reader=start.span_reader,
+    beam=beam,
+    query_length=query_length,
+    passage_length=start.passage_length,
+    vocabulary_digest=tokenizer.digest,
+    corpus_fingerprint=store.fingerprint,
+  )
+  with contextlib.ExitStack() as stack:
+    run = stack.enter_context(
+      TrainingRun(
+        workdir=workdir,
+        init_params=functools.partial(saved_models.init_open_qa_model, model),
+        loss_fn=loss_fn,
+        optimizer=optimizer,
+        warm_starts=start.warm_starts,
+        seed=seed,
+        accumulate_steps=accumulate_steps,
+        model_parallel=model_parallel,
+        layout=layout,
+        keep_checkpoints=keep_checkpoints,
+      )
+    )
+    if run.resumed is None:
+      if not frozen:
+        # What the index builder makes the first generation from.
+        run.save(0, run.state, input={}, metadata={"model": description.to_json()})
+    else:
+      saved_models.check_same_run(run.resumed.metadata, description, workdir)
+    published = PublishedGenerations(index, description=description)
+    if frozen:
+      generation = _frozen_generation(run, published, index, generation)
+    if num_steps == 0:
+      run.wait_for_checkpoint()
+      return
+    refresher = stack.enter_context(
+      IndexRefresher(
+        EmbeddedGenerations(index, published=published, of_this_run=not frozen),
+        config=refresh,
+        watch=generation is None,
+      )
+    )
+    first = refresher.first(wanted=generation, stop=run.stopped)
+    if first is None:
+      return
+    encode_query = query_encoder(start.dual_encoder, run.place)
+    question_retriever = QuestionRetriever(
+      encode_query=encode_query,
+      loaded=first,
+      store=store,
+      config=beam,
+      max_span_width=start.span_reader.max_span_width,
+      matcher=matcher,
+      fresh_passage_length=None if frozen else start.passage_length,
+    )
+    swaps = SwapLog(workdir, step=run.step)
+    swaps.write(run.step, first)
+    source = RetrievedBatches(
+      _questions(features),
+      retriever=question_retriever,
+      refresher=refresher,
+      place=run.place,
+      first_step=run.step,
+      on_swap=swaps.write,
+      stop=run.stopped,
+    )
+    evaluation = best = None
+    if dev_questions is not None:
+      best = stack.enter_context(
+        BestCheckpoint(os.path.join(workdir, BEST), metric=f"dev/{best_metric}")
+      )
+      evaluation = QuestionEvaluation(
+        dev_questions,
+        max_questions=max_dev_questions,
+        model=model,
+        description=description,
+        store=store,
+        tokenizer=tokenizer,
+        generation=lambda: refresher.current,
+        place=run.place,
+        encode_query=encode_query,
+        batch_size=batch_size,
+        answer_rule=answer_rule,
+        answer_text=answer_text,
+      )
+    run.train(
+      run.first_batch(source, features),
+      source=source,
+      num_steps=num_steps,
+      log_every=log_every,
+      checkpoint_every=checkpoint_every,
+      input=lambda: {"position": features.position(), "batch": source.in_flight()},
+      metadata=lambda: {
+        "model": description.to_json(),
+        "generation": refresher.current.generation,
+      },
+      evaluate=evaluation,
+      eval_every=eval_every,
+      best=best,
+    )
+    at_best = f", best dev {best_metric} {best.value:.4f} at step {best.step}" if best else ""
+    print(f"{workdir}: step {run.step}{at_best}", flush=True)
+
+
+_METRICS = {
+  "loss": "loss/total",
+  "retrieval_loss": "loss/retrieval",
+  "reader_loss": "loss/reader",
+  "span_exact_match": "answers/span_exact_match",
+  "reader_oracle": "answers/reader_oracle",
+  "answer_in_beam": "answers/in_beam",
+  "answer_read": "answers/in_passages_read",
+  "without_answer": "answers/without",
+}
+
+
+def _frozen_generation(
+  run: TrainingRun, published: PublishedGenerations, index: str, generation: int | None
+) -> int:
+  """Returns the generation to stay with, made by the very passage encoder that stands still.
+
+  Raises:
+    FileNotFoundError: if there is none.
+    ValueError: if it was made by another model.
+  """
+  if generation is None and run.resumed is not None:
+    generation = run.resumed.metadata["generation"]
+  if generation is None:
+    generation = published.newest()
+  if generation is None:
+    raise FileNotFoundError(
+      f"no index generation in {index}; make one of the retriever's checkpoint with "
+      "`realm build_index`"
+    )
+  digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
+  manifest = generations.read_manifest(index, generation)
+  if manifest.parameters_digest != digest:
+    raise ValueError(
+      f"generation {generation} in {index} was made by another passage encoder "
+      f"({manifest.parameters_digest}, not {digest}), at step {manifest.training_step}; make an "
+      "index of the retriever's checkpoint with `realm build_index`, or name its generation"
+    )
+  return generation
+
+
+def _report(
+  asked: list[Question], unanswerable: int, tokenizer, query_length: int, *, questions: str
+) -> None:
+  """Tells what cannot be learned from, before anything is computed."""
+  if unanswerable == len(asked):
+    raise ValueError(
+      f"none of the {len(asked)} questions in {questions} has its answer in a passage; is this the "
+      "corpus that they were asked of?"
+    )
+  encoded = tokenizer.encode_batch([question.text for question in asked])
+  too_long = sum(len(ids) > query_length - 2 for ids in encoded)
+  logging.info(
+    "%d questions; %d have no answer in any passage and teach nothing; %d are longer than "
+    "query_length=%d and lose their end",
+    len(asked),
+    unanswerable,
+    too_long,
+    query_length,
+  )
+
+
+def _questions(features: input_pipeline.BatchIterator) -> Iterator[tuple[Questions, dict]]:
+  for batch in features:
+    query = input_pipeline.tokens(batch["query"])
+    yield (
+      Questions(
+        query=query,
+        index_B=batch["question_index"][:, 0].astype("int32"),
+        weights_B=query.mask.any(axis=1).astype("float32"),
+      ),
+      {},
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
-from realm_jax.index import exact_searcher, generations, searcher
+from realm_jax.index import device_searcher, exact_searcher, generations, searcher
 
 
 def build_shards(
@@ -21,7 +21,7 @@ def build_shards(
   """
   config = config.for_corpus(len(embeddings_NxE))
   parts = [embeddings_NxE[s] for s in searcher.split_rows(len(embeddings_NxE), config.num_shards)]
-  if config.kind == "exact":
+  if config.kind in ("exact", "device"):
     return [{"embeddings": part} for part in parts]
   scann_searcher = _import_scann_searcher()
 
@@ -41,11 +41,17 @@ def assemble(
 ) -> searcher.Searcher:
   """Returns a searcher over the shards, in the order of the corpus; only "exact" uses `device`.
 
-  `config` must come from `for_corpus`; "exact" also searches shards that were built for ScaNN.
+  `config` must come from `for_corpus`; "exact" and "device" also search shards that were built for
+  ScaNN.
   """
   if config.kind == "exact":
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
     return exact_searcher.ExactSearcher(embeddings_NxE, generation=generation, device=device)
+  if config.kind == "device":
+    embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
+    return device_searcher.DeviceSearcher(
+      embeddings_NxE, recall_target=config.recall_target, generation=generation
+    )
   scann_searcher = _import_scann_searcher()
   # One at a time, so that an iterator's shards are freed as soon as ScaNN holds them.
   loaded = [scann_searcher.load_shard(shard, config=config) for shard in shards]
@@ -67,7 +73,8 @@ def load_searcher(
   Args:
     root: directory of the generations.
     generation: its number.
-    kind: "exact" searches any generation exactly; "auto" as it was built.
+    kind: "exact" searches any generation exactly on one device, "device" on all; "auto" as it was
+      built.
     num_leaves_to_search: replaces the setting that the index was built with.
     reorder_candidates: likewise.
     threads: threads of one search. None: the cores of this process.

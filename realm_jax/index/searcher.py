@@ -10,7 +10,7 @@ import numpy as np
 
 from realm_jax import datatypes
 
-KINDS = ("auto", "scann", "exact")
+KINDS = ("auto", "scann", "exact", "device")
 _PASSAGES_PER_SHARD = 1_000_000
 
 
@@ -39,7 +39,8 @@ class SearcherConfig:
   of leaves searched depends on N alone, so sharding leaves the work as it is.
 
   Attributes:
-    kind: "scann", "exact", or "auto", which is exact below `min_passages_for_tree`.
+    kind: "scann"; "exact", on one device; "device", split over all devices of the process; or
+      "auto", which is exact below `min_passages_for_tree`.
     num_shards: shards, searched in parallel. None: one per million passages.
     num_leaves: k-means partitions. None: 2 √n.
     num_leaves_to_search: partitions looked into per query. None: with L = 2 √N, the larger of the
@@ -53,6 +54,7 @@ class SearcherConfig:
       None: 200 per leaf.
     min_passages_for_tree: a ScaNN shard with fewer rows is searched by brute force.
     threads: threads used for building and for one search. None: the cores of this process.
+    recall_target: of "device", the expected share of the true best that is found. None: all.
   """
 
   kind: str = "auto"
@@ -65,6 +67,7 @@ class SearcherConfig:
   training_sample_size: int | None = None
   min_passages_for_tree: int = 4096
   threads: int | None = None
+  recall_target: float | None = None
 
   def __post_init__(self):
     if self.kind not in KINDS:
@@ -73,6 +76,8 @@ class SearcherConfig:
       value = getattr(self, field.name)
       if field.name != "kind" and value is not None and value <= 0:
         raise ValueError(f"searcher setting {field.name}={value} must be above 0")
+    if self.recall_target is not None and self.recall_target >= 1:
+      raise ValueError(f"recall_target={self.recall_target}; leave it out for exact search")
     if self.min_passages_for_tree < 16:
       raise ValueError(
         f"searcher setting min_passages_for_tree={self.min_passages_for_tree} must be at least 16,"

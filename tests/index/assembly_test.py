@@ -33,7 +33,7 @@ def publish(root, *, config, embeddings_NxE):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("kind", ["exact", "scann"])
+@pytest.mark.parametrize("kind", ["exact", "scann", "device"])
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards, dtype):
   config = searcher.SearcherConfig(kind=kind, num_shards=num_shards, min_passages_for_tree=100)
@@ -45,7 +45,14 @@ def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards,
   np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
   np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)
   assert (after.generation, after.num_passages) == (3, NUM_PASSAGES)
-  assert type(after).__name__ == {"exact": "ExactSearcher", "scann": "ScannSearcher"}[kind]
+  assert (
+    type(after).__name__
+    == {
+      "exact": "ExactSearcher",
+      "scann": "ScannSearcher",
+      "device": "DeviceSearcher",
+    }[kind]
+  )
 
 
 def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
@@ -56,8 +63,9 @@ def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
   publish(tmp_path, config=config, embeddings_NxE=embeddings_NxE)
   queries_BxE = np.random.default_rng(1).standard_normal((30, 16)).astype(np.float32)
   expected = np.argsort(-(queries_BxE @ embeddings_NxE.T), axis=1, kind="stable")[:, :10]
-  exact = assembly.load_searcher(str(tmp_path), 3, kind="exact").search(queries_BxE, 10)
-  np.testing.assert_array_equal(exact.ids_BxK, expected)
+  for kind in ("exact", "device"):
+    exact = assembly.load_searcher(str(tmp_path), 3, kind=kind).search(queries_BxE, 10)
+    np.testing.assert_array_equal(exact.ids_BxK, expected)
 
   def recall(**settings):
     index = assembly.load_searcher(str(tmp_path), 3, **settings)

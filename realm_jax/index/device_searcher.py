@@ -1,0 +1,209 @@
+"""Search on the devices: embeddings split over a mesh, a top-k on each part, one merge.
+
+Every device scores the queries against its own rows, keeps its best k, and the kept ones of all
+devices, k of each, are merged exactly. Approximate search uses the accelerator's own top-k (Chern
+et al. 2022), whose recall holds for each device's rows and so for the merged answer.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import psutil
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from realm_jax import datatypes, partitioning
+from realm_jax.index import searcher
+
+_MIN_BUCKET = 8
+_MAX_SCORES = 2**27  # B x n scores on one device at once: 512 MiB of float32
+_GIB = 2**30
+
+
+class DeviceSearcher:
+  """Searches embeddings that lie in the memory of a mesh of devices; needs no index."""
+
+  def __init__(
+    self,
+    embeddings_NxE: np.ndarray,
+    *,
+    mesh: Mesh | None = None,
+    recall_target: float | None = None,
+    generation: int = 0,
+    memory_bytes: int | None = None,
+  ):
+    """Splits the embeddings, float32 or bfloat16, over the devices.
+
+    Args:
+      embeddings_NxE: of all passages, in host memory.
+      mesh: whose devices take equal parts; None: the devices of this process.
+      recall_target: expected share of the true best that are found; None: exact search.
+      generation: number of the index generation.
+      memory_bytes: that one device can spare; None: what it reports as free.
+
+    Raises:
+      ValueError: if the embeddings do not fit into the devices.
+    """
+    if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
+      raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
+    if mesh is None:
+      mesh = partitioning.make_mesh(devices=jax.local_devices())
+    self.generation = generation
+    self.num_passages, self._embedding_size = embeddings_NxE.shape
+    rows = rows_per_device(self.num_passages, mesh.size)
+    self._max_bucket = max_bucket(rows)
+    check_memory(
+      num_passages=self.num_passages,
+      embedding_size=self._embedding_size,
+      dtype=embeddings_NxE.dtype,
+      num_devices=mesh.size,
+      memory_bytes=_free_bytes(mesh) if memory_bytes is None else memory_bytes,
+    )
+
+    def part(index):
+      given = embeddings_NxE[index]
+      return np.pad(given, ((0, rows - len(given)), (0, 0)))
+
+    self._embeddings_NxE = jax.make_array_from_callback(
+      (rows * mesh.size, self._embedding_size),
+      partitioning.sharding(mesh, "passages", "projection"),
+      part,
+    )
+    self._queries_sharding = partitioning.sharding(mesh)
+    self._program = functools.partial(
+      search_program, mesh, num_passages=self.num_passages, recall_target=recall_target
+    )
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` passages of each query, equal scores by lower id where exact.
+
+    Queries are padded to a power of two, so that a new batch size seldom means a compilation.
+    """
+    queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
+    found = min(k, self.num_passages)
+    program = self._program(k=found)
+    parts = []
+    for start in range(0, len(queries_BxE), self._max_bucket):
+      part_BxE = queries_BxE[start : start + self._max_bucket]
+      size = len(part_BxE)
+      bucket = max(_MIN_BUCKET, 1 << (size - 1).bit_length())
+      padded_BxE = np.pad(part_BxE, ((0, bucket - size), (0, 0)))
+      best = program(self._embeddings_NxE, jax.device_put(padded_BxE, self._queries_sharding))
+      parts.append([np.asarray(array)[:size] for array in best])
+    scores_BxK, ids_BxK = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    # Approximate search may run out of candidates; what fills the rest lies past the corpus.
+    ids_BxK = np.where(np.isneginf(scores_BxK), datatypes.MISSING_PASSAGE_ID, ids_BxK)
+    return searcher.pad(datatypes.SearchResults(ids_BxK, scores_BxK), k)
+
+
+@functools.lru_cache(maxsize=64)
+def search_program(
+  mesh: Mesh, *, num_passages: int, k: int, recall_target: float | None
+) -> Callable:
+  """Returns the jitted search `(embeddings [N', E], queries [B, E]) -> (scores, ids) [B, k]`.
+
+  Args:
+    mesh: whose devices hold N' = `rows_per_device` × devices rows, those past N filled up.
+    num_passages: N.
+    k: passages a query, at most N.
+    recall_target: see `DeviceSearcher`.
+  """
+  axes = tuple(mesh.axis_names)
+  rows = rows_per_device(num_passages, mesh.size)
+  exact = recall_target is None
+
+  def search_part(embeddings_nxE, queries_BxE):
+    first_row = jax.lax.axis_index(axes) * rows
+    # Exact means the products as well: without this an accelerator rounds float32 to bfloat16.
+    precision = jax.lax.Precision.HIGHEST if exact else None
+    scores_Bxn = jnp.einsum(
+      "BE,nE->Bn",
+      queries_BxE if exact else queries_BxE.astype(embeddings_nxE.dtype),
+      embeddings_nxE,
+      precision=precision,
+      preferred_element_type=jnp.float32,
+    )
+    row_n = first_row + jnp.arange(rows)
+    scores_Bxn = jnp.where((row_n < num_passages)[None], scores_Bxn, -jnp.inf)
+    kept = min(k, rows)
+    if exact:
+      scores_Bxk, best_Bxk = jax.lax.top_k(scores_Bxn, kept)
+    else:
+      scores_Bxk, best_Bxk = jax.lax.approx_max_k(scores_Bxn, kept, recall_target=recall_target)
+    # Parts come in the order of the corpus, so of equal scores the lower id comes first.
+    all_scores, all_ids = (
+      jax.lax.all_gather(array, axes, axis=1, tiled=True)
+      for array in (scores_Bxk, first_row + best_Bxk)
+    )
+    scores_BxK, best_BxK = jax.lax.top_k(all_scores, k)
+    return scores_BxK, jnp.take_along_axis(all_ids, best_BxK, axis=1)
+
+  return jax.jit(
+    jax.shard_map(
+      search_part,
+      mesh=mesh,
+      in_specs=(PartitionSpec(axes), PartitionSpec()),
+      out_specs=PartitionSpec(),
+      check_vma=False,  # the gathered parts are equal on all devices, which it cannot see
+    )
+  )
+
+
+def abstract_search(
+  mesh: Mesh, *, num_passages: int, embedding_size: int, dtype, batch_size: int
+) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+  """Returns the shapes and shardings of what `search_program` takes."""
+  rows = rows_per_device(num_passages, mesh.size)
+  queries = max(_MIN_BUCKET, 1 << (min(batch_size, max_bucket(rows)) - 1).bit_length())
+  return (
+    jax.ShapeDtypeStruct(
+      (rows * mesh.size, embedding_size),
+      dtype,
+      sharding=partitioning.sharding(mesh, "passages", "projection"),
+    ),
+    jax.ShapeDtypeStruct(
+      (queries, embedding_size), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec())
+    ),
+  )
+
+
+def rows_per_device(num_passages: int, num_devices: int) -> int:
+  """Returns the rows that each device holds, the last ones of the last device filled up."""
+  return -(-num_passages // num_devices)
+
+
+def max_bucket(rows: int) -> int:
+  """Returns how many queries are scored against `rows` passages at once, a power of two."""
+  return 1 << (max(_MIN_BUCKET, _MAX_SCORES // rows).bit_length() - 1)
+
+
+def check_memory(
+  *, num_passages: int, embedding_size: int, dtype, num_devices: int, memory_bytes: int
+) -> None:
+  """Raises ValueError if embeddings and scores do not fit into the memory of each device."""
+  rows = rows_per_device(num_passages, num_devices)
+  needed = rows * embedding_size * np.dtype(dtype).itemsize
+  scores = 4 * rows * _MIN_BUCKET
+  if needed + scores > memory_bytes:
+    fitting = int(memory_bytes / (embedding_size * np.dtype(dtype).itemsize + 4 * _MIN_BUCKET))
+    raise ValueError(
+      f"{num_passages} passages of {embedding_size} {np.dtype(dtype).name} take "
+      f"{needed / _GIB:.2f} GiB and {scores / _GIB:.2f} GiB of scores on each of {num_devices} "
+      f"devices, which can spare {memory_bytes / _GIB:.2f} GiB, enough for "
+      f"{max(fitting, 0) * num_devices} passages; take bfloat16, more devices, or a searcher of "
+      'kind="scann", which lies in host memory'
+    )
+
+
+def _free_bytes(mesh: Mesh) -> int:
+  """Returns what the fullest device of this process has left."""
+  free = []
+  for device in mesh.local_devices:
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+      free.append(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    else:  # devices of the processor share the machine's memory
+      free.append(psutil.virtual_memory().available // len(mesh.local_devices))
+  return min(free)

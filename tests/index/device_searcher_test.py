@@ -1,0 +1,109 @@
+"""Search split over eight devices equals brute force in numpy."""
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from realm_jax import partitioning
+from realm_jax.index import device_searcher, searcher
+
+
+def embeddings(num_passages=1000, size=16, dtype=np.float32, seed=0):
+  return np.random.default_rng(seed).standard_normal((num_passages, size)).astype(dtype)
+
+
+def brute_force(embeddings_NxE, queries_BxE, k):
+  scores_BxN = queries_BxE.astype(np.float64) @ embeddings_NxE.astype(np.float64).T
+  ids_BxK = np.argsort(-scores_BxN, axis=1, kind="stable")[:, :k]
+  return ids_BxK, np.take_along_axis(scores_BxN, ids_BxK, axis=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("num_passages", [1000, 1001, 9])
+@pytest.mark.parametrize("model", [1, 4])
+def test_exact_search_equals_brute_force(num_passages, dtype, model):
+  """Rows that eight devices do not divide, and more answers than a device has rows, included."""
+  given = embeddings(num_passages, dtype=dtype)
+  queries = embeddings(33, seed=1)
+  index = device_searcher.DeviceSearcher(
+    given, mesh=partitioning.make_mesh(model=model), generation=4
+  )
+  found = index.search(queries, 7)
+  ids_BxK, scores_BxK = brute_force(given, queries, 7)
+  np.testing.assert_array_equal(found.ids_BxK, ids_BxK)
+  np.testing.assert_allclose(found.scores_BxK, scores_BxK, rtol=1e-5, atol=1e-5)
+  assert (index.generation, index.num_passages) == (4, num_passages)
+  assert (found.ids_BxK.dtype, found.scores_BxK.dtype) == (np.int32, np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_approximate_search_reaches_its_recall(dtype):
+  given, queries = embeddings(20_000, dtype=dtype), embeddings(64, seed=1)
+  index = device_searcher.DeviceSearcher(given, recall_target=0.9)
+  found = index.search(queries, 10)
+  exact_ids, _ = brute_force(given, queries, 10)
+  assert searcher.recall_at_k(found.ids_BxK, exact_ids) >= 0.9
+  scores = np.einsum("BE,BKE->BK", queries, given[found.ids_BxK].astype(np.float32))
+  np.testing.assert_allclose(found.scores_BxK, scores, rtol=0.05, atol=0.05)
+  assert (np.diff(found.scores_BxK, axis=1) <= 0).all()
+
+
+def test_approximate_search_uses_the_approximate_operation():
+  mesh = partitioning.make_mesh()
+  shapes = device_searcher.abstract_search(
+    mesh, num_passages=1000, embedding_size=16, dtype=jnp.bfloat16, batch_size=30
+  )
+  for recall_target, there in ((None, False), (0.9, True)):
+    program = device_searcher.search_program(
+      mesh, num_passages=1000, k=5, recall_target=recall_target
+    )
+    assert ("approx_top_k" in str(program.trace(*shapes).jaxpr)) == there
+
+
+def test_every_device_holds_its_rows_only():
+  index = device_searcher.DeviceSearcher(embeddings(1001))
+  shards = index._embeddings_NxE.addressable_shards
+  assert [shard.data.shape for shard in shards] == [(126, 16)] * 8
+
+
+def test_equal_scores_come_by_lower_id_across_devices():
+  index = device_searcher.DeviceSearcher(np.ones((40, 3), np.float32))
+  np.testing.assert_array_equal(index.search(np.ones((1, 3)), 9).ids_BxK, [list(range(9))])
+
+
+@pytest.mark.parametrize("recall_target", [None, 0.95])
+def test_a_corpus_smaller_than_k_is_filled_up(recall_target):
+  given = np.arange(1, 4, dtype=np.float32)[:, None]
+  index = device_searcher.DeviceSearcher(given, recall_target=recall_target)
+  found = index.search(np.ones((2, 1)), 5)
+  np.testing.assert_array_equal(found.ids_BxK, [[2, 1, 0, -2, -2]] * 2)
+  np.testing.assert_array_equal(found.scores_BxK[:, 3:], -np.inf)
+
+
+def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monkeypatch):
+  monkeypatch.setattr(device_searcher, "_MAX_SCORES", 16 * 50)
+  given, queries = embeddings(400), embeddings(37, seed=1)
+  found = device_searcher.DeviceSearcher(given).search(queries, 5)
+  np.testing.assert_array_equal(found.ids_BxK, brute_force(given, queries, 5)[0])
+
+
+def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():
+  given = embeddings(80_000, size=128)  # 4.9 MiB on each device, 0.3 MiB of scores
+  with pytest.raises(ValueError, match=r"each of 8 devices, .* enough for 15416 passages; take"):
+    device_searcher.DeviceSearcher(given, memory_bytes=2**20)
+  device_searcher.DeviceSearcher(given, memory_bytes=6 * 2**20)
+  message = "take 11.92 GiB and 0.75 GiB of scores on each of 4 devices, which can spare 8.00 GiB"
+  with pytest.raises(ValueError, match=message):
+    device_searcher.check_memory(
+      num_passages=100_000_000,
+      embedding_size=128,
+      dtype=np.float32,
+      num_devices=4,
+      memory_bytes=8 * 2**30,
+    )
+
+
+def test_no_embeddings_are_refused():
+  with pytest.raises(ValueError, match=r"shape \(0, 4\)"):
+    device_searcher.DeviceSearcher(np.zeros((0, 4), np.float32))

@@ -18,12 +18,26 @@ def dropout_key(seed: int, step: jax.Array) -> jax.Array:
   return jax.random.fold_in(jax.random.key(seed, impl=_HASHED), step)
 
 
+def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
+  data = jnp.asarray(data, jnp.uint32)
+  first = _mix(key[0] ^ _mix(data + jnp.uint32(0x9E3779B9)))
+  second = _mix(key[1] + _mix(data ^ first))
+  return jnp.stack([first, second])
+
+
+def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+  numbers = jnp.arange(math.prod(shape), dtype=jnp.uint32)
+  return jax.vmap(lambda number: _fold_in(~key, number))(numbers).reshape(*shape, 2)
+
+
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
   if bit_width > 32:
     raise ValueError(f"{bit_width} random bits a number; dropout keys give at most 32")
   if math.prod(shape[1:]) > 2**32:
     raise ValueError(f"a row of shape {shape[1:]} has more places than 32 bits can count")
   rows, row_shape = (shape[0], shape[1:]) if shape else (1, ())
+  # Kept out of the loops over all places, which would otherwise derive the key again for each.
+  key = jax.lax.optimization_barrier(key)
   # Two words for each row of the first axis, mixed with the place within the row.
   row = jnp.arange(rows, dtype=jnp.uint32)
   first, second = (
@@ -50,9 +64,9 @@ _THREEFRY = jax.extend.random.threefry_prng_impl
 _HASHED = jax.extend.random.define_prng_impl(
   key_shape=_THREEFRY.key_shape,
   seed=_THREEFRY.seed,
-  split=_THREEFRY.split,
+  split=_split,
   random_bits=_random_bits,
-  fold_in=_THREEFRY.fold_in,
+  fold_in=_fold_in,
   name="hashed_places",
   tag="hsh",
 )

@@ -57,6 +57,24 @@ def test_sharding_follows_the_table():
   assert partitioning.batch_sharding(mesh).spec == PartitionSpec("data")
 
 
+def test_fully_sharded_parameters_lie_on_both_axes():
+  mesh = partitioning.make_mesh(model=2)
+  for layout, spec in (
+    ("replicated", PartitionSpec(None, "model")),
+    ("fully_sharded", PartitionSpec("data", "model")),
+  ):
+    assert partitioning.sharding(mesh, "embed", "mlp", layout=layout).spec == spec
+  with pytest.raises(ValueError, match="layout='zero'; choose one of"):
+    partitioning.sharding(mesh, "embed", layout="zero")
+
+
+def test_a_mesh_of_some_devices():
+  mesh = partitioning.make_mesh(model=2, devices=jax.devices()[:4])
+  assert dict(mesh.shape) == {"data": 2, "model": 2}
+  with pytest.raises(ValueError, match="wants 0 devices, but there are 1"):
+    partitioning.make_mesh(model=2, devices=jax.devices()[:1])
+
+
 def test_two_claims_on_one_mesh_axis_are_refused():
   mesh = partitioning.make_mesh()
   for axes in (("vocab", "mlp"), ("vocab", "passages")):

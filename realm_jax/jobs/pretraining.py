@@ -77,6 +77,10 @@ class Pretraining:
       layout=self.layout,
     )
 
+  def with_layout(self, layout: partitioning.Layout) -> "Pretraining":
+    """Returns the same training with its state laid out in another way."""
+    return dataclasses.replace(self, layout=layout)
+
   def abstract_batch(self) -> datatypes.RetrievedBatch:
     """Returns the shapes of a batch."""
     retrieval = self.retrieval

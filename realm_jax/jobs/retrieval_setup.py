@@ -14,6 +14,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly, generations
 from realm_jax.inference.predictor import Predictor
 from realm_jax.inference.reading import read
+from realm_jax.jobs.encoder_programs import query_encoder_program
 from realm_jax.jobs.saved_models import ModelDescription, SavedModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -86,15 +87,7 @@ def query_encoder(
     place: puts numpy queries on the devices.
     sharding: of the embeddings; None: as the compiler likes it.
   """
-
-  @functools.partial(jax.jit, out_shardings=sharding)
-  def encode(params, tokens):
-    return model.apply(
-      {"params": params},
-      tokens,
-      method=lambda module, tokens: module.dual_encoder.encode_query(tokens, deterministic=True),
-    )
-
+  encode = query_encoder_program(model, sharding=sharding)
   return lambda params, tokens: encode(params, place(tokens))
 
 

@@ -1,0 +1,211 @@
+"""Figures of open-domain question answering: what was found, what was read, what was answered."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from realm_jax.data.questions import Question
+from realm_jax.datatypes import SearchResults
+from realm_jax.inference.question_predictor import SpanAnswer
+from realm_jax.metrics import answers
+from realm_jax.metrics.answer_matching import AnswerMatcher
+
+RECALL_AT = (1, 5, 20, 50, 100)
+
+
+class QuestionRetriever(Protocol):
+  """Finds passages for questions; one that also has `answer`, as `QuestionPredictor`, is asked."""
+
+  def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
+    """Returns the best `k` passages of each question."""
+    ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+  """What became of a question.
+
+  Attributes:
+    question: with its answers.
+    passage_ids: retrieved, best first.
+    scores: of these.
+    read_ids: of the passages that were read; empty if nothing was.
+    answers: given, best first; empty if nothing was read.
+  """
+
+  question: Question
+  passage_ids: tuple[int, ...]
+  scores: tuple[float, ...]
+  read_ids: tuple[int, ...] = ()
+  answers: tuple[SpanAnswer, ...] = ()
+
+  @property
+  def prediction(self) -> str:
+    return self.answers[0].text if self.answers else ""
+
+
+def evaluate_questions(
+  predictor: QuestionRetriever,
+  questions: Sequence[Question],
+  *,
+  retrieve_k: int = max(RECALL_AT),
+  batch_size: int = 32,
+  num_answers: int = 1,
+) -> list[Outcome]:
+  """Asks all questions.
+
+  Args:
+    predictor: retrieves, and answers if it can.
+    questions: to be asked.
+    retrieve_k: passages retrieved for each.
+    batch_size: questions asked at once.
+    num_answers: answers wanted of each.
+  """
+  answer = getattr(predictor, "answer", None)
+  outcomes = []
+  for first in range(0, len(questions), batch_size):
+    batch = questions[first : first + batch_size]
+    texts = [question.text for question in batch]
+    found = predictor.retrieve(texts, k=retrieve_k)
+    given = answer(texts, num_answers=num_answers) if answer else [None] * len(batch)
+    for question, ids_K, scores_K, said in zip(
+      batch, found.ids_BxK, found.scores_BxK, given, strict=True
+    ):
+      real_K = ids_K >= 0
+      outcomes.append(
+        Outcome(
+          question=question,
+          passage_ids=tuple(ids_K[real_K].tolist()),
+          scores=tuple(scores_K[real_K].tolist()),
+          read_ids=said.passage_ids if said else (),
+          answers=said.answers if said else (),
+        )
+      )
+  return outcomes
+
+
+def question_scores(
+  outcomes: Sequence[Outcome],
+  *,
+  matcher: AnswerMatcher,
+  recall_at: Sequence[int] = RECALL_AT,
+) -> dict[str, np.ndarray]:
+  """Returns every figure of every question, `[n]` each; their means are the figures.
+
+  `recall@k`: one of the best k passages holds an answer. If passages were read, `reader_oracle`:
+  one of those read does; and the scores of the answer that was given, see `answer_scores`.
+
+  Args:
+    outcomes: of the questions that the matcher was made for, in their order.
+    matcher: knows which passages hold an answer.
+    recall_at: k's; those beyond what was retrieved are left out.
+  """
+  width = max((len(outcome.passage_ids) for outcome in outcomes), default=0)
+  holds_BxK = _holds(matcher, [outcome.passage_ids for outcome in outcomes])
+  scores = {
+    f"recall@{k}": holds_BxK[:, :k].any(axis=1).astype(np.float64) for k in recall_at if k <= width
+  }
+  if any(outcome.read_ids for outcome in outcomes):
+    read_BxK = _holds(matcher, [outcome.read_ids for outcome in outcomes])
+    scores["reader_oracle"] = read_BxK.any(axis=1).astype(np.float64)
+    questions = [outcome.question for outcome in outcomes]
+    scores |= answer_scores(questions, [outcome.prediction for outcome in outcomes])
+  return scores
+
+
+def answer_scores(
+  questions: Sequence[Question], predictions: Sequence[str]
+) -> dict[str, np.ndarray]:
+  """Returns the scores of predicted answers, `[n]` each.
+
+  `exact_match` is the official one, `exact_match_corrected` normalises better (see
+  `metrics.answers`); `f1` of words is there unless an answer is a regular expression.
+  """
+  pairs = list(zip(questions, predictions, strict=True))
+  scores = {
+    name: np.array(
+      [
+        answers.exact_match(text, q.answers, regex=q.regex, normalization=normalization)
+        for q, text in pairs
+      ],
+      np.float64,
+    )
+    for name, normalization in (
+      ("exact_match", "official"),
+      ("exact_match_corrected", "corrected"),
+    )
+  }
+  if not any(question.regex for question in questions):
+    scores["f1"] = np.array([answers.f1(text, q.answers) for q, text in pairs], np.float64)
+  return scores
+
+
+def figures(
+  outcomes: Sequence[Outcome],
+  *,
+  matcher: AnswerMatcher,
+  recall_at: Sequence[int] = RECALL_AT,
+  train_answers: Iterable[str] | None = None,
+) -> dict:
+  """Returns `questions`, the means of `question_scores`, and the same of `groups` by their names.
+
+  Args:
+    outcomes: see `question_scores`.
+    matcher: see `question_scores`.
+    recall_at: see `question_scores`.
+    train_answers: answers of the training questions, to tell those seen in training from others.
+  """
+  scores = question_scores(outcomes, matcher=matcher, recall_at=recall_at)
+  groups = question_groups(outcomes, scores=scores, train_answers=train_answers)
+  return summary(scores, groups=groups)
+
+
+def question_groups(
+  outcomes: Sequence[Outcome],
+  *,
+  scores: Mapping[str, np.ndarray],
+  train_answers: Iterable[str] | None = None,
+) -> dict[str, np.ndarray]:
+  """Returns bool `[n]` of each group: by the question's own, by retrieval, and by overlap.
+
+  `retrieval_hit` and `retrieval_miss` say whether a passage that was read holds an answer;
+  `answer_seen` and `answer_unseen` whether a training question has the same answer, normalised
+  (Lewis et al. 2021, "Question and Answer Test-Train Overlap").
+  """
+  names = np.array([outcome.question.group for outcome in outcomes], np.str_)
+  groups = {str(name): names == name for name in np.unique(names) if name}
+  if "reader_oracle" in scores:
+    hit = scores["reader_oracle"] > 0
+    groups |= {"retrieval_hit": hit, "retrieval_miss": ~hit}
+  if train_answers is not None:
+    known = set(map(answers.normalize_official, train_answers))
+    seen = np.array(
+      [any(answers.normalize_official(a) in known for a in o.question.answers) for o in outcomes]
+    )
+    groups |= {"answer_seen": seen, "answer_unseen": ~seen}
+  return groups
+
+
+def summary(scores: Mapping[str, np.ndarray], *, groups: Mapping[str, np.ndarray]) -> dict:
+  """Returns the number of questions and the mean of each score, over all and of each group."""
+  size = len(next(iter(scores.values()), ()))
+  result = _means(scores, np.ones(size, bool))
+  if groups:
+    result["groups"] = {name: _means(scores, members) for name, members in groups.items()}
+  return result
+
+
+def _means(scores: Mapping[str, np.ndarray], members: np.ndarray) -> dict:
+  means = {}
+  if members.any():
+    means = {name: round(float(values[members].mean()), 4) for name, values in scores.items()}
+  return {"questions": int(members.sum()), **means}
+
+
+def _holds(matcher: AnswerMatcher, ids: Sequence[Sequence[int]]) -> np.ndarray:
+  ids_BxK = np.full((len(ids), max(map(len, ids), default=0)), -1, np.int64)
+  for row, ids_K in zip(ids_BxK, ids, strict=True):
+    row[: len(ids_K)] = ids_K
+  return matcher.contains(np.arange(len(ids)), ids_BxK)

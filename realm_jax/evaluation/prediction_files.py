@@ -1,0 +1,129 @@
+"""Predictions for other programs: JSON Lines, DPR's JSON, and TREC run files."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from realm_jax.data.questions import Question
+from realm_jax.evaluation.open_qa import Outcome, answer_scores
+from realm_jax.metrics.answer_matching import AnswerMatcher
+
+
+def jsonl_lines(outcomes: Sequence[Outcome], *, scores: Mapping[str, np.ndarray]) -> Iterator[str]:
+  """Yields a JSON object of each question: asked, found, read, answered, and its scores."""
+  for place, outcome in enumerate(outcomes):
+    question = outcome.question
+    record = {
+      "id": question.id,
+      "question": question.text,
+      "reference": list(question.answers),
+      **({"prediction": outcome.prediction} if outcome.read_ids else {}),
+      "figures": {name: round(float(values[place]), 4) for name, values in scores.items()},
+      "answers": [dataclasses.asdict(answer) for answer in outcome.answers],
+      "read_ids": list(outcome.read_ids),
+      "passage_ids": list(outcome.passage_ids),
+      "scores": [round(score, 4) for score in outcome.scores],
+    }
+    yield json.dumps(record, ensure_ascii=False)
+
+
+def dpr_json(
+  outcomes: Sequence[Outcome],
+  *,
+  title: Callable[[int], str],
+  text: Callable[[int], str],
+  matcher: AnswerMatcher,
+) -> str:
+  """Returns the retrieved passages as Dense Passage Retrieval writes them.
+
+  Args:
+    outcomes: of the questions that the matcher was made for, in their order.
+    title: of a passage id.
+    text: of a passage id.
+    matcher: knows which passages hold an answer.
+  """
+  records = []
+  for place, outcome in enumerate(outcomes):
+    ids_1xK = np.array([outcome.passage_ids], np.int64)
+    (holds_K,) = matcher.contains(np.array([place]), ids_1xK)
+    records.append(
+      {
+        "question": outcome.question.text,
+        "answers": list(outcome.question.answers),
+        "ctxs": [
+          {
+            "id": str(passage_id),
+            "title": title(passage_id),
+            "text": text(passage_id),
+            "score": str(score),
+            "has_answer": holds,
+          }
+          for passage_id, score, holds in zip(
+            outcome.passage_ids, outcome.scores, holds_K.tolist(), strict=True
+          )
+        ],
+      }
+    )
+  return json.dumps(records, ensure_ascii=False, indent=1) + "\n"
+
+
+def trec_run_lines(outcomes: Sequence[Outcome], *, tag: str) -> Iterator[str]:
+  """Yields `question Q0 passage rank score tag` for each passage retrieved."""
+  tag = "_".join(tag.split())
+  for outcome in outcomes:
+    name = "_".join(outcome.question.id.split())
+    for rank, (passage_id, score) in enumerate(
+      zip(outcome.passage_ids, outcome.scores, strict=True), 1
+    ):
+      yield f"{name} Q0 {passage_id} {rank} {score:.6f} {tag}"
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionScores:
+  """Scores of a prediction file.
+
+  Attributes:
+    scores: every figure of every question, `[n]` each.
+    missing: questions without a prediction, which count as wrong.
+  """
+
+  scores: dict[str, np.ndarray]
+  missing: int
+
+
+def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> PredictionScores:
+  """Reads what a prediction file says of each question.
+
+  Lines name their question by `id` or by `question`; the figures are those that `realm evaluate`
+  wrote there (`figures`), or else those of `prediction`, an answer of any other program.
+
+  Raises:
+    ValueError: if a line is no prediction, or none of the questions is predicted.
+  """
+  by_name: dict[str, dict] = {}
+  with open(path, encoding="utf-8") as file:
+    for number, line in enumerate(file, 1):
+      try:
+        record = json.loads(line)
+        if "figures" not in record:
+          record["prediction"] = str(record["prediction"])
+        by_name |= {str(record[key]): record for key in ("question", "id") if key in record}
+      except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{os.fspath(path)}, line {number} is no prediction: {error!r}") from error
+  found = [by_name.get(q.id) or by_name.get(q.text) or {} for q in questions]
+  missing = sum(not record for record in found)
+  if missing == len(questions):
+    raise ValueError(f"{os.fspath(path)} predicts none of the {len(questions)} questions")
+  figures = [record["figures"] for record in found if "figures" in record]
+  if figures:
+    common = [name for name in figures[0] if all(name in f for f in figures)]
+    scores = {
+      name: np.array([r.get("figures", {}).get(name, 0.0) for r in found], np.float64)
+      for name in common
+    }
+  else:
+    scores = answer_scores(questions, [record.get("prediction", "") for record in found])
+  return PredictionScores(scores, missing)

@@ -1,0 +1,58 @@
+"""The card of an evaluation: its figures, and exactly what they are figures of."""
+
+from collections.abc import Mapping
+
+
+def markdown(card: Mapping) -> str:
+  """Returns the card as a page.
+
+  Args:
+    card: `measured` (what by name: text or number), `figures` as `open_qa.summary` gives them,
+      `intervals` by figure, and optional `against`: `measured` and the comparison of each figure.
+  """
+  figures = dict(card["figures"])
+  groups = figures.pop("groups", {})
+  lines = ["# Evaluation", "", "| | |", "|---|---|"]
+  lines += [f"| {_words(name)} | {_cell(value)} |" for name, value in card["measured"].items()]
+  lines += ["", "| figure | value | 95 % interval |", "|---|---|---|"]
+  for name, value in figures.items():
+    interval = card["intervals"].get(name)
+    lines.append(f"| {_words(name)} | {_cell(value)} | {_interval(interval) if interval else ''} |")
+  if groups:
+    names = [name for name in figures if any(name in of for of in groups.values())]
+    lines += ["", _row("group", *map(_words, names)), "|---" * (len(names) + 1) + "|"]
+    lines += [
+      _row(_words(group), *(_cell(values.get(name, "")) for name in names))
+      for group, values in groups.items()
+    ]
+  if "against" in card:
+    lines += ["", f"Against {card['against']['predictions']}, question by question:", ""]
+    lines += ["| figure | this | that | difference | 95 % interval | p |", "|---" * 6 + "|"]
+    lines += [
+      _row(
+        _words(name),
+        _cell(c["first"]),
+        _cell(c["second"]),
+        f"{c['difference']:+.4f}",
+        _interval(c["interval"]),
+        f"{c['p_value']:.4f}",
+      )
+      for name, c in card["against"]["figures"].items()
+    ]
+  return "\n".join(lines) + "\n"
+
+
+def _row(*cells: str) -> str:
+  return f"| {' | '.join(cells)} |"
+
+
+def _words(name: str) -> str:
+  return name.replace("_", " ")
+
+
+def _cell(value) -> str:
+  return f"{value:.4f}" if isinstance(value, float) else str(value).replace("|", "\\|")
+
+
+def _interval(interval) -> str:
+  return f"{interval[0]:.4f} to {interval[1]:.4f}"

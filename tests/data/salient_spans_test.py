@@ -175,7 +175,8 @@ def test_byte_offsets():
 
 def test_merged_spans_keep_the_longer_of_two_that_overlap():
   assert merge_spans([(5, 9), (20, 24)], [(0, 9), (10, 15)]) == [(0, 9), (10, 15), (20, 24)]
-  assert merge_spans([(0, 4), (6, 9)], [(3, 7)]) == [(0, 4), (6, 9)]
+  assert merge_spans([(0, 4), (6, 9)], [(3, 8)]) == [(3, 8)]
+  assert merge_spans([(0, 4)], [(2, 7)], [(6, 9)]) == [(2, 7)]
   assert merge_spans([(0, 3)], [(0, 3)], [(3, 4)]) == [(0, 3), (3, 4)]
   assert merge_spans([], []) == []
 

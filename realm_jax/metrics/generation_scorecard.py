@@ -1,0 +1,51 @@
+"""How good an index generation is, and how it differs from the one before: pure figures."""
+
+import numpy as np
+
+
+def hubness(ids_BxK: np.ndarray, *, num_passages: int) -> dict[str, float]:
+  """Measures how unevenly passages are retrieved.
+
+  Args:
+    ids_BxK: passages of each query; negative ids are none.
+    num_passages: N.
+
+  Returns:
+    `hub_share`, the share of queries that get the passage that most of them get, and
+    `hub_skewness`, the skewness of how often each of the N passages is retrieved (Radovanović et
+    al. 2010); 0 where all are retrieved equally often.
+  """
+  counts_N = np.bincount(ids_BxK[ids_BxK >= 0], minlength=num_passages).astype(np.float64)
+  deviations_N = counts_N - counts_N.mean()
+  spread = np.sqrt(np.mean(deviations_N**2))
+  skewness = float(np.mean(deviations_N**3) / spread**3) if spread > 0 else 0.0
+  return {"hub_share": float(counts_N.max() / len(ids_BxK)), "hub_skewness": skewness}
+
+
+def drift(before_NxE: np.ndarray, after_NxE: np.ndarray) -> float:
+  """Returns one minus the mean cosine between each passage's embeddings, before and after."""
+  before, after = before_NxE.astype(np.float32), after_NxE.astype(np.float32)
+  norms_N = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+  cosines_N = np.einsum("NE,NE->N", before, after) / np.maximum(norms_N, 1e-12)
+  return float(1 - cosines_N.mean())
+
+
+def prior_figures(scores_BxK: np.ndarray) -> dict[str, float]:
+  """Returns the means of `null_mass`, p(null|x), and `entropy` of p(z|x) in nats.
+
+  Args:
+    scores_BxK: of the null passage in column 0 and of the best passages; -inf where there is none.
+  """
+  shifted = scores_BxK - scores_BxK.max(axis=1, keepdims=True)
+  prior_BxK = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
+  terms_BxK = np.where(prior_BxK > 0, prior_BxK * np.log(np.maximum(prior_BxK, 1e-30)), 0)
+  return {
+    "null_mass": float(prior_BxK[:, 0].mean()),
+    "entropy": float(-terms_BxK.sum(axis=1).mean()),
+  }
+
+
+def kept_share(before_BxK: np.ndarray, after_BxK: np.ndarray) -> float:
+  """Returns the share of the passages retrieved before that are retrieved again."""
+  again_BxK = (before_BxK[:, :, None] == after_BxK[:, None, :]).any(axis=-1) & (before_BxK >= 0)
+  return float(again_BxK.sum() / max((before_BxK >= 0).sum(), 1))

@@ -168,17 +168,21 @@ class MaskFiller:
     lengths = [*self._lengths]
     if target_ids and len(target_ids) not in lengths:
       lengths.append(len(target_ids))
-    rows = [self._row(text, length, target_ids) for text in texts for length in lengths]
+    rows, owners = [], []
+    for number, text in enumerate(texts):
+      own = self._rows(text, lengths, target_ids)
+      rows += own
+      owners += [number] * len(own)
     queries = _stacked(rows, size=len(lengths) * _power_of_two(len(texts)))
     store = self.view(edits)
     batch, reading = self._retrieve_and_read(queries, edits, store)
     explanations = []
     for number, text in enumerate(texts):
-      first = number * len(lengths)
-      group = [self._candidates(batch, reading, row) for row in range(first, first + len(lengths))]
+      places = [row for row, owner in enumerate(owners) if owner == number]
+      group = [self._candidates(batch, reading, row) for row in places]
       explanation, best = self._explain(text, group, store, answers, target_ids)
       if with_rankings:
-        rankings = self._rankings(rows[first + best].query)
+        rankings = self._rankings(rows[places[best]].query)
         explanation = dataclasses.replace(explanation, rankings=rankings)
       explanations.append(explanation)
     return explanations
@@ -191,11 +195,23 @@ class MaskFiller:
       )
     return ids
 
-  def _row(self, text: str, length: int, target_ids: tuple[int, ...] | None) -> MaskedQueries:
-    query = self._make_query(text, length)
-    if target_ids and length == len(target_ids):
-      query.mlm_targets_BxM[0, :length] = target_ids
-    return query
+  def _rows(
+    self, text: str, lengths: Sequence[int], target_ids: tuple[int, ...] | None
+  ) -> list[MaskedQueries]:
+    """Makes a query for each length of answer that the text leaves room for."""
+    rows = []
+    for length in lengths:
+      wanted = target_ids is not None and length == len(target_ids)
+      try:
+        query = self._make_query(text, length)
+      except ValueError:
+        if length == 1 or wanted:
+          raise
+        continue
+      if wanted:
+        query.mlm_targets_BxM[0, :length] = target_ids
+      rows.append(query)
+    return rows
 
   def _retrieve_and_read(
     self, queries: MaskedQueries, edits: Edits, store: EditedStore

@@ -1,0 +1,124 @@
+"""Where edits are kept: for each session apart, or for all and on disk."""
+
+import collections
+import json
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from realm_jax import atomic_files
+from realm_jax.corpus.edits import Edits, WrittenPassage
+
+Change = Callable[[Edits], Edits]
+_MAX_EDITS = 200
+
+
+class EditBook(Protocol):
+  """Keeps edits; safe to use from several threads."""
+
+  lasting: bool
+
+  def read(self, session: str) -> Edits: ...
+
+  def change(self, session: str, change: Change) -> Edits: ...
+
+
+class SessionEdits:
+  """Edits of each session, forgotten when it has not been heard of for a long time.
+
+  Args:
+    max_sessions: sessions with edits that are remembered.
+  """
+
+  lasting = False
+
+  def __init__(self, *, max_sessions: int = 1000):
+    self._max_sessions = max_sessions
+    self._edits: collections.OrderedDict[str, Edits] = collections.OrderedDict()
+    self._lock = threading.Lock()
+
+  def read(self, session: str) -> Edits:
+    """Returns the edits of a session."""
+    with self._lock:
+      if session in self._edits:
+        self._edits.move_to_end(session)
+      return self._edits.get(session, Edits())
+
+  def change(self, session: str, change: Change) -> Edits:
+    """Replaces the edits of a session.
+
+    Raises:
+      ValueError: if they get too many, or the change refuses.
+    """
+    with self._lock:
+      edits = _checked(change(self._edits.get(session, Edits())))
+      self._edits.pop(session, None)
+      if edits:
+        self._edits[session] = edits
+      if len(self._edits) > self._max_sessions:
+        self._edits.popitem(last=False)
+      return edits
+
+
+class SharedEdits:
+  """One set of edits for everybody, written to a file at each change.
+
+  Args:
+    path: JSON file; need not be there yet.
+    corpus: fingerprint of the passages edited.
+    write: cuts a title and a text into a passage.
+
+  Raises:
+    ValueError: if the file is of another corpus.
+  """
+
+  lasting = True
+
+  def __init__(self, path: str, *, corpus: str, write: Callable[[str, str], WrittenPassage]):
+    self._path = path
+    self._corpus = corpus
+    self._lock = threading.Lock()
+    self._edits = Edits()
+    if os.path.exists(path):
+      with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+      if content["corpus"] != corpus:
+        raise ValueError(
+          f"{path} holds edits of corpus {content['corpus']}, this one is {corpus}; move it away"
+        )
+      self._edits = Edits(
+        {
+          int(passage_id): passage and write(passage["title"], passage["text"])
+          for passage_id, passage in content["passages"].items()
+        }
+      )
+
+  def read(self, session: str) -> Edits:
+    """Returns the edits."""
+    del session
+    return self._edits
+
+  def change(self, session: str, change: Change) -> Edits:
+    """Replaces the edits and writes them down.
+
+    Raises:
+      ValueError: if they get too many, or the change refuses.
+    """
+    del session
+    with self._lock:
+      edits = _checked(change(self._edits))
+      passages = {
+        passage_id: passage and {"title": passage.title, "text": passage.text}
+        for passage_id, passage in sorted(edits.passages.items())
+      }
+      content = {"corpus": self._corpus, "passages": passages}
+      atomic_files.write_text(self._path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+      self._edits = edits
+      return edits
+
+
+def _checked(edits: Edits) -> Edits:
+  if len(edits) > _MAX_EDITS:
+    raise ValueError(f"more than {_MAX_EDITS} edits; undo some, or prepare the corpus anew")
+  return edits

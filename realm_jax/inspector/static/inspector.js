@@ -1,0 +1,67 @@
+// Without this file every form works by loading a page; with it only the main part is exchanged.
+"use strict";
+
+const status = document.getElementById("status");
+
+function isBusy(busy) {
+  document.getElementById("main").setAttribute("aria-busy", String(busy));
+  status.textContent = busy ? "Asking" : "";
+}
+
+function openEditors() {
+  return [...document.querySelectorAll("details[open]")].map((one) => one.className);
+}
+
+async function exchange(url, options, { push, keepFocusOn }) {
+  isBusy(true);
+  try {
+    const response = await fetch(url, options);
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const main = page.getElementById("main");
+    if (!main) throw new Error(response.statusText || `status ${response.status}`);
+    const open = openEditors().filter((name) => name !== "edit" && name !== "add");
+    document.getElementById("main").replaceWith(document.adoptNode(main));
+    for (const name of open) document.querySelector(`details.${name}`)?.setAttribute("open", "");
+    document.title = page.title;
+    if (push) history.pushState(null, "", response.url);
+    isBusy(false);
+    const answer = document.querySelector(".answer .filled");
+    const refusal = document.querySelector(".refusal");
+    status.textContent = refusal ? "" : answer ? `Answer: ${answer.textContent}` : "";
+    (document.getElementById(keepFocusOn) ?? document.getElementById("main")).focus();
+  } catch (error) {
+    isBusy(false);
+    status.textContent = `The server did not answer: ${error.message}`;
+    status.classList.remove("unseen");
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-live]")) return;
+  event.preventDefault();
+  const fields = new URLSearchParams(new FormData(form));
+  if (form.method === "get") {
+    for (const [name, value] of [...fields]) if (!value) fields.delete(name);
+    exchange(`${form.action}?${fields}`, {}, { push: true, keepFocusOn: "q" });
+  } else {
+    exchange(form.action, { method: "POST", body: fields }, { push: false, keepFocusOn: "main" });
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.target.id === "q" && event.key === "Enter" && !event.shiftKey) {
+    event.preventDefault();
+    event.target.form.requestSubmit();
+  }
+});
+
+document.addEventListener("click", (event) => {
+  const example = event.target.closest("[data-text]");
+  if (!example) return;
+  document.getElementById("q").value = example.dataset.text;
+  document.getElementById("answer").value = example.dataset.answer;
+  document.getElementById("q").form.requestSubmit();
+});
+
+window.addEventListener("popstate", () => exchange(location.href, {}, { push: false }));

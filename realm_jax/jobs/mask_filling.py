@@ -1,0 +1,164 @@
+"""Opens a checkpoint, a corpus and an index's generations for filling masks."""
+
+import dataclasses
+import functools
+import os
+
+import jax
+
+from realm_jax import partitioning, tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import questions
+from realm_jax.index import generations
+from realm_jax.inference.mask_filler import MaskFiller, PastGeneration
+from realm_jax.inference.reading import read
+from realm_jax.jobs import saved_models
+from realm_jax.jobs.retrieval_setup import PublishedGenerations, query_encoder
+from realm_jax.models import dual_encoder
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.training import checkpoints as saved_checkpoints
+
+_WORDS_CONSIDERED = 8  # at each mask
+
+
+def open_mask_filler(
+  *,
+  checkpoints: str,
+  passages: str,
+  index: str,
+  step: int | None = None,
+  generation: int | None = None,
+  max_answer_length: int = 4,
+  history: int = 0,
+) -> MaskFiller:
+  """Opens a pre-trained model for filling masks.
+
+  Args:
+    checkpoints: directory of the checkpoints of a pre-training.
+    passages: directory of the knowledge corpus to answer from.
+    index: directory of the index generations of that corpus.
+    step: checkpoint; none: the newest.
+    generation: index generation; none: the newest.
+    max_answer_length: wordpieces of an answer that are tried.
+    history: how many of the newest generations are opened to be compared.
+
+  Raises:
+    FileNotFoundError: if one of them is missing.
+    ValueError: if they do not fit each other.
+  """
+  saved = saved_models.load(checkpoints, step=step)
+  description = saved.description
+  store = PassageStore(passages)
+  tokenizer = tokenization.load(os.path.join(passages, "vocabulary"))
+  if tokenizer.digest != description.vocabulary_digest:
+    raise ValueError(
+      f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, {passages} "
+      f"was made with {tokenizer.digest}; prepare the corpus with the training's vocabulary"
+    )
+  mesh = partitioning.make_mesh()
+  model, params = saved.pretraining_model(mesh)
+  # Questions are few and of any number; every device has the whole batch.
+  place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
+  published = PublishedGenerations(
+    index, description=dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
+  )
+  loaded = published.load_newest() if generation is None else published.load(generation)
+  past = [
+    _past_generation(number, index=index, published=published, saved=saved, mesh=mesh)
+    for number in _compared(index, last=loaded.generation, count=history)
+  ]
+
+  def make_query(text: str, num_masks: int):
+    return questions.masked_text_query(
+      text,
+      num_masks=num_masks,
+      tokenizer=tokenizer,
+      query_length=description.query_length,
+      max_masks=description.max_masks,
+    )
+
+  return MaskFiller(
+    params=params,
+    encode_query=query_encoder(model, place),
+    encode_passage=_passage_encoder(model, place),
+    read=_reader(model, place),
+    make_query=make_query,
+    searcher=loaded.searcher,
+    store=store,
+    tokenizer=tokenizer,
+    config=description.retrieval,
+    max_masks=description.max_masks,
+    max_answer_length=max_answer_length,
+    step=saved.step,
+    past=past,
+  )
+
+
+def _compared(index: str, *, last: int, count: int) -> list[int]:
+  numbers = [number for number in generations.all_generations(index) if number <= last]
+  return numbers[-count:] if count else []
+
+
+def _past_generation(
+  number: int,
+  *,
+  index: str,
+  published: PublishedGenerations,
+  saved: saved_models.SavedModel,
+  mesh: jax.sharding.Mesh,
+) -> PastGeneration:
+  loaded = published.load(number)
+  manifest = generations.read_manifest(index, number)
+  params = None
+  if loaded.training_step in saved_checkpoints.steps(saved.path.parent):
+    then = saved_models.load(saved.path.parent, step=loaded.training_step)
+    restored = _dual_encoder_params(then, mesh)
+    tower = dual_encoder.passage_tower_params(restored)
+    # Another run's checkpoint may have the same step.
+    if saved_models.params_digest(tower) == manifest.parameters_digest:
+      params = restored
+  return PastGeneration(
+    generation=number, training_step=loaded.training_step, searcher=loaded.searcher, params=params
+  )
+
+
+def _dual_encoder_params(saved: saved_models.SavedModel, mesh: jax.sharding.Mesh) -> dict:
+  module = dual_encoder.DualEncoder(saved.description.dual_encoder)
+  query, passage = saved_models.example_tokens(1, 8), saved_models.example_tokens(1, 1, 8)
+  boxed = jax.eval_shape(
+    lambda: module.init(jax.random.key(0), query, passage, deterministic=True)["params"]
+  )
+  abstract = {"dual_encoder": saved_models.abstract_params(mesh, boxed)}
+  return saved_checkpoints.restore_params(saved.path, abstract)
+
+
+def _passage_encoder(model: RealmPretrainingModel, place):
+  """Returns `(params, Tokens [R, P]) -> [R, E]` on the devices."""
+
+  @jax.jit
+  def encode(params, tokens):
+    return model.apply(
+      {"params": params},
+      tokens,
+      method=lambda module, tokens: module.dual_encoder.encode_passage(tokens, deterministic=True),
+    )
+
+  return lambda params, tokens: encode(params, place(tokens))
+
+
+def _reader(model: RealmPretrainingModel, place):
+  """Returns `(params, RetrievedBatch) -> Reading` on the devices, several words for each mask."""
+
+  @jax.jit
+  def run(params, batch):
+    outputs = model.apply({"params": params}, batch, deterministic=True)
+    return read(
+      outputs.scores_BxK,
+      outputs.logits_BxKxMxV,
+      batch.queries.mlm_weights_BxM,
+      valid_BxK=batch.valid_BxK,
+      alternatives=_WORDS_CONSIDERED,
+      targets_BxM=batch.queries.mlm_targets_BxM,
+    )
+
+  return lambda params, batch: run(params, place(batch))

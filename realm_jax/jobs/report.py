@@ -1,0 +1,69 @@
+"""Makes one page of a training: curves, generations, alarms and what was retrieved."""
+
+import dataclasses
+import json
+import os
+
+from realm_jax import atomic_files
+from realm_jax.index import generations
+from realm_jax.inspector import report_page
+from realm_jax.jobs.retrieval_setup import SWAPS_FILE
+from realm_jax.training import alarms
+from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
+
+
+def report(workdir: str, *, index: str | None = None, output: str | None = None) -> str:
+  """Writes `report.html`, which needs no other file.
+
+  Args:
+    workdir: directory of a training.
+    index: directory of its index generations, for their scorecards; none: without them.
+    output: path of the page; none: `report.html` in the working directory.
+
+  Returns:
+    The path of the page.
+
+  Raises:
+    FileNotFoundError: if the directory holds no metrics.
+  """
+  path = os.path.join(workdir, METRICS_FILE)
+  if not os.path.exists(path):
+    raise FileNotFoundError(f"no {METRICS_FILE} in {workdir}; give the workdir of a training")
+  rows = _read(path)
+  view = report_page.ReportView(
+    title=os.path.basename(os.path.abspath(workdir)),
+    rows=rows,
+    swaps=_read(os.path.join(workdir, SWAPS_FILE)),
+    samples=_read(os.path.join(workdir, SAMPLES_FILE)),
+    generations=[] if index is None else _scorecards(index),
+    alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
+  )
+  output = output or os.path.join(workdir, "report.html")
+  atomic_files.write_text(output, report_page.rendered(view))
+  print(output, flush=True)
+  return output
+
+
+def _read(path: str) -> list[dict]:
+  if not os.path.exists(path):
+    return []
+  with open(path, encoding="utf-8") as file:
+    # A training that goes on may be writing its last line.
+    return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def _scorecards(index: str) -> list[dict]:
+  cards = []
+  for number in generations.all_generations(index):
+    manifest = generations.read_manifest(index, number)
+    cards.append(
+      {
+        "generation": number,
+        "training_step": manifest.training_step,
+        "scorecard": {
+          **{f"index recall@{k}": value for k, value in manifest.recall.items()},
+          **manifest.scorecard,
+        },
+      }
+    )
+  return cards

@@ -1,0 +1,51 @@
+"""Queries with the passages retrieved for them, as text for TensorBoard and for reports."""
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.datatypes import RetrievedBatch
+from realm_jax.tokenization import WordPieceTokenizer
+
+
+def markdown(
+  batch: RetrievedBatch,
+  *,
+  tokenizer: WordPieceTokenizer,
+  store: PassageStore,
+  num_queries: int = 4,
+) -> str:
+  """Returns the first queries of a batch, what is masked, and a table of their passages.
+
+  Args:
+    batch: on the host.
+    tokenizer: of the corpus.
+    store: the knowledge corpus.
+    num_queries: how many at most.
+  """
+  shown = range(min(num_queries, len(batch.passage_ids_BxK)))
+  return "\n\n".join(_query(batch, row, tokenizer, store) for row in shown)
+
+
+def _query(batch: RetrievedBatch, row: int, tokenizer, store: PassageStore) -> str:
+  queries = batch.queries
+  ids = np.asarray(queries.query.ids[row])[np.asarray(queries.query.mask[row])][1:-1]
+  wanted = queries.mlm_targets_BxM[row][queries.mlm_weights_BxM[row] > 0]
+  lines = [
+    f"**{_plain(tokenizer.decode(ids))}** ({_plain(tokenizer.decode(wanted))})",
+    "",
+    "| score | passage |",
+    "|---:|---|",
+  ]
+  scores = batch.stale_scores_BxK[row]
+  for slot, passage_id in enumerate(batch.passage_ids_BxK[row].tolist()):
+    if passage_id >= 0:
+      text = f"{store.title(passage_id)}: {store.text(passage_id)}"
+      lines.append(f"| {scores[slot]:.2f} | {_plain(text)} |")
+  return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+  """Takes what Markdown or HTML would read as more than text."""
+  for sign in "\\&|*_<>`[]":
+    text = text.replace(sign, f"\\{sign}" if sign in "\\|*_`[]" else f"&#{ord(sign)};")
+  return " ".join(text.split())

@@ -1,0 +1,199 @@
+"""The page in a real browser: type, read the cards, edit a passage, see the answer change.
+
+Needs Debian's `chromium` and the extra `browser`; screenshots are left in `build/screenshots`.
+"""
+
+import pathlib
+import shutil
+import threading
+import time
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
+uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
+
+from realm_jax.inspector.limits import LimitSettings  # noqa: E402
+from realm_jax.inspector.page import Example  # noqa: E402
+from realm_jax.inspector.server import make_app  # noqa: E402
+
+QUERY = "[MASK] is the money of Britain"
+SCREENSHOTS = pathlib.Path(__file__).parents[2] / "build" / "screenshots"
+
+
+@pytest.fixture
+def address(desk):
+  app = make_app(
+    desk,
+    limits=LimitSettings(hosts=("127.0.0.1",)),
+    examples=[Example(text="[MASK] is the money of Japan", answer="yen")],
+  )
+  server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+  thread = threading.Thread(target=server.run)
+  thread.start()
+  while not server.started:
+    time.sleep(0.01)
+  yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+  server.should_exit = True
+  thread.join(timeout=20)
+  assert not thread.is_alive()
+
+
+@pytest.fixture
+def open_page(address):
+  """`open_page(**settings)` opens the inspector and fails on whatever the browser complains of."""
+  complaints, elsewhere = [], []
+  with playwright.sync_playwright() as driver:
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+    def open_page(**settings):
+      page = browser.new_context(**settings).new_page()
+      page.set_default_timeout(20_000)
+      page.on("console", lambda message: complaints.append(message.text))
+      page.on("pageerror", lambda error: complaints.append(str(error)))
+      page.on(
+        "request",
+        lambda request: request.url.startswith(address) or elsewhere.append(request.url),
+      )
+      page.goto(address)
+      return page
+
+    yield open_page
+    browser.close()
+  assert complaints == [] and elsewhere == []
+
+
+def answer(page):
+  return page.locator(".answer .filled").inner_text()
+
+
+def wait_for_answer(page, word):
+  # The page's policy lets nothing be evaluated in it, so its locators are watched.
+  playwright.expect(page.locator(".filled")).to_contain_text(word)
+
+
+def keep(page, name):
+  SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+  page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def test_type_read_the_cards_edit_and_see_the_answer_change(open_page):
+  page = open_page(viewport={"width": 1200, "height": 800})
+  page.get_by_label("A sentence with").fill(QUERY)
+  page.get_by_role("button", name="Ask", exact=True).click()
+  page.wait_for_selector(".card")
+  assert answer(page) == "Pound is the money of Britain"
+  titles = page.locator(".card h3").all_inner_texts()
+  assert titles == ["Britain", "Old", "Null passage"]
+  card = page.locator("[data-passage='0']")
+  assert card.locator(".text mark").inner_text() == "Pound"
+  width = float(card.locator(".prior .fill").get_attribute("width")) / 100
+  assert width == pytest.approx(float(card.locator("dd span").first.inner_text()), abs=0.001)
+  assert "Without it" in card.inner_text()
+  keep(page, "inspector")
+
+  card.locator("summary").click()
+  page.get_by_label("Text").first.fill("Euro is the money of Britain")
+  page.get_by_role("button", name="Save and ask again").first.click()
+  wait_for_answer(page, "Euro")
+  assert card.locator(".badge").inner_text() == "edited"
+  assert page.locator("#status").inner_text() == "Answer: Euro is the money of Britain"
+  keep(page, "inspector-edited")
+
+  page.get_by_role("button", name="Undo Britain").first.click()
+  wait_for_answer(page, "Pound")
+  page.get_by_role("button", name="Remove Britain").click()
+  playwright.expect(page.locator("[data-passage='0']")).to_have_count(0)
+  page.locator(".add summary").click()
+  page.locator("#new-passage-text").fill("Yen is the money of Britain")
+  page.get_by_role("button", name="Add and ask again").click()
+  wait_for_answer(page, "Yen")
+  assert page.locator(".edits li").count() == 2
+
+
+def test_the_keyboard_is_enough(open_page):
+  page = open_page()
+  page.keyboard.press("Tab")
+  assert page.evaluate("document.activeElement.textContent") == "To the answer"
+  page.get_by_label("A sentence with").focus()
+  page.keyboard.type(QUERY)
+  page.keyboard.press("Enter")
+  page.wait_for_selector(".card")
+  assert page.evaluate("document.activeElement.id") == "q"
+  summary = page.locator("[data-passage='0'] summary")
+  while not summary.evaluate("node => node === document.activeElement"):
+    page.keyboard.press("Tab")
+  page.keyboard.press("Enter")
+  page.keyboard.press("Tab")
+  page.keyboard.press("Tab")
+  page.keyboard.press("Control+A")
+  page.keyboard.type("Dollar is the money of Britain")
+  page.keyboard.press("Tab")
+  page.keyboard.press("Enter")
+  wait_for_answer(page, "Dollar")
+  assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_every_field_and_button_has_a_name(open_page):
+  page = open_page()
+  page.locator("[data-text]").click()
+  page.wait_for_selector(".card")
+  assert answer(page) == "yen is the money of Japan".replace("yen", "Yen")
+  nameless = page.evaluate(
+    """[...document.querySelectorAll('button, input:not([type=hidden]), textarea')].filter(
+      node => !node.textContent.trim() && !node.labels?.length).length"""
+  )
+  assert nameless == 0
+  assert page.locator("h1, h2, h3").count() > 3 and page.locator("main").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_is_wide_enough(open_page, scheme):
+  page = open_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)
+  page.locator("[data-text]").click()
+  page.wait_for_selector(".card")
+  assert page.evaluate("document.documentElement.scrollWidth") <= 360
+  assert _contrast(page, ".answer .filled") >= 7
+  for selector in (".card .text", ".effect", ".symbol", ".note", "button.primary", "summary"):
+    assert _contrast(page, selector) >= 4.5, selector
+  keep(page, f"inspector-phone-{scheme}")
+
+
+def test_markup_in_passages_and_queries_does_nothing(open_page):
+  page = open_page()
+  hostile = "<script>alert('x')</script>"
+  page.get_by_label("A sentence with").fill(f"{QUERY} {hostile}")
+  page.get_by_role("button", name="Ask", exact=True).click()
+  page.wait_for_selector(".card")
+  page.locator(".add summary").click()
+  page.locator("#new-passage-title").fill("<b>")
+  page.locator("#new-passage-text").fill("Euro (</script>) Britain")
+  page.get_by_role("button", name="Add and ask again").click()
+  page.wait_for_selector(".edits li")
+  assert "<b>" in page.locator(".edits").inner_text()
+  assert hostile in answer(page)
+
+
+def _contrast(page, selector: str) -> float:
+  """Returns the contrast ratio of WCAG 2 between a text and what is behind it."""
+  colours = page.locator(selector).first.evaluate(
+    """node => {
+      const behind = (one) => {
+        for (let at = one; at; at = at.parentElement) {
+          const colour = getComputedStyle(at).backgroundColor;
+          if (!/, 0\\)$/.test(colour)) return colour;
+        }
+      };
+      return [getComputedStyle(node).color, behind(node)];
+    }"""
+  )
+  bright, dim = sorted((_luminance(colour) for colour in colours), reverse=True)
+  return (bright + 0.05) / (dim + 0.05)
+
+
+def _luminance(colour: str) -> float:
+  parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+  linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

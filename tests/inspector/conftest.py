@@ -1,0 +1,107 @@
+"""A model that answers with the first word of a passage: the inspector's rule in place of a net."""
+
+import os
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.data.questions import masked_text_query
+from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.inference.mask_filler import MaskFiller, PastGeneration
+from realm_jax.inference.reading import read
+from realm_jax.inspector.desk import Desk
+from realm_jax.inspector.edit_books import SessionEdits
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+WORDS = "pound euro yen dollar is the money of britain france japan old here".split()
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, *"<>/()'script", "alert"])
+ROWS = (
+  ("Britain", "Pound is the money of Britain"),
+  ("France", "Euro is the money of France"),
+  ("Japan", "Yen is the money of Japan"),
+  ("Old", "The old money of Britain is here"),
+)
+
+
+def bag_of_words(ids, mask):
+  """Embeds by counting the places."""
+  counts = (ids[..., None] == np.arange(TOKENIZER.vocab_size)) & mask[..., None]
+  places = [TOKENIZER.vocabulary.index(word) for word in ("britain", "france", "japan")]
+  return counts.any(-2)[..., places].astype(np.float32)
+
+
+def embed(params, tokens):
+  del params
+  return bag_of_words(tokens.ids, tokens.mask)
+
+
+def read_first_word(params, batch):
+  """Scores passages by their places, and answers with the first word of the body."""
+  del params
+  queries_BxE = bag_of_words(batch.queries.query.ids, batch.queries.query.mask)
+  passages_BxKxE = bag_of_words(batch.passage.ids, batch.passage.mask)
+  scores_BxK = 3 * np.einsum("BE,BKE->BK", queries_BxE, passages_BxKxE)
+  body = batch.passage.segments == 1
+  first_BxK = np.take_along_axis(batch.passage.ids, body.argmax(-1)[..., None], -1)[..., 0]
+  words_BxK = np.where(batch.passage_ids_BxK < 0, TOKENIZER.vocabulary.index("old"), first_BxK)
+  logits_BxKxV = 6.0 * (words_BxK[..., None] == np.arange(TOKENIZER.vocab_size))
+  masks = batch.queries.mlm_weights_BxM.shape[1]
+  return read(
+    scores_BxK,
+    np.repeat(logits_BxKxV[:, :, None], masks, axis=2),
+    batch.queries.mlm_weights_BxM,
+    valid_BxK=batch.valid_BxK,
+    alternatives=3,
+    targets_BxM=batch.queries.mlm_targets_BxM,
+  )
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("store")
+  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=24)
+  for uid, (title, text) in enumerate(ROWS, 1):
+    title_ids, body_ids = TOKENIZER.encode_batch([title, text])
+    writer.append(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid)
+  writer.finish(counts={})
+  return PassageStore(os.fspath(directory))
+
+
+@pytest.fixture
+def filler(store):
+  def searcher(*rows, generation):
+    embeddings = np.zeros((len(ROWS), 3), np.float32)
+    for row, values in enumerate(rows):
+      embeddings[row] = values
+    return ExactSearcher(embeddings, generation=generation)
+
+  now = searcher((1, 0, 0), (0, 1, 0), (0, 0, 1), (0.9, 0, 0), generation=1)
+  before = searcher((0, 1, 0), (1, 0, 0), (0, 0, 1), (0, 0, 0), generation=0)
+  params = {"dual_encoder": {}}
+  return MaskFiller(
+    params=params,
+    encode_query=embed,
+    encode_passage=embed,
+    read=read_first_word,
+    make_query=lambda text, masks: masked_text_query(
+      text, num_masks=masks, tokenizer=TOKENIZER, query_length=12, max_masks=2
+    ),
+    searcher=now,
+    store=store,
+    tokenizer=TOKENIZER,
+    config=RetrievalConfig(num_passages=3, passage_length=24, joint_length=40),
+    max_masks=2,
+    max_answer_length=1,
+    step=20,
+    past=[
+      PastGeneration(generation=0, training_step=10, searcher=before, params=None),
+      PastGeneration(generation=1, training_step=20, searcher=now, params=params),
+    ],
+  )
+
+
+@pytest.fixture
+def desk(filler):
+  return Desk({"this model": filler}, SessionEdits())

@@ -1,0 +1,18 @@
+import json
+
+import pytest
+
+from realm_jax.jobs.report import report
+
+
+def test_a_report_of_a_workdir(tmp_path):
+  rows = [{"step": step, "seconds": step, "loss/total": 2.0} for step in (1, 2)]
+  lines = "".join(json.dumps(row) + "\n" for row in rows)
+  (tmp_path / "metrics.jsonl").write_text(lines + '{"step": 3, "sec')
+  path = report(str(tmp_path))
+  assert "2 steps" in open(path, encoding="utf-8").read()
+
+
+def test_a_directory_without_metrics_is_refused(tmp_path):
+  with pytest.raises(FileNotFoundError, match="no metrics.jsonl in .*; give the workdir"):
+    report(str(tmp_path))

@@ -25,7 +25,11 @@ setuptools.setup(
   # needs its files: they travel as data of the package.
   packages=[*setuptools.find_packages(include=["realm_jax*", "tasks*"]), "realm_jax.gin"],
   package_dir={"realm_jax.gin": "gin"},
-  package_data={"realm_jax.gin": ["**/*.gin"], "realm_jax.almanac": ["facts/*.tsv"]},
+  package_data={
+    "realm_jax.gin": ["**/*.gin"],
+    "realm_jax.almanac": ["facts/*.tsv"],
+    "realm_jax.inspector": ["static/*"],
+  },
   install_requires=[
     "absl-py>=2.1",
     "clu>=0.0.12",
@@ -58,6 +62,9 @@ setuptools.setup(
     "gcs": ["gcsfs>=2025.1"],
     "ner": ["seqeval>=1.2.2"],
     "parquet": ["pyarrow>=15"],
+    "serve": ["fastapi>=0.115", "uvicorn>=0.30"],
+    # Drives a Chromium that is there already, as Debian's package `chromium` brings it.
+    "browser": ["playwright>=1.49"],
     "tpu": ["jax[tpu]"],
   },
   entry_points={"console_scripts": ["realm=realm_jax.main:main"]},

@@ -46,6 +46,9 @@ JOBS: Mapping[str, str] = {
     "pretrain",
     "prepare_questions",
     "evaluate",
+    "ask",
+    "serve",
+    "report",
     "predict",
     "demo",
   )

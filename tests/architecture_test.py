@@ -22,7 +22,7 @@ ARROWS = {
   "flags": "",
   "index": "",
   "inference": "corpus index retrieval tokenization",
-  "inspector": "inference",
+  "inspector": "corpus inference",
   "main": "flags processes",  # it finds jobs by their names
   "metrics": "corpus tokenization",
   "models": "",
@@ -45,6 +45,7 @@ FOUNDATIONS = {
 HOMES = {
   "apache_beam": ("jobs/beam_pipeline.py",),
   "clu": ("training/",),
+  "fastapi": ("inspector/",),
   "gin": ("main.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),

@@ -56,7 +56,16 @@ setuptools.setup(
     "tokenizers>=0.20",
   ],
   extras_require={
-    "test": ["pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "ruff>=0.9", "scipy>=1.14"],
+    "test": [
+      "fastapi>=0.115",
+      "httpx>=0.27",
+      "pytest>=8",
+      "pytest-timeout>=2.3",
+      "pytest-xdist>=3.6",
+      "ruff>=0.9",
+      "scipy>=1.14",
+      "uvicorn>=0.30",
+    ],
     "beam": ["apache-beam>=2.60"],
     "cuda": ["jax[cuda12]"],
     "gcs": ["gcsfs>=2025.1"],

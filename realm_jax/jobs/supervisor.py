@@ -1,0 +1,142 @@
+"""Processes side by side on one machine: started, restarted when killed, ended together."""
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+_POLL_SECONDS = 0.2
+_LOG_LINES_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Process:
+  """One process to keep alive.
+
+  Attributes:
+    name: of the process and of its log.
+    command: program and arguments.
+    shown: whether its output goes to the terminal instead of the log.
+    environment: variables beside those of this process.
+  """
+
+  name: str
+  command: Sequence[str]
+  shown: bool = False
+  environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def realm_command(job: str, *, gin_file: str, keywords: Mapping[str, object]) -> list[str]:
+  """Returns the command line of a job for this machine's Python."""
+  flags = [f"--{name}={value}" for name, value in keywords.items()]
+  return [sys.executable, "-m", "realm_jax.main", job, f"--gin_file={gin_file}", *flags]
+
+
+def supervise(
+  processes: Sequence[Process], *, logs: str, max_restarts: int = 3, grace_seconds: float = 60
+) -> None:
+  """Runs processes until all have ended well.
+
+  A process that a signal killed is started again, as jobs go on where they were. One that ended
+  with an exit code of its own would end so again: the others are then ended, too. SIGTERM and
+  Ctrl-C are passed on as SIGTERM, on which jobs save.
+
+  Args:
+    processes: with different names.
+    logs: directory; `NAME.log` grows over restarts.
+    max_restarts: of each process.
+    grace_seconds: between SIGTERM and SIGKILL.
+
+  Raises:
+    KeyboardInterrupt: after Ctrl-C or SIGTERM, when every process has ended.
+    RuntimeError: if a process failed; names it and its log.
+  """
+  os.makedirs(logs, exist_ok=True)
+  running: dict[str, subprocess.Popen] = {}
+  restarts = {process.name: 0 for process in processes}
+  with sigterm_interrupts(), contextlib.ExitStack() as at_end:
+    at_end.callback(lambda: _end(running.values(), grace_seconds))
+    for process in processes:
+      running[process.name] = _start(process, logs)
+    while running:
+      time.sleep(_POLL_SECONDS)
+      for process in processes:
+        code = running[process.name].poll() if process.name in running else None
+        if code is None:
+          continue
+        del running[process.name]
+        if code == 0:
+          continue
+        if code > 0 or restarts[process.name] == max_restarts:
+          raise RuntimeError(_failure(process, code, restarts[process.name], logs))
+        restarts[process.name] += 1
+        print(
+          f"{process.name} was ended by {signal.Signals(-code).name}; "
+          f"restart {restarts[process.name]} of {max_restarts}",
+          file=sys.stderr,
+          flush=True,
+        )
+        running[process.name] = _start(process, logs)
+
+
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+  """Makes SIGTERM raise `KeyboardInterrupt`, as Ctrl-C does."""
+
+  def interrupt(signum, frame):
+    raise KeyboardInterrupt
+
+  before = signal.signal(signal.SIGTERM, interrupt)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def _start(process: Process, logs: str) -> subprocess.Popen:
+  print(f"  {shlex.join(process.command)}", flush=True)
+  log = None if process.shown else open(_log(process, logs), "ab")
+  try:
+    return subprocess.Popen(
+      process.command,
+      stdin=subprocess.DEVNULL,
+      stdout=log,
+      stderr=log,
+      env={**os.environ, **process.environment},
+      start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on as SIGTERM
+    )
+  finally:
+    if log is not None:
+      log.close()
+
+
+def _end(running: Collection[subprocess.Popen], grace_seconds: float) -> None:
+  deadline = time.monotonic() + grace_seconds
+  for child in running:
+    child.terminate()
+  for child in running:
+    try:
+      child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+      child.kill()
+      child.wait()
+
+
+def _failure(process: Process, code: int, restarts: int, logs: str) -> str:
+  end = (
+    f"exit code {code}" if code > 0 else f"{signal.Signals(-code).name} after {restarts} restarts"
+  )
+  if process.shown:
+    return f"{process.name} ended with {end}"
+  with open(_log(process, logs), "rb") as file:
+    tail = file.read()[-4000:].decode(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+  return f"{process.name} ended with {end}; {_log(process, logs)} ends with: {' | '.join(tail)}"
+
+
+def _log(process: Process, logs: str) -> str:
+  return os.path.join(logs, f"{process.name}.log")

@@ -31,7 +31,7 @@ SETTINGS = {
   "dual_encoder": DualEncoderConfig(bert=BERT, projection_size=8),
   "knowledge_augmented_encoder": BERT,
   "retrieval": RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
-  "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=8, warmup_steps=2),
+  "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2),
   "batch_size": 8,
   "query_length": 24,
   "max_masks": 3,
@@ -58,7 +58,7 @@ retriever.RetrievalConfig.num_passages = 3
 retriever.RetrievalConfig.passage_length = 32
 retriever.RetrievalConfig.joint_length = 48
 optimizer.OptimizerConfig.learning_rate = 1e-3
-optimizer.OptimizerConfig.num_steps = 8
+optimizer.OptimizerConfig.num_steps = 100
 optimizer.OptimizerConfig.warmup_steps = 2
 pretrain.pretrain.dual_encoder = @dual_encoder.DualEncoderConfig()
 pretrain.pretrain.knowledge_augmented_encoder = @bert.BertConfig()

@@ -78,29 +78,30 @@ def free_port():
     return listener.getsockname()[1]
 
 
-def test_two_processes_train_like_one(world, arguments, losses):
+def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
   gin = world / "waiting.gin"
   gin.write_text((world / "tiny.gin").read_text() + REFRESH)
-  commands = {}
-  for name, count in (("one", 1), ("two", 2)):
-    common = arguments(
+
+  def command(name, *, num_steps):
+    return arguments(
       name,
       gin_file=gin,
       index=world / f"{name}_index",
       generation="none",
-      num_steps=20,
+      num_steps=num_steps,
       checkpoint_every=20,
       data_streams=2,
       eval_corpus=world / "passages",
       eval_every=10,
       eval_steps=2,
     )
-    joining = f"--coordinator=127.0.0.1:{free_port()}", f"--num_processes={count}"
-    commands[name] = [
-      [*common, *joining, f"--process_id={i}"] if count > 1 else common for i in range(count)
-    ]
-  run(world, "one", commands["one"], devices=8)
-  run(world, "two", commands["two"], devices=4)
+
+  run(world, "one", [command("one", num_steps=20)], devices=8)
+  joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
+  both = [[*command("two", num_steps=16), *joining, f"--process_id={i}"] for i in range(2)]
+  run(world, "two", both, devices=4)
+  assert list(losses("two")) == list(range(1, 17))
+  assert main.main(command("two", num_steps=20)) == 0
   one, two = losses("one"), losses("two")
   assert list(two) == list(one) == list(range(1, 21))
   assert list(two.values()) == pytest.approx(list(one.values()), abs=1e-5)
@@ -108,7 +109,8 @@ def test_two_processes_train_like_one(world, arguments, losses):
   for name in ("one", "two"):
     with open(world / name / "swaps.jsonl", encoding="utf-8") as file:
       swaps.append([(row["step"], row["generation"]) for row in map(json.loads, file)])
-  assert swaps[0] == swaps[1] == [(0, 0), (11, 1)]
+  assert swaps[0] == [(0, 0), (11, 1)]
+  assert swaps[1] == [*swaps[0], (16, 1)]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ setuptools.setup(
       "uvicorn>=0.30",
     ],
     "beam": ["apache-beam>=2.60"],
+    "bm25": ["bm25s>=0.2,<0.4", "PyStemmer>=2.2"],
     "cuda": ["jax[cuda12]"],
     "gcs": ["gcsfs>=2025.1"],
     "ner": ["seqeval>=1.2.2"],

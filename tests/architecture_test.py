@@ -28,6 +28,7 @@ ARROWS = {
   "models": "",
   "objectives": "",
   "partitioning": "",
+  "planning": "",
   "processes": "",
   "retrieval": "corpus index",
   "t5x_adapter": "data models objectives",
@@ -44,6 +45,8 @@ FOUNDATIONS = {
 
 HOMES = {
   "apache_beam": ("jobs/beam_pipeline.py",),
+  "Stemmer": ("index/bm25.py",),
+  "bm25s": ("index/bm25.py",),
   "clu": ("training/",),
   "fastapi": ("inspector/",),
   "gin": ("main.py",),

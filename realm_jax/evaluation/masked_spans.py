@@ -13,13 +13,13 @@ from realm_jax.inference.predictor import Predictor
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-  """One question's outcome."""
+  """One question's outcome; `rank` is that of the first right passage, 1 the best, None if none."""
 
   question: Question
   answer: str
   probability: float
   exact_match: bool
-  retrieved: bool
+  rank: int | None
 
 
 def predict(
@@ -29,13 +29,13 @@ def predict(
   passage_text: Callable[[int], str],
   encode_batch: Callable[[Sequence[str]], Sequence[np.ndarray]],
   decode: Callable[[Sequence[int]], str],
-  recall_at: int,
+  retrieve_k: int,
   without_retrieval: bool,
 ) -> list[Prediction]:
   """Returns the predictions on all questions.
 
-  An answer is exact if its wordpieces are those of the whole reference. A question counts as
-  retrieved if one of the best `recall_at` passages holds the sentence that states the fact.
+  An answer is exact if its wordpieces are those of the whole reference. A passage is right if it
+  holds the sentence that states the fact.
 
   Args:
     predictor: with the model and the index.
@@ -43,29 +43,34 @@ def predict(
     passage_text: text of a passage id.
     encode_batch: wordpieces of many texts, far cheaper than of one after the other.
     decode: text of wordpieces.
-    recall_at: k of recall@k.
+    retrieve_k: passages looked at.
     without_retrieval: reads with the null passage alone.
   """
   predictions = []
   for questions, queries in batches:
     answers = predictor.answer(queries, without_retrieval=without_retrieval)
-    ids_BxK = predictor.retrieve(queries, k=recall_at)
+    ids_BxK = predictor.retrieve(queries, k=retrieve_k)
     references = encode_batch([question.answer for question in questions])
     for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
       wanted = question.passage or question.answer
+      ranks = (
+        rank
+        for rank, i in enumerate(ids_BxK[row].tolist(), 1)
+        if i >= 0 and wanted in passage_text(i)
+      )
       predictions.append(
         Prediction(
           question=question,
           answer=decode(answers[row].ids),
           probability=answers[row].probability,
           exact_match=answers[row].ids == tuple(reference.tolist()),
-          retrieved=any(wanted in passage_text(i) for i in ids_BxK[row].tolist() if i >= 0),
+          rank=next(ranks, None),
         )
       )
   return predictions
 
 
-def figures(predictions: Sequence[Prediction], *, recall_at: int) -> dict:
+def figures(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict:
   """Returns `questions`, `recall@k`, `exact_match`; and the same of each group under its name."""
   groups = defaultdict(list)
   for prediction in predictions:
@@ -77,9 +82,14 @@ def figures(predictions: Sequence[Prediction], *, recall_at: int) -> dict:
   }
 
 
-def _means(predictions: Sequence[Prediction], recall_at: int) -> dict:
+def _means(predictions: Sequence[Prediction], recall_at: Sequence[int]) -> dict:
   return {
     "questions": len(predictions),
-    f"recall@{recall_at}": round(float(np.mean([p.retrieved for p in predictions])), 4),
+    **{
+      f"recall@{k}": round(
+        float(np.mean([p.rank is not None and p.rank <= k for p in predictions])), 4
+      )
+      for k in recall_at
+    },
     "exact_match": round(float(np.mean([p.exact_match for p in predictions])), 4),
   }

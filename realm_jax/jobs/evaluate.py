@@ -1,45 +1,62 @@
-"""Evaluates a checkpoint on questions with known answers: recall@k and exact match."""
+"""Evaluates a checkpoint, BM25 or a file of predictions on questions with known answers."""
 
-import dataclasses
-import json
-import os
 import random
+from collections.abc import Sequence
 from typing import Literal
 
-from realm_jax import atomic_files
-from realm_jax.data import questions as question_files
-from realm_jax.evaluation import masked_spans
-from realm_jax.jobs import progress, saved_models
-from realm_jax.jobs.retrieval_setup import open_predictor
+from realm_jax.data.questions import read_questions
+from realm_jax.evaluation.open_qa import RECALL_AT
+from realm_jax.jobs.masked_span_evaluation import evaluate_masked_spans
+from realm_jax.jobs.open_qa_evaluation import Retriever, evaluate_open_qa
 
 
 def evaluate(
   *,
-  checkpoints: str,
-  passages: str,
-  index: str,
   questions: str,
+  checkpoints: str | None = None,
+  passages: str | None = None,
+  index: str | None = None,
+  retriever: Retriever = "dual_encoder",
+  predictions: str | None = None,
+  against: str | None = None,
+  train_questions: str | None = None,
   output: str | None = None,
+  formats: Sequence[str] = (),
   step: int | None = None,
   generation: int | None = None,
+  search: Literal["auto", "exact"] = "auto",
+  answer_text: Literal["raw", "spaced"] = "raw",
   book: Literal["open", "closed"] = "open",
-  recall_at: int = 5,
+  recall_at: Sequence[int] = RECALL_AT,
   batch_size: int = 32,
   max_questions: int | None = None,
 ) -> dict:
-  """Answers masked questions and compares with the references.
+  """Asks questions, or has masks filled, and compares with the references.
+
+  Questions are answered by a checkpoint of `realm finetune`; any other checkpoint, and BM25, only
+  retrieve. The printed card, and what `output` holds, names what was measured.
 
   Args:
-    checkpoints: directory of the checkpoints of a pre-training.
+    questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
+      `spans`, `answer`) for a pre-trained checkpoint.
+    checkpoints: directory of checkpoints.
     passages: directory of the knowledge corpus to answer from.
     index: directory of the index generations of that corpus.
-    questions: JSON Lines with `id`, `text`, `spans`, `answer`, and optional `passage`, `kind`.
-    output: directory for `figures.json` and `predictions.jsonl`; none: only print the figures.
+    retriever: "bm25" takes no checkpoint and no index.
+    predictions: a file of predictions to score, instead of asking.
+    against: a file of predictions for the same questions, to compare with question by question.
+    train_questions: the training questions, to tell answers seen in training from others.
+    output: directory for `figures.json`, `card.md` and `predictions.jsonl`; none: only print.
+    formats: of the passages retrieved, written there as well: "dpr" (Dense Passage Retrieval's
+      JSON, with all texts), "trec" (a run file).
     step: checkpoint; none: the newest.
     generation: index generation; none: the newest.
-    book: "open" retrieves, "closed" reads with the null passage alone.
-    recall_at: k of recall@k.
-    batch_size: questions answered at once.
+    search: "exact" searches exactly whatever the index is, "auto" as it was built.
+    answer_text: "raw" slices the passage's text, "spaced" parts words from punctuation as the
+      original did.
+    book: of masked sentences, "closed" reads with the null passage alone.
+    recall_at: k's of recall@k.
+    batch_size: questions asked at once.
     max_questions: of more questions, so many are drawn, always the same ones; none: all are asked.
 
   Returns:
@@ -49,46 +66,46 @@ def evaluate(
     FileNotFoundError: if an input is missing.
     ValueError: if checkpoint, corpus, index and questions do not fit each other.
   """
-  saved = saved_models.load(checkpoints, step=step)
-  predictor, store, tokenizer = open_predictor(
-    saved, passages=passages, index=index, generation=generation
-  )
-  batches = question_files.question_batches(
-    _drawn(question_files.read_questions(questions), max_questions),
-    tokenizer=tokenizer,
-    query_length=saved.description.query_length,
-    max_masks=saved.description.max_masks,
+  asked = _drawn(read_questions(questions), max_questions)
+  if asked[0].span is None:
+    return evaluate_open_qa(
+      asked,
+      questions_file=questions,
+      checkpoints=checkpoints,
+      passages=passages,
+      index=index,
+      retriever=retriever,
+      predictions=predictions,
+      against=against,
+      train_questions=train_questions,
+      output=output,
+      formats=formats,
+      step=step,
+      generation=generation,
+      search=search,
+      answer_text=answer_text,
+      recall_at=recall_at,
+      batch_size=batch_size,
+    )
+  if None in (checkpoints, passages, index):
+    raise ValueError(
+      f"{questions} holds masked sentences; name the checkpoints, passages and index to fill them"
+    )
+  return evaluate_masked_spans(
+    asked,
+    checkpoints=checkpoints,
+    passages=passages,
+    index=index,
+    output=output,
+    step=step,
+    generation=generation,
+    book=book,
+    recall_at=recall_at,
     batch_size=batch_size,
   )
-  predictions = masked_spans.predict(
-    predictor,
-    progress.track(batches, what="batches of questions"),
-    passage_text=store.text,
-    encode_batch=tokenizer.encode_batch,
-    decode=tokenizer.decode,
-    recall_at=recall_at,
-    without_retrieval=book == "closed",
-  )
-  figures = masked_spans.figures(predictions, recall_at=recall_at)
-  if output is not None:
-    os.makedirs(output, exist_ok=True)
-    content = json.dumps(figures, indent=2)
-    atomic_files.write_text(os.path.join(output, "figures.json"), content + "\n")
-    lines = (json.dumps(_record(prediction), ensure_ascii=False) for prediction in predictions)
-    atomic_files.write_text(os.path.join(output, "predictions.jsonl"), "\n".join(lines) + "\n")
-  print(f"step {saved.step}, {book} book: {json.dumps(figures)}", flush=True)
-  return figures
 
 
 def _drawn(questions: list, max_questions: int | None) -> list:
   if max_questions is None or len(questions) <= max_questions:
     return questions
   return random.Random(0).sample(questions, max_questions)
-
-
-def _record(prediction: masked_spans.Prediction) -> dict:
-  return {
-    "query": prediction.question.masked_text,
-    "reference": prediction.question.answer,
-    **{name: value for name, value in dataclasses.asdict(prediction).items() if name != "question"},
-  }

@@ -80,7 +80,7 @@ def run(*, without_retrieval=False):
     passage_text=dict(enumerate(PASSAGES)).__getitem__,
     encode_batch=TOKENIZER.encode_batch,
     decode=TOKENIZER.decode,
-    recall_at=2,
+    retrieve_k=2,
     without_retrieval=without_retrieval,
   )
 
@@ -97,17 +97,18 @@ def test_each_question_has_one_prediction_in_order():
     "pound is of",
   ]
   assert [p.exact_match for p in predictions] == [True, True, False, False, True, False]
-  assert [p.retrieved for p in predictions] == [True, False, False, True, True, True]
+  assert [p.rank for p in predictions] == [2, None, None, 1, 2, 1]
   assert {p.probability for p in predictions} == {0.25}
 
 
 def test_figures_are_means_over_all_and_over_each_group():
-  assert figures(run(), recall_at=2) == {
+  assert figures(run(), recall_at=(1, 2)) == {
     "questions": 6,
+    "recall@1": 0.3333,
     "recall@2": 0.6667,
     "exact_match": 0.5,
-    "made": {"questions": 1, "recall@2": 0.0, "exact_match": 0.0},
-    "real": {"questions": 2, "recall@2": 0.5, "exact_match": 1.0},
+    "made": {"questions": 1, "recall@1": 0.0, "recall@2": 0.0, "exact_match": 0.0},
+    "real": {"questions": 2, "recall@1": 0.0, "recall@2": 0.5, "exact_match": 1.0},
   }
 
 
@@ -119,4 +120,4 @@ def test_closed_book_answers_without_passages():
 def test_half_an_answer_is_no_answer():
   (prediction,) = [p for p in run() if p.question.text == "The Zürich."]
   assert not prediction.exact_match
-  assert figures([prediction], recall_at=2)["exact_match"] == pytest.approx(0)
+  assert figures([prediction], recall_at=(2,))["exact_match"] == pytest.approx(0)

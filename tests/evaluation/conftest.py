@@ -1,0 +1,97 @@
+"""Four passages, and a predictor that says what it is told."""
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.data.questions import Question
+from realm_jax.datatypes import SearchResults
+from realm_jax.inference.question_predictor import QuestionAnswers, SpanAnswer
+from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer(
+  [*SPECIAL_TOKENS, *"paris is in france oslo norway rome . u s".split()]
+)
+TEXTS = ("Paris is in France.", "Oslo is in Norway.", "Rome.", "France is in Norway.")
+
+
+class ToldRetriever:
+  """Finds what it is told."""
+
+  def __init__(self, found: dict[str, list[int]]):
+    self._found = found
+
+  def retrieve(self, questions, *, k):
+    ids_BxK = np.full((len(questions), k), -2, np.int32)
+    for row, question in enumerate(questions):
+      ids = self._found[question][:k]
+      ids_BxK[row, : len(ids)] = ids
+    scores_BxK = np.where(ids_BxK >= 0, 9.5 - np.arange(k, dtype=np.float32), -np.inf)
+    return SearchResults(ids_BxK, scores_BxK)
+
+
+class ToldPredictor(ToldRetriever):
+  """Reads the best passage, and answers what it is told."""
+
+  def __init__(self, found, said):
+    super().__init__(found)
+    self._said = said
+
+  def answer(self, questions, *, num_answers):
+    return [
+      QuestionAnswers(
+        question=question,
+        answers=tuple(_answer(text) for text in self._said[question][:num_answers]),
+        passage_ids=tuple(self._found[question][:1]),
+        titles=("",),
+        scores=(9.5,),
+        retrieval_probabilities=(1.0,),
+        truncated=False,
+      )
+      for question in questions
+    ]
+
+
+def _answer(text):
+  return SpanAnswer(
+    text=text,
+    passage_id=0,
+    title="",
+    start_byte=0,
+    limit_byte=len(text),
+    start_char=0,
+    limit_char=len(text),
+    probability=0.5,
+    retrieval_probability=0.5,
+    reader_probability=1.0,
+  )
+
+
+@pytest.fixture(scope="session")
+def told():
+  """`told(found)` or `told(found, said)` makes a retriever or a predictor."""
+  return lambda found, said=None: ToldPredictor(found, said) if said else ToldRetriever(found)
+
+
+@pytest.fixture(scope="session")
+def ask():
+  """`ask(text, *answers, ...)` makes a question."""
+  return lambda text, *answers, **fields: Question(id=text, text=text, answers=answers, **fields)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("store")
+  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=16)
+  for uid, (text, ids) in enumerate(zip(TEXTS, TOKENIZER.encode_batch(TEXTS), strict=True)):
+    writer.append(title=f"title {uid}", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  TOKENIZER.save(directory / "vocabulary")
+  return PassageStore(directory)
+
+
+@pytest.fixture(scope="session")
+def match(store):
+  """`match(questions)` looks for their answers in the passages."""
+  return lambda questions: match_answers(questions, store=store, tokenizer=TOKENIZER)

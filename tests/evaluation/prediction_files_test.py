@@ -1,0 +1,112 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.evaluation.open_qa import evaluate_questions, question_scores
+from realm_jax.evaluation.prediction_files import (
+  dpr_json,
+  jsonl_lines,
+  read_scores,
+  trec_run_lines,
+)
+
+FOUND = {"where?": [1, 3], "w h a t?": [1]}
+SAID = {"where?": ["Norway"], "w h a t?": ["Oslo"]}
+
+
+@pytest.fixture
+def questions(ask):
+  return [ask("where?", "norway"), ask("w h a t?", "the oslo fjord")]
+
+
+@pytest.fixture
+def outcomes(questions, told):
+  return evaluate_questions(told(FOUND, SAID), questions, retrieve_k=2)
+
+
+def write(path, *lines):
+  path.write_text("".join(line + "\n" for line in lines))
+  return path
+
+
+def test_predictions_come_back_with_their_scores(tmp_path, questions, outcomes, match):
+  scores = question_scores(outcomes, matcher=match(questions))
+  path = write(tmp_path / "p.jsonl", *jsonl_lines(outcomes, scores=scores))
+  record = json.loads(path.read_text().splitlines()[0])
+  assert record["id"] == record["question"] == "where?"
+  assert (record["prediction"], record["reference"]) == ("Norway", ["norway"])
+  assert (record["passage_ids"], record["scores"], record["read_ids"]) == ([1, 3], [9.5, 8.5], [1])
+  assert record["answers"][0]["text"] == "Norway"
+  found = read_scores(path, questions[::-1])
+  assert found.missing == 0
+  assert {name: values.tolist() for name, values in found.scores.items()} == {
+    name: np.round(values[::-1], 4).tolist() for name, values in scores.items()
+  }
+
+
+def test_predictions_of_other_programs_are_scored(tmp_path, questions):
+  where = '{"question": "where?", "prediction": "The Norway."}'
+  found = read_scores(write(tmp_path / "p.jsonl", where), questions)
+  assert found.missing == 1
+  assert found.scores["exact_match"].tolist() == [1, 0]
+  named = [questions[0], dataclasses.replace(questions[1], id="q2")]
+  what = '{"id": "q2", "prediction": "Oslo Fjord"}'
+  found = read_scores(write(tmp_path / "p.jsonl", where, what), named)
+  assert found.missing == 0
+  assert found.scores["exact_match"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    ('{"question": "where?"}', "line 2 is no prediction: KeyError"),
+    ("nothing", "line 2 is no prediction"),
+  ],
+)
+def test_what_is_no_prediction_is_named(tmp_path, questions, line, message):
+  path = write(tmp_path / "p.jsonl", '{"question": "where?", "prediction": "x"}', line)
+  with pytest.raises(ValueError, match=message):
+    read_scores(path, questions)
+
+
+def test_predictions_for_other_questions_are_refused(tmp_path, questions):
+  path = write(tmp_path / "p.jsonl", '{"question": "when?", "prediction": "x"}')
+  with pytest.raises(ValueError, match="predicts none of the 2 questions"):
+    read_scores(path, questions)
+
+
+def test_dprs_json(questions, outcomes, match, store):
+  found = json.loads(
+    dpr_json(outcomes, title=store.title, text=store.text, matcher=match(questions))
+  )
+  assert found[0] == {
+    "question": "where?",
+    "answers": ["norway"],
+    "ctxs": [
+      {
+        "id": "1",
+        "title": "title 1",
+        "text": "Oslo is in Norway.",
+        "score": "9.5",
+        "has_answer": True,
+      },
+      {
+        "id": "3",
+        "title": "title 3",
+        "text": "France is in Norway.",
+        "score": "8.5",
+        "has_answer": True,
+      },
+    ],
+  }
+  assert [ctx["has_answer"] for ctx in found[1]["ctxs"]] == [False]
+
+
+def test_trec_runs(outcomes):
+  assert list(trec_run_lines(outcomes, tag="my run")) == [
+    "where? Q0 1 1 9.500000 my_run",
+    "where? Q0 3 2 8.500000 my_run",
+    "w_h_a_t? Q0 1 1 9.500000 my_run",
+  ]

@@ -1,0 +1,107 @@
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStoreWriter
+from realm_jax.jobs.evaluate import evaluate
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])
+TEXTS = ("Paris is in France.", "Oslo is in Norway.", "Rome.", "France is in Norway.")
+
+
+@pytest.fixture(scope="module")
+def passages(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("passages")
+  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=16)
+  for uid, (text, ids) in enumerate(zip(TEXTS, TOKENIZER.encode_batch(TEXTS), strict=True)):
+    writer.append(title="t", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  TOKENIZER.save(directory / "vocabulary")
+  return str(directory)
+
+
+@pytest.fixture
+def questions(tmp_path):
+  return write(
+    tmp_path / "questions.jsonl",
+    {"question": "where is paris", "answer": ["France"]},
+    {"question": "where is oslo", "answer": ["Sweden"], "kind": "real"},
+    {"question": "where is rome", "answer": [r"ita\w+|rome"], "regex": True},
+  )
+
+
+def write(path, *records):
+  path.write_text("".join(json.dumps(record) + "\n" for record in records))
+  return str(path)
+
+
+def test_bm25_is_evaluated_with_a_card_and_files_for_other_programs(
+  tmp_path, capfd, questions, passages
+):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  output = tmp_path / "evaluation"
+  given = {"questions": questions, "passages": passages, "retriever": "bm25", "recall_at": (1, 2)}
+  figures = evaluate(
+    **given, train_questions=questions, output=str(output), formats=("dpr", "trec")
+  )
+  groups = figures.pop("groups")
+  assert figures == {"questions": 3, "recall@1": 0.6667, "recall@2": 0.6667}
+  assert groups["answer_seen"]["questions"] == 3
+  assert groups["real"] == {"questions": 1, "recall@1": 0.0, "recall@2": 0.0}
+
+  card = json.loads((output / "figures.json").read_text())
+  assert card["measured"]["retriever"] == "BM25"
+  assert "4 passages" in card["measured"]["corpus"]
+  assert card["intervals"]["recall@1"] == [0, 1]
+  page = (output / "card.md").read_text()
+  assert (
+    questions in page and passages in page and "| recall@1 | 0.6667 | 0.0000 to 1.0000 |" in page
+  )
+  assert len((output / "predictions.jsonl").read_text().splitlines()) == 3
+  assert len(json.loads((output / "retrieved_dpr.json").read_text())) == 3
+  assert (output / "retrieved.trec").read_text().startswith("1 Q0 0 1 ")
+
+  assert "bm25s" not in capfd.readouterr().err  # its log
+
+  again = tmp_path / "again"
+  evaluate(**given, against=str(output / "predictions.jsonl"), output=str(again))
+  against = json.loads((again / "figures.json").read_text())["against"]
+  assert against["figures"]["recall@1"]["difference"] == 0
+  assert against["figures"]["recall@1"]["p_value"] == 1
+  assert not list(again.glob("retrieved*"))
+
+
+def test_predictions_of_other_programs_are_scored_and_compared(tmp_path, questions):
+  mine = write(
+    tmp_path / "mine.jsonl",
+    {"question": "where is paris", "prediction": "the france"},
+    {"question": "where is rome", "prediction": "Italy, of course"},
+  )
+  theirs = write(
+    tmp_path / "theirs.jsonl",
+    {"question": "where is paris", "prediction": "x"},
+    {"question": "where is oslo", "prediction": "sweden"},
+  )
+  output = tmp_path / "evaluation"
+  figures = evaluate(questions=questions, predictions=mine, against=theirs, output=str(output))
+  assert figures == {"questions": 3, "exact_match": 0.6667, "exact_match_corrected": 0.3333}
+  card = json.loads((output / "figures.json").read_text())
+  assert card["measured"]["missing predictions"] == 1
+  assert card["against"]["figures"]["exact_match"]["second"] == pytest.approx(1 / 3)
+  assert not (output / "predictions.jsonl").exists()
+
+
+def test_what_is_missing_is_named(tmp_path, questions, passages):
+  with pytest.raises(ValueError, match="passages is not given"):
+    evaluate(questions=questions)
+  with pytest.raises(ValueError, match="formats has 'xml'; choose from dpr, trec"):
+    evaluate(questions=questions, passages=passages, formats=("trec", "xml"))
+  with pytest.raises(ValueError, match="checkpoints and index are not given"):
+    evaluate(questions=questions, passages=passages)
+  masked = write(
+    tmp_path / "masked.jsonl", {"id": 1, "text": "Rome.", "spans": [[0, 4]], "answer": "Rome"}
+  )
+  with pytest.raises(ValueError, match="masked sentences; name the checkpoints"):
+    evaluate(questions=masked, passages=passages)

@@ -4,8 +4,9 @@ A job is one function in a module of its name in `realm_jax/jobs/`. Its keywords
 files, then from `--gin.NAME=VALUE`, then from plain flags, the later winning. Library code takes
 plain arguments: only this module knows gin.
 
-What the caller got wrong ends in one line on stderr: exit code 2 for a wrong command line or
-configuration, 1 for what the job itself refuses. Bugs keep their traceback.
+A job may return an exit code of its own. What the caller got wrong ends in one line on stderr: exit
+code 2 for a wrong command line or configuration, 1 for what the job itself refuses. Bugs keep their
+traceback.
 """
 
 import ast
@@ -41,15 +42,20 @@ JOBS: Mapping[str, str] = {
     "train_tagger",
     "tag_salient_spans",
     "import_checkpoint",
+    "export_checkpoint",
     "pretrain_ict",
     "build_index",
     "pretrain",
     "prepare_questions",
+    "finetune",
     "evaluate",
     "ask",
     "serve",
     "report",
     "predict",
+    "plan",
+    "launch_local",
+    "sweep",
     "demo",
   )
 }
@@ -164,8 +170,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     bindings=bindings,
     values=values,
   )
-  _run(name, job, keywords)
-  return 0
+  return _run(name, job, keywords)
 
 
 def _join(joining: Mapping[str, Any]) -> None:
@@ -229,7 +234,7 @@ def _configure(
     gin.finalize()
 
 
-def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> None:
+def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
   bound = gin.get_bindings(job, resolve_references=False)
   missing = [k for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
   if missing:
@@ -241,7 +246,7 @@ def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) 
   if workdir:
     _write(epath.Path(workdir) / f"{name}_config.gin", gin.config_str(max_line_length=100))
   try:
-    gin.get_configurable(job)()
+    code = gin.get_configurable(job)()
   except Exception as error:
     if _has_entered(job, error):
       raise
@@ -250,6 +255,7 @@ def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) 
   if workdir:
     text = gin.operative_config_str(max_line_length=100)
     _write(epath.Path(workdir) / f"{name}_operative_config.gin", text)
+  return code if isinstance(code, int) else 0  # some jobs return what they made
 
 
 @gin.config.register_finalize_hook

@@ -2,9 +2,8 @@
 
 import json
 import os
+import pathlib
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ import jax
 
 from realm_jax import atomic_files
 from realm_jax.jobs import curves
+from realm_jax.jobs.launch_local import launch_local
 from realm_jax.jobs.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.make_almanac import make_almanac
 from realm_jax.jobs.predict import predict
@@ -26,7 +26,6 @@ SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 def demo(
   *,
   workdir: str,
-  experiment: str,
   pretrain_ict: Callable[..., None],
   read_first: Callable[..., None],
   untrained: Callable[..., None],
@@ -41,8 +40,8 @@ def demo(
   """Runs the whole of REALM on a small world and writes `summary.json` and `curves.png`.
 
   Args:
-    workdir: directory of the demonstration; made anew.
-    experiment: gin file that the trainer's and the builder's processes read.
+    workdir: directory of the demonstration; made anew, but for the configuration that lies there
+      and that the trainer's and the builder's processes read.
     pretrain_ict: the configured job.
     read_first: the configured job `pretrain` as it teaches the reader to read: with the passages
       themselves for queries, and a retriever that stands still.
@@ -62,9 +61,11 @@ def demo(
     RuntimeError: if the trainer or the builder fails.
   """
   started = time.time()
-  shutil.rmtree(workdir, ignore_errors=True)
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
+  config = pathlib.Path(path("demo_config.gin")).read_text("utf-8")
+  shutil.rmtree(workdir)
   os.makedirs(workdir)
+  atomic_files.write_text(path("demo_config.gin"), config)
   # Every model is compiled once, whichever process needs it first.
   os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(path("compiled"))
   jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -134,24 +135,13 @@ def demo(
 
   say("Pre-training: a trainer and an index builder, which share nothing but a directory")
   run, index = path("pretrain"), path("index")
-  _train_beside_builder(
-    experiment=experiment,
-    trainer={
-      "workdir": run,
-      "corpus": path("training"),
-      "passages": path("passages"),
-      "index": index,
-      "warm_start": os.path.join(path("reading"), "checkpoints"),
-      "num_steps": num_steps,
-    },
-    builder={
-      "checkpoints": os.path.join(run, "checkpoints"),
-      "passages": path("passages"),
-      "index": index,
-      "follow": "true",
-      "until_step": num_steps,
-    },
-    logs=path("logs"),
+  launch_local(
+    config=path("demo_config.gin"),
+    workdir=workdir,
+    corpus=path("training"),
+    passages=path("passages"),
+    num_steps=num_steps,
+    warm_start=path("reading", "checkpoints"),
   )
 
   say("Evaluation on facts that no training sentence mentions")
@@ -214,30 +204,6 @@ def read_jsonl(path: str) -> list[dict]:
   """Returns the objects of a JSON Lines file."""
   with open(path, encoding="utf-8") as file:
     return [json.loads(line) for line in file]
-
-
-def _train_beside_builder(*, experiment: str, trainer: dict, builder: dict, logs: str) -> None:
-  """Runs both processes; after the trainer, the builder embeds its last checkpoint and ends."""
-  os.makedirs(logs)
-  processes = {}
-  try:
-    for job, keywords in (("build_index", builder), ("pretrain", trainer)):
-      flags = [f"--{name}={value}" for name, value in keywords.items()]
-      command = [sys.executable, "-m", "realm_jax.main", job, f"--gin_file={experiment}", *flags]
-      print(f"  realm {job} --gin_file={experiment} {' '.join(flags)}", flush=True)
-      # The trainer's progress is shown, the builder's goes to its log.
-      log = None if job == "pretrain" else open(os.path.join(logs, f"{job}.log"), "wb")
-      processes[job] = subprocess.Popen(command, stdout=log, stderr=log)
-    while any(process.poll() is None for process in processes.values()):
-      for job, process in processes.items():
-        if process.poll() not in (None, 0):
-          raise RuntimeError(f"realm {job} ended with exit code {process.returncode}; see {logs}")
-      time.sleep(0.2)
-  finally:
-    for process in processes.values():
-      if process.poll() is None:
-        process.terminate()
-        process.wait()
 
 
 def _table(summary: dict) -> str:

@@ -1,0 +1,47 @@
+"""Trainer, index builder and evaluator as the processes of one command."""
+
+import json
+
+import pytest
+
+from realm_jax import main
+from realm_jax.index import generations
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
+  workdir = world / "launched"
+  command = [
+    "launch_local",
+    f"--gin_file={world / 'tiny.gin'}",
+    f"--workdir={workdir}",
+    f"--corpus={world / 'training'}",
+    f"--passages={world / 'passages'}",
+    f"--ict_checkpoints={world / 'first' / 'checkpoints'}",
+    f"--questions={world / 'almanac' / 'heldout.jsonl'}",
+    "--num_steps=4",
+    "--gin.pretrain.pretrain.checkpoint_every=2",
+  ]
+  assert main.main(command) == 0
+  built = generations.all_generations(str(workdir / "index"))
+  steps = [generations.read_manifest(str(workdir / "index"), g).training_step for g in built]
+  # The bindings reach the processes: steps 1 and 3 have no checkpoint.
+  assert steps[0] == 0 and steps[-1] == 4 and set(steps) <= {0, 2, 4}
+  figures = json.loads((workdir / "evaluation" / "figures.json").read_text())
+  assert figures["questions"] > 0
+  assert "step 4/4" in capfd.readouterr().out
+
+
+def test_a_process_that_refuses_its_input_ends_all_in_one_line(world, tmp_path, capfd):
+  command = [
+    "launch_local",
+    f"--gin_file={world / 'tiny.gin'}",
+    f"--workdir={tmp_path}",
+    f"--corpus={tmp_path / 'nothing'}",
+    f"--passages={world / 'passages'}",
+    "--num_steps=4",
+  ]
+  assert main.main(command) == 1
+  last = capfd.readouterr().err.splitlines()[-1]
+  assert last == "realm launch_local: pretrain ended with exit code 1"

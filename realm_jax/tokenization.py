@@ -10,19 +10,21 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 import tokenizers
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, normalization
 from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
 
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 VOCABULARY_FILE = "vocab.txt"
 CONFIG_FILE = "tokenizer_config.json"
+_PADDED_LENGTH_OF_A_CALL = 100_000
+_MAX_BYTES_OF_A_WORD = 1_000_000  # `normalization` limits its characters
 
 
 class WordPieceTokenizer:
@@ -62,15 +64,20 @@ class WordPieceTokenizer:
     with tf.init_scope():
       return tf_text.FastBertTokenizer(
         vocab=list(self.vocabulary),
+        max_bytes_per_word=_MAX_BYTES_OF_A_WORD,
         token_out_type=tf.int32,
-        lower_case_nfd_strip_accents=self.lower_case,
+        lower_case_nfd_strip_accents=False,  # `normalization` does that
       )
+
+  @functools.cached_property
+  def _normalizer(self) -> normalization.Normalizer:
+    return normalization.Normalizer(lower_case=self.lower_case)
 
   @functools.cached_property
   def _graph(self) -> Callable:
     # One graph for texts of any number: op by op, a call takes tens of milliseconds.
     return tf.function(
-      self._tokenizer.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
+      self.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
     )
 
   @property
@@ -89,18 +96,23 @@ class WordPieceTokenizer:
     Returns:
       Three ragged int tensors `[n, (tokens)]`: ids, first bytes and byte limits in the raw text.
     """
-    return self._tokenizer.tokenize_with_offsets(texts)
+    normalized = self._normalizer(texts)
+    ids, starts, limits = self._tokenizer.tokenize_with_offsets(normalized.texts)
+    return ids, *normalized.raw_offsets(starts, limits)
 
   def encode_with_offsets(
     self, texts: Sequence[str | bytes]
   ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns int32 ids, first bytes and byte limits of each text."""
-    if not texts:
-      return []
-    with tf.device("CPU"):
-      ragged = self._graph(tf.constant(texts, tf.string))
-    borders = ragged[0].row_splits.numpy()[1:-1]
-    return list(zip(*(np.split(part.values.numpy(), borders) for part in ragged), strict=True))
+    encoded: list = [None] * len(texts)
+    for group in _groups_of_similar_length(texts):
+      with tf.device("CPU"):
+        ragged = self._graph(tf.constant([texts[i] for i in group], tf.string))
+      borders = ragged[0].row_splits.numpy()[1:-1]
+      parts = (np.split(part.values.numpy(), borders) for part in ragged)
+      for i, arrays in zip(group, zip(*parts, strict=True), strict=True):
+        encoded[i] = arrays
+    return encoded
 
   def encode_batch(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
     """Returns the int32 ids of each text."""
@@ -132,6 +144,22 @@ class WordPieceTokenizer:
     atomic_files.write_text(os.path.join(directory, CONFIG_FILE), json.dumps(config, indent=2))
     content = "".join(token + "\n" for token in self.vocabulary)
     atomic_files.write_text(os.path.join(directory, VOCABULARY_FILE), content)
+
+
+def _groups_of_similar_length(texts: Sequence[str | bytes]) -> Iterator[list[int]]:
+  """Yields which texts to tokenize in one call.
+
+  TensorFlow Text pads all of a call to the longest; one long text among thousands of short ones
+  would take gigabytes.
+  """
+  group: list[int] = []
+  for i in sorted(range(len(texts)), key=lambda i: len(texts[i])):
+    if group and (len(group) + 1) * len(texts[i]) > _PADDED_LENGTH_OF_A_CALL:
+      yield group
+      group = []
+    group.append(i)
+  if group:
+    yield group
 
 
 def load(directory: str | os.PathLike) -> WordPieceTokenizer:

@@ -26,6 +26,7 @@ ARROWS = {
   "main": "flags processes",  # it finds jobs by their names
   "metrics": "corpus tokenization",
   "models": "",
+  "normalization": "",
   "objectives": "",
   "partitioning": "",
   "planning": "",
@@ -33,7 +34,7 @@ ARROWS = {
   "retrieval": "corpus index",
   "t5x_adapter": "data models objectives",
   "tasks": "corpus data tokenization",
-  "tokenization": "",
+  "tokenization": "normalization",
   "training": "",
 }
 FOUNDATIONS = {
@@ -56,10 +57,10 @@ HOMES = {
   "scann": ("index/scann_searcher.py",),
   "seqeval": ("metrics/entities.py",),
   "seqio": ("data/", "tasks/"),
-  "tensorflow": ("convert/", "data/", "tasks/", "tokenization.py"),
+  "tensorflow": ("convert/", "data/", "normalization.py", "tasks/", "tokenization.py"),
   "tensorflow_datasets": ("data/", "tasks/"),
   "tensorflow_text": ("data/", "tokenization.py"),
-  "tokenizers": ("tokenization.py",),
+  "tokenizers": ("normalization.py", "tokenization.py"),
 }
 MAX_LINES = 500
 

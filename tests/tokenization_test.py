@@ -35,12 +35,17 @@ def shown(tokenizer, text):
     ("日本語the", [("日", "日"), ("本", "本"), ("語", "語"), ("the", "the")]),
     ("a 😀 cat", [("a", "a"), ("😀", "😀"), ("cat", "cat")]),
     ("👨\u200d👩 cat", [("[UNK]", "👨\u200d👩"), ("cat", "cat")]),
-    ("ﬁ cat", [("fi", "ﬁ"), ("cat", "cat")]),
+    ("ﬁ cat", [("[UNK]", "ﬁ"), ("cat", "cat")]),
     ("the\u00a0\u3000cat", [("the", "the"), ("cat", "cat")]),
-    ("\ufeffthe\x00cat", [("the", "the"), ("cat", "cat")]),
+    ("\ufeffthe \x00c\u200bat", [("the", "the"), ("cat", "c\u200bat")]),
+    ("the\x7f cat\ue000!", [("the", "the"), ("cat", "cat"), ("!", "!")]),
     # A syllable is three wordpieces; the last of them carries its bytes.
     ("a 한 cat", [("a", "a"), ("ᄒ", ""), ("##ᅡ", ""), ("##ᆫ", "한"), ("cat", "cat")]),
-    ("xyz" * 100 + " cat", [("[UNK]", "xyz" * 100), ("cat", "cat")]),
+    ("caf" + "e" * 97 + " cat", [("caf", "caf"), *[("##e", "e")] * 97, ("cat", "cat")]),
+    ("caf" + "e" * 98 + " cat", [("[UNK]", "caf" + "e" * 98), ("cat", "cat")]),
+    ("caf" + "é" * 97 + " cat", [("caf", "caf"), *[("##e", "é")] * 97, ("cat", "cat")]),
+    ("the caf" + "é" * 98 + "!", [("the", "the"), ("[UNK]", "caf" + "é" * 98), ("!", "!")]),
+    ("日" * 101, [("日", "日")] * 101),
     (" \n", []),
     ("", []),
   ],
@@ -67,6 +72,22 @@ def test_texts_are_tokenized_each_for_itself_inside_a_graph_and_outside():
   assert [ids.tolist() for ids in TOKENIZER.encode_batch(texts)] == graph[0]
   assert [len(row) for row in graph[0]] == [2, 0, 2]
   assert TOKENIZER.encode_with_offsets([]) == []
+
+
+def test_many_texts_of_any_lengths_are_tokenized_as_each_alone(monkeypatch):
+  texts = ["the cat " * n for n in (3, 0, 40, 1, 7, 7, 200, 2)] + [b"caf\xc3\xa9"]
+  alone = [TOKENIZER.encode_with_offsets([text])[0] for text in texts]
+  for padded_length in (1, 100, 2000):
+    monkeypatch.setattr(tokenization, "_PADDED_LENGTH_OF_A_CALL", padded_length)
+    for row, expected in zip(TOKENIZER.encode_with_offsets(texts), alone, strict=True):
+      for part, expected_part in zip(row, expected, strict=True):
+        np.testing.assert_array_equal(part, expected_part)
+
+
+def test_one_long_text_does_not_pad_the_short_ones(monkeypatch):
+  monkeypatch.setattr(tokenization, "_PADDED_LENGTH_OF_A_CALL", 1000)
+  groups = tokenization._groups_of_similar_length(["x" * n for n in (5000, 1, 30, 30, 1, 600)])
+  assert list(groups) == [[1, 4, 2, 3], [5], [0]]
 
 
 def test_a_literal_mask_is_one_wordpiece():

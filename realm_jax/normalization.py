@@ -1,0 +1,191 @@
+"""Text as BERT normalises it, in a TensorFlow graph, with the way back to the raw bytes.
+
+Control characters go, white space becomes a space, and for an "uncased" vocabulary letters lose
+their accents and capitals (Devlin et al. 2018). What becomes of each character is asked of the
+`tokenizers` library, so that wordpieces are those of every model that was trained with it;
+TensorFlow Text folds case and compatibility characters as well ("km²" to "km2", "ß" to "ss").
+"""
+
+import dataclasses
+import functools
+import unicodedata
+
+import numpy as np
+import tensorflow as tf
+import tokenizers
+
+_MAX_WORD_LENGTH = 100
+# Text of which only the case may change: ASCII without control characters or overlong words.
+_PLAIN = r"([0-9A-Za-z]{0,100}[\t\n\r -/:-@\[-`{-~])*[0-9A-Za-z]{0,100}"
+# A word with it in is unknown, because no vocabulary has it: it never passes normalisation.
+_NOT_IN_A_VOCABULARY = 0xFFFD
+_NUM_CHARACTERS = 0x110000
+# Beyond lie ideographs, which stay as they are, and the planes of private use, which go.
+_LOOKED_AT = (range(0x20000), range(0x2F800, 0x2FA20), range(0xE0000, 0xE0200))
+_IDEOGRAPHS = (  # each a word of its own, as BERT has it
+  (0x3400, 0x4DBF),
+  (0x4E00, 0x9FFF),
+  (0xF900, 0xFAFF),
+  (0x20000, 0x2A6DF),
+  (0x2A700, 0x2CEAF),
+  (0x2F800, 0x2FA1F),
+)
+_ASCII_SYMBOLS = "$+<=>^`|~"
+_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalized:
+  """Normalised texts and where they come from.
+
+  Attributes:
+    texts: strings `[n]`.
+    first_byte: int64 `[n]`, first entry of each text in the other arrays, -1 for texts whose bytes
+      have kept their places.
+    starts: int64, for each byte of the changed texts the first raw byte of its character.
+    limits: likewise the raw byte after its character, marks that it lost included.
+  """
+
+  texts: tf.Tensor
+  first_byte: tf.Tensor
+  starts: tf.Tensor
+  limits: tf.Tensor
+
+  def raw_offsets(
+    self, starts: tf.RaggedTensor, limits: tf.RaggedTensor
+  ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns the raw bytes of wordpieces, given where they lie in the normalised texts."""
+    first = tf.gather(self.first_byte, starts.value_rowids())
+
+    def raw(table, offsets, shift):
+      known = tf.cast(offsets.flat_values, tf.int64)
+      found = tf.gather(table, tf.where(first < 0, tf.zeros_like(known), first + known - shift))
+      values = tf.where(first < 0, known, found)
+      return offsets.with_flat_values(tf.cast(values, offsets.dtype))
+
+    return raw(self.starts, starts, 0), raw(self.limits, limits, 1)
+
+
+class Normalizer:
+  """Normalises strings for one casing.
+
+  Args:
+    lower_case: whether letters lose accents and capitals.
+  """
+
+  def __init__(self, *, lower_case: bool):
+    self._lower_case = lower_case
+    characters, splits, is_mark, is_break = _table(lower_case)
+    with tf.init_scope():
+      self._characters = tf.constant(characters)
+      self._splits = tf.constant(splits)
+      self._is_mark = tf.constant(is_mark)
+      self._is_break = tf.constant(is_break)
+
+  def __call__(self, texts: tf.Tensor) -> Normalized:
+    """Normalises strings `[n]`; bytes that are no UTF-8 count as U+FFFD."""
+    texts = tf.convert_to_tensor(texts)
+    is_plain = tf.strings.regex_full_match(texts, _PLAIN)
+    plain = tf.strings.lower(texts) if self._lower_case else texts
+    rows = tf.where(~is_plain)[:, 0]
+    changed, first_byte, starts, limits = self._changed(tf.gather(texts, rows))
+    nowhere = tf.fill(tf.shape(texts), tf.constant(-1, tf.int64))
+    # A last entry, because nothing can be gathered from no entries at all.
+    end = tf.zeros([1], tf.int64)
+    return Normalized(
+      texts=tf.tensor_scatter_nd_update(plain, rows[:, None], changed),
+      first_byte=tf.tensor_scatter_nd_update(nowhere, rows[:, None], first_byte),
+      starts=tf.concat([starts, end], axis=0),
+      limits=tf.concat([limits, end], axis=0),
+    )
+
+  def _changed(self, texts):
+    """Normalises texts character by character."""
+    raw, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+    sizes = tf.cast(tf.strings.length(texts), tf.int64)
+    text_of_raw = raw.value_rowids()
+    bases = tf.cumsum(sizes, exclusive=True)
+    # Characters lie end to end in the bytes of all texts together.
+    starts = offsets.flat_values + tf.gather(bases, text_of_raw)
+    limits = self._limits(raw, starts, tf.reduce_sum(sizes))
+
+    first = tf.gather(self._splits, raw.flat_values)
+    counts = tf.gather(self._splits, raw.flat_values + 1) - first
+    normal = tf.gather(self._characters, tf.ragged.range(first, first + counts).flat_values)
+    of_normal = tf.repeat(tf.range(tf.size(counts)), counts)
+    ends = tf.concat([[0], tf.cumsum(counts)], axis=0)
+    splits = tf.gather(ends, raw.row_splits)
+    normal = self._without_overlong_words(normal, splits)
+    strings = tf.strings.unicode_encode(
+      tf.RaggedTensor.from_row_splits(normal, tf.cast(splits, tf.int64), validate=False), "UTF-8"
+    )
+    # Of several characters that come from one, only the last is as long as it.
+    is_last = tf.equal(tf.range(tf.size(normal)) + 1, tf.gather(ends, of_normal + 1))
+    num_bytes = 1 + sum(tf.cast(normal >= border, tf.int32) for border in (0x80, 0x800, 0x10000))
+    base = tf.gather(tf.gather(bases, text_of_raw), of_normal)
+    start = tf.gather(starts, of_normal) - base
+    limit = tf.where(is_last, tf.gather(limits, of_normal) - base, start)
+    lengths = tf.cast(tf.strings.length(strings), tf.int64)
+    return (
+      strings,
+      tf.cumsum(lengths, exclusive=True),
+      tf.repeat(start, num_bytes),
+      tf.repeat(limit, num_bytes),
+    )
+
+  def _without_overlong_words(self, normal, splits):
+    """Makes words unknown that have more characters than BERT allows, not bytes as TensorFlow."""
+    is_break = tf.gather(self._is_break, normal)
+    begins = tf.scatter_nd(splits[:-1, None], tf.ones_like(splits[:-1]), tf.shape(normal) + 1)
+    word = tf.cumsum(tf.cast(is_break | (begins[:-1] > 0), tf.int32))
+    num_words = tf.reduce_max(tf.concat([word, [0]], axis=0)) + 1
+    lengths = tf.math.unsorted_segment_sum(tf.cast(~is_break, tf.int32), word, num_words)
+    is_overlong = ~is_break & (tf.gather(lengths, word) > _MAX_WORD_LENGTH)
+    return tf.where(is_overlong, _NOT_IN_A_VOCABULARY, normal)
+
+  def _limits(self, raw, starts, total):
+    """Returns where each character ends: before the next one that is no mark, or its text."""
+    begins = tf.scatter_nd(
+      raw.row_starts()[raw.row_lengths() > 0][:, None],
+      tf.ones(tf.reduce_sum(tf.cast(raw.row_lengths() > 0, tf.int32)), tf.int32),
+      [tf.size(raw.flat_values, tf.int64)],
+    )
+    stands = ~tf.gather(self._is_mark, raw.flat_values) | (begins > 0)
+    standing = tf.concat([tf.boolean_mask(starts, stands), [total]], axis=0)
+    return tf.gather(standing, tf.cumsum(tf.cast(stands, tf.int32)))
+
+
+@functools.cache
+def _table(lower_case: bool) -> tuple[np.ndarray, ...]:
+  """Returns what becomes of each character, and what each is.
+
+  Returns:
+    Flat code points and their row splits; whether a character is a mark that goes; whether it ends
+    a word.
+  """
+  normalize = tokenizers.normalizers.BertNormalizer(
+    lowercase=lower_case, handle_chinese_chars=False
+  ).normalize_str
+  counts = np.ones(_NUM_CHARACTERS, np.int32)
+  is_mark, is_break = (np.zeros(_NUM_CHARACTERS, bool) for _ in range(2))
+  others = {}
+  for characters in _LOOKED_AT:
+    for code in characters:
+      if 0xD800 <= code < 0xE000:
+        continue
+      character = chr(code)
+      normal, category = normalize(character), unicodedata.category(character)
+      is_break[code] = category[0] == "P" or character == " " or character in _ASCII_SYMBOLS
+      if normal != character:
+        others[code] = [ord(c) for c in normal]
+        counts[code] = len(normal)
+        is_mark[code] = not normal and category == "Mn"
+  for first, last in _IDEOGRAPHS:
+    is_break[first : last + 1] = True
+  for characters in _PRIVATE:
+    counts[characters.start : characters.stop] = 0
+  splits = np.concatenate([[0], np.cumsum(counts, dtype=np.int32)]).astype(np.int32)
+  flat = np.repeat(np.arange(_NUM_CHARACTERS, dtype=np.int32), counts)
+  for code, normal in others.items():
+    flat[splits[code] : splits[code + 1]] = normal
+  return flat, splits, is_mark, is_break

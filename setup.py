@@ -70,6 +70,13 @@ setuptools.setup(
     "bm25": ["bm25s>=0.2,<0.4", "PyStemmer>=2.2"],
     "cuda": ["jax[cuda12]"],
     "gcs": ["gcsfs>=2025.1"],
+    # The last transformers that has REALM, which no later one can load.
+    "parity": [
+      "safetensors>=0.5",
+      "sentence-transformers>=5.1,<6",
+      "torch>=2.6",
+      "transformers==4.57.6",
+    ],
     "ner": ["seqeval>=1.2.2"],
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "uvicorn>=0.30"],

@@ -8,6 +8,9 @@ os.environ["XLA_FLAGS"] = (
   "--xla_cpu_use_fusion_emitters=false " + os.environ.get("XLA_FLAGS", "")
 )
 
+# With TensorFlow beside it, transformers asks for a Keras that nothing here needs.
+os.environ.setdefault("USE_TF", "0")
+
 import jax
 import numpy as np
 import pytest

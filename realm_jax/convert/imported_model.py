@@ -18,9 +18,9 @@ from realm_jax.models.span_reader import SpanReaderConfig
 _WORDS = "embeddings.word_embeddings.weight"
 _SPANS = "qa_outputs.dense_intermediate.weight"
 _PROJECTION = "cls.dense.weight"
-# Indices, the tied copies of the masked-LM head, and the next-sentence head.
+# Indices, tied copies of the masked-LM head, the next-sentence head, embeddings of passages.
 _KNOWN_REST = re.compile(
-  r"(^|\.)(position_ids|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\..*)$"
+  r"(^|\.)(position_ids|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\..*|block_emb)$"
 )
 _DEFAULT_PROJECTION = 128
 
@@ -34,12 +34,15 @@ class Source:
     weights: by Hugging Face's names.
     settings: of Hugging Face's `config.json`; empty: the weights alone tell.
     sentence_encoder: what follows BERT in a sentence-transformers directory.
+    projection_epsilon: of an embedder's layer norm; none: that of its BERT, with which the released
+      embedders were trained.
   """
 
   name: str
   weights: Mapping[str, np.ndarray]
   settings: Mapping = dataclasses.field(default_factory=dict)
   sentence_encoder: sentence_encoders.SentenceEncoder | None = None
+  projection_epsilon: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ class _Network:
   def kind(self) -> str:
     if self.owner + _SPANS in self.source.weights:
       return "span_reader"
-    embeds = self.owner + _PROJECTION in self.source.weights or self.owner.endswith("embedder.")
+    embeds = self.owner + _PROJECTION in self.source.weights
     return "tower" if embeds or self.source.sentence_encoder else "bert"
 
   def names(self, here: str, *, heads: Sequence[str]) -> dict[str, str]:
@@ -94,6 +97,8 @@ class _Network:
 
 def find(sources: Sequence[Source]) -> ImportedModel:
   """Returns the networks of some sources together.
+
+  Of two embedders the one called "query_embedder", else the one that comes first, is for queries.
 
   Raises:
     ValueError: if there is no BERT, there are two networks for one place, or the words that the
@@ -121,11 +126,10 @@ def find(sources: Sequence[Source]) -> ImportedModel:
     take(network, f"dual_encoder/{place}", heads=("pooler", "projection"))
   reads = found["bert"] or [n for n in towers if n.source.sentence_encoder]
   for network in reads:
+    _check_tied(network)
     take(network, "knowledge_augmented_encoder", heads=("masked_lm",))
   for network in found["span_reader"]:
     take(network, "span_reader", heads=("spans",))
-  for network in networks:
-    _check_tied(network)
   return ImportedModel(
     dual_encoder=_dual_encoder_config(lender, towers),
     knowledge_augmented_encoder=reads[0].config if reads else None,
@@ -194,17 +198,21 @@ def _towers(found: list[_Network]) -> list[_Network]:
   """Returns the tower, or the query tower and the passage tower if they differ."""
   if len(found) < 2:
     return found
-  found = sorted(found, key=lambda network: not network.owner.startswith("query_embedder."))
-  if len(found) > 2 or not found[0].owner.startswith("query_embedder."):
-    raise ValueError(
-      f"{len(found)} embedders in {', '.join(n.source.name for n in found)}; give one"
-    )
-  query, passage = (n.names("", heads=("pooler", "projection")) for n in found)
-  weights = found[0].source.weights
-  same = all(
-    np.array_equal(weights[query[path]], found[1].source.weights[passage[path]]) for path in query
-  )
-  return found[1:] if same else found
+  query, *rest = sorted(found, key=lambda network: not network.owner.startswith("query_embedder."))
+  if len(rest) > 1:
+    names = ", ".join(dict.fromkeys(network.source.name for network in found))
+    raise ValueError(f"{len(found)} embedders in {names}; one for queries and one for passages")
+  (passage,) = rest
+  heads = ("pooler", "projection")
+  weights = [
+    {
+      path: network.source.weights.get(name)
+      for path, name in network.names("", heads=heads).items()
+    }
+    for network in (query, passage)
+  ]
+  same = all(np.array_equal(weights[0][path], weights[1].get(path)) for path in weights[0])
+  return [passage] if same else [query, passage]
 
 
 def _places(towers: list[_Network]) -> tuple[str, ...]:
@@ -229,8 +237,7 @@ def _dual_encoder_config(lender: _Network, towers: list[_Network]) -> DualEncode
   projection = lender.source.weights.get(lender.owner + _PROJECTION)
   size = _DEFAULT_PROJECTION if projection is None else len(projection)
   if sentence is None:
-    # The released embedders were trained, and are read by Hugging Face, with BERT's epsilon.
-    epsilon = lender.config.layer_norm_epsilon
+    epsilon = lender.source.projection_epsilon or lender.config.layer_norm_epsilon
     return DualEncoderConfig(
       bert=lender.config,
       projection_size=size,
@@ -242,7 +249,7 @@ def _dual_encoder_config(lender: _Network, towers: list[_Network]) -> DualEncode
     projection_size=size if sentence.output == "projection" else lender.config.hidden_size,
     pooling=sentence.pooling,
     output=sentence.output,
-    layer_norm_epsilon=sentence.epsilon,
+    layer_norm_epsilon=sentence_encoders.LAYER_NORM_EPSILON,
   )
 
 

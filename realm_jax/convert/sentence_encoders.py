@@ -7,9 +7,12 @@ import os
 import numpy as np
 
 from realm_jax.convert import weight_files
+from realm_jax.models.dual_encoder import DualEncoderConfig
 
 MODULES_FILE = "modules.json"
-_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+LAYER_NORM_EPSILON = 1e-5  # of every layer norm there
+# Before version 5.2 each mode had a flag of its own.
+_POOLINGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,14 +23,12 @@ class SentenceEncoder:
     pooling: as in `DualEncoderConfig`.
     output: likewise.
     weights: of pooler and projection, by the names of a REALM embedder.
-    epsilon: of the layer norm.
     bert_directory: where BERT lies, relative to the directory.
   """
 
   pooling: str
   output: str
   weights: dict[str, np.ndarray]
-  epsilon: float = 1e-5
   bert_directory: str = ""
 
 
@@ -72,14 +73,22 @@ def read(directory: str | os.PathLike) -> SentenceEncoder | None:
   )
 
 
+def pooling_settings(config: DualEncoderConfig) -> dict:
+  """Returns the `config.json` of the pooling of a tower."""
+  mode = "mean" if config.pooling == "mean" else "cls"
+  flags = {flag: each == mode for each, flag in _POOLINGS.items()}
+  return {"word_embedding_dimension": config.bert.hidden_size, **flags}
+
+
 def _pooling(path: str) -> str:
   settings = _read_json(os.path.join(path, "config.json"))
-  modes = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]
-  # Since version 5.2 the mode is one word.
-  modes += [f"pooling_mode_{settings[k]}_tokens" for k in ("pooling_mode",) if k in settings]
-  if len(modes) != 1 or modes[0] not in _POOLINGS:
-    raise ValueError(f"{path}: pooling {modes}; only one of {', '.join(_POOLINGS)} can be read")
-  return _POOLINGS[modes[0]]
+  mode = settings.get("pooling_mode")
+  if mode is None:
+    flags = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]
+    mode = next((mode for mode, flag in _POOLINGS.items() if flags == [flag]), flags)
+  if mode not in _POOLINGS:
+    raise ValueError(f"{path}: pooling {mode}; only {' or '.join(_POOLINGS)} can be read")
+  return mode
 
 
 def _dense(path: str, *, activation: str, name: str) -> dict[str, np.ndarray]:

@@ -1,17 +1,18 @@
 """Reads the tensors of a file that `torch.save` wrote, without torch and without running anything.
 
 Such a file is a zip archive: a pickle of dicts whose tensors refer to storages, and one member for
-each storage. The unpickler below knows tensors, storages and dicts; any other name ends the reading
-before it is looked up, so that nothing in the file is ever imported or called.
+each storage. Only tensors, storages and dicts are read; see `sealed_pickles`.
 """
 
 import math
 import os
-import pickle
 import zipfile
 
 import ml_dtypes
 import numpy as np
+
+from realm_jax.convert import sealed_pickles
+from realm_jax.convert.sealed_pickles import Function, Sealed
 
 _DTYPES = {
   "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
@@ -25,30 +26,32 @@ _DTYPES = {
   "LongStorage": np.dtype("<i8"),
   "ShortStorage": np.dtype("<i2"),
 }
+_PICKLE = "data.pkl"
+
+
+class _StorageType(Sealed):
+  """A dtype."""
+
+
+class _Storage(Sealed):
+  """A flat array."""
+
+
+class _Tensor(Sealed):
+  """An array."""
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
   """Returns the tensors of a saved state dict by name.
 
   Raises:
-    ValueError: if the file is no zip archive of torch, is damaged, or holds anything but tensors
-      by name.
+    ValueError: if the file is no zip archive of torch, is damaged, asks for anything but tensors,
+      or holds none by name.
   """
   try:
     with zipfile.ZipFile(path) as archive:
-      (pickled,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
-      with archive.open(pickled) as file:
-        content = _Unpickler(file, archive, pickled.removesuffix("data.pkl")).load()
-  except (
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    TypeError,
-    ValueError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-  ) as error:
+      content = _content(archive)
+  except (*sealed_pickles.ERRORS, zipfile.BadZipFile, NotImplementedError) as error:
     raise ValueError(
       f"{os.fspath(path)} is no file of weights that can be read safely: {error}; save the model "
       "anew as safetensors"
@@ -66,70 +69,25 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
   return tensors
 
 
-class _Sealed:
-  """Holds what the pickle may pass around but neither look into nor change."""
+def _content(archive: zipfile.ZipFile):
+  (pickled,) = (name for name in archive.namelist() if name.endswith(f"/{_PICKLE}"))
+  root = pickled.removesuffix(_PICKLE)
+  known = {("torch", name): _StorageType(dtype) for name, dtype in _DTYPES.items()}
+  known["collections", "OrderedDict"] = sealed_pickles.Dict
+  known["torch._utils", "_rebuild_tensor_v2"] = Function(_tensor)
+  known["torch._utils", "_rebuild_parameter"] = Function(lambda tensor, *_: tensor)
 
-  __slots__ = ("value",)
-
-  def __init__(self, value):
-    object.__setattr__(self, "value", value)
-
-  def __setattr__(self, name, value):
-    raise pickle.UnpicklingError(f"it sets {name!r}")
-
-
-class _StorageType(_Sealed):
-  """A dtype."""
-
-
-class _Storage(_Sealed):
-  """A flat array."""
-
-
-class _Tensor(_Sealed):
-  """An array."""
-
-
-class _Function(_Sealed):
-  """A function of this module in the place of one of torch's."""
-
-  def __call__(self, *args):
-    return self.value(*args)
-
-
-class _Dict(dict):
-  """An ordered dict; what else is set on it (the version numbers of modules) is dropped."""
-
-  __slots__ = ()
-
-  def __setstate__(self, state):
-    del state
-
-
-class _Unpickler(pickle.Unpickler):
-  def __init__(self, file, archive: zipfile.ZipFile, root: str):
-    super().__init__(file)
-    self._archive, self._root = archive, root
-
-  def find_class(self, module: str, name: str):
-    if (module, name) == ("collections", "OrderedDict"):
-      return _Dict
-    if module == "torch" and name in _DTYPES:
-      return _StorageType(_DTYPES[name])
-    if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-      return _Function(_tensor)
-    if (module, name) == ("torch._utils", "_rebuild_parameter"):
-      return _Function(lambda tensor, *_: tensor)
-    raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-
-  def persistent_load(self, pid):
+  def load(pid) -> _Storage:
     kind, storage_type, key, _, size = pid
     if kind != "storage" or not isinstance(storage_type, _StorageType):
-      raise pickle.UnpicklingError(f"it asks for a {kind!r}")
-    values = np.frombuffer(self._archive.read(f"{self._root}data/{key}"), storage_type.value)
+      raise ValueError(f"it refers to a {kind!r}")
+    values = np.frombuffer(archive.read(f"{root}data/{key}"), storage_type.value)
     if len(values) != size:
       raise ValueError(f"storage {key} has {len(values)} values instead of {size}")
     return _Storage(values)
+
+  with archive.open(pickled) as file:
+    return sealed_pickles.Unpickler(file, known=known, load=load).load()
 
 
 def _tensor(storage, offset, shape, strides, *_) -> _Tensor:

@@ -1,6 +1,5 @@
 """Embeds the knowledge corpus with a checkpoint's passage encoder; publishes index generations."""
 
-import dataclasses
 import time
 from typing import Literal
 
@@ -11,15 +10,15 @@ from absl import logging
 
 from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import assembly, exact_searcher, generations
-from realm_jax.index.searcher import SearcherConfig, recall_at_k
-from realm_jax.jobs import progress, saved_models
+from realm_jax.index import generations
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.jobs import index_publication, progress, saved_models
+from realm_jax.jobs.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
 
-_RECALL_SAMPLE = 256
-_RECALL_AT = 10
+_MAX_PROBES = 500
 
 
 def build_index(
@@ -34,6 +33,7 @@ def build_index(
   dtype: Literal["float32", "bfloat16"] = "float32",
   tokens_per_batch: int = 16_384,
   keep: int = 3,
+  probe_questions: str | None = None,
   poll_seconds: float = 2.0,
 ) -> None:
   """Publishes one generation, or follows a training and publishes one for each newest checkpoint.
@@ -49,6 +49,8 @@ def build_index(
     dtype: of the embeddings on disk and in the index.
     tokens_per_batch: padded tokens embedded at once, over all devices.
     keep: generations kept.
+    probe_questions: JSON Lines with masked questions that each generation's scorecard is made with;
+      none: no scorecard.
     poll_seconds: time between two looks for a newer checkpoint.
 
   Raises:
@@ -63,6 +65,7 @@ def build_index(
     dtype=dtype,
     tokens_per_batch=tokens_per_batch,
     keep=keep,
+    probe_questions=probe_questions,
   )
   if not follow:
     builder.publish(saved_models.load(checkpoints, step=step))
@@ -87,13 +90,14 @@ def build_index(
 class _Builder:
   """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
 
-  def __init__(self, *, store, index, config, dtype, tokens_per_batch, keep):
+  def __init__(self, *, store, index, config, dtype, tokens_per_batch, keep, probe_questions):
     self._store = store
     self._index = index
     self._config = config.for_corpus(len(store))
     self._dtype = np.dtype(dtype if dtype == "float32" else ml_dtypes.bfloat16)
     self._tokens_per_batch = tokens_per_batch
     self._keep = keep
+    self._probe_questions = probe_questions
     self._mesh = partitioning.make_mesh()
     self._encode = {}
 
@@ -134,24 +138,15 @@ class _Builder:
       dtype=self._dtype,
     )
     embedded = time.perf_counter()
-    shards = assembly.build_shards(embeddings_NxE, config=self._config)
-    last = generations.newest(self._index)
-    manifest = generations.publish(
+    manifest = index_publication.publish(
       self._index,
-      0 if last is None else last + 1,
-      shards,
-      manifest=generations.Manifest(
-        training_step=saved.step,
-        parameters_digest=saved_models.params_digest(params),
-        corpus_fingerprint=store.fingerprint,
-        vocabulary_digest=store.metadata.vocabulary_digest,
-        num_passages=len(store),
-        embedding_size=embeddings_NxE.shape[1],
-        dtype=str(embeddings_NxE.dtype),
-        searcher=dataclasses.asdict(self._config),
-        recall=self._recall(embeddings_NxE, shards),
-      ),
+      embeddings_NxE,
+      store=store,
+      config=self._config,
+      training_step=saved.step,
+      parameters_digest=saved_models.params_digest(params),
       keep=self._keep,
+      scorecard=self._scorecard(saved, embeddings_NxE),
     )
     finished = time.perf_counter()
     logging.info(
@@ -165,19 +160,23 @@ class _Builder:
       ", ".join(f"recall@{k} {value:.3f}" for k, value in manifest.recall.items()),
     )
 
+  def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
+    if self._probe_questions is None:
+      return {}
+    # Questions need TensorFlow, which takes seconds to import.
+    from realm_jax.jobs.generation_figures import scorecard
+
+    return scorecard(
+      saved,
+      embeddings_NxE,
+      store=self._store,
+      index=self._index,
+      probe_questions=self._probe_questions,
+      max_questions=_MAX_PROBES,
+      mesh=self._mesh,
+    )
+
   def _encoder(self, tower):
     if tower not in self._encode:
-      self._encode[tower] = jax.jit(
-        lambda params, tokens: tower.apply({"params": params}, tokens, deterministic=True)
-      )
+      self._encode[tower] = passage_encoder_program(tower)
     return self._encode[tower]
-
-  def _recall(self, embeddings_NxE, shards) -> dict[int, float]:
-    """Measures the index against exact search, with passages of the corpus as queries."""
-    sample = np.random.default_rng(0).permutation(len(embeddings_NxE))[:_RECALL_SAMPLE]
-    queries = embeddings_NxE[sample].astype(np.float32)
-    approximate = assembly.assemble(shards, config=self._config).search(queries, _RECALL_AT)
-    exact = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(
-      queries, _RECALL_AT
-    )
-    return {_RECALL_AT: recall_at_k(approximate.ids_BxK, exact.ids_BxK)}

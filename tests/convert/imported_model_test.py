@@ -97,6 +97,23 @@ def test_scorer_with_one_tower_or_two(same, make_tower, settings):
   assert missing == []
 
 
+def test_of_two_embedders_the_first_is_for_queries(make_tower, settings):
+  query, passage = make_tower(0), make_tower(1)
+  sources = [
+    Source(name=name, weights=tower.weights("realm."), settings=settings)
+    for name, tower in (("fine-tuned", query), ("pre-trained", passage))
+  ]
+  model = imported_model.find(sources)
+  params, missing, expected = filled(
+    model, ("dual_encoder/query_tower", query), ("dual_encoder/passage_tower", passage)
+  )
+  assert_same(params, expected)
+  assert missing == []
+  third = Source(name="third", weights=make_tower(2).weights("realm."), settings=settings)
+  with pytest.raises(ValueError, match="3 embedders in fine-tuned, pre-trained, third"):
+    imported_model.find([*sources, third])
+
+
 def test_reader_beside_an_embedder(make_reader, make_tower, settings):
   tower, reader = make_tower(0), make_reader(1)
   weights = tower.weights("embedder.realm.", "embedder.") | reader.weights(

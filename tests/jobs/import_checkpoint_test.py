@@ -1,15 +1,21 @@
 import json
+import pathlib
 import re
 
 import jax
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from realm_jax import datatypes, partitioning, tokenization
-from realm_jax.convert import bert_configs, huggingface_names, safetensors_files
+from realm_jax.convert import bert_configs, huggingface, huggingface_names, safetensors_files
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.index import generations
 from realm_jax.jobs import saved_models
 from realm_jax.jobs.import_checkpoint import import_checkpoint
+from realm_jax.jobs.predict import predict
 from realm_jax.models import bert
+from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 
 CONFIG = bert.BertConfig(
@@ -106,3 +112,84 @@ def test_a_source_without_vocabulary_is_refused(bert_directory, tmp_path):
 def test_lengths_beyond_the_positions_are_refused(bert_directory, tmp_path):
   with pytest.raises(ValueError, match="query_length=96 is longer than the 12 positions"):
     import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "run"))
+
+
+REALM = pathlib.Path(__file__).parent.parent / "testdata" / "realm"
+WORDS = [*tokenization.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxy"]  # the 30 of the golden models
+TEXTS = ["a b c d", "e f g", "h i", "j k l m n", "o p", "q r s", "t u v w x y"]
+RELEASED = {
+  "retrieval": RetrievalConfig(num_passages=2, passage_length=12, joint_length=16),
+  "beam": BeamConfig(beam_size=5, num_read=3, joint_length=16),
+  "query_length": 8,
+}
+
+
+@pytest.fixture
+def released(tmp_path):
+  """Directories of vocabulary and blocks beside the golden `RealmForOpenQA`."""
+  tokenization.WordPieceTokenizer(WORDS).save(tmp_path / "vocabulary")
+  for name, records in (("blocks", TEXTS), ("titles", ["a"] * len(TEXTS))):
+    with tf.io.TFRecordWriter(str(tmp_path / f"{name}.tfr")) as writer:
+      for record in records:
+        writer.write(record.encode())
+  return tmp_path
+
+
+def import_released(directory, **settings):
+  import_checkpoint(
+    source=[str(REALM / "open_qa")],
+    workdir=str(directory / "run"),
+    vocabulary=str(directory / "vocabulary"),
+    **{"blocks": str(directory / "blocks.tfr"), **RELEASED, **settings},
+  )
+  return directory / "run"
+
+
+def test_from_a_released_model_to_an_answered_question(released):
+  workdir = import_released(released, titles=str(released / "titles.tfr"))
+  store = PassageStore(workdir / "passages")
+  assert [store.text(i) for i in range(len(store))] == TEXTS
+  assert store.title(3) == "a"
+  manifest = generations.read_manifest(str(workdir / "index"), 0)
+  assert manifest.corpus_fingerprint == store.fingerprint and manifest.training_step == 0
+  (shard,) = [generations.restore(str(workdir / "index"), 0, 0)]
+  weights = huggingface.read(str(REALM / "open_qa")).weights
+  np.testing.assert_array_equal(shard["embeddings"], weights["block_emb"])
+  answered = predict(
+    checkpoints=str(workdir / "checkpoints"),
+    passages=str(workdir / "passages"),
+    index=str(workdir / "index"),
+    query="b c e",
+  )
+  answer = answered["answers"][0]
+  assert answer["text"] and any(answer["text"] in text for text in TEXTS)
+
+
+def test_embeddings_of_another_corpus_are_refused(released):
+  with tf.io.TFRecordWriter(str(released / "blocks.tfr")) as writer:
+    writer.write(b"a b")
+  message = r"embeddings \(7, 6\) for 1 passages and a model of width 6; take the blocks"
+  with pytest.raises(ValueError, match=message):
+    import_released(released)
+  assert not (released / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+  ("titles", "message"),
+  [(["a"] * 3, "text 4 has no title"), (["a"] * 9, "more titles than the 7 texts")],
+)
+def test_titles_of_another_corpus_are_refused(titles, message, released):
+  with tf.io.TFRecordWriter(str(released / "titles.tfr")) as writer:
+    for title in titles:
+      writer.write(title.encode())
+  with pytest.raises(ValueError, match=message):
+    import_released(released, titles=str(released / "titles.tfr"))
+
+
+def test_embeddings_may_come_from_a_file_of_their_own(released):
+  embeddings_NxE = np.random.default_rng(0).normal(size=(7, 6)).astype(np.float32)
+  np.save(released / "other.npy", embeddings_NxE)
+  workdir = import_released(released, embeddings=str(released / "other.npy"))
+  shard = generations.restore(str(workdir / "index"), 0, 0)
+  np.testing.assert_array_equal(shard["embeddings"], embeddings_NxE)
+  assert PassageStore(workdir / "passages").title(0) == ""

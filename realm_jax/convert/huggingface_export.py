@@ -1,0 +1,144 @@
+"""Writes directories that transformers and sentence-transformers open.
+
+sentence-transformers fixes the epsilon of its layer norm. A layer norm of c·x with epsilon c²·e is
+that of x with e: the projection before it is scaled by c, and the embeddings are the same.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from realm_jax import atomic_files, tokenization
+from realm_jax.convert import bert_configs, huggingface_names, safetensors_files, sentence_encoders
+from realm_jax.convert.huggingface import CONFIG_FILE
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+
+_WEIGHTS_FILE = "model.safetensors"
+_MODULES = "sentence_transformers.models."
+_ACTIVATIONS = {
+  "Tanh": "torch.nn.modules.activation.Tanh",
+  "Identity": "torch.nn.modules.linear.Identity",
+}
+
+
+def write_masked_lm(
+  directory: str,
+  params: Mapping[str, np.ndarray],
+  *,
+  config: BertConfig,
+  tokenizer: tokenization.WordPieceTokenizer,
+) -> None:
+  """Writes a knowledge-augmented encoder as a `BertForMaskedLM`.
+
+  Args:
+    directory: to write, with its tokenizer; replaced as a whole.
+    params: by path.
+    config: of the encoder.
+    tokenizer: of the model.
+  """
+  encoder = huggingface_names.encoder(config.num_layers)
+  names = huggingface_names.prefixed(encoder, here="bert/", there="bert.")
+  names |= huggingface_names.masked_lm()
+  with atomic_files.new_directory(directory) as unfinished:
+    _write_bert(unfinished, params, names, config=config, kind="BertForMaskedLM")
+    tokenizer.save(unfinished)
+
+
+def write_sentence_encoder(
+  directory: str,
+  params: Mapping[str, np.ndarray],
+  *,
+  config: DualEncoderConfig,
+  tokenizer: tokenization.WordPieceTokenizer,
+  max_length: int,
+) -> None:
+  """Writes a tower as a sentence-transformers directory.
+
+  Args:
+    directory: to write, with its tokenizer; replaced as a whole.
+    params: of the tower by path.
+    config: of the dual encoder.
+    tokenizer: of the model.
+    max_length: wordpieces of the longest text.
+  """
+  encoder = huggingface_names.encoder(config.bert.num_layers)
+  names = huggingface_names.prefixed(encoder, here="bert/")
+  if config.pooling == "pooler":
+    names |= huggingface_names.pooler()
+  modules = [("Transformer", "")]
+  with atomic_files.new_directory(directory) as unfinished:
+
+    def add(kind: str, settings: dict, weights: Mapping[str, np.ndarray]) -> None:
+      folder = f"{len(modules)}_{kind}"
+      modules.append((kind, folder))
+      os.mkdir(os.path.join(unfinished, folder))
+      _write_json(os.path.join(unfinished, folder, CONFIG_FILE), settings)
+      if weights:
+        safetensors_files.write(os.path.join(unfinished, folder, _WEIGHTS_FILE), weights)
+
+    _write_bert(unfinished, params, names, config=config.bert, kind="BertModel")
+    tokenizer.save(unfinished)
+    add("Pooling", sentence_encoders.pooling_settings(config), {})
+    if config.pooling == "pooler":
+      add("Dense", *_dense(params, "pooler/dense", activation="Tanh", scale=1.0))
+    if config.output == "projection":
+      scale = math.sqrt(sentence_encoders.LAYER_NORM_EPSILON / config.layer_norm_epsilon)
+      add("Dense", *_dense(params, "projection", activation="Identity", scale=scale))
+      norm = {"norm.weight": params["projection_norm/scale"]}
+      norm["norm.bias"] = params["projection_norm/bias"]
+      add("LayerNorm", {"dimension": config.projection_size}, norm)
+    elif config.output == "unit_length":
+      add("Normalize", {}, {})
+    _write_json(
+      os.path.join(unfinished, sentence_encoders.MODULES_FILE),
+      [
+        {"idx": i, "name": str(i), "path": folder, "type": _MODULES + kind}
+        for i, (kind, folder) in enumerate(modules)
+      ],
+    )
+    _write_json(
+      os.path.join(unfinished, "sentence_bert_config.json"),
+      {"max_seq_length": max_length, "do_lower_case": False},
+    )
+    _write_json(
+      os.path.join(unfinished, "config_sentence_transformers.json"), {"similarity_fn_name": "dot"}
+    )
+
+
+def _write_bert(
+  directory: str,
+  params: Mapping[str, np.ndarray],
+  names: Mapping[str, str],
+  *,
+  config: BertConfig,
+  kind: str,
+) -> None:
+  weights = {
+    theirs: huggingface_names.to_theirs(ours, params[ours]) for ours, theirs in names.items()
+  }
+  safetensors_files.write(os.path.join(directory, _WEIGHTS_FILE), weights)
+  settings = {"architectures": [kind], **bert_configs.to_json(config)}
+  _write_json(os.path.join(directory, CONFIG_FILE), settings)
+
+
+def _dense(
+  params: Mapping[str, np.ndarray], path: str, *, activation: str, scale: float
+) -> tuple[dict, dict[str, np.ndarray]]:
+  """Returns settings and weights of a dense module."""
+  kernel, bias = params[f"{path}/kernel"], params[f"{path}/bias"]
+  settings = {
+    "in_features": len(kernel),
+    "out_features": len(bias),
+    "bias": True,
+    "activation_function": _ACTIVATIONS[activation],
+  }
+  scale = np.float32(scale)
+  return settings, {"linear.weight": scale * kernel.T, "linear.bias": scale * bias}
+
+
+def _write_json(path: str, content) -> None:
+  atomic_files.write_text(path, json.dumps(content, indent=2) + "\n")

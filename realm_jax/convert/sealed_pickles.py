@@ -1,0 +1,81 @@
+"""Reads pickles of plain data without importing or calling anything that they name.
+
+A pickle names functions and classes and asks for them to be called. Here each name stands for a
+function of ours, or ends the reading; what these return is sealed, so that the pickle can neither
+look into it nor change it.
+"""
+
+import pickle
+from collections.abc import Callable, Mapping
+
+# What reading a damaged or hostile pickle raises.
+ERRORS = (
+  AttributeError,
+  EOFError,
+  IndexError,
+  KeyError,
+  OverflowError,
+  TypeError,
+  ValueError,
+  pickle.UnpicklingError,
+)
+
+
+class Sealed:
+  """Holds a value that the pickle may pass around and nothing else."""
+
+  __slots__ = ("value",)
+
+  def __init__(self, value):
+    object.__setattr__(self, "value", value)
+
+  def __setattr__(self, name, value):
+    raise pickle.UnpicklingError(f"it sets {name!r}")
+
+
+class Function(Sealed):
+  """A function of ours in the place of the one that is named."""
+
+  __slots__ = ()
+
+  def __call__(self, *args):
+    return self.value(*args)
+
+
+class Dict(dict):
+  """An ordered dict; what else is set on it is dropped."""
+
+  __slots__ = ()
+
+  def __setstate__(self, state):
+    del state
+
+
+class Unpickler(pickle.Unpickler):
+  """Unpickles plain data.
+
+  Args:
+    file: to read from.
+    known: what stands for the names that are expected, by module and name.
+    load: returns the object for a persistent id.
+  """
+
+  def __init__(
+    self,
+    file,
+    *,
+    known: Mapping[tuple[str, str], object],
+    load: Callable[[object], object] | None = None,
+  ):
+    super().__init__(file)
+    self._known, self._load = known, load
+
+  def find_class(self, module: str, name: str):
+    if (module, name) not in self._known:
+      raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+    return self._known[module, name]
+
+  def persistent_load(self, pid):
+    if self._load is None:
+      raise pickle.UnpicklingError("it refers to data outside of itself")
+    return self._load(pid)

@@ -1,0 +1,231 @@
+"""Our models against transformers': golden files always, the library itself with `-m parity`."""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import flax.traverse_util
+import jax
+import numpy as np
+import pytest
+
+from realm_jax import datatypes
+from realm_jax.convert import huggingface, huggingface_names, imported_model
+from realm_jax.jobs.import_checkpoint import imported_params
+from realm_jax.models.bert import BertEncoder
+from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.models.span_reader import SpanReader, passage_wordpieces
+from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.objectives.open_qa import open_qa
+
+TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
+# Absolute for outputs, a part of the largest entry for gradients.
+TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-9, 1e-9)}
+
+
+@pytest.fixture(scope="module", params=["golden", pytest.param("live", marks=pytest.mark.parity)])
+def reference(request, tmp_path_factory):
+  """The directory of the models, and the arrays that belong to them."""
+  directory = TESTDATA / "realm"
+  if request.param == "live":
+    pytest.importorskip("transformers.models.deprecated.realm", reason="needs the extra parity")
+    spec = importlib.util.spec_from_file_location("reference", TESTDATA / "realm_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    directory = tmp_path_factory.mktemp("realm")
+    module.build(directory, seed=1, hidden_size=32, num_blocks=20)
+  return directory, dict(np.load(directory / "reference.npz"))
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+  with jax.enable_x64(request.param == "float64"):
+    yield request.param
+
+
+class Imported:
+  """Directories of Hugging Face as our models, in a dtype."""
+
+  def __init__(self, directory, *names, dtype):
+    self.dtype = dtype
+    self.sources = [huggingface.read(str(directory / name)) for name in names]
+    self.found = imported_model.find(self.sources)
+    with jax.enable_x64(False):
+      params, self.drawn = imported_params(self.found, seed=0)
+    self.params = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), params)
+
+  def config(self, config):
+    """Returns a configuration in our dtype and without dropout."""
+    if hasattr(config, "bert"):
+      return dataclasses.replace(config, bert=self.config(config.bert))
+    return dataclasses.replace(
+      config, dtype=self.dtype, dropout_rate=0.0, attention_dropout_rate=0.0
+    )
+
+  def check_gradients(self, gradients, weights):
+    """Compares gradients with those of each source, by Hugging Face's names."""
+    found = imported_model.find(
+      [
+        dataclasses.replace(source, weights=each)
+        for source, each in zip(self.sources, weights, strict=True)
+      ]
+    )
+    ours = flax.traverse_util.flatten_dict(gradients, sep="/")
+    compared = ours.keys() & found.weights.keys()
+    assert len(compared) > 0.8 * len(ours)
+    for path in compared:
+      expected = huggingface_names.to_ours(path, found.weights[path], ours[path].shape)
+      bar = TOLERANCES[self.dtype][1] * max(np.abs(expected).max(), 1e-2)
+      np.testing.assert_allclose(ours[path], expected, rtol=0, atol=bar, err_msg=path)
+    # What they have no gradient for has none here.
+    for path in ours.keys() - compared:
+      assert not np.any(ours[path]), path
+
+
+def tokens(arrays, name):
+  ids, mask, segments = (arrays[f"inputs/{name}_{part}"] for part in ("ids", "mask", "segments"))
+  return datatypes.Tokens(
+    ids=ids.astype(np.int32), mask=mask > 0, segments=segments.astype(np.int32)
+  )
+
+
+def assert_close(actual, expected, dtype):
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCES[dtype][0])
+
+
+def taken(arrays, prefix):
+  return {n.removeprefix(prefix): value for n, value in arrays.items() if n.startswith(prefix)}
+
+
+def test_hidden_states_and_embeddings(reference, dtype):
+  directory, arrays = reference
+  model = Imported(directory, "embedder", dtype=dtype)
+  assert model.drawn == []
+  config = model.config(model.found.dual_encoder)
+  query = tokens(arrays, "query")
+  tower = model.params["dual_encoder"]["tower"]
+  hidden_NxLxD = BertEncoder(config.bert).apply(
+    {"params": tower["bert"]}, query, deterministic=True
+  )
+  assert_close(np.asarray(hidden_NxLxD)[query.mask], arrays["hidden"][query.mask], dtype)
+  embeddings_NxE = DualEncoder(config).apply(
+    {"params": model.params["dual_encoder"]}, query, deterministic=True, method="encode_query"
+  )
+  assert_close(embeddings_NxE, arrays["embeddings"], dtype)
+
+
+@pytest.mark.parametrize("scorer", ["scorer", "two_tower_scorer"])
+def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
+  directory, arrays = reference
+  model = Imported(directory, scorer, "encoder", dtype=dtype)
+  assert model.drawn == []
+  assert model.found.dual_encoder.towers == ("shared" if scorer == "scorer" else "separate")
+  passage = tokens(arrays, "passage")
+  batch = datatypes.RetrievedBatch(
+    queries=datatypes.MaskedQueries(
+      query=tokens(arrays, "query"),
+      mlm_positions_BxM=arrays["inputs/mlm_positions"].astype(np.int32),
+      mlm_targets_BxM=arrays["inputs/mlm_targets"].astype(np.int32),
+      mlm_weights_BxM=arrays["inputs/mlm_weights"].astype(np.float32),
+      source_uid_B=np.zeros(len(passage.ids), np.int32),
+    ),
+    passage=passage,
+    joint=tokens(arrays, "joint"),
+    valid_BxK=np.ones(passage.shape[:2], bool),
+    passage_ids_BxK=np.zeros(passage.shape[:2], np.int32),
+    stale_scores_BxK=np.zeros(passage.shape[:2], np.float32),
+  )
+  module = RealmPretrainingModel(
+    model.config(model.found.dual_encoder), model.config(model.found.knowledge_augmented_encoder)
+  )
+
+  @jax.jit
+  def value_and_gradient(params):
+    def loss(params):
+      outputs = module.apply({"params": params}, batch, deterministic=True)
+      loss, _ = masked_lm_over_retrieval(
+        outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="token"
+      )
+      return loss, outputs
+
+    return jax.value_and_grad(loss, has_aux=True)(params)
+
+  (loss, outputs), gradients = value_and_gradient(model.params)
+  assert_close(outputs.scores_BxK, arrays[f"{scorer}/relevance"], dtype)
+  assert_close(outputs.logits_BxKxMxV, arrays["mlm_logits"], dtype)
+  assert_close(loss, arrays[f"{scorer}/loss"], dtype)
+  model.check_gradients(
+    gradients,
+    [taken(arrays, f"{scorer}/gradient/{part}/") for part in ("scorer", "encoder")],
+  )
+
+
+@pytest.mark.parametrize("name", ["reader", "open_qa"])
+def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
+  directory, arrays = reference
+  model = Imported(directory, name, dtype=dtype)
+  config = model.config(model.found.span_reader)
+  read = tokens(arrays, "read")
+  words_NxT = np.asarray(passage_wordpieces(read))
+  np.testing.assert_array_equal(words_NxT, arrays[f"{name}/words"])
+  relevance_1xR = arrays["inputs/relevance"][None].astype(dtype)
+  starts, ends = arrays[f"{name}/span_starts"], arrays[f"{name}/span_ends"]
+  gold_KxTxW = np.zeros((*read.shape, config.max_span_width), bool)
+  for k, (firsts, lasts) in enumerate(
+    zip(arrays["inputs/starts"], arrays["inputs/ends"], strict=True)
+  ):
+    for first, last in zip(firsts, lasts, strict=True):
+      if first >= 0:
+        gold_KxTxW[k, first, last - first] = True
+  assert gold_KxTxW.sum() == 3
+  batch = datatypes.RetrievedQuestions(
+    query=None,
+    weights_B=np.ones(1, dtype),
+    question_index_B=np.zeros(1, np.int32),
+    passage_ids_BxR=np.arange(relevance_1xR.shape[1], dtype=np.int32)[None],
+    embeddings_BxRxE=None,
+    has_answer_BxR=arrays["inputs/has_answer"][None],
+    joint=jax.tree.map(lambda leaf: leaf[None], read),
+    gold_BxKxTxW=gold_KxTxW[None],
+  )
+
+  @jax.jit
+  def value_and_gradient(params, relevance_1xR):
+    def loss(params, relevance_1xR):
+      logits_KxTxW = SpanReader(config).apply({"params": params}, read, deterministic=True)
+      loss, metrics = open_qa(relevance_1xR, logits_KxTxW[None], batch)
+      return loss, (logits_KxTxW, metrics)
+
+    return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, relevance_1xR)
+
+  (_, (logits_KxTxW, metrics)), (gradients, slope_1xR) = value_and_gradient(
+    model.params["span_reader"], relevance_1xR
+  )
+  ours_KxS = np.asarray(logits_KxTxW)[:, starts, ends - starts]
+  valid_KxS = words_NxT[:, starts] & words_NxT[:, ends]
+  assert valid_KxS.sum() > 20
+  assert_close(ours_KxS[valid_KxS], arrays[f"{name}/span_logits"][valid_KxS], dtype)
+  assert_close(metrics["retrieval_loss"], arrays[f"{name}/retriever_loss"], dtype)
+  assert_close(metrics["reader_loss"], arrays[f"{name}/reader_loss"], dtype)
+  assert_close(slope_1xR[0], arrays[f"{name}/gradient/relevance"], dtype)
+  model.check_gradients({"span_reader": gradients}, [taken(arrays, f"{name}/gradient/reader/")])
+  total_KxS = np.where(valid_KxS, ours_KxS + relevance_1xR[0, : len(ours_KxS), None], -np.inf)
+  block, span = np.unravel_index(total_KxS.argmax(), total_KxS.shape)
+  np.testing.assert_array_equal([block, starts[span], ends[span]], arrays[f"{name}/best"])
+
+
+def test_open_qa_brings_its_retriever_and_its_embeddings(reference, dtype):
+  directory, arrays = reference
+  model = Imported(directory, "open_qa", dtype=dtype)
+  assert model.drawn == []
+  embeddings_NxE = DualEncoder(model.config(model.found.dual_encoder)).apply(
+    {"params": model.params["dual_encoder"]},
+    tokens(arrays, "query"),
+    deterministic=True,
+    method="encode_query",
+  )
+  assert_close(embeddings_NxE, arrays["open_qa/embeddings"], dtype)
+  (source,) = model.sources
+  assert source.weights["block_emb"].shape[1] == embeddings_NxE.shape[1]
+  assert not any("block_emb" in name for name in model.found.unused)

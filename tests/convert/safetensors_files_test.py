@@ -1,0 +1,60 @@
+import ml_dtypes
+import numpy as np
+import pytest
+
+from realm_jax.convert import safetensors_files, weight_files
+
+ARRAYS = {
+  "b": np.arange(6, dtype=np.float32).reshape(2, 3),
+  "a": np.array([True]),
+  "half": np.array([1.5, -2], ml_dtypes.bfloat16),
+  "none": np.zeros((0, 4), np.int64),
+  "scalar": np.array(3.0),
+}
+
+
+def test_what_is_written_is_read(tmp_path):
+  path = tmp_path / "model.safetensors"
+  safetensors_files.write(path, ARRAYS)
+  read = safetensors_files.read(path)
+  assert read.keys() == ARRAYS.keys()
+  for name, array in ARRAYS.items():
+    assert read[name].dtype == array.dtype and read[name].shape == array.shape
+    np.testing.assert_array_equal(read[name], array)
+
+
+@pytest.mark.parity
+def test_the_library_reads_it_alike(tmp_path):
+  library = pytest.importorskip("safetensors.numpy")
+  arrays = {name: array for name, array in ARRAYS.items() if name != "half"}
+  safetensors_files.write(tmp_path / "ours", arrays)
+  library.save_file(arrays, tmp_path / "theirs")
+  for read in (library.load_file(tmp_path / "ours"), safetensors_files.read(tmp_path / "theirs")):
+    assert read.keys() == arrays.keys()
+    for name, array in arrays.items():
+      np.testing.assert_array_equal(read[name], array)
+
+
+@pytest.mark.parametrize("keep", [4, 20, -1])
+def test_a_file_cut_short_is_refused(keep, tmp_path):
+  path = tmp_path / "model.safetensors"
+  safetensors_files.write(path, ARRAYS)
+  path.write_bytes(path.read_bytes()[:keep])
+  with pytest.raises(ValueError, match="model.safetensors is no whole safetensors file"):
+    safetensors_files.read(path)
+
+
+def test_shards_are_read_together(tmp_path):
+  safetensors_files.write(tmp_path / "one", {"a": ARRAYS["a"]})
+  safetensors_files.write(tmp_path / "two", {"b": ARRAYS["b"]})
+  index = tmp_path / "model.safetensors.index.json"
+  index.write_text('{"weight_map": {"a": "one", "b": "two"}}')
+  assert weight_files.read(tmp_path).keys() == {"a", "b"}
+  index.write_text('{"weight_map": {"a": "../one"}}')
+  with pytest.raises(ValueError, match="names '../one', which is no file beside it"):
+    weight_files.read(tmp_path)
+
+
+def test_a_directory_without_weights_is_refused(tmp_path):
+  with pytest.raises(FileNotFoundError, match="it should hold model.safetensors or pytorch_model"):
+    weight_files.read(tmp_path)

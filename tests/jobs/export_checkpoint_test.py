@@ -1,0 +1,224 @@
+import dataclasses
+import json
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax import datatypes, partitioning, tokenization
+from realm_jax.index import generations
+from realm_jax.jobs import saved_models
+from realm_jax.jobs.export_checkpoint import export_checkpoint
+from realm_jax.jobs.import_checkpoint import import_checkpoint
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training.checkpoints import Checkpointer
+
+TOKENIZER = tokenization.WordPieceTokenizer(
+  [*tokenization.SPECIAL_TOKENS, *"abcdefg", "##a", "##b"], lower_case=True
+)
+BERT = BertConfig(
+  vocab_size=16,
+  hidden_size=8,
+  num_layers=2,
+  num_heads=2,
+  mlp_size=12,
+  max_length=16,
+  activation="gelu_erf",
+)
+RETRIEVAL = RetrievalConfig(num_passages=2, passage_length=10, joint_length=14)
+TEXTS = ["a b c", "ab Ba g", "f", "c c a d e f g a"]
+ENCODERS = {
+  "published": DualEncoderConfig(bert=BERT, projection_size=6),
+  "released": DualEncoderConfig(bert=BERT, projection_size=6, layer_norm_epsilon=1e-12),
+  "two towers": DualEncoderConfig(bert=BERT, projection_size=6, towers="separate"),
+  "mean": DualEncoderConfig(bert=BERT, projection_size=6, pooling="mean"),
+  "first token": DualEncoderConfig(bert=BERT, projection_size=8, pooling="cls", output="pooled"),
+  "unit length": DualEncoderConfig(
+    bert=BERT, projection_size=8, pooling="mean", output="unit_length"
+  ),
+}
+
+
+def tokens(texts):
+  ids = np.zeros((len(texts), 12), np.int32)
+  for row, text in zip(ids, TOKENIZER.encode_batch(texts), strict=True):
+    row[: len(text) + 2] = [TOKENIZER.cls_id, *text, TOKENIZER.sep_id]
+  return datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)
+
+
+def save(workdir, config):
+  """Writes a checkpoint with random parameters, small projections among them."""
+  example = saved_models.example_tokens(1, 8)
+  positions = jnp.zeros((1, 1), jnp.int32)
+  boxed = {
+    "dual_encoder": DualEncoder(config).init(
+      jax.random.key(0), example, example.reshape(1, 1, 8), deterministic=True
+    )["params"],
+    "knowledge_augmented_encoder": KnowledgeAugmentedEncoder(BERT).init(
+      jax.random.key(0), example, positions, deterministic=True
+    )["params"],
+  }
+  random = np.random.default_rng(0)
+  params = {
+    path: random.normal(0, 0.03 if "projection" in path else 0.3, leaf.shape).astype(np.float32)
+    for path, leaf in flax.traverse_util.flatten_dict(nn.unbox(boxed), sep="/").items()
+  }
+  description = saved_models.ModelDescription(
+    dual_encoder=config,
+    knowledge_augmented_encoder=BERT,
+    retrieval=RETRIEVAL,
+    query_length=12,
+    passage_length=10,
+    vocabulary_digest=TOKENIZER.digest,
+    corpus_fingerprint="",
+  )
+  with Checkpointer(workdir / "checkpoints") as checkpointer:
+    state = {"params": flax.traverse_util.unflatten_dict(params, sep="/")}
+    checkpointer.save(3, state, input={}, metadata={"model": description.to_json()})
+    checkpointer.wait()
+  TOKENIZER.save(workdir / "vocabulary")
+
+
+def export(tmp_path, config, **settings):
+  save(tmp_path, config)
+  export_checkpoint(
+    checkpoints=str(tmp_path / "checkpoints"),
+    vocabulary=str(tmp_path / "vocabulary"),
+    output=str(tmp_path / "out"),
+    **settings,
+  )
+  return tmp_path / "out"
+
+
+def embed(workdir, *, method="encode_query"):
+  """Returns embeddings of the texts with a checkpoint."""
+  saved = saved_models.load(str(workdir / "checkpoints"))
+  module, params = saved.retriever(partitioning.make_mesh())
+  return np.asarray(
+    module.apply(
+      {"params": params["dual_encoder"]}, tokens(TEXTS), deterministic=True, method=method
+    )
+  )
+
+
+def folders(config):
+  if config.towers == "shared":
+    return {"sentence_encoder": "encode_query"}
+  return {"query_encoder": "encode_query", "passage_encoder": "encode_passage"}
+
+
+@pytest.mark.parametrize("name", ["published", "two towers", "unit length"])
+def test_what_is_exported_can_be_imported(name, tmp_path):
+  config = ENCODERS[name]
+  out = export(tmp_path, config)
+  for folder, method in folders(config).items():
+    import_checkpoint(
+      source=[str(out / folder)],
+      workdir=str(tmp_path / folder),
+      retrieval=RETRIEVAL,
+      query_length=12,
+    )
+    np.testing.assert_allclose(embed(tmp_path / folder), embed(tmp_path, method=method), atol=1e-5)
+
+
+def test_masked_lm_can_be_imported(tmp_path):
+  out = export(tmp_path, ENCODERS["published"])
+  import_checkpoint(
+    source=[str(out / "masked_lm")],
+    workdir=str(tmp_path / "again"),
+    retrieval=RETRIEVAL,
+    query_length=12,
+  )
+  before, after = (
+    saved_models.load(str(path / "checkpoints")).pretraining_model(partitioning.make_mesh())[1]
+    for path in (tmp_path, tmp_path / "again")
+  )
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    before["knowledge_augmented_encoder"],
+    after["knowledge_augmented_encoder"],
+  )
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", ENCODERS)
+def test_sentence_transformers_gives_the_same_embeddings(name, tmp_path):
+  library = pytest.importorskip("sentence_transformers")
+  config = ENCODERS[name]
+  out = export(tmp_path, config)
+  for folder, method in folders(config).items():
+    model = library.SentenceTransformer(str(out / folder), device="cpu")
+    assert model.max_seq_length == 12
+    np.testing.assert_allclose(model.encode(TEXTS), embed(tmp_path, method=method), atol=1e-5)
+
+
+@pytest.mark.parity
+def test_transformers_gives_the_same_logits(tmp_path):
+  torch = pytest.importorskip("torch")
+  transformers = pytest.importorskip("transformers")
+  out = export(tmp_path, ENCODERS["published"])
+  model, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+    out / "masked_lm", output_loading_info=True
+  )
+  assert not any(loading.values()), loading
+  tokenizer = transformers.AutoTokenizer.from_pretrained(out / "masked_lm")
+  batch = tokenizer(TEXTS, padding="max_length", max_length=12, return_tensors="pt")
+  ours = tokens(TEXTS)
+  np.testing.assert_array_equal(batch["input_ids"], ours.ids)
+  with torch.no_grad():
+    expected_NxLxV = model(**batch).logits.numpy()
+  saved = saved_models.load(str(tmp_path / "checkpoints"))
+  _, params = saved.pretraining_model(partitioning.make_mesh())
+  positions_NxL = np.broadcast_to(np.arange(12, dtype=np.int32), ours.shape)
+  logits_NxLxV = KnowledgeAugmentedEncoder(BERT).apply(
+    {"params": params["knowledge_augmented_encoder"]}, ours, positions_NxL, deterministic=True
+  )
+  np.testing.assert_allclose(
+    np.asarray(logits_NxLxV)[ours.mask], expected_NxLxV[ours.mask], atol=1e-5
+  )
+
+
+def test_embeddings_of_the_newest_generation(tmp_path):
+  embeddings_NxE = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+  index = str(tmp_path / "index")
+  manifest = generations.Manifest(
+    training_step=3,
+    parameters_digest="p",
+    corpus_fingerprint="c",
+    vocabulary_digest=TOKENIZER.digest,
+    num_passages=5,
+    embedding_size=6,
+    dtype="float32",
+    searcher={"kind": "exact"},
+  )
+  parts = [{"embeddings": embeddings_NxE[:2]}, {"embeddings": embeddings_NxE[2:]}]
+  generations.publish(index, 0, parts, manifest=manifest, keep=1)
+  out = export(tmp_path, ENCODERS["published"], index=index)
+  np.testing.assert_array_equal(np.load(out / "embeddings.npy"), embeddings_NxE)
+  with pytest.raises(FileNotFoundError, match="no index generation in"):
+    export(tmp_path, ENCODERS["published"], index=str(tmp_path / "nothing"))
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+  save(tmp_path, ENCODERS["published"])
+  other = tokenization.WordPieceTokenizer(TOKENIZER.vocabulary, lower_case=False)
+  other.save(tmp_path / "other")
+  with pytest.raises(ValueError, match="name the vocabulary of its corpus"):
+    export_checkpoint(
+      checkpoints=str(tmp_path / "checkpoints"),
+      vocabulary=str(tmp_path / "other"),
+      output=str(tmp_path / "out"),
+    )
+
+
+def test_the_settings_name_the_architecture(tmp_path):
+  out = export(tmp_path, dataclasses.replace(ENCODERS["published"], temperature=2.0))
+  settings = json.loads((out / "masked_lm" / "config.json").read_text())
+  assert settings["architectures"] == ["BertForMaskedLM"]
+  assert settings["hidden_act"] == "gelu" and settings["vocab_size"] == 16

@@ -103,6 +103,8 @@ def test_nothing_is_ever_called(tmp_path):
     ({"a": tensor(size=7)}, "storage 0 has 6 values instead of 7"),
     ({"a": tensor(shape=(3, 3))}, "ends outside of its storage"),
     ({"a": tensor(shape=(9,), strides=(0,))}, "ends outside of its storage"),
+    ({"a": tensor(offset=1)}, "ends outside of its storage"),
+    ({"a": tensor(strides=(4, 1))}, "ends outside of its storage"),
     ({"a": tensor(offset=-1)}, "negative size"),
     ({"a": tensor(kind="module")}, "refers to a 'module'"),
     ({"a": Named("torch._utils", "_rebuild_tensor_v2", [1], 0, (1,), (1,))}, "without storage"),

@@ -13,6 +13,7 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.planning import model_costs
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
@@ -99,6 +100,43 @@ class Pretraining:
       passage_ids_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
       stale_scores_BxK=jax.ShapeDtypeStruct((B, K), jnp.float32),
     )
+
+  def passes(self, *, num_devices: int) -> list[model_costs.Pass]:
+    """Returns what one device reads in a step: queries, passages, both together."""
+    queries = self.batch_size / num_devices
+    sequences = queries * self.retrieval.num_passages
+    tower = self.dual_encoder.bert
+    return [
+      encoder_pass(tower, sequences=queries, length=self.query_length),
+      encoder_pass(tower, sequences=sequences, length=self.retrieval.passage_length),
+      encoder_pass(
+        self.knowledge_augmented_encoder,
+        sequences=sequences,
+        length=self.retrieval.joint_length,
+        words=self.max_masks,
+      ),
+    ]
+
+
+def encoder_pass(
+  bert: BertConfig, *, sequences: float, length: int, words: int = 0
+) -> model_costs.Pass:
+  """Returns the reading of sequences, for `words` predicted words each or one vector."""
+  return model_costs.Pass(
+    encoder=model_costs.Encoder(
+      layers=bert.num_layers,
+      width=bert.hidden_size,
+      heads=bert.num_heads,
+      mlp=bert.mlp_size,
+      vocab=bert.vocab_size,
+      bytes_per_activation=2 if bert.dtype == "bfloat16" else 4,
+      remat=bert.remat,
+    ),
+    sequences=sequences,
+    length=length,
+    positions=max(words, 1),
+    words=words,
+  )
 
 
 def abstract_tokens(*shape: int) -> datatypes.Tokens:

@@ -1,0 +1,284 @@
+"""Train step, passage embedding and device search of one machine against its devices' roofline.
+
+Needs jax, flax, optax, orbax and numpy alone. On a TPU or GPU machine:
+
+  python benchmarks/accelerator.py --output=accelerator.json
+
+and to see that it works, on any machine, in a minute:
+
+  JAX_PLATFORMS=cpu python benchmarks/accelerator.py --tiny
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import psutil
+
+from realm_jax import partitioning
+from realm_jax.index import device_searcher, searcher
+from realm_jax.jobs.encoder_programs import passage_encoder_program
+from realm_jax.jobs.pretraining import Pretraining, abstract_tokens, encoder_pass
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig, Tower, passage_tower_params
+from realm_jax.planning import chips, model_costs
+from realm_jax.planning.roofline import Work, roofline
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training.optimizer import OptimizerConfig
+
+_K = 10
+_RECALL_TARGET = 0.95
+
+
+def this_chip() -> chips.Chip:
+  """Returns the published figures of a device of this machine."""
+  device = jax.local_devices()[0]
+  if device.platform == "cpu":
+    return chips.this_machine(
+      memory_bytes=psutil.virtual_memory().total,
+      cores=len(os.sched_getaffinity(0)),
+      num_devices=jax.local_device_count(),
+    )
+  chip = chips.chip_of_device_kind(device.device_kind)
+  if chip is None:
+    raise SystemExit(f"{device.device_kind} is not in realm_jax/planning/chips.py; add its figures")
+  return chip
+
+
+def seconds_per_call(call, *, repetitions: int) -> float:
+  """Returns the median time of a call that ends when its result is there; the first warms up."""
+  jax.block_until_ready(call())
+  seconds = []
+  for _ in range(repetitions):
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    seconds.append(time.perf_counter() - start)
+  return statistics.median(seconds)
+
+
+def random_like(abstract, *, below: int):
+  """Returns arrays of these shapes: all positions filled, integers from 1 to `below`."""
+  random = np.random.default_rng(0)
+
+  def leaf(shape):
+    if shape.dtype == jnp.int32:
+      return random.integers(1, below, shape.shape).astype(np.int32)
+    return np.ones(shape.shape, shape.dtype)
+
+  return jax.tree.map(leaf, abstract)
+
+
+def measure_train_step(pretraining: Pretraining, mesh, chip, *, repetitions: int) -> dict:
+  """Measures the pre-training step with the largest batch, a power of two a device, that fits."""
+  best = None
+  per_device = 1
+  while True:
+    candidate = dataclasses.replace(pretraining, batch_size=per_device * mesh.size)
+    try:
+      best = candidate, _step_seconds(candidate, mesh, repetitions=repetitions)
+    except jax.errors.JaxRuntimeError as error:
+      if "RESOURCE_EXHAUSTED" not in str(error) or best is None:
+        raise
+      break
+    if pretraining.batch_size <= candidate.batch_size:
+      break
+    per_device *= 2
+  candidate, seconds = best
+  flops = model_costs.model_flops(candidate.passes(num_devices=mesh.size))
+  return {
+    "what": f"train step, batch {candidate.batch_size}",
+    "seconds": seconds,
+    "rate": f"{candidate.batch_size / seconds:.1f} queries/s",
+    "of_roofline": flops / chip.flops / seconds,
+  }
+
+
+def _step_seconds(pretraining: Pretraining, mesh, *, repetitions: int) -> float:
+  program = pretraining.program(mesh)
+  # Small enough to be positions of masks as well.
+  batch = random_like(pretraining.abstract_batch(), below=pretraining.query_length)
+  batch = jax.device_put(batch, program.batch_sharding)
+  state = program.new_state()
+
+  def step():
+    nonlocal state
+    state, metrics = program.train_step(state, batch)
+    return metrics
+
+  return seconds_per_call(step, repetitions=repetitions)
+
+
+def measure_embedding(
+  pretraining: Pretraining, mesh, chip, *, tokens_per_device: int, repetitions: int
+) -> dict:
+  """Measures the passage encoder on passages of full length."""
+  length = pretraining.retrieval.passage_length
+  tower = pretraining.dual_encoder
+  size = max(1, tokens_per_device // length) * mesh.size
+  tokens = random_like(abstract_tokens(size, length), below=pretraining.query_length)
+  tokens = jax.device_put(tokens, partitioning.batch_sharding(mesh))
+  params = passage_tower_params(pretraining.program(mesh).new_state().params)
+  encode = passage_encoder_program(Tower(tower))
+  seconds = seconds_per_call(lambda: encode(params, tokens), repetitions=repetitions)
+  flops = model_costs.forward_flops(
+    encoder_pass(tower.bert, sequences=size / mesh.size, length=length)
+  )
+  return {
+    "what": f"embedding, {size} passages of {length}",
+    "seconds": seconds,
+    "rate": f"{size / seconds:.0f} passages/s",
+    "of_roofline": flops / chip.flops / seconds,
+  }
+
+
+def measure_search(
+  num_passages: int, mesh, chip, *, batch_size: int, repetitions: int
+) -> list[dict]:
+  """Measures exact and approximate search in both dtypes; exact float32 is what recall is against.
+
+  A corpus beyond the devices' memory gives a row that says so.
+  """
+  random = np.random.default_rng(0)
+  passages = random.standard_normal((num_passages, 128), np.float32)
+  queries = random.standard_normal((batch_size, 128), np.float32)
+  rows, truth = [], None
+  for dtype in (np.float32, ml_dtypes.bfloat16):
+    for recall_target in (None, _RECALL_TARGET):
+      kind = "exact" if recall_target is None else f"approximate {recall_target}"
+      name = f"search, {num_passages:,} x 128 {np.dtype(dtype).name}, {kind}, {batch_size} queries"
+      try:
+        index = device_searcher.DeviceSearcher(
+          passages.astype(dtype), mesh=mesh, recall_target=recall_target
+        )
+      except ValueError as error:
+        rows.append({"what": name, "refused": str(error)})
+        continue
+      ids = index.search(queries, _K).ids_BxK
+      truth = ids if truth is None else truth
+      seconds = seconds_per_call(
+        lambda index=index: index.search(queries, _K).ids_BxK, repetitions=repetitions
+      )
+      part = num_passages / mesh.size
+      work = Work(
+        flops=2 * batch_size * part * 128,
+        memory_bytes=part * 128 * np.dtype(dtype).itemsize,
+      )
+      rows.append(
+        {
+          "what": name,
+          "seconds": seconds,
+          "rate": f"{batch_size / seconds:.0f} queries/s",
+          "of_roofline": roofline(work, chip).seconds / seconds,
+          "recall": searcher.recall_at_k(ids, truth),
+        }
+      )
+      del index
+  return rows
+
+
+def numpy_agrees(mesh) -> bool:
+  """Returns whether exact search over 100,000 passages gives numpy's answer."""
+  random = np.random.default_rng(1)
+  passages = random.standard_normal((100_000, 128), np.float32)
+  queries = random.standard_normal((32, 128), np.float32)
+  found = device_searcher.DeviceSearcher(passages, mesh=mesh).search(queries, _K).ids_BxK
+  scores = queries @ passages.T
+  return np.array_equal(found, np.argsort(-scores, axis=1, kind="stable")[:, :_K])
+
+
+def pretraining_to_measure(*, tiny: bool, largest_batch: int) -> Pretraining:
+  """Returns the paper's pre-training, or a tiny one of the same kind."""
+  bert = BertConfig(dtype="bfloat16")
+  retrieval = RetrievalConfig()
+  if tiny:
+    bert = BertConfig(
+      vocab_size=1000, hidden_size=64, num_layers=2, num_heads=2, mlp_size=128, dtype="float32"
+    )
+    retrieval = RetrievalConfig(num_passages=3, passage_length=32, joint_length=48)
+  return Pretraining(
+    dual_encoder=DualEncoderConfig(bert=bert),
+    knowledge_augmented_encoder=bert,
+    retrieval=retrieval,
+    optimizer=OptimizerConfig(),
+    batch_size=largest_batch,
+    query_length=16 if tiny else 96,
+    max_masks=10,
+    marginalize="span",
+    seed=0,
+    accumulate_steps=1,
+    model_parallel=1,
+    layout="replicated",
+    checkpoint_every=500,
+    keep_checkpoints=5,
+  )
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--tiny", action="store_true", help="a small model and corpus")
+  parser.add_argument("--largest_batch", type=int, help="stop growing there (4096; tiny: 16)")
+  parser.add_argument("--num_passages", type=int, nargs="*", help="(1 and 10 million; tiny: 20000)")
+  parser.add_argument("--batch_size", type=int, default=512, help="queries of a search")
+  parser.add_argument("--tokens_per_device", type=int, default=65_536, help="of an embedding batch")
+  parser.add_argument("--repetitions", type=int, default=10)
+  parser.add_argument("--profile", help="directory for a profile of the train step")
+  parser.add_argument("--output", help="JSON file to write")
+  args = parser.parse_args()
+
+  chip = this_chip()
+  mesh = partitioning.make_mesh()
+  largest = args.largest_batch or (16 if args.tiny else 4096)
+  pretraining = pretraining_to_measure(tiny=args.tiny, largest_batch=largest)
+  device = jax.local_devices()[0]
+  print(
+    f"{mesh.size} x {device.device_kind}, {chip.flops / 1e12:.1f} TFLOP/s,"
+    f" {chip.memory_bandwidth / 1e9:.0f} GB/s each; exact search equals numpy: {numpy_agrees(mesh)}"
+  )
+  rows = [measure_train_step(pretraining, mesh, chip, repetitions=args.repetitions)]
+  if args.profile:
+    fitting = dataclasses.replace(pretraining, batch_size=int(rows[0]["what"].split()[-1]))
+    with jax.profiler.trace(args.profile):
+      _step_seconds(fitting, mesh, repetitions=3)
+  rows.append(
+    measure_embedding(
+      pretraining,
+      mesh,
+      chip,
+      tokens_per_device=args.tokens_per_device if not args.tiny else 2048,
+      repetitions=args.repetitions,
+    )
+  )
+  sizes = args.num_passages
+  if sizes is None:
+    sizes = [20_000] if args.tiny else [1_000_000, 10_000_000]
+  for num_passages in sizes:
+    rows += measure_search(
+      num_passages, mesh, chip, batch_size=args.batch_size, repetitions=args.repetitions
+    )
+
+  print("| | seconds | rate | of the roofline | recall |\n|---|---|---|---|---|")
+  for row in rows:
+    if "refused" in row:
+      print(f"| {row['what']} | refused: {row['refused']} | | | |")
+      continue
+    recall = f"{row['recall']:.3f}" if "recall" in row else ""
+    print(
+      f"| {row['what']} | {row['seconds']:.4f} | {row['rate']} | {row['of_roofline']:.0%} |"
+      f" {recall} |"
+    )
+  if args.output:
+    with open(args.output, "w") as file:
+      json.dump(
+        {"device": device.device_kind, "settings": vars(args), "rows": rows}, file, indent=2
+      )
+
+
+if __name__ == "__main__":
+  main()

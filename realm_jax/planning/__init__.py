@@ -1,0 +1,1 @@
+"""Arithmetic of what a training costs before it is run; pure, and without JAX."""

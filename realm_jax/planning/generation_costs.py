@@ -1,0 +1,107 @@
+"""What one index generation costs: time to embed and build it, bytes, and how stale it gets."""
+
+import dataclasses
+import math
+
+# Multiplications and additions a second of one core while ScaNN trains and assigns, measured
+# (docs/performance.md).
+_CORE_FLOPS = 10e9
+_KMEANS_ROUNDS = 12
+_PROCESS_BYTES = 8 * 2**30
+_LOAD_BYTES_PER_SECOND = 200e6  # from a store over the network, digests checked
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Index:
+  """Sizes of an index.
+
+  Attributes:
+    passages: N.
+    width: E.
+    bytes_per_value: 4 for float32, 2 for bfloat16.
+    shards: of ScaNN; 0 without ScaNN.
+    leaves: k-means partitions of a shard.
+    training_rows: rows that a shard's partitions are trained on.
+    dimensions_per_code: embedding dimensions in each 4-bit code.
+  """
+
+  passages: int
+  width: int
+  bytes_per_value: int
+  shards: int
+  leaves: int
+  training_rows: int
+  dimensions_per_code: int
+
+  @property
+  def embedding_bytes(self) -> int:
+    return self.passages * self.width * self.bytes_per_value
+
+  @property
+  def bytes(self) -> int:
+    """Bytes of a generation on disk, and of a searcher in host memory."""
+    if not self.shards:
+      return self.embedding_bytes
+    codes = math.ceil(self.width / self.dimensions_per_code / 2)
+    return self.embedding_bytes + self.passages * (codes + 4)
+
+
+def build_seconds(index: Index, *, cores: int) -> float:
+  """Returns the time to build the index on the cores of one host, without embedding."""
+  if not index.shards:
+    return 0.0
+  rows = index.passages / index.shards
+  per_row = 2 * index.width * index.leaves
+  training = min(rows, index.training_rows) * _KMEANS_ROUNDS * per_row
+  assignment = rows * (per_row + 2 * 16 * index.width)
+  return index.shards * (training + assignment) / (cores * _CORE_FLOPS)
+
+
+def host_bytes(index: Index) -> int:
+  """Returns the memory of a trainer's host: two generations while they are swapped, the program."""
+  return 2 * index.bytes + _PROCESS_BYTES
+
+
+def load_seconds(index: Index) -> float:
+  """Returns the time that a trainer needs to load a generation beside the one in use."""
+  return index.bytes / _LOAD_BYTES_PER_SECOND
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Staleness:
+  """How many steps the index lags behind the parameters.
+
+  Attributes:
+    at_swap: when a generation comes into use.
+    at_most: just before the next one does.
+    generation_seconds: between two generations.
+  """
+
+  at_swap: int
+  at_most: int
+  generation_seconds: float
+
+
+def staleness(
+  *,
+  embed_seconds: float,
+  build_seconds: float,
+  load_seconds: float,
+  step_seconds: float,
+  checkpoint_every: int,
+) -> Staleness:
+  """Returns the staleness in the steady state of a builder that follows the newest checkpoint.
+
+  A builder slower than the checkpoints takes one that is up to `checkpoint_every` steps old; a
+  faster one waits for each. The trainer loads a generation while the builder makes the next.
+  """
+  making = embed_seconds + build_seconds
+  between_checkpoints = checkpoint_every * step_seconds
+  cycle = max(making, between_checkpoints)
+  age_of_checkpoint = checkpoint_every if making > between_checkpoints else 0
+  at_swap = math.ceil((making + load_seconds) / step_seconds)
+  return Staleness(
+    at_swap=at_swap,
+    at_most=at_swap + math.ceil(cycle / step_seconds) + age_of_checkpoint,
+    generation_seconds=cycle,
+  )

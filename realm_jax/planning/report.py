@@ -1,0 +1,124 @@
+"""The text of a plan."""
+
+from collections.abc import Sequence
+
+from realm_jax.planning.chips import GIB, Chip
+from realm_jax.planning.collectives import Collective
+from realm_jax.planning.generation_costs import Index, Staleness
+from realm_jax.planning.memory import MemoryEstimate
+from realm_jax.planning.roofline import Roofline, Work
+
+
+def memory_lines(
+  estimate: MemoryEstimate, *, compiled_step: int | None, compiled_state: int, chip: Chip
+) -> list[str]:
+  """Returns the table of a device's memory.
+
+  Args:
+    estimate: before compilation.
+    compiled_step: bytes that the compiled step takes; None: it could not be compiled.
+    compiled_state: of these, parameters and optimizer.
+    chip: the device.
+  """
+  rows = [
+    ("parameters", estimate.parameters),
+    ("optimizer", estimate.optimizer),
+    ("activations and gradients", estimate.activations),
+    ("batch", estimate.batch),
+    ("search shard", estimate.search_shard),
+  ]
+  lines = ["memory of a device          GiB"]
+  lines += [f"  {name:26}{size / GIB:7.2f}" for name, size in rows]
+  lines.append(f"  {'together':26}{estimate.total / GIB:7.2f}")
+  if compiled_step is not None:
+    lines.append(
+      f"  compiled: {compiled_step / GIB:.2f} for the step, {compiled_state / GIB:.2f} of it state;"
+      f" the estimate of {estimate.step / GIB:.2f} is off by"
+      f" {100 * (estimate.step / compiled_step - 1):+.0f} %"
+    )
+  lines.append(
+    f"  capacity: {chip.memory_bytes / GIB:.2f}, of which the compiler leaves"
+    f" {chip.usable_bytes / GIB:.2f}"
+  )
+  return lines
+
+
+def over_capacity(what: str, needed: float, chip: Chip) -> str:
+  """Returns the reason why something does not fit into a device."""
+  return (
+    f"{what} need {needed / GIB:.2f} GiB of a {chip.name} device's {chip.usable_bytes / GIB:.2f}"
+    " GiB; lower batch_size, take more chips, accumulate_steps, remat or layout fully_sharded"
+  )
+
+
+def program_lines(programs: Sequence[tuple[str, Work, float | None]]) -> list[str]:
+  """Returns a table of programs: name, compiled work of a device, analytic operations if known."""
+  lines = ["program                  TFLOP analytic   compiled   GiB moved  GiB sent"]
+  for name, work, analytic in programs:
+    known = "" if analytic is None else f"{analytic / 1e12:.3f}"
+    lines.append(
+      f"  {name:28}{known:>9}{work.flops / 1e12:11.3f}{work.memory_bytes / GIB:12.2f}"
+      f"{work.link_bytes / GIB:10.3f}"
+    )
+  return lines
+
+
+def collective_lines(collectives: Sequence[Collective]) -> list[str]:
+  """Returns a line for each kind of collective in a program."""
+  if not collectives:
+    return ["collectives of the step: none"]
+  return ["collectives of the step"] + [
+    f"  {c.count:4} {c.kind:20} {c.result_bytes / GIB:8.3f} GiB of results" for c in collectives
+  ]
+
+
+def step_lines(step: Roofline, *, efficiency: float, useful_flops: float, chip: Chip) -> list[str]:
+  """Returns the roofline of a step and the time that is expected."""
+  expected = step.seconds / efficiency
+  return [
+    f"step: compute {step.compute:.3f} s, memory {step.memory:.3f} s, links {step.links:.3f} s;"
+    f" bound by {step.bound}",
+    f"  at {efficiency:.0%} of the roofline {expected:.3f} s, model-FLOPs utilisation"
+    f" {useful_flops / expected / chip.flops:.0%}",
+  ]
+
+
+def refresh_lines(
+  *, embed_seconds: float, build_seconds: float, load_seconds: float, stale: Staleness
+) -> list[str]:
+  """Returns how long a generation takes and how stale the index gets."""
+  return [
+    f"generation: embedding {_duration(embed_seconds)}, index {_duration(build_seconds)}, loading"
+    f" {_duration(load_seconds)}; one every {_duration(stale.generation_seconds)}",
+    f"  staleness {stale.at_swap:,} steps when swapped in, at most {stale.at_most:,}",
+  ]
+
+
+def storage_lines(
+  index: Index,
+  *,
+  host_bytes: int,
+  chip: Chip,
+  checkpoint_bytes: int,
+  keep_generations: int,
+  keep_checkpoints: int,
+) -> list[str]:
+  """Returns what lies in host memory and on disk."""
+  return [
+    f"host memory: {host_bytes / GIB:.1f} of {chip.host_memory_bytes / GIB:.0f} GiB while a"
+    " generation is swapped, passages (memory-mapped) aside",
+    f"storage: {index.bytes / GIB:.2f} GiB a generation, {checkpoint_bytes / GIB:.2f} GiB a"
+    f" checkpoint; {keep_generations} and {keep_checkpoints} kept:"
+    f" {(keep_generations * index.bytes + keep_checkpoints * checkpoint_bytes) / GIB:.1f} GiB",
+  ]
+
+
+def verdict(reasons: Sequence[str]) -> str:
+  """Returns the last line."""
+  return "does not fit, because " + "; ".join(reasons) if reasons else "fits"
+
+
+def _duration(seconds: float) -> str:
+  if seconds < 120:
+    return f"{seconds:.1f} s"
+  return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

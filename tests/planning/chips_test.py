@@ -1,0 +1,41 @@
+import pytest
+
+from realm_jax.planning import chips
+
+
+@pytest.mark.parametrize(
+  ("name", "devices", "hosts"),
+  [
+    ("v3:8x8", 128, 16),
+    ("v3:4x2", 16, 2),
+    ("v4:4x4x4", 64, 16),
+    ("v5e:8x8", 64, 16),
+    ("cpu:8", 8, 1),
+  ],
+)
+def test_a_topology_counts_devices_and_hosts(name, devices, hosts):
+  topology = chips.parse_topology(name)
+  assert (topology.num_devices, topology.num_hosts) == (devices, hosts)
+
+
+@pytest.mark.parametrize("name", ["v3", "v3:", "v3:8x0", "v9:2x2", "v3:8x8x8x8", "cpu:", "v3:8,8"])
+def test_what_is_no_topology_is_refused(name):
+  with pytest.raises(ValueError, match=r"write KIND:SIZES such as v3:8x8.* out of v2, v3, .*cpu"):
+    chips.parse_topology(name)
+
+
+def test_devices_of_this_machine_share_it():
+  whole = chips.this_machine(memory_bytes=2**30, cores=2, num_devices=1)
+  part = chips.this_machine(memory_bytes=2**30, cores=2, num_devices=8)
+  assert part.usable_bytes * 8 == whole.usable_bytes == 2**30
+  assert part.flops * 8 == whole.flops
+  assert (part.host_cores, part.host_memory_bytes) == (2, 2**30)
+
+
+@pytest.mark.parametrize(
+  ("kind", "flops"),
+  [("TPU v3", 61.5e12), ("TPU v5 lite", 197e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
+)
+def test_a_device_is_known_by_its_kind(kind, flops):
+  chip = chips.chip_of_device_kind(kind)
+  assert (chip and chip.flops) == flops

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Literal
 
+import jax
 from absl import logging
 
 from realm_jax import partitioning, tokenization
@@ -46,6 +47,7 @@ def finetune(
   beam: BeamConfig = BeamConfig(),
   max_span_width: int = 10,
   span_hidden_size: int = 256,
+  temperature: float | None = None,
   answer_rule: Literal["words", "original"] = "words",
   answer_text: Literal["raw", "spaced"] = "raw",
   refresh: RefreshConfig = RefreshConfig(),
@@ -58,6 +60,7 @@ def finetune(
   max_dev_questions: int | None = None,
   eval_every: int = 1000,
   seed: int = 0,
+  data_streams: int | None = None,
   accumulate_steps: int = 1,
   model_parallel: int = 1,
   layout: partitioning.Layout = "replicated",
@@ -83,6 +86,8 @@ def finetune(
     beam: how many passages are found and read.
     max_span_width: wordpieces of an answer at most.
     span_hidden_size: width of the MLP that scores spans.
+    temperature: scores are divided by it; none: as in the retriever's checkpoint. Embeddings of
+      unit length need one far below 1, or all passages are alike to the softmax.
     answer_rule: "words" labels retriever and reader by one rule; "original" as the released ORQA.
     answer_text: "raw" slices answers from the passage; "spaced" as the released ORQA.
     refresh: how new generations are followed, with a trained passage encoder.
@@ -92,9 +97,11 @@ def finetune(
     query_length: wordpieces of a question; longer ones lose their end.
     generation: index generation to begin with; none: the newest.
     best_metric: the dev figure that chooses the best checkpoint.
-    max_dev_questions: dev questions asked; none: all.
+    max_dev_questions: of more dev questions, so many are drawn; none: all are asked.
     eval_every: steps between two evaluations.
     seed: of new parameters, data order and dropout.
+    data_streams: parts of the questions read side by side, see docs/several_processes.md; none: one
+      a process.
     accumulate_steps: parts of a batch computed one after the other.
     model_parallel: devices that share one copy of the model.
     layout: "replicated", or "fully_sharded" over the devices.
@@ -106,6 +113,11 @@ def finetune(
     FileNotFoundError: if a corpus, an index or a checkpoint is missing.
     ValueError: if they do not fit each other, or no question has its answer in the corpus.
   """
+  if dev_questions is not None and jax.process_count() > 1:
+    raise ValueError(
+      f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions are "
+      "asked by one: leave them out and follow the checkpoints with `realm evaluate`"
+    )
   store = PassageStore(passages)
   vocabulary = os.path.join(passages, "vocabulary")
   tokenizer = tokenization.load(vocabulary)
@@ -115,6 +127,7 @@ def finetune(
     passage_encoder=passage_encoder,
     max_span_width=max_span_width,
     span_hidden_size=span_hidden_size,
+    temperature=temperature,
   )
   saved_models.check_warm_starts([retriever, reader], tokenizer)
   saved_models.check_sizes(
@@ -128,13 +141,17 @@ def finetune(
   asked = read_questions(questions)
   matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
   _report(asked, matcher.unanswerable, tokenizer, query_length, questions=questions)
-  features = input_pipeline.task_batches(
-    open_qa_task.register(questions=questions, vocabulary=vocabulary),
-    converter=OpenQuestionConverter(),
-    lengths={"query": query_length, "question_index": 1},
+  features = input_pipeline.Streams(
+    functools.partial(
+      input_pipeline.task_batches,
+      open_qa_task.register(questions=questions, vocabulary=vocabulary),
+      converter=OpenQuestionConverter(),
+      lengths={"query": query_length, "question_index": 1},
+      seed=seed,
+      training=True,
+    ),
+    num_streams=data_streams,
     batch_size=batch_size,
-    seed=seed,
-    training=True,
   )
   model = OpenQaModel(start.dual_encoder, start.span_reader)
 
@@ -194,7 +211,7 @@ def finetune(
     first = refresher.first(wanted=generation, stop=run.stopped)
     if first is None:
       return
-    encode_query = query_encoder(start.dual_encoder, run.place)
+    encode_query = query_encoder(start.dual_encoder, run.place, sharding=run.batch_sharding)
     question_retriever = QuestionRetriever(
       encode_query=encode_query,
       loaded=first,
@@ -315,7 +332,7 @@ def _report(
   )
 
 
-def _questions(features: input_pipeline.BatchIterator) -> Iterator[tuple[Questions, dict]]:
+def _questions(features: input_pipeline.Streams) -> Iterator[tuple[Questions, dict]]:
   for batch in features:
     query = input_pipeline.tokens(batch["query"])
     yield (

@@ -1,5 +1,6 @@
 """The dev questions, asked again and again while a model trains."""
 
+import random
 from collections.abc import Callable
 
 from realm_jax.corpus.passage_store import PassageStore
@@ -20,7 +21,7 @@ class QuestionEvaluation:
 
   Args:
     questions: file of the questions.
-    max_questions: the first so many are asked; None: all.
+    max_questions: of more questions, so many are drawn, always the same ones; None: all are asked.
     model: in training.
     description: of the model.
     store: the knowledge corpus.
@@ -49,7 +50,10 @@ class QuestionEvaluation:
     answer_rule: str,
     answer_text: str,
   ):
-    self._questions = read_questions(questions)[:max_questions]
+    asked = read_questions(questions)
+    if max_questions is not None and len(asked) > max_questions:
+      asked = random.Random(0).sample(asked, max_questions)
+    self._questions = asked
     self._matcher = match_answers(
       self._questions, store=store, tokenizer=tokenizer, rule=answer_rule
     )

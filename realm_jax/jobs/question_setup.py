@@ -16,7 +16,7 @@ from realm_jax.inference import span_reading
 from realm_jax.inference.question_predictor import NUM_SPANS, QuestionPredictor, QuestionSearch
 from realm_jax.jobs.retrieval_setup import PublishedGenerations
 from realm_jax.jobs.saved_models import ModelDescription, SavedModel
-from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.objectives.open_qa import joint_logits
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -57,16 +57,19 @@ class EmbeddedGenerations:
     return EmbeddedGeneration(**fields, embeddings_NxE=embeddings_NxE)
 
 
-def query_encoder(config, place: Callable) -> Callable:
+def query_encoder(
+  config: DualEncoderConfig, place: Callable, *, sharding: jax.sharding.Sharding | None = None
+) -> Callable:
   """Returns `(params, Tokens [B, L]) -> [B, E]` on the devices; it does not wait.
 
   Args:
     config: of the dual encoder; its parameters are `params["dual_encoder"]`.
     place: puts numpy queries on the devices.
+    sharding: of the embeddings; None: as the compiler likes it.
   """
   module = DualEncoder(config)
 
-  @jax.jit
+  @functools.partial(jax.jit, out_shardings=sharding)
   def encode(params, tokens):
     return module.apply({"params": params}, tokens, deterministic=True, method="encode_query")
 

@@ -38,6 +38,7 @@ def find(
   passage_encoder: Literal["frozen", "trained"],
   max_span_width: int,
   span_hidden_size: int,
+  temperature: float | None = None,
 ) -> StartingPoint:
   """Returns how to begin with the newest checkpoints of two directories; see `finetune`.
 
@@ -49,6 +50,8 @@ def find(
     raise ValueError(f"passage_encoder={passage_encoder!r}; choose 'frozen' or 'trained'")
   ours = saved_models.load(retriever).description
   dual_encoder = ours.dual_encoder
+  if temperature is not None:
+    dual_encoder = dataclasses.replace(dual_encoder, temperature=temperature)
   parts = [("dual_encoder", "dual_encoder")]
   if passage_encoder == "frozen" and dual_encoder.towers == "shared":
     # The query encoder moves away from the passage encoder, which the index is made with.

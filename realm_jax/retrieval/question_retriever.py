@@ -13,6 +13,7 @@ import flax.struct
 import jax
 import numpy as np
 
+from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import Array, RetrievedQuestions, Tokens
 from realm_jax.index.searcher import Searcher
@@ -133,7 +134,7 @@ class QuestionRetriever:
     """Waits for the embeddings, searches, and gathers what is scored and read."""
     questions, embeddings = begun
     started = time.perf_counter()
-    queries_BxE = np.asarray(embeddings, np.float32)
+    queries_BxE = processes.local_rows(embeddings).astype(np.float32)
     embedded = time.perf_counter()
     beam_size = min(self._config.beam_size, max(len(self._store), self._config.num_read))
     ids_BxR = self.searcher.search(queries_BxE, beam_size).ids_BxK

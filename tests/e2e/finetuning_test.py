@@ -1,0 +1,171 @@
+"""Fine-tuning, from the checkpoint of a pre-training to answers in a file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.jobs.build_index import build_index
+from realm_jax.jobs.finetune import finetune
+from realm_jax.jobs.predict import predict
+from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.training import checkpoints
+from realm_jax.training.optimizer import OptimizerConfig
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def tune(world):
+  """`tune(name, **keywords)` fine-tunes in `world / name`, from the checkpoint of step 0."""
+
+  def run(name, **keywords):
+    first = str(world / "first" / "checkpoints")
+    settings = {
+      "workdir": str(world / name),
+      "questions": str(world / "almanac" / "training_questions.jsonl"),
+      "passages": str(world / "passages"),
+      "index": str(world / "index"),
+      "retriever": first,
+      "reader": first,
+      "beam": BeamConfig(beam_size=60, num_read=8, joint_length=48),
+      "max_span_width": 4,
+      "span_hidden_size": 8,
+      "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=8, warmup_steps=2),
+      "num_steps": 2,
+      "batch_size": 8,
+      "query_length": 32,
+      "log_every": 1,
+      "checkpoint_every": 100,
+    }
+    finetune(**{**settings, **keywords})
+
+  return run
+
+
+def params_of(directory, *parts):
+  path = checkpoints.resolve(directory)
+  names = [
+    n for n in checkpoints.saved_arrays(path) if n[0] == "params" and n[1 : 1 + len(parts)] == parts
+  ]
+  tree = {}
+  for _, *keys, last in names:
+    node = tree
+    for key in keys:
+      node = node.setdefault(key, {})
+    node[last] = np.zeros(checkpoints.saved_arrays(path)[("params", *keys, last)], np.float32)
+  restored = checkpoints.restore_params(path, tree)
+  for part in parts:
+    restored = restored[part]
+  return restored
+
+
+def test_a_resumed_fine_tuning_has_the_losses_of_one_never_stopped(tune, world, losses):
+  tune(
+    "tuned_whole",
+    num_steps=6,
+    dev_questions=str(world / "almanac" / "heldout_questions.jsonl"),
+    max_dev_questions=10,
+    eval_every=4,
+    best_metric="recall@5",
+  )
+  tune("tuned_halves", num_steps=3, checkpoint_every=3)
+  tune("tuned_halves", num_steps=6, checkpoint_every=3)
+  whole = losses("tuned_whole")
+  assert len(whole) == 6 and whole[1] > 0
+  assert losses("tuned_halves") == whole
+
+
+def test_the_passage_encoder_stands_still_and_the_query_encoder_learns(tune, world):
+  first = params_of(world / "first" / "checkpoints", "dual_encoder", "tower", "projection")
+  passage, query = (
+    params_of(world / "tuned_whole" / "checkpoints", "dual_encoder", tower, "projection")
+    for tower in ("passage_tower", "query_tower")
+  )
+  np.testing.assert_array_equal(passage["kernel"], first["kernel"])
+  assert np.abs(query["kernel"] - first["kernel"]).max() > 0
+
+
+def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows):
+  dev = str(world / "almanac" / "heldout_questions.jsonl")
+  evaluated = {row["step"]: row["dev/recall@5"] for row in rows("tuned_whole") if "dev/f1" in row}
+  assert list(evaluated) == [4, 6]
+  best = checkpoints.read_metadata(checkpoints.resolve(world / "tuned_whole" / "best"))["best"]
+  assert best["value"] == max(evaluated.values())
+  inputs = {
+    "checkpoints": str(world / "tuned_whole" / "best"),
+    "passages": str(world / "passages"),
+    "index": str(world / "index"),
+  }
+  output = world / "answers.jsonl"
+  predict(**inputs, questions=dev, output=str(output), num_answers=2)
+  asked = [json.loads(line) for line in open(dev, encoding="utf-8")]
+  lines = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+  assert [line["question"] for line in lines] == [line["question"] for line in asked]
+  for line in lines:
+    assert line["prediction"] == line["answers"][0]["text"]
+    assert len(line["passages"]) == 8
+  alone = predict(**inputs, query=asked[4]["question"], num_answers=2)
+  assert [a["text"] for a in alone["answers"]] == [a["text"] for a in lines[4]["answers"]]
+  run_file = world / "answers.trec"
+  predict(**inputs, questions=dev, output=str(run_file), output_format="trec", num_passages=7)
+  assert len(run_file.read_text("utf-8").splitlines()) == 7 * len(asked)
+
+
+def test_everything_trains_while_the_index_follows(tune, world, rows):
+  index = str(world / "followed_questions")
+  settings = {
+    "passage_encoder": "trained",
+    "index": index,
+    "refresh": RefreshConfig(poll_seconds=0.05),
+  }
+  tune("tuned_all", num_steps=0, **settings)
+  build_index(
+    checkpoints=str(world / "tuned_all" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=index,
+    searcher=SearcherConfig(kind="exact"),
+  )
+  tune("tuned_all", num_steps=3, **settings)
+  before = params_of(world / "first" / "checkpoints", "dual_encoder", "tower")
+  after = params_of(world / "tuned_all" / "checkpoints", "dual_encoder", "tower")
+  assert np.abs(after["projection"]["kernel"] - before["projection"]["kernel"]).max() > 0
+  assert rows("tuned_all")[-1]["index/staleness_steps"] == 2  # of the batch of the third step
+
+
+def test_a_start_may_be_mixed_of_two_checkpoints(tune, world, losses):
+  tune("tuned_mixed", num_steps=1, reader=str(world / "tuned_whole" / "checkpoints"))
+  assert losses("tuned_mixed")[1] != losses("tuned_whole")[1]
+  head = [
+    params_of(world / name / "checkpoints", "span_reader", "span_score")
+    for name in ("tuned_mixed", "tuned_whole")
+  ]
+  # The first rate of a warm-up is 0.
+  np.testing.assert_array_equal(head[0]["kernel"], head[1]["kernel"])
+
+
+def test_an_index_of_another_passage_encoder_is_refused(tune, world, start):
+  start("drawn_otherwise", num_steps=0, seed=1)
+  with pytest.raises(ValueError, match="made by another passage encoder"):
+    tune("tuned_wrong", retriever=str(world / "drawn_otherwise" / "checkpoints"))
+
+
+def test_questions_of_another_corpus_are_refused(tune, world, tmp_path):
+  questions = tmp_path / "questions.jsonl"
+  questions.write_text('{"question": "Who?", "answer": ["Nobody Whosoever"]}\n')
+  with pytest.raises(ValueError, match="none of the 1 questions"):
+    tune("tuned_elsewhere", questions=str(questions))
+
+
+def test_a_pre_trained_model_answers_no_questions(world):
+  inputs = {
+    "checkpoints": str(world / "first" / "checkpoints"),
+    "passages": str(world / "passages"),
+    "index": str(world / "index"),
+  }
+  with pytest.raises(ValueError, match="has no span reader; train it with `realm finetune`"):
+    predict(**inputs, questions="q.jsonl", output="o.jsonl")
+  with pytest.raises(ValueError, match="either a query, or questions and an output"):
+    predict(**inputs, questions="q.jsonl")

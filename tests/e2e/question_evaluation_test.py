@@ -1,0 +1,111 @@
+"""Evaluation on questions: of a checkpoint that never saw one, and of a fine-tuned one."""
+
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax import partitioning, tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.questions import read_questions
+from realm_jax.index import assembly
+from realm_jax.inference.question_predictor import question_batches
+from realm_jax.jobs import saved_models
+from realm_jax.jobs.evaluate import evaluate
+from realm_jax.jobs.finetune import finetune
+from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.training.optimizer import OptimizerConfig
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def given(world):
+  return {
+    "passages": str(world / "passages"),
+    "index": str(world / "index"),
+    "questions": str(world / "almanac" / "heldout_questions.jsonl"),
+    "max_questions": 40,
+    "recall_at": (1, 5, 20),
+  }
+
+
+@pytest.fixture(scope="module")
+def zero_shot(world, given):
+  """The figures of the checkpoint of step 0, and its output directory."""
+  output = world / "zero_shot"
+  checkpoints = str(world / "first" / "checkpoints")
+  return evaluate(**given, checkpoints=checkpoints, search="exact", output=str(output)), output
+
+
+def test_zero_shot_recall_is_that_of_a_search_by_hand(world, given, zero_shot):
+  figures, output = zero_shot
+  assert set(figures) >= {"questions", "recall@1", "recall@5", "recall@20"}
+  assert "exact_match" not in figures
+  embeddings_NxE = np.asarray(assembly.load_embeddings(given["index"], 0), np.float32)
+  store = PassageStore(given["passages"])
+  asked = {question.id: question for question in read_questions(given["questions"])}
+  lines = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
+  questions = [asked[line["id"]] for line in lines]
+  saved = saved_models.load(str(world / "first" / "checkpoints"))
+  encoder, params = saved.retriever(partitioning.make_mesh())
+  tokenizer = tokenization.load(f"{given['passages']}/vocabulary")
+  ((asked_together, _),) = question_batches(
+    [question.text for question in questions],
+    tokenizer=tokenizer,
+    query_length=saved.description.query_length,
+    batch_size=40,
+  )
+  queries_BxE = encoder.apply(
+    {"params": params["dual_encoder"]},
+    asked_together.query,
+    deterministic=True,
+    method="encode_query",
+  )
+  scores_BxN = np.asarray(queries_BxE) @ embeddings_NxE.T
+  best_BxK = np.argsort(-scores_BxN, axis=1, kind="stable")[:, :20]
+  matcher = match_answers(questions, store=store, tokenizer=tokenizer)
+  holds_BxK = matcher.contains(np.arange(len(questions)), best_BxK)
+  for k in (1, 5, 20):
+    assert figures[f"recall@{k}"] == pytest.approx(holds_BxK[:, :k].any(axis=1).mean(), abs=1e-4)
+
+
+def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, zero_shot):
+  first = str(world / "first" / "checkpoints")
+  training = str(world / "almanac" / "training_questions.jsonl")
+  finetune(
+    workdir=str(world / "evaluated"),
+    questions=training,
+    passages=given["passages"],
+    index=given["index"],
+    retriever=first,
+    reader=first,
+    beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
+    max_span_width=4,
+    span_hidden_size=8,
+    optimizer=OptimizerConfig(learning_rate=1e-3, num_steps=8, warmup_steps=2),
+    num_steps=1,
+    batch_size=8,
+    query_length=32,
+    log_every=1,
+    checkpoint_every=100,
+  )
+  output = world / "evaluation"
+  _, zero_output = zero_shot
+  figures = evaluate(
+    **given,
+    checkpoints=str(world / "evaluated" / "checkpoints"),
+    train_questions=training,
+    against=str(zero_output / "predictions.jsonl"),
+    output=str(output),
+  )
+  assert {"reader_oracle", "exact_match", "exact_match_corrected", "f1"} <= set(figures)
+  groups = figures["groups"]
+  assert {"real", "retrieval_hit", "retrieval_miss", "answer_seen"} <= set(groups)
+  hits = groups["retrieval_hit"]["questions"]
+  assert hits == round(figures["reader_oracle"] * 40)
+  card = json.loads((output / "figures.json").read_text())
+  assert card["measured"]["checkpoint"].endswith("evaluated/checkpoints, step 1")
+  assert "generation 0" in card["measured"]["index"]
+  assert set(card["against"]["figures"]) == {"recall@1", "recall@5", "recall@20"}

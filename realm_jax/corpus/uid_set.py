@@ -21,8 +21,8 @@ class UidSet:
     self,
     directory: str | os.PathLike,
     *,
-    newest: int = 200_000,
-    sorted_in_memory: int = 4_000_000,
+    newest: int = 50_000,
+    sorted_in_memory: int = 1_000_000,
   ):
     self._directory = os.fspath(directory)
     self._max_newest = newest

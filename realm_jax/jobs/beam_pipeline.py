@@ -89,7 +89,9 @@ def _read_batches(
   number, path = numbered_file
   with _open(path) as file:
     records = reading.read_records(file, path=path, format=format)
-    for batch, batch_records in enumerate(reading.batches(records)):
+    # Larger than in one process: each becomes a file.
+    batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
+    for batch, batch_records in enumerate(batches):
       yield (number, batch), batch_records
 
 

@@ -67,7 +67,7 @@ def prepare_corpus(
     overlap: sentences or words that a passage repeats from the end of the one before.
     drop_list_pages: whether an encyclopedia's list and disambiguation pages are left out.
     num_shards: files of tagged examples.
-    num_workers: processes that make passages; 1: this one alone.
+    num_workers: processes that make passages, this one included.
     engine: "processes" of this machine, or an Apache Beam pipeline.
     beam_options: flags of Beam, such as `--runner=FlinkRunner`; none: Beam's local runner.
     beam_parts: directory for parts on their way, reachable by all Beam workers; none: a local one.

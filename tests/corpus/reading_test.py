@@ -180,6 +180,7 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch)
     ("a.json.gz", "jsonl"),
     ("AA/wiki_00", "wikiextractor"),
     ("wiki_07.bz2", "wikiextractor"),
+    ("a.jsonl.bz2", "jsonl"),
     ("train-00000-of-00041.parquet", "parquet"),
     ("news.txt.gz", "text"),
   ],

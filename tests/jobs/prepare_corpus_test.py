@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax import tokenization
+from realm_jax import jobs, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
 from realm_jax.index import assembly
@@ -142,8 +142,8 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
 
 
 def test_beam_without_its_library_says_what_to_install(tmp_path, inputs, monkeypatch):
-  monkeypatch.delitem(sys.modules, "realm_jax.jobs.beam_pipeline", raising=False)
-  monkeypatch.setitem(sys.modules, "apache_beam", None)
+  monkeypatch.delattr(jobs, "beam_pipeline", raising=False)
+  monkeypatch.setitem(sys.modules, "realm_jax.jobs.beam_pipeline", None)
   with pytest.raises(
     ValueError, match="cannot be imported .*; install realm_jax with the extra `b"
   ):

@@ -342,8 +342,9 @@ def test_the_exit_code_of_the_process_is_that_of_main():
 @pytest.mark.parametrize("name", [n for n, m in main.JOBS.items() if importlib.util.find_spec(m)])
 def test_every_job_documents_its_keywords(name):
   job = getattr(importlib.import_module(main.JOBS[name]), name)
-  parameters = inspect.signature(job).parameters.values()
-  assert {p.kind for p in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+  first, *others = inspect.signature(job).parameters.values()
+  assert first.kind in (first.KEYWORD_ONLY, first.POSITIONAL_OR_KEYWORD)
+  assert {p.kind for p in others} <= {inspect.Parameter.KEYWORD_ONLY}
   keywords = flags.keywords(job)
   assert [k.name for k in keywords if not k.meaning] == []
   assert [k.name for k in keywords if k.annotation is inspect.Parameter.empty] == []

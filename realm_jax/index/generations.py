@@ -59,6 +59,7 @@ class Manifest:
     dtype: of the embeddings, "float32" or "bfloat16".
     searcher: settings that the shards were built with.
     recall: k to recall@k of the searcher against exact search on a sample; may be empty.
+    scorecard: figures on probe questions and against the generation before; may be empty.
     generation: its number; filled in by `publish`.
     created: time of publication in seconds since 1970; filled in by `publish`.
     shards: in the order of the corpus; filled in by `publish`.
@@ -73,6 +74,7 @@ class Manifest:
   dtype: str
   searcher: dict[str, str | int | float | None]
   recall: dict[int, float] = dataclasses.field(default_factory=dict)
+  scorecard: dict[str, float] = dataclasses.field(default_factory=dict)
   generation: int = -1
   created: float = 0.0
   shards: tuple[ShardRecord, ...] = ()

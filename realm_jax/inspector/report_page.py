@@ -157,7 +157,7 @@ def _generations(view: ReportView, last: int) -> Markup | None:
     element(
       "p",
       {"class": "note"},
-      "A dot: the step whose parameters embedded the passages. A bar: the steps that searched them.",
+      "Dot: the step whose parameters embedded the passages. Bar: the steps that searched them.",
     ),
     charts.timeline(spans),
     _scorecards(view.generations),

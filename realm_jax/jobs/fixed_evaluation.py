@@ -43,6 +43,7 @@ class FixedEvaluation:
     self._retriever = retriever
     self._figures = figures
     self._place = place
+    self.first_batch = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the figures named `eval/...`: means over batches, weighted by their examples."""
@@ -50,6 +51,8 @@ class FixedEvaluation:
     for queries in self._batches:
       own = jax.tree.map(processes.own_rows, queries)
       batch, _ = self._retriever.finish(self._retriever.begin(params, own))
+      if not rows:
+        self.first_batch = batch
       rows.append(self._figures(params, self._place(batch)))
       weights.append((queries.mlm_weights_BxM > 0).any(axis=1).sum())
     rows = jax.device_get(rows)

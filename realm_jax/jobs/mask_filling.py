@@ -13,6 +13,7 @@ from realm_jax.index import generations
 from realm_jax.inference.mask_filler import MaskFiller, PastGeneration
 from realm_jax.inference.reading import read
 from realm_jax.jobs import saved_models
+from realm_jax.jobs.encoder_programs import passage_encoder_program
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, query_encoder
 from realm_jax.models import dual_encoder
 from realm_jax.models.realm import RealmPretrainingModel
@@ -68,6 +69,11 @@ def open_mask_filler(
     for number in _compared(index, last=loaded.generation, count=history)
   ]
 
+  program = passage_encoder_program(dual_encoder.Tower(description.dual_encoder))
+
+  def encode_passage(params, tokens):
+    return program(dual_encoder.passage_tower_params(params), place(tokens))
+
   def make_query(text: str, num_masks: int):
     return questions.masked_text_query(
       text,
@@ -80,7 +86,7 @@ def open_mask_filler(
   return MaskFiller(
     params=params,
     encode_query=query_encoder(model, place),
-    encode_passage=_passage_encoder(model, place),
+    encode_passage=encode_passage,
     read=_reader(model, place),
     make_query=make_query,
     searcher=loaded.searcher,
@@ -112,7 +118,7 @@ def _past_generation(
   params = None
   if loaded.training_step in saved_checkpoints.steps(saved.path.parent):
     then = saved_models.load(saved.path.parent, step=loaded.training_step)
-    restored = _dual_encoder_params(then, mesh)
+    _, restored = then.retriever(mesh)
     tower = dual_encoder.passage_tower_params(restored)
     # Another run's checkpoint may have the same step.
     if saved_models.params_digest(tower) == manifest.parameters_digest:
@@ -120,30 +126,6 @@ def _past_generation(
   return PastGeneration(
     generation=number, training_step=loaded.training_step, searcher=loaded.searcher, params=params
   )
-
-
-def _dual_encoder_params(saved: saved_models.SavedModel, mesh: jax.sharding.Mesh) -> dict:
-  module = dual_encoder.DualEncoder(saved.description.dual_encoder)
-  query, passage = saved_models.example_tokens(1, 8), saved_models.example_tokens(1, 1, 8)
-  boxed = jax.eval_shape(
-    lambda: module.init(jax.random.key(0), query, passage, deterministic=True)["params"]
-  )
-  abstract = {"dual_encoder": saved_models.abstract_params(mesh, boxed)}
-  return saved_checkpoints.restore_params(saved.path, abstract)
-
-
-def _passage_encoder(model: RealmPretrainingModel, place):
-  """Returns `(params, Tokens [R, P]) -> [R, E]` on the devices."""
-
-  @jax.jit
-  def encode(params, tokens):
-    return model.apply(
-      {"params": params},
-      tokens,
-      method=lambda module, tokens: module.dual_encoder.encode_passage(tokens, deterministic=True),
-    )
-
-  return lambda params, tokens: encode(params, place(tokens))
 
 
 def _reader(model: RealmPretrainingModel, place):

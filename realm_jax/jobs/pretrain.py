@@ -12,7 +12,7 @@ from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import input_pipeline, masking
 from realm_jax.data.feature_converters import MaskedQueryConverter
-from realm_jax.jobs import saved_models
+from realm_jax.jobs import retrieved_samples, saved_models
 from realm_jax.jobs.fixed_evaluation import FixedEvaluation
 from realm_jax.jobs.pretraining import Pretraining
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog, query_encoder
@@ -226,6 +226,11 @@ def pretrain(
         },
         evaluate=evaluation,
         eval_every=eval_every,
+        samples=lambda: retrieved_samples.markdown(
+          source.batch if evaluation is None else evaluation.first_batch,
+          tokenizer=tokenizer,
+          store=store,
+        ),
       )
       print(f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in", flush=True)
 

@@ -22,7 +22,7 @@ def tag_salient_spans(
   output: str,
   step: int | None = None,
   labels: Sequence[str] | None = None,
-  tokens_per_batch: int = 16_384,
+  tokens_per_batch: int = 4096,
   model_parallel: int = 1,
 ) -> dict:
   """Writes the passages of a corpus with new salient spans, those of Guu et al. 2020, section 3.4.

@@ -35,7 +35,7 @@ def train_tagger(
   batch_size: int = 32,
   buckets: Sequence[int] = (32, 64, 128),
   dropout_rate: float = 0.1,
-  tokens_per_batch: int = 8192,
+  tokens_per_batch: int = 4096,
   seed: int = 0,
   accumulate_steps: int = 1,
   model_parallel: int = 1,

@@ -162,6 +162,7 @@ class TrainingRun:
     evaluate: Callable[[dict], dict[str, float]] | None = None,
     eval_every: int = 1,
     best: BestCheckpoint | None = None,
+    samples: Callable[[], str] | None = None,
   ) -> None:
     """Trains to the end or until stopped, and saves what was reached.
 
@@ -176,6 +177,8 @@ class TrainingRun:
       evaluate: returns figures of the parameters; none: no evaluation.
       eval_every: steps between two evaluations; the last step has one as well.
       best: keeps the parameters that were evaluated best.
+      samples: returns examples as Markdown, written at each evaluation; where nothing is evaluated,
+        at each checkpoint.
     """
 
     def evaluated(step: int) -> bool:
@@ -201,13 +204,19 @@ class TrainingRun:
       if step % checkpoint_every == 0:
         save(step, state)
 
+    def write_samples(step: int, state) -> None:
+      del state
+      due = step % checkpoint_every == 0 if evaluate is None else evaluated(step)
+      if samples is not None and due:
+        self._writer.write_texts(step, {"samples/retrieved": samples()})
+
     self.state = train_loop.train(
       self.state,
       batch,
       train_step=self._train_step,
       source=source,
       num_steps=num_steps,
-      hooks=[save_in_turn],
+      hooks=[save_in_turn, write_samples],
       writer=self._writer,
       log_every=log_every,
       stop=self.stopped,

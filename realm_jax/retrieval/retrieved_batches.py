@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.retriever import RetrievalSeconds
+
+_HUB_RANKS = 8  # of a long beam, only the best count
 
 
 class PassageFinder(Protocol):
@@ -73,12 +77,18 @@ class RetrievedBatches:
       "index/generation": self._refresher.current.generation,
       "index/staleness_steps": self._refresher.staleness_steps(self._step),
       "index/age_seconds": self._refresher.age_seconds(),
+      "retrieval/hub_share": hub_share(self._retriever.in_flight(self._batch)["passage_ids"]),
       "throughput/query_embedding_wait_seconds": seconds.wait,
       "throughput/search_seconds": seconds.search,
       "throughput/gather_seconds": seconds.gather,
     }
     self._step += 1
     return self._place(self._batch), figures
+
+  @property
+  def batch(self) -> Any:
+    """The batch that the next step takes, on the host."""
+    return self._batch
 
   def in_flight(self) -> dict:
     """Returns in numpy what the batch that the next step takes can be made from."""
@@ -89,3 +99,10 @@ class RetrievedBatches:
     self._batch = self._retriever.resume(in_flight)
     self._step += 1
     return self._place(self._batch)
+
+
+def hub_share(passage_ids_BxK: np.ndarray) -> float:
+  """Returns the share of the queries that got the passage that most of them got, null aside."""
+  real = passage_ids_BxK[:, :_HUB_RANKS]
+  _, counts = np.unique(real[real >= 0], return_counts=True)
+  return float(counts.max(initial=0) / len(passage_ids_BxK))

@@ -6,34 +6,18 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
+from absl import logging
 from clu import metric_writers
 
 from realm_jax import atomic_files
+from realm_jax.training import alarms
 
 METRICS_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.jsonl"
 
 
-class JsonLinesWriter(metric_writers.MetricWriter):
-  """Appends one JSON object a write to `metrics.jsonl`: `step`, `seconds` (unix time), scalars.
-
-  Args:
-    directory: where the file is or will be.
-    step: that the run begins after; see `drop_rows_after`.
-  """
-
-  def __init__(self, directory: str | os.PathLike, *, step: int):
-    os.makedirs(directory, exist_ok=True)
-    path = os.path.join(directory, METRICS_FILE)
-    drop_rows_after(path, step)
-    self._file = open(path, "a", encoding="utf-8")
-
-  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-    values = {name: _plain(value) for name, value in scalars.items()}
-    self._file.write(json.dumps({"step": step, "seconds": time.time(), **values}) + "\n")
-    self._file.flush()
-
-  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-    """Texts go to TensorBoard alone."""
+class _ScalarsAndTexts(metric_writers.MetricWriter):
+  """A writer of little; images and the like go to TensorBoard alone."""
 
   def write_hparams(self, hparams: Mapping) -> None:
     """The configuration stands in the gin files of the run."""
@@ -57,10 +41,63 @@ class JsonLinesWriter(metric_writers.MetricWriter):
     """Other summaries go to TensorBoard alone."""
 
   def flush(self) -> None:
+    """Nothing is held back."""
+
+  def close(self) -> None:
+    """Nothing is open."""
+
+
+class JsonLinesWriter(_ScalarsAndTexts):
+  """Appends one JSON object a write: scalars to `metrics.jsonl`, texts to `samples.jsonl`.
+
+  Each has `step` and `seconds` (unix time) beside its values.
+
+  Args:
+    directory: where the file is or will be.
+    step: that the run begins after; see `drop_rows_after`.
+  """
+
+  def __init__(self, directory: str | os.PathLike, *, step: int):
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, METRICS_FILE)
+    self._texts = os.path.join(directory, SAMPLES_FILE)
+    for written in (path, self._texts):
+      drop_rows_after(written, step)
+    self._file = open(path, "a", encoding="utf-8")
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+    values = {name: _plain(value) for name, value in scalars.items()}
+    self._file.write(json.dumps({"step": step, "seconds": time.time(), **values}) + "\n")
+    self._file.flush()
+
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+    row = {"step": step, "seconds": time.time(), **texts}
+    with open(self._texts, "a", encoding="utf-8") as file:
+      file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+  def flush(self) -> None:
     self._file.flush()
 
   def close(self) -> None:
     self._file.close()
+
+
+class AlarmWriter(_ScalarsAndTexts):
+  """Says in the log, once each, what the figures written so far are alarming about."""
+
+  def __init__(self):
+    self._rows: list[dict] = []
+    self._told: set[tuple[str, int]] = set()
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+    self._rows.append({"step": step, **{name: _plain(value) for name, value in scalars.items()}})
+    for alarm in alarms.find(self._rows):
+      if (alarm.name, alarm.first_step) not in self._told:
+        self._told.add((alarm.name, alarm.first_step))
+        logging.warning("ALARM: %s", alarm)
+
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+    """Texts alarm nobody."""
 
 
 def drop_rows_after(path: str | os.PathLike, step: int) -> None:
@@ -93,6 +130,7 @@ def make_writer(
     [
       metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))]),
       JsonLinesWriter(workdir, step=step),
+      AlarmWriter(),
     ]
   )
 

@@ -1,5 +1,6 @@
 import os
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -41,7 +42,7 @@ def read_first_word(params, batch):
 def predictor(store):
   config = RetrievalConfig(num_passages=4, passage_length=8, joint_length=16)
   retriever = Retriever(
-    encode_query=lambda params, tokens: np.ones((len(tokens.ids), 1), np.float32),
+    encode_query=lambda params, tokens: jnp.ones((len(tokens.ids), 1), jnp.float32),
     searcher=ExactSearcher(np.array([[1.0], [2.0]], np.float32)),
     store=store,
     config=config,

@@ -2,6 +2,7 @@
 
 import os
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -34,7 +35,7 @@ def bag_of_words(ids, mask):
 
 def embed(params, tokens):
   del params
-  return bag_of_words(tokens.ids, tokens.mask)
+  return jnp.asarray(bag_of_words(tokens.ids, tokens.mask))
 
 
 def read_first_word(params, batch):

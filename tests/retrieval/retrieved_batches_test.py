@@ -6,7 +6,7 @@ import pytest
 
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches, hub_share
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 
 EMBEDDINGS_NxE = np.array([[4, 0], [3, 1], [2, 2], [1, 3]], np.float32)
@@ -136,3 +136,8 @@ def test_a_resumed_batch_keeps_its_passages_when_the_index_has_moved_on(
   saved = source.in_flight()
   refresher.current = generations.load(3)
   assert_same(make_source().resume(saved), placed)
+
+
+def test_hub_share_is_of_the_passage_that_most_queries_got():
+  assert hub_share(np.array([[-1, 4, 5], [-1, 5, 6], [-1, 5, -2], [-1, 7, 8]])) == 0.75
+  assert hub_share(np.array([[-1, -2]])) == 0

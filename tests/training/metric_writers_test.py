@@ -92,3 +92,21 @@ def test_other_processes_write_nothing(tmp_path):
   writer.write_scalars(1, {"loss": 1.0})
   writer.close()
   assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_are_kept_for_reports(tmp_path):
+  for step in (1, 2):
+    writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
+    writer.write_texts(step, {"samples/retrieved": "é | x"})
+    writer.close()
+  (line,) = (tmp_path / metric_writers.SAMPLES_FILE).read_text("utf-8").splitlines()
+  assert json.loads(line)["samples/retrieved"] == "é | x" and json.loads(line)["step"] == 2
+
+
+def test_an_alarm_is_told_once(caplog):
+  writer = metric_writers.AlarmWriter()
+  with caplog.at_level("WARNING", logger="absl"):
+    for step in range(1, 8):
+      writer.write_scalars(step, {"retrieval/null_mass": jnp.float32(1.0)})
+  (record,) = caplog.records
+  assert "ALARM: null mass since step 1" in record.getMessage()

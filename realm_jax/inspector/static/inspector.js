@@ -41,11 +41,13 @@ document.addEventListener("submit", (event) => {
   if (!form.matches("form[data-live]")) return;
   event.preventDefault();
   const fields = new URLSearchParams(new FormData(form));
-  if (form.method === "get") {
+  // Not form.action: that is the field of this name.
+  const action = form.getAttribute("action");
+  if (form.getAttribute("method") === "get") {
     for (const [name, value] of [...fields]) if (!value) fields.delete(name);
-    exchange(`${form.action}?${fields}`, {}, { push: true, keepFocusOn: "q" });
+    exchange(`${action}?${fields}`, {}, { push: true, keepFocusOn: "q" });
   } else {
-    exchange(form.action, { method: "POST", body: fields }, { push: false, keepFocusOn: "main" });
+    exchange(action, { method: "POST", body: fields }, { push: false, keepFocusOn: "main" });
   }
 });
 

@@ -3,12 +3,11 @@
 import dataclasses
 import math
 
-# Multiplications and additions a second of one core while ScaNN trains and assigns, measured
-# (docs/performance.md).
+# Multiplications and additions a second of one core while ScaNN trains and assigns; assumed.
 _CORE_FLOPS = 10e9
 _KMEANS_ROUNDS = 12
 _PROCESS_BYTES = 8 * 2**30
-_LOAD_BYTES_PER_SECOND = 200e6  # from a store over the network, digests checked
+_LOAD_BYTES_PER_SECOND = 200e6  # from a store over the network, digests checked; assumed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def memory_lines(
 def over_capacity(what: str, needed: float, chip: Chip) -> str:
   """Returns the reason why something does not fit into a device."""
   return (
-    f"{what} need {needed / GIB:.2f} GiB of a {chip.name} device's {chip.usable_bytes / GIB:.2f}"
+    f"{what} needs {needed / GIB:.2f} GiB of a {chip.name} device's {chip.usable_bytes / GIB:.2f}"
     " GiB; lower batch_size, take more chips, accumulate_steps, remat or layout fully_sharded"
   )
 

@@ -62,7 +62,7 @@ def test_a_batch_beyond_memory_is_refused_before_it_is_compiled(capsys):
   assert planned(batch_size=2**27) == 2
   text = capsys.readouterr().out
   assert "compiled:" not in text
-  assert "does not fit, because the train step need " in text
+  assert "does not fit, because the train step needs " in text
   assert "GiB; lower batch_size, take more chips, accumulate_steps, remat" in text
 
 

@@ -58,7 +58,7 @@ def demo(
     What `summary.json` holds.
 
   Raises:
-    RuntimeError: if the trainer or the builder fails.
+    ChildProcessError: if the trainer or the builder fails.
   """
   started = time.time()
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731

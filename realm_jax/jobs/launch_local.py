@@ -35,7 +35,7 @@ def launch_local(
     max_restarts: of each process.
 
   Raises:
-    RuntimeError: if a process fails.
+    ChildProcessError: if a process fails.
   """
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   checkpoints, logs = os.path.join(run, "checkpoints"), os.path.join(workdir, "logs")

@@ -54,7 +54,7 @@ def supervise(
 
   Raises:
     KeyboardInterrupt: after Ctrl-C or SIGTERM, when every process has ended.
-    RuntimeError: if a process failed; names it and its log.
+    ChildProcessError: if a process failed; names it and its log.
   """
   os.makedirs(logs, exist_ok=True)
   running: dict[str, subprocess.Popen] = {}
@@ -73,7 +73,7 @@ def supervise(
         if code == 0:
           continue
         if code > 0 or restarts[process.name] == max_restarts:
-          raise RuntimeError(_failure(process, code, restarts[process.name], logs))
+          raise ChildProcessError(_failure(process, code, restarts[process.name], logs))
         restarts[process.name] += 1
         print(
           f"{process.name} was ended by {signal.Signals(-code).name}; "

@@ -67,7 +67,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
   Raises:
     FileNotFoundError: if there is no such file.
     ValueError: if the file is no sweep.
-    RuntimeError: if units failed; the others are finished first, and the table is written.
+    ChildProcessError: if units failed; the others are finished first, and the table is written.
   """
   plan = read_sweep(file)
   os.makedirs(workdir, exist_ok=True)
@@ -91,7 +91,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
   atomic_files.write_text(os.path.join(workdir, "table.md"), text)
   print(text, flush=True)
   if failed:
-    raise RuntimeError(
+    raise ChildProcessError(
       f"{len(failed)} runs failed: {', '.join(sorted(failed))}; see the logs in {workdir}, "
       "and give the same command again"
     )

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import seqeval.metrics.sequence_labeling as seqeval
 
 from realm_jax.data import conll
 
@@ -60,9 +59,12 @@ def test_the_set_of_tags_is_in_order_and_holds_both_of_each_label():
 
 
 def test_entities_are_those_that_seqeval_counts():
+  pytest.importorskip("seqeval")
+  from seqeval.metrics.sequence_labeling import get_entities
+
   random = np.random.default_rng(0)
   tags = ("O", "B-A", "I-A", "B-B-C", "I-B-C")
   for _ in range(300):
     sequence = random.choice(tags, random.integers(1, 9)).tolist()
-    expected = [(label, first, last + 1) for label, first, last in seqeval.get_entities(sequence)]
+    expected = [(label, first, last + 1) for label, first, last in get_entities(sequence)]
     assert conll.entities(sequence) == expected, sequence

@@ -33,7 +33,7 @@ SETTINGS = {
   "retrieval": RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
   "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2),
   "batch_size": 8,
-  "query_length": 24,
+  "query_length": 32,
   "max_masks": 3,
   "log_every": 1,
 }
@@ -65,7 +65,7 @@ pretrain.pretrain.knowledge_augmented_encoder = @bert.BertConfig()
 pretrain.pretrain.retrieval = @retriever.RetrievalConfig()
 pretrain.pretrain.optimizer = @optimizer.OptimizerConfig()
 pretrain.pretrain.batch_size = 8
-pretrain.pretrain.query_length = 24
+pretrain.pretrain.query_length = 32
 pretrain.pretrain.max_masks = 3
 pretrain.pretrain.log_every = 1
 """

@@ -30,7 +30,7 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
   assert steps[0] == 0 and steps[-1] == 4 and set(steps) <= {0, 2, 4}
   figures = json.loads((workdir / "evaluation" / "figures.json").read_text())
   assert figures["questions"] > 0
-  assert "step 4/4" in capfd.readouterr().out
+  assert "step 4/4" in capfd.readouterr().err
 
 
 def test_a_process_that_refuses_its_input_ends_all_in_one_line(world, tmp_path, capfd):

@@ -34,7 +34,7 @@ def test_a_killed_process_is_started_again_and_its_log_goes_on(tmp_path):
 
 def test_a_process_that_dies_too_often_fails(tmp_path):
   starts = tmp_path / "starts"
-  with pytest.raises(RuntimeError, match="trainer ended with SIGKILL after 1 restarts"):
+  with pytest.raises(ChildProcessError, match="trainer ended with SIGKILL after 1 restarts"):
     supervise(
       [python("trainer", killed_times(starts, 9))], logs=str(tmp_path / "logs"), max_restarts=1
     )
@@ -45,7 +45,9 @@ def test_an_exit_code_ends_all_and_shows_the_log(tmp_path):
   refuses = python("trainer", "import sys; sys.exit('no such corpus')")
   waits = python("builder", "import time; time.sleep(60)")
   started = time.monotonic()
-  with pytest.raises(RuntimeError, match=r"trainer ended with exit code 1; .*: no such corpus"):
+  with pytest.raises(
+    ChildProcessError, match=r"trainer ended with exit code 1; .*: no such corpus"
+  ):
     supervise([refuses, waits], logs=str(tmp_path / "logs"))
   assert time.monotonic() - started < 30
 
@@ -64,7 +66,7 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path):
     "sys.exit(3)",
   )
   started = time.monotonic()
-  with pytest.raises(RuntimeError, match="exit code 3"):
+  with pytest.raises(ChildProcessError, match="exit code 3"):
     supervise([deaf, refuses], logs=str(tmp_path / "logs"), grace_seconds=0.5)
   assert time.monotonic() - started < 30
 

@@ -77,7 +77,7 @@ def test_every_row_is_run_at_every_point_under_a_readable_name(file):
 def test_a_sweep_goes_on_where_it_was_and_ends_in_a_table(file, tmp_path, program, capsys):
   program(PROGRAM)
   workdir = tmp_path / "out"
-  with pytest.raises(RuntimeError, match="1 runs failed: random_span,seed=2"):
+  with pytest.raises(ChildProcessError, match="1 runs failed: random_span,seed=2"):
     sweep.sweep(file=file, workdir=str(workdir), parallel=2)
   assert "no memory left" in (workdir / "random_span,seed=2.log").read_text()
   assert json.loads((workdir / "table.json").read_text())["random_span"]["runs"] == 2

@@ -12,7 +12,12 @@ from tasks.salient_span_masking import seqio_name, tagged_source
 
 
 def register(
-  *, corpus: str, vocabulary: str, removal_rate: float = 0.9, hide_salient_spans: bool = False
+  *,
+  corpus: str,
+  vocabulary: str,
+  removal_rate: float = 0.9,
+  hide_salient_spans: bool = False,
+  in_order: bool = False,
 ) -> seqio.Task:
   """Registers the inverse cloze task over a corpus, unless it is registered already.
 
@@ -21,19 +26,21 @@ def register(
     vocabulary: directory with `vocab.txt`.
     removal_rate: how often the pseudo-query leaves its passage.
     hide_salient_spans: whether salient spans of the pseudo-query are masked.
+    in_order: whether examples come in the order of the corpus where nothing shuffles them.
 
   Raises:
     FileNotFoundError: if the corpus has no tagged examples or the vocabulary is missing.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
   kind = f"inverse_cloze_{removal_rate}_{'hidden' if hide_salient_spans else 'plain'}"
+  kind += "_in_order" if in_order else ""
   name = seqio_name(kind, corpus, pieces)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
   feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
   return seqio.TaskRegistry.add(
     name,
-    source=tagged_source(corpus),
+    source=tagged_source(corpus, in_order=in_order),
     preprocessors=[
       functools.partial(
         build_inverse_cloze,

@@ -1,14 +1,13 @@
 """SeqIO task of questions, named by their positions in a file: NQ-open or any other."""
 
 import functools
-import hashlib
 from collections.abc import Mapping
 
 import seqio
 import tensorflow as tf
 
 from realm_jax import tokenization
-from realm_jax.data.questions import read_questions
+from realm_jax.data.questions import read_questions, texts_digest
 from realm_jax.data.vocabulary import WordPieceVocabulary
 from tasks.salient_span_masking import seqio_name
 
@@ -32,8 +31,7 @@ def register(*, questions: str, vocabulary: str) -> seqio.Task:
   if asked[0].span is not None:
     raise ValueError(f"{questions} holds masked sentences, not questions")
   texts = [question.text for question in asked]
-  digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
-  name = seqio_name(f"open_qa_{digest}", questions, pieces)
+  name = seqio_name(f"open_qa_{texts_digest(asked)}", questions, pieces)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
   return seqio.TaskRegistry.add(

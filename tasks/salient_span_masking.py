@@ -4,16 +4,14 @@ import functools
 import hashlib
 import os
 import re
-from typing import Literal
 
 import seqio
 import tensorflow as tf
 
 from realm_jax import tokenization
 from realm_jax.data import masking, tagged_examples
+from realm_jax.data.batches import Masking
 from realm_jax.data.vocabulary import WordPieceVocabulary
-
-Masking = Literal["salient_span", "random_span", "random_token"]
 
 
 def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") -> seqio.Task:
@@ -59,16 +57,24 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
   )
 
 
-def tagged_source(corpus: str) -> seqio.DataSource:
+def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
   """Opens the tagged examples of a directory.
+
+  Args:
+    corpus: directory of tagged examples.
+    in_order: whether they come in the order of the corpus where nothing shuffles them.
 
   Raises:
     FileNotFoundError: if there are none.
   """
+  files = tagged_examples.files(corpus)
+  # They were written to the files in turn.
+  order = {"cycle_length": len(files), "block_length": 1} if in_order else {}
   return seqio.TFExampleDataSource(
-    {"train": tagged_examples.files(corpus)},
+    {"train": files},
     tagged_examples.FEATURE_DESCRIPTION,
     reader_cls=functools.partial(tf.data.TFRecordDataset, compression_type="GZIP"),
+    **order,
   )
 
 

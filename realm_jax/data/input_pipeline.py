@@ -2,16 +2,17 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import jax
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from realm_jax.datatypes import MaskedQueries, Tokens
+from realm_jax.data.batches import Features, Shard
 
-Features = dict[str, np.ndarray]
+# Some 50 MB of the released code's runs, which become part of every position.
+_SHUFFLED_RUNS = 64
+_POSITION = "iterator"
 
 
 class BatchIterator(Iterator[Features]):
@@ -34,83 +35,27 @@ class BatchIterator(Iterator[Features]):
   def position(self) -> Features:
     """Returns the files of the iterator's state as uint8 arrays."""
     with tempfile.TemporaryDirectory() as directory:
-      self._checkpoint.write(os.path.join(directory, "iterator"))
+      self._checkpoint.write(os.path.join(directory, _POSITION))
       return {
         name: np.fromfile(os.path.join(directory, name), np.uint8)
         for name in sorted(os.listdir(directory))
       }
 
   def restore(self, position: Features) -> None:
-    """Continues from a saved position of an equal dataset."""
+    """Continues from a saved position of an equal dataset.
+
+    Raises:
+      ValueError: if the position is one of prepared examples.
+    """
+    if not any(name.startswith(_POSITION) for name in position):
+      raise ValueError(
+        "the run to be continued read prepared examples; give it the same ones, or choose another "
+        "workdir"
+      )
     with tempfile.TemporaryDirectory() as directory:
       for name, content in position.items():
         np.asarray(content, np.uint8).tofile(os.path.join(directory, os.path.basename(name)))
-      self._checkpoint.read(os.path.join(directory, "iterator")).assert_consumed()
-
-
-class Streams(Iterator[Features]):
-  """Batches joined from equal parts of the data, of which every process reads its own.
-
-  The batch of all processes is the same whatever their number.
-
-  Args:
-    open_stream: `(batch_size=..., shard=...) -> BatchIterator`.
-    num_streams: parts of the data; None: as many as there are processes.
-    batch_size: examples of all streams.
-
-  Attributes:
-    num_own: streams of this process, whose rows follow one another in a batch.
-
-  Raises:
-    ValueError: if the streams cannot be shared equally, or share no batch equally.
-  """
-
-  def __init__(
-    self, open_stream: Callable[..., BatchIterator], *, num_streams: int | None, batch_size: int
-  ):
-    count = jax.process_count() if num_streams is None else num_streams
-    if count < 1 or count % jax.process_count() or batch_size % count:
-      raise ValueError(
-        f"{count} data streams must be a multiple of the {jax.process_count()} processes and "
-        f"divide batch_size={batch_size}; change data_streams or batch_size"
-      )
-    self.num_own = count // jax.process_count()
-    first = jax.process_index() * self.num_own
-    self._streams = {
-      f"stream_{i}_of_{count}.": open_stream(
-        batch_size=batch_size // count,
-        shard=seqio.ShardInfo(index=i, num_shards=count) if count > 1 else None,
-      )
-      for i in range(first, first + self.num_own)
-    }
-
-  def __next__(self) -> Features:
-    parts = [next(stream) for stream in self._streams.values()]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-  def position(self) -> Features:
-    """Returns the positions of the streams of this process."""
-    return {
-      prefix + name: content
-      for prefix, stream in self._streams.items()
-      for name, content in stream.position().items()
-    }
-
-  def restore(self, position: Features) -> None:
-    """Continues from the saved positions of all processes, however many they were.
-
-    Raises:
-      ValueError: if the data were read in another number of streams.
-    """
-    for prefix, stream in self._streams.items():
-      own = {n.removeprefix(prefix): v for n, v in position.items() if n.startswith(prefix)}
-      if not own:
-        saved = sorted({name.split(".")[0] for name in position})
-        raise ValueError(
-          f"the run to be continued read its data as {saved[0]}, now as {prefix[:-1]}; give the "
-          "same data_streams as before"
-        )
-      stream.restore(own)
+      self._checkpoint.read(os.path.join(directory, _POSITION)).assert_consumed()
 
 
 def task_batches(
@@ -121,8 +66,9 @@ def task_batches(
   batch_size: int,
   seed: int,
   training: bool,
-  shard: seqio.ShardInfo | None = None,
+  shard: Shard | None = None,
   buckets: Sequence[int] = (),
+  run_length: int = 1,
 ) -> BatchIterator:
   """Opens a SeqIO task.
 
@@ -138,6 +84,8 @@ def task_batches(
     buckets: in training, lengths in ascending order, the last of them the longest: a batch holds
       examples whose features, which the converter left unpadded, fit into one of these and not
       into the one before, and is padded to it.
+    run_length: in training, how many examples that follow one another in the data stay together
+      when shuffled.
   """
   if training:
     _check_for_examples(task, lengths)
@@ -146,12 +94,15 @@ def task_batches(
     lengths,
     converter,
     dataset_split="train",
-    shuffle=training,
+    shuffle=training and run_length == 1,
     num_epochs=None if training else 1,
-    shard_info=shard,
+    shard_info=shard and seqio.ShardInfo(shard.index, shard.num_shards),
     verbose=False,
     seed=seed,
   )
+  if training and run_length > 1:
+    runs = dataset.batch(run_length, drop_remainder=True)
+    dataset = runs.shuffle(_SHUFFLED_RUNS, seed=seed).unbatch()
   if training and buckets:
     dataset = dataset.bucket_by_sequence_length(
       lambda features: tf.reduce_max([tf.size(values) for values in features.values()]),
@@ -173,26 +124,6 @@ def _check_for_examples(task: seqio.Task | seqio.Mixture | str, lengths: dict[st
   once = task.get_dataset(lengths, split="train", shuffle=False, num_epochs=1, seed=0)
   if not any(True for _ in once.take(1)):
     raise ValueError(f"{task.name} gives no example: its corpus is empty or all was rejected")
-
-
-def masked_queries(features: Features) -> MaskedQueries:
-  """Makes a `MaskedQueries` of a batch of `MaskedQueryConverter`'s features."""
-  return MaskedQueries(
-    query=tokens(features["query"]),
-    mlm_positions_BxM=features["mlm_positions"],
-    mlm_targets_BxM=features["mlm_targets"],
-    mlm_weights_BxM=features["mlm_weights"],
-    source_uid_B=features["source_uid"][:, 0],
-  )
-
-
-def tokens(ids: np.ndarray, segments: np.ndarray | None = None) -> Tokens:
-  """Makes `Tokens` of padded ids; without segments all are 0."""
-  return Tokens(
-    ids=ids,
-    mask=ids != 0,
-    segments=np.zeros(ids.shape, np.int32) if segments is None else segments,
-  )
 
 
 def _fill(batch, batch_size: int):

@@ -3,24 +3,24 @@
 import functools
 import os
 
-from realm_jax import partitioning, tokenization
+from realm_jax import partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import input_pipeline
-from realm_jax.data.feature_converters import InverseClozeConverter
+from realm_jax.data import batches
 from realm_jax.jobs import saved_models
+from realm_jax.jobs.example_sources import InverseClozeExamples
 from realm_jax.jobs.training_run import TrainingRun, WarmStart
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.objectives.inverse_cloze import inverse_cloze
 from realm_jax.training import train_loop
 from realm_jax.training.optimizer import OptimizerConfig
-from tasks import inverse_cloze as inverse_cloze_task
 
 
 def pretrain_ict(
   *,
   workdir: str,
   passages: str,
+  examples: str | None = None,
   dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig()),
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4, num_steps=100_000),
   num_steps: int = 100_000,
@@ -29,6 +29,7 @@ def pretrain_ict(
   passage_length: int = 288,
   removal_rate: float = 0.9,
   hide_salient_spans: bool = False,
+  neighbours: int = 1,
   warm_start: WarmStart | None = None,
   seed: int = 0,
   data_streams: int | None = None,
@@ -44,6 +45,8 @@ def pretrain_ict(
   Args:
     workdir: directory of the run; a run that is there is continued.
     passages: directory of a prepared corpus.
+    examples: directory of examples made of it by `realm prepare_examples`, which need no
+      TensorFlow; none: they are made while training.
     dual_encoder: the model.
     optimizer: its settings; its schedule should have `num_steps`.
     num_steps: steps of the whole run.
@@ -52,6 +55,8 @@ def pretrain_ict(
     passage_length: wordpieces of a passage.
     removal_rate: how often the pseudo-query's sentence leaves its passage.
     hide_salient_spans: whether salient spans of a pseudo-query are masked.
+    neighbours: passages that follow one another in the corpus and come into a batch together, as
+      each other's negatives; 1: all are shuffled. The released code had some 341.
     warm_start: checkpoint to take parameters from; none: start from random ones.
     seed: of parameters, data order and dropout.
     data_streams: parts of the corpus read side by side; another number gives other batches, another
@@ -68,29 +73,25 @@ def pretrain_ict(
     ValueError: if sizes do not fit each other.
   """
   vocabulary = os.path.join(passages, "vocabulary")
-  tokenizer = tokenization.load(vocabulary)
+  pieces = wordpieces.load(vocabulary)
   saved_models.check_sizes(
-    tokenizer,
+    pieces,
     {"dual_encoder": dual_encoder.bert},
     {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
   )
   starts = [] if warm_start is None else [warm_start]
-  saved_models.check_warm_starts([start.checkpoints for start in starts], tokenizer)
-  task = inverse_cloze_task.register(
-    corpus=passages,
+  saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
+  made_of = InverseClozeExamples(
+    source=passages if examples is None else examples,
     vocabulary=vocabulary,
+    query_length=query_length,
+    passage_length=passage_length,
     removal_rate=removal_rate,
     hide_salient_spans=hide_salient_spans,
+    neighbours=neighbours,
   )
-  features = input_pipeline.Streams(
-    functools.partial(
-      input_pipeline.task_batches,
-      task,
-      converter=InverseClozeConverter(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id),
-      lengths={"query": query_length, "title": passage_length, "body": passage_length},
-      seed=seed,
-      training=True,
-    ),
+  features = batches.Streams(
+    functools.partial(made_of.open, seed=seed, training=True),
     num_streams=data_streams,
     batch_size=batch_size,
   )
@@ -104,8 +105,8 @@ def pretrain_ict(
   def loss_fn(params, batch, key):
     query_BxE, passage_BxE = model.apply(
       {"params": params["dual_encoder"]},
-      input_pipeline.tokens(batch["query"]),
-      input_pipeline.tokens(batch["passage"], batch["passage_segments"]),
+      batches.tokens(batch["query"]),
+      batches.tokens(batch["passage"], batch["passage_segments"]),
       deterministic=False,
       rngs={"dropout": key},
       method="encode_pairs",
@@ -119,7 +120,7 @@ def pretrain_ict(
     dual_encoder=dual_encoder,
     query_length=query_length,
     passage_length=passage_length,
-    vocabulary_digest=tokenizer.digest,
+    vocabulary_digest=pieces.digest,
     corpus_fingerprint=PassageStore(passages).fingerprint,
   )
   with TrainingRun(

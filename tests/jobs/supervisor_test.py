@@ -83,7 +83,9 @@ open({str(tmp_path / "ready")!r}, "w").close()
 time.sleep(60)
 """
   parent = f"""
-import sys
+import signal, sys
+# A shell starts what runs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from realm_jax.jobs.supervisor import Process, supervise
 supervise([Process(name="trainer", command=[sys.executable, "-c", {saves!r}])],
           logs={str(tmp_path / "logs")!r})

@@ -122,7 +122,9 @@ def test_an_interrupt_ends_the_runs(file, tmp_path, sent):
   ready = tmp_path / "ready"
   child = f"import os, time; open({str(ready)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
   parent = f"""
-import sys
+import signal, sys
+# A shell starts what runs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from realm_jax.jobs import sweep
 sweep.realm_command = lambda *a, **k: [sys.executable, "-c", {child!r}]
 sweep.sweep(file={file!r}, workdir={str(tmp_path / "out")!r})

@@ -36,6 +36,7 @@ setuptools.setup(
     "docstring-parser>=0.16",
     "etils[epath]>=1.9",
     "flax>=0.12,<0.13",
+    "fsspec>=2025.1",
     "gin-config>=0.5",
     "jax>=0.10,<0.11",
     "matplotlib>=3.9",

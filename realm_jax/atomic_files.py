@@ -1,4 +1,4 @@
-"""Files and directories that appear whole or not at all."""
+"""Files and directories that appear whole or not at all, on a disk or in an object store."""
 
 import contextlib
 import os
@@ -6,15 +6,21 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from realm_jax import object_store
+
 
 def write_text(path: str | os.PathLike, content: str) -> None:
-  """Writes a UTF-8 text file by renaming a finished temporary one."""
+  """Writes a UTF-8 text file, and the directories above it where they are missing."""
   write_bytes(path, content.encode())
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-  """Writes a file by renaming a finished temporary one beside it."""
+  """Writes a file by renaming a finished temporary one beside it; an object appears whole anyway."""
+  if object_store.is_remote(path):
+    object_store.absolute(path).write_bytes(content)
+    return
   directory, name = os.path.split(os.path.abspath(path))
+  os.makedirs(directory, exist_ok=True)
   handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
   try:
     with os.fdopen(handle, "wb") as file:
@@ -30,7 +36,16 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: str | os.PathLike) -> Iterator[str]:
-  """Yields a temporary directory that becomes `path` on a clean exit, replacing what was there."""
+  """Yields a temporary directory that becomes `path` on a clean exit, replacing what was there.
+
+  One for an object store lies in `$TMPDIR` before it is copied; see `object_store.upload`.
+  """
+  if object_store.is_remote(path):
+    object_store.absolute(path)  # says what is missing before the work begins
+    with tempfile.TemporaryDirectory(prefix="realm_upload_") as temporary:
+      yield temporary
+      object_store.upload(temporary, os.fspath(path))
+    return
   parent, name = os.path.split(os.path.abspath(path))
   os.makedirs(parent, exist_ok=True)
   temporary = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)

@@ -23,15 +23,13 @@ import re
 import sys
 import tokenize
 import traceback
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
 import gin.config
-from etils import epath
 
-from realm_jax import __version__, flags
+from realm_jax import __version__, atomic_files, flags
 
 JOBS: Mapping[str, str] = {
   name: f"realm_jax.jobs.{name}"
@@ -47,6 +45,7 @@ JOBS: Mapping[str, str] = {
     "build_index",
     "pretrain",
     "prepare_questions",
+    "upload",
     "finetune",
     "evaluate",
     "ask",
@@ -244,7 +243,8 @@ def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) 
   # A macro becomes its value when copied.
   workdir = copy.deepcopy(bound.get("workdir", defaults.get("workdir")))
   if workdir:
-    _write(epath.Path(workdir) / f"{name}_config.gin", gin.config_str(max_line_length=100))
+    path = os.path.join(workdir, f"{name}_config.gin")
+    atomic_files.write_text(path, gin.config_str(max_line_length=100))
   try:
     code = gin.get_configurable(job)()
   except Exception as error:
@@ -254,7 +254,7 @@ def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) 
     raise UsageError(_plainer(error)) from error
   if workdir:
     text = gin.operative_config_str(max_line_length=100)
-    _write(epath.Path(workdir) / f"{name}_operative_config.gin", text)
+    atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
   return code if isinstance(code, int) else 0  # some jobs return what they made
 
 
@@ -332,13 +332,6 @@ def _complain(who: str, what: Exception | str, *, show_traceback: bool, code: in
   message = str(what).partition("\n  In call to configurable")[0]
   print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
   return code
-
-
-def _write(path: epath.Path, text: str) -> None:
-  path.parent.mkdir(parents=True, exist_ok=True)
-  unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-  unfinished.write_text(text)
-  unfinished.replace(path)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ ARROWS = {
   "metrics": "corpus tokenization",
   "models": "",
   "normalization": "",
+  "object_store": "",
   "objectives": "",
   "partitioning": "",
   "planning": "",
@@ -40,6 +41,7 @@ ARROWS = {
 FOUNDATIONS = {
   "atomic_files",
   "datatypes",
+  "object_store",
   "partitioning",
   "processes",
 }  # everyone but the almanac builds on them
@@ -49,7 +51,9 @@ HOMES = {
   "Stemmer": ("index/bm25.py",),
   "bm25s": ("index/bm25.py",),
   "clu": ("training/",),
+  "etils": ("object_store.py",),
   "fastapi": ("inspector/",),
+  "fsspec": ("object_store.py",),
   "gin": ("main.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),

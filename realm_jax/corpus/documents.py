@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from realm_jax import object_store
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Document:
@@ -91,9 +93,13 @@ def read_json_lines(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
 def input_files(pattern: str | os.PathLike) -> list[str]:
   """Expands a glob pattern, in which `**` stands for folders; a folder means all files below it.
 
+  Of an object store the same, with the addresses of the objects.
+
   Raises:
     FileNotFoundError: if no file matches.
   """
+  if object_store.is_remote(pattern):
+    return object_store.list_files(os.fspath(pattern))
   files = []
   for path in glob.glob(os.fspath(pattern), recursive=True):
     if os.path.isdir(path):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, object_store
 
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1
@@ -190,7 +190,7 @@ def id_dtype(vocab_size: int) -> np.dtype:
 
 
 class PassageStore:
-  """Read-only view of a passage store.
+  """Read-only view of a passage store; one in an object store is copied to the local cache.
 
   Raises:
     FileNotFoundError: if the directory is no store.
@@ -199,7 +199,8 @@ class PassageStore:
 
   def __init__(self, directory: str | os.PathLike):
     self.directory = os.fspath(directory)
-    path = os.path.join(self.directory, METADATA_FILE)
+    self._local = object_store.local_copy(self.directory, METADATA_FILE, "*.bin")
+    path = os.path.join(self._local, METADATA_FILE)
     if not os.path.exists(path):
       raise FileNotFoundError(
         f"no passage store at {self.directory}; make one with `realm prepare_corpus`"
@@ -220,7 +221,7 @@ class PassageStore:
     self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
 
   def _map(self, name: str, dtype, size: int) -> np.ndarray:
-    path = os.path.join(self.directory, name)
+    path = os.path.join(self._local, name)
     expected = size * np.dtype(dtype).itemsize
     found = os.path.getsize(path) if os.path.exists(path) else -1
     if found != expected:

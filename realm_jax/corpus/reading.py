@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, Literal
 
+from realm_jax import object_store
 from realm_jax.corpus.documents import (
   BadRecord,
   Document,
@@ -27,21 +28,21 @@ class DocumentReader:
   """Iterates over the records of files, in the order of the files.
 
   Args:
-    files: local paths.
+    files: local paths, or addresses of objects.
     format: of all the files; "auto" goes by their names.
   """
 
   def __init__(self, files: Sequence[str], *, format: Format = "auto"):
     self._files = files
     self._format = format
-    self._sizes = [os.path.getsize(path) for path in files]
+    self._sizes = [object_store.Path(path).stat().length for path in files]
     self._bytes_before = 0
     self._file: BinaryIO | None = None
 
   def __iter__(self) -> Iterator[Record]:
     self._bytes_before = 0
     for path, size in zip(self._files, self._sizes, strict=True):
-      with open(path, "rb") as self._file:
+      with object_store.Path(path).open("rb") as self._file:
         yield from read_records(self._file, path=path, format=self._format)
       self._file = None
       self._bytes_before += size

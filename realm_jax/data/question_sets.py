@@ -16,6 +16,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from realm_jax import object_store
 from realm_jax.data import questions
 
 Dataset = Literal["custom", "natural_questions", "web_questions", "curated_trec"]
@@ -49,8 +50,8 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
     ValueError: if it is of no known format, or a question or an answer in it is not usable.
   """
   path = os.fspath(path)
-  with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-    text = file.read().decode()
+  content = object_store.absolute(path).read_bytes()
+  text = (gzip.decompress(content) if path.endswith(".gz") else content).decode()
   name = path.removesuffix(".gz")
   try:
     if name.endswith(".tsv"):

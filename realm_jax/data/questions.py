@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from realm_jax import object_store
 from realm_jax.data.input_pipeline import tokens
 from realm_jax.datatypes import MASK, MaskedQueries
 from realm_jax.metrics.answers import compile_answer
@@ -68,8 +69,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
       no question, questions and masked sentences are mixed, or the manifest tells otherwise.
   """
   path = os.fspath(path)
-  with open(path, "rb") as file:
-    content = file.read()
+  content = object_store.absolute(path).read_bytes()
   digest = hashlib.sha256(content).hexdigest()
   if path.endswith(".gz"):
     content = gzip.decompress(content)
@@ -131,12 +131,11 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
 
 
 def _check_manifest(path: str, digest: str, num_questions: int) -> None:
-  directory, name = os.path.split(os.path.abspath(path))
-  manifest_path = os.path.join(directory, MANIFEST_FILE)
-  if not os.path.exists(manifest_path):
+  file = object_store.absolute(path)
+  manifest = file.parent / MANIFEST_FILE
+  if not manifest.exists():
     return
-  with open(manifest_path, encoding="utf-8") as file:
-    expected = json.load(file)["files"].get(name)
+  expected = json.loads(manifest.read_text())["files"].get(file.name)
   if expected and (expected["questions"], expected["sha256"]) != (num_questions, digest):
     raise ValueError(
       f"{path} is not the file that {MANIFEST_FILE} was written for: {num_questions} questions "

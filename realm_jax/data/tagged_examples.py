@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from realm_jax import object_store
 from realm_jax.corpus.documents import input_files
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"
@@ -96,13 +97,14 @@ def serialize(
 
 
 def files(directory: str | os.PathLike) -> list[str]:
-  """Returns the shards of a directory in order.
+  """Returns the shards of a directory in order; those of an object store in the local cache.
 
   Raises:
     FileNotFoundError: if there is none.
     ValueError: if there are not as many as their names say.
   """
-  found = input_files(os.path.join(directory, FILE_PATTERN))
+  local = object_store.local_copy(directory, FILE_PATTERN)
+  found = input_files(os.path.join(local, FILE_PATTERN))
   number = int(re.search(r"-of-(\d+)", os.path.basename(found[0])).group(1))
   if len(found) != number:
     raise ValueError(

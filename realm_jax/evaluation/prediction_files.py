@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from realm_jax import object_store
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.open_qa import Outcome, answer_scores
 from realm_jax.metrics.answer_matching import AnswerMatcher
@@ -104,7 +105,7 @@ def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> Predi
     ValueError: if a line is no prediction, or none of the questions is predicted.
   """
   by_name: dict[str, dict] = {}
-  with open(path, encoding="utf-8") as file:
+  with object_store.absolute(path).open("rb") as file:
     for number, line in enumerate(file, 1):
       try:
         record = json.loads(line)

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
+
+from realm_jax import object_store
 
 _ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _MANIFEST = "manifest"
@@ -92,7 +93,7 @@ logging.getLogger("absl").addFilter(_OrbaxFilter())
 
 def all_generations(root: str) -> list[int]:
   """Returns the numbers of the complete generations in `root`, ascending."""
-  directory = _absolute(root)
+  directory = object_store.absolute(root)
   return sorted(step.step for step in _STEPS.find_all(directory)) if directory.exists() else []
 
 
@@ -129,7 +130,7 @@ def publish(
     ValueError: if the number is not above the newest, the shards do not add up to what the manifest
       says, or an array's name cannot be stored.
   """
-  directory = _absolute(root)
+  directory = object_store.absolute(root)
   if keep < 1:
     raise ValueError(f"keep={keep} would delete the generation just published; keep at least 1")
   if jax.process_index():
@@ -224,7 +225,7 @@ def check_compatible(
 
 def _read(root: str, generation: int, item: str, args: ocp.args.CheckpointArgs):
   """Reads one item of a generation without a manager, which would list, lock and wait."""
-  path = _absolute(root) / _STEPS.build_name(generation)
+  path = object_store.absolute(root) / _STEPS.build_name(generation)
   if generation not in all_generations(root):
     raise FileNotFoundError(_gone(root, generation))
   handler = ocp.CompositeCheckpointHandler(
@@ -246,11 +247,6 @@ def _alone() -> ocp.options.MultiprocessingOptions:
   return ocp.options.MultiprocessingOptions(
     primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"index_{process}"
   )
-
-
-def _absolute(root: str) -> epath.Path:
-  path = epath.Path(root)
-  return path if "://" in str(root) else path.expanduser().resolve()
 
 
 def _shard_name(shard: int) -> str:
@@ -315,7 +311,7 @@ def _json_digest(content: dict) -> str:
 
 def _gone(root: str, generation: int) -> str:
   return (
-    f"generation {generation} is not in {_absolute(root)} (any more);"
+    f"generation {generation} is not in {object_store.absolute(root)} (any more);"
     f" there are {all_generations(root)}"
   )
 
@@ -323,6 +319,6 @@ def _gone(root: str, generation: int) -> str:
 def _damaged(root: str, generation: int, item: str, reason) -> DamagedGenerationError:
   first_line = next(iter(str(reason).splitlines()), "") or type(reason).__name__
   return DamagedGenerationError(
-    f"generation {generation} in {_absolute(root)} is damaged ({item}: {first_line[:200]});"
-    " delete it or build the index again"
+    f"generation {generation} in {object_store.absolute(root)} is damaged"
+    f" ({item}: {first_line[:200]}); delete it or build the index again"
   )

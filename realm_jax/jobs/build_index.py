@@ -77,8 +77,11 @@ def build_index(
       if newest is not None and (built is None or newest > built):
         try:
           builder.publish(saved_models.load(checkpoints, step=newest))
-        except FileNotFoundError:
-          # The training deleted it meanwhile, so there is a newer one.
+        except Exception as error:
+          if newest == max(steps(checkpoints), default=None):
+            raise
+          # The training may have deleted it meanwhile; there is a newer one.
+          logging.warning("no generation of step %d: %s", newest, error)
           continue
         built = newest
       elif until_step is not None and built is not None and built >= until_step:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import jax
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, object_store
 from realm_jax.jobs import curves
 from realm_jax.jobs.launch_local import launch_local
 from realm_jax.jobs.learn_vocabulary import learn_vocabulary
@@ -60,6 +60,7 @@ def demo(
   Raises:
     ChildProcessError: if the trainer or the builder fails.
   """
+  object_store.check_local(workdir=workdir)
   started = time.time()
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
   config = pathlib.Path(path("demo_config.gin")).read_text("utf-8")

@@ -6,7 +6,7 @@ import flax.traverse_util
 import jax
 import numpy as np
 
-from realm_jax import partitioning, tokenization
+from realm_jax import object_store, partitioning, tokenization
 from realm_jax.convert import huggingface_export
 from realm_jax.index import assembly, generations
 from realm_jax.jobs import saved_models
@@ -46,6 +46,7 @@ def export_checkpoint(
     FileNotFoundError: if checkpoint, vocabulary or index are missing.
     ValueError: if the vocabulary is not the checkpoint's.
   """
+  object_store.check_local(output=output)
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description
   tokenizer = tokenization.load(vocabulary)

@@ -221,7 +221,7 @@ def finetune(
       matcher=matcher,
       fresh_passage_length=None if frozen else start.passage_length,
     )
-    swaps = SwapLog(workdir, step=run.step)
+    swaps = SwapLog(run.logs, step=run.step)
     swaps.write(run.step, first)
     source = RetrievedBatches(
       _questions(features),

@@ -2,6 +2,7 @@
 
 import os
 
+from realm_jax import object_store
 from realm_jax.jobs.supervisor import Process, realm_command, supervise
 
 
@@ -36,7 +37,9 @@ def launch_local(
 
   Raises:
     ChildProcessError: if a process fails.
+    ValueError: if `workdir` lies in an object store.
   """
+  object_store.check_local(workdir=workdir)
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   checkpoints, logs = os.path.join(run, "checkpoints"), os.path.join(workdir, "logs")
   starts = {"ict_checkpoints": ict_checkpoints, "warm_start": warm_start}

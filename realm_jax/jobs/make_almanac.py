@@ -2,6 +2,7 @@
 
 import os
 
+from realm_jax import object_store
 from realm_jax.almanac import world as almanac
 from realm_jax.almanac import writing
 
@@ -25,6 +26,7 @@ def make_almanac(
     num_edits: facts with a new value in `edited/documents.jsonl`, asked for in
       `edited/questions.jsonl`.
   """
+  object_store.check_local(output=output)
   world = almanac.make_world(
     seed=seed,
     num_invented_entities=num_invented_entities,

@@ -49,7 +49,6 @@ def evaluate_masked_spans(
   )
   figures = masked_spans.figures(predictions, recall_at=recall_at)
   if output is not None:
-    os.makedirs(output, exist_ok=True)
     content = json.dumps(figures, indent=2)
     atomic_files.write_text(os.path.join(output, "figures.json"), content + "\n")
     lines = (json.dumps(_record(prediction), ensure_ascii=False) for prediction in predictions)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from realm_jax import atomic_files, tokenization
+from realm_jax import atomic_files, object_store, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, result_card
@@ -172,12 +172,10 @@ def _read(predictions: str, questions: Sequence[Question]) -> _Asked:
 
 
 def _digest(path: str) -> str:
-  with open(path, "rb") as file:
-    return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+  return hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()[:12]
 
 
 def _write(output: str, card: dict, page: str, asked: _Asked, formats: Sequence[str]) -> None:
-  os.makedirs(output, exist_ok=True)
   write = lambda name, text: atomic_files.write_text(os.path.join(output, name), text)  # noqa: E731
   write("figures.json", json.dumps(card, indent=2) + "\n")
   write("card.md", page)

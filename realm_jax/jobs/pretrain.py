@@ -193,7 +193,7 @@ def pretrain(
         store=store,
         config=retrieval,
       )
-      swaps = SwapLog(workdir, step=run.step)
+      swaps = SwapLog(run.logs, step=run.step)
       swaps.write(run.step, first)
       source = RetrievedBatches(
         _queries(features),

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.inspector import report_page
 from realm_jax.jobs.retrieval_setup import SWAPS_FILE
@@ -27,11 +27,11 @@ def report(workdir: str, *, index: str | None = None, output: str | None = None)
     FileNotFoundError: if the directory holds no metrics.
   """
   path = os.path.join(workdir, METRICS_FILE)
-  if not os.path.exists(path):
+  if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {METRICS_FILE} in {workdir}; give the workdir of a training")
   rows = _read(path)
   view = report_page.ReportView(
-    title=os.path.basename(os.path.abspath(workdir)),
+    title=object_store.absolute(workdir).name,
     rows=rows,
     swaps=_read(os.path.join(workdir, SWAPS_FILE)),
     samples=_read(os.path.join(workdir, SAMPLES_FILE)),
@@ -45,11 +45,10 @@ def report(workdir: str, *, index: str | None = None, output: str | None = None)
 
 
 def _read(path: str) -> list[dict]:
-  if not os.path.exists(path):
-    return []
-  with open(path, encoding="utf-8") as file:
-    # A training that goes on may be writing its last line.
-    return [json.loads(line) for line in file if line.endswith("\n")]
+  file = object_store.absolute(path)
+  lines = file.read_text().split("\n") if file.exists() else [""]
+  # A training that goes on may be writing its last line.
+  return [json.loads(line) for line in lines[:-1]]
 
 
 def _scorecards(index: str) -> list[dict]:

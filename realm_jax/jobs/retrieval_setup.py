@@ -95,14 +95,14 @@ class SwapLog:
   """Appends each generation taken into use, with its step, to `swaps.jsonl`.
 
   Args:
-    workdir: of the run.
+    directory: where the run's logs are.
     step: that the run begins after; what a killed run noted later is dropped.
   """
 
-  def __init__(self, workdir: str, *, step: int):
-    os.makedirs(workdir, exist_ok=True)
-    self._path = os.path.join(workdir, SWAPS_FILE)
+  def __init__(self, directory: str, *, step: int):
+    self._path = os.path.join(directory, SWAPS_FILE)
     if processes.is_first():
+      os.makedirs(directory, exist_ok=True)
       metric_writers.drop_rows_after(self._path, step)
 
   def write(self, step: int, loaded: LoadedGeneration) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import scipy.stats
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, object_store
 from realm_jax.jobs.supervisor import realm_command, sigterm_interrupts
 
 
@@ -69,6 +69,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
     ValueError: if the file is no sweep.
     ChildProcessError: if units failed; the others are finished first, and the table is written.
   """
+  object_store.check_local(workdir=workdir)
   plan = read_sweep(file)
   os.makedirs(workdir, exist_ok=True)
   waiting = [unit for unit in plan.units if not os.path.exists(_summary(plan, unit, workdir))]

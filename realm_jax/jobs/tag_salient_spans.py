@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from realm_jax import __version__, atomic_files, partitioning
+from realm_jax import __version__, atomic_files, object_store, partitioning
 from realm_jax.data import entity_spans, salient_spans, tagged_examples, tagged_shards
 from realm_jax.data.tagged_shards import TaggedPassage
 from realm_jax.jobs import progress, saved_models, taggers
@@ -53,6 +53,7 @@ def tag_salient_spans(
   unknown = sorted(set(labels or ()) - set(known))
   if unknown:
     raise ValueError(f"{tagger} knows no labels {unknown}; choose from {list(known)}")
+  object_store.check_local(output=output)
   shards = tagged_examples.files(corpus)
   manifest = {
     "tagger": tagger,

@@ -8,7 +8,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
-from realm_jax import partitioning, processes
+from realm_jax import object_store, partitioning, processes
 from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.best_checkpoint import BestCheckpoint
 from realm_jax.training.optimizer import OptimizerConfig
@@ -51,6 +51,8 @@ class TrainingRun:
     batch_sharding: of every array of a batch.
     state: the train state, on the mesh.
     resumed: the checkpoint that the run continues, or None.
+    logs: local directory of what the run appends to; the working directory unless that lies in an
+      object store.
   """
 
   def __init__(
@@ -97,8 +99,12 @@ class TrainingRun:
         self.state = self.state.replace(
           params=_warm_started(self.state.params, program.abstract_state.params, warm_start)
         )
+    self.logs, self._mirror = workdir, None
+    if processes.is_first() and object_store.is_remote(workdir):
+      self._mirror = object_store.MirroredLogs(workdir)
+      self.logs = self._mirror.directory
     self._writer = metric_writers.make_writer(
-      workdir, step=self.step, first_process=processes.is_first()
+      self.logs, step=self.step, first_process=processes.is_first()
     )
     self._stop = train_loop.StopSignal()
     self._tell_stop = processes.Exchange()
@@ -110,6 +116,8 @@ class TrainingRun:
   def __exit__(self, *exception):
     self._checkpointer.__exit__()
     self._writer.close()
+    if self._mirror is not None:
+      self._mirror.close()
     self._stop.__exit__()
 
   @property
@@ -128,6 +136,10 @@ class TrainingRun:
 
   def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
     """Starts to write a checkpoint."""
+    if self._mirror is not None:
+      # A run that goes on from here finds every row up to here.
+      self._writer.flush()
+      self._mirror.flush()
     self._checkpointer.save(step, state, input=input, metadata=metadata)
 
   def wait_for_checkpoint(self) -> None:
@@ -216,7 +228,7 @@ class TrainingRun:
       train_step=self._train_step,
       source=source,
       num_steps=num_steps,
-      hooks=[save_in_turn, write_samples],
+      hooks=[write_samples, save_in_turn],
       writer=self._writer,
       log_every=log_every,
       stop=self.stopped,

@@ -215,7 +215,7 @@ class IndexRefresher:
         return None  # others may still be loading it
     try:
       newest = self._generations.newest() if processes.is_first() else self._chosen
-    except OSError as error:
+    except Exception as error:  # nor must a store that is out of reach for a while
       logging.error("no look for index generations this time: %s", _one_line(error))
       return None
     if newest is None or newest in self._failed or (known and newest <= known.generation):

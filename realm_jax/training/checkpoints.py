@@ -11,9 +11,11 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
-from etils import epath
+
+from realm_jax import object_store
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
+_STEPS = ocp.step.standard_name_format()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Checkpointer:
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 5):
-    self.directory = epath.Path(directory)
+    self.directory = object_store.absolute(directory)
     self._manager = ocp.CheckpointManager(
-      self.directory.absolute() if not str(directory).startswith("gs://") else self.directory,
+      self.directory,
       item_names=(_STATE, _INPUT, _METADATA),
       options=ocp.CheckpointManagerOptions(
         max_to_keep=keep, enable_async_checkpointing=True, cleanup_tmp_directories=True
@@ -94,14 +96,15 @@ class Checkpointer:
 
 def steps(directory: str | os.PathLike) -> list[int]:
   """Returns the steps of the finished checkpoints in a directory, in order."""
-  root = epath.Path(directory)
+  root = object_store.absolute(directory)
   if not root.exists():
     return []
-  found = (int(path.name) for path in root.iterdir() if path.name.isdigit())
-  return sorted(step for step in found if (root / str(step) / _METADATA).exists())
+  # In an object store a checkpoint under way has its final name already, but not Orbax's mark.
+  found = _STEPS.find_all(root)
+  return sorted(step.step for step in found if (step.path / _METADATA).exists())
 
 
-def resolve(directory: str | os.PathLike, *, step: int | None = None) -> epath.Path:
+def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_store.Path:
   """Returns the path of a checkpoint, the newest unless a step is named.
 
   Raises:
@@ -114,7 +117,7 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> epath.P
     raise FileNotFoundError(
       f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}"
     )
-  return epath.Path(directory) / str(found[-1] if step is None else step)
+  return object_store.Path(directory) / str(found[-1] if step is None else step)
 
 
 def read_metadata(path: str | os.PathLike) -> dict:
@@ -153,9 +156,9 @@ def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
   return restored["params"]
 
 
-def _item(path: str | os.PathLike, name: str) -> epath.Path:
+def _item(path: str | os.PathLike, name: str) -> object_store.Path:
   # Read by its handler alone: a checkpointer would look for metadata of its own in every item.
-  return epath.Path(path).absolute() / name
+  return object_store.absolute(path) / name
 
 
 def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True) -> None:

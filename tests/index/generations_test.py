@@ -84,10 +84,6 @@ def test_a_relative_root_is_the_same_directory(tmp_path, monkeypatch):
   assert generations.restore("index", 0, 1)["embeddings"].shape == (20, 8)
 
 
-def test_an_address_stays_an_address():
-  assert str(generations._absolute("gs://bucket/index")) == "gs://bucket/index"
-
-
 def test_newest_of_nothing_is_none(tmp_path):
   assert generations.newest(str(tmp_path / "absent")) is None
   assert generations.all_generations(str(tmp_path)) == []

@@ -1,0 +1,242 @@
+"""Paths in an object store, `gs://BUCKET/...`, and what makes them serve like local ones.
+
+An object appears whole or not at all, but it cannot be appended to, renamed or mapped into memory,
+and a directory is only a common beginning of names. So
+
+- a directory written at once ends with `complete.json`, which lists its files with sizes and
+  SHA-256; a directory without it is not there, and a file that is not in it is no part of it;
+- what has to lie on a disk is copied to a local cache, compared with that list;
+- what grows is written locally and sent over at checkpoints (`MirroredLogs`).
+
+Checkpoints and generations are Orbax's, which ends each of them with a mark of its own. See
+`docs/object_store.md`.
+"""
+
+import contextlib
+import fcntl
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+
+import fsspec
+from absl import logging
+from etils import epath
+
+Path = epath.Path
+COMPLETE_FILE = "complete.json"
+_BLOCK = 8 << 20
+_FILE_NAME = re.compile(r"(?!/)(?:(?!\.{1,2}(?:/|$))[^/\0]+(?:/|$))+(?<!/)")
+
+# gcsfs, whether TensorFlow is there or not: the same behaviour and settings on every machine.
+os.environ.setdefault("EPATH_USE_TF", "false")
+# A cached listing never shows what other processes write.
+for _protocol in ("gs", "gcs"):
+  fsspec.config.conf.setdefault(_protocol, {})["use_listings_cache"] = False
+
+
+def is_remote(path: str | os.PathLike) -> bool:
+  """Tells an address in an object store from a local path."""
+  return "://" in os.fspath(path)
+
+
+def absolute(path: str | os.PathLike) -> Path:
+  """Returns a path that does not depend on the current directory; an address stays as it is.
+
+  Raises:
+    ValueError: if it is an address and the library that reads it is not installed.
+  """
+  if not is_remote(path):
+    return Path(path).expanduser().resolve()
+  try:
+    fsspec.get_filesystem_class(os.fspath(path).partition("://")[0])
+  except (ImportError, ValueError) as error:
+    raise ValueError(
+      f"{os.fspath(path)} cannot be opened ({error}); install realm_jax with the extra `gcs`, "
+      "which reads gs://"
+    ) from error
+  return Path(os.fspath(path))
+
+
+def check_local(**paths: str | None) -> None:
+  """Checks that paths do not lie in an object store.
+
+  Raises:
+    ValueError: naming the keyword that does.
+  """
+  for name, path in paths.items():
+    if path is not None and is_remote(path):
+      raise ValueError(
+        f"{name}={path} lies in an object store; name a local directory, and copy it with "
+        "`realm upload` when it is finished"
+      )
+
+
+def upload(directory: str | os.PathLike, target: str) -> int:
+  """Copies a directory into the object store, its list of files last; returns their number."""
+  remote = absolute(target)
+  listing = remote / COMPLETE_FILE
+  listing.unlink(missing_ok=True)  # from here on the old directory is none any more
+  records = {}
+  for file in sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file()):
+    name = file.relative_to(directory).as_posix()
+    records[name] = _copy(Path(file), remote / name)
+  listing.write_text(json.dumps({"files": records}, indent=1, sort_keys=True))
+  return len(records)
+
+
+def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
+  """Returns a local directory with the files whose names match one of the patterns.
+
+  A local directory is returned as it is. Of one in an object store the files are copied to
+  `$REALM_CACHE` (`~/.cache/realm_jax` by default), unless they are there already.
+
+  Raises:
+    FileNotFoundError: if the directory is not there or not complete.
+    ValueError: if a file is not the one that was listed.
+  """
+  if not is_remote(directory):
+    return os.fspath(directory)
+  remote = absolute(directory)
+  try:
+    content = (remote / COMPLETE_FILE).read_bytes()
+  except FileNotFoundError as error:
+    raise FileNotFoundError(
+      f"{remote} is not there or not complete: it has no {COMPLETE_FILE}, which is written last; "
+      "make it again, or copy a local directory with `realm upload`"
+    ) from error
+  records = _read_listing(content, remote)
+  name = hashlib.sha256(os.fspath(remote).encode() + content).hexdigest()[:24]
+  folder = os.path.join(_cache_directory(), name)
+  os.makedirs(folder, exist_ok=True)
+  with _locked(folder):
+    for name, record in records.items():
+      if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        _fetch(remote / name, os.path.join(folder, name), record)
+  return folder
+
+
+def list_files(pattern: str) -> list[str]:
+  """Expands a glob pattern of addresses; a directory means all objects below it.
+
+  Raises:
+    FileNotFoundError: if no object matches.
+  """
+  absolute(pattern)
+  scheme = pattern.partition("://")[0]
+  store = fsspec.filesystem(scheme)
+  found = store.glob(pattern, detail=True) if "*" in pattern else {pattern: store.info(pattern)}
+  files = set()
+  for path, record in found.items():
+    files.update(store.find(path) if record["type"] == "directory" else [path])
+  names = sorted(store.unstrip_protocol(path) for path in files)
+  if not names:
+    raise FileNotFoundError(f"no object matches {pattern!r}")
+  return names
+
+
+class MirroredLogs:
+  """A local directory for what a run appends to, copied into the object store; first process only.
+
+  Args:
+    target: directory in the object store; the JSON Lines in it are gone on with.
+    seconds: between two copies; `flush` copies at once.
+  """
+
+  def __init__(self, target: str, *, seconds: float = 30.0):
+    self._target = absolute(target)
+    self._sent: dict[str, tuple[int, int]] = {}
+    self._lock = threading.Lock()
+    self._closed = threading.Event()
+    self.directory = tempfile.mkdtemp(prefix="realm_logs_")
+    for file in self._target.glob("*.jsonl"):
+      pathlib.Path(self.directory, file.name).write_bytes(file.read_bytes())
+    self._thread = threading.Thread(target=self._copy_in_turn, args=(seconds,), daemon=True)
+    self._thread.start()
+
+  def flush(self) -> None:
+    """Copies every file that changed since it was copied last."""
+    with self._lock:
+      for file in sorted(pathlib.Path(self.directory).iterdir()):
+        state = file.stat().st_size, file.stat().st_mtime_ns
+        if self._sent.get(file.name) != state:
+          (self._target / file.name).write_bytes(file.read_bytes())
+          self._sent[file.name] = state
+
+  def close(self) -> None:
+    """Copies what is left and removes the local directory."""
+    self._closed.set()
+    self._thread.join()
+    self.flush()
+    shutil.rmtree(self.directory)
+
+  def _copy_in_turn(self, seconds: float) -> None:
+    while not self._closed.wait(seconds):
+      try:
+        self.flush()
+      except Exception as error:  # an outage; a later copy brings the same files
+        logging.warning("metrics not copied to %s this time: %s", self._target, error)
+
+
+def _copy(source: Path, target: Path) -> dict:
+  """Copies a file; returns its size and SHA-256."""
+  digest, size = hashlib.sha256(), 0
+  with source.open("rb") as read, target.open("wb") as written:
+    while block := read.read(_BLOCK):
+      digest.update(block)
+      size += len(block)
+      written.write(block)
+    if not is_remote(target):
+      written.flush()
+      os.fsync(written.fileno())
+  return {"size": size, "sha256": digest.hexdigest()}
+
+
+def _fetch(source: Path, target: str, record: dict) -> None:
+  """Copies a file out of the store unless it is there; only a right one gets its name."""
+  if os.path.exists(target) and os.path.getsize(target) == record["size"]:
+    return
+  os.makedirs(os.path.dirname(target), exist_ok=True)
+  unfinished = f"{target}.unfinished"
+  found = _copy(source, Path(unfinished))
+  if found != record:
+    os.unlink(unfinished)
+    raise ValueError(
+      f"{source} is not the file that {COMPLETE_FILE} lists ({found['size']} bytes with SHA-256 "
+      f"{found['sha256'][:12]}, there {record['size']} with {record['sha256'][:12]}); if it is "
+      "just being replaced try again, otherwise make it again"
+    )
+  os.replace(unfinished, target)
+
+
+def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:
+  try:
+    records = json.loads(content)["files"]
+    for name, record in records.items():
+      if not _FILE_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a file below it")
+      if record.keys() != {"size", "sha256"} or not isinstance(record["size"], int):
+        raise ValueError(f"{name!r} has no size and SHA-256")
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f"{directory / COMPLETE_FILE} is no list of files ({error}); make the directory again"
+    ) from error
+  return records
+
+
+def _cache_directory() -> str:
+  return os.environ.get("REALM_CACHE") or os.path.expanduser("~/.cache/realm_jax")
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+  """Lets one process of this machine at a time fill a folder of the cache."""
+  with open(f"{folder}.lock", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    yield

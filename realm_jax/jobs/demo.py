@@ -11,11 +11,9 @@ import jax
 
 from realm_jax import atomic_files, object_store
 from realm_jax.jobs import curves
+from realm_jax.jobs.almanac_corpora import make_corpora, prepare_facts
 from realm_jax.jobs.launch_local import launch_local
-from realm_jax.jobs.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.make_almanac import make_almanac
 from realm_jax.jobs.predict import predict
-from realm_jax.jobs.prepare_corpus import prepare_corpus
 from realm_jax.jobs.retrieval_setup import SWAPS_FILE
 from realm_jax.jobs.training_run import WarmStart
 from realm_jax.training.metric_writers import METRICS_FILE
@@ -75,28 +73,7 @@ def demo(
     print(f"\n[{time.time() - started:4.0f} s] {text}", flush=True)
 
   say("A world of facts: documents that state them, sentences that mention them in other words")
-  make_almanac(output=path("almanac"), seed=seed)
-  documents, training = path("almanac", "documents.jsonl"), path("almanac", "training.jsonl")
-  learn_vocabulary(
-    inputs=[documents, training, path("almanac", "values.jsonl")],
-    output=path("vocabulary"),
-    vocab_size=vocab_size,
-  )
-
-  def prepare(source: str, name: str, *, max_sentences: int | None, length: int) -> None:
-    prepare_corpus(
-      input=source,
-      output=path(name),
-      vocabulary=path("vocabulary"),
-      max_passage_length=length,
-      max_sentences=max_sentences,
-      num_shards=1,
-    )
-
-  prepare(documents, "passages", max_sentences=1, length=passage_length)
-  prepare(documents, "whole_documents", max_sentences=None, length=3 * passage_length // 2)
-  prepare(training, "training", max_sentences=None, length=64)
-
+  make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
   held_out = {
     "questions": path("almanac", "heldout.jsonl"),
     "passages": path("passages"),
@@ -156,11 +133,11 @@ def demo(
 
   say("The corpus is edited and indexed again; nothing is trained")
   edited = path("almanac", "edited")
-  prepare(
+  prepare_facts(
+    workdir,
     os.path.join(edited, "documents.jsonl"),
-    "edited_passages",
-    max_sentences=1,
-    length=passage_length,
+    name="edited_passages",
+    passage_length=passage_length,
   )
   build_index(checkpoints=checkpoints, passages=path("edited_passages"), index=path("edited_index"))
   answered = evaluate(

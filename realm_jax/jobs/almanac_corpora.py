@@ -1,0 +1,65 @@
+"""The almanac made ready for training: the world, a vocabulary learned from it, its corpora."""
+
+import os
+import shutil
+
+from realm_jax.jobs.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.make_almanac import make_almanac
+from realm_jax.jobs.prepare_corpus import prepare_corpus
+
+
+def make_corpora(directory: str, *, seed: int, vocab_size: int, passage_length: int) -> None:
+  """Writes the almanac of a seed and what trainings read.
+
+  Beside `almanac/` and `vocabulary/` there are `passages/`, a fact each; `whole_documents/`, the
+  same facts by subject; and `training/`, the training corpus.
+
+  Args:
+    directory: to write to.
+    seed: of the world.
+    vocab_size: wordpieces.
+    passage_length: wordpieces of a passage at most.
+  """
+  almanac = os.path.join(directory, "almanac")
+  make_almanac(output=almanac, seed=seed)
+  documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
+  learn_vocabulary(
+    inputs=[documents, training, os.path.join(almanac, "values.jsonl")],
+    output=os.path.join(directory, "vocabulary"),
+    vocab_size=vocab_size,
+  )
+  prepare_facts(directory, documents, name="passages", passage_length=passage_length)
+  _prepare(directory, documents, name="whole_documents", max_passage_length=3 * passage_length // 2)
+  _prepare(directory, training, name="training", max_passage_length=64)
+
+
+def prepare_facts(directory: str, documents: str, *, name: str, passage_length: int) -> None:
+  """Makes the passages of documents, a fact each, with the vocabulary that lies there."""
+  _prepare(directory, documents, name=name, max_passage_length=passage_length, max_sentences=1)
+
+
+def add_training_sentences(directory: str, *, name: str, passage_length: int) -> None:
+  """Makes passages of the facts and of the training corpus, whose queries then have trivial ones."""
+  almanac, both = os.path.join(directory, "almanac"), os.path.join(directory, f"{name}_texts")
+  os.makedirs(both, exist_ok=True)
+  for file in ("documents.jsonl", "training.jsonl"):
+    shutil.copy(os.path.join(almanac, file), both)
+  prepare_facts(directory, both, name=name, passage_length=passage_length)
+
+
+def _prepare(
+  directory: str,
+  source: str,
+  *,
+  name: str,
+  max_passage_length: int,
+  max_sentences: int | None = None,
+) -> None:
+  prepare_corpus(
+    input=source,
+    output=os.path.join(directory, name),
+    vocabulary=os.path.join(directory, "vocabulary"),
+    max_passage_length=max_passage_length,
+    max_sentences=max_sentences,
+    num_shards=1,
+  )

@@ -81,7 +81,7 @@ class SavedModel:
     """Restores the passage encoder alone."""
     config = self.description.dual_encoder
     module = dual_encoder.DualEncoder(config)
-    boxed = jax.eval_shape(lambda: _init_dual_encoder(module, jax.random.key(0)))
+    boxed = jax.eval_shape(lambda: init_dual_encoder(module, jax.random.key(0)))
     name = "tower" if config.towers == "shared" else "passage_tower"
     abstract = {"dual_encoder": {name: abstract_params(mesh, boxed)[name]}}
     params = checkpoints.restore_params(self.path, abstract)
@@ -120,7 +120,7 @@ class SavedModel:
   def retriever(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.DualEncoder, dict]:
     """Restores the dual encoder, as `{"dual_encoder": ...}`."""
     module = dual_encoder.DualEncoder(self.description.dual_encoder)
-    boxed = jax.eval_shape(lambda: _init_dual_encoder(module, jax.random.key(0)))
+    boxed = jax.eval_shape(lambda: init_dual_encoder(module, jax.random.key(0)))
     abstract = {"dual_encoder": abstract_params(mesh, boxed)}
     return module, checkpoints.restore_params(self.path, abstract)
 
@@ -157,7 +157,8 @@ def init_open_qa_model(model: open_qa.OpenQaModel, key: jax.Array) -> dict:
   return model.init(key, example_tokens(1, 8), method=both)["params"]
 
 
-def _init_dual_encoder(module: dual_encoder.DualEncoder, key: jax.Array) -> dict:
+def init_dual_encoder(module: dual_encoder.DualEncoder, key: jax.Array) -> dict:
+  """Returns the boxed parameters of a dual encoder."""
   tokens = example_tokens(1, 8)
   return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
 

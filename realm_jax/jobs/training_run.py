@@ -97,7 +97,7 @@ class TrainingRun:
       self.state = program.new_state()
       for warm_start in warm_starts:
         self.state = self.state.replace(
-          params=_warm_started(self.state.params, program.abstract_state.params, warm_start)
+          params=warm_started(self.state.params, program.abstract_state.params, warm_start)
         )
     self.logs, self._mirror = workdir, None
     if processes.is_first() and object_store.is_remote(workdir):
@@ -239,7 +239,7 @@ class TrainingRun:
     self.wait_for_checkpoint()
 
 
-def _warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:
+def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:
   """Replaces parts of the parameters by those of a checkpoint."""
   path = checkpoints.resolve(warm_start.checkpoints)
   flat = flax.traverse_util.flatten_dict(params, sep="/")

@@ -59,6 +59,8 @@ setuptools.setup(
   extras_require={
     "test": [
       "fastapi>=0.115",
+      "gcp-storage-emulator>=2024.8",
+      "gcsfs>=2025.1",
       "httpx>=0.27",
       "pytest>=8",
       "pytest-timeout>=2.3",

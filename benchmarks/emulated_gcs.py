@@ -51,6 +51,7 @@ class EmulatedGcs:
       "STORAGE_EMULATOR_HOST": f"http://{address}",  # gcsfs, and Google's client that Orbax asks
       "TENSORSTORE_GCS_HTTP_URL": f"http://{address}",
       "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none",  # TensorStore would look for credentials
+      "NO_GCE_CHECK": "true",  # and so would gcsfs, on a server of metadata
       "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks an API that the emulator has not
     }
 

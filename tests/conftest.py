@@ -58,6 +58,20 @@ def _retrieved_batch(
 
 
 @pytest.fixture(scope="session")
+def emulated_gcs(tmp_path_factory):
+  """An object store on loopback, for this process and its children; see `EmulatedGcs`."""
+  for name in ("gcsfs", "gcp_storage_emulator"):
+    pytest.importorskip(name)
+  from benchmarks.emulated_gcs import EmulatedGcs
+
+  with EmulatedGcs() as store, pytest.MonkeyPatch.context() as patch:
+    for name, value in store.environment.items():
+      patch.setenv(name, value)
+    patch.setenv("REALM_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield store
+
+
+@pytest.fixture(scope="session")
 def make_tokens():
   """`make_tokens(random, *shape, vocab_size)` returns `Tokens` of this shape."""
   return _tokens

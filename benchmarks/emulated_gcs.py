@@ -9,8 +9,10 @@ Its bucket lives in memory. Processes that have `environment` find it under `gs:
 import functools
 import http.server
 import logging
+import re
 import threading
 import time
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable
 
@@ -74,7 +76,8 @@ class EmulatedGcs:
   def write(self, name: str, content: bytes) -> None:
     """Replaces the content of an object behind everyone's back."""
     record = self._storage.get_file_obj(BUCKET, name)
-    self._storage.create_file(BUCKET, name, content, {**record, "size": str(len(content))})
+    changed = {"size": str(len(content)), "generation": str(time.time_ns())}
+    self._storage.create_file(BUCKET, name, content, {**record, **changed})
 
   def refuse(self, wanted: Callable[[str, str], bool]) -> None:
     """Answers 503 to the requests whose method and path are wanted."""
@@ -85,20 +88,41 @@ class EmulatedGcs:
     time.sleep(self.delay)
     with self._lock:
       self.requests[method] += 1
-      if self._refuse(method, handler.path):
-        self.refused += 1
-        handler.send_response(503)
+      wrong = 503 if self._refuse(method, handler.path) else self._failed_condition(handler)
+      if wrong is not None:
+        self.refused += wrong == 503
+        handler.send_response(wrong)
         handler.send_header("Content-Length", "0")
         handler.end_headers()
         return
       server.Router(handler).handle(method)
       self.watch(self.names())
 
+  def generation(self, path: str) -> str:
+    """Returns the generation of the object that a request is about, "0" if there is none."""
+    address = urllib.parse.urlsplit(path)
+    query = urllib.parse.parse_qs(address.query)
+    named = re.search(r"/o/([^/]+)$", address.path)
+    name = urllib.parse.unquote(named[1]) if named else query.get("name", [""])[0]
+    return self._storage.objects.get(BUCKET, {}).get(name, {}).get("generation", "0")
+
+  def _failed_condition(self, handler: "_Handler") -> int | None:
+    """Compares generations as the real store does and the emulator does not; TensorStore asks."""
+    query = urllib.parse.parse_qs(urllib.parse.urlsplit(handler.path).query)
+    here = self.generation(handler.path)
+    if query.get("ifGenerationMatch", [here]) != [here]:
+      return 412
+    return 304 if query.get("ifGenerationNotMatch") == [here] else None
+
 
 class _Handler(server.RequestHandler):
   def __init__(self, storage: Storage, store: EmulatedGcs, *args):
     self._store = store
     super().__init__(storage, *args)
+
+  def send_response(self, code, message=None):
+    super().send_response(code, message)
+    self.send_header("x-goog-generation", self._store.generation(self.path))
 
   def do_GET(self):
     self._store.answer(self, "GET")

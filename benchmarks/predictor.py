@@ -14,7 +14,7 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 from realm_jax.corpus.edits import Edits  # noqa: E402
 from realm_jax.data.questions import read_questions  # noqa: E402
-from realm_jax.jobs.mask_filling import open_mask_filler  # noqa: E402
+from realm_jax.jobs.answering_models import open_answering_model  # noqa: E402
 
 
 def seconds_of(ask, items) -> list[float]:
@@ -35,7 +35,7 @@ def main():
   args = parser.parse_args()
 
   started = time.perf_counter()
-  filler = open_mask_filler(
+  filler = open_answering_model(
     checkpoints=os.path.join(args.run, "pretrain", "checkpoints"),
     passages=os.path.join(args.run, "passages"),
     index=os.path.join(args.run, "index"),

@@ -57,8 +57,8 @@ class Client(threading.Thread):
     return response.status
 
 
-def start_server(run: str, port: int) -> subprocess.Popen:
-  """Starts the server and waits until it is ready."""
+def start_server(run: str) -> tuple[subprocess.Popen, int]:
+  """Starts the server, waits until it is ready, and returns it with its port."""
   command = [
     sys.executable,
     "-m",
@@ -67,20 +67,23 @@ def start_server(run: str, port: int) -> subprocess.Popen:
     f"--checkpoints={os.path.join(run, 'pretrain', 'checkpoints')}",
     f"--passages={os.path.join(run, 'passages')}",
     f"--index={os.path.join(run, 'index')}",
-    f"--port={port}",
+    "--port=0",
     "--requests_per_minute=1000000",
     "--burst=100000",
   ]
-  server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-  while server.poll() is None:
+  server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+  address = server.stdout.readline().strip()
+  if not address:
+    raise SystemExit(f"realm serve ended with exit code {server.wait()}")
+  port = int(address.rpartition(":")[2])
+  while True:
     try:
       connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
       connection.request("GET", "/ready")
       if connection.getresponse().status == 200:
-        return server
+        return server, port
     except OSError:
-      time.sleep(0.2)
-  raise RuntimeError(f"realm serve ended with exit code {server.returncode}")
+      time.sleep(0.1)
 
 
 def main():
@@ -88,18 +91,17 @@ def main():
   parser.add_argument("--run", default="runs/demo", help="directory of a finished `make demo`")
   parser.add_argument("--clients", type=int, default=8)
   parser.add_argument("--seconds", type=float, default=60)
-  parser.add_argument("--port", type=int, default=8765)
   parser.add_argument("--output", help="JSON file to write")
   args = parser.parse_args()
 
   questions = read_questions(os.path.join(args.run, "almanac", "heldout.jsonl"))
   texts = [question.masked_text for question in questions]
   started = time.perf_counter()
-  server = start_server(args.run, args.port)
+  server, port = start_server(args.run)
   ready = time.perf_counter() - started
   try:
     until = time.perf_counter() + args.seconds
-    clients = [Client(args.port, texts, seed=i, until=until) for i in range(args.clients)]
+    clients = [Client(port, texts, seed=i, until=until) for i in range(args.clients)]
     for client in clients:
       client.start()
     for client in clients:

@@ -18,13 +18,14 @@ class AnswerOption:
   Attributes:
     text: the answer, as written in the passage it was found in, or its wordpieces joined.
     probability: p(y|x).
-    probability_without_retrieval: p(y|null,x), of the same model with the empty passage alone.
+    probability_without_retrieval: p(y|null,x), of the same model with the empty passage alone; None
+      of a model that answers with words of a passage.
     probability_given_best: p(y|z,x) of the passage under which it is likeliest, null aside.
   """
 
   text: str
   probability: float
-  probability_without_retrieval: float
+  probability_without_retrieval: float | None
   probability_given_best: float
 
 
@@ -39,11 +40,15 @@ class Evidence:
     edited: whether the passage is not the corpus's own.
     retrieval_probability: p(z|x).
     answer_probability: p(y|z,x).
-    utility: log p(y|z,x) - log p(y|null,x), in nats (Guu et al. 2020, section 4.4).
+    contribution: p(y,z|x), what the passage adds to p(y|x). Where a `[MASK]` is filled it is the
+      product of the two; a span reader's one softmax over the spans of all passages also weighs how
+      sure the reader is of each.
+    utility: log p(y|z,x) - log p(y|null,x), in nats (Guu et al. 2020, section 4.4); None without a
+      null passage.
     says: likeliest answer with this passage alone.
     spans: where the answer stands in the text, in characters.
     probability_without: p(y|x) were the passage not in the corpus.
-    answer_without: likeliest answer then.
+    answer_without: likeliest answer then; empty if no passage would be left.
   """
 
   passage_id: int
@@ -52,7 +57,8 @@ class Evidence:
   edited: bool
   retrieval_probability: float
   answer_probability: float
-  utility: float
+  contribution: float
+  utility: float | None
   says: str
   spans: tuple[tuple[int, int], ...]
   probability_without: float
@@ -83,10 +89,10 @@ class Explanation:
 
   Attributes:
     query: as asked.
-    answers: likeliest first; an answer that was asked for comes first all the same. The others
-      have as many wordpieces as the likeliest.
+    answers: likeliest first; an answer that was asked for comes first all the same. Those to a
+      `[MASK]` have as many wordpieces as the likeliest.
     likeliest: the likeliest answer.
-    null_share: p(null|x), the share of the null passage.
+    null_share: p(null|x), the share of the null passage; None where none is read.
     passages: likeliest first, the null passage among them.
     rankings: oldest generation first; empty unless asked for. Edits are in no generation.
   """
@@ -94,7 +100,7 @@ class Explanation:
   query: str
   answers: tuple[AnswerOption, ...]
   likeliest: str
-  null_share: float
+  null_share: float | None
   passages: tuple[Evidence, ...]
   rankings: tuple[GenerationRanking, ...] = ()
 
@@ -114,13 +120,16 @@ class Weighed:
   log_probs_without_KxC: np.ndarray
 
 
-def weigh(scores_K: np.ndarray, log_probs_CxK: np.ndarray, *, valid_K: np.ndarray) -> Weighed:
+def weigh(
+  scores_K: np.ndarray, log_probs_CxK: np.ndarray, *, valid_K: np.ndarray, corpus_K: np.ndarray
+) -> Weighed:
   """Computes marginals with all passages read, and with each of them taken away.
 
   Args:
-    scores_K: log p(z|x) up to a constant; slot 0 is the null passage, the last slot the reserve.
+    scores_K: log p(z|x) up to a constant; the last slot is the reserve.
     log_probs_CxK: log p(y|z,x).
     valid_K: False for slots that hold no passage.
+    corpus_K: False for the null passage, whose place nothing takes.
   """
   size = len(scores_K)
   read_K = valid_K & (np.arange(size) < size - 1)
@@ -136,8 +145,7 @@ def weigh(scores_K: np.ndarray, log_probs_CxK: np.ndarray, *, valid_K: np.ndarra
     used_K = read_K.copy()
     if read_K[slot]:
       used_K[slot] = False
-      # The null passage is no part of the corpus: nothing takes its place.
-      used_K[-1] = valid_K[-1] and slot > 0
+      used_K[-1] = valid_K[-1] and corpus_K[slot]
     without.append(marginal(used_K)[1] if used_K.any() else np.full_like(log_probs_C, -np.inf))
   return Weighed(prior_K, log_probs_C, np.stack(without))
 

@@ -2,15 +2,12 @@
 
 import dataclasses
 import functools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 
-from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.edits import EditedStore, Edits
 from realm_jax.datatypes import (
   NULL_PASSAGE_ID,
   Array,
@@ -18,42 +15,19 @@ from realm_jax.datatypes import (
   RetrievedBatch,
   Tokens,
 )
-from realm_jax.index.edited_searcher import EditedSearcher
-from realm_jax.index.searcher import Searcher
+from realm_jax.inference.editable_corpus import EditableCorpus, retriever_params
 from realm_jax.inference.explanation import (
   AnswerOption,
   Evidence,
   Explanation,
-  GenerationRanking,
   Weighed,
   find_subsequences,
   unique_rows,
   weigh,
 )
 from realm_jax.inference.reading import Reading
-from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.tokenization import WordPieceTokenizer
-
-_EMBEDDINGS_KEPT = 4096  # of passages written by hand
-_RANKED = 10
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PastGeneration:
-  """An earlier generation, and the parameters that queries were embedded with then.
-
-  Attributes:
-    generation: its number.
-    training_step: step of the passage embeddings.
-    searcher: searches it.
-    params: of the query encoder at that step; None where its checkpoint is gone.
-  """
-
-  generation: int
-  training_step: int
-  searcher: Searcher
-  params: dict | None
 
 
 class MaskFiller:
@@ -62,18 +36,15 @@ class MaskFiller:
   Args:
     params: of the pre-training model.
     encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    encode_passage: jitted, `(params, Tokens [R, P]) -> [R, E]`.
     read: jitted, `(params, RetrievedBatch) -> Reading` that scores the targets, too.
     make_query: `(text, number of masks) -> MaskedQueries` of one row; refuses a text that does not
       fit.
-    searcher: of the generation.
-    store: the knowledge corpus.
+    corpus: with the generation.
     tokenizer: of the corpus.
     config: sizes of what is retrieved; one passage more is read, which none of the answers sees.
     max_masks: wordpieces of an answer that the model can give.
     max_answer_length: wordpieces of an answer that are tried.
     step: of the checkpoint.
-    past: earlier generations, oldest first.
   """
 
   def __init__(
@@ -81,27 +52,21 @@ class MaskFiller:
     *,
     params: dict,
     encode_query: Callable[[dict, Tokens], Array],
-    encode_passage: Callable[[dict, Tokens], Array],
     read: Callable[[dict, RetrievedBatch], Reading],
     make_query: Callable[[str, int], MaskedQueries],
-    searcher: Searcher,
-    store: PassageStore,
+    corpus: EditableCorpus,
     tokenizer: WordPieceTokenizer,
     config: RetrievalConfig,
     max_masks: int,
     max_answer_length: int = 4,
     step: int = 0,
-    past: Sequence[PastGeneration] = (),
   ):
     self.step = step
-    self.generation = searcher.generation
-    self.store = store
+    self.corpus = corpus
     self._params = params
     self._encode_query = encode_query
-    self._encode_passage = encode_passage
     self._read = read
     self._make_query = make_query
-    self._searcher = searcher
     self._tokenizer = tokenizer
     # No query here was cut from a passage.
     self._config = dataclasses.replace(
@@ -109,10 +74,7 @@ class MaskFiller:
     )
     self._max_masks = max_masks
     self._lengths = range(1, min(max_answer_length, max_masks) + 1)
-    self._past = tuple(past)
     self._special = {0, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
-    self._embeddings: OrderedDict[tuple[str, str], np.ndarray] = OrderedDict()
-    self._lock = threading.Lock()
 
   def warm_up(self, *, max_texts: int = 1) -> None:
     """Compiles what so many texts at once need."""
@@ -120,25 +82,8 @@ class MaskFiller:
     while texts <= max_texts:
       self.fill_mask(["[MASK]"] * texts)
       texts *= 2
-    written = self.write("", "warm")
-    self.fill_mask(["[MASK]"], edits=Edits().with_passage(len(self.store), written))
-
-  def write(self, title: str, text: str) -> WrittenPassage:
-    """Cuts a passage into wordpieces.
-
-    Raises:
-      ValueError: if it is empty or too long for this corpus.
-    """
-    return write_passage(
-      title,
-      text,
-      tokenizer=self._tokenizer,
-      max_passage_length=min(self.store.metadata.max_passage_length, self._config.passage_length),
-    )
-
-  def view(self, edits: Edits) -> EditedStore:
-    """Returns the corpus as the edits leave it."""
-    return EditedStore(self.store, edits)
+    written = self.corpus.write("", "warm")
+    self.fill_mask(["[MASK]"], edits=Edits().with_passage(len(self.corpus.store), written))
 
   def fill_mask(
     self,
@@ -174,7 +119,7 @@ class MaskFiller:
       rows += own
       owners += [number] * len(own)
     queries = _stacked(rows, size=len(lengths) * _power_of_two(len(texts)))
-    store = self.view(edits)
+    store = self.corpus.view(edits)
     batch, reading = self._retrieve_and_read(queries, edits, store)
     explanations = []
     for number, text in enumerate(texts):
@@ -182,7 +127,8 @@ class MaskFiller:
       group = [self._candidates(batch, reading, row) for row in places]
       explanation, best = self._explain(text, group, store, answers, target_ids)
       if with_rankings:
-        rankings = self._rankings(rows[places[best]].query)
+        query = rows[places[best]].query
+        rankings = self.corpus.rankings(functools.partial(self._query_embedding, query))
         explanation = dataclasses.replace(explanation, rankings=rankings)
       explanations.append(explanation)
     return explanations
@@ -218,41 +164,13 @@ class MaskFiller:
   ) -> tuple[RetrievedBatch, Reading]:
     retriever = Retriever(
       encode_query=self._encode_query,
-      searcher=self._edited_searcher(edits),
+      searcher=self.corpus.searcher(edits),
       store=store,
       config=self._config,
     )
-    batch, _ = retriever.finish(retriever.begin(_retriever_params(self._params), queries))
+    batch, _ = retriever.finish(retriever.begin(retriever_params(self._params), queries))
     reading = self._read(self._params, batch)
     return batch, jax.device_get(reading)
-
-  def _edited_searcher(self, edits: Edits) -> Searcher:
-    if not edits:
-      return self._searcher
-    written = edits.written()
-    return EditedSearcher(
-      self._searcher,
-      hidden=[i for i in edits.passages if i < len(self.store)],
-      ids=[i for i, _ in written],
-      embeddings=np.stack([self._embedding(passage) for _, passage in written])
-      if written
-      else np.zeros((0, 1), np.float32),
-    )
-
-  def _embedding(self, passage: WrittenPassage) -> np.ndarray:
-    key = passage.title, passage.text
-    with self._lock:
-      if key in self._embeddings:
-        self._embeddings.move_to_end(key)
-        return self._embeddings[key]
-    row = EditedStore(self.store, Edits({0: passage}))
-    tokens = passage_tokens(row, np.array([0]), length=self._config.passage_length)
-    embedding = np.asarray(self._encode_passage(_retriever_params(self._params), tokens))[0]
-    with self._lock:
-      self._embeddings[key] = embedding
-      if len(self._embeddings) > _EMBEDDINGS_KEPT:
-        self._embeddings.popitem(last=False)
-    return embedding
 
   def _candidates(self, batch: RetrievedBatch, reading: Reading, row: int) -> "_Candidates":
     masks = int(batch.queries.mlm_weights_BxM[row].sum())
@@ -265,7 +183,10 @@ class MaskFiller:
       valid_K=batch.valid_BxK[row],
       log_probs_CxK=log_probs_CxK,
       weighed=weigh(
-        reading.retrieval_log_probs_BxK[row], log_probs_CxK, valid_K=batch.valid_BxK[row]
+        reading.retrieval_log_probs_BxK[row],
+        log_probs_CxK,
+        valid_K=batch.valid_BxK[row],
+        corpus_K=batch.passage_ids_BxK[row] != NULL_PASSAGE_ID,
       ),
     )
 
@@ -308,6 +229,9 @@ class MaskFiller:
           edited=passage_id >= 0 and store.edited(passage_id),
           retrieval_probability=float(chosen.weighed.prior_K[slot]),
           answer_probability=float(np.exp(chosen.log_probs_CxK[place, slot])),
+          contribution=float(
+            chosen.weighed.prior_K[slot] * np.exp(chosen.log_probs_CxK[place, slot])
+          ),
           utility=float(chosen.log_probs_CxK[place, slot] - chosen.log_probs_CxK[place, 0]),
           says=self._says(chosen, slot, passage_id, spoken),
           spans=found,
@@ -358,21 +282,8 @@ class MaskFiller:
         return spans[0]
     return self._tokenizer.decode(ids)
 
-  def _rankings(self, query: Tokens) -> tuple[GenerationRanking, ...]:
-    rankings = []
-    for past in self._past:
-      params = _retriever_params(self._params if past.params is None else past.params)
-      embedding = np.asarray(self._encode_query(params, query), np.float32)
-      ids = past.searcher.search(embedding, _RANKED).ids_BxK[0]
-      rankings.append(
-        GenerationRanking(
-          generation=past.generation,
-          training_step=past.training_step,
-          own_query_encoder=past.params is not None,
-          passage_ids=tuple(i for i in ids.tolist() if i >= 0),
-        )
-      )
-    return tuple(rankings)
+  def _query_embedding(self, query: Tokens, params: dict | None) -> Array:
+    return self._encode_query(retriever_params(self._params if params is None else params), query)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -413,11 +324,6 @@ def _find(texts, encoded, passage_id: int, ids: Sequence[int], as_text: bool = F
   if as_text:
     return tuple(raw[start:limit].decode() for start, limit in spans)
   return tuple((len(raw[:start].decode()), len(raw[:limit].decode())) for start, limit in spans)
-
-
-def _retriever_params(params: dict) -> dict:
-  # One compiled program for the parameters of any step, which come without the reader's.
-  return {"dual_encoder": params["dual_encoder"]}
 
 
 def _stacked(rows: Sequence[MaskedQueries], *, size: int) -> MaskedQueries:

@@ -82,7 +82,8 @@ def _spans(log_probs_BxSxMxV: jax.Array, alternatives: int) -> jax.Array:
     return jnp.argmax(log_probs_BxSxMxV, -1)
   batch, sources, masks, _ = log_probs_BxSxMxV.shape
   # Behind a barrier, because XLA on CPU sorts the whole vocabulary when it sees the result sliced.
-  _, words_BxSxMxA = jax.lax.optimization_barrier(jax.lax.top_k(log_probs_BxSxMxV, alternatives))
+  # Around the words alone: around both results it cannot be compiled for several devices.
+  words_BxSxMxA = jax.lax.optimization_barrier(jax.lax.top_k(log_probs_BxSxMxV, alternatives)[1])
   best_BxSx1x1xM = words_BxSxMxA[:, :, None, None, :, 0]
   others_BxSx1xAxM = words_BxSxMxA[..., 1:].transpose(0, 1, 3, 2)[:, :, None]
   changed_1x1xMx1xM = jnp.eye(masks, dtype=bool)[None, None, :, None, :]

@@ -17,14 +17,15 @@ from realm_jax.inspector.markup import (
 def answered(explanation: Explanation, *, target: str) -> Markup:
   """Shows the sentence with its answer, and the other answers."""
   best = explanation.answers[0]
-  before, _, after = explanation.query.partition(MASK)
+  before, masked, after = explanation.query.partition(MASK)
   return element(
     "section",
     {"class": "answer"},
+    None if masked else element("p", {"class": "question"}, explanation.query),
     element(
       "p",
       {"class": "filled"},
-      before,
+      before if masked else None,
       element("mark", None, best.text),
       after,
     ),
@@ -41,7 +42,10 @@ def answered(explanation: Explanation, *, target: str) -> Markup:
 
 
 def _three_readings(best: AnswerOption) -> Markup:
-  """As in table 3 of Guu et al. 2020: the same answer without, with one, over all passages."""
+  """As in table 3 of Guu et al. 2020: the same answer without, with one, over all passages.
+
+  A model that answers with words of a passage has no answer without one.
+  """
   rows = (
     ("without retrieval", "p(y|∅,x)", best.probability_without_retrieval, "prior"),
     ("given the best passage", "p(y|z,x)", best.probability_given_best, "reading"),
@@ -63,6 +67,7 @@ def _three_readings(best: AnswerOption) -> Markup:
           element("td", {"class": "value"}, probability(value)),
         )
         for name, symbol, value, kind in rows
+        if value is not None
       ),
     ),
   )
@@ -153,11 +158,10 @@ def _card(
 
 
 def _bars(passage: Evidence) -> Markup:
-  product = passage.retrieval_probability * passage.answer_probability
   rows = (
     ("retrieved", "p(z|x)", passage.retrieval_probability, "prior"),
     ("says the answer", "p(y|z,x)", passage.answer_probability, "reading"),
-    ("adds to p(y|x)", "product", product, "product"),
+    ("adds to p(y|x)", "p(y,z|x)", passage.contribution, "product"),
   )
   return element(
     "dl",
@@ -184,7 +188,7 @@ def _effect(passage: Evidence, explanation: Explanation) -> Markup:
     {"class": "effect"},
     element("span", {"class": "effect-part"}, "Alone it says ", element("b", None, passage.says)),
     None
-    if null
+    if null or passage.utility is None
     else element(
       "span",
       {"class": "effect-part", "title": "log p(y|z,x) − log p(y|∅,x)"},
@@ -197,7 +201,7 @@ def _effect(passage: Evidence, explanation: Explanation) -> Markup:
       "span",
       {"class": "effect-part"},
       "Without it ",
-      element("b", None, "the same answer" if same else passage.answer_without),
+      element("b", None, "the same answer" if same else passage.answer_without or "no answer"),
       None if after == before else f", p {before} → {after}",
     ),
   )

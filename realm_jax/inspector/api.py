@@ -8,7 +8,7 @@ import fastapi
 import pydantic
 from fastapi import Path, Request
 
-from realm_jax.inspector.desk import Desk, Missing
+from realm_jax.inspector.desk import Desk, Kind, Missing, kind_of
 
 SESSION_COOKIE = "realm_session"
 MAX_TEXTS = 16
@@ -34,8 +34,8 @@ Words = Annotated[
 PassageId = Annotated[int, Path(ge=0, lt=2**31)]
 
 
-class Question(pydantic.BaseModel):
-  """What is asked: texts with one `[MASK]` each."""
+class Asked(pydantic.BaseModel):
+  """What is asked: sentences with one `[MASK]` each to fill, or questions to answer."""
 
   model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -70,29 +70,44 @@ def remember(response: fastapi.Response, session: str) -> None:
 def routes(desk: Desk) -> fastapi.APIRouter:
   """Returns the routes under `/api`."""
   router = fastapi.APIRouter(prefix="/api")
-  names = list(desk.models)
 
   @router.get("/models", summary="The models, and what each was opened with")
   def models() -> list[dict]:
     return [
-      {"name": name, "step": model.step, "generation": model.generation}
+      {
+        "name": name,
+        "asks_for": kind_of(model),
+        "step": model.step,
+        "generation": model.corpus.generation,
+      }
       for name, model in desk.models.items()
     ]
 
-  @router.post("/fill_mask", summary="Answers, and the passages they were read from")
-  def fill_mask(question: Question, request: Request) -> dict:
-    name = question.model or names[0]
-    if name not in desk.models:
-      raise Missing(f"there is no model {name!r}; there are {', '.join(names)}")
+  def explained(kind: Kind, asked: Asked, request: Request) -> dict:
+    names = [name for name, model in desk.models.items() if kind_of(model) == kind]
+    name = asked.model or next(iter(names), "")
+    if name not in names:
+      wanted = repr(asked.model) if asked.model else f"for a {kind}"
+      raise Missing(
+        f"there is no model {wanted}; for a {kind} there is {', '.join(names) or 'none'}"
+      )
     explanations = desk.ask(
       name,
-      question.texts,
+      asked.texts,
       session=session_of(request),
-      answers=question.answers,
-      target=question.target,
-      with_rankings=question.rankings,
+      answers=asked.answers,
+      target=asked.target,
+      with_rankings=asked.rankings,
     )
     return {"explanations": [dataclasses.asdict(one) for one in explanations]}
+
+  @router.post("/fill_mask", summary="What fills a [MASK], and the passages it was read from")
+  def fill_mask(asked: Asked, request: Request) -> dict:
+    return explained("mask", asked, request)
+
+  @router.post("/answer", summary="What answers a question, and the passages it was read from")
+  def answer(asked: Asked, request: Request) -> dict:
+    return explained("question", asked, request)
 
   @router.get("/passages/{passage_id}", summary="A passage as this session sees it")
   def passage(passage_id: PassageId, request: Request) -> dict:

@@ -4,35 +4,24 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Literal
 
-from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.edits import Edits
+from realm_jax.datatypes import MASK
+from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.inference.question_answerer import QuestionAnswerer
 from realm_jax.inspector.edit_books import EditBook
 from realm_jax.inspector.page import EditView
 
+Model = MaskFiller | QuestionAnswerer
+Kind = Literal["mask", "question"]
 
-class Model(Protocol):
-  """A model that answers and explains, such as `inference.mask_filler.MaskFiller`."""
 
-  step: int
-  generation: int
-  store: PassageStore
-
-  def fill_mask(
-    self,
-    texts: Sequence[str],
-    *,
-    answers: int = 5,
-    target: str | None = None,
-    edits: Edits = Edits(),
-    with_rankings: bool = False,
-  ) -> list[Explanation]: ...
-
-  def write(self, title: str, text: str) -> WrittenPassage: ...
-
-  def view(self, edits: Edits) -> EditedStore: ...
+def kind_of(model: Model) -> Kind:
+  """Returns what a model is asked: a sentence with a `[MASK]`, or a question."""
+  return "mask" if isinstance(model, MaskFiller) else "question"
 
 
 class Missing(LookupError):
@@ -63,8 +52,13 @@ class Desk:
     object.__setattr__(self, "_places", threading.BoundedSemaphore(self.max_waiting + 1))
 
   @property
-  def first(self) -> Model:
-    return next(iter(self.models.values()))
+  def corpus(self) -> EditableCorpus:
+    return next(iter(self.models.values())).corpus
+
+  def names_for(self, text: str) -> list[str]:
+    """Returns the models that a text is for; all of them, to say why not, if it is for none."""
+    kind = "mask" if MASK in text else "question"
+    return [name for name, model in self.models.items() if kind_of(model) == kind] or [*self.models]
 
   def ask(
     self,
@@ -82,8 +76,10 @@ class Desk:
       Busy: if too many questions are waiting.
       ValueError: if a text or the target does not fit.
     """
+    model = self.models[name]
+    explain = model.fill_mask if isinstance(model, MaskFiller) else model.answer
     with self._my_turn():
-      return self.models[name].fill_mask(
+      return explain(
         texts,
         answers=answers,
         target=target or None,
@@ -98,7 +94,7 @@ class Desk:
       Missing: if there is no such passage.
       ValueError: if it is empty or too long.
     """
-    written = self.first.write(title, text)
+    written = self.corpus.write(title, text)
     self.book.change(
       session, lambda edits: self._existing(edits, passage_id).with_passage(passage_id, written)
     )
@@ -109,11 +105,11 @@ class Desk:
     Raises:
       ValueError: if it is empty or too long.
     """
-    written = self.first.write(title, text)
+    written = self.corpus.write(title, text)
     added = []
 
     def change(edits: Edits) -> Edits:
-      added[:] = [edits.next_id(len(self.first.store))]
+      added[:] = [edits.next_id(len(self.corpus.store))]
       return edits.with_passage(added[0], written)
 
     self.book.change(session, change)
@@ -145,7 +141,7 @@ class Desk:
     """
     edits = self.book.read(session)
     self._existing(edits, passage_id)
-    view = self.first.view(edits)
+    view = self.corpus.view(edits)
     return {
       "passage_id": passage_id,
       "title": view.title(passage_id),
@@ -155,7 +151,7 @@ class Desk:
 
   def edits(self, *, session: str) -> list[EditView]:
     """Returns what was edited, by id."""
-    store = self.first.store
+    store = self.corpus.store
     views = []
     for passage_id, passage in sorted(self.book.read(session).passages.items()):
       new = passage_id >= len(store)
@@ -168,7 +164,7 @@ class Desk:
     return views
 
   def _existing(self, edits: Edits, passage_id: int) -> Edits:
-    if not self.first.view(edits).holds(passage_id):
+    if not self.corpus.view(edits).holds(passage_id):
       raise Missing(f"there is no passage {passage_id}")
     return edits
 

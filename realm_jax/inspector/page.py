@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector import answers, rankings
@@ -24,7 +25,8 @@ class ModelView:
     name: as shown.
     step: of its checkpoint.
     generation: of its index.
-    explanation: None where nothing was asked.
+    kind: what it is asked: a sentence with a `[MASK]`, or a question.
+    explanation: None where nothing was asked of it.
     title: of a passage id, as the corpus has it.
     text: likewise.
   """
@@ -32,6 +34,7 @@ class ModelView:
   name: str
   step: int
   generation: int
+  kind: Literal["mask", "question"]
   explanation: Explanation | None
   title: Callable[[int], str]
   text: Callable[[int], str]
@@ -125,13 +128,7 @@ def _ask_form(view: PageView) -> Markup:
   return element(
     "form",
     {"method": "get", "action": "/", "class": "ask", "role": "search", "data-live": True},
-    element(
-      "label",
-      {"for": "q"},
-      "A sentence with ",
-      element("code", None, "[MASK]"),
-      " for what is asked",
-    ),
+    element("label", {"for": "q"}, _what_to_ask(view)),
     element(
       "div",
       {"class": "ask-row"},
@@ -143,7 +140,9 @@ def _ask_form(view: PageView) -> Markup:
           "rows": 2,
           "required": True,
           "maxlength": 2000,
-          "placeholder": "The [MASK] is the currency of the United Kingdom.",
+          "placeholder": "The [MASK] is the currency of the United Kingdom."
+          if _fills_masks(view)
+          else "What is the currency of the United Kingdom?",
         },
         view.text,
       ),
@@ -166,6 +165,17 @@ def _ask_form(view: PageView) -> Markup:
     ),
     _examples(view.examples),
   )
+
+
+def _fills_masks(view: PageView) -> bool:
+  return any(model.kind == "mask" for model in view.models)
+
+
+def _what_to_ask(view: PageView) -> Markup:
+  masked = join("A sentence with ", element("code", None, "[MASK]"), " for what is asked")
+  if all(model.kind == "mask" for model in view.models):
+    return masked
+  return join(masked, ", or a question") if _fills_masks(view) else join("A question")
 
 
 def _examples(examples: Sequence[Example]) -> Markup | None:

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from realm_jax import __version__
 from realm_jax.inspector import api, api_page, page
-from realm_jax.inspector.desk import Busy, Desk, Missing
+from realm_jax.inspector.desk import Busy, Desk, Missing, kind_of
 from realm_jax.inspector.limits import Limits, LimitSettings
 
 _STATIC = {
@@ -72,7 +72,7 @@ def make_app(
       status, refusal = 422, f"the text has more than {api.MAX_TEXT} characters"
     elif text:
       try:
-        for name in desk.models:
+        for name in desk.names_for(text):
           (explanations[name],) = desk.ask(
             name, [text], session=session, target=target, with_rankings=True
           )
@@ -84,14 +84,15 @@ def make_app(
         page.ModelView(
           name=name,
           step=model.step,
-          generation=model.generation,
+          generation=model.corpus.generation,
+          kind=kind_of(model),
           explanation=explanations[name],
-          title=model.store.title,
-          text=model.store.text,
+          title=model.corpus.store.title,
+          text=model.corpus.store.text,
         )
         for name, model in desk.models.items()
       ],
-      num_passages=len(desk.first.store),
+      num_passages=len(desk.corpus.store),
       text=text,
       target=target,
       refusal=refusal,

@@ -1,9 +1,10 @@
-"""Fills the [MASK] of a sentence, and shows the passages read and what each did to the answer."""
+"""Fills a [MASK] or answers a question, and shows the passages read and what each did to it."""
 
 import dataclasses
 
-from realm_jax.inference.explanation import Evidence, Explanation
-from realm_jax.jobs.mask_filling import open_mask_filler
+from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.jobs.answering_models import open_answering_model
 
 
 def ask(
@@ -20,27 +21,29 @@ def ask(
 ) -> dict:
   """Prints the likeliest answers, and the passages with their part in the first.
 
-  Answers of one to `max_answer_length` wordpieces are tried; the one with the highest p(y|x) wins.
+  A pre-trained model fills the mask of a sentence: answers of one to `max_answer_length` wordpieces
+  are tried. A fine-tuned model answers a question with words of a passage. The answer with the
+  highest p(y|x) wins.
 
   Args:
-    query: a sentence with one `[MASK]`.
-    checkpoints: directory of the checkpoints of a pre-training.
+    query: a sentence with one `[MASK]`, or a question.
+    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
     passages: directory of the knowledge corpus to answer from.
     index: directory of the index generations of that corpus.
     step: checkpoint; none: the newest.
     generation: index generation; none: the newest.
     answers: how many are shown.
     target: an answer to be explained instead of the likeliest one.
-    max_answer_length: wordpieces of an answer at most.
+    max_answer_length: wordpieces that fill a mask at most.
 
   Returns:
     The explanation as plain values, and `answer`, the likeliest.
 
   Raises:
     FileNotFoundError: if an input is missing.
-    ValueError: if the query has no `[MASK]`, or inputs do not fit each other.
+    ValueError: if the query is not what the model is asked, or inputs do not fit each other.
   """
-  filler = open_mask_filler(
+  model = open_answering_model(
     checkpoints=checkpoints,
     passages=passages,
     index=index,
@@ -48,7 +51,8 @@ def ask(
     generation=generation,
     max_answer_length=max_answer_length,
   )
-  (explanation,) = filler.fill_mask([query], answers=answers, target=target)
+  explain = model.fill_mask if isinstance(model, MaskFiller) else model.answer
+  (explanation,) = explain([query], answers=answers, target=target)
   print(shown(explanation), flush=True)
   return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
 
@@ -58,8 +62,7 @@ def shown(explanation: Explanation) -> str:
   best, *others = explanation.answers
   lines = [
     explanation.query,
-    f"  {best.text}   p(y|x) = {best.probability:.3f}, without retrieval "
-    f"{best.probability_without_retrieval:.2g}",
+    f"  {best.text}   p(y|x) = {best.probability:.3f}{_without_retrieval(best)}",
   ]
   if others:
     options = (f"{option.text} {option.probability:.3f}" for option in others)
@@ -68,10 +71,16 @@ def shown(explanation: Explanation) -> str:
   return "\n".join([*lines, *map(_line, explanation.passages)])
 
 
+def _without_retrieval(best: AnswerOption) -> str:
+  prior = best.probability_without_retrieval
+  return "" if prior is None else f", without retrieval {prior:.2g}"
+
+
 def _line(passage: Evidence) -> str:
-  without = f"{passage.probability_without:.3f} {passage.answer_without}"
+  without = f"{passage.probability_without:.3f} {passage.answer_without or '(no answer)'}"
+  utility = "" if passage.utility is None else f"{passage.utility:+.1f}"
   text = f"{passage.title}: {passage.text}" if passage.passage_id >= 0 else "(null passage)"
   return (
     f"  {passage.retrieval_probability:6.3f}  {passage.answer_probability:8.3f}  "
-    f"{passage.utility:+7.1f}  {without:<20.20}  {text}"
+    f"{utility:>7}  {without:<20.20}  {text}"
   )

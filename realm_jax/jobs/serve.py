@@ -4,12 +4,13 @@ import ipaddress
 import os
 import random
 import signal
+import socket
 
 from absl import logging
 
 from realm_jax.data.questions import read_questions
 from realm_jax.inspector.limits import LimitSettings
-from realm_jax.jobs.mask_filling import open_mask_filler
+from realm_jax.jobs.answering_models import open_answering_model
 
 _EDITS_FILE = "edits.json"
 
@@ -29,7 +30,7 @@ def serve(
   history: int = 6,
   max_answer_length: int = 4,
   editable: bool = False,
-  questions: str | None = None,
+  questions: tuple[str, ...] = (),
   num_examples: int = 6,
   host: str = "127.0.0.1",
   port: int = 8080,
@@ -40,32 +41,33 @@ def serve(
   """Opens one or two models, and answers until told to stop.
 
   Args:
-    checkpoints: directory of the checkpoints of a pre-training.
+    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
     passages: directory of the knowledge corpus to answer from.
     index: directory of the index generations of that corpus.
     step: checkpoint; none: the newest.
     generation: index generation; none: the newest.
-    second_checkpoints: checkpoints of a model shown beside the first; none: just one model, unless
-      `second_step` names another one of the same training.
+    second_checkpoints: checkpoints of a model shown beside the first, or which answers questions
+      where the first one fills masks; none: just one model, unless `second_step` names another one
+      of the same training.
     second_index: its generations; none: those of the first.
     second_step: its checkpoint; none: the newest.
     second_generation: its generation; none: the newest.
     names: what the two are called.
     history: generations whose rankings are compared; each is held in memory.
-    max_answer_length: wordpieces of an answer at most.
+    max_answer_length: wordpieces that fill a mask at most.
     editable: whether edits of passages are kept for all, in the corpus's `edits.json`; otherwise
       they end with the session.
-    questions: JSON Lines with masked questions, of which some are offered as examples.
-    num_examples: how many.
+    questions: JSON Lines with questions or masked sentences, of which some are offered as examples.
+    num_examples: how many of each file.
     host: address to listen at; 0.0.0.0 is every one of this machine.
-    port: to listen at.
+    port: to listen at; 0: any that is free, the address printed names it.
     body_bytes: of a request at most.
     requests_per_minute: of one client address, on average.
     burst: requests of one client address at once.
 
   Raises:
     FileNotFoundError: if an input is missing.
-    ValueError: if inputs do not fit each other.
+    ValueError: if inputs do not fit each other, or the port is taken.
     ImportError: if FastAPI or uvicorn is not installed.
   """
   try:
@@ -76,8 +78,10 @@ def serve(
     raise ImportError(
       f"{error}; `realm serve` needs the extra: pip install 'realm_jax[serve]'"
     ) from error
+  # Before the models are opened, which takes seconds.
+  listener = _bound(host, port)
   models = {
-    names[0]: open_mask_filler(
+    names[0]: open_answering_model(
       checkpoints=checkpoints,
       passages=passages,
       index=index,
@@ -88,7 +92,7 @@ def serve(
     )
   }
   if second_checkpoints is not None or second_step is not None:
-    models[names[1]] = open_mask_filler(
+    models[names[1]] = open_answering_model(
       checkpoints=second_checkpoints or checkpoints,
       passages=passages,
       index=second_index or index,
@@ -98,15 +102,15 @@ def serve(
     )
   for model in models.values():
     model.warm_up()
-  first = models[names[0]]
+  corpus = models[names[0]].corpus
   book = (
     edit_books.SharedEdits(
-      os.path.join(passages, _EDITS_FILE), corpus=first.store.fingerprint, write=first.write
+      os.path.join(passages, _EDITS_FILE), corpus=corpus.store.fingerprint, write=corpus.write
     )
     if editable
     else edit_books.SessionEdits()
   )
-  examples = [] if questions is None else _examples(questions, num_examples)
+  examples = [example for path in questions for example in _examples(path, num_examples)]
   app = server.make_app(
     desk.Desk(models, book),
     limits=LimitSettings(
@@ -117,20 +121,38 @@ def serve(
     ),
     examples=[page.Example(text=text, answer=answer) for text, answer in examples],
   )
-  logging.info("the inspector is at http://%s:%d", host, port)
-  print(f"http://{host}:{port}", flush=True)
-  for number in (signal.SIGTERM, signal.SIGINT):
-    # uvicorn ends in order, and then raises the signal once more for whoever was there before.
-    signal.signal(number, lambda *_: None)
-  uvicorn.run(
+  address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+  logging.info("the inspector is at %s", address)
+  print(address, flush=True)
+  config = uvicorn.Config(
     app,
-    host=host,
-    port=port,
     log_level="warning",
     server_header=False,
     timeout_keep_alive=30,
     timeout_graceful_shutdown=10,
   )
+  signals = (signal.SIGTERM, signal.SIGINT)
+  # uvicorn ends in order, and then raises the signal once more for whoever was there before.
+  before = [signal.signal(number, lambda *_: None) for number in signals]
+  try:
+    uvicorn.Server(config).run(sockets=[listener])
+  finally:
+    for number, handler in zip(signals, before, strict=True):
+      signal.signal(number, handler)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+  """Returns a socket that has the address but does not listen yet."""
+  listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+  listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+  try:
+    listener.bind((host, port))
+  except OSError as error:
+    listener.close()
+    raise ValueError(
+      f"cannot listen at {host}, port {port}: {error.strerror}; choose another --port or --host"
+    ) from error
+  return listener
 
 
 def _names(host: str) -> tuple[str, ...]:
@@ -145,4 +167,7 @@ def _names(host: str) -> tuple[str, ...]:
 def _examples(path: str, number: int) -> list[tuple[str, str]]:
   questions = read_questions(path)
   drawn = random.Random(0).sample(questions, min(number, len(questions)))
-  return [(question.masked_text, question.answer) for question in drawn]
+  return [
+    (question.masked_text if question.span else question.text, question.answer)
+    for question in drawn
+  ]

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this ma
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
 uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 
+from realm_jax.inspector.desk import Desk  # noqa: E402
+from realm_jax.inspector.edit_books import SessionEdits  # noqa: E402
 from realm_jax.inspector.limits import LimitSettings  # noqa: E402
 from realm_jax.inspector.page import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
@@ -24,9 +26,9 @@ SCREENSHOTS = pathlib.Path(__file__).parents[2] / "build" / "screenshots"
 
 
 @pytest.fixture
-def address(desk):
+def address(filler, answerer):
   app = make_app(
-    desk,
+    Desk({"masks": filler, "questions": answerer}, SessionEdits()),
     limits=LimitSettings(hosts=("127.0.0.1",)),
     examples=[Example(text="[MASK] is the money of Japan", answer="yen")],
   )
@@ -111,6 +113,21 @@ def test_type_read_the_cards_edit_and_see_the_answer_change(open_page):
   page.get_by_role("button", name="Add and ask again").click()
   wait_for_answer(page, "Yen")
   assert page.locator(".edits li").count() == 2
+
+
+def test_a_question_is_answered_in_the_words_of_a_passage(open_page):
+  page = open_page(viewport={"width": 1200, "height": 800})
+  page.get_by_label("or a question").fill("what is the money of France")
+  page.get_by_role("button", name="Ask", exact=True).click()
+  page.wait_for_selector(".card")
+  assert answer(page) == "Euro"
+  card = page.locator("[data-passage='1']")
+  assert card.locator(".text mark").all_inner_texts() == ["Euro"]
+  keep(page, "inspector-question")
+  card.locator("summary").click()
+  page.get_by_label("Text").first.fill("Yen is the money of France")
+  page.get_by_role("button", name="Save and ask again").first.click()
+  wait_for_answer(page, "Yen")
 
 
 def test_the_keyboard_is_enough(open_page):

@@ -9,14 +9,17 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import masked_text_query
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.inference.mask_filler import MaskFiller, PastGeneration
+from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.inference.question_answerer import QuestionAnswerer
 from realm_jax.inference.reading import read
 from realm_jax.inspector.desk import Desk
 from realm_jax.inspector.edit_books import SessionEdits
+from realm_jax.retrieval.question_retriever import BeamConfig, EmbeddedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
-WORDS = "pound euro yen dollar is the money of britain france japan old here".split()
+WORDS = "pound euro yen dollar is the money of britain france japan old here what".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, *"<>/()'script", "alert"])
 ROWS = (
   ("Britain", "Pound is the money of Britain"),
@@ -59,6 +62,20 @@ def read_first_word(params, batch):
   )
 
 
+def score_first_word(params, batch):
+  """Scores passages by their places, and the first word of the body high among its spans."""
+  del params
+  queries_BxE = bag_of_words(batch.query.ids, batch.query.mask)
+  scores_BxK = 3 * np.einsum("BE,BKE->BK", queries_BxE, batch.embeddings_BxRxE)
+  body_BxKxT = (batch.joint.segments == 1) & batch.joint.mask
+  body_BxKxT[..., :-1] &= body_BxKxT[..., 1:]  # not the final [SEP]
+  logits_BxKxTxW = np.full((*batch.joint.shape, 2), np.finfo(np.float32).min, np.float32)
+  logits_BxKxTxW[..., 0][body_BxKxT] = 0
+  logits_BxKxTxW[..., :-1, 1][body_BxKxT[..., :-1] & body_BxKxT[..., 1:]] = -1
+  np.put_along_axis(logits_BxKxTxW[..., 0], body_BxKxT.argmax(-1)[..., None], 6, axis=-1)
+  return np.where(batch.valid_BxR, scores_BxK, -1e38), logits_BxKxTxW
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
   directory = tmp_path_factory.mktemp("store")
@@ -70,36 +87,65 @@ def store(tmp_path_factory):
   return PassageStore(os.fspath(directory))
 
 
-@pytest.fixture
-def filler(store):
-  def searcher(*rows, generation):
-    embeddings = np.zeros((len(ROWS), 3), np.float32)
-    for row, values in enumerate(rows):
-      embeddings[row] = values
-    return ExactSearcher(embeddings, generation=generation)
+EMBEDDINGS = np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.9, 0, 0)], np.float32)
+EMBEDDINGS_BEFORE = np.array([(0, 1, 0), (1, 0, 0), (0, 0, 1), (0, 0, 0)], np.float32)
 
-  now = searcher((1, 0, 0), (0, 1, 0), (0, 0, 1), (0.9, 0, 0), generation=1)
-  before = searcher((0, 1, 0), (1, 0, 0), (0, 0, 1), (0, 0, 0), generation=0)
+
+@pytest.fixture
+def corpus(store):
+  now = ExactSearcher(EMBEDDINGS, generation=1)
+  before = ExactSearcher(EMBEDDINGS_BEFORE, generation=0)
   params = {"dual_encoder": {}}
-  return MaskFiller(
-    params=params,
+  return EditableCorpus(
+    store=store,
+    searcher=now,
+    tokenizer=TOKENIZER,
+    embed_passage=lambda tokens: embed(params, tokens),
+    passage_length=24,
+    past=[
+      PastGeneration(generation=0, training_step=10, searcher=before, params=None),
+      PastGeneration(generation=1, training_step=20, searcher=now, params=params),
+    ],
+  )
+
+
+@pytest.fixture
+def answerer(corpus):
+  return QuestionAnswerer(
+    params={"dual_encoder": {}},
     encode_query=embed,
-    encode_passage=embed,
+    read=score_first_word,
+    corpus=corpus,
+    loaded=EmbeddedGeneration(
+      generation=1,
+      searcher=corpus.searcher({}),
+      training_step=20,
+      created=0.0,
+      embeddings_NxE=EMBEDDINGS,
+    ),
+    tokenizer=TOKENIZER,
+    config=BeamConfig(beam_size=2, num_read=2, joint_length=40),
+    max_span_width=2,
+    query_length=12,
+    step=30,
+  )
+
+
+@pytest.fixture
+def filler(corpus):
+  return MaskFiller(
+    params={"dual_encoder": {}},
+    encode_query=embed,
     read=read_first_word,
     make_query=lambda text, masks: masked_text_query(
       text, num_masks=masks, tokenizer=TOKENIZER, query_length=12, max_masks=2
     ),
-    searcher=now,
-    store=store,
+    corpus=corpus,
     tokenizer=TOKENIZER,
     config=RetrievalConfig(num_passages=3, passage_length=24, joint_length=40),
     max_masks=2,
     max_answer_length=1,
     step=20,
-    past=[
-      PastGeneration(generation=0, training_step=10, searcher=before, params=None),
-      PastGeneration(generation=1, training_step=20, searcher=now, params=params),
-    ],
   )
 
 

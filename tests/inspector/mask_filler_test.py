@@ -38,11 +38,13 @@ def test_what_is_said_of_a_removal_is_what_a_removal_does(filler):
 
 
 def test_an_edited_passage_is_searched_and_read_at_once(filler):
-  changed = Edits().with_passage(0, filler.write("Britain", "Dollar is the money of Britain"))
+  changed = Edits().with_passage(
+    0, filler.corpus.write("Britain", "Dollar is the money of Britain")
+  )
   (explanation,) = filler.fill_mask([QUERY], edits=changed)
   assert explanation.likeliest == "Dollar"
   assert explanation.passages[0].edited and explanation.passages[0].passage_id == 0
-  added = Edits().with_passage(4, filler.write("", "Yen is the money of France"))
+  added = Edits().with_passage(4, filler.corpus.write("", "Yen is the money of France"))
   (explanation,) = filler.fill_mask(["[MASK] is the money of France"], edits=added, target="yen")
   assert 4 in [p.passage_id for p in explanation.passages]
   assert filler.fill_mask([QUERY])[0].likeliest == "Pound"

@@ -14,6 +14,7 @@ from realm_jax.inspector.page import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"
+QUESTION = "what is the money of Britain"
 HOSTILE = "<script>alert('x')</script>"
 
 
@@ -40,7 +41,9 @@ def test_the_api_explains_an_answer(client):
   assert explanation["likeliest"] == "Pound"
   assert explanation["passages"][0]["spans"] == [[0, 5]]
   assert [r["generation"] for r in explanation["rankings"]] == [0, 1]
-  assert client.get("/api/models").json() == [{"name": "this model", "step": 20, "generation": 1}]
+  assert client.get("/api/models").json() == [
+    {"name": "this model", "asks_for": "mask", "step": 20, "generation": 1}
+  ]
 
 
 def test_an_edit_changes_the_answer_of_its_session_alone(desk):
@@ -71,7 +74,7 @@ def test_editable_corpora_keep_edits_for_all_and_over_a_restart(filler, tmp_path
   path = str(tmp_path / "edits.json")
 
   def start():
-    book = SharedEdits(path, corpus=filler.store.fingerprint, write=filler.write)
+    book = SharedEdits(path, corpus=filler.corpus.store.fingerprint, write=filler.corpus.write)
     return client_of(desks.Desk({"m": filler}, book))
 
   start().put("/api/passages/0", json={"title": "Britain", "text": "Euro is in Britain"})
@@ -80,7 +83,7 @@ def test_editable_corpora_keep_edits_for_all_and_over_a_restart(filler, tmp_path
   assert ask(again)["likeliest"] == "Euro"
   assert [edit["kind"] for edit in again.get("/api/edits").json()] == ["changed", "removed"]
   with pytest.raises(ValueError, match="holds edits of corpus .*move it away"):
-    SharedEdits(path, corpus="another", write=filler.write)
+    SharedEdits(path, corpus="another", write=filler.corpus.write)
 
 
 def test_the_page_works_without_scripts(client):
@@ -100,6 +103,37 @@ def test_two_models_stand_side_by_side(filler):
     "/", params={"q": QUERY}
   )
   assert page.text.count('class="filled"') == 2
+
+
+def test_questions_and_masks_go_to_the_models_that_take_them(filler, answerer):
+  client = client_of(desks.Desk({"masks": filler, "questions": answerer}, SessionEdits()))
+  response = client.post("/api/answer", json={"texts": [QUESTION], "rankings": True})
+  (explanation,) = response.json()["explanations"]
+  assert explanation["likeliest"] == "Pound" and explanation["null_share"] is None
+  assert explanation["passages"][0]["spans"] == [[0, 5]] and len(explanation["rankings"]) == 2
+  assert [m["asks_for"] for m in client.get("/api/models").json()] == ["mask", "question"]
+  edited = {"title": "Britain", "text": "Euro is the money of Britain"}
+  client.put("/api/passages/0", json=edited)
+  for text in (QUERY, QUESTION):
+    page = client.get("/", params={"q": text}).text
+    assert page.count('class="filled"') == 1
+    assert "<mark>Euro</mark>" in page and "or a question" in page
+  assert "without retrieval" not in page and "utility" not in page
+  for route, text, status in (
+    ("answer", QUERY, 422),
+    ("fill_mask", QUESTION, 422),
+    ("answer", "", 422),
+  ):
+    assert client.post(f"/api/{route}", json={"texts": [text]}).status_code == status
+  wrong = client.post("/api/answer", json={"texts": [QUESTION], "model": "masks"})
+  assert wrong.status_code == 404 and "for a question there is questions" in wrong.text
+
+
+def test_a_model_of_one_kind_says_what_it_takes(desk, answerer):
+  assert client_of(desk).post("/api/answer", json={"texts": [QUESTION]}).status_code == 404
+  assert "has 0 [MASK]" in client_of(desk).get("/", params={"q": QUESTION}).text
+  page = client_of(desks.Desk({"m": answerer}, SessionEdits())).get("/", params={"q": QUERY})
+  assert page.status_code == 422 and "this model answers questions" in page.text
 
 
 def test_what_is_typed_or_stored_is_escaped(client):

@@ -1,4 +1,4 @@
-"""Opens a checkpoint, a corpus and an index's generations for filling masks."""
+"""Opens a checkpoint, a corpus and an index's generations for answers that explain themselves."""
 
 import dataclasses
 import functools
@@ -10,19 +10,24 @@ from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import questions
 from realm_jax.index import generations
-from realm_jax.inference.mask_filler import MaskFiller, PastGeneration
+from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.inference.question_answerer import QuestionAnswerer
 from realm_jax.inference.reading import read
 from realm_jax.jobs import saved_models
 from realm_jax.jobs.encoder_programs import passage_encoder_program
+from realm_jax.jobs.question_setup import EmbeddedGenerations
+from realm_jax.jobs.question_setup import query_encoder as question_encoder
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, query_encoder
 from realm_jax.models import dual_encoder
+from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.training import checkpoints as saved_checkpoints
 
 _WORDS_CONSIDERED = 8  # at each mask
 
 
-def open_mask_filler(
+def open_answering_model(
   *,
   checkpoints: str,
   passages: str,
@@ -31,21 +36,21 @@ def open_mask_filler(
   generation: int | None = None,
   max_answer_length: int = 4,
   history: int = 0,
-) -> MaskFiller:
-  """Opens a pre-trained model for filling masks.
+) -> MaskFiller | QuestionAnswerer:
+  """Opens a pre-trained model for filling masks, or a fine-tuned one for questions.
 
   Args:
-    checkpoints: directory of the checkpoints of a pre-training.
+    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
     passages: directory of the knowledge corpus to answer from.
     index: directory of the index generations of that corpus.
     step: checkpoint; none: the newest.
     generation: index generation; none: the newest.
-    max_answer_length: wordpieces of an answer that are tried.
+    max_answer_length: wordpieces that fill a mask at most.
     history: how many of the newest generations are opened to be compared.
 
   Raises:
     FileNotFoundError: if one of them is missing.
-    ValueError: if they do not fit each other.
+    ValueError: if they do not fit each other, or the checkpoint has nothing that answers.
   """
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description
@@ -57,22 +62,42 @@ def open_mask_filler(
       f"was made with {tokenizer.digest}; prepare the corpus with the training's vocabulary"
     )
   mesh = partitioning.make_mesh()
-  model, params = saved.pretraining_model(mesh)
   # Questions are few and of any number; every device has the whole batch.
   place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
   published = PublishedGenerations(
     index, description=dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
   )
-  loaded = published.load_newest() if generation is None else published.load(generation)
+  questions_asked = description.span_reader is not None
+  source = EmbeddedGenerations(index, published=published) if questions_asked else published
+  loaded = source.load_newest() if generation is None else source.load(generation)
   past = [
     _past_generation(number, index=index, published=published, saved=saved, mesh=mesh)
     for number in _compared(index, last=loaded.generation, count=history)
   ]
-
-  program = passage_encoder_program(dual_encoder.Tower(description.dual_encoder))
-
-  def encode_passage(params, tokens):
-    return program(dual_encoder.passage_tower_params(params), place(tokens))
+  model, params = (saved.open_qa_model if questions_asked else saved.pretraining_model)(mesh)
+  tower_params = dual_encoder.passage_tower_params(params)
+  embed = passage_encoder_program(dual_encoder.Tower(description.dual_encoder))
+  corpus = EditableCorpus(
+    store=store,
+    searcher=loaded.searcher,
+    tokenizer=tokenizer,
+    embed_passage=lambda tokens: embed(tower_params, place(tokens)),
+    passage_length=description.passage_length,
+    past=past,
+  )
+  if questions_asked:
+    return QuestionAnswerer(
+      params=params,
+      encode_query=question_encoder(description.dual_encoder, place),
+      read=_span_scores(model, place),
+      corpus=corpus,
+      loaded=loaded,
+      tokenizer=tokenizer,
+      config=description.beam,
+      max_span_width=description.span_reader.max_span_width,
+      query_length=description.query_length,
+      step=saved.step,
+    )
 
   def make_query(text: str, num_masks: int):
     return questions.masked_text_query(
@@ -86,17 +111,14 @@ def open_mask_filler(
   return MaskFiller(
     params=params,
     encode_query=query_encoder(model, place),
-    encode_passage=encode_passage,
     read=_reader(model, place),
     make_query=make_query,
-    searcher=loaded.searcher,
-    store=store,
+    corpus=corpus,
     tokenizer=tokenizer,
     config=description.retrieval,
     max_masks=description.max_masks,
     max_answer_length=max_answer_length,
     step=saved.step,
-    past=past,
   )
 
 
@@ -142,5 +164,16 @@ def _reader(model: RealmPretrainingModel, place):
       alternatives=_WORDS_CONSIDERED,
       targets_BxM=batch.queries.mlm_targets_BxM,
     )
+
+  return lambda params, batch: run(params, place(batch))
+
+
+def _span_scores(model: OpenQaModel, place):
+  """Returns `(params, RetrievedQuestions) -> scores_BxK, logits_BxKxTxW` on the devices."""
+
+  @jax.jit
+  def run(params, batch):
+    outputs = model.apply({"params": params}, batch, deterministic=True)
+    return outputs.scores_BxR, outputs.logits_BxKxTxW
 
   return lambda params, batch: run(params, place(batch))

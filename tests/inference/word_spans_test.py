@@ -1,0 +1,38 @@
+"""Spans put together by words, against sums written out."""
+
+import numpy as np
+import pytest
+
+from realm_jax.inference.word_spans import by_words
+
+LOWEST = np.finfo(np.float32).min
+
+
+def test_spans_within_the_same_words_are_one():
+  continues = np.array([False, True, False, True, True])  # two words: 0 to 1, 2 to 4
+  logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+  for t in range(5):
+    logits[t, 5 - t :] = LOWEST
+  spans = by_words(logits, continues)
+  sums = {}
+  word, first, last = (0, 0, 1, 1, 1), (0, 2), (1, 4)
+  for t in range(5):
+    for end in range(t, min(t + 3, 5)):
+      key = first[word[t]], last[word[end]]
+      sums[key] = sums.get(key, 0) + np.exp(np.float64(logits[t, end - t]))
+  places = zip(spans.firsts_S.tolist(), spans.lasts_S.tolist(), strict=True)
+  found = dict(zip(places, np.exp(spans.log_probs_S), strict=True))
+  assert found == pytest.approx({key: value / sum(sums.values()) for key, value in sums.items()})
+  assert sum(found.values()) == pytest.approx(1)
+  assert spans.log_total == pytest.approx(np.log(sum(sums.values())))
+
+
+def test_a_passage_may_begin_inside_of_a_word():
+  spans = by_words(np.zeros((3, 1), np.float32), np.array([True, True, False]))
+  assert (spans.firsts_S.tolist(), spans.lasts_S.tolist()) == ([0, 2], [1, 2])
+
+
+def test_where_no_span_is_there_is_none():
+  spans = by_words(np.full((2, 2), LOWEST), np.zeros(2, bool))
+  assert len(spans.log_probs_S) == 0 and np.isneginf(spans.log_total)
+  assert len(by_words(np.zeros((0, 2)), np.zeros(0, bool)).log_probs_S) == 0

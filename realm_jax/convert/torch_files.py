@@ -81,13 +81,21 @@ def _content(archive: zipfile.ZipFile):
     kind, storage_type, key, _, size = pid
     if kind != "storage" or not isinstance(storage_type, _StorageType):
       raise ValueError(f"it refers to a {kind!r}")
-    values = np.frombuffer(archive.read(f"{root}data/{key}"), storage_type.value)
-    if len(values) != size:
-      raise ValueError(f"storage {key} has {len(values)} values instead of {size}")
-    return _Storage(values)
+    member = _stored(archive, f"{root}data/{key}")
+    if member.file_size != size * storage_type.value.itemsize:
+      raise ValueError(f"storage {key} has {member.file_size} bytes instead of {size} values")
+    return _Storage(np.frombuffer(archive.read(member), storage_type.value))
 
-  with archive.open(pickled) as file:
+  with archive.open(_stored(archive, pickled)) as file:
     return sealed_pickles.Unpickler(file, known=known, load=load).load()
+
+
+def _stored(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+  """Returns a member that takes no more memory than the file does, as torch writes all of them."""
+  member = archive.getinfo(name)
+  if member.compress_type != zipfile.ZIP_STORED:
+    raise ValueError(f"{name} is compressed, which torch never does")
+  return member
 
 
 def _tensor(storage, offset, shape, strides, *_) -> _Tensor:

@@ -194,6 +194,7 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
     raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
   records = shards[shard].arrays
   name = _shard_name(shard)
+  _check_shapes(root, generation, name, records)
   host = {array: ocp.RestoreArgs(restore_type=np.ndarray) for array in records}
   arrays = _read(root, generation, name, ocp.args.PyTreeRestore(restore_args=host))
   for array, record in records.items():
@@ -239,6 +240,27 @@ def _read(root: str, generation: int, item: str, args: ocp.args.CheckpointArgs):
     if generation not in all_generations(root):
       raise FileNotFoundError(_gone(root, generation)) from error
     raise _damaged(root, generation, item, error) from error
+
+
+def _check_shapes(
+  root: str, generation: int, item: str, records: Mapping[str, ArrayRecord]
+) -> None:
+  """Compares what a shard says of its arrays with the manifest, before memory is taken for them."""
+  path = object_store.absolute(root) / _STEPS.build_name(generation) / item
+  try:
+    found = ocp.PyTreeCheckpointHandler().metadata(path).tree
+    wrong = [
+      f"{name} is {found[name].dtype} {tuple(found[name].shape)}"
+      for name, record in records.items()
+      if (tuple(found[name].shape), np.dtype(found[name].dtype).name)
+      != (record.shape, record.dtype)
+    ]
+  except Exception as error:
+    if generation not in all_generations(root):
+      raise FileNotFoundError(_gone(root, generation)) from error
+    raise _damaged(root, generation, item, error) from error
+  if wrong:
+    raise _damaged(root, generation, item, f"{'; '.join(wrong)}, unlike in the manifest")
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:

@@ -28,7 +28,8 @@ _ASSET_TYPES = {
   "datapoint_to_token.npy": "TOKENIZATION_NPY",
   "hashed_dataset.npy": "AH_DATASET_NPY",
 }
-_ROW_ARRAYS = ("datapoint_to_token.npy", "hashed_dataset.npy")
+_TOKENS, _HASHES = "datapoint_to_token.npy", "hashed_dataset.npy"
+_CENTERS_OF_A_BLOCK = 16
 # ScaNN's copy of the embeddings, which has the same bytes as they: file, asset type, dtype in it.
 _DATASETS = {
   "float32": ("dataset.npy", "DATASET_NPY", np.float32),
@@ -140,7 +141,8 @@ def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherCon
   """Restores a shard from the arrays of `ScannShard.to_arrays`.
 
   Raises:
-    ValueError: if an array is not one that `to_arrays` writes, is missing, or has too few rows.
+    ValueError: if an array is not one that `to_arrays` writes, is missing, or has a shape, dtype or
+      values that ScaNN, which checks nothing, would read or write outside of its memory with.
   """
   embeddings_NxE = arrays["embeddings"]
   num_rows = len(embeddings_NxE)
@@ -151,12 +153,7 @@ def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherCon
     raise ValueError(
       f"a ScaNN shard cannot hold {unknown} and must hold {missing}; build the index again"
     )
-  for name in _ROW_ARRAYS:
-    if name in arrays and len(arrays[name]) != num_rows:
-      raise ValueError(
-        f"array {name!r} of a ScaNN shard has {len(arrays[name])} rows for {num_rows} passages;"
-        " build the index again"
-      )
+  _check_rows(arrays, config=config)
   dataset, dataset_type, stored_dtype = _DATASETS[_check_dtype(embeddings_NxE)]
   files = {name: array for name, array in arrays.items() if name != "embeddings"}
   files[dataset] = embeddings_NxE.view(stored_dtype)
@@ -173,6 +170,29 @@ def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherCon
         assets.write(f'assets {{ asset_type: {asset_types[name]} asset_path: "{name}" }}\n')
     scann_index = scann_ops_pybind.load_searcher(folder)
   return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
+
+
+def _check_rows(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherConfig) -> None:
+  num_rows, size = arrays["embeddings"].shape
+  blocks = -(-size // config.dimensions_per_block)
+  expected = {  # shape, dtype and limit of the values
+    _TOKENS: ((num_rows,), np.int32, min(config.num_leaves, num_rows)),
+    _HASHES: ((num_rows, blocks), np.uint8, _CENTERS_OF_A_BLOCK),
+  }
+  for name, (shape, dtype, limit) in expected.items():
+    array = arrays.get(name)
+    if array is None:
+      continue
+    if array.shape != shape or array.dtype != dtype:
+      raise ValueError(
+        f"array {name!r} of a ScaNN shard is {array.dtype} {array.shape} instead of"
+        f" {np.dtype(dtype)} {shape}; build the index again"
+      )
+    if array.size and not 0 <= array.min() <= array.max() < limit:
+      raise ValueError(
+        f"array {name!r} of a ScaNN shard holds {array.min()} to {array.max()}; its values lie in"
+        f" 0 to {limit - 1}; build the index again"
+      )
 
 
 class ScannSearcher:

@@ -100,7 +100,8 @@ def test_nothing_is_ever_called(tmp_path):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ({"a": tensor(size=7)}, "storage 0 has 6 values instead of 7"),
+    ({"a": tensor(size=7)}, "storage 0 has 24 bytes instead of 7 values"),
+    ({"a": tensor(size=10**15)}, "storage 0 has 24 bytes instead of"),
     ({"a": tensor(shape=(3, 3))}, "ends outside of its storage"),
     ({"a": tensor(shape=(9,), strides=(0,))}, "ends outside of its storage"),
     ({"a": tensor(offset=1)}, "ends outside of its storage"),
@@ -115,6 +116,14 @@ def test_nothing_is_ever_called(tmp_path):
 def test_what_is_no_tensor_is_refused(content, message, tmp_path):
   path = write(tmp_path / "x.bin", content, {"0": VALUES.tobytes()})
   with pytest.raises(ValueError, match=message):
+    torch_files.read(path)
+
+
+def test_what_would_swell_is_refused(tmp_path):
+  path = tmp_path / "x.bin"
+  with zipfile.ZipFile(write(path, {"a": tensor()}), "a", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("archive/data/0", VALUES.tobytes())
+  with pytest.raises(ValueError, match="archive/data/0 is compressed, which torch never does"):
     torch_files.read(path)
 
 

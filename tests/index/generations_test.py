@@ -201,6 +201,18 @@ def test_a_manifest_that_was_edited_is_found(tmp_path, field):
     generations.read_manifest(str(tmp_path), 0)
 
 
+def test_an_array_larger_than_the_manifest_says_takes_no_memory(tmp_path):
+  publish(tmp_path, 0)
+  large = [{**shard, "datapoint_to_token.npy": np.zeros(9, np.int32)} for shard in make_shards()]
+  generations.publish(str(tmp_path / "other"), 0, large, manifest=MANIFEST, keep=1)
+  subprocess.run(["rm", "-r", tmp_path / "0" / "shard_00000"], check=True)
+  (tmp_path / "other" / "0" / "shard_00000").rename(tmp_path / "0" / "shard_00000")
+  with pytest.raises(
+    generations.DamagedGenerationError, match=r"token\.npy is int32 \(9,\), unlike in the manifest"
+  ):
+    generations.restore(str(tmp_path), 0, 0)
+
+
 def test_a_generation_under_another_number_is_found(tmp_path):
   publish(tmp_path, 3)
   (tmp_path / "3").rename(tmp_path / "9")

@@ -120,13 +120,35 @@ def test_arrays_that_scann_would_trust_are_refused(name, tmp_path, monkeypatch):
   assert (tmp_path / "exploded").exists()  # the bomb was live
 
 
-def test_missing_and_short_arrays_are_refused():
+TOKENS, HASHES = "datapoint_to_token.npy", "hashed_dataset.npy"
+
+
+@pytest.mark.parametrize(
+  ("name", "change", "message"),
+  [
+    (HASHES, lambda a: a[:-1], r"is uint8 \(99, 16\) instead of uint8 \(100, 16\)"),
+    (HASHES, lambda a: a[:, 1:], r"\(100, 15\) instead of"),
+    (HASHES, lambda a: a.astype(np.int16), "is int16"),
+    (HASHES, lambda a: np.where(a == a[3, 2], 16, a).astype(np.uint8), " to 16; its values"),
+    (TOKENS, lambda a: a[1:], r"\(99,\) instead of int32 \(100,\)"),
+    (TOKENS, lambda a: a.astype(np.int64), "is int64"),
+    (TOKENS, lambda a: a - 1, "holds -1 to"),
+    (TOKENS, lambda a: a + 90, "its values lie in 0 to"),
+  ],
+)
+def test_arrays_that_scann_would_read_past_are_refused(name, change, message):
   embeddings_NxE, _ = clustered(100)
   config = SMALL_TREES.for_corpus(100)
   arrays = scann_searcher.build_shard(embeddings_NxE, config=config).to_arrays(embeddings_NxE)
-  short = {**arrays, "hashed_dataset.npy": arrays["hashed_dataset.npy"][:-1]}
-  with pytest.raises(ValueError, match="has 99 rows for 100 passages"):
-    scann_searcher.load_shard(short, config=config)
+  scann_searcher.load_shard(arrays, config=config)
+  with pytest.raises(ValueError, match=message):
+    scann_searcher.load_shard({**arrays, name: change(arrays[name])}, config=config)
+
+
+def test_missing_arrays_are_refused():
+  embeddings_NxE, _ = clustered(100)
+  config = SMALL_TREES.for_corpus(100)
+  arrays = scann_searcher.build_shard(embeddings_NxE, config=config).to_arrays(embeddings_NxE)
   del arrays["ah_codebook.pb"]
   with pytest.raises(ValueError, match=r"must hold \['ah_codebook.pb'\]"):
     scann_searcher.load_shard(arrays, config=config)

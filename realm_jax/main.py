@@ -45,6 +45,7 @@ JOBS: Mapping[str, str] = {
     "build_index",
     "pretrain",
     "prepare_questions",
+    "prepare_examples",
     "upload",
     "finetune",
     "evaluate",

@@ -2,13 +2,10 @@
 
 TensorFlow Text does the work, in a `tf.data` graph and outside of it alike, and gives byte offsets
 into the raw text that survive accents, combining marks, CJK and emoji. The `tokenizers` library
-learns new vocabularies. A vocabulary on disk is a Hugging Face directory: `vocab.txt` and
-`tokenizer_config.json`.
+learns new vocabularies.
 """
 
 import functools
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -17,41 +14,18 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 import tokenizers
 
-from realm_jax import atomic_files, normalization
-from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
+from realm_jax import normalization, wordpieces
+from realm_jax.datatypes import MASK
+from realm_jax.wordpieces import CONFIG_FILE as CONFIG_FILE
+from realm_jax.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
+from realm_jax.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
 
-SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
-VOCABULARY_FILE = "vocab.txt"
-CONFIG_FILE = "tokenizer_config.json"
 _PADDED_LENGTH_OF_A_CALL = 100_000
 _MAX_BYTES_OF_A_WORD = 1_000_000  # `normalization` limits its characters
 
 
-class WordPieceTokenizer:
-  """BERT's WordPiece over a fixed vocabulary.
-
-  Args:
-    vocabulary: wordpieces in the order of their ids; `[PAD]` must be 0.
-    lower_case: whether text is lower-cased and stripped of accents first (BERT "uncased").
-
-  Raises:
-    ValueError: if a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice.
-  """
-
-  def __init__(self, vocabulary: Sequence[str], *, lower_case: bool = True):
-    self.vocabulary = tuple(vocabulary)
-    self.lower_case = lower_case
-    missing = [token for token in SPECIAL_TOKENS if token not in self.vocabulary]
-    if missing:
-      raise ValueError(
-        f"vocabulary of {len(self.vocabulary)} wordpieces lacks {', '.join(missing)}"
-      )
-    if self.vocabulary[0] != PAD:
-      raise ValueError(f"wordpiece 0 is {self.vocabulary[0]!r}; it must be {PAD}")
-    ids = {token: i for i, token in enumerate(self.vocabulary)}
-    if len(ids) != len(self.vocabulary):
-      raise ValueError(f"vocabulary holds {len(self.vocabulary) - len(ids)} wordpieces twice")
-    self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[t] for t in (UNK, CLS, SEP, MASK))
+class WordPieceTokenizer(wordpieces.WordPieces):
+  """BERT's WordPiece over a fixed vocabulary; see `WordPieces`."""
 
   def __reduce__(self):
     # TensorFlow Text's object cannot be sent to another process.
@@ -79,16 +53,6 @@ class WordPieceTokenizer:
     return tf.function(
       self.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
     )
-
-  @property
-  def vocab_size(self) -> int:
-    return len(self.vocabulary)
-
-  @functools.cached_property
-  def digest(self) -> str:
-    """Names the vocabulary and its casing; equal digests mean equal ids for every text."""
-    content = "\n".join((f"lower_case={self.lower_case}", *self.vocabulary))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
   def tokenize_with_offsets(self, texts):
     """Tokenizes a tensor of strings `[n]` in or out of a graph.
@@ -127,24 +91,6 @@ class WordPieceTokenizer:
     pieces = [piece for part in parts for piece in (mask, part)]
     return np.concatenate(pieces[1:])
 
-  def decode(self, ids: Iterable[int]) -> str:
-    """Joins wordpieces to words; lower-casing and the spacing of punctuation are not undone."""
-    words: list[str] = []
-    for token in (self.vocabulary[int(i)] for i in ids):
-      if token.startswith("##") and words:
-        words[-1] += token[2:]
-      elif token != PAD:
-        words.append(token)
-    return " ".join(words)
-
-  def save(self, directory: str | os.PathLike) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json`."""
-    os.makedirs(directory, exist_ok=True)
-    config = {"do_lower_case": self.lower_case, "tokenizer_class": "BertTokenizer"}
-    atomic_files.write_text(os.path.join(directory, CONFIG_FILE), json.dumps(config, indent=2))
-    content = "".join(token + "\n" for token in self.vocabulary)
-    atomic_files.write_text(os.path.join(directory, VOCABULARY_FILE), content)
-
 
 def _groups_of_similar_length(texts: Sequence[str | bytes]) -> Iterator[list[int]]:
   """Yields which texts to tokenize in one call.
@@ -163,23 +109,13 @@ def _groups_of_similar_length(texts: Sequence[str | bytes]) -> Iterator[list[int
 
 
 def load(directory: str | os.PathLike) -> WordPieceTokenizer:
-  """Reads a directory that holds `vocab.txt`, and `tokenizer_config.json` where casing matters.
+  """Reads a tokenizer; see `wordpieces.load`.
 
   Raises:
     FileNotFoundError: if the directory holds no `vocab.txt`.
   """
-  path = os.path.join(directory, VOCABULARY_FILE)
-  if not os.path.exists(path):
-    raise FileNotFoundError(f"no vocabulary at {path}; make one with `realm learn_vocabulary`")
-  with open(path, encoding="utf-8") as file:
-    # Not splitlines: a wordpiece may hold a character that Python takes for the end of a line.
-    vocabulary = file.read().removesuffix("\n").split("\n")
-  config_path = os.path.join(directory, CONFIG_FILE)
-  lower_case = True
-  if os.path.exists(config_path):
-    with open(config_path, encoding="utf-8") as file:
-      lower_case = json.load(file).get("do_lower_case", True)
-  return WordPieceTokenizer(vocabulary, lower_case=lower_case)
+  loaded = wordpieces.load(directory)
+  return WordPieceTokenizer(loaded.vocabulary, lower_case=loaded.lower_case)
 
 
 def learn(

@@ -37,6 +37,7 @@ ARROWS = {
   "tasks": "corpus data tokenization",
   "tokenization": "normalization",
   "training": "",
+  "wordpieces": "",
 }
 FOUNDATIONS = {
   "atomic_files",
@@ -44,6 +45,7 @@ FOUNDATIONS = {
   "object_store",
   "partitioning",
   "processes",
+  "wordpieces",
 }  # everyone but the almanac builds on them
 
 HOMES = {

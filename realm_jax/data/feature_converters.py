@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
-from realm_jax.data.masking import REJECTIONS
+from realm_jax.data.batches import REJECTIONS
 
 _SPEC = seqio.FeatureConverter.FeatureSpec
 

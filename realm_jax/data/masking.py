@@ -10,9 +10,9 @@ counts it.
 import seqio
 import tensorflow as tf
 
+from realm_jax.data.batches import REJECTIONS
 from realm_jax.data.vocabulary import WordPieceVocabulary
 
-REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
 _ACCEPTED = 0
 _NO_SPAN, _NO_WORDPIECE, _MASK_CUT = range(1, len(REJECTIONS) + 1)
 

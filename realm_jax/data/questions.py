@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from realm_jax import object_store
-from realm_jax.data.input_pipeline import tokens
+from realm_jax.data.batches import tokens
 from realm_jax.datatypes import MASK, MaskedQueries
 from realm_jax.metrics.answers import compile_answer
 from realm_jax.tokenization import WordPieceTokenizer
@@ -92,6 +92,11 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     raise ValueError(f"{path} mixes questions with masked sentences; put them into two files")
   _check_manifest(path, digest, len(questions))
   return questions
+
+
+def texts_digest(questions: Sequence[Question]) -> str:
+  """Names the questions of a file in their order, whatever their answers."""
+  return hashlib.sha256("\n".join(question.text for question in questions).encode()).hexdigest()[:8]
 
 
 def from_record(record: dict, *, number: int, answers_known: bool = True) -> Question:

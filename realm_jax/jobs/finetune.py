@@ -12,11 +12,11 @@ from absl import logging
 
 from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import input_pipeline
-from realm_jax.data.feature_converters import OpenQuestionConverter
-from realm_jax.data.questions import Question, read_questions
+from realm_jax.data import batches
+from realm_jax.data.questions import Question, read_questions, texts_digest
 from realm_jax.index import generations
 from realm_jax.jobs import saved_models, starting_points
+from realm_jax.jobs.example_sources import QuestionExamples
 from realm_jax.jobs.question_evaluation import QuestionEvaluation
 from realm_jax.jobs.question_setup import EmbeddedGenerations, query_encoder
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog
@@ -29,7 +29,6 @@ from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.training.best_checkpoint import BestCheckpoint
 from realm_jax.training.optimizer import OptimizerConfig
-from tasks import open_qa as open_qa_task
 
 BEST = "best"
 
@@ -38,6 +37,7 @@ def finetune(
   *,
   workdir: str,
   questions: str,
+  examples: str | None = None,
   passages: str,
   index: str,
   retriever: str,
@@ -74,6 +74,8 @@ def finetune(
     workdir: directory of the run; a run that is there is continued. `WORKDIR/best` holds the
       checkpoint that answered the dev questions best.
     questions: JSON Lines with `question` and `answer`, see docs/open_qa.md.
+    examples: directory of examples made of them by `realm prepare_examples`; none: they are made
+      while training.
     passages: directory of the knowledge corpus, from `realm prepare_corpus`.
     index: directory of the index generations, from `realm build_index` with the retriever's
       checkpoint; with a trained passage encoder, from this run's checkpoints as they come.
@@ -141,15 +143,14 @@ def finetune(
   asked = read_questions(questions)
   matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
   _report(asked, matcher.unanswerable, tokenizer, query_length, questions=questions)
-  features = input_pipeline.Streams(
-    functools.partial(
-      input_pipeline.task_batches,
-      open_qa_task.register(questions=questions, vocabulary=vocabulary),
-      converter=OpenQuestionConverter(),
-      lengths={"query": query_length, "question_index": 1},
-      seed=seed,
-      training=True,
-    ),
+  made_of = QuestionExamples(
+    source=questions if examples is None else examples,
+    vocabulary=vocabulary,
+    query_length=query_length,
+    questions_digest=texts_digest(asked),
+  )
+  features = batches.Streams(
+    functools.partial(made_of.open, seed=seed, training=True),
     num_streams=data_streams,
     batch_size=batch_size,
   )
@@ -332,9 +333,9 @@ def _report(
   )
 
 
-def _questions(features: input_pipeline.Streams) -> Iterator[tuple[Questions, dict]]:
+def _questions(features: batches.Streams) -> Iterator[tuple[Questions, dict]]:
   for batch in features:
-    query = input_pipeline.tokens(batch["query"])
+    query = batches.tokens(batch["query"])
     yield (
       Questions(
         query=query,

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from realm_jax import processes
-from realm_jax.data import input_pipeline
+from realm_jax.data import batches
 from realm_jax.retrieval.retriever import Retriever
 
 
@@ -28,7 +28,7 @@ class FixedEvaluation:
 
   def __init__(
     self,
-    features: Iterable[input_pipeline.Features],
+    features: Iterable[batches.Features],
     *,
     max_batches: int,
     retriever: Retriever,
@@ -36,7 +36,7 @@ class FixedEvaluation:
     place: Callable[[Any], Any],
   ):
     self._batches = [
-      input_pipeline.masked_queries(batch) for batch in itertools.islice(features, max_batches)
+      batches.masked_queries(batch) for batch in itertools.islice(features, max_batches)
     ]
     if not self._batches:
       raise ValueError("no query to evaluate with: the corpus has no sentence with a salient span")

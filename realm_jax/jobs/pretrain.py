@@ -1,5 +1,6 @@
 """Pre-trains dual encoder and knowledge-augmented encoder together, over retrieved passages."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -8,11 +9,11 @@ from typing import Literal
 import jax
 import numpy as np
 
-from realm_jax import partitioning, tokenization
+from realm_jax import partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import input_pipeline, masking
-from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.data import batches
 from realm_jax.jobs import retrieved_samples, saved_models
+from realm_jax.jobs.example_sources import MaskedQueryExamples
 from realm_jax.jobs.fixed_evaluation import FixedEvaluation
 from realm_jax.jobs.pretraining import Pretraining
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog, query_encoder
@@ -23,7 +24,6 @@ from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.training.optimizer import OptimizerConfig
-from tasks import salient_span_masking
 
 
 def pretrain(
@@ -44,7 +44,7 @@ def pretrain(
   batch_size: int = 512,
   query_length: int = 96,
   max_masks: int = 10,
-  mask: salient_span_masking.Masking = "salient_span",
+  mask: batches.Masking = "salient_span",
   marginalize: Literal["span", "token"] = "span",
   generation: int | None = None,
   seed: int = 0,
@@ -64,7 +64,8 @@ def pretrain(
 
   Args:
     workdir: directory of the run; a run that is there is continued.
-    corpus: directory of the tagged training corpus, from `realm prepare_corpus`.
+    corpus: directory of the tagged training corpus, from `realm prepare_corpus`; or of examples
+      made of it by `realm prepare_examples`, which need no TensorFlow.
     passages: directory of the knowledge corpus, from `realm prepare_corpus`.
     index: directory of the index generations, from `realm build_index`.
     dual_encoder: the retrieval model.
@@ -92,8 +93,8 @@ def pretrain(
     log_every: steps between two writes of metrics.
     checkpoint_every: steps between two checkpoints, which the index builder follows.
     keep_checkpoints: checkpoints kept.
-    eval_corpus: directory of another tagged corpus, whose queries, in order and masked alike on
-      every run, are asked between two steps; none: no evaluation.
+    eval_corpus: directory of another tagged corpus, or of examples prepared in its order, whose
+      queries, masked alike on every run, are asked between two steps; none: no evaluation.
     eval_every: steps between two evaluations; the last step has one as well.
     eval_steps: batches of an evaluation.
     instead: is given the programs of this training and nothing is trained, as `realm plan` does.
@@ -128,27 +129,26 @@ def pretrain(
   ]
   store = PassageStore(passages)
   vocabulary = os.path.join(passages, "vocabulary")
-  tokenizer = tokenization.load(vocabulary)
+  pieces = wordpieces.load(vocabulary)
   saved_models.check_sizes(
-    tokenizer,
+    pieces,
     {"dual_encoder": dual_encoder.bert, "knowledge_augmented_encoder": knowledge_augmented_encoder},
     {
       "dual_encoder": {"query_length": query_length, "passage_length": retrieval.passage_length},
       "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
     },
   )
-  saved_models.check_warm_starts([start.checkpoints for start in starts], tokenizer)
+  saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
 
-  def masked_batches(tagged: str, **settings) -> input_pipeline.BatchIterator:
-    return input_pipeline.task_batches(
-      salient_span_masking.register(corpus=tagged, vocabulary=vocabulary, mask=mask),
-      converter=MaskedQueryConverter(),
-      lengths={"query": query_length, "mlm_positions": max_masks, "mlm_targets": max_masks},
-      **settings,
-    )
-
-  features = input_pipeline.Streams(
-    functools.partial(masked_batches, corpus, seed=seed, training=True),
+  examples = MaskedQueryExamples(
+    source=corpus,
+    vocabulary=vocabulary,
+    mask=mask,
+    query_length=query_length,
+    max_masks=max_masks,
+  )
+  features = batches.Streams(
+    functools.partial(examples.open, seed=seed, training=True),
     num_streams=data_streams,
     batch_size=batch_size,
   )
@@ -159,7 +159,7 @@ def pretrain(
     query_length=query_length,
     max_masks=max_masks,
     passage_length=retrieval.passage_length,
-    vocabulary_digest=tokenizer.digest,
+    vocabulary_digest=pieces.digest,
     corpus_fingerprint=store.fingerprint,
   )
   with TrainingRun(
@@ -207,7 +207,9 @@ def pretrain(
       evaluation = None
       if eval_corpus is not None:
         evaluation = FixedEvaluation(
-          masked_batches(eval_corpus, batch_size=batch_size, seed=0, training=False),
+          dataclasses.replace(examples, source=eval_corpus).open(
+            batch_size=batch_size, seed=0, training=False
+          ),
           max_batches=eval_steps,
           retriever=retriever,
           figures=jax.jit(pretraining.figures),
@@ -228,7 +230,7 @@ def pretrain(
         eval_every=eval_every,
         samples=lambda: retrieved_samples.markdown(
           source.batch if evaluation is None else evaluation.first_batch,
-          tokenizer=tokenizer,
+          tokenizer=pieces,
           store=store,
         ),
       )
@@ -241,13 +243,13 @@ def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
   return [WarmStart(checkpoints, [(part, part) for part in parts])]
 
 
-def _queries(features: input_pipeline.Streams):
+def _queries(features: batches.Streams):
   """Yields each batch of queries with the number of examples rejected so far, by reason."""
   for batch in features:
     by_stream = np.split(batch["rejections"], features.num_own)
     rejected = sum(rows.max(axis=0) for rows in by_stream)
     figures = {
       f"data/rejected_{reason}": float(count)
-      for reason, count in zip(masking.REJECTIONS, rejected, strict=True)
+      for reason, count in zip(batches.REJECTIONS, rejected, strict=True)
     }
-    yield input_pipeline.masked_queries(batch), figures
+    yield batches.masked_queries(batch), figures

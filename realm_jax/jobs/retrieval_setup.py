@@ -6,10 +6,11 @@ import json
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import jax
 
-from realm_jax import partitioning, processes, tokenization
+from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly, generations
 from realm_jax.inference.predictor import Predictor
@@ -19,8 +20,10 @@ from realm_jax.jobs.saved_models import ModelDescription, SavedModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.tokenization import WordPieceTokenizer
 from realm_jax.training import metric_writers
+
+if TYPE_CHECKING:
+  from realm_jax.tokenization import WordPieceTokenizer
 
 SWAPS_FILE = "swaps.jsonl"
 
@@ -122,7 +125,7 @@ class SwapLog:
 
 def open_predictor(
   saved: SavedModel, *, passages: str, index: str, generation: int | None, kind: str = "auto"
-) -> tuple[Predictor, PassageStore, WordPieceTokenizer]:
+) -> tuple[Predictor, PassageStore, "WordPieceTokenizer"]:
   """Opens a checkpoint and an index generation for prediction.
 
   Args:
@@ -136,6 +139,9 @@ def open_predictor(
     FileNotFoundError: if one of them is missing.
     ValueError: if they do not fit each other.
   """
+  # Text needs TensorFlow, which a training on prepared examples does without.
+  from realm_jax import tokenization
+
   store = PassageStore(passages)
   tokenizer = tokenization.load(os.path.join(passages, "vocabulary"))
   if tokenizer.digest != saved.description.vocabulary_digest:

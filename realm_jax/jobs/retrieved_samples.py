@@ -4,13 +4,13 @@ import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import RetrievedBatch
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.wordpieces import WordPieces
 
 
 def markdown(
   batch: RetrievedBatch,
   *,
-  tokenizer: WordPieceTokenizer,
+  tokenizer: WordPieces,
   store: PassageStore,
   num_queries: int = 4,
 ) -> str:

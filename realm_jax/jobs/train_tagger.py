@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from realm_jax import atomic_files, partitioning, tokenization
-from realm_jax.data import conll, input_pipeline
+from realm_jax.data import batches, conll, input_pipeline
 from realm_jax.data.token_labels import TokenLabelsConverter
 from realm_jax.jobs import saved_models, taggers
 from realm_jax.jobs.training_run import TrainingRun, WarmStart
@@ -109,7 +109,7 @@ def train_tagger(
   model = TokenTagger(description.tagger)
 
   def loss_fn(params, batch, key):
-    tokens = input_pipeline.tokens(batch["tokens"])
+    tokens = batches.tokens(batch["tokens"])
     logits_BxLxC = model.apply(
       {"params": params}, tokens, deterministic=False, rngs={"dropout": key}
     )

@@ -3,11 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from absl import logging
-from clu import metric_writers
 
 from realm_jax import atomic_files
 from realm_jax.training import alarms
@@ -16,38 +16,19 @@ METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
 
 
-class _ScalarsAndTexts(metric_writers.MetricWriter):
-  """A writer of little; images and the like go to TensorBoard alone."""
+class MetricWriter(Protocol):
+  """Where figures and texts go."""
 
-  def write_hparams(self, hparams: Mapping) -> None:
-    """The configuration stands in the gin files of the run."""
+  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
-  def write_images(self, step, images) -> None:
-    """Images go to TensorBoard alone."""
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None: ...
 
-  def write_videos(self, step, videos) -> None:
-    """Videos go to TensorBoard alone."""
+  def flush(self) -> None: ...
 
-  def write_audios(self, step, audios, *, sample_rate) -> None:
-    """Audios go to TensorBoard alone."""
-
-  def write_histograms(self, step, arrays, num_buckets=None) -> None:
-    """Histograms go to TensorBoard alone."""
-
-  def write_pointcloud(self, step, point_clouds, *, point_colors=None, configs=None) -> None:
-    """Point clouds go to TensorBoard alone."""
-
-  def write_summaries(self, step, values, metadata=None) -> None:
-    """Other summaries go to TensorBoard alone."""
-
-  def flush(self) -> None:
-    """Nothing is held back."""
-
-  def close(self) -> None:
-    """Nothing is open."""
+  def close(self) -> None: ...
 
 
-class JsonLinesWriter(_ScalarsAndTexts):
+class JsonLinesWriter:
   """Appends one JSON object a write: scalars to `metrics.jsonl`, texts to `samples.jsonl`.
 
   Each has `step` and `seconds` (unix time) beside its values.
@@ -82,7 +63,7 @@ class JsonLinesWriter(_ScalarsAndTexts):
     self._file.close()
 
 
-class AlarmWriter(_ScalarsAndTexts):
+class AlarmWriter:
   """Says in the log, once each, what the figures written so far are alarming about."""
 
   def __init__(self):
@@ -99,6 +80,35 @@ class AlarmWriter(_ScalarsAndTexts):
   def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
     """Texts alarm nobody."""
 
+  def flush(self) -> None:
+    """Nothing is held back."""
+
+  def close(self) -> None:
+    """Nothing is open."""
+
+
+class _Several:
+  """Passes everything on to several writers."""
+
+  def __init__(self, writers: Sequence[MetricWriter]):
+    self._writers = writers
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+    for writer in self._writers:
+      writer.write_scalars(step, scalars)
+
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+    for writer in self._writers:
+      writer.write_texts(step, texts)
+
+  def flush(self) -> None:
+    for writer in self._writers:
+      writer.flush()
+
+  def close(self) -> None:
+    for writer in self._writers:
+      writer.close()
+
 
 def drop_rows_after(path: str | os.PathLike, step: int) -> None:
   """Removes what a run that was killed after `step`, and goes on from there, will write again.
@@ -114,9 +124,7 @@ def drop_rows_after(path: str | os.PathLike, step: int) -> None:
     atomic_files.write_bytes(path, b"".join(kept))
 
 
-def make_writer(
-  workdir: str | os.PathLike, *, step: int, first_process: bool
-) -> metric_writers.MetricWriter:
+def make_writer(workdir: str | os.PathLike, *, step: int, first_process: bool) -> MetricWriter:
   """Returns the writers of a run; processes other than the first write nothing.
 
   Args:
@@ -125,14 +133,18 @@ def make_writer(
     first_process: whether this is the process that writes.
   """
   if not first_process:
-    return metric_writers.MultiWriter([])
-  return metric_writers.MultiWriter(
-    [
-      metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))]),
-      JsonLinesWriter(workdir, step=step),
-      AlarmWriter(),
-    ]
-  )
+    return _Several([])
+  return _Several([*_tensorboard(workdir), JsonLinesWriter(workdir, step=step), AlarmWriter()])
+
+
+def _tensorboard(workdir: str | os.PathLike) -> list[MetricWriter]:
+  """Returns the writer of TensorBoard's files; none where TensorFlow is missing."""
+  try:
+    from clu import metric_writers
+  except ModuleNotFoundError as error:
+    logging.info("no files for TensorBoard, because %s is missing", error.name)
+    return []
+  return [metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))])]
 
 
 def _plain(value) -> float | None:

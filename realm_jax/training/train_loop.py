@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
-from clu import metric_writers
 
 from realm_jax import processes
+from realm_jax.training.metric_writers import MetricWriter
 from realm_jax.training.train_state import TrainState
 
 Hook = Callable[[int, TrainState], None]
@@ -71,7 +71,7 @@ def train(
   source: BatchSource,
   num_steps: int,
   hooks: Sequence[Hook],
-  writer: metric_writers.MetricWriter,
+  writer: MetricWriter,
   log_every: int,
   stop: Callable[[], bool],
   log_also: Callable[[int], bool] = lambda step: False,

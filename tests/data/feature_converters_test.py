@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from realm_jax.data.batches import masked_queries
 from realm_jax.data.feature_converters import InverseClozeConverter, MaskedQueryConverter
-from realm_jax.data.input_pipeline import masked_queries
 
 
 def convert(converter, features, lengths):

@@ -1,0 +1,118 @@
+"""Batches of examples as numpy arrays, wherever they come from; needs no TensorFlow."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
+
+import jax
+import numpy as np
+
+from realm_jax.datatypes import MaskedQueries, Tokens
+
+Features = dict[str, np.ndarray]
+Masking = Literal["salient_span", "random_span", "random_token"]
+# Why an example could not be masked, in the order in which the pipeline counts it.
+REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+  """One of `num_shards` equal parts of the data."""
+
+  index: int
+  num_shards: int
+
+
+class Batches(Protocol):
+  """An iterator of batches with a position that can be saved and restored."""
+
+  def __next__(self) -> Features: ...
+
+  def position(self) -> Features: ...
+
+  def restore(self, position: Features) -> None: ...
+
+
+class Streams(Iterator[Features]):
+  """Batches joined from equal parts of the data, of which every process reads its own.
+
+  The batch of all processes is the same whatever their number.
+
+  Args:
+    open_stream: `(batch_size=..., shard=...) -> Batches`.
+    num_streams: parts of the data; None: as many as there are processes.
+    batch_size: examples of all streams.
+
+  Attributes:
+    num_own: streams of this process, whose rows follow one another in a batch.
+
+  Raises:
+    ValueError: if the streams cannot be shared equally, or share no batch equally.
+  """
+
+  def __init__(
+    self, open_stream: Callable[..., Batches], *, num_streams: int | None, batch_size: int
+  ):
+    count = jax.process_count() if num_streams is None else num_streams
+    if count < 1 or count % jax.process_count() or batch_size % count:
+      raise ValueError(
+        f"{count} data streams must be a multiple of the {jax.process_count()} processes and "
+        f"divide batch_size={batch_size}; change data_streams or batch_size"
+      )
+    self.num_own = count // jax.process_count()
+    first = jax.process_index() * self.num_own
+    self._streams = {
+      f"stream_{i}_of_{count}.": open_stream(
+        batch_size=batch_size // count,
+        shard=Shard(index=i, num_shards=count) if count > 1 else None,
+      )
+      for i in range(first, first + self.num_own)
+    }
+
+  def __next__(self) -> Features:
+    parts = [next(stream) for stream in self._streams.values()]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+  def position(self) -> Features:
+    """Returns the positions of the streams of this process."""
+    return {
+      prefix + name: content
+      for prefix, stream in self._streams.items()
+      for name, content in stream.position().items()
+    }
+
+  def restore(self, position: Features) -> None:
+    """Continues from the saved positions of all processes, however many they were.
+
+    Raises:
+      ValueError: if the data were read in another number of streams.
+    """
+    for prefix, stream in self._streams.items():
+      own = {n.removeprefix(prefix): v for n, v in position.items() if n.startswith(prefix)}
+      if not own:
+        saved = sorted({name.split(".")[0] for name in position})
+        raise ValueError(
+          f"the run to be continued read its data as {saved[0]}, now as {prefix[:-1]}; give the "
+          "same data_streams as before"
+        )
+      stream.restore(own)
+
+
+def masked_queries(features: Features) -> MaskedQueries:
+  """Makes a `MaskedQueries` of a batch of `MaskedQueryConverter`'s features."""
+  return MaskedQueries(
+    query=tokens(features["query"]),
+    mlm_positions_BxM=features["mlm_positions"],
+    mlm_targets_BxM=features["mlm_targets"],
+    mlm_weights_BxM=features["mlm_weights"],
+    source_uid_B=features["source_uid"][:, 0],
+  )
+
+
+def tokens(ids: np.ndarray, segments: np.ndarray | None = None) -> Tokens:
+  """Makes `Tokens` of padded ids; without segments all are 0."""
+  return Tokens(
+    ids=ids,
+    mask=ids != 0,
+    segments=np.zeros(ids.shape, np.int32) if segments is None else segments,
+  )

@@ -1,0 +1,89 @@
+"""A vocabulary of wordpieces: ids, digest, text from ids; all that needs no TensorFlow.
+
+A vocabulary on disk is a Hugging Face directory: `vocab.txt` and `tokenizer_config.json`.
+"""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+
+from realm_jax import atomic_files, object_store
+from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
+
+SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+VOCABULARY_FILE = "vocab.txt"
+CONFIG_FILE = "tokenizer_config.json"
+
+
+class WordPieces:
+  """A fixed vocabulary.
+
+  Args:
+    vocabulary: wordpieces in the order of their ids; `[PAD]` must be 0.
+    lower_case: whether text is lower-cased and stripped of accents first (BERT "uncased").
+
+  Raises:
+    ValueError: if a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice.
+  """
+
+  def __init__(self, vocabulary: Sequence[str], *, lower_case: bool = True):
+    self.vocabulary = tuple(vocabulary)
+    self.lower_case = lower_case
+    missing = [token for token in SPECIAL_TOKENS if token not in self.vocabulary]
+    if missing:
+      raise ValueError(
+        f"vocabulary of {len(self.vocabulary)} wordpieces lacks {', '.join(missing)}"
+      )
+    if self.vocabulary[0] != PAD:
+      raise ValueError(f"wordpiece 0 is {self.vocabulary[0]!r}; it must be {PAD}")
+    ids = {token: i for i, token in enumerate(self.vocabulary)}
+    if len(ids) != len(self.vocabulary):
+      raise ValueError(f"vocabulary holds {len(self.vocabulary) - len(ids)} wordpieces twice")
+    self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[t] for t in (UNK, CLS, SEP, MASK))
+
+  @property
+  def vocab_size(self) -> int:
+    return len(self.vocabulary)
+
+  @functools.cached_property
+  def digest(self) -> str:
+    """Names the vocabulary and its casing; equal digests mean equal ids for every text."""
+    content = "\n".join((f"lower_case={self.lower_case}", *self.vocabulary))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+  def decode(self, ids: Iterable[int]) -> str:
+    """Joins wordpieces to words; lower-casing and the spacing of punctuation are not undone."""
+    words: list[str] = []
+    for token in (self.vocabulary[int(i)] for i in ids):
+      if token.startswith("##") and words:
+        words[-1] += token[2:]
+      elif token != PAD:
+        words.append(token)
+    return " ".join(words)
+
+  def save(self, directory: str | os.PathLike) -> None:
+    """Writes `vocab.txt` and `tokenizer_config.json`."""
+    config = {"do_lower_case": self.lower_case, "tokenizer_class": "BertTokenizer"}
+    atomic_files.write_text(os.path.join(directory, CONFIG_FILE), json.dumps(config, indent=2))
+    content = "".join(token + "\n" for token in self.vocabulary)
+    atomic_files.write_text(os.path.join(directory, VOCABULARY_FILE), content)
+
+
+def load(directory: str | os.PathLike) -> WordPieces:
+  """Reads a directory that holds `vocab.txt`, and `tokenizer_config.json` where casing matters.
+
+  Raises:
+    FileNotFoundError: if the directory holds no `vocab.txt`.
+  """
+  path = object_store.absolute(directory) / VOCABULARY_FILE
+  if not path.exists():
+    raise FileNotFoundError(f"no vocabulary at {path}; make one with `realm learn_vocabulary`")
+  # Not splitlines: a wordpiece may hold a character that Python takes for the end of a line.
+  vocabulary = path.read_text().removesuffix("\n").split("\n")
+  config_path = path.parent / CONFIG_FILE
+  lower_case = True
+  if config_path.exists():
+    lower_case = json.loads(config_path.read_text()).get("do_lower_case", True)
+  return WordPieces(vocabulary, lower_case=lower_case)

@@ -1,0 +1,139 @@
+"""Rows come back as they were written, in batches of any size, and what does not fit is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.data import prepared_examples
+from realm_jax.data.batches import Shard, Streams
+
+SETTINGS = {"task": "numbers", "query_length": 3}
+
+
+def part(first, limit):
+  numbers = np.arange(first, limit)
+  return {
+    "query": np.stack([numbers + 1, numbers, 0 * numbers], axis=1).astype(np.int32),
+    "weights": np.repeat(numbers[:, None] / 2, 2, axis=1).astype(np.float32),
+    "uid": (2**62 + numbers)[:, None],
+  }
+
+
+def write(directory, *, streams=((0, 10),), order="shuffled", vocab_size=100):
+  directory.mkdir()
+  writer = prepared_examples.Writer(str(directory), vocab_size=vocab_size)
+  for first, limit in streams:
+    assert writer.write_stream([part(first, first + 4), part(first + 4, limit)]) == limit - first
+  return writer.finish(settings=SETTINGS, order=order, seed=3)
+
+
+def open_batches(directory, **settings):
+  given = {"settings": SETTINGS, "order": "shuffled", "batch_size": 4, **settings}
+  return prepared_examples.open_batches(str(directory), **given)
+
+
+def assert_equal_batches(found, expected):
+  assert found.keys() == expected.keys()
+  for name in expected:
+    assert found[name].dtype == expected[name].dtype
+    np.testing.assert_array_equal(found[name], expected[name])
+
+
+@pytest.mark.parametrize(("vocab_size", "stored"), [(2**16, "uint16"), (2**16 + 1, "int32")])
+def test_training_begins_anew_after_the_last_example(tmp_path, vocab_size, stored):
+  manifest = write(tmp_path / "examples", vocab_size=vocab_size)
+  assert manifest == prepared_examples.read_manifest(tmp_path / "examples")
+  assert manifest.features["query"].stored_dtype == stored
+  batches = open_batches(tmp_path / "examples")
+  assert_equal_batches(next(batches), part(0, 4))
+  assert_equal_batches(next(batches), part(4, 8))
+  third = next(batches)
+  np.testing.assert_array_equal(third["query"][:, 1], [8, 9, 0, 1])
+  position = batches.position()
+  again = open_batches(tmp_path / "examples")
+  again.restore(position)
+  assert_equal_batches(next(again), part(2, 6))
+
+
+def test_evaluation_is_one_pass_filled_up_with_zeros(tmp_path):
+  write(tmp_path / "examples", order="corpus")
+  first, second = open_batches(tmp_path / "examples", order="corpus", batch_size=8)
+  assert_equal_batches(first, part(0, 8))
+  assert_equal_batches({n: v[:2] for n, v in second.items()}, part(8, 10))
+  assert not any(value[2:].any() for value in second.values())
+  assert second["query"].shape == (8, 3)
+
+
+def test_streams_are_read_side_by_side(tmp_path):
+  write(tmp_path / "examples", streams=((0, 10), (100, 120)))
+
+  def open_stream(*, batch_size, shard):
+    return open_batches(tmp_path / "examples", batch_size=batch_size, shard=shard)
+
+  batches = Streams(open_stream, num_streams=2, batch_size=4)
+  next(batches)
+  position = batches.position()
+  expected = next(batches)
+  np.testing.assert_array_equal(expected["query"][:, 1], [2, 3, 102, 103])
+  again = Streams(open_stream, num_streams=2, batch_size=4)
+  again.restore(position)
+  assert_equal_batches(next(again), expected)
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    (
+      {"settings": {**SETTINGS, "query_length": 4}},
+      "prepared with query_length=3, here 4; prepare",
+    ),
+    ({"settings": {"task": "numbers"}}, "prepared with query_length=3, here None; prepare"),
+    ({"order": "corpus"}, "prepared with order=shuffled, here corpus; prepare"),
+    ({"shard": Shard(0, 2)}, "prepared with data_streams=1, here 2; prepare"),
+    ({"batch_size": 11}, "holds 10 examples for stream 0, less than the 11 of its part of a batch"),
+  ],
+)
+def test_examples_for_something_else_are_refused(tmp_path, settings, message):
+  write(tmp_path / "examples")
+  with pytest.raises(ValueError, match=message):
+    open_batches(tmp_path / "examples", **settings)
+
+
+def test_a_position_in_other_examples_is_refused(tmp_path):
+  write(tmp_path / "examples")
+  write(tmp_path / "others", streams=((1, 11),))
+  batches = open_batches(tmp_path / "examples")
+  for position in (
+    open_batches(tmp_path / "others").position(),
+    {"iterator.index": np.zeros(3, np.uint8)},
+  ):
+    with pytest.raises(ValueError, match="read other examples than those in .*examples; give it"):
+      batches.restore(position)
+
+
+def test_damaged_examples_are_refused(tmp_path):
+  write(tmp_path / "examples")
+  file = tmp_path / "examples" / "stream_000.query.bin"
+  file.write_bytes(file.read_bytes()[:-1])
+  with pytest.raises(ValueError, match=r"query.bin has 59 bytes instead of 60; prepare"):
+    open_batches(tmp_path / "examples")
+  manifest = tmp_path / "examples" / prepared_examples.MANIFEST_FILE
+  content = json.loads(manifest.read_text())
+  for change in ({"format_version": 9}, {"features": {"../x": {}}}, {"num_examples": "no"}):
+    manifest.write_text(json.dumps({**content, **change}))
+    with pytest.raises(ValueError, match="is no manifest of prepared examples"):
+      open_batches(tmp_path / "examples")
+  manifest.unlink()
+  assert not prepared_examples.is_prepared(tmp_path / "examples")
+  with pytest.raises(FileNotFoundError, match="make it with `realm prepare_examples`"):
+    open_batches(tmp_path / "examples")
+
+
+def test_values_that_do_not_fit_are_refused(tmp_path):
+  writer = prepared_examples.Writer(str(tmp_path), vocab_size=100)
+  with pytest.raises(ValueError, match="query has values that uint16 cannot hold"):
+    writer.write_stream([{"query": np.array([[-1]], np.int32)}])
+  writer = prepared_examples.Writer(str(tmp_path), vocab_size=100)
+  with pytest.raises(ValueError, match="a feature of dtype bool cannot be stored; int32"):
+    writer.write_stream([{"mask": np.array([[True]])}])

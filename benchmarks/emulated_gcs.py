@@ -67,7 +67,8 @@ class EmulatedGcs:
 
   def names(self) -> list[str]:
     """Returns the names of all objects."""
-    return sorted(self._storage.objects.get(BUCKET, {}))
+    # A copy, because others write meanwhile.
+    return sorted(self._storage.objects.get(BUCKET, {}).copy())
 
   def read(self, name: str) -> bytes:
     """Returns the content of an object."""

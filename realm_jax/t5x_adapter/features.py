@@ -1,0 +1,118 @@
+"""Between t5x's batches, flat mappings of arrays, and the batches of realm_jax."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import flax.serialization
+import flax.traverse_util
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from realm_jax import processes
+from realm_jax.data import batches
+from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.datatypes import Array, MaskedQueries, Tokens
+from realm_jax.retrieval.question_retriever import Questions
+
+Features = Mapping[str, Array]
+_PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}
+_SPEC = seqio.FeatureConverter.FeatureSpec
+
+
+class MaskedQueryFeatures(MaskedQueryConverter):
+  """Makes masked queries whose `source_uid` is two int32, because t5x hands on nothing wider."""
+
+  MODEL_FEATURES = {
+    **MaskedQueryConverter.TASK_FEATURES,
+    "mlm_weights": _SPEC(tf.float32),
+    "source_uid": _SPEC(tf.int32),
+  }
+
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    def halve(features):
+      halves = tf.bitcast(features["source_uid"], tf.int32)[0]
+      return {name: {**features, "source_uid": halves}[name] for name in self.MODEL_FEATURES}
+
+    whole = MaskedQueryConverter()._convert_features(ds, task_feature_lengths)
+    return whole.map(halve, num_parallel_calls=tf.data.AUTOTUNE)
+
+  def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
+    lengths = super().get_model_feature_lengths(task_feature_lengths)
+    return {**{name: lengths[name] for name in self.MODEL_FEATURES}, "source_uid": 2}
+
+
+def make_converter(
+  make: Callable[[], seqio.FeatureConverter],
+  pack: bool = False,
+  use_custom_packing_ops: bool = False,
+) -> seqio.FeatureConverter:
+  """Makes a feature converter as t5x asks for one.
+
+  Args:
+    make: a converter of realm_jax, or a function that makes it.
+    pack: not possible: a query is one example.
+    use_custom_packing_ops: of t5x, for packing.
+
+  Raises:
+    ValueError: if examples are to be packed.
+  """
+  if pack or use_custom_packing_ops:
+    raise ValueError(
+      f"pack={pack}, use_custom_packing_ops={use_custom_packing_ops}; queries are not packed: set "
+      "utils.DatasetConfig.pack = False"
+    )
+  return make()
+
+
+def features_of(batch) -> dict[str, Array]:
+  """Names the arrays of a batch by their paths, such as `queries/query/ids`."""
+  nested = flax.serialization.to_state_dict(batch)
+  flat = flax.traverse_util.flatten_dict(nested, sep="/")
+  return {name: array for name, array in flat.items() if array is not None}
+
+
+def batch_of(kind: type, features: Features, *, prefix: str = ""):
+  """Makes a batch of its named arrays; the inverse of `features_of`.
+
+  Args:
+    kind: `RetrievedBatch` or `RetrievedQuestions`.
+    features: arrays by their paths.
+    prefix: of the paths of this batch.
+  """
+  values = {}
+  for field in dataclasses.fields(kind):
+    path = f"{prefix}{field.name}"
+    if field.name not in _PARTS:
+      values[field.name] = features[path]
+    elif any(name.startswith(f"{path}/") for name in features):
+      values[field.name] = batch_of(_PARTS[field.name], features, prefix=f"{path}/")
+  return kind(**values)
+
+
+def masked_queries(features: Features) -> MaskedQueries:
+  """Makes the queries of this process of `MaskedQueryFeatures`."""
+  rows = own_rows(features)
+  uids_Bx1 = np.ascontiguousarray(rows["source_uid"], np.int32).view(np.int64)
+  return batches.masked_queries({**rows, "source_uid": uids_Bx1})
+
+
+def questions(features: Features) -> Questions:
+  """Makes the questions of this process of `OpenQuestionConverter`'s features."""
+  rows = own_rows(features)
+  query = batches.tokens(rows["query"])
+  return Questions(
+    query=query,
+    index_B=rows["question_index"][:, 0].astype(np.int32),
+    weights_B=query.mask.any(axis=1).astype(np.float32),
+  )
+
+
+def own_rows(features: Features) -> dict[str, np.ndarray]:
+  """Returns the rows of this process on the host, wherever they are; waits for them."""
+  return {
+    name: rows if isinstance(rows, np.ndarray) else processes.local_rows(rows)
+    for name, rows in features.items()
+  }

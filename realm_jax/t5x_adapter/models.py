@@ -1,0 +1,425 @@
+"""The models as t5x trains them: our modules and objectives behind `t5x.models.BaseModel`.
+
+A batch is a flat mapping of arrays. The two models that retrieve take batches that
+`trainer.RetrievingTrainer` has found the passages of; see `features.features_of` for their names.
+"""
+
+import abc
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from t5x import models
+
+from realm_jax import tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import batches
+from realm_jax.data.feature_converters import InverseClozeConverter, OpenQuestionConverter
+from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
+from realm_jax.inference import reading, span_reading
+from realm_jax.jobs import saved_models, starting_points
+from realm_jax.jobs.training_run import WarmStart
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.objectives.inverse_cloze import inverse_cloze
+from realm_jax.objectives.marginal_likelihood import (
+  marginal_log_likelihood,
+  masked_lm_over_retrieval,
+)
+from realm_jax.objectives.open_qa import joint_logits, open_qa
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.t5x_adapter import features, metrics, parameters
+
+_LOWEST = jnp.finfo(jnp.float32).min
+
+
+class RealmModel(models.BaseModel):
+  """What the three models have in common.
+
+  Args:
+    optimizer_def: of t5x, such as `optimizer.RealmOptimizer`.
+    description: what a published checkpoint says of itself.
+    warm_starts: checkpoints of realm_jax that a new run takes parts of its parameters from.
+    num_microbatches: that of the trainer. t5x adds their gradients up, where ours are means.
+  """
+
+  def __init__(
+    self,
+    optimizer_def,
+    *,
+    description: saved_models.ModelDescription,
+    warm_starts: Sequence[WarmStart],
+    num_microbatches: int,
+  ):
+    super().__init__(optimizer_def=optimizer_def)
+    self.description = description
+    self.warm_starts = warm_starts
+    self.num_microbatches = num_microbatches
+
+  @abc.abstractmethod
+  def init_params(self, key: jax.Array) -> dict:
+    """Makes the boxed parameters."""
+
+  @abc.abstractmethod
+  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
+    """Returns the loss, its figures, and how many examples they are means of."""
+
+  def loss_fn(self, params, batch: features.Features, dropout_rng: jax.Array | None):
+    """Returns the loss, a mean over the batch, and metrics; without a key there is no dropout."""
+    loss, figures, num_weighted = self.loss_and_figures(params, batch, dropout_rng)
+    batch_size = next(iter(batch.values())).shape[0]
+    return loss / self.num_microbatches, metrics.of_batch(
+      figures, num_weighted=num_weighted, batch_size=batch_size
+    )
+
+  def get_initial_variables(
+    self, rng: jax.Array, input_shapes: Mapping, input_types: Mapping | None = None
+  ) -> dict:
+    """Returns parameters and the names of their axes; they depend on no input."""
+    del input_shapes, input_types
+    return parameters.variables_of(self.init_params(rng))
+
+  def score_batch(
+    self, params, batch: features.Features, return_intermediates: bool = False
+  ) -> jax.Array:
+    """Returns the log-likelihood of each example `[B]`.
+
+    Raises:
+      ValueError: if intermediate values are asked for.
+    """
+    if return_intermediates:
+      raise ValueError("return_intermediates=True; these models record no intermediate values")
+    return self.log_likelihood(params, batch)
+
+  @abc.abstractmethod
+  def log_likelihood(self, params, batch: features.Features) -> jax.Array:
+    """Returns the log-likelihood of each example `[B]`, without dropout."""
+
+
+class PretrainingModel(RealmModel):
+  """REALM's pre-training: masked words given the query and K retrieved passages.
+
+  Args:
+    optimizer_def: see `RealmModel`.
+    passages: directory of the knowledge corpus, which has the vocabulary.
+    dual_encoder: the retrieval model.
+    knowledge_augmented_encoder: the model that reads query and passage together.
+    retrieval: how many passages are read, and how long.
+    query_length: wordpieces of a query, as in the data set's feature lengths.
+    max_masks: masked wordpieces predicted in a query, as there.
+    marginalize: see `marginal_log_likelihood`.
+    warm_starts: see `RealmModel`.
+    num_microbatches: see `RealmModel`.
+
+  Raises:
+    ValueError: if vocabulary, model and lengths do not fit each other.
+  """
+
+  FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, features.MaskedQueryFeatures)
+
+  def __init__(
+    self,
+    optimizer_def,
+    *,
+    passages: str,
+    dual_encoder: DualEncoderConfig,
+    knowledge_augmented_encoder: BertConfig,
+    retrieval: RetrievalConfig,
+    query_length: int,
+    max_masks: int,
+    marginalize: Literal["span", "token"] = "span",
+    warm_starts: Sequence[WarmStart] = (),
+    num_microbatches: int = 1,
+  ):
+    store, tokenizer = _corpus(passages)
+    saved_models.check_sizes(
+      tokenizer,
+      {
+        "dual_encoder": dual_encoder.bert,
+        "knowledge_augmented_encoder": knowledge_augmented_encoder,
+      },
+      {
+        "dual_encoder": {"query_length": query_length, "passage_length": retrieval.passage_length},
+        "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
+      },
+    )
+    saved_models.check_warm_starts([start.checkpoints for start in warm_starts], tokenizer)
+    super().__init__(
+      optimizer_def,
+      description=saved_models.ModelDescription(
+        dual_encoder=dual_encoder,
+        knowledge_augmented_encoder=knowledge_augmented_encoder,
+        retrieval=retrieval,
+        query_length=query_length,
+        max_masks=max_masks,
+        passage_length=retrieval.passage_length,
+        vocabulary_digest=tokenizer.digest,
+        corpus_fingerprint=store.fingerprint,
+      ),
+      warm_starts=warm_starts,
+      num_microbatches=num_microbatches,
+    )
+    self.module = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
+    self._marginalize = marginalize
+
+  def init_params(self, key: jax.Array) -> dict:
+    return saved_models.init_pretraining_model(self.module, key)
+
+  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
+    retrieved = features.batch_of(RetrievedBatch, batch)
+    outputs = _apply(self.module, params, retrieved, dropout_rng=dropout_rng)
+    loss, figures = masked_lm_over_retrieval(
+      outputs.scores_BxK, outputs.logits_BxKxMxV, retrieved, marginalize=self._marginalize
+    )
+    return loss, figures, jnp.sum(jnp.any(retrieved.queries.mlm_weights_BxM > 0, axis=1))
+
+  def log_likelihood(self, params, batch: features.Features) -> jax.Array:
+    retrieved = features.batch_of(RetrievedBatch, batch)
+    outputs = _apply(self.module, params, retrieved, dropout_rng=None)
+    targets_Bx1xMx1 = retrieved.queries.mlm_targets_BxM[:, None, :, None]
+    log_probs_BxKxMxV = jax.nn.log_softmax(outputs.logits_BxKxMxV)
+    return marginal_log_likelihood(
+      outputs.scores_BxK,
+      jnp.take_along_axis(log_probs_BxKxMxV, targets_Bx1xMx1, axis=-1)[..., 0],
+      retrieved.queries.mlm_weights_BxM,
+      valid_BxK=retrieved.valid_BxK,
+      marginalize=self._marginalize,
+    )
+
+  def predict_batch_with_aux(
+    self, params, batch: features.Features, rng: jax.Array | None = None
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the likeliest words `[B, M]`, their log-likelihood, and p(z|x) of the passages."""
+    del rng
+    retrieved = features.batch_of(RetrievedBatch, batch)
+    outputs = _apply(self.module, params, retrieved, dropout_rng=None)
+    found = reading.read(
+      outputs.scores_BxK,
+      outputs.logits_BxKxMxV,
+      retrieved.queries.mlm_weights_BxM,
+      valid_BxK=retrieved.valid_BxK,
+    )
+    return found.answers_BxCxM[:, 0], {
+      "scores": found.log_probs_BxC[:, 0],
+      "passage_ids": retrieved.passage_ids_BxK,
+      "retrieval_log_probs": found.retrieval_log_probs_BxK,
+    }
+
+
+class InverseClozeModel(RealmModel):
+  """The warm start of the dual encoder: finds the passage that a sentence was cut from.
+
+  Args:
+    optimizer_def: see `RealmModel`.
+    passages: directory of the corpus, which has the vocabulary.
+    dual_encoder: the model.
+    query_length: wordpieces of a pseudo-query, as in the data set's feature lengths.
+    passage_length: wordpieces of a passage, as there for `title` and `body`.
+    warm_starts: see `RealmModel`.
+    num_microbatches: see `RealmModel`; passages are negatives within one microbatch.
+
+  Raises:
+    ValueError: if vocabulary, model and lengths do not fit each other.
+  """
+
+  def __init__(
+    self,
+    optimizer_def,
+    *,
+    passages: str,
+    dual_encoder: DualEncoderConfig,
+    query_length: int,
+    passage_length: int,
+    warm_starts: Sequence[WarmStart] = (),
+    num_microbatches: int = 1,
+  ):
+    store, tokenizer = _corpus(passages)
+    saved_models.check_sizes(
+      tokenizer,
+      {"dual_encoder": dual_encoder.bert},
+      {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
+    )
+    saved_models.check_warm_starts([start.checkpoints for start in warm_starts], tokenizer)
+    super().__init__(
+      optimizer_def,
+      description=saved_models.ModelDescription(
+        dual_encoder=dual_encoder,
+        query_length=query_length,
+        passage_length=passage_length,
+        vocabulary_digest=tokenizer.digest,
+        corpus_fingerprint=store.fingerprint,
+      ),
+      warm_starts=warm_starts,
+      num_microbatches=num_microbatches,
+    )
+    self.module = DualEncoder(dual_encoder)
+    converter = functools.partial(
+      InverseClozeConverter, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
+    )
+    self.FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, converter)
+
+  def init_params(self, key: jax.Array) -> dict:
+    return {"dual_encoder": saved_models.init_dual_encoder(self.module, key)}
+
+  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
+    query_BxE, passage_BxE = self._embeddings(params, batch, dropout_rng=dropout_rng)
+    weights_B = jnp.any(batch["query"] != 0, axis=1).astype(jnp.float32)
+    loss, figures = inverse_cloze(query_BxE, passage_BxE, weights_B)
+    return loss, figures, jnp.sum(weights_B)
+
+  def log_likelihood(self, params, batch: features.Features) -> jax.Array:
+    return jnp.diagonal(self._log_probs(params, batch))
+
+  def predict_batch_with_aux(
+    self, params, batch: features.Features, rng: jax.Array | None = None
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns which passage of the batch `[B]` each query finds, and with what log-probability."""
+    del rng
+    log_probs_BxB = self._log_probs(params, batch)
+    return jnp.argmax(log_probs_BxB, axis=1), {"scores": jnp.max(log_probs_BxB, axis=1)}
+
+  def _log_probs(self, params, batch):
+    query_BxE, passage_BxE = self._embeddings(params, batch, dropout_rng=None)
+    return jax.nn.log_softmax(jnp.einsum("BE,CE->BC", query_BxE, passage_BxE))
+
+  def _embeddings(self, params, batch, *, dropout_rng):
+    return _apply(
+      self.module,
+      params["dual_encoder"],
+      batches.tokens(batch["query"]),
+      batches.tokens(batch["passage"], batch["passage_segments"]),
+      dropout_rng=dropout_rng,
+      method="encode_pairs",
+    )
+
+
+class OpenQaModel(RealmModel):
+  """Answers questions with spans of retrieved passages, as `realm finetune` trains it; see there.
+
+  Args:
+    optimizer_def: see `RealmModel`; with a frozen passage encoder it must leave
+      `dual_encoder/passage_tower` alone.
+    passages: directory of the knowledge corpus, which has the vocabulary.
+    retriever: checkpoints of realm_jax that the dual encoder begins with.
+    reader: checkpoints of realm_jax that the span reader begins with.
+    query_length: wordpieces of a question, as in the data set's feature lengths.
+    beam: how many passages are found and read.
+    max_span_width: wordpieces of an answer at most.
+    span_hidden_size: width of the MLP that scores spans.
+    temperature: scores are divided by it; none: as in the retriever's checkpoint.
+    passage_encoder: "frozen" or "trained".
+    num_microbatches: see `RealmModel`.
+
+  Raises:
+    FileNotFoundError: if a corpus or a checkpoint is missing.
+    ValueError: if vocabulary, models and lengths do not fit each other.
+  """
+
+  FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, OpenQuestionConverter)
+
+  def __init__(
+    self,
+    optimizer_def,
+    *,
+    passages: str,
+    retriever: str,
+    reader: str,
+    query_length: int,
+    beam: BeamConfig = BeamConfig(),
+    max_span_width: int = 10,
+    span_hidden_size: int = 256,
+    temperature: float | None = None,
+    passage_encoder: Literal["frozen", "trained"] = "frozen",
+    num_microbatches: int = 1,
+  ):
+    store, tokenizer = _corpus(passages)
+    start = starting_points.find(
+      retriever=retriever,
+      reader=reader,
+      passage_encoder=passage_encoder,
+      max_span_width=max_span_width,
+      span_hidden_size=span_hidden_size,
+      temperature=temperature,
+    )
+    saved_models.check_warm_starts([retriever, reader], tokenizer)
+    saved_models.check_sizes(
+      tokenizer,
+      {"dual_encoder": start.dual_encoder.bert, "span_reader": start.span_reader.bert},
+      {
+        "dual_encoder": {"query_length": query_length, "passage_length": start.passage_length},
+        "span_reader": {"joint_length": beam.joint_length},
+      },
+    )
+    super().__init__(
+      optimizer_def,
+      description=saved_models.ModelDescription(
+        dual_encoder=start.dual_encoder,
+        span_reader=start.span_reader,
+        beam=beam,
+        query_length=query_length,
+        passage_length=start.passage_length,
+        vocabulary_digest=tokenizer.digest,
+        corpus_fingerprint=store.fingerprint,
+      ),
+      warm_starts=start.warm_starts,
+      num_microbatches=num_microbatches,
+    )
+    self.module = OpenQaModule(start.dual_encoder, start.span_reader)
+    self.passage_encoder = passage_encoder
+
+  def init_params(self, key: jax.Array) -> dict:
+    return saved_models.init_open_qa_model(self.module, key)
+
+  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
+    retrieved = features.batch_of(RetrievedQuestions, batch)
+    outputs = _apply(self.module, params, retrieved, dropout_rng=dropout_rng)
+    loss, figures = open_qa(outputs.scores_BxR, outputs.logits_BxKxTxW, retrieved)
+    return loss, figures, jnp.sum(retrieved.weights_B)
+
+  def log_likelihood(self, params, batch: features.Features) -> jax.Array:
+    retrieved, _, joint_BxS = self._joint_logits(params, batch)
+    gold_BxS = retrieved.gold_BxKxTxW.reshape(joint_BxS.shape) & (joint_BxS > _LOWEST)
+    right_B = jax.nn.logsumexp(joint_BxS, axis=1, where=gold_BxS)
+    return right_B - jax.nn.logsumexp(joint_BxS, axis=1)
+
+  def predict_batch_with_aux(
+    self, params, batch: features.Features, rng: jax.Array | None = None
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the best span `[B, 3]`: its passage's row, first and last wordpiece of the joint."""
+    del rng
+    retrieved, outputs, joint_BxS = self._joint_logits(params, batch)
+    num_read = retrieved.joint.shape[1]
+    best = span_reading.best_spans(
+      joint_BxS,
+      outputs.logits_BxKxTxW,
+      outputs.scores_BxR[:, :num_read],
+      valid_BxK=retrieved.valid_BxR[:, :num_read],
+      num_spans=1,
+    )
+    rows_Bx1 = jnp.take_along_axis(retrieved.passage_ids_BxR, best.slots_BxC, axis=1)
+    span_Bx3 = jnp.concatenate([rows_Bx1, best.starts_BxC, best.ends_BxC], axis=1)
+    return span_Bx3, {"scores": best.log_probs_BxC[:, 0]}
+
+  def _joint_logits(self, params, batch):
+    retrieved = features.batch_of(RetrievedQuestions, batch)
+    outputs = _apply(self.module, params, retrieved, dropout_rng=None)
+    num_read = retrieved.joint.shape[1]
+    scores_BxK = jnp.where(retrieved.valid_BxR, outputs.scores_BxR, _LOWEST)[:, :num_read]
+    return retrieved, outputs, joint_logits(scores_BxK, outputs.logits_BxKxTxW)
+
+
+def _apply(module, params, *inputs, dropout_rng, method=None):
+  rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
+  return module.apply(
+    {"params": params}, *inputs, deterministic=dropout_rng is None, rngs=rngs, method=method
+  )
+
+
+def _corpus(passages: str) -> tuple[PassageStore, tokenization.WordPieceTokenizer]:
+  return PassageStore(passages), tokenization.load(os.path.join(passages, "vocabulary"))

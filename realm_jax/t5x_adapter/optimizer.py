@@ -1,0 +1,48 @@
+"""The optimizers of realm_jax as t5x's."""
+
+import flax.core
+import flax.traverse_util
+import optax
+from t5x import optimizers
+
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+
+
+class RealmOptimizer(optimizers.OptaxWrapper):
+  """An optimizer of realm_jax; its schedule is its own, the trainer's rate is only shown.
+
+  Args:
+    config: its settings.
+  """
+
+  def __init__(self, config: OptimizerConfig):
+    super().__init__(_of_frozen_dicts(make_optimizer(config)))
+
+  def derive_logical_axes(self, optimizer, param_logical_axes):
+    """Returns the optimizer with names of axes for arrays; a moment has those of its parameter."""
+    axes = flax.traverse_util.flatten_dict(flax.core.unfreeze(param_logical_axes))
+    state = flax.traverse_util.flatten_dict(optimizer.state_dict()["state"])
+
+    def axes_of(path):
+      ends = (path[first:] for first in range(len(path)))
+      return next((axes[end] for end in ends if end in axes), None)
+
+    derived = flax.traverse_util.unflatten_dict({path: axes_of(path) for path in state})
+    return optimizer.restore_state(
+      {"target": flax.core.unfreeze(param_logical_axes), "state": derived}
+    )
+
+
+def _of_frozen_dicts(transformation: optax.GradientTransformation) -> optax.GradientTransformation:
+  """Lets a transformation see plain dictionaries where t5x has frozen ones."""
+
+  def init(params):
+    return transformation.init(flax.core.unfreeze(params))
+
+  def update(updates, state, params):
+    updates, state = transformation.update(
+      flax.core.unfreeze(updates), state, flax.core.unfreeze(params)
+    )
+    return flax.core.freeze(updates), state
+
+  return optax.GradientTransformation(init, update)

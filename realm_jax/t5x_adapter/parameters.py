@@ -1,0 +1,21 @@
+"""Parameters of our modules as t5x wants them: names of their axes in a collection of its own."""
+
+import flax.linen as nn
+import flax.traverse_util
+from flax.linen import partitioning as flax_partitioning
+
+# Our names are t5x's but for this one; the standard rules leave names that they lack whole.
+_T5X_NAMES = {"position": "abspos_buckets"}
+
+
+def variables_of(boxed: dict) -> dict[str, dict]:
+  """Returns the collections `params` and `params_axes` of boxed parameters.
+
+  Args:
+    boxed: parameters in `flax.linen.LogicallyPartitioned`.
+  """
+  axes = {}
+  for (*parts, name), box in flax.traverse_util.flatten_dict(boxed).items():
+    names = tuple(_T5X_NAMES.get(axis, axis) for axis in box.names)
+    axes[*parts, f"{name}_axes"] = flax_partitioning.AxisMetadata(names=names)
+  return {"params": nn.unbox(boxed), "params_axes": flax.traverse_util.unflatten_dict(axes)}

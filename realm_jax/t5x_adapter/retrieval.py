@@ -1,0 +1,161 @@
+"""What `RetrievingTrainer` searches for which task: masked queries, or questions."""
+
+import os
+from typing import Literal, Protocol
+
+import jax
+
+from realm_jax import processes, tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.questions import read_questions
+from realm_jax.index import generations
+from realm_jax.jobs import question_setup, retrieval_setup, saved_models
+from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration
+from realm_jax.retrieval.question_retriever import QuestionRetriever
+from realm_jax.retrieval.retrieved_batches import PassageFinder
+from realm_jax.retrieval.retriever import Retriever
+from realm_jax.t5x_adapter import features
+from realm_jax.t5x_adapter.models import OpenQaModel, PretrainingModel
+
+
+class Retrieval(Protocol):
+  """Opens a corpus and its index for the model in training."""
+
+  def generations(self, model) -> Generations:
+    """Returns where the generations come from, refused unless they fit the model."""
+    ...
+
+  def fixed_generation(self, model, params) -> int | None:
+    """Returns the generation to stay with; None: the newest is always followed."""
+    ...
+
+  def finder(
+    self, model, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
+  ) -> PassageFinder:
+    """Returns what finds passages in a generation; queries are embedded with this sharding."""
+    ...
+
+  def queries(self, batch: features.Features):
+    """Returns the queries of this process in a batch of the data set."""
+    ...
+
+
+class MaskedQueryRetrieval:
+  """Finds what masked queries are read with; for `PretrainingModel`.
+
+  Args:
+    passages: directory of the knowledge corpus.
+    index: directory of the index generations.
+    generation: index generation to stay with; none: always the newest.
+  """
+
+  def __init__(self, *, passages: str, index: str, generation: int | None = None):
+    self._store = PassageStore(passages)
+    self._index = index
+    self._generation = generation
+
+  def generations(self, model: PretrainingModel) -> Generations:
+    return retrieval_setup.PublishedGenerations(self._index, description=model.description)
+
+  def fixed_generation(self, model: PretrainingModel, params) -> int | None:
+    del model, params
+    return self._generation
+
+  def finder(
+    self, model: PretrainingModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
+  ) -> PassageFinder:
+    return Retriever(
+      encode_query=retrieval_setup.query_encoder(
+        model.module, lambda tokens: processes.place(tokens, sharding), sharding=sharding
+      ),
+      searcher=loaded.searcher,
+      store=self._store,
+      config=model.description.retrieval,
+    )
+
+  def queries(self, batch: features.Features):
+    return features.masked_queries(batch)
+
+
+class QuestionRetrieval:
+  """Finds the beam of questions, and which of its passages hold an answer; for `OpenQaModel`.
+
+  Args:
+    passages: directory of the knowledge corpus.
+    index: directory of the index generations.
+    questions: JSON Lines with `question` and `answer`, those of the training's task; questions of
+      another file would get the labels of these.
+    answer_rule: see `realm finetune`.
+  """
+
+  def __init__(
+    self,
+    *,
+    passages: str,
+    index: str,
+    questions: str,
+    answer_rule: Literal["words", "original"] = "words",
+  ):
+    self._store = PassageStore(passages)
+    self._index = index
+    self._matcher = match_answers(
+      read_questions(questions),
+      store=self._store,
+      tokenizer=tokenization.load(os.path.join(passages, "vocabulary")),
+      rule=answer_rule,
+    )
+
+  def generations(self, model: OpenQaModel) -> Generations:
+    return question_setup.EmbeddedGenerations(
+      self._index,
+      published=retrieval_setup.PublishedGenerations(self._index, description=model.description),
+      of_this_run=model.passage_encoder == "trained",
+    )
+
+  def fixed_generation(self, model: OpenQaModel, params) -> int | None:
+    """Returns the newest generation where the passage encoder stands still.
+
+    Raises:
+      FileNotFoundError: if there is none.
+      ValueError: if another passage encoder made it.
+    """
+    if model.passage_encoder == "trained":
+      return None
+    newest = generations.newest(self._index)
+    if newest is None:
+      raise FileNotFoundError(
+        f"no index generation in {self._index}; make one of the retriever's checkpoint with "
+        "`realm build_index`"
+      )
+    made_by = generations.read_manifest(self._index, newest).parameters_digest
+    ours = saved_models.params_digest(params["dual_encoder"]["passage_tower"])
+    if made_by != ours:
+      raise ValueError(
+        f"generation {newest} in {self._index} was made by another passage encoder ({made_by}, not "
+        f"{ours}); make an index of the retriever's checkpoint with `realm build_index`"
+      )
+    return newest
+
+  def finder(
+    self, model: OpenQaModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
+  ) -> PassageFinder:
+    description = model.description
+    return QuestionRetriever(
+      encode_query=question_setup.query_encoder(
+        description.dual_encoder,
+        lambda tokens: processes.place(tokens, sharding),
+        sharding=sharding,
+      ),
+      loaded=loaded,
+      store=self._store,
+      config=description.beam,
+      max_span_width=description.span_reader.max_span_width,
+      matcher=self._matcher,
+      fresh_passage_length=(
+        description.passage_length if model.passage_encoder == "trained" else None
+      ),
+    )
+
+  def queries(self, batch: features.Features):
+    return features.questions(batch)

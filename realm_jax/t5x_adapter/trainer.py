@@ -1,0 +1,271 @@
+"""Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+import flax.core
+import jax
+from jax.sharding import NamedSharding
+from t5x import trainer as t5x_trainer
+
+from realm_jax import processes
+from realm_jax.jobs import training_run
+from realm_jax.jobs.retrieval_setup import SwapLog
+from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.t5x_adapter import features, metrics
+from realm_jax.t5x_adapter.models import RealmModel
+from realm_jax.t5x_adapter.retrieval import Retrieval
+from realm_jax.training import checkpoints
+
+
+class PublishingTrainer(t5x_trainer.Trainer):
+  """t5x's trainer, which also writes its parameters as realm_jax's jobs read them.
+
+  They lie in `checkpoints/` of the model directory, beside t5x's own checkpoints, from which alone
+  t5x goes on. A new run takes up the model's warm starts first.
+
+  Args:
+    model: one of `models`.
+    train_state: see t5x's trainer, as all up to `publish_every`.
+    partitioner: see there.
+    eval_names: see there.
+    summary_dir: the model directory.
+    train_state_axes: see there.
+    rng: see there.
+    learning_rate_fn: only shown where the optimizer has a schedule of its own.
+    num_microbatches: as the model has it.
+    weight_metrics_computer: see there.
+    publish_every: steps between two published checkpoints; the first and last are published too.
+    keep_published: how many of them are kept.
+
+  Raises:
+    ValueError: if model and trainer have other numbers of microbatches.
+  """
+
+  def __init__(
+    self,
+    model: RealmModel,
+    train_state,
+    partitioner,
+    eval_names,
+    summary_dir,
+    train_state_axes,
+    rng,
+    learning_rate_fn,
+    num_microbatches,
+    weight_metrics_computer=None,
+    *,
+    publish_every: int,
+    keep_published: int = 5,
+  ):
+    if (num_microbatches or 1) != model.num_microbatches:
+      raise ValueError(
+        f"the trainer has num_microbatches={num_microbatches}, the model {model.num_microbatches}; "
+        "t5x adds up the gradients of microbatches, so the model must know their number"
+      )
+    super().__init__(
+      model=model,
+      train_state=train_state,
+      partitioner=partitioner,
+      eval_names=eval_names,
+      summary_dir=summary_dir,
+      train_state_axes=train_state_axes,
+      rng=rng,
+      learning_rate_fn=learning_rate_fn,
+      num_microbatches=num_microbatches,
+      weight_metrics_computer=weight_metrics_computer,
+    )
+    self._model_dir = summary_dir
+    self._publish_every = publish_every
+    self._published = checkpoints.Checkpointer(
+      os.path.join(summary_dir, training_run.CHECKPOINTS), keep=keep_published
+    )
+    self._host_step = int(train_state.step)
+    if self._host_step == 0:
+      self._take_up_warm_starts()
+      self._publish()
+
+  def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
+    """Trains some steps and publishes the parameters if it is their turn."""
+    before = self._host_step
+    summary = super().train(batch_iter, num_steps, start_step)
+    self._host_step = before + num_steps
+    if self._host_step // self._publish_every > before // self._publish_every:
+      self._publish()
+    return summary
+
+  def close(self) -> None:
+    """Publishes the last parameters and waits until all is written."""
+    if self._published is not None:
+      published, self._published = self._published, None
+      self._publish_with(published)
+      published.__exit__()
+    super().close()
+
+  def metadata(self) -> dict:
+    """Returns the JSON values of a published checkpoint."""
+    return {"model": self._model.description.to_json()}
+
+  def _publish(self) -> None:
+    self._publish_with(self._published)
+
+  def _publish_with(self, published: checkpoints.Checkpointer) -> None:
+    params = flax.core.unfreeze(self.train_state.params)
+    published.save(self._host_step, {"params": params}, input={}, metadata=self.metadata())
+
+  def _take_up_warm_starts(self) -> None:
+    params = flax.core.unfreeze(self.train_state.params)
+    abstract = jax.tree.map(
+      lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), params
+    )
+    for warm_start in self._model.warm_starts:
+      params = training_run.warm_started(params, abstract, warm_start)
+    self.train_state = self.train_state.replace_params(flax.core.freeze(params))
+
+
+class RetrievingTrainer(PublishingTrainer):
+  """Retrieves the passages of step t+1 while step t runs, and swaps index generations in between.
+
+  Between two calls of `train` nothing is in flight, so that t5x's checkpoints hold all that decides
+  the next step; each first step of a call (of `stats_period`) waits for its passages.
+
+  Args:
+    model: `PretrainingModel` or `OpenQaModel`.
+    train_state: see `PublishingTrainer`, as all up to `keep_published`.
+    partitioner: see there.
+    eval_names: see there.
+    summary_dir: see there.
+    train_state_axes: see there.
+    rng: see there.
+    learning_rate_fn: see there.
+    num_microbatches: see there.
+    weight_metrics_computer: see there.
+    publish_every: see there; the index builder follows these checkpoints.
+    keep_published: see there.
+    retrieval: what is searched.
+    refresh: how new generations are followed.
+  """
+
+  def __init__(
+    self,
+    model: RealmModel,
+    train_state,
+    partitioner,
+    eval_names,
+    summary_dir,
+    train_state_axes,
+    rng,
+    learning_rate_fn,
+    num_microbatches,
+    weight_metrics_computer=None,
+    *,
+    publish_every: int,
+    retrieval: Retrieval,
+    refresh: RefreshConfig = RefreshConfig(),
+    keep_published: int = 5,
+  ):
+    self._refresher = None
+    super().__init__(
+      model=model,
+      train_state=train_state,
+      partitioner=partitioner,
+      eval_names=eval_names,
+      summary_dir=summary_dir,
+      train_state_axes=train_state_axes,
+      rng=rng,
+      learning_rate_fn=learning_rate_fn,
+      num_microbatches=num_microbatches,
+      weight_metrics_computer=weight_metrics_computer,
+      publish_every=publish_every,
+      keep_published=keep_published,
+    )
+    self._retrieval = retrieval
+    self._sharding = NamedSharding(partitioner.mesh, partitioner.data_partition_spec)
+    self._wanted = retrieval.fixed_generation(model, self.train_state.params)
+    self._refresher = IndexRefresher(
+      retrieval.generations(model), config=refresh, watch=self._wanted is None
+    )
+    self._refresher.__enter__()
+    self._finder = None
+    self._source = None
+    self._send = None  # t5x's step on the devices
+    self._examples = None  # of the current call of `train`
+    self._batch = None  # the next step's, with figures about its retrieval
+
+  def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
+    """Trains some steps; the first call waits for the first generation of the index."""
+    self._open()
+    self._examples = batch_iter
+    self._use(self._compiled_train_step or self._partitioned_train_step)
+    return super().train(iter(range(num_steps - 1, -1, -1)), num_steps, start_step)
+
+  def compile_train(self, batch: features.Features) -> None:
+    """Compiles the step for batches like that which is retrieved for this one."""
+    self._open()
+    super().compile_train(processes.place(self._retrieved(batch), self._sharding))
+
+  def eval(self, batch_iters: Mapping[str, Iterator]) -> Mapping:
+    """Evaluates, with passages of the generation in use."""
+    self._open()
+    return super().eval({name: map(self._retrieved, it) for name, it in batch_iters.items()})
+
+  def compile_eval(self, batches: Mapping[str, features.Features]) -> None:
+    """Compiles the evaluation for batches like those which are retrieved for these."""
+    self._open()
+    super().compile_eval({name: self._retrieved(batch) for name, batch in batches.items()})
+
+  def close(self) -> None:
+    """Ends the watch for generations, and what `PublishingTrainer` ends."""
+    self._refresher.__exit__()
+    super().close()
+
+  def metadata(self) -> dict:
+    """Returns the JSON values of a published checkpoint."""
+    current = self._refresher and self._refresher.current
+    generation = {"generation": current.generation} if current else {}
+    return {**super().metadata(), **generation}
+
+  def _open(self) -> None:
+    """Waits for the first generation and opens what searches it."""
+    if self._source is not None:
+      return
+    loaded = self._refresher.first(wanted=self._wanted, stop=lambda: False)
+    self._finder = self._retrieval.finder(self._model, loaded, self._sharding)
+    swaps = SwapLog(self._model_dir, step=self._host_step)
+    swaps.write(self._host_step, loaded)
+    self._source = RetrievedBatches(
+      self._queries(),
+      retriever=self._finder,
+      refresher=self._refresher,
+      place=lambda batch: processes.place(features.features_of(batch), self._sharding),
+      first_step=self._host_step,
+      on_swap=swaps.write,
+      stop=lambda: self.stop_training,
+    )
+
+  def _queries(self):
+    while True:
+      yield self._retrieval.queries(next(self._examples)), {}
+
+  def _retrieved(self, batch: features.Features) -> dict:
+    """Finds the passages of a batch with the current parameters; it stays on the host."""
+    begun = self._finder.begin(self.train_state.params, self._retrieval.queries(batch))
+    return features.features_of(self._finder.finish(begun)[0])
+
+  def _use(self, send) -> None:
+    """Puts retrieval before t5x's step, of which t5x knows nothing."""
+    if send != self._step:
+      self._send = send
+      self._compiled_train_step = self._step
+
+  def _step(self, train_state, steps_left: int):
+    if self._batch is None:
+      self._source.begin(train_state.params)
+      self._batch = self._source.finish()
+    batch, figures = self._batch
+    if steps_left:
+      self._source.begin(train_state.params)
+    train_state, step_metrics = self._send(train_state, batch)
+    self._batch = self._source.finish() if steps_left else None
+    return train_state, {**step_metrics, **metrics.of_step(figures)}

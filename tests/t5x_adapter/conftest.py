@@ -1,0 +1,102 @@
+"""A world of a few hundred facts with a checkpoint of step 0 and its index."""
+
+import jax
+import pytest
+
+from realm_jax.jobs.build_index import build_index
+from realm_jax.jobs.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.make_almanac import make_almanac
+from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.pretrain import pretrain
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training.optimizer import OptimizerConfig
+
+BERT = BertConfig(
+  vocab_size=1024,
+  hidden_size=16,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=32,
+  max_length=48,
+  dropout_rate=0.0,
+  attention_dropout_rate=0.0,
+)
+MODEL = {
+  "dual_encoder": DualEncoderConfig(bert=BERT, projection_size=8, projection_dropout_rate=0.0),
+  "knowledge_augmented_encoder": BERT,
+  "retrieval": RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
+  "query_length": 32,
+  "max_masks": 3,
+}
+OPTIMIZER = OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+  """Every program is compiled once, whichever run needs it first."""
+  settings = {
+    "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+  }
+  before = {name: getattr(jax.config, name) for name in settings}
+  with pytest.MonkeyPatch.context() as patch:
+    for name, value in settings.items():
+      jax.config.update(name, value)
+      patch.setenv(name.upper(), str(value))
+    yield
+  for name, value in before.items():
+    jax.config.update(name, value)
+
+
+@pytest.fixture(scope="session")
+def model_settings():
+  """Keywords that `PretrainingModel` and `pretrain` share, sizes of a few rows."""
+  return MODEL
+
+
+@pytest.fixture(scope="session")
+def optimizer_settings():
+  return OPTIMIZER
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory, compiled_once):
+  """A directory with almanac, corpora, a checkpoint of our own trainer and its index."""
+  root = tmp_path_factory.mktemp("world")
+  make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)
+  documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
+  vocabulary = str(root / "vocabulary")
+  learn_vocabulary(inputs=[documents, training], output=vocabulary, vocab_size=1024)
+  for source, name in ((documents, "passages"), (training, "training")):
+    prepare_corpus(
+      input=source,
+      output=str(root / name),
+      vocabulary=vocabulary,
+      max_passage_length=32,
+      num_shards=1,
+    )
+  pretrain_here(root, "first", num_steps=0)
+  build_index(
+    checkpoints=str(root / "first" / "checkpoints"),
+    passages=str(root / "passages"),
+    index=str(root / "index"),
+  )
+  return root
+
+
+def pretrain_here(root, name, *, num_steps):
+  """Trains with our own trainer on generation 0."""
+  pretrain(
+    workdir=str(root / name),
+    corpus=str(root / "training"),
+    passages=str(root / "passages"),
+    index=str(root / "index"),
+    optimizer=OPTIMIZER,
+    batch_size=8,
+    generation=0,
+    log_every=1,
+    num_steps=num_steps,
+    **MODEL,
+  )

@@ -1,0 +1,74 @@
+"""Batches survive their way through t5x's flat mappings of arrays."""
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
+
+import tensorflow as tf
+
+from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
+from realm_jax.t5x_adapter import features
+
+LENGTHS = {"query": 6, "mlm_positions": 2, "mlm_targets": 2}
+UID = 0x7123456789ABCDEF
+
+
+def test_a_batch_is_made_again_of_its_arrays(make_retrieved_batch):
+  batch = make_retrieved_batch(0, queries=3, passages=2, masks=2, vocab_size=9)
+  named = features.features_of(batch)
+  assert named["queries/query/ids"] is batch.queries.query.ids
+  assert all(isinstance(array, np.ndarray) for array in named.values())
+  again = features.batch_of(RetrievedBatch, named)
+  assert jax.tree.structure(again) == jax.tree.structure(batch)
+  assert all(a is b for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(batch), strict=True))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_questions_may_have_no_fresh_passages(make_tokens, fresh):
+  random = np.random.default_rng(0)
+  tokens = make_tokens(random, 2, 3, 5, vocab_size=9)
+  zeros = np.zeros(2, np.float32)
+  batch = RetrievedQuestions(
+    query=make_tokens(random, 2, 4, vocab_size=9),
+    weights_B=zeros,
+    question_index_B=zeros,
+    passage_ids_BxR=zeros,
+    embeddings_BxRxE=zeros,
+    has_answer_BxR=zeros,
+    joint=tokens,
+    gold_BxKxTxW=zeros,
+    passage=tokens if fresh else None,
+  )
+  again = features.batch_of(RetrievedQuestions, features.features_of(batch))
+  assert jax.tree.structure(again) == jax.tree.structure(batch)
+
+
+def test_source_uids_stay_whole():
+  example = {
+    "query": [5, 6, 7],
+    "mlm_positions": [1],
+    "mlm_targets": [8],
+    "source_uid": np.int64(UID),
+    "rejections": np.zeros(3, np.int64),
+  }
+  dataset = tf.data.Dataset.from_tensors(
+    {
+      k: tf.constant(v, tf.int64 if k in ("source_uid", "rejections") else tf.int32)
+      for k, v in example.items()
+    }
+  )
+  converter = features.make_converter(features.MaskedQueryFeatures)
+  batch = next(converter(dataset, LENGTHS).batch(1).as_numpy_iterator())
+  assert {array.dtype.itemsize for array in batch.values()} == {4}
+  queries = features.masked_queries({name: jax.device_put(a) for name, a in batch.items()})
+  np.testing.assert_array_equal(queries.source_uid_B, [UID])
+  np.testing.assert_array_equal(queries.query.ids, [[5, 6, 7, 0, 0, 0]])
+  np.testing.assert_array_equal(queries.mlm_weights_BxM, [[1, 0]])
+
+
+def test_queries_are_not_packed():
+  with pytest.raises(ValueError, match="pack=True.*DatasetConfig.pack = False"):
+    features.make_converter(MaskedQueryConverter, pack=True)

@@ -1,0 +1,186 @@
+"""The models under t5x have our objectives' losses, t5x's axes, and metrics that add up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
+
+import flax.core
+from jax.sharding import PartitionSpec
+from t5x import partitioning as t5x_partitioning
+from t5x import train_state
+from t5x import trainer as t5x_trainer
+
+from realm_jax import partitioning
+from realm_jax.datatypes import RetrievedBatch
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.t5x_adapter import features
+from realm_jax.t5x_adapter.models import InverseClozeModel, PretrainingModel
+from realm_jax.t5x_adapter.optimizer import RealmOptimizer
+from realm_jax.t5x_adapter.trainer import PublishingTrainer
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+
+FROZEN = ("dual_encoder/tower/bert",)
+
+
+@pytest.fixture(scope="module")
+def make_model(world, model_settings, optimizer_settings):
+  def make(optimizer=optimizer_settings, **keywords):
+    return PretrainingModel(
+      RealmOptimizer(optimizer), passages=str(world / "passages"), **model_settings, **keywords
+    )
+
+  return make
+
+
+@pytest.fixture(scope="module")
+def batch(make_retrieved_batch):
+  drawn = make_retrieved_batch(0, queries=8, passages=3, masks=3, vocab_size=1024)
+  drawn.queries.mlm_weights_BxM[2] = 0
+  return features.features_of(drawn)
+
+
+@pytest.fixture(scope="module")
+def params(make_model):
+  # Wide apart, so that passages and words differ.
+  variables = make_model().get_initial_variables(jax.random.key(0), {})
+  return jax.tree.map(lambda leaf: 10 * leaf, variables["params"])
+
+
+def test_the_loss_is_our_objectives(make_model, params, batch):
+  model = make_model()
+  loss, metrics = jax.jit(model.eval_fn)(params, batch)
+  drawn = features.batch_of(RetrievedBatch, batch)
+  outputs = model.module.apply({"params": params}, drawn, deterministic=True)
+  expected, figures = masked_lm_over_retrieval(
+    outputs.scores_BxK, outputs.logits_BxKxMxV, drawn, marginalize="span"
+  )
+  np.testing.assert_allclose(loss, expected, rtol=1e-6)
+  for name, value in figures.items():
+    np.testing.assert_allclose(metrics[name].compute(), value, rtol=1e-5, atol=1e-6)
+  assert float(metrics["loss"].count) == 7
+
+
+def test_scores_and_predictions(make_model, params, batch):
+  model = make_model()
+  loss, metrics = jax.jit(model.eval_fn)(params, batch)
+  scores = np.asarray(jax.jit(model.score_batch)(params, batch))
+  assert scores[2] == 0
+  np.testing.assert_allclose(-scores.sum() / 7, loss, rtol=1e-5)
+  words_BxM, aux = jax.jit(model.predict_batch_with_aux)(params, batch)
+  weights = batch["queries/mlm_weights_BxM"] > 0
+  answered = {**batch, "queries/mlm_targets_BxM": np.asarray(words_BxM)}
+  best = np.asarray(jax.jit(model.score_batch)(params, answered))
+  np.testing.assert_allclose(
+    np.asarray(aux["scores"])[weights.any(1)], best[weights.any(1)], rtol=1e-4
+  )
+  assert (best >= scores - 1e-5).all() and (best > scores + 0.1).any()
+  with pytest.raises(ValueError, match="record no intermediate values"):
+    model.score_batch(params, batch, return_intermediates=True)
+
+
+def test_gradients_of_microbatches_are_averaged(make_model, params, batch):
+  batch = {name: np.concatenate([array, array]) for name, array in batch.items()}
+
+  def gradients(num_microbatches):
+    model = make_model(num_microbatches=num_microbatches)
+    state = train_state.FlaxOptimTrainState.create(
+      model.optimizer_def,
+      flax.core.freeze({**model.get_initial_variables(jax.random.key(0), {}), "params": params}),
+    )
+
+    @jax.jit
+    def accumulate(state, batch):
+      gradients, metrics, _ = t5x_trainer.accumulate_grads_microbatched(
+        model, state, batch, jax.random.PRNGKey(0), num_microbatches, None
+      )
+      return optax.global_norm(gradients), metrics["loss"].compute()
+
+    return accumulate(state, batch)
+
+  np.testing.assert_allclose(gradients(2), gradients(1), rtol=1e-5)
+
+
+def test_axes_of_parameters_and_moments_suit_the_standard_rules(make_model):
+  config = OptimizerConfig(frozen_parts=FROZEN)
+  model = make_model(config)
+  variables = model.get_initial_variables(jax.random.key(0), {})
+  state = train_state.FlaxOptimTrainState.create(model.optimizer_def, flax.core.freeze(variables))
+  partitioner = t5x_partitioning.PjitPartitioner(
+    model_parallel_submesh=(1, 2, 1, 1),
+    logical_axis_rules=t5x_partitioning.standard_logical_axis_rules(),
+  )
+  assert dict(partitioner.mesh.shape) == {"data": 4, "model": 2}
+  axes = partitioner.get_mesh_axes(state).state_dict()
+  found = flat(axes["target"])
+  ours = partitioning.tree_shardings(partitioner.mesh, model.init_params(jax.random.key(0)))
+  assert found == {name: sharding.spec for name, sharding in flat(ours).items()}
+  assert found["dual_encoder/tower/bert/word_embedding/embedding"] == PartitionSpec("model", None)
+  moments = {
+    name.partition("/mu/")[2]: spec
+    for name, spec in flat(axes["state"]["param_states"]).items()
+    if "/mu/" in name
+  }
+  assert moments == {n: s for n, s in found.items() if not n.startswith(FROZEN[0])}
+
+
+def test_the_optimizer_is_ours(make_model, params):
+  config = OptimizerConfig(learning_rate=0.1, warmup_steps=0, num_steps=10, frozen_parts=FROZEN)
+  ours = make_optimizer(config)
+  gradients = jax.tree.map(jnp.sign, params)
+  expected, moments = params, ours.init(params)
+  state = RealmOptimizer(config).create(flax.core.freeze(params))
+  for _ in range(2):
+    updates, moments = ours.update(gradients, moments, expected)
+    expected = optax.apply_updates(expected, updates)
+    state = state.apply_gradient(flax.core.freeze(gradients), learning_rate=5.0)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
+    flax.core.unfreeze(state.target),
+    expected,
+  )
+  restored = state.restore_state(state.state_dict())
+  assert jax.tree.structure(restored.state) == jax.tree.structure(state.state)
+
+
+def test_inverse_cloze(world, optimizer_settings, make_tokens):
+  bert = BertConfig(
+    vocab_size=1024, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=32
+  )
+  model = InverseClozeModel(
+    RealmOptimizer(optimizer_settings),
+    passages=str(world / "passages"),
+    dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
+    query_length=8,
+    passage_length=12,
+  )
+  params = model.get_initial_variables(jax.random.key(0), {})["params"]
+  random = np.random.default_rng(0)
+  query, passage = (make_tokens(random, 8, n, vocab_size=1024) for n in (8, 12))
+  batch = {"query": query.ids, "passage": passage.ids, "passage_segments": passage.segments}
+  loss, metrics = model.eval_fn(params, batch)
+  np.testing.assert_allclose(-np.mean(model.score_batch(params, batch)), loss, rtol=1e-5)
+  found, aux = model.predict_batch_with_aux(params, batch)
+  assert np.mean(found == np.arange(8)) == float(metrics["accuracy"].compute())
+  assert (aux["scores"] >= model.score_batch(params, batch)).all()
+  with_dropout = model.loss_fn(params, batch, jax.random.PRNGKey(0))[0]
+  assert float(with_dropout) != float(loss)
+
+
+def flat(tree):
+  return {
+    "/".join(str(key.key) for key in path): leaf
+    for path, leaf in jax.tree_util.tree_leaves_with_path(
+      flax.core.unfreeze(tree), is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
+    )
+  }
+
+
+def test_microbatches_must_be_known_to_the_model(make_model):
+  with pytest.raises(ValueError, match="num_microbatches=2, the model 1"):
+    PublishingTrainer(make_model(), *[None] * 7, 2, publish_every=1)

@@ -1,0 +1,364 @@
+"""Trainings in t5x's loop: the losses of our own, a live swap, a restart, published checkpoints."""
+
+import functools
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
+
+import tensorflow as tf
+from t5x import partitioning, utils
+from t5x import train as t5x_train
+
+from realm_jax.index import generations
+from realm_jax.jobs import saved_models
+from realm_jax.jobs.build_index import build_index
+from realm_jax.jobs.evaluate import evaluate
+from realm_jax.jobs.finetune import finetune
+from realm_jax.jobs.pretrain import pretrain
+from realm_jax.jobs.pretrain_ict import pretrain_ict
+from realm_jax.jobs.training_run import WarmStart
+from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.t5x_adapter.models import InverseClozeModel, OpenQaModel, PretrainingModel
+from realm_jax.t5x_adapter.optimizer import RealmOptimizer
+from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval, QuestionRetrieval
+from realm_jax.t5x_adapter.trainer import PublishingTrainer, RetrievingTrainer
+from realm_jax.training import checkpoints
+from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.optimizer import OptimizerConfig, learning_rate_schedule
+from tasks import inverse_cloze, open_qa, salient_span_masking
+
+pytestmark = pytest.mark.timeout(600)
+
+BOTH = (
+  ("dual_encoder", "dual_encoder"),
+  ("knowledge_augmented_encoder", "knowledge_augmented_encoder"),
+)
+LENGTHS = {"query": 32, "mlm_positions": 3, "mlm_targets": 3}
+
+
+def recording(trainer_cls, losses):
+  """Returns a trainer that notes the loss of every step."""
+
+  class Recording(trainer_cls):
+    def train(self, *arguments, **keywords):
+      summary = super().train(*arguments, **keywords)
+      losses.append((self._host_step, float(summary.result()["loss"].value)))
+      return summary
+
+  return Recording
+
+
+@pytest.fixture(scope="module")
+def train(world, optimizer_settings):
+  """`train(name, model, task, ...)` trains in t5x's loop; returns the losses by step."""
+
+  def run(
+    name,
+    *,
+    model,
+    task,
+    lengths=LENGTHS,
+    eval_task=None,
+    trainer_cls=RetrievingTrainer,
+    total_steps,
+    period,
+    stats_period=1,
+    **keywords,
+  ):
+    losses = []
+
+    def data(of, *, shuffle):
+      return utils.DatasetConfig(
+        mixture_or_task_name=of,
+        task_feature_lengths=lengths,
+        split="train",
+        batch_size=8,
+        shuffle=shuffle,
+        seed=0,
+      )
+
+    t5x_train.train(
+      model=model,
+      train_dataset_cfg=data(task, shuffle=True),
+      train_eval_dataset_cfg=eval_task and data(eval_task, shuffle=False),
+      infer_eval_dataset_cfg=None,
+      checkpoint_cfg=utils.CheckpointConfig(
+        save=utils.SaveCheckpointConfig(period=period, keep=2, save_dataset=True),
+        restore=utils.RestoreCheckpointConfig(path=[]),
+      ),
+      partitioner=partitioning.PjitPartitioner(
+        model_parallel_submesh=(1, 1, 1, 1),
+        logical_axis_rules=partitioning.standard_logical_axis_rules(),
+      ),
+      trainer_cls=functools.partial(
+        recording(trainer_cls, losses),
+        learning_rate_fn=learning_rate_schedule(optimizer_settings),
+        num_microbatches=None,
+        publish_every=period,
+        **keywords,
+      ),
+      model_dir=str(world / name),
+      total_steps=total_steps,
+      eval_steps=3,
+      eval_period=period,
+      stats_period=stats_period,
+      random_seed=0,
+      summarize_config_fn=lambda *arguments: None,
+    )
+    return dict(losses)
+
+  return run
+
+
+@pytest.fixture(scope="module")
+def pretrain_under_t5x(world, train, model_settings, optimizer_settings):
+  """`pretrain_under_t5x(name, total_steps=...)` trains on the index of this name."""
+  passages = str(world / "passages")
+
+  def masked(corpus):
+    return salient_span_masking.register(
+      corpus=str(world / corpus), vocabulary=os.path.join(passages, "vocabulary")
+    )
+
+  def run(name, *, total_steps):
+    index = str(world / f"{name}_index")
+    if not os.path.exists(index):
+      shutil.copytree(world / "index", index)
+    first = WarmStart(str(world / "first" / "checkpoints"), BOTH)
+    return train(
+      name,
+      model=PretrainingModel(
+        RealmOptimizer(optimizer_settings), passages=passages, warm_starts=[first], **model_settings
+      ),
+      task=masked("training"),
+      eval_task=masked("passages"),
+      total_steps=total_steps,
+      period=10,
+      stats_period=5,
+      retrieval=MaskedQueryRetrieval(passages=passages, index=index),
+      # From step 10 on there is no going on without the generation of step 10.
+      refresh=RefreshConfig(poll_seconds=0.05, max_staleness_steps=9, when_late="wait"),
+    )
+
+  return run
+
+
+@pytest.fixture(scope="module")
+def whole(world, pretrain_under_t5x):
+  """Losses of 20 steps, with an index builder that follows in a process of its own."""
+  command = [
+    *(sys.executable, "-m", "realm_jax.main", "build_index"),
+    f"--checkpoints={world / 'whole' / 'checkpoints'}",
+    f"--passages={world / 'passages'}",
+    f"--index={world / 'whole_index'}",
+    *("--follow=true", "--until_step=10", "--poll_seconds=0.1"),
+  ]
+  shutil.copytree(world / "index", world / "whole_index")
+  with subprocess.Popen(command) as builder:
+    losses = pretrain_under_t5x("whole", total_steps=20)
+  assert builder.returncode == 0
+  return losses
+
+
+def own_losses(workdir):
+  with open(workdir / METRICS_FILE, encoding="utf-8") as file:
+    return [row["loss/total"] for row in map(json.loads, file)]
+
+
+def swaps(workdir):
+  with open(workdir / "swaps.jsonl", encoding="utf-8") as file:
+    return [(row["step"], row["generation"], row["training_step"]) for row in map(json.loads, file)]
+
+
+def evaluations(model_dir):
+  """Returns the losses that t5x's evaluation wrote, by step."""
+  found = {}
+  for path in glob.glob(str(model_dir / "training_eval" / "*" / "events*")):
+    for event in tf.compat.v1.train.summary_iterator(path):
+      for value in event.summary.value:
+        if value.tag == "loss":
+          found[event.step] = float(tf.make_ndarray(value.tensor))
+  return found
+
+
+def test_a_generation_is_swapped_in_while_t5x_trains(world, whole):
+  assert list(whole) == [5, 10, 15, 20]
+  assert swaps(world / "whole") == [(0, 0, 0), (10, 1, 10)]
+  assert evaluations(world / "whole").keys() == {10, 20}
+  assert evaluations(world / "whole")[20] < evaluations(world / "whole")[10]
+
+
+def test_the_losses_are_those_of_our_own_trainer(
+  world, whole, train, model_settings, optimizer_settings
+):
+  passages = str(world / "passages")
+  pretrain(
+    workdir=str(world / "own"),
+    corpus=str(world / "training"),
+    passages=passages,
+    index=str(world / "index"),
+    optimizer=optimizer_settings,
+    warm_start=str(world / "first" / "checkpoints"),
+    batch_size=8,
+    generation=0,
+    log_every=1,
+    num_steps=5,
+    **model_settings,
+  )
+  ours = own_losses(world / "own")
+  assert whole[5] == pytest.approx(np.mean(ours), abs=1e-5)
+  first = train(
+    "first_step",
+    model=PretrainingModel(
+      RealmOptimizer(optimizer_settings),
+      passages=passages,
+      warm_starts=[WarmStart(str(world / "first" / "checkpoints"), BOTH)],
+      **model_settings,
+    ),
+    task=salient_span_masking.register(
+      corpus=str(world / "training"), vocabulary=os.path.join(passages, "vocabulary")
+    ),
+    total_steps=1,
+    period=1,
+    retrieval=MaskedQueryRetrieval(passages=passages, index=str(world / "index"), generation=0),
+  )
+  assert first[1] == pytest.approx(ours[0], abs=1e-5)
+  assert first[1] != pytest.approx(ours[1], abs=1e-2)
+
+
+def test_a_resumed_training_has_the_losses_of_one_never_stopped(world, whole, pretrain_under_t5x):
+  begun = pretrain_under_t5x("halves", total_steps=10)
+  build_index(
+    checkpoints=str(world / "halves" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=str(world / "halves_index"),
+  )
+  resumed = pretrain_under_t5x("halves", total_steps=20)
+  assert list(resumed) == [15, 20]
+  assert {**begun, **resumed} == whole
+  assert swaps(world / "halves") == [(0, 0, 0), (10, 1, 10)]
+  assert evaluations(world / "halves") == evaluations(world / "whole")
+
+
+def test_published_checkpoints_are_our_jobs(world, whole):
+  published = str(world / "whole" / "checkpoints")
+  assert checkpoints.steps(published) == [0, 10, 20]
+  metadata = checkpoints.read_metadata(checkpoints.resolve(published))
+  assert metadata["generation"] == 1
+  figures = evaluate(
+    checkpoints=published,
+    passages=str(world / "passages"),
+    index=str(world / "whole_index"),
+    questions=str(world / "almanac" / "heldout.jsonl"),
+    max_questions=8,
+  )
+  assert figures["questions"] == 8
+
+
+def test_inverse_cloze(world, train, model_settings, optimizer_settings):
+  passages, first = str(world / "passages"), str(world / "first" / "checkpoints")
+  start = WarmStart(first, BOTH[:1])
+  settings = {"dual_encoder": model_settings["dual_encoder"], "query_length": 16}
+  pretrain_ict(
+    workdir=str(world / "own_ict"),
+    passages=passages,
+    passage_length=32,
+    optimizer=optimizer_settings,
+    warm_start=start,
+    batch_size=8,
+    log_every=1,
+    num_steps=2,
+    **settings,
+  )
+  losses = train(
+    "ict",
+    model=InverseClozeModel(
+      RealmOptimizer(optimizer_settings),
+      passages=passages,
+      passage_length=32,
+      warm_starts=[start],
+      **settings,
+    ),
+    task=inverse_cloze.register(corpus=passages, vocabulary=os.path.join(passages, "vocabulary")),
+    lengths={"query": 16, "title": 32, "body": 32},
+    trainer_cls=PublishingTrainer,
+    total_steps=2,
+    period=2,
+  )
+  assert list(losses.values()) == pytest.approx(own_losses(world / "own_ict"), abs=1e-5)
+  saved = saved_models.load(str(world / "ict" / "checkpoints"))
+  assert saved.step == 2
+  assert saved.description == saved_models.load(str(world / "own_ict" / "checkpoints")).description
+
+
+@pytest.fixture(scope="module")
+def answering(world):
+  """Keywords with which `OpenQaModel` and `finetune` begin at the same parameters."""
+  first = str(world / "first" / "checkpoints")
+  settings = {
+    "passages": str(world / "passages"),
+    "retriever": first,
+    "beam": BeamConfig(beam_size=60, num_read=4, joint_length=48),
+    "max_span_width": 4,
+    "span_hidden_size": 8,
+    "query_length": 32,
+  }
+  tune(world, "reader", reader=first, num_steps=1, **settings)
+  return {**settings, "reader": str(world / "reader" / "checkpoints")}
+
+
+def tune(world, name, **settings):
+  finetune(
+    workdir=str(world / name),
+    questions=str(world / "almanac" / "training_questions.jsonl"),
+    index=str(world / "index"),
+    optimizer=OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2),
+    batch_size=8,
+    log_every=1,
+    **settings,
+  )
+
+
+def test_questions(world, train, answering):
+  questions, passages = str(world / "almanac" / "training_questions.jsonl"), answering["passages"]
+  tune(world, "own_questions", num_steps=2, **answering)
+  frozen = OptimizerConfig(
+    learning_rate=1e-3,
+    num_steps=100,
+    warmup_steps=2,
+    frozen_parts=("dual_encoder/passage_tower",),
+  )
+  losses = train(
+    "questions",
+    model=OpenQaModel(RealmOptimizer(frozen), **answering),
+    task=open_qa.register(questions=questions, vocabulary=os.path.join(passages, "vocabulary")),
+    lengths={"query": 32, "question_index": 1},
+    total_steps=2,
+    period=2,
+    retrieval=QuestionRetrieval(passages=passages, index=str(world / "index"), questions=questions),
+  )
+  assert list(losses.values()) == pytest.approx(own_losses(world / "own_questions"), abs=1e-5)
+  assert saved_models.load(str(world / "questions" / "checkpoints")).step == 2
+
+
+def test_questions_refuse_an_index_of_another_passage_encoder(world, whole, train, answering):
+  model = OpenQaModel(RealmOptimizer(OptimizerConfig()), **answering)
+  retrieval = QuestionRetrieval(
+    passages=answering["passages"],
+    index=str(world / "whole_index"),
+    questions=str(world / "almanac" / "training_questions.jsonl"),
+  )
+  made_by = generations.read_manifest(str(world / "whole_index"), 1).parameters_digest
+  params = model.get_initial_variables(jax.random.key(0), {})["params"]
+  with pytest.raises(ValueError, match=f"another passage encoder .{made_by}"):
+    retrieval.fixed_generation(model, params)

@@ -131,7 +131,10 @@ def list_files(pattern: str) -> list[str]:
   absolute(pattern)
   scheme = pattern.partition("://")[0]
   store = fsspec.filesystem(scheme)
-  found = store.glob(pattern, detail=True) if "*" in pattern else {pattern: store.info(pattern)}
+  if any(character in pattern for character in "*?["):
+    found = store.glob(pattern, detail=True)
+  else:
+    found = {pattern: store.info(pattern)}
   files = set()
   for path, record in found.items():
     files.update(store.find(path) if record["type"] == "directory" else [path])

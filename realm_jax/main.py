@@ -55,7 +55,9 @@ JOBS: Mapping[str, str] = {
     "predict",
     "plan",
     "launch_local",
+    "evaluate_training",
     "sweep",
+    "ablate",
     "demo",
   )
 }

@@ -83,8 +83,13 @@ HOMES = {
 }
 # Each of them runs what it reads, or opens a port.
 NOWHERE = ("cloudpickle", "dill", "http", "joblib", "marshal", "shelve", "socketserver")
-# Jobs meet only where one job runs them all.
-MEETINGS = ("jobs/ablate.py", "jobs/almanac_corpora.py", "jobs/demo.py")
+# Jobs meet only where one job runs others.
+MEETINGS = (
+  "jobs/ablate.py",
+  "jobs/almanac_corpora.py",
+  "jobs/demo.py",
+  "jobs/evaluate_training.py",
+)
 MAX_LINES = 500
 
 

@@ -8,7 +8,14 @@ from realm_jax.jobs.make_almanac import make_almanac
 from realm_jax.jobs.prepare_corpus import prepare_corpus
 
 
-def make_corpora(directory: str, *, seed: int, vocab_size: int, passage_length: int) -> None:
+def make_corpora(
+  directory: str,
+  *,
+  seed: int,
+  vocab_size: int,
+  passage_length: int,
+  num_invented_entities: int = 6_500,
+) -> None:
   """Writes the almanac of a seed and what trainings read.
 
   Beside `almanac/` and `vocabulary/` there are `passages/`, a fact each; `whole_documents/`, the
@@ -19,9 +26,10 @@ def make_corpora(directory: str, *, seed: int, vocab_size: int, passage_length: 
     seed: of the world.
     vocab_size: wordpieces.
     passage_length: wordpieces of a passage at most.
+    num_invented_entities: see `realm make_almanac`.
   """
   almanac = os.path.join(directory, "almanac")
-  make_almanac(output=almanac, seed=seed)
+  make_almanac(output=almanac, seed=seed, num_invented_entities=num_invented_entities)
   documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
   learn_vocabulary(
     inputs=[documents, training, os.path.join(almanac, "values.jsonl")],
@@ -39,7 +47,7 @@ def prepare_facts(directory: str, documents: str, *, name: str, passage_length: 
 
 
 def add_training_sentences(directory: str, *, name: str, passage_length: int) -> None:
-  """Makes passages of the facts and of the training corpus, whose queries then have trivial ones."""
+  """Makes passages of facts and training sentences, so that the queries have trivial passages."""
   almanac, both = os.path.join(directory, "almanac"), os.path.join(directory, f"{name}_texts")
   os.makedirs(both, exist_ok=True)
   for file in ("documents.jsonl", "training.jsonl"):

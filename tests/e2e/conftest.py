@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import shutil
 
 import jax
 import pytest
@@ -18,6 +20,7 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 
+TINY = pathlib.Path(__file__).parents[2] / "gin" / "jobs" / "tiny.gin"
 BERT = BertConfig(
   vocab_size=1024,
   hidden_size=16,
@@ -37,38 +40,6 @@ SETTINGS = {
   "max_masks": 3,
   "log_every": 1,
 }
-GIN = """
-from __gin__ import dynamic_registration
-from realm_jax.jobs import pretrain
-from realm_jax.models import bert
-from realm_jax.models import dual_encoder
-from realm_jax.retrieval import retriever
-from realm_jax.training import optimizer
-
-bert.BertConfig.vocab_size = 1024
-bert.BertConfig.hidden_size = 16
-bert.BertConfig.num_layers = 1
-bert.BertConfig.num_heads = 2
-bert.BertConfig.mlp_size = 32
-bert.BertConfig.max_length = 48
-bert.BertConfig.dropout_rate = 0.1
-dual_encoder.DualEncoderConfig.bert = @bert.BertConfig()
-dual_encoder.DualEncoderConfig.projection_size = 8
-retriever.RetrievalConfig.num_passages = 3
-retriever.RetrievalConfig.passage_length = 32
-retriever.RetrievalConfig.joint_length = 48
-optimizer.OptimizerConfig.learning_rate = 1e-3
-optimizer.OptimizerConfig.num_steps = 100
-optimizer.OptimizerConfig.warmup_steps = 2
-pretrain.pretrain.dual_encoder = @dual_encoder.DualEncoderConfig()
-pretrain.pretrain.knowledge_augmented_encoder = @bert.BertConfig()
-pretrain.pretrain.retrieval = @retriever.RetrievalConfig()
-pretrain.pretrain.optimizer = @optimizer.OptimizerConfig()
-pretrain.pretrain.batch_size = 8
-pretrain.pretrain.query_length = 32
-pretrain.pretrain.max_masks = 3
-pretrain.pretrain.log_every = 1
-"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -104,7 +75,7 @@ def world(tmp_path_factory, compiled_once):
       max_passage_length=32,
       num_shards=1,
     )
-  (root / "tiny.gin").write_text(GIN)
+  shutil.copy(TINY, root)
   _start(root, "first", num_steps=0)
   build_index(
     checkpoints=str(root / "first" / "checkpoints"),

@@ -86,6 +86,7 @@ setuptools.setup(
     # Drives a Chromium that is there already, as Debian's package `chromium` brings it.
     "browser": ["playwright>=1.49"],
     "tpu": ["jax[tpu]"],
+    "xmanager": ["xmanager>=0.7"],
   },
   entry_points={"console_scripts": ["realm=realm_jax.main:main"]},
 )

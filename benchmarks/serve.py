@@ -1,5 +1,7 @@
 """Load on `realm serve`: clients that ask without a pause, and now and then edit, over loopback.
 
+Beside them one that sends what must be refused: malformed JSON, 10 MB bodies, unknown routes.
+
 python benchmarks/serve.py --run=runs/demo --output=serve.json
 """
 
@@ -18,6 +20,18 @@ import time
 from realm_jax.data.questions import read_questions
 
 EDIT_EVERY = 20
+JSON = "application/json"
+HOSTILE = (  # method, path, body, content type, status
+  ("POST", "/api/fill_mask", b"{", JSON, 422),
+  ("POST", "/api/fill_mask", b"[" * 60_000, JSON, 400),
+  ("POST", "/api/fill_mask", b'{"texts": ["\\ud800 [MASK]"]}', JSON, 422),
+  ("POST", "/api/fill_mask", b'{"texts": ["no mask"]}', JSON, 422),
+  ("POST", "/api/fill_mask", b" " * 10_000_000, JSON, 413),
+  ("POST", "/api/fill_mask", b"\x00", "application/octet-stream", 415),
+  ("PUT", "/api/passages/99999999", b'{"text": "<script>"}', JSON, 404),
+  ("GET", "/<script>", b"", JSON, 404),
+  ("PATCH", "/", b"{}", JSON, 405),
+)
 
 
 class Client(threading.Thread):
@@ -55,6 +69,32 @@ class Client(threading.Thread):
     response.read()
     self._cookie = (response.getheader("set-cookie") or self._cookie).partition(";")[0]
     return response.status
+
+
+class Nuisance(threading.Thread):
+  """Sends what must be refused; notes every answer that is not the one expected."""
+
+  def __init__(self, port: int, *, until: float):
+    super().__init__()
+    self._port = port
+    self._until = until
+    self.requests = 0
+    self.unexpected: list[str] = []
+
+  def run(self):
+    while time.perf_counter() < self._until:
+      method, path, body, kind, expected = HOSTILE[self.requests % len(HOSTILE)]
+      connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+      try:
+        connection.request(method, path, body, {"content-type": kind})
+        status = connection.getresponse().status
+      except (OSError, http.client.HTTPException) as error:
+        status = type(error).__name__
+      connection.close()
+      if status != expected:
+        self.unexpected.append(f"{method} {path[:30]}: {status}, not {expected}")
+      self.requests += 1
+      time.sleep(0.1)
 
 
 def start_server(run: str) -> tuple[subprocess.Popen, int]:
@@ -102,10 +142,11 @@ def main():
   try:
     until = time.perf_counter() + args.seconds
     clients = [Client(port, texts, seed=i, until=until) for i in range(args.clients)]
-    for client in clients:
-      client.start()
-    for client in clients:
-      client.join()
+    nuisance = Nuisance(port, until=until)
+    for thread in (*clients, nuisance):
+      thread.start()
+    for thread in (*clients, nuisance):
+      thread.join()
   finally:
     server.send_signal(signal.SIGTERM)
     stopped = time.perf_counter()
@@ -124,6 +165,8 @@ def main():
     "requests_per_second": round(len(seconds) / args.seconds, 1),
     "statuses": statuses,
     "errors": sum(count for status, count in statuses.items() if status not in ("200", "201")),
+    "hostile_requests": nuisance.requests,
+    "hostile_answers_unexpected": nuisance.unexpected,
     "median_ms": round(1000 * statistics.median(seconds), 1),
     "p95_ms": round(1000 * seconds[int(0.95 * len(seconds))], 1),
     "p99_ms": round(1000 * seconds[int(0.99 * len(seconds))], 1),

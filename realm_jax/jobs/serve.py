@@ -9,10 +9,17 @@ import socket
 from absl import logging
 
 from realm_jax.data.questions import read_questions
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.inference.question_answerer import QuestionAnswerer
 from realm_jax.inspector.limits import LimitSettings
 from realm_jax.jobs.answering_models import open_answering_model
 
 _EDITS_FILE = "edits.json"
+_TABLE_3 = (  # of Guu et al. 2020
+  "An equilateral triangle is easily constructed using a straightedge and compass, because 3 is a "
+  "[MASK] prime.",
+  "Fermat",
+)
 
 
 def serve(
@@ -111,6 +118,8 @@ def serve(
     else edit_books.SessionEdits()
   )
   examples = [example for path in questions for example in _examples(path, num_examples)]
+  if any(_takes(model, *_TABLE_3) for model in models.values()):
+    examples.append(_TABLE_3)
   app = server.make_app(
     desk.Desk(models, book),
     limits=LimitSettings(
@@ -122,8 +131,6 @@ def serve(
     examples=[page.Example(text=text, answer=answer) for text, answer in examples],
   )
   address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-  logging.info("the inspector is at %s", address)
-  print(address, flush=True)
   config = uvicorn.Config(
     app,
     log_level="warning",
@@ -131,11 +138,20 @@ def serve(
     timeout_keep_alive=30,
     timeout_graceful_shutdown=10,
   )
+  running = uvicorn.Server(config)
+
+  def stop(*_) -> None:
+    # Before uvicorn has handlers of its own; and after it has ended in order, when it raises the
+    # signal once more for whoever was there before.
+    running.should_exit = True
+
   signals = (signal.SIGTERM, signal.SIGINT)
-  # uvicorn ends in order, and then raises the signal once more for whoever was there before.
-  before = [signal.signal(number, lambda *_: None) for number in signals]
+  before = [signal.signal(number, stop) for number in signals]
   try:
-    uvicorn.Server(config).run(sockets=[listener])
+    listener.listen()
+    logging.info("the inspector is at %s", address)
+    print(address, flush=True)
+    running.run(sockets=[listener])
   finally:
     for number, handler in zip(signals, before, strict=True):
       signal.signal(number, handler)
@@ -162,6 +178,13 @@ def _names(host: str) -> tuple[str, ...]:
   except ValueError:
     local = host == "localhost"
   return ("127.0.0.1", "localhost", "[::1]") if local else ()
+
+
+def _takes(model: MaskFiller | QuestionAnswerer, text: str, answer: str) -> bool:
+  try:
+    return isinstance(model, MaskFiller) and bool(model.fill_mask([text], target=answer))
+  except ValueError:  # too long for it
+    return False
 
 
 def _examples(path: str, number: int) -> list[tuple[str, str]]:

@@ -1,20 +1,99 @@
-"""Seconds until a mask is filled and explained, on one core: one sentence at a time, and batches.
+"""Seconds until an answer is given and explained, on one core: one text at a time, and batches.
 
-python benchmarks/predictor.py --run=runs/demo --output=predictor.json
+python benchmarks/predictor.py --checkpoints=runs/demo/pretrain/checkpoints \
+  --passages=runs/demo/passages --index=runs/demo/index --output=predictor.json
+
+Without checkpoints it measures untrained models of a size over any corpus, with an index of random
+embeddings: what is read takes as long.
+python benchmarks/predictor.py --passages=runs/squad/passages --size=2x128 --passage_length=288
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
+import tempfile
 import time
 
 # Before JAX makes its threads.
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
+import numpy as np  # noqa: E402
+
 from realm_jax.corpus.edits import Edits  # noqa: E402
-from realm_jax.data.questions import read_questions  # noqa: E402
+from realm_jax.corpus.passage_store import PassageStore  # noqa: E402
+from realm_jax.datatypes import MASK  # noqa: E402
+from realm_jax.index.searcher import SearcherConfig  # noqa: E402
+from realm_jax.inference.mask_filler import MaskFiller  # noqa: E402
+from realm_jax.jobs import index_publication  # noqa: E402
 from realm_jax.jobs.answering_models import open_answering_model  # noqa: E402
+from realm_jax.jobs.finetune import finetune  # noqa: E402
+from realm_jax.jobs.pretrain import pretrain  # noqa: E402
+from realm_jax.models.bert import BertConfig  # noqa: E402
+from realm_jax.models.dual_encoder import DualEncoderConfig  # noqa: E402
+from realm_jax.retrieval.question_retriever import BeamConfig  # noqa: E402
+from realm_jax.retrieval.retriever import RetrievalConfig  # noqa: E402
+from realm_jax.training.optimizer import OptimizerConfig  # noqa: E402
+
+BATCH = 16
+
+
+def untrained(root: str, *, passages: str, size: str, passage_length: int) -> list[str]:
+  """Makes untrained checkpoints for masks and questions, and an index; returns the checkpoints."""
+  layers, width = (int(part) for part in size.split("x"))
+  store = PassageStore(passages)
+  bert = BertConfig(
+    vocab_size=store.metadata.vocab_size,
+    hidden_size=width,
+    num_layers=layers,
+    num_heads=max(width // 64, 1),
+    mlp_size=4 * width,
+    dropout_rate=0.0,
+  )
+  query_length, joint_length = 32, passage_length + 32
+  index = os.path.join(root, "index")
+  embeddings_NxE = np.random.default_rng(0).normal(size=(len(store), 128)).astype(np.float32)
+  index_publication.publish(
+    index,
+    embeddings_NxE,
+    store=store,
+    config=SearcherConfig().for_corpus(len(store)),
+    training_step=0,
+    parameters_digest="random",
+    keep=1,
+  )
+  optimizer = OptimizerConfig(num_steps=1)
+  shared = {"passages": passages, "index": index, "num_steps": 0, "query_length": query_length}
+  masks, questions = (os.path.join(root, name) for name in ("masks", "questions"))
+  pretrain(
+    **shared,
+    workdir=masks,
+    corpus=passages,
+    dual_encoder=DualEncoderConfig(bert=bert),
+    knowledge_augmented_encoder=bert,
+    retrieval=RetrievalConfig(
+      num_passages=6, passage_length=passage_length, joint_length=joint_length
+    ),
+    optimizer=optimizer,
+    generation=0,
+  )
+  asked = os.path.join(root, "questions.jsonl")
+  with open(asked, "w", encoding="utf-8") as file:
+    answer = store.text(0).split()[0]
+    file.write(json.dumps({"question": "What is it?", "answer": [answer]}) + "\n")
+  checkpoints = os.path.join(masks, "checkpoints")
+  finetune(
+    **shared,
+    workdir=questions,
+    questions=asked,
+    retriever=checkpoints,
+    reader=checkpoints,
+    passage_encoder="trained",
+    beam=BeamConfig(beam_size=5, num_read=5, joint_length=joint_length),
+    optimizer=optimizer,
+  )
+  return [checkpoints, os.path.join(questions, "checkpoints")]
 
 
 def seconds_of(ask, items) -> list[float]:
@@ -27,57 +106,77 @@ def seconds_of(ask, items) -> list[float]:
   return seconds
 
 
-def main():
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--run", default="runs/demo", help="directory of a finished `make demo`")
-  parser.add_argument("--questions", type=int, default=100)
-  parser.add_argument("--output", help="JSON file to write")
-  args = parser.parse_args()
-
+def measure(checkpoints: str, *, passages: str, index: str, num_texts: int, batches: int) -> dict:
+  """Opens a model and asks it beginnings of passages."""
   started = time.perf_counter()
-  filler = open_answering_model(
-    checkpoints=os.path.join(args.run, "pretrain", "checkpoints"),
-    passages=os.path.join(args.run, "passages"),
-    index=os.path.join(args.run, "index"),
-    history=4,
-  )
+  model = open_answering_model(checkpoints=checkpoints, passages=passages, index=index, history=4)
   opened = time.perf_counter()
-  filler.warm_up(max_texts=16)
+  model.warm_up(max_texts=BATCH if batches else 1)
   warm = time.perf_counter()
-  questions = read_questions(os.path.join(args.run, "almanac", "heldout.jsonl"))[: args.questions]
-  texts = [question.masked_text for question in questions]
-  passage = filler.write("United Kingdom", "Shoppers in the United Kingdom pay with the euro.")
-  edits = Edits().with_passage(0, passage)
-
+  masked = isinstance(model, MaskFiller)
+  ask = model.fill_mask if masked else model.answer
+  store = model.corpus.store
+  rows = np.random.default_rng(0).choice(len(store), size=BATCH * max(batches, 8), replace=False)
+  texts = [" ".join([*store.text(row).split()[:10], MASK if masked else "?"]) for row in rows]
+  edits = Edits().with_passage(0, model.corpus.write("Britain", "The pound is its currency."))
+  one = texts[:num_texts]
   measured = {
-    "one": seconds_of(lambda text: filler.fill_mask([text]), texts),
-    "one, with rankings": seconds_of(
-      lambda text: filler.fill_mask([text], with_rankings=True), texts
-    ),
-    "one, corpus edited": seconds_of(lambda text: filler.fill_mask([text], edits=edits), texts),
-    "batch of 16": seconds_of(
-      filler.fill_mask, [texts[i : i + 16] for i in range(0, len(texts) - 15, 16)]
-    ),
+    "one": seconds_of(lambda text: ask([text]), one),
+    "one, with rankings": seconds_of(lambda text: ask([text], with_rankings=True), one),
+    "one, corpus edited": seconds_of(lambda text: ask([text], edits=edits), one),
   }
-  result = {
-    "passages": len(filler.store),
+  if batches:
+    measured[f"batch of {BATCH}"] = seconds_of(
+      ask, [texts[BATCH * i : BATCH * (i + 1)] for i in range(batches)]
+    )
+  return {
+    "asked": "masks" if masked else "questions",
+    "passages": len(store),
     "seconds_to_open": round(opened - started, 2),
     "seconds_to_warm_up": round(warm - opened, 2),
     "milliseconds": {
       name: {
         "median": round(1000 * statistics.median(seconds), 1),
-        "p95": round(1000 * statistics.quantiles(seconds, n=20)[-1], 1),
+        "p95": round(1000 * float(np.quantile(seconds, 0.95)), 1),
       }
       for name, seconds in measured.items()
     },
   }
-  print(f"{result['passages']} passages, one core; opened in {result['seconds_to_open']} s,")
-  print(f"warm after {result['seconds_to_warm_up']} s")
-  for name, figures in result["milliseconds"].items():
-    print(f"{name:20} median {figures['median']:7.1f} ms   p95 {figures['p95']:7.1f} ms")
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--checkpoints", help="of a pre-training or a fine-tuning")
+  parser.add_argument("--passages", default="runs/demo/passages")
+  parser.add_argument("--index", help="needed with --checkpoints")
+  parser.add_argument("--size", default="2x128", help="layers x width of untrained models")
+  parser.add_argument("--passage_length", type=int, default=288, help="of untrained models")
+  parser.add_argument("--texts", type=int, default=50)
+  parser.add_argument("--batches", type=int, default=6, help=f"of {BATCH} texts")
+  parser.add_argument("--output", help="JSON file to write")
+  args = parser.parse_args()
+
+  run = functools.partial(
+    measure, passages=args.passages, num_texts=args.texts, batches=args.batches
+  )
+  if args.checkpoints:
+    results = [run(args.checkpoints, index=args.index)]
+  else:
+    with tempfile.TemporaryDirectory() as root:
+      made = untrained(
+        root, passages=args.passages, size=args.size, passage_length=args.passage_length
+      )
+      results = [run(checkpoints, index=os.path.join(root, "index")) for checkpoints in made]
+  for result in results:
+    print(
+      f"{result['asked']}, {result['passages']} passages, one core; opened in "
+      f"{result['seconds_to_open']} s, warm after {result['seconds_to_warm_up']} s"
+    )
+    for name, figures in result["milliseconds"].items():
+      print(f"  {name:20} median {figures['median']:7.1f} ms   p95 {figures['p95']:7.1f} ms")
   if args.output:
     with open(args.output, "w") as file:
-      json.dump(result, file, indent=2)
+      json.dump(results, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,23 @@ def _retrieved_batch(
   )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+  """Every program is compiled once, whichever test or process needs it first."""
+  directory = tmp_path_factory.getbasetemp()
+  if "PYTEST_XDIST_WORKER" in os.environ:
+    directory = directory.parent  # which the workers of this run share
+  settings = {
+    "jax_compilation_cache_dir": str(directory / "compiled"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+  }
+  with pytest.MonkeyPatch.context() as patch:
+    for name, value in settings.items():
+      jax.config.update(name, value)
+      patch.setenv(name.upper(), str(value))
+    yield
+
+
 @pytest.fixture(scope="session")
 def emulated_gcs(tmp_path_factory):
   """An object store on loopback, for this process and its children; see `EmulatedGcs`."""

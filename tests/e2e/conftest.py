@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 
-import jax
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
@@ -42,25 +41,8 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-  """Every program is compiled once, whichever run or process needs it first."""
-  settings = {
-    "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-  }
-  before = {name: getattr(jax.config, name) for name in settings}
-  with pytest.MonkeyPatch.context() as patch:
-    for name, value in settings.items():
-      jax.config.update(name, value)
-      patch.setenv(name.upper(), str(value))
-    yield
-  for name, value in before.items():
-    jax.config.update(name, value)
-
-
 @pytest.fixture(scope="session")
-def world(tmp_path_factory, compiled_once):
+def world(tmp_path_factory):
   """A directory with almanac, vocabulary, corpora, a checkpoint of step 0 and its index."""
   root = tmp_path_factory.mktemp("world")
   make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)

@@ -118,7 +118,8 @@ class MaskFiller:
       own = self._rows(text, lengths, target_ids)
       rows += own
       owners += [number] * len(own)
-    queries = _stacked(rows, size=len(lengths) * _power_of_two(len(texts)))
+    size = len(lengths) * _power_of_two(len(texts))
+    queries = _stacked(rows, size=size, num_masks=max(lengths))
     store = self.corpus.view(edits)
     batch, reading = self._retrieve_and_read(queries, edits, store)
     explanations = []
@@ -326,10 +327,18 @@ def _find(texts, encoded, passage_id: int, ids: Sequence[int], as_text: bool = F
   return tuple((len(raw[:start].decode()), len(raw[:limit].decode())) for start, limit in spans)
 
 
-def _stacked(rows: Sequence[MaskedQueries], *, size: int) -> MaskedQueries:
-  """Puts rows one below the other, the last one repeated up to `size`."""
+def _stacked(rows: Sequence[MaskedQueries], *, size: int, num_masks: int) -> MaskedQueries:
+  """Puts rows one below the other, the last one repeated up to `size`, with so many masks at most.
+
+  Each further mask would cost a softmax over the vocabulary for every passage.
+  """
   filled = [*rows, *([rows[-1]] * (size - len(rows)))]
-  return jax.tree.map(lambda *parts: np.concatenate(parts), *filled)
+  stacked = jax.tree.map(lambda *parts: np.concatenate(parts), *filled)
+  return stacked.replace(
+    mlm_positions_BxM=stacked.mlm_positions_BxM[:, :num_masks],
+    mlm_targets_BxM=stacked.mlm_targets_BxM[:, :num_masks],
+    mlm_weights_BxM=stacked.mlm_weights_BxM[:, :num_masks],
+  )
 
 
 def _power_of_two(number: int) -> int:

@@ -18,7 +18,7 @@ from realm_jax.inference.explanation import (
   weigh,
 )
 from realm_jax.inference.question_predictor import question_batches
-from realm_jax.inference.word_spans import by_words
+from realm_jax.inference.word_spans import WordSpans, by_words
 from realm_jax.retrieval.question_retriever import (
   BeamConfig,
   EmbeddedGeneration,
@@ -179,13 +179,12 @@ class QuestionAnswerer:
         logits_KxTxW[slot, first:limit], self._continues[batch.joint.ids[row, slot, first:limit]]
       )
       starts, limits = next(offsets)
-      raw = store.text(passage_id).encode()
-      places = zip(starts[spans.firsts_S].tolist(), limits[spans.lasts_S].tolist(), strict=True)
-      places = [
-        (len(raw[:start].decode(errors="ignore")), raw[start:limit].decode(errors="ignore"))
-        for start, limit in places
-      ]
-      read.append(_ReadPassage.of(passage_id, scores_K[slot], spans, places))
+      text = store.text(passage_id)
+      chars = _characters_before(text)
+      places = zip(
+        chars[starts[spans.firsts_S]].tolist(), chars[limits[spans.lasts_S]].tolist(), strict=True
+      )
+      read.append(_read_passage(passage_id, text, float(scores_K[slot]), spans, list(places)))
     return read
 
 
@@ -209,28 +208,36 @@ class _ReadPassage:
   spans: dict[str, list[tuple[int, int]]]
   texts: dict[str, str]
 
-  @classmethod
-  def of(cls, passage_id, score, spans, places) -> "_ReadPassage":
-    log_probs, found, texts = {}, {}, {}
-    for log_prob, (start, text) in zip(spans.log_probs_S.tolist(), places, strict=True):
-      key = _key(text)
-      if not key:
-        continue
-      log_probs[key] = np.logaddexp(log_probs[key], log_prob) if key in log_probs else log_prob
-      found.setdefault(key, []).append((start, start + len(text)))
-      texts.setdefault(key, text)
-    return cls(
-      passage_id=passage_id,
-      score=float(score),
-      log_weight=float(score) + spans.log_total,
-      log_probs=log_probs,
-      spans=found,
-      texts=texts,
-    )
-
   @property
   def says(self) -> str:
     return self.texts[max(self.log_probs, key=self.log_probs.get)]
+
+
+def _read_passage(
+  passage_id: int, text: str, score: float, spans: WordSpans, places: list[tuple[int, int]]
+) -> _ReadPassage:
+  log_probs, found, texts = {}, {}, {}
+  for log_prob, (start, limit) in zip(spans.log_probs_S.tolist(), places, strict=True):
+    key = _key(text[start:limit])
+    if not key:
+      continue
+    log_probs[key] = np.logaddexp(log_probs[key], log_prob) if key in log_probs else log_prob
+    found.setdefault(key, []).append((start, limit))
+    texts.setdefault(key, text[start:limit])
+  return _ReadPassage(
+    passage_id=passage_id,
+    score=score,
+    log_weight=score + spans.log_total,
+    log_probs=log_probs,
+    spans=found,
+    texts=texts,
+  )
+
+
+def _characters_before(text: str) -> np.ndarray:
+  """Returns how many characters begin before each byte of the text, and before its end."""
+  first_bytes = (np.frombuffer(text.encode(), np.uint8) & 0xC0) != 0x80
+  return np.concatenate([[0], np.cumsum(first_bytes)])
 
 
 class _EditedRows:

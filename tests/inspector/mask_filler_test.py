@@ -67,6 +67,17 @@ def test_many_texts_are_answered_as_each_alone(filler):
     assert dataclasses.asdict(one) == dataclasses.asdict(filler.fill_mask([text])[0])
 
 
+def test_answers_are_tried_up_to_their_length_and_read_with_as_many_masks(filler):
+  sizes = []
+  read = filler._read
+  filler._read = lambda params, batch: (
+    sizes.append(batch.queries.mlm_weights_BxM.shape) or read(params, batch)
+  )
+  filler.fill_mask([QUERY])
+  (explanation,) = filler.fill_mask([QUERY], target="euro is")
+  assert sizes == [(1, 1), (2, 2)] and explanation.answers[0].text == "euro is"
+
+
 def test_rankings_follow_the_generations(filler):
   (explanation,) = filler.fill_mask([QUERY], with_rankings=True)
   before, now = explanation.rankings

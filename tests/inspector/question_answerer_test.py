@@ -64,6 +64,13 @@ def test_an_edited_passage_is_searched_and_read_at_once(answerer):
   assert answerer.answer([QUESTION])[0].likeliest == "Pound"
 
 
+def test_places_count_characters_not_bytes(answerer):
+  edits = Edits().with_passage(0, answerer.corpus.write("Britain", "é ü dollar in Britain"))
+  (explanation,) = answerer.answer([QUESTION], edits=edits, target="Dollar")
+  assert explanation.passages[0].spans == ((4, 10),)
+  assert explanation.answers[0].text == "dollar" and explanation.likeliest == "é"
+
+
 def test_many_questions_are_answered_as_each_alone(answerer):
   texts = [QUESTION, "money of France", "Japan"]
   together = answerer.answer(texts)

@@ -1,0 +1,130 @@
+"""Asking and serving, from checkpoints on disk to answers on the terminal and over HTTP."""
+
+import json
+import os
+import queue
+import signal
+import socket
+import threading
+import urllib.request
+
+import pytest
+
+from realm_jax.jobs.ask import ask
+from realm_jax.jobs.finetune import finetune
+from realm_jax.jobs.predict import predict
+from realm_jax.jobs.serve import serve
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.training.optimizer import OptimizerConfig
+
+pytestmark = pytest.mark.timeout(600)
+SENTENCE = "The capital of France is [MASK]."
+QUESTION = "What is the capital of France?"
+
+
+@pytest.fixture(scope="module")
+def corpus(world):
+  return {"passages": str(world / "passages"), "index": str(world / "index")}
+
+
+@pytest.fixture(scope="module")
+def pretrained(world):
+  return str(world / "first" / "checkpoints")
+
+
+@pytest.fixture(scope="module")
+def tuned(world, corpus, pretrained):
+  finetune(
+    **corpus,
+    workdir=str(world / "tuned_for_asking"),
+    questions=str(world / "almanac" / "training_questions.jsonl"),
+    retriever=pretrained,
+    reader=pretrained,
+    passage_encoder="trained",
+    beam=BeamConfig(beam_size=4, num_read=4, joint_length=48),
+    max_span_width=3,
+    span_hidden_size=8,
+    optimizer=OptimizerConfig(learning_rate=1e-3, num_steps=1),
+    num_steps=0,
+    query_length=32,
+  )
+  return str(world / "tuned_for_asking" / "checkpoints")
+
+
+def test_a_mask_is_filled_as_the_predictor_fills_it(corpus, pretrained, capsys):
+  explained = ask(SENTENCE, checkpoints=pretrained, **corpus)
+  assert explained["answer"] in capsys.readouterr().out
+  predicted = predict(query=SENTENCE, checkpoints=pretrained, **corpus)
+  assert explained["answers"][0]["probability"] == pytest.approx(predicted["probability"], rel=1e-4)
+  assert [p["passage_id"] for p in explained["passages"]] == [
+    p["passage_id"] for p in predicted["passages"]
+  ]
+
+
+def test_a_question_is_explained_from_the_passages_that_the_predictor_reads(corpus, tuned, capsys):
+  explained = ask(QUESTION, checkpoints=tuned, **corpus)
+  assert explained["answer"] in capsys.readouterr().out
+  predicted = predict(query=QUESTION, checkpoints=tuned, **corpus)
+  (best,) = predicted["answers"]
+  assert {p["passage_id"]: p["retrieval_probability"] for p in explained["passages"]} == (
+    pytest.approx(
+      {p["passage_id"]: p["retrieval_probability"] for p in predicted["passages"]}, rel=1e-4
+    )
+  )
+  about = ask(QUESTION, checkpoints=tuned, target=best["text"], **corpus)
+  (passage,) = (p for p in about["passages"] if p["passage_id"] == best["passage_id"])
+  # One span of the passage's; the same words may stand in it twice.
+  assert passage["contribution"] >= best["probability"] * (1 - 1e-4)
+  assert (best["start_char"], best["limit_char"]) in passage["spans"]
+
+
+def test_served_models_answer_until_they_are_told_to_stop(
+  world, corpus, pretrained, tuned, monkeypatch
+):
+  lines, answers, before = queue.Queue(), [], signal.getsignal(signal.SIGTERM)
+  monkeypatch.setattr("builtins.print", lambda line, **_: lines.put(line))
+
+  def ask_and_stop():
+    address = lines.get(timeout=120)
+    try:
+      for path, text in (("fill_mask", SENTENCE), ("answer", QUESTION)):
+        request = urllib.request.Request(
+          f"{address}/api/{path}",
+          json.dumps({"texts": [text], "rankings": True}).encode(),
+          {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as response:
+          answers.extend(json.load(response)["explanations"])
+      with urllib.request.urlopen(f"{address}/ready") as response:
+        answers.append(json.load(response))
+    finally:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  client = threading.Thread(target=ask_and_stop, daemon=True)
+  client.start()
+  questions = (
+    str(world / "almanac" / "heldout.jsonl"),
+    str(world / "almanac" / "heldout_questions.jsonl"),
+  )
+  serve(
+    **corpus,
+    checkpoints=pretrained,
+    second_checkpoints=tuned,
+    questions=questions,
+    port=0,
+    history=1,
+  )
+  client.join()
+  filled, answered, ready = answers
+  assert filled["query"] == SENTENCE and len(filled["passages"]) == 3
+  assert answered["query"] == QUESTION and len(answered["passages"]) == 4
+  assert filled["rankings"][0]["own_query_encoder"] and not answered["rankings"]
+  assert ready == {"status": "ready", "models": ["this model", "second model"]}
+  assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_port_that_is_taken_is_said_before_models_are_opened(corpus):
+  with socket.create_server(("127.0.0.1", 0)) as taken:
+    port = taken.getsockname()[1]
+    with pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1, port {port}: Address alr.*"):
+      serve(**corpus, checkpoints="nowhere", port=port)

@@ -1,0 +1,244 @@
+"""Launches trainer, index builder and evaluator as jobs of one XManager experiment.
+
+  python launch/xm_launch.py --workdir=/data/run --gin_file=gin/experiments/simple_wikipedia.gin \
+    --corpus=/data/passages --passages=/data/passages --questions=/data/questions.jsonl \
+    --num_steps=1000
+  python launch/xm_launch.py --workdir=/data/ablation --sweep=gin/experiments/ablation.sweep
+
+The jobs share nothing but the directory. A sweep file (see `realm sweep`) becomes work units, each
+in a directory of its name: of the job `pretrain` with all three jobs, of any other job with that
+one. docs/launching.md tells of Vertex AI and Kubernetes.
+"""
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import psutil
+from absl import app, flags
+from xmanager import xm, xm_local
+
+from realm_jax.jobs import sweep as sweeps
+from realm_jax.jobs.supervisor import sigterm_interrupts
+
+EXECUTORS = ("local", "vertex", "kubernetes")
+_SECONDS_TO_SAVE = 60
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "directory of the experiment", required=True)
+_NAME = flags.DEFINE_string("name", "realm", "of the experiment")
+_GIN_FILES = flags.DEFINE_multi_string("gin_file", [], "may be repeated; a sweep has its own")
+_GIN_BINDINGS = flags.DEFINE_multi_string("gin", [], "NAME=VALUE for all jobs; may be repeated")
+_SWEEP = flags.DEFINE_string("sweep", None, "sweep file; none: a single training")
+_CORPUS = flags.DEFINE_string("corpus", None, "training corpus")
+_PASSAGES = flags.DEFINE_string("passages", None, "knowledge corpus")
+_QUESTIONS = flags.DEFINE_string("questions", None, "for the evaluator; none: no evaluator")
+_NUM_STEPS = flags.DEFINE_integer("num_steps", None, "of the training")
+_ICT = flags.DEFINE_string("ict_checkpoints", None, "that the dual encoder begins with")
+_EXECUTOR = flags.DEFINE_enum("executor", "local", EXECUTORS, "where the jobs run")
+_IMAGE = flags.DEFINE_string("image", None, "container image with realm_jax; not for local jobs")
+_RESOURCES = flags.DEFINE_multi_string(
+  "resources",
+  [],
+  "JOB:KIND=N,... such as pretrain:tpu_v3=8; others get 8 cores, 30 GiB; not for local",
+)
+_TPU_RUNTIME = flags.DEFINE_string("tpu_runtime", None, "TPU software version, for kubernetes")
+
+
+class LaunchError(Exception):
+  """What is wrong with the command line, in one line."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unit:
+  """One work unit: a name, and the arguments of `realm` for each of its jobs by name."""
+
+  name: str
+  jobs: Mapping[str, Sequence[str]]
+
+
+def training(
+  *,
+  workdir: str,
+  corpus: str,
+  passages: str,
+  num_steps: int,
+  ict_checkpoints: str | None = None,
+  questions: str | None = None,
+  common: Sequence[str] = (),
+) -> dict[str, list[str]]:
+  """Returns the arguments of a trainer, an index builder and, with questions, an evaluator.
+
+  The directories are those of `realm launch_local`.
+
+  Args:
+    workdir: that they share.
+    corpus: directory of the training corpus.
+    passages: directory of the knowledge corpus.
+    num_steps: of the training.
+    ict_checkpoints: see `realm pretrain`.
+    questions: see `realm evaluate_training`.
+    common: arguments that all of them get.
+  """
+  run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
+  checkpoints = os.path.join(run, "checkpoints")
+  shared = {"passages": passages, "index": index}
+  jobs = {
+    "pretrain": {"workdir": run, "corpus": corpus, "num_steps": num_steps, **shared},
+    "build_index": {"checkpoints": checkpoints, "follow": True, "until_step": num_steps, **shared},
+  }
+  if ict_checkpoints is not None:
+    jobs["pretrain"]["ict_checkpoints"] = ict_checkpoints
+  if questions is not None:
+    jobs["evaluate_training"] = {
+      "checkpoints": checkpoints,
+      "questions": questions,
+      "output": os.path.join(workdir, "evaluation"),
+      "until_step": num_steps,
+      **shared,
+    }
+  return {
+    job: [job, *common, *(f"--{name}={value}" for name, value in keywords.items())]
+    for job, keywords in jobs.items()
+  }
+
+
+def units() -> list[Unit]:
+  """Returns the work units that the flags ask for.
+
+  Raises:
+    LaunchError: if a flag lacks.
+  """
+  common = [
+    *(f"--gin_file={file}" for file in _GIN_FILES.value),
+    *(f"--gin.{binding}" for binding in _GIN_BINDINGS.value),
+  ]
+  if _SWEEP.value is None:
+    return [Unit(name=_NAME.value, jobs=_training(_WORKDIR.value, common))]
+  plan = sweeps.read_sweep(_SWEEP.value)
+  found = []
+  for unit in plan.units:
+    workdir = os.path.join(_WORKDIR.value, unit.name)
+    bindings = [f"--gin.{name}={value}" for name, value in unit.bindings.items()]
+    arguments = [f"--gin_file={plan.gin_file}", *common, *bindings]
+    if plan.job == "pretrain":
+      jobs = _training(workdir, arguments)
+    else:
+      jobs = {plan.job: [plan.job, *arguments, f"--workdir={workdir}"]}
+    found.append(Unit(name=unit.name, jobs=jobs))
+  return found
+
+
+def _training(workdir: str, common: Sequence[str]) -> dict[str, list[str]]:
+  needed = {"corpus": _CORPUS, "passages": _PASSAGES, "num_steps": _NUM_STEPS}
+  missing = [f"--{name}" for name, flag in needed.items() if flag.value is None]
+  if missing:
+    raise LaunchError(f"a training needs {', '.join(missing)}")
+  return training(
+    workdir=workdir,
+    ict_checkpoints=_ICT.value,
+    questions=_QUESTIONS.value,
+    common=common,
+    **{name: flag.value for name, flag in needed.items()},
+  )
+
+
+def resources(job: str) -> dict[str, int]:
+  """Returns what a job asks for, such as `{"tpu_v3": 8}`.
+
+  Raises:
+    LaunchError: if --resources is no list of such.
+  """
+  for wish in _RESOURCES.value:
+    name, _, kinds = wish.partition(":")
+    if name == job:
+      try:
+        pairs = [kind.split("=") for kind in kinds.split(",")]
+        return {kind: int(count) for kind, count in pairs}
+      except ValueError as error:
+        raise LaunchError(f"--resources={wish} is not like pretrain:tpu_v3=8") from error
+  return {"cpu": 8, "ram": 30 * xm.GiB}
+
+
+def executor(job: str) -> xm.Executor:
+  """Returns where a job runs, and with what."""
+  if _EXECUTOR.value == "local":
+    # XManager waits for the output of every job before it looks whether one has failed.
+    return xm_local.Local(experimental_stream_output=False)
+  try:
+    requirements = xm.JobRequirements(**resources(job))
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    raise LaunchError(f"--resources of {job}: XManager knows no such resource ({error})") from error
+  if _EXECUTOR.value == "vertex":
+    return xm_local.Vertex(requirements)
+  capability = _TPU_RUNTIME.value and xm_local.TpuCapability(_TPU_RUNTIME.value)
+  return xm_local.Kubernetes(requirements, tpu_capability=capability or None)
+
+
+def package(experiment: xm.Experiment, of: xm.Executor) -> xm.Executable:
+  """Returns `realm` as a program of this machine, or as an image.
+
+  Raises:
+    LaunchError: if an image is needed and none is named.
+  """
+  if _EXECUTOR.value == "local":
+    program = xm.binary(of.Spec(), path=sys.executable, args=["-m", "realm_jax.main"])
+  elif _IMAGE.value is None:
+    raise LaunchError(f"--executor={_EXECUTOR.value} needs --image; launch/Dockerfile makes one")
+  else:
+    program = xm.container(of.Spec(), image_path=_IMAGE.value)
+  [executable] = experiment.package([program])
+  return executable
+
+
+def launch(planned: Sequence[Unit]) -> None:
+  """Starts all work units; local ones are waited for, and end with this program.
+
+  Raises:
+    LaunchError: if a local job fails.
+  """
+  executors = {job: executor(job) for unit in planned for job in unit.jobs}
+  try:
+    with xm_local.create_experiment(experiment_title=_NAME.value) as experiment:
+      executable = package(experiment, next(iter(executors.values())))
+      for unit in planned:
+        print(f"{unit.name}: {', '.join(unit.jobs)}", flush=True)
+        jobs = {
+          name: xm.Job(executable, executor=executors[name], name=name, args=list(arguments))
+          for name, arguments in unit.jobs.items()
+        }
+        experiment.add(xm.JobGroup(**jobs))
+  except RuntimeError as error:
+    # What XManager makes of an exit code.
+    raise LaunchError(f"a job failed, its output is above ({error})") from error
+  finally:
+    if _EXECUTOR.value == "local":
+      _end_local_jobs()
+
+
+def _end_local_jobs() -> None:
+  # At its own end XManager signals the shells that it started, but not the jobs in them.
+  left = psutil.Process().children(recursive=True)
+  for process in left:
+    with contextlib.suppress(psutil.NoSuchProcess):
+      process.terminate()
+  psutil.wait_procs(left, timeout=_SECONDS_TO_SAVE)
+
+
+def main(argv: Sequence[str]) -> int:
+  """Launches what the flags say and returns the exit code."""
+  del argv
+  try:
+    with sigterm_interrupts():
+      launch(units())
+  except (LaunchError, OSError, ValueError) as error:
+    print(f"xm_launch: {error}", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    return 130
+  return 0
+
+
+if __name__ == "__main__":
+  app.run(main)

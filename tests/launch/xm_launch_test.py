@@ -1,0 +1,133 @@
+"""What is asked of XManager; tests/e2e/xmanager_test.py runs it."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+xm = pytest.importorskip("xmanager.xm", reason="needs the extra `xmanager`")
+
+from absl import flags  # noqa: E402
+from absl.testing import flagsaver  # noqa: E402
+from xmanager.cloud import auth, vertex  # noqa: E402
+
+ROOT = pathlib.Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("xm_launch", ROOT / "launch" / "xm_launch.py")
+xm_launch = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(xm_launch)
+
+TRAINING = ["--corpus=gs://b/news", "--passages=gs://b/passages", "--num_steps=7"]
+SWEEP = """
+job = "JOB"
+gin_file = "some.gin"
+summary = "summary.json"
+[figures]
+loss = "loss"
+[grid]
+SEED = [0, 1]
+[list.span]
+"pretrain.pretrain.mask" = "random_span"
+"""
+
+
+@pytest.fixture
+def command_line():
+  def give(*arguments):
+    flags.FLAGS(["xm_launch", "--workdir=gs://b/run", *arguments])
+
+  saved = flagsaver.save_flag_values()
+  yield give
+  flagsaver.restore_flag_values(saved)
+
+
+def test_a_training_is_three_jobs_that_share_a_directory(command_line):
+  command_line(*TRAINING, "--questions=q.jsonl", "--gin_file=a.gin", "--gin=SEED=3")
+  [unit] = xm_launch.units()
+  assert unit.jobs == {
+    "pretrain": [
+      *("pretrain", "--gin_file=a.gin", "--gin.SEED=3", "--workdir=gs://b/run/pretrain"),
+      *("--corpus=gs://b/news", "--num_steps=7"),
+      *("--passages=gs://b/passages", "--index=gs://b/run/index"),
+    ],
+    "build_index": [
+      *("build_index", "--gin_file=a.gin", "--gin.SEED=3"),
+      *("--checkpoints=gs://b/run/pretrain/checkpoints", "--follow=True", "--until_step=7"),
+      *("--passages=gs://b/passages", "--index=gs://b/run/index"),
+    ],
+    "evaluate_training": [
+      *("evaluate_training", "--gin_file=a.gin", "--gin.SEED=3"),
+      *("--checkpoints=gs://b/run/pretrain/checkpoints", "--questions=q.jsonl"),
+      *("--output=gs://b/run/evaluation", "--until_step=7"),
+      *("--passages=gs://b/passages", "--index=gs://b/run/index"),
+    ],
+  }
+
+
+@pytest.mark.parametrize("job", ["pretrain", "ablate"])
+def test_a_sweep_is_a_work_unit_a_run_under_its_name(command_line, tmp_path, job):
+  file = tmp_path / "some.sweep"
+  file.write_text(SWEEP.replace("JOB", job))
+  command_line(f"--sweep={file}", *(TRAINING if job == "pretrain" else []))
+  found = xm_launch.units()
+  assert [unit.name for unit in found] == ["span,SEED=0", "span,SEED=1"]
+  bindings = ["--gin_file=some.gin", "--gin.pretrain.pretrain.mask='random_span'", "--gin.SEED=1"]
+  if job == "pretrain":
+    assert list(found[1].jobs) == ["pretrain", "build_index"]
+    trainer = found[1].jobs["pretrain"]
+    assert trainer[1:5] == [*bindings, "--workdir=gs://b/run/span,SEED=1/pretrain"]
+  else:
+    assert found[1].jobs == {job: [job, *bindings, "--workdir=gs://b/run/span,SEED=1"]}
+
+
+class Recorder:
+  """Stands where the client of Vertex AI does."""
+
+  def __init__(self):
+    self.pools = []
+
+  def launch(self, name, jobs):
+    for job in jobs:
+      arguments = xm.merge_args(job.executable.args, job.args).to_list(str)
+      self.pools.append((job.executable.image_path, arguments, vertex.get_machine_spec(job)))
+    return name
+
+
+def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
+  recorder = Recorder()
+  monkeypatch.setenv("HOME", str(tmp_path))  # XManager's record of experiments
+  monkeypatch.setattr(auth, "get_project_name", lambda: "p")
+  monkeypatch.setattr(vertex, "_default_client", recorder)
+  command_line(
+    *TRAINING,
+    "--executor=vertex",
+    "--image=gcr.io/p/realm:1",
+    "--resources=pretrain:tpu_v3=8",
+  )
+  assert xm_launch.main([]) == 0
+  images, arguments, machines = zip(*recorder.pools, strict=True)
+  assert set(images) == {"gcr.io/p/realm:1"}
+  assert [words[0] for words in arguments] == ["pretrain", "build_index"]
+  assert machines[0]["machine_type"] == "cloud-tpu"
+  assert machines[0]["accelerator_count"] == 8
+  assert machines[1] == {"machine_type": "n1-standard-8"}
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--num_steps=7"], "a training needs --corpus, --passages"),
+    ([*TRAINING, "--executor=vertex"], "needs --image"),
+    (
+      [*TRAINING, "--executor=vertex", "--resources=pretrain:tpu_v3"],
+      "is not like pretrain:tpu_v3=8",
+    ),
+    ([*TRAINING, "--executor=vertex", "--resources=pretrain:abacus=1"], "knows no such resource"),
+    (["--sweep=nothing.sweep"], "No such file"),
+  ],
+)
+def test_a_mistake_is_one_line(command_line, tmp_path, monkeypatch, capsys, arguments, message):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  command_line(*arguments)
+  assert xm_launch.main([]) == 1
+  error = capsys.readouterr().err
+  assert error.startswith("xm_launch: ") and error.count("\n") == 1 and message in error

@@ -9,8 +9,13 @@ from realm_jax.inspector import charts
 from realm_jax.inspector.markup import Markup, document, element, join
 
 _PANELS = (
-  ("Loss", ("loss/total",)),
+  ("Loss", ("loss/total", "loss/retrieval", "loss/reader")),
   ("Accuracy", ("loss/masked_token_accuracy", "loss/span_accuracy")),
+  ("Dev questions", ("dev/exact_match", "dev/f1", "dev/recall@5")),
+  (
+    "Answers in training",
+    ("answers/span_exact_match", "answers/in_passages_read", "answers/in_beam"),
+  ),
   ("Retrieval utility (nats a mask)", ("retrieval/retrieval_utility",)),
   (
     "Null mass, entropy of p(z|x), hub share",

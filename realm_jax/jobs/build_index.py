@@ -35,6 +35,7 @@ def build_index(
   keep: int = 3,
   probe_questions: str | None = None,
   poll_seconds: float = 2.0,
+  recheck_seconds: float = 600.0,
 ) -> None:
   """Publishes one generation, or follows a training and publishes one for each newest checkpoint.
 
@@ -52,6 +53,8 @@ def build_index(
     probe_questions: JSON Lines with masked questions that each generation's scorecard is made with;
       none: no scorecard.
     poll_seconds: time between two looks for a newer checkpoint.
+    recheck_seconds: with `follow`, time between two looks whether the newest generation is still
+      whole, while there is nothing else to do; one that is damaged is made anew.
 
   Raises:
     FileNotFoundError: if the corpus is missing, or the checkpoint where not following.
@@ -72,6 +75,7 @@ def build_index(
     return
   with train_loop.StopSignal() as stopped:
     built = builder.last_training_step()
+    idle = 0
     while not stopped():
       newest = max(steps(checkpoints), default=None)
       if newest is not None and (built is None or newest > built):
@@ -88,6 +92,9 @@ def build_index(
         return
       else:
         time.sleep(poll_seconds)
+        idle += 1
+        if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
+          built = builder.last_training_step()
 
 
 class _Builder:
@@ -105,11 +112,17 @@ class _Builder:
     self._encode = {}
 
   def last_training_step(self) -> int | None:
-    """Returns the training step of the newest generation of this corpus."""
+    """Returns the training step of the newest generation of this corpus; None if it is damaged."""
     newest = generations.newest(self._index)
-    if newest is None:
+    if newest is None or jax.process_index():
       return None
-    manifest = generations.read_manifest(self._index, newest)
+    try:
+      manifest = generations.read_manifest(self._index, newest)
+      for shard in range(len(manifest.shards)):
+        generations.restore(self._index, newest, shard)
+    except generations.DamagedGenerationError as error:
+      logging.error("%s", error)
+      return None
     same = manifest.corpus_fingerprint == self._store.fingerprint
     return manifest.training_step if same else None
 

@@ -1,6 +1,8 @@
 """Pre-training from raw text to answers, on a few hundred facts and a model of a few rows."""
 
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +112,19 @@ def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_firs
   )
   assert figures["questions"] == 20
   assert 0 <= figures["exact_match"] <= 1
+
+
+def test_a_newest_generation_that_is_damaged_is_made_anew(world, tmp_path):
+  index = shutil.copytree(world / "index", tmp_path / "index")
+  files = [path for path in pathlib.Path(index, "0", "shard_00000").rglob("*") if path.is_file()]
+  longest = max(files, key=lambda path: path.stat().st_size)
+  longest.write_bytes(longest.read_bytes()[:100])
+  keywords = {"checkpoints": str(world / "first" / "checkpoints"), "index": str(index)}
+  for _ in range(2):
+    build_index(**keywords, passages=str(world / "passages"), follow=True, until_step=0)
+    # The second time there is nothing to do.
+    assert generations.all_generations(str(index)) == [0, 1]
+  generations.restore(str(index), 1, 0)
 
 
 def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):

@@ -1,6 +1,7 @@
 """A real trainer process, killed or told to stop in mid-run and started again."""
 
 import itertools
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,23 @@ from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
 
-KEYWORDS = {"num_steps": 40, "checkpoint_every": 7, "keep_checkpoints": 2}
+# Data and model split: four parts of a batch, each on two devices.
+KEYWORDS = {
+  "num_steps": 40,
+  "checkpoint_every": 7,
+  "keep_checkpoints": 2,
+  "model_parallel": 2,
+  "layout": "fully_sharded",
+}
+GRACE_SECONDS = 30  # the shortest that clouds give a machine that they take back
 
 
 def interrupt(command, metrics, *, number, after):
-  """Starts a trainer, sends it a signal once a step is written, returns exit code and stderr."""
+  """Starts a trainer, sends it a signal once a step is written.
+
+  Returns:
+    Exit code, stderr, and seconds from the signal to the end.
+  """
   process = subprocess.Popen(
     [sys.executable, "-m", "realm_jax.main", *command], stderr=subprocess.PIPE, text=True
   )
@@ -30,8 +43,9 @@ def interrupt(command, metrics, *, number, after):
         break
       time.sleep(0.002)
     process.send_signal(number)
+    sent = time.monotonic()
     _, complaints = process.communicate()
-  return process.returncode, complaints
+  return process.returncode, complaints, time.monotonic() - sent
 
 
 def test_a_trainer_killed_then_told_to_stop_ends_as_if_nothing_had_happened(
@@ -44,17 +58,25 @@ def test_a_trainer_killed_then_told_to_stop_ends_as_if_nothing_had_happened(
   command = arguments("disturbed", **KEYWORDS)
   metrics = world / "disturbed" / METRICS_FILE
   saved = world / "disturbed" / "checkpoints"
-  code, _ = interrupt(command, metrics, number=signal.SIGKILL, after=17)
+  code, _, _ = interrupt(command, metrics, number=signal.SIGKILL, after=17)
   assert code == -signal.SIGKILL
   assert 7 <= checkpoints.steps(saved)[-1] < 28
 
-  code, complaints = interrupt(command, metrics, number=signal.SIGTERM, after=28)
+  code, complaints, seconds = interrupt(command, metrics, number=signal.SIGTERM, after=28)
   assert code == 0
+  assert seconds < GRACE_SECONDS
   assert "SIGTERM received: saving and stopping" in complaints
   assert "Traceback" not in complaints
   reached = checkpoints.steps(saved)[-1]
   assert 28 <= reached < 40
   assert losses("disturbed") == dict(itertools.islice(undisturbed.items(), reached))
 
+  shutil.copytree(world / "disturbed", world / "elsewhere")
   assert main.main(command) == 0
   assert losses("disturbed") == undisturbed
+
+  other_mesh = {**KEYWORDS, "model_parallel": 1, "layout": "replicated"}
+  assert main.main(arguments("elsewhere", **other_mesh)) == 0
+  elsewhere = losses("elsewhere")
+  assert list(elsewhere) == list(undisturbed)
+  assert list(elsewhere.values()) == pytest.approx(list(undisturbed.values()), rel=1e-5)

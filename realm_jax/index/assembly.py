@@ -7,20 +7,34 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
-from realm_jax.index import device_searcher, exact_searcher, generations, searcher
+from realm_jax.index import (
+  device_searcher,
+  exact_searcher,
+  generations,
+  searcher,
+  spread_searcher,
+)
 
 
 def build_shards(
-  embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig
+  embeddings_NxE: np.ndarray,
+  *,
+  config: searcher.SearcherConfig,
+  part: searcher.CorpusPart | None = None,
 ) -> list[dict[str, np.ndarray]]:
   """Returns the arrays of each shard of an index, as `generations.publish` takes them.
 
   Args:
     embeddings_NxE: float32 or bfloat16; ScaNN is trained on, and re-scores with, these values.
     config: settings; what is `None` is derived from N.
+    part: the shards whose rows the embeddings are; None: all.
   """
-  config = config.for_corpus(len(embeddings_NxE))
-  parts = [embeddings_NxE[s] for s in searcher.split_rows(len(embeddings_NxE), config.num_shards)]
+  if part is None:
+    config = config.for_corpus(len(embeddings_NxE))
+    part = searcher.own_part(len(embeddings_NxE), num_shards=config.num_shards, index=0, count=1)
+  rows = searcher.split_rows(part.num_passages, config.num_shards)[part.shards]
+  first = part.rows.start
+  parts = [embeddings_NxE[own.start - first : own.stop - first] for own in rows]
   if config.kind in ("exact", "device"):
     return [{"embeddings": part} for part in parts]
   scann_searcher = _import_scann_searcher()
@@ -67,6 +81,7 @@ def load_searcher(
   reorder_candidates: int | None = None,
   threads: int | None = None,
   device: jax.Device | None = None,
+  spread: bool = False,
 ) -> searcher.Searcher:
   """Loads a published generation for searching.
 
@@ -79,11 +94,13 @@ def load_searcher(
     reorder_candidates: likewise.
     threads: threads of one search. None: the cores of this process.
     device: where exact search runs. None: the first local device.
+    spread: whether every process loads its part of the shards only, and all search together.
 
   Raises:
     FileNotFoundError: if the generation is not there (any more).
     generations.DamagedGenerationError: if it is not what was published.
-    ValueError: if "scann" is asked of a generation built without it.
+    ValueError: if there are fewer shards than processes to spread them over, or "scann" is asked of
+      a generation built without it.
   """
   manifest = generations.read_manifest(root, generation)
   built = searcher.SearcherConfig(**manifest.searcher)
@@ -99,6 +116,25 @@ def load_searcher(
     reorder_candidates=reorder_candidates or built.reorder_candidates,
     threads=threads,
   )
+  if spread:
+    part = searcher.own_part(
+      manifest.num_passages,
+      num_shards=len(manifest.shards),
+      index=jax.process_index(),
+      count=jax.process_count(),
+    )
+    own = range(len(manifest.shards))[part.shards]
+    # The threads of a search are shared out among all shards, of which there are fewer here.
+    config = dataclasses.replace(
+      config, threads=config.num_threads() * len(manifest.shards) // len(own)
+    )
+    searched = assemble(
+      (generations.restore(root, generation, i) for i in own),
+      config=config,
+      generation=generation,
+      device=device,
+    )
+    return spread_searcher.SpreadSearcher(searched, part=part)
   shards = (generations.restore(root, generation, i) for i in range(len(manifest.shards)))
   return assemble(shards, config=config, generation=generation, device=device)
 

@@ -9,6 +9,8 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -17,10 +19,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from realm_jax import object_store
+from realm_jax import object_store, processes
 
 _ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _MANIFEST = "manifest"
+_WRITERS = "writers"  # of several processes, which wrote what
 _STEPS = ocp.step.standard_name_format()
 
 
@@ -112,14 +115,16 @@ def publish(
 ) -> Manifest:
   """Writes a generation, makes it visible at once, and deletes all but the newest `keep`.
 
-  Only one process may publish to a directory, and of a multi-process job the first one. What a
-  killed publisher left unfinished is removed.
+  Only one job may publish to a directory. Of a job of several processes all publish together: each
+  writes its own shards, and the first one makes them visible when all are written. What a killed
+  publisher left unfinished is removed.
 
   Args:
     root: directory of the generations, created if missing.
     generation: number, higher than all published ones.
-    shards: named arrays of each shard in the order of the corpus; `embeddings` `[rows, E]` must be
-      among them, the rest is the searcher's.
+    shards: named arrays of each shard of this process, in the order of the corpus, of which the
+      processes have consecutive parts; `embeddings` `[rows, E]` must be among them, the rest is
+      the searcher's.
     manifest: without `generation`, `created` and `shards`.
     keep: complete generations left in the directory, this one included.
 
@@ -129,12 +134,19 @@ def publish(
   Raises:
     ValueError: if the number is not above the newest, the shards do not add up to what the manifest
       says, or an array's name cannot be stored.
+    RuntimeError: if another process could not write its shards.
   """
   directory = object_store.absolute(root)
   if keep < 1:
     raise ValueError(f"keep={keep} would delete the generation just published; keep at least 1")
-  if jax.process_index():
-    raise ValueError(f"process {jax.process_index()} cannot publish; publish from process 0")
+  records = _records_of_all(shards, manifest)
+  first_shard = sum(map(len, records[: jax.process_index()]))
+  own = {_shard_name(first_shard + i): shard for i, shard in enumerate(shards)}
+  if not processes.is_first():
+    directory, *_ = processes.share(None)
+    _write_together(object_store.Path(directory), own)
+    processes.share(None)  # the generation is visible
+    return read_manifest(root, generation)
   last = newest(root)
   if generation < 0 or (last is not None and generation <= last):
     raise ValueError(
@@ -142,13 +154,16 @@ def publish(
       f" their numbers rise; use {0 if last is None else last + 1} or higher"
     )
   manifest = dataclasses.replace(
-    manifest, generation=generation, created=time.time(), shards=_records(shards, manifest)
+    manifest, generation=generation, created=time.time(), shards=sum(records, ())
   )
   content = dataclasses.asdict(manifest)
-  items = {
-    _shard_name(i): ocp.args.PyTreeSave({name: np.asarray(a) for name, a in shard.items()})
-    for i, shard in enumerate(shards)
-  }
+  if jax.process_count() == 1:
+    items = {
+      name: ocp.args.PyTreeSave({n: np.asarray(array) for n, array in shard.items()})
+      for name, shard in own.items()
+    }
+  else:
+    items = {_WRITERS: _SaveTogether(own)}
   items[_MANIFEST] = ocp.args.JsonSave({"content": content, "sha256": _json_digest(content)})
   directory.mkdir(parents=True, exist_ok=True)
   options = ocp.CheckpointManagerOptions(
@@ -160,7 +175,55 @@ def publish(
   )
   with ocp.CheckpointManager(directory, options=options) as manager:
     manager.save(generation, args=ocp.args.Composite(**items), force=True)
+  processes.share(None)
   return manifest
+
+
+class _TogetherHandler(ocp.CheckpointHandler):
+  """Has every process write its shards into the directory that the first one makes visible."""
+
+  def save(self, directory: object_store.Path, args: "_SaveTogether") -> None:
+    processes.share(os.fspath(directory.parent))
+    writers = _write_together(directory.parent, args.shards)
+    (directory / "writers.json").write_text(json.dumps(writers))
+
+  def restore(self, directory: object_store.Path, args: ocp.args.CheckpointArgs):
+    """Shards are read one by one; who wrote them is for people."""
+    raise NotImplementedError
+
+
+@ocp.args.register_with_handler(_TogetherHandler, for_save=True, for_restore=True)
+@dataclasses.dataclass
+class _SaveTogether(ocp.args.CheckpointArgs):
+  """The shards of the first process by name."""
+
+  shards: dict[str, Mapping[str, np.ndarray]]
+
+
+def _write_together(
+  directory: object_store.Path, shards: dict[str, Mapping[str, np.ndarray]]
+) -> list[list[str]]:
+  """Writes the shards of this process; returns those of each when all have written theirs."""
+  failure = ""
+  try:
+    for name, shard in shards.items():
+      _write_files(directory / name, shard)
+  except Exception as error:
+    # Told to all, or they would wait for this process for ever.
+    failure = f"process {jax.process_index()}: {error!r}"
+  everyone = processes.share([failure, list(shards)])
+  failures = [failure for failure, _ in everyone if failure]
+  if failures:
+    raise RuntimeError(f"shards of a generation could not be written: {'; '.join(failures)}")
+  return [names for _, names in everyone]
+
+
+def _write_files(directory: object_store.Path, shard: Mapping[str, np.ndarray]) -> None:
+  """Writes one file an array: Orbax writes numpy arrays in the first process only."""
+  directory.mkdir()
+  for name, array in shard.items():
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    (directory / f"{name}.bin").write_bytes(content.tobytes())
 
 
 def read_manifest(root: str, generation: int) -> Manifest:
@@ -194,9 +257,15 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
     raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
   records = shards[shard].arrays
   name = _shard_name(shard)
-  _check_shapes(root, generation, name, records)
-  host = {array: ocp.RestoreArgs(restore_type=np.ndarray) for array in records}
-  arrays = _read(root, generation, name, ocp.args.PyTreeRestore(restore_args=host))
+  directory = object_store.absolute(root) / _STEPS.build_name(generation) / name
+  if (directory / "embeddings.bin").exists():
+    arrays = {
+      array: _read_file(root, generation, name, array, record) for array, record in records.items()
+    }
+  else:
+    _check_shapes(root, generation, name, records)
+    host = {array: ocp.RestoreArgs(restore_type=np.ndarray) for array in records}
+    arrays = _read(root, generation, name, ocp.args.PyTreeRestore(restore_args=host))
   for array, record in records.items():
     if _record(arrays[array]) != record:
       raise _damaged(root, generation, f"{name}, array {array}", "it differs from the manifest")
@@ -242,6 +311,25 @@ def _read(root: str, generation: int, item: str, args: ocp.args.CheckpointArgs):
     raise _damaged(root, generation, item, error) from error
 
 
+def _read_file(
+  root: str, generation: int, item: str, array: str, record: ArrayRecord
+) -> np.ndarray:
+  """Reads an array of a shard that several processes wrote, if it has the size of the manifest."""
+  path = object_store.absolute(root) / _STEPS.build_name(generation) / item / f"{array}.bin"
+  try:
+    if not _ARRAY_NAME.fullmatch(array):
+      raise ValueError(f"{array!r} is no name of an array")
+    dtype = np.dtype(record.dtype)
+    size, expected = path.stat().length, math.prod(record.shape) * dtype.itemsize
+    if size != expected:
+      raise ValueError(f"{array} has {size} bytes, the manifest says {expected}")
+    return np.frombuffer(path.read_bytes(), dtype).reshape(record.shape).copy()
+  except Exception as error:
+    if generation not in all_generations(root):
+      raise FileNotFoundError(_gone(root, generation)) from error
+    raise _damaged(root, generation, item, error) from error
+
+
 def _check_shapes(
   root: str, generation: int, item: str, records: Mapping[str, ArrayRecord]
 ) -> None:
@@ -275,6 +363,23 @@ def _shard_name(shard: int) -> str:
   return f"shard_{shard:05d}"
 
 
+def _records_of_all(
+  shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
+) -> list[tuple[ShardRecord, ...]]:
+  """Describes the shards of every process, and checks that they add up to the corpus."""
+  own = [dataclasses.asdict(record) for record in _records(shards, manifest)]
+  records, first_row = [], 0
+  for part in processes.share(own):
+    of_one = []
+    for record in _records_from_json(part):
+      of_one.append(dataclasses.replace(record, first_row=first_row))
+      first_row += record.num_rows
+    records.append(tuple(of_one))
+  if first_row != manifest.num_passages:
+    raise ValueError(f"shards hold {first_row} passages, the manifest says {manifest.num_passages}")
+  return records
+
+
 def _records(
   shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
 ) -> tuple[ShardRecord, ...]:
@@ -298,8 +403,6 @@ def _records(
     arrays = {name: _record(array) for name, array in shard.items()}
     records.append(ShardRecord(first_row=first_row, num_rows=shape[0], arrays=arrays))
     first_row += shape[0]
-  if first_row != manifest.num_passages:
-    raise ValueError(f"shards hold {first_row} passages, the manifest says {manifest.num_passages}")
   return tuple(records)
 
 
@@ -309,8 +412,8 @@ def _record(array: np.ndarray) -> ArrayRecord:
   return ArrayRecord(array.shape, array.dtype.name, hashlib.sha256(content).hexdigest())
 
 
-def _manifest_from_json(content: dict) -> Manifest:
-  shards = tuple(
+def _records_from_json(content: list[dict]) -> tuple[ShardRecord, ...]:
+  return tuple(
     ShardRecord(
       first_row=shard["first_row"],
       num_rows=shard["num_rows"],
@@ -319,8 +422,12 @@ def _manifest_from_json(content: dict) -> Manifest:
         for name, record in shard["arrays"].items()
       },
     )
-    for shard in content["shards"]
+    for shard in content
   )
+
+
+def _manifest_from_json(content: dict) -> Manifest:
+  shards = _records_from_json(content["shards"])
   recall = {int(k): value for k, value in content["recall"].items()}
   return Manifest(**{**content, "shards": shards, "recall": recall})
 

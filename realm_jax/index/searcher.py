@@ -118,6 +118,31 @@ def share_of_candidates(candidates: int, num_shards: int) -> int:
   return math.ceil(mean + 3 * math.sqrt(mean))
 
 
+@dataclasses.dataclass(frozen=True)
+class CorpusPart:
+  """Consecutive shards of an index of `num_passages`, as one of several processes has them."""
+
+  num_passages: int
+  shards: slice
+  rows: slice
+
+
+def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> CorpusPart:
+  """Returns the shards of one of `count` processes, as equally many as can be.
+
+  Raises:
+    ValueError: if there are fewer shards than processes.
+  """
+  if num_shards < count:
+    raise ValueError(
+      f"{num_shards} shards cannot be spread over {count} processes; build the index with "
+      f"num_shards={count} or more"
+    )
+  shards = split_rows(num_shards, count)[index]
+  own = split_rows(num_passages, num_shards)[shards]
+  return CorpusPart(num_passages, shards, slice(own[0].start, own[-1].stop))
+
+
 def split_rows(num_rows: int, num_parts: int) -> list[slice]:
   """Returns `num_parts` consecutive slices of nearly equal size that cover the rows."""
   borders = [part * num_rows // num_parts for part in range(num_parts + 1)]

@@ -1,5 +1,6 @@
 """Embeds the knowledge corpus with a checkpoint's passage encoder; publishes index generations."""
 
+import dataclasses
 import time
 from typing import Literal
 
@@ -8,10 +9,10 @@ import ml_dtypes
 import numpy as np
 from absl import logging
 
-from realm_jax import partitioning
+from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.searcher import SearcherConfig, own_part
 from realm_jax.jobs import index_publication, progress, saved_models
 from realm_jax.jobs.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
@@ -39,6 +40,8 @@ def build_index(
 ) -> None:
   """Publishes one generation, or follows a training and publishes one for each newest checkpoint.
 
+  Of several processes each embeds, indexes and writes its own part of the corpus.
+
   Args:
     checkpoints: directory of the checkpoints, `WORKDIR/checkpoints` of a training.
     passages: directory of the prepared knowledge corpus.
@@ -48,10 +51,10 @@ def build_index(
     until_step: with `follow`, ends after the generation of this step or a later one.
     searcher: settings of the index.
     dtype: of the embeddings on disk and in the index.
-    tokens_per_batch: padded tokens embedded at once, over all devices.
+    tokens_per_batch: padded tokens embedded at once, over all devices of all processes.
     keep: generations kept.
-    probe_questions: JSON Lines with masked questions that each generation's scorecard is made with;
-      none: no scorecard.
+    probe_questions: JSON Lines with masked questions that each generation's scorecard is made with,
+      by one process; none: no scorecard.
     poll_seconds: time between two looks for a newer checkpoint.
     recheck_seconds: with `follow`, time between two looks whether the newest generation is still
       whole, while there is nothing else to do; one that is damaged is made anew.
@@ -60,8 +63,14 @@ def build_index(
     FileNotFoundError: if the corpus is missing, or the checkpoint where not following.
     ValueError: if the checkpoint's vocabulary is not the corpus's.
   """
+  if probe_questions is not None and jax.process_count() > 1:
+    raise ValueError(
+      f"probe_questions={probe_questions} with {jax.process_count()} processes; a scorecard needs "
+      "all embeddings in one: leave them out"
+    )
   store = PassageStore(passages)
   builder = _Builder(
+    checkpoints=checkpoints,
     store=store,
     index=index,
     config=searcher,
@@ -71,18 +80,23 @@ def build_index(
     probe_questions=probe_questions,
   )
   if not follow:
-    builder.publish(saved_models.load(checkpoints, step=step))
+    newest = max(steps(checkpoints), default=None)
+    builder.publish(step=processes.share(newest if step is None else step)[0])
     return
   with train_loop.StopSignal() as stopped:
-    built = builder.last_training_step()
+    built = processes.share(builder.last_training_step())[0]
     idle = 0
-    while not stopped():
-      newest = max(steps(checkpoints), default=None)
+    while True:
+      told = processes.share([stopped(), max(steps(checkpoints), default=None)])
+      if any(stop for stop, _ in told):
+        return
+      newest = told[0][1]
       if newest is not None and (built is None or newest > built):
         try:
-          builder.publish(saved_models.load(checkpoints, step=newest))
+          builder.publish(step=newest)
         except Exception as error:
-          if newest == max(steps(checkpoints), default=None):
+          # Of several processes each may have failed elsewhere: they end, and are started again.
+          if jax.process_count() > 1 or newest == max(steps(checkpoints), default=None):
             raise
           # The training may have deleted it meanwhile; there is a newer one.
           logging.warning("no generation of step %d: %s", newest, error)
@@ -92,23 +106,32 @@ def build_index(
         return
       else:
         time.sleep(poll_seconds)
-        idle += 1
+        idle += 1  # in all processes alike
         if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
-          built = builder.last_training_step()
+          built = processes.share(builder.last_training_step())[0]
 
 
 class _Builder:
   """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
 
-  def __init__(self, *, store, index, config, dtype, tokens_per_batch, keep, probe_questions):
+  def __init__(
+    self, *, checkpoints, store, index, config, dtype, tokens_per_batch, keep, probe_questions
+  ):
+    self._checkpoints = checkpoints
     self._store = store
     self._index = index
+    count = jax.process_count()
     self._config = config.for_corpus(len(store))
+    if self._config.num_shards < count:
+      self._config = dataclasses.replace(config, num_shards=count).for_corpus(len(store))
+    self._part = own_part(
+      len(store), num_shards=self._config.num_shards, index=jax.process_index(), count=count
+    )
     self._dtype = np.dtype(dtype if dtype == "float32" else ml_dtypes.bfloat16)
-    self._tokens_per_batch = tokens_per_batch
+    self._tokens_per_batch = tokens_per_batch // count
     self._keep = keep
     self._probe_questions = probe_questions
-    self._mesh = partitioning.make_mesh()
+    self._mesh = partitioning.make_mesh(devices=jax.local_devices())
     self._encode = {}
 
   def last_training_step(self) -> int | None:
@@ -126,8 +149,49 @@ class _Builder:
     same = manifest.corpus_fingerprint == self._store.fingerprint
     return manifest.training_step if same else None
 
-  def publish(self, saved: saved_models.SavedModel) -> None:
-    """Embeds the corpus with a checkpoint and publishes the next generation."""
+  def publish(self, *, step: int | None) -> None:
+    """Embeds the corpus with the checkpoint of a step and publishes the next generation.
+
+    Raises:
+      FileNotFoundError: if the checkpoint is not there.
+      RuntimeError: if another process could not embed its part.
+    """
+    started = time.perf_counter()
+    try:
+      saved = saved_models.load(self._checkpoints, step=step)
+      params, embeddings_NxE = self._embed(saved)
+    except Exception as error:
+      processes.share(f"process {jax.process_index()}: {error!r}")
+      raise
+    failures = [failure for failure in processes.share(None) if failure]
+    if failures:
+      raise RuntimeError(f"no generation of {saved.path}: {'; '.join(failures)}")
+    embedded = time.perf_counter()
+    manifest = index_publication.publish(
+      self._index,
+      embeddings_NxE,
+      store=self._store,
+      config=self._config,
+      training_step=saved.step,
+      parameters_digest=saved_models.params_digest(params),
+      keep=self._keep,
+      scorecard=self._scorecard(saved, embeddings_NxE),
+      part=self._part,
+    )
+    finished = time.perf_counter()
+    logging.info(
+      "generation %d of step %d: %d passages, embedded in %.1f s, "
+      "index built and published in %.1f s, %s",
+      manifest.generation,
+      saved.step,
+      len(self._store),
+      embedded - started,
+      finished - embedded,
+      ", ".join(f"recall@{k} {value:.3f}" for k, value in manifest.recall.items()),
+    )
+
+  def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
+    """Returns the passage encoder's parameters and the embeddings of the part."""
     description = saved.description
     store = self._store
     if description.vocabulary_digest != store.metadata.vocabulary_digest:
@@ -136,7 +200,6 @@ class _Builder:
         f"in {store.directory} were made with {store.metadata.vocabulary_digest}; prepare the "
         "corpus with the training's vocabulary"
       )
-    started = time.perf_counter()
     tower, params = saved.passage_tower(self._mesh)
     encode = self._encoder(tower)
     sharding = partitioning.batch_sharding(self._mesh)
@@ -145,36 +208,16 @@ class _Builder:
       passage_length=description.passage_length,
       tokens_per_batch=self._tokens_per_batch,
       multiple_of=self._mesh.shape["data"],
+      part=self._part.rows,
     )
     embeddings_NxE = passage_embedding.embed_passages(
       progress.track(batches, what="batches of passages"),
       encode_passage=lambda tokens: encode(params, jax.device_put(tokens, sharding)),
-      num_passages=len(store),
+      num_passages=self._part.rows.stop - self._part.rows.start,
       embedding_size=description.dual_encoder.projection_size,
       dtype=self._dtype,
     )
-    embedded = time.perf_counter()
-    manifest = index_publication.publish(
-      self._index,
-      embeddings_NxE,
-      store=store,
-      config=self._config,
-      training_step=saved.step,
-      parameters_digest=saved_models.params_digest(params),
-      keep=self._keep,
-      scorecard=self._scorecard(saved, embeddings_NxE),
-    )
-    finished = time.perf_counter()
-    logging.info(
-      "generation %d of step %d: %d passages, embedded in %.1f s, "
-      "index built and published in %.1f s, %s",
-      manifest.generation,
-      saved.step,
-      len(store),
-      embedded - started,
-      finished - embedded,
-      ", ".join(f"recall@{k} {value:.3f}" for k, value in manifest.recall.items()),
-    )
+    return params, embeddings_NxE
 
   def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
     if self._probe_questions is None:

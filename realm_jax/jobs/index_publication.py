@@ -4,11 +4,14 @@ import dataclasses
 import types
 from collections.abc import Mapping
 
+import jax
 import numpy as np
 
+from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly, exact_searcher, generations
-from realm_jax.index.searcher import SearcherConfig, recall_at_k
+from realm_jax.index.searcher import CorpusPart, SearcherConfig, own_part, recall_at_k
+from realm_jax.index.spread_searcher import SpreadSearcher
 
 _RECALL_SAMPLE = 256
 _RECALL_AT = 10
@@ -24,24 +27,28 @@ def publish(
   parameters_digest: str,
   keep: int,
   scorecard: Mapping[str, float] = types.MappingProxyType({}),
+  part: CorpusPart | None = None,
 ) -> generations.Manifest:
   """Builds the shards, measures their recall and publishes them.
 
   Args:
     index: directory of the generations.
-    embeddings_NxE: float32 or bfloat16, a row for each passage.
+    embeddings_NxE: float32 or bfloat16, a row for each passage of the part.
     store: the corpus.
     config: settings of the index, from `for_corpus`.
     training_step: of the checkpoint that embedded the passages.
     parameters_digest: of its passage encoder.
     keep: generations kept.
     scorecard: figures of this generation.
+    part: of several processes, which all call this, the shards of this one; None: all shards.
 
   Returns:
     The manifest of the new generation.
   """
-  shards = assembly.build_shards(embeddings_NxE, config=config)
-  last = generations.newest(index)
+  if part is None:
+    part = own_part(len(store), num_shards=config.num_shards, index=0, count=1)
+  shards = assembly.build_shards(embeddings_NxE, config=config, part=part)
+  last = processes.share(generations.newest(index))[0]
   return generations.publish(
     index,
     0 if last is None else last + 1,
@@ -55,19 +62,24 @@ def publish(
       embedding_size=embeddings_NxE.shape[1],
       dtype=str(embeddings_NxE.dtype),
       searcher=dataclasses.asdict(config),
-      recall=_recall(embeddings_NxE, shards, config),
+      recall=_recall(embeddings_NxE, shards, config, part),
       scorecard=dict(scorecard),
     ),
     keep=keep,
   )
 
 
-def _recall(embeddings_NxE, shards, config: SearcherConfig) -> dict[int, float]:
+def _recall(embeddings_NxE, shards, config: SearcherConfig, part: CorpusPart) -> dict[int, float]:
   """Measures the index against exact search, with passages of the corpus as queries."""
-  sample = np.random.default_rng(0).permutation(len(embeddings_NxE))[:_RECALL_SAMPLE]
+  size = -(-_RECALL_SAMPLE // jax.process_count())
+  sample = np.random.default_rng(0).permutation(len(embeddings_NxE))[:size]
   queries = embeddings_NxE[sample].astype(np.float32)
-  approximate = assembly.assemble(shards, config=config).search(queries, _RECALL_AT)
-  exact = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(
-    queries, _RECALL_AT
+  approximate, exact = (
+    SpreadSearcher(own, part=part).search(queries, _RECALL_AT)
+    for own in (
+      assembly.assemble(shards, config=config),
+      exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)),
+    )
   )
-  return {_RECALL_AT: recall_at_k(approximate.ids_BxK, exact.ids_BxK)}
+  found = processes.share(recall_at_k(approximate.ids_BxK, exact.ids_BxK))
+  return {_RECALL_AT: float(np.mean(found))}

@@ -47,6 +47,7 @@ def pretrain(
   mask: batches.Masking = "salient_span",
   marginalize: Literal["span", "token"] = "span",
   generation: int | None = None,
+  spread_index: bool = False,
   seed: int = 0,
   data_streams: int | None = None,
   accumulate_steps: int = 1,
@@ -84,6 +85,8 @@ def pretrain(
     marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
       released code's.
     generation: index generation to stay with; none: always the newest.
+    spread_index: whether each of several processes holds a part of the index only, for corpora
+      beyond the memory of one host; queries are then gathered and answers merged.
     seed: of parameters, data order, masks and dropout.
     data_streams: parts of the corpus read side by side; another number gives other batches, another
       number of processes does not; none: one a process.
@@ -174,7 +177,7 @@ def pretrain(
     layout=layout,
     keep_checkpoints=keep_checkpoints,
   ) as run:
-    published = PublishedGenerations(index, description=description)
+    published = PublishedGenerations(index, description=description, spread=spread_index)
     with IndexRefresher(published, config=refresh, watch=generation is None) as refresher:
       if run.resumed is None:
         # The first checkpoint is what the index builder makes the first generation from.

@@ -35,12 +35,21 @@ class PublishedGenerations:
     index: directory of the generations.
     description: the model that searches them.
     kind: "exact" searches any generation exactly, "auto" as it was built.
+    spread: whether each process loads its part of an index only, see `SpreadSearcher`.
   """
 
-  def __init__(self, index: str, *, description: ModelDescription, kind: str = "auto"):
+  def __init__(
+    self,
+    index: str,
+    *,
+    description: ModelDescription,
+    kind: str = "auto",
+    spread: bool = False,
+  ):
     self._index = index
     self._description = description
     self._kind = kind
+    self._spread = spread
 
   def newest(self) -> int | None:
     return generations.newest(self._index)
@@ -61,7 +70,9 @@ class PublishedGenerations:
     )
     return LoadedGeneration(
       generation=generation,
-      searcher=assembly.load_searcher(self._index, generation, kind=self._kind),
+      searcher=assembly.load_searcher(
+        self._index, generation, kind=self._kind, spread=self._spread
+      ),
       training_step=manifest.training_step,
       created=manifest.created,
     )

@@ -12,7 +12,12 @@ _BUCKET_STEP = 16  # lengths are rounded up to a multiple of this; one compiled 
 
 
 def passage_batches(
-  store: PassageStore, *, passage_length: int, tokens_per_batch: int, multiple_of: int = 1
+  store: PassageStore,
+  *,
+  passage_length: int,
+  tokens_per_batch: int,
+  multiple_of: int = 1,
+  part: slice | None = None,
 ) -> Iterator[tuple[np.ndarray, Tokens]]:
   """Yields every passage once, shortest first, in batches of about equally many tokens.
 
@@ -21,12 +26,14 @@ def passage_batches(
     passage_length: P, longest input.
     tokens_per_batch: padded tokens of a batch, about.
     multiple_of: what the batch size must be divisible by.
+    part: the only rows of the store to embed, from which on rows are counted; None: all.
 
   Yields:
     rows `[R]` and `Tokens` `[R', L]` with R' ≥ R; rows past R repeat the last one, so that each
     length has one shape only.
   """
-  lengths = np.minimum(store.lengths(), passage_length)
+  part = slice(0, len(store)) if part is None else part
+  lengths = np.minimum(store.lengths()[part], passage_length)
   bucket_N = np.minimum(-(-lengths // _BUCKET_STEP) * _BUCKET_STEP, passage_length)
   order = np.argsort(lengths, kind="stable")
   for bucket in np.unique(bucket_N):
@@ -35,7 +42,7 @@ def passage_batches(
     for first in range(0, len(rows_of_bucket), size):
       rows = rows_of_bucket[first : first + size]
       filled = np.pad(rows, (0, size - len(rows)), mode="edge")
-      yield rows, passage_tokens(store, filled, length=int(bucket))
+      yield rows, passage_tokens(store, part.start + filled, length=int(bucket))
 
 
 def embed_passages(

@@ -55,6 +55,33 @@ def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards,
   )
 
 
+@pytest.mark.parametrize("kind", ["exact", "scann"])
+def test_parts_of_several_processes_are_the_shards_of_the_whole(kind):
+  config = searcher.SearcherConfig(kind=kind, num_shards=3).for_corpus(NUM_PASSAGES)
+  whole = assembly.build_shards(embeddings(), config=config)
+  parts = [searcher.own_part(NUM_PASSAGES, num_shards=3, index=i, count=2) for i in range(2)]
+  built = [
+    shard
+    for part in parts
+    for shard in assembly.build_shards(embeddings()[part.rows], config=config, part=part)
+  ]
+  assert len(built) == len(whole) == 3
+  for one, other in zip(built, whole, strict=True):
+    np.testing.assert_array_equal(one["embeddings"], other["embeddings"])
+    assert one.keys() == other.keys()
+
+
+def test_spread_over_one_process_it_is_the_same(tmp_path):
+  config = searcher.SearcherConfig(kind="scann", num_shards=2, min_passages_for_tree=100)
+  before = publish(tmp_path, config=config, embeddings_NxE=embeddings())
+  spread = assembly.load_searcher(str(tmp_path), 3, spread=True)
+  queries_BxE = np.random.default_rng(1).standard_normal((20, 16)).astype(np.float32)
+  expected, found = before.search(queries_BxE, 9), spread.search(queries_BxE, 9)
+  np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
+  np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)
+  assert (spread.generation, spread.num_passages) == (3, NUM_PASSAGES)
+
+
 def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
   config = searcher.SearcherConfig(
     kind="scann", num_shards=2, min_passages_for_tree=100, num_leaves_to_search=1

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,6 +212,32 @@ def test_an_array_larger_than_the_manifest_says_takes_no_memory(tmp_path):
     generations.DamagedGenerationError, match=r"token\.npy is int32 \(9,\), unlike in the manifest"
   ):
     generations.restore(str(tmp_path), 0, 0)
+
+
+def test_files_of_several_processes_are_read_and_checked(tmp_path):
+  """What each of several processes writes in place of Orbax, which lets the first one write."""
+  publish(tmp_path, 4)
+  for i, shard in enumerate(make_shards()):
+    directory = tmp_path / "4" / f"shard_{i:05d}"
+    shutil.rmtree(directory)
+    generations._write_files(directory, shard)
+    restored = generations.restore(str(tmp_path), 4, i)
+    assert restored.keys() == shard.keys()
+    for name, array in shard.items():
+      assert restored[name].dtype == array.dtype
+      np.testing.assert_array_equal(restored[name], array)
+  file = tmp_path / "4" / "shard_00001" / "hashed_dataset.npy.bin"
+  content = file.read_bytes()
+  for damaged, message in (
+    (content[:-1], "hashed_dataset.npy has 79 bytes, the manifest says 80"),
+    (bytes([content[0] ^ 1]) + content[1:], "array hashed_dataset.npy: it differs from the manif"),
+  ):
+    file.write_bytes(damaged)
+    with pytest.raises(generations.DamagedGenerationError, match=message):
+      generations.restore(str(tmp_path), 4, 1)
+  file.unlink()
+  with pytest.raises(generations.DamagedGenerationError, match="No such file"):
+    generations.restore(str(tmp_path), 4, 1)
 
 
 def test_a_generation_under_another_number_is_found(tmp_path):

@@ -52,6 +52,28 @@ def test_split_rows_covers_every_row_once_in_order(num_rows, num_parts):
   assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize(("num_shards", "count"), [(3, 2), (4, 4), (7, 3), (5, 1)])
+def test_processes_have_consecutive_shards_that_are_those_of_the_whole(num_shards, count):
+  parts = [
+    searcher.own_part(100, num_shards=num_shards, index=i, count=count) for i in range(count)
+  ]
+  np.testing.assert_array_equal(
+    np.concatenate([np.arange(100)[part.rows] for part in parts]), np.arange(100)
+  )
+  whole = searcher.split_rows(100, num_shards)
+  assert [shard for part in parts for shard in whole[part.shards]] == whole
+  for part in parts:
+    assert (part.rows.start, part.rows.stop) == (
+      whole[part.shards][0].start,
+      whole[part.shards][-1].stop,
+    )
+
+
+def test_fewer_shards_than_processes_are_refused():
+  with pytest.raises(ValueError, match="1 shards cannot be spread over 2 processes; build .*=2 or"):
+    searcher.own_part(100, num_shards=1, index=0, count=2)
+
+
 def test_recall_counts_found_answers_and_leaves_out_empty_slots():
   exact = np.array([[1, 2, 3], [4, -2, -2]])
   approximate = np.array([[3, 9, 1], [-2, -2, 4]])

@@ -44,6 +44,16 @@ def test_every_passage_comes_once_in_few_shapes(
     assert whole.mask[:, max(0, length - 16) :].any(axis=1).all()  # and no more padding than needed
 
 
+def test_a_part_of_the_store_counts_its_rows_from_its_first(long_store):
+  batches = passage_batches(long_store, passage_length=64, tokens_per_batch=512, part=slice(40, 70))
+  seen = []
+  for rows, tokens in batches:
+    whole = passage_tokens(long_store, 40 + rows, length=64)
+    np.testing.assert_array_equal(tokens.ids[: len(rows)], whole.ids[:, : tokens.shape[1]])
+    seen += rows.tolist()
+  assert sorted(seen) == list(range(30))
+
+
 def mean_of_ids(tokens: Tokens) -> np.ndarray:
   return np.stack([tokens.ids.sum(1), tokens.mask.sum(1)], axis=1).astype(np.float32)
 

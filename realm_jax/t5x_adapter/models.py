@@ -99,7 +99,7 @@ class RealmModel(models.BaseModel):
 
   @abc.abstractmethod
   def log_likelihood(self, params, batch: features.Features) -> jax.Array:
-    """Returns the log-likelihood of each example `[B]`, without dropout."""
+    """Returns the log-likelihood of each example `[B]`; -inf where nothing read is an answer."""
 
 
 class PretrainingModel(RealmModel):

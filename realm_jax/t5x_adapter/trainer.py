@@ -84,6 +84,8 @@ class PublishingTrainer(t5x_trainer.Trainer):
     self._host_step = int(train_state.step)
     if self._host_step == 0:
       self._take_up_warm_starts()
+    if self._published.latest_step() is None:
+      # The index builder makes the first generation of it.
       self._publish()
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):

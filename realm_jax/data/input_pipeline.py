@@ -1,5 +1,6 @@
 """Batches of a SeqIO task as numpy arrays, with a position that can be saved and restored."""
 
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -87,8 +88,9 @@ def task_batches(
     run_length: in training, how many examples that follow one another in the data stay together
       when shuffled.
   """
+  task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
   if training:
-    _check_for_examples(task, lengths)
+    _check_for_examples(task, tuple(lengths.items()))
   dataset = seqio.get_dataset(
     task,
     lengths,
@@ -118,10 +120,12 @@ def task_batches(
   return BatchIterator(dataset.prefetch(tf.data.AUTOTUNE))
 
 
-def _check_for_examples(task: seqio.Task | seqio.Mixture | str, lengths: dict[str, int]) -> None:
+@functools.lru_cache  # another pipeline takes seconds to build
+def _check_for_examples(
+  task: seqio.Task | seqio.Mixture, lengths: tuple[tuple[str, int], ...]
+) -> None:
   """Raises ValueError if one pass gives nothing: repeated for ever it would never end."""
-  task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
-  once = task.get_dataset(lengths, split="train", shuffle=False, num_epochs=1, seed=0)
+  once = task.get_dataset(dict(lengths), split="train", shuffle=False, num_epochs=1, seed=0)
   if not any(True for _ in once.take(1)):
     raise ValueError(f"{task.name} gives no example: its corpus is empty or all was rejected")
 

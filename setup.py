@@ -45,7 +45,7 @@ setuptools.setup(
     "numpy>=2.0,<3",
     "optax>=0.2.5,<0.3",
     "orbax-checkpoint>=0.12,<0.13",
-    "psutil>=5.9",
+    "psutil>=6",
     # With TensorFlow 2.21 in the process, `import scann` dies on an undefined symbol.
     "scann>=1.4.2,<1.5",
     # From 0.2.2 on it needs protobuf 7, which Apache Beam and XManager refuse.

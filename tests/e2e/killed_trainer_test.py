@@ -1,12 +1,15 @@
 """A real trainer process, killed or told to stop in mid-run and started again."""
 
 import itertools
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from realm_jax import main
@@ -42,10 +45,23 @@ def interrupt(command, metrics, *, number, after):
       if metrics.exists() and metrics.read_bytes().count(b"\n") >= after:
         break
       time.sleep(0.002)
+    ports = listening(process.pid)
     process.send_signal(number)
     sent = time.monotonic()
     _, complaints = process.communicate()
+  assert ports == []
   return process.returncode, complaints, time.monotonic() - sent
+
+
+def listening(pid):
+  """Returns the addresses that a process waits for connections at."""
+  connections = psutil.Process(pid).net_connections(kind="inet")
+  return [c.laddr for c in connections if c.status == psutil.CONN_LISTEN]
+
+
+def test_an_open_port_is_seen():
+  with socket.create_server(("127.0.0.1", 0)) as server:
+    assert server.getsockname() in listening(os.getpid())
 
 
 def test_a_trainer_killed_then_told_to_stop_ends_as_if_nothing_had_happened(

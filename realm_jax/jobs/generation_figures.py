@@ -1,17 +1,22 @@
 """The scorecard of an index generation, made by its builder before it is published."""
 
+import functools
 import os
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.questions import question_batches, read_questions
+from realm_jax.data.questions import Question, question_batches, read_questions
+from realm_jax.datatypes import Tokens
 from realm_jax.index import generations
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.jobs.saved_models import SavedModel
+from realm_jax.inference import question_predictor
+from realm_jax.jobs.saved_models import ModelDescription, SavedModel
 from realm_jax.metrics import generation_scorecard
+from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
 _BATCH = 64
@@ -35,47 +40,47 @@ def scorecard(
     embeddings_NxE: of the passages.
     store: the knowledge corpus.
     index: directory of the generations published so far.
-    probe_questions: JSON Lines with masked questions.
+    probe_questions: JSON Lines with masked sentences or questions.
     max_questions: the first so many are asked.
     mesh: where the queries are embedded.
 
   Returns:
-    `recall@k`, `null_mass`, `entropy`, `hub_share`, `hub_skewness` with the k passages that the
-    model reads, and beside an earlier generation of this corpus `drift` and `kept_share`.
+    `recall@k`, `null_mass` (of a model that reads the null passage), `entropy`, `hub_share` and
+    `hub_skewness` with the k passages that the model reads, and beside an earlier generation of
+    this corpus `drift` and `kept_share`.
   """
   description = saved.description
-  k = (description.retrieval.num_passages - 1) if description.retrieval else 5
+  if description.retrieval is not None:
+    k = description.retrieval.num_passages - 1
+  else:
+    k = description.beam.num_read if description.beam is not None else 5
   questions = read_questions(probe_questions)[:max_questions]
   module, params = saved.retriever(mesh)
-  params = params["dual_encoder"]
-  encode_query = jax.jit(
-    lambda tokens: module.apply(
-      {"params": params}, tokens, deterministic=True, method="encode_query"
-    )
-  )
-  batches = question_batches(
-    questions,
-    tokenizer=tokenization.load(os.path.join(store.directory, "vocabulary")),
-    query_length=description.query_length,
-    max_masks=_MASKS,
-    batch_size=_BATCH,
-  )
+  encode = functools.partial(_encode, module, params["dual_encoder"])
   queries_BxE = np.concatenate(
-    [np.asarray(encode_query(queries.query))[: len(asked)] for asked, queries in batches]
+    [
+      np.asarray(encode(tokens, method="encode_query"))[:count]
+      for count, tokens in _batches(questions, description, store)
+    ]
   )
   null = passage_tokens(store, np.array([-1]), length=description.passage_length)
-  null_1xE = np.asarray(
-    module.apply({"params": params}, null, deterministic=True, method="encode_passage")
-  )
+  null_1xE = np.asarray(encode(null, method="encode_passage"))
   found = ExactSearcher(embeddings_NxE.astype(np.float32)).search(queries_BxE, k)
-  scores_BxK = np.concatenate([queries_BxE @ null_1xE.T, found.scores_BxK], axis=1)
+  null_Bx1 = queries_BxE @ null_1xE.T
+  reads_null = description.beam is None
+  scores_BxK = np.concatenate(
+    [null_Bx1 if reads_null else np.full_like(null_Bx1, -np.inf), found.scores_BxK], axis=1
+  )
+  prior = generation_scorecard.prior_figures(scores_BxK / description.dual_encoder.temperature)
+  if not reads_null:
+    del prior["null_mass"]
   hits = [
-    any((question.passage or question.answer) in store.text(i) for i in ids if i >= 0)
+    any(_holds_answer(store.text(i), question) for i in ids if i >= 0)
     for question, ids in zip(questions, found.ids_BxK.tolist(), strict=True)
   ]
   figures = {
     f"recall@{k}": float(np.mean(hits)),
-    **generation_scorecard.prior_figures(scores_BxK / description.dual_encoder.temperature),
+    **prior,
     **generation_scorecard.hubness(found.ids_BxK, num_passages=len(store)),
   }
   before_NxE = _generation_before(index, store)
@@ -84,6 +89,36 @@ def scorecard(
     figures["drift"] = generation_scorecard.drift(before_NxE, embeddings_NxE)
     figures["kept_share"] = generation_scorecard.kept_share(old.ids_BxK, found.ids_BxK)
   return figures
+
+
+@functools.partial(jax.jit, static_argnames=("module", "method"))
+def _encode(module: DualEncoder, params: dict, tokens: Tokens, *, method: str) -> jax.Array:
+  # The same program for every generation: modules of one configuration are equal.
+  return module.apply({"params": params}, tokens, deterministic=True, method=method)
+
+
+def _batches(
+  questions: Sequence[Question], description: ModelDescription, store: PassageStore
+) -> Iterator[tuple[int, Tokens]]:
+  """Yields how many questions a batch holds, and the questions."""
+  sizes = {
+    "tokenizer": tokenization.load(os.path.join(store.directory, "vocabulary")),
+    "query_length": description.query_length,
+    "batch_size": _BATCH,
+  }
+  if questions[0].span is None:
+    texts = [question.text for question in questions]
+    for batch, cut in question_predictor.question_batches(texts, **sizes):
+      yield len(cut), batch.query
+  else:
+    for asked, queries in question_batches(questions, max_masks=_MASKS, **sizes):
+      yield len(asked), queries.query
+
+
+def _holds_answer(text: str, question: Question) -> bool:
+  if question.passage:
+    return question.passage in text
+  return any(answer in text for answer in question.answers)
 
 
 def _generation_before(index: str, store: PassageStore) -> np.ndarray | None:

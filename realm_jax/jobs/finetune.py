@@ -265,6 +265,7 @@ def finetune(
       },
       evaluate=evaluation,
       eval_every=eval_every,
+      samples=None if evaluation is None else evaluation.samples,
       best=best,
     )
     at_best = f", best dev {best_metric} {best.value:.4f} at step {best.step}" if best else ""

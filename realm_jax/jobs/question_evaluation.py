@@ -6,6 +6,7 @@ from collections.abc import Callable
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
 from realm_jax.evaluation import open_qa
+from realm_jax.jobs import retrieved_samples
 from realm_jax.jobs.question_setup import make_predictor, span_reader
 from realm_jax.jobs.saved_models import ModelDescription
 from realm_jax.metrics.answer_matching import match_answers
@@ -14,6 +15,7 @@ from realm_jax.retrieval.question_retriever import EmbeddedGeneration
 from realm_jax.tokenization import WordPieceTokenizer
 
 _RETRIEVED = 20  # passages looked at for recall
+_SHOWN_QUESTIONS, _SHOWN_PASSAGES = 4, 5
 
 
 class QuestionEvaluation:
@@ -65,6 +67,7 @@ class QuestionEvaluation:
     self._encode_query = encode_query
     self._batch_size = batch_size
     self._answer_text = answer_text
+    self._outcomes = []
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the figures named `dev/...`."""
@@ -79,12 +82,24 @@ class QuestionEvaluation:
       batch_size=self._batch_size,
       answer_text=self._answer_text,
     )
-    outcomes = open_qa.evaluate_questions(
+    self._outcomes = open_qa.evaluate_questions(
       predictor, self._questions, retrieve_k=_RETRIEVED, batch_size=self._batch_size
     )
-    figures = open_qa.figures(outcomes, matcher=self._matcher)
+    figures = open_qa.figures(self._outcomes, matcher=self._matcher)
     return {
       f"dev/{name}": float(value)
       for name, value in figures.items()
       if isinstance(value, int | float)
     }
+
+  def samples(self) -> str:
+    """Returns the first questions, as answered last, with their best passages, as Markdown."""
+    return "\n\n".join(
+      retrieved_samples.table(
+        outcome.question.text,
+        outcome.prediction,
+        [*zip(outcome.passage_ids, outcome.scores, strict=True)][:_SHOWN_PASSAGES],
+        store=self._store,
+      )
+      for outcome in self._outcomes[:_SHOWN_QUESTIONS]
+    )

@@ -1,5 +1,7 @@
 """Queries with the passages retrieved for them, as text for TensorBoard and for reports."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
@@ -30,17 +32,26 @@ def _query(batch: RetrievedBatch, row: int, tokenizer, store: PassageStore) -> s
   queries = batch.queries
   ids = np.asarray(queries.query.ids[row])[np.asarray(queries.query.mask[row])][1:-1]
   wanted = queries.mlm_targets_BxM[row][queries.mlm_weights_BxM[row] > 0]
-  lines = [
-    f"**{_plain(tokenizer.decode(ids))}** ({_plain(tokenizer.decode(wanted))})",
-    "",
-    "| score | passage |",
-    "|---:|---|",
-  ]
-  scores = batch.stale_scores_BxK[row]
-  for slot, passage_id in enumerate(batch.passage_ids_BxK[row].tolist()):
+  passages = zip(batch.passage_ids_BxK[row].tolist(), batch.stale_scores_BxK[row], strict=True)
+  return table(tokenizer.decode(ids), tokenizer.decode(wanted), passages, store=store)
+
+
+def table(
+  query: str, answer: str, passages: Iterable[tuple[int, float]], *, store: PassageStore
+) -> str:
+  """Returns a query, its answer, and a table of its passages.
+
+  Args:
+    query: as text.
+    answer: as text.
+    passages: ids and scores, best first; negative ids are left out.
+    store: the knowledge corpus.
+  """
+  lines = [f"**{_plain(query)}** ({_plain(answer)})", "", "| score | passage |", "|---:|---|"]
+  for passage_id, score in passages:
     if passage_id >= 0:
       text = f"{store.title(passage_id)}: {store.text(passage_id)}"
-      lines.append(f"| {scores[slot]:.2f} | {_plain(text)} |")
+      lines.append(f"| {score:.2f} | {_plain(text)} |")
   return "\n".join(lines)
 
 

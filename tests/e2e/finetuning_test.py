@@ -73,6 +73,9 @@ def test_a_resumed_fine_tuning_has_the_losses_of_one_never_stopped(tune, world, 
   )
   tune("tuned_halves", num_steps=3, checkpoint_every=3)
   tune("tuned_halves", num_steps=6, checkpoint_every=3)
+  samples = [json.loads(line) for line in open(world / "tuned_whole" / "samples.jsonl")]
+  assert [row["step"] for row in samples] == [4, 6]
+  assert all(row["samples/retrieved"].count("| score | passage |") == 4 for row in samples)
   whole = losses("tuned_whole")
   assert len(whole) == 6 and whole[1] > 0
   assert losses("tuned_halves") == whole

@@ -40,7 +40,11 @@ BATCH = 16
 
 
 def untrained(root: str, *, passages: str, size: str, passage_length: int) -> list[str]:
-  """Makes untrained checkpoints for masks and questions, and an index; returns the checkpoints."""
+  """Returns untrained checkpoints for masks and questions, made with an index unless there."""
+  masks, questions = (os.path.join(root, name) for name in ("masks", "questions"))
+  made = [os.path.join(workdir, "checkpoints") for workdir in (masks, questions)]
+  if all(os.path.isdir(checkpoints) for checkpoints in made):
+    return made
   layers, width = (int(part) for part in size.split("x"))
   store = PassageStore(passages)
   bert = BertConfig(
@@ -65,7 +69,6 @@ def untrained(root: str, *, passages: str, size: str, passage_length: int) -> li
   )
   optimizer = OptimizerConfig(num_steps=1)
   shared = {"passages": passages, "index": index, "num_steps": 0, "query_length": query_length}
-  masks, questions = (os.path.join(root, name) for name in ("masks", "questions"))
   pretrain(
     **shared,
     workdir=masks,
@@ -82,18 +85,17 @@ def untrained(root: str, *, passages: str, size: str, passage_length: int) -> li
   with open(asked, "w", encoding="utf-8") as file:
     answer = store.text(0).split()[0]
     file.write(json.dumps({"question": "What is it?", "answer": [answer]}) + "\n")
-  checkpoints = os.path.join(masks, "checkpoints")
   finetune(
     **shared,
     workdir=questions,
     questions=asked,
-    retriever=checkpoints,
-    reader=checkpoints,
+    retriever=made[0],
+    reader=made[0],
     passage_encoder="trained",
     beam=BeamConfig(beam_size=5, num_read=5, joint_length=joint_length),
     optimizer=optimizer,
   )
-  return [checkpoints, os.path.join(questions, "checkpoints")]
+  return made
 
 
 def seconds_of(ask, items) -> list[float]:
@@ -150,6 +152,7 @@ def main():
   parser.add_argument("--passages", default="runs/demo/passages")
   parser.add_argument("--index", help="needed with --checkpoints")
   parser.add_argument("--size", default="2x128", help="layers x width of untrained models")
+  parser.add_argument("--workdir", help="where they are kept; a temporary one by default")
   parser.add_argument("--passage_length", type=int, default=288, help="of untrained models")
   parser.add_argument("--texts", type=int, default=50)
   parser.add_argument("--batches", type=int, default=6, help=f"of {BATCH} texts")
@@ -162,7 +165,8 @@ def main():
   if args.checkpoints:
     results = [run(args.checkpoints, index=args.index)]
   else:
-    with tempfile.TemporaryDirectory() as root:
+    with tempfile.TemporaryDirectory() as temporary:
+      root = args.workdir or temporary
       made = untrained(
         root, passages=args.passages, size=args.size, passage_length=args.passage_length
       )

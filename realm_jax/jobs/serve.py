@@ -60,7 +60,7 @@ def serve(
     second_step: its checkpoint; none: the newest.
     second_generation: its generation; none: the newest.
     names: what the two are called.
-    history: generations whose rankings are compared; each is held in memory.
+    history: generations whose rankings are compared; each is held in memory for each model.
     max_answer_length: wordpieces that fill a mask at most.
     editable: whether edits of passages are kept for all, in the corpus's `edits.json`; otherwise
       they end with the session.
@@ -106,6 +106,7 @@ def serve(
       step=second_step,
       generation=second_generation,
       max_answer_length=max_answer_length,
+      history=history,
     )
   for model in models.values():
     model.warm_up()

@@ -62,17 +62,16 @@ def test_a_mask_is_filled_as_the_predictor_fills_it(corpus, pretrained, capsys):
 
 
 def test_a_question_is_explained_from_the_passages_that_the_predictor_reads(corpus, tuned, capsys):
-  explained = ask(QUESTION, checkpoints=tuned, **corpus)
-  assert explained["answer"] in capsys.readouterr().out
   predicted = predict(query=QUESTION, checkpoints=tuned, **corpus)
   (best,) = predicted["answers"]
+  explained = ask(QUESTION, checkpoints=tuned, target=best["text"], **corpus)
+  assert f"  {explained['answer']}   p(y|x) = " in capsys.readouterr().out
   assert {p["passage_id"]: p["retrieval_probability"] for p in explained["passages"]} == (
     pytest.approx(
       {p["passage_id"]: p["retrieval_probability"] for p in predicted["passages"]}, rel=1e-4
     )
   )
-  about = ask(QUESTION, checkpoints=tuned, target=best["text"], **corpus)
-  (passage,) = (p for p in about["passages"] if p["passage_id"] == best["passage_id"])
+  (passage,) = (p for p in explained["passages"] if p["passage_id"] == best["passage_id"])
   # One span of the passage's; the same words may stand in it twice.
   assert passage["contribution"] >= best["probability"] * (1 - 1e-4)
   assert (best["start_char"], best["limit_char"]) in passage["spans"]
@@ -118,7 +117,8 @@ def test_served_models_answer_until_they_are_told_to_stop(
   filled, answered, ready = answers
   assert filled["query"] == SENTENCE and len(filled["passages"]) == 3
   assert answered["query"] == QUESTION and len(answered["passages"]) == 4
-  assert filled["rankings"][0]["own_query_encoder"] and not answered["rankings"]
+  assert filled["rankings"][0]["own_query_encoder"]
+  assert [ranking["generation"] for ranking in answered["rankings"]] == [0]
   assert ready == {"status": "ready", "models": ["this model", "second model"]}
   assert signal.getsignal(signal.SIGTERM) is before
 

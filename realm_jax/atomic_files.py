@@ -15,7 +15,7 @@ def write_text(path: str | os.PathLike, content: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-  """Writes a file by renaming a finished temporary one beside it; an object appears whole anyway."""
+  """Writes a file by renaming a finished temporary one; an object appears whole anyway."""
   if object_store.is_remote(path):
     object_store.absolute(path).write_bytes(content)
     return

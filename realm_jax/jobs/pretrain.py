@@ -23,6 +23,7 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.optimizer import OptimizerConfig
 
 
@@ -176,6 +177,8 @@ def pretrain(
     model_parallel=model_parallel,
     layout=layout,
     keep_checkpoints=keep_checkpoints,
+    # A single passage beside the null passage has all the probability when all is well.
+    alarm_settings=AlarmSettings(entropy=0.0) if retrieval.num_passages == 2 else AlarmSettings(),
   ) as run:
     published = PublishedGenerations(index, description=description, spread=spread_index)
     with IndexRefresher(published, config=refresh, watch=generation is None) as refresher:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from realm_jax import object_store, partitioning, processes
 from realm_jax.training import checkpoints, metric_writers, train_loop
+from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
@@ -45,6 +46,7 @@ class TrainingRun:
     model_parallel: devices that share one copy of the model; the others split the batch.
     layout: of parameters and optimizer, see `partitioning`.
     keep_checkpoints: how many are kept.
+    alarm_settings: when figures are alarming.
 
   Attributes:
     mesh: of all devices of all processes.
@@ -68,6 +70,7 @@ class TrainingRun:
     model_parallel: int,
     keep_checkpoints: int,
     layout: partitioning.Layout = "replicated",
+    alarm_settings: AlarmSettings = AlarmSettings(),
   ):
     if jax.local_device_count() % model_parallel:
       raise ValueError(
@@ -104,7 +107,10 @@ class TrainingRun:
       self._mirror = object_store.MirroredLogs(workdir)
       self.logs = self._mirror.directory
     self._writer = metric_writers.make_writer(
-      self.logs, step=self.step, first_process=processes.is_first()
+      self.logs,
+      step=self.step,
+      first_process=processes.is_first(),
+      alarm_settings=alarm_settings,
     )
     self._stop = train_loop.StopSignal()
     self._tell_stop = processes.Exchange()

@@ -64,15 +64,20 @@ class JsonLinesWriter:
 
 
 class AlarmWriter:
-  """Says in the log, once each, what the figures written so far are alarming about."""
+  """Says in the log, once each, what the figures written so far are alarming about.
 
-  def __init__(self):
+  Args:
+    settings: when figures are alarming.
+  """
+
+  def __init__(self, settings: alarms.AlarmSettings = alarms.AlarmSettings()):
+    self._settings = settings
     self._rows: list[dict] = []
     self._told: set[tuple[str, int]] = set()
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     self._rows.append({"step": step, **{name: _plain(value) for name, value in scalars.items()}})
-    for alarm in alarms.find(self._rows):
+    for alarm in alarms.find(self._rows, settings=self._settings):
       if (alarm.name, alarm.first_step) not in self._told:
         self._told.add((alarm.name, alarm.first_step))
         logging.warning("ALARM: %s", alarm)
@@ -124,17 +129,25 @@ def drop_rows_after(path: str | os.PathLike, step: int) -> None:
     atomic_files.write_bytes(path, b"".join(kept))
 
 
-def make_writer(workdir: str | os.PathLike, *, step: int, first_process: bool) -> MetricWriter:
+def make_writer(
+  workdir: str | os.PathLike,
+  *,
+  step: int,
+  first_process: bool,
+  alarm_settings: alarms.AlarmSettings = alarms.AlarmSettings(),
+) -> MetricWriter:
   """Returns the writers of a run; processes other than the first write nothing.
 
   Args:
     workdir: of the run.
     step: that the run begins after.
     first_process: whether this is the process that writes.
+    alarm_settings: when figures are alarming.
   """
   if not first_process:
     return _Several([])
-  return _Several([*_tensorboard(workdir), JsonLinesWriter(workdir, step=step), AlarmWriter()])
+  files = [*_tensorboard(workdir), JsonLinesWriter(workdir, step=step)]
+  return _Several([*files, AlarmWriter(alarm_settings)])
 
 
 def _tensorboard(workdir: str | os.PathLike) -> list[MetricWriter]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.training import metric_writers
+from realm_jax.training.alarms import AlarmSettings
 
 
 def read_lines(directory):
@@ -110,3 +111,14 @@ def test_an_alarm_is_told_once(caplog):
       writer.write_scalars(step, {"retrieval/null_mass": jnp.float32(1.0)})
   (record,) = caplog.records
   assert "ALARM: null mass since step 1" in record.getMessage()
+
+
+def test_what_is_alarming_is_a_setting(tmp_path, caplog):
+  writer = metric_writers.make_writer(
+    tmp_path, step=0, first_process=True, alarm_settings=AlarmSettings(null_mass=1.0)
+  )
+  with caplog.at_level("WARNING", logger="absl"):
+    for step in range(1, 8):
+      writer.write_scalars(step, {"retrieval/null_mass": 1.0})
+  writer.close()
+  assert not caplog.records

@@ -1,0 +1,106 @@
+"""Two processes build an index together, each its part, and search it together."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.index import assembly, generations
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.jobs.build_index import build_index
+
+pytestmark = pytest.mark.timeout(600)
+
+TOGETHER = """
+import sys
+import jax
+import numpy as np
+from realm_jax import processes
+root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
+processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
+from realm_jax.index import assembly, generations
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.jobs.build_index import build_index
+
+def build():
+  build_index(
+    checkpoints=f"{root}/first/checkpoints",
+    passages=f"{root}/passages",
+    index=f"{root}/together",
+    searcher=SearcherConfig(kind="scann", num_shards=3),
+  )
+
+build()
+queries = np.random.default_rng(process).standard_normal((5 + process, 8)).astype(np.float32)
+found = assembly.load_searcher(f"{root}/together", 0, spread=True).search(queries, 7)
+np.savez(f"{root}/found_{process}.npz", queries=queries, ids=found.ids_BxK, scores=found.scores_BxK)
+
+def fail(directory, shard):
+  raise OSError("disk full")
+
+saved, generations._write_files = (
+  generations._write_files, fail if process else generations._write_files
+)
+try:
+  build()
+except RuntimeError as error:
+  assert "process 1: OSError('disk full')" in str(error), error
+else:
+  raise AssertionError("published without the shards of process 1")
+assert generations.newest(f"{root}/together") == 0
+generations._write_files = saved
+build()
+"""
+
+
+def test_two_processes_build_and_search_an_index_like_one(world):
+  with socket.socket() as listener:
+    listener.bind(("127.0.0.1", 0))
+    port = str(listener.getsockname()[1])
+  flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
+  flags.append("--xla_force_host_platform_device_count=4")
+  environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
+  children = [
+    subprocess.Popen(
+      [sys.executable, "-c", TOGETHER, str(world), port, str(process)], env=environment
+    )
+    for process in range(2)
+  ]
+  try:
+    assert [child.wait(300) for child in children] == [0, 0]
+  finally:
+    for child in children:
+      child.kill()
+  build_index(
+    checkpoints=str(world / "first" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=str(world / "alone"),
+    searcher=SearcherConfig(kind="scann", num_shards=3),
+  )
+  assert generations.all_generations(str(world / "together")) == [0, 1]
+  alone = generations.read_manifest(str(world / "alone"), 0)
+  for generation in (0, 1):
+    built = generations.read_manifest(str(world / "together"), generation)
+    rows = [(shard.first_row, shard.num_rows) for shard in built.shards]
+    assert rows == [(shard.first_row, shard.num_rows) for shard in alone.shards]
+    assert (built.searcher, built.recall) == (alone.searcher, alone.recall)
+    np.testing.assert_allclose(
+      assembly.load_embeddings(str(world / "together"), generation),
+      assembly.load_embeddings(str(world / "alone"), 0),
+      atol=1e-6,
+    )
+  for process in range(2):
+    with np.load(world / f"found_{process}.npz") as found:
+      expected = assembly.load_searcher(str(world / "alone"), 0).search(found["queries"], 7)
+      np.testing.assert_array_equal(found["ids"], expected.ids_BxK)
+      np.testing.assert_allclose(found["scores"], expected.scores_BxK, rtol=1e-5)
+
+
+def test_a_scorecard_is_refused_with_several_processes(monkeypatch):
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  with pytest.raises(ValueError, match="probe_questions=asked.jsonl with 2 processes; a scorecard"):
+    build_index(checkpoints="", passages="", index="", probe_questions="asked.jsonl")

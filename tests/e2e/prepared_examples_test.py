@@ -1,0 +1,136 @@
+"""A trainer fed from prepared arrays, without TensorFlow, has the losses of one fed by a task."""
+
+import dataclasses
+import functools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from realm_jax import main
+from realm_jax.data import prepared_examples
+from realm_jax.data.batches import Streams
+from realm_jax.data.questions import read_questions, texts_digest
+from realm_jax.jobs.example_sources import InverseClozeExamples, QuestionExamples
+
+pytestmark = pytest.mark.timeout(600)
+
+# Runs a command line as the job's process does, on a machine without TensorFlow.
+WITHOUT_TENSORFLOW = """
+import importlib.abc, json, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+  def find_spec(self, name, path, target=None):
+    if name.split(".")[0] in ("tensorflow", "tensorflow_text", "seqio"):
+      raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from realm_jax import main
+from realm_jax.jobs import pretrain_ict
+sys.exit(main.main(json.loads(sys.argv[1])))
+"""
+MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
+
+
+def prepare(world, name, *flags):
+  assert main.main(["prepare_examples", f"--output={world / name}", *flags]) == 0
+
+
+def test_a_trainer_without_tensorflow_has_the_losses_of_the_task(world, arguments, rows, losses):
+  prepare(world, "trained_on", *MASKED, f"--corpus={world / 'training'}", "--num_examples=60")
+  prepare(world, "evaluated_on", *MASKED, f"--corpus={world / 'passages'}", "--order=corpus")
+
+  def command(name, *, corpus, eval_corpus, num_steps):
+    return arguments(
+      name,
+      corpus=world / corpus,
+      eval_corpus=world / eval_corpus,
+      eval_every=2,
+      eval_steps=2,
+      num_steps=num_steps,
+      checkpoint_every=2,
+    )
+
+  fed = {"corpus": "trained_on", "eval_corpus": "evaluated_on"}
+  child = json.dumps(command("from_arrays", **fed, num_steps=2))
+  assert subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW, child]).returncode == 0
+  assert not list((world / "from_arrays").glob("events.*"))
+  assert main.main(command("from_arrays", **fed, num_steps=4)) == 0
+
+  plain = {"corpus": "training", "eval_corpus": "passages"}
+  assert main.main(command("from_task", **plain, num_steps=4)) == 0
+  assert list(losses("from_arrays")) == [1, 2, 3, 4]
+  arrays, task = rows("from_arrays"), rows("from_task")
+  for name in ("loss/total", "eval/span_accuracy"):
+    assert [row.get(name) for row in arrays] == [row.get(name) for row in task]
+    assert any(name in row for row in task)
+  assert [row["data/rejected_no_salient_span"] for row in (arrays[-1], task[-1])] == [0, 0]
+
+
+def test_other_tasks_come_back_from_arrays(world, tmp_path):
+  asked = tmp_path / "asked.jsonl"
+  asked.write_text(
+    "".join(json.dumps({"question": f"what is {i} ?", "answer": "a"}) + "\n" for i in range(20))
+  )
+  vocabulary = str(world / "vocabulary")
+  passages = str(world / "passages")
+  lengths = {"query_length": 16, "passage_length": 32}
+  made = {
+    "inverse_cloze": InverseClozeExamples(source=passages, vocabulary=vocabulary, **lengths),
+    "questions": QuestionExamples(
+      source=str(asked),
+      vocabulary=vocabulary,
+      query_length=16,
+      questions_digest=texts_digest(read_questions(asked)),
+    ),
+  }
+  for task, size, num_streams in (
+    ("inverse_cloze", "--num_examples=16", 1),
+    ("questions", "--num_epochs=2", 2),
+  ):
+    prepare(
+      tmp_path,
+      task,
+      f"--task={task}",
+      f"--corpus={made[task].source}",
+      f"--vocabulary={vocabulary}",
+      size,
+      f"--data_streams={num_streams}",
+      "--query_length=16",
+      "--passage_length=32",
+    )
+    prepared = dataclasses.replace(made[task], source=str(tmp_path / task))
+    streams = [
+      Streams(
+        functools.partial(examples.open, seed=0, training=True),
+        num_streams=num_streams,
+        batch_size=8 * num_streams,
+      )
+      for examples in (made[task], prepared)
+    ]
+    for _ in range(2):
+      expected, found = map(next, streams)
+      assert expected.keys() == found.keys()
+      for name in expected:
+        assert found[name].dtype == expected[name].dtype
+        np.testing.assert_array_equal(found[name], expected[name])
+    with pytest.raises(ValueError, match="read prepared examples; give it the same ones, or"):
+      streams[0].restore(streams[1].position())
+  counts = prepared_examples.read_manifest(tmp_path / "questions").num_examples
+  assert counts == (20, 20)
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    (["--num_epochs=0"], "num_epochs=0, num_examples=None, data_streams=1; give at least 1"),
+    (["--task=questions"], "questions have no vocabulary of their own; give vocabulary"),
+  ],
+)
+def test_what_cannot_be_prepared_is_refused(world, tmp_path, capsys, flags, message):
+  given = [f"--corpus={world / 'passages'}", f"--output={tmp_path / 'x'}", *MASKED, *flags]
+  assert main.main(["prepare_examples", *given]) == 1
+  assert message in capsys.readouterr().err
+  assert not (tmp_path / "x").exists()

@@ -12,6 +12,7 @@ from realm_jax.jobs.build_index import build_index
 from realm_jax.jobs.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.make_almanac import make_almanac
 from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.prepare_examples import prepare_examples
 from realm_jax.jobs.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -57,6 +58,14 @@ def world(tmp_path_factory):
       max_passage_length=32,
       num_shards=1,
     )
+  prepare_examples(
+    task="masked_queries",
+    corpus=str(root / "training"),
+    output=str(root / "examples"),
+    query_length=SETTINGS["query_length"],
+    max_masks=SETTINGS["max_masks"],
+    num_examples=100,
+  )
   shutil.copy(TINY, root)
   _start(root, "first", num_steps=0)
   build_index(
@@ -70,7 +79,10 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def start(world):
-  """`start(name, **keywords)` trains in `world / name`, on generation 0 unless told otherwise."""
+  """`start(name, **keywords)` trains in `world / name`.
+
+  On generation 0 and prepared examples, which are there at once, unless told otherwise.
+  """
 
   def start_in_world(name, **keywords):
     _start(world, name, **keywords)
@@ -119,7 +131,7 @@ def losses(rows):
 def _keywords(root, name):
   return {
     "workdir": os.fspath(root / name),
-    "corpus": os.fspath(root / "training"),
+    "corpus": os.fspath(root / "examples"),
     "passages": os.fspath(root / "passages"),
     "index": os.fspath(root / "index"),
     "generation": 0,

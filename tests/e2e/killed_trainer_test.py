@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(600)
 
 # Data and model split: four parts of a batch, each on two devices.
 KEYWORDS = {
-  "num_steps": 40,
-  "checkpoint_every": 7,
+  "num_steps": 24,
+  "checkpoint_every": 4,
   "keep_checkpoints": 2,
   "model_parallel": 2,
   "layout": "fully_sharded",
@@ -67,31 +67,32 @@ def test_an_open_port_is_seen():
 def test_a_trainer_killed_then_told_to_stop_ends_as_if_nothing_had_happened(
   world, arguments, losses
 ):
-  assert main.main(arguments("undisturbed", **KEYWORDS)) == 0
+  keywords = {**KEYWORDS, "corpus": world / "training"}
+  assert main.main(arguments("undisturbed", **keywords)) == 0
   undisturbed = losses("undisturbed")
-  assert list(undisturbed) == list(range(1, 41))
+  assert list(undisturbed) == list(range(1, 25))
 
-  command = arguments("disturbed", **KEYWORDS)
+  command = arguments("disturbed", **keywords)
   metrics = world / "disturbed" / METRICS_FILE
   saved = world / "disturbed" / "checkpoints"
-  code, _, _ = interrupt(command, metrics, number=signal.SIGKILL, after=17)
+  code, _, _ = interrupt(command, metrics, number=signal.SIGKILL, after=10)
   assert code == -signal.SIGKILL
-  assert 7 <= checkpoints.steps(saved)[-1] < 28
+  assert 4 <= checkpoints.steps(saved)[-1] < 17
 
-  code, complaints, seconds = interrupt(command, metrics, number=signal.SIGTERM, after=28)
+  code, complaints, seconds = interrupt(command, metrics, number=signal.SIGTERM, after=17)
   assert code == 0
   assert seconds < GRACE_SECONDS
   assert "SIGTERM received: saving and stopping" in complaints
   assert "Traceback" not in complaints
   reached = checkpoints.steps(saved)[-1]
-  assert 28 <= reached < 40
+  assert 17 <= reached < 24
   assert losses("disturbed") == dict(itertools.islice(undisturbed.items(), reached))
 
   shutil.copytree(world / "disturbed", world / "elsewhere")
   assert main.main(command) == 0
   assert losses("disturbed") == undisturbed
 
-  other_mesh = {**KEYWORDS, "model_parallel": 1, "layout": "replicated"}
+  other_mesh = {**keywords, "model_parallel": 1, "layout": "replicated"}
   assert main.main(arguments("elsewhere", **other_mesh)) == 0
   elsewhere = losses("elsewhere")
   assert list(elsewhere) == list(undisturbed)

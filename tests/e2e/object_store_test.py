@@ -28,10 +28,12 @@ def store(world, emulated_gcs):
   return emulated_gcs
 
 
-def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(store, start, losses):
+def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
+  store, world, start, losses
+):
   keywords = {n: f"{ROOT}/{n}" for n in ("corpus", "passages", "index")}
   keywords |= {"corpus": f"{ROOT}/training", "workdir": f"{ROOT}/run", "checkpoint_every": 2}
-  start("on_disk", num_steps=5, checkpoint_every=2)
+  start("on_disk", corpus=str(world / "training"), num_steps=5, checkpoint_every=2)
   start("in_store", num_steps=3, **keywords)
   start("in_store", num_steps=5, **keywords)
   rows = store.read(f"everything/run/{METRICS_FILE}").decode().splitlines()

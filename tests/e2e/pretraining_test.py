@@ -23,10 +23,11 @@ pytestmark = pytest.mark.timeout(600)
 PART = (("dual_encoder", "dual_encoder"),)
 
 
-def test_a_resumed_training_has_the_losses_of_one_never_stopped(start, losses):
-  start("whole", num_steps=8, checkpoint_every=100)
-  start("halves", num_steps=4, checkpoint_every=4)
-  start("halves", num_steps=8, checkpoint_every=4)
+def test_a_resumed_training_has_the_losses_of_one_never_stopped(world, start, losses):
+  read = {"corpus": str(world / "training")}
+  start("whole", num_steps=8, checkpoint_every=100, **read)
+  start("halves", num_steps=4, checkpoint_every=4, **read)
+  start("halves", num_steps=8, checkpoint_every=4, **read)
   whole = losses("whole")
   assert len(whole) == 8
   assert losses("halves") == whole

@@ -1,5 +1,6 @@
 """Two trainer processes of four devices each against one of eight, on the same examples."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -45,8 +46,9 @@ def publish_when_waited_for(world, name):
   )
 
 
-def run(world, name, commands, *, devices):
-  """Runs one process a command, and publishes a generation when they wait for it."""
+@contextlib.contextmanager
+def published(world, name):
+  """Publishes a generation for the run of a name now, and another when the run waits for it."""
   index = str(world / f"{name}_index")
   if not os.path.exists(index):
     manifest = generations.read_manifest(str(world / "index"), 0)
@@ -55,6 +57,14 @@ def run(world, name, commands, *, devices):
     settings = {**manifest.searcher, "kind": "exact"}
     manifest = dataclasses.replace(manifest, searcher=settings)
     generations.publish(index, 0, [exact], manifest=manifest, keep=2)
+  publisher = threading.Thread(target=publish_when_waited_for, args=(world, name))
+  publisher.start()
+  yield
+  publisher.join()
+
+
+def run_together(commands, *, devices):
+  """Runs one process a command until all have ended."""
   flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
   flags.append(f"--xla_force_host_platform_device_count={devices}")
   environment = {**os.environ, "XLA_FLAGS": " ".join(flags)}
@@ -62,14 +72,11 @@ def run(world, name, commands, *, devices):
     subprocess.Popen([sys.executable, "-m", "realm_jax.main", *command], env=environment)
     for command in commands
   ]
-  publisher = threading.Thread(target=publish_when_waited_for, args=(world, name))
-  publisher.start()
   try:
     assert [process.wait(300) for process in processes] == [0] * len(commands)
   finally:
     for process in processes:
       process.kill()
-  publisher.join()
 
 
 def free_port():
@@ -86,6 +93,7 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
     return arguments(
       name,
       gin_file=gin,
+      corpus=world / "training",
       index=world / f"{name}_index",
       generation="none",
       num_steps=num_steps,
@@ -96,10 +104,12 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
       eval_steps=2,
     )
 
-  run(world, "one", [command("one", num_steps=20)], devices=8)
+  with published(world, "one"):
+    assert main.main(command("one", num_steps=20)) == 0
   joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
   both = [[*command("two", num_steps=16), *joining, f"--process_id={i}"] for i in range(2)]
-  run(world, "two", both, devices=4)
+  with published(world, "two"):
+    run_together(both, devices=4)
   assert list(losses("two")) == list(range(1, 17))
   assert main.main(command("two", num_steps=20)) == 0
   one, two = losses("one"), losses("two")

@@ -32,6 +32,6 @@ clean:
 	@$(PYTHON) -m venv .venv || { echo 'make: $(PYTHON) cannot make .venv;' \
 	  'install its venv module (Debian: python3-venv)' >&2; exit 1; }
 	@echo 'Installing into .venv (about 3 GB, a few minutes) ...'
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+	@.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	  --editable '.[test]' --constraint constraints.txt
 	@touch $@

@@ -118,7 +118,7 @@ def format_of(path: str) -> Format:
 
 
 def batches(
-  records: Iterable[Record], *, max_records: int = 128, max_characters: int = 100_000
+  records: Iterable[Record], *, max_records: int = 128, max_characters: int = 50_000
 ) -> Iterator[list[Record]]:
   """Yields consecutive records in lists of bounded size, so that memory is, too."""
   batch: list[Record] = []

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 _ITEMS_AHEAD = 2  # given to each worker, the one at work included
-_ANSWERS_KEPT = 8  # for each worker, while an earlier item is at work
+_ANSWERS_KEPT = 4  # for each worker, while an earlier item is at work
 
 _function: Callable[[Any], Any] | None = None
 

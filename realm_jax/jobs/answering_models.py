@@ -3,12 +3,15 @@
 import dataclasses
 import functools
 import os
+from collections.abc import Callable
 
 import jax
+import numpy as np
 
 from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import questions
+from realm_jax.datatypes import Tokens
 from realm_jax.index import generations
 from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
 from realm_jax.inference.mask_filler import MaskFiller
@@ -76,12 +79,16 @@ def open_answering_model(
   ]
   model, params = (saved.open_qa_model if questions_asked else saved.pretraining_model)(mesh)
   tower_params = dual_encoder.passage_tower_params(params)
-  embed = passage_encoder_program(dual_encoder.Tower(description.dual_encoder))
+  embed_with = passage_encoder_program(dual_encoder.Tower(description.dual_encoder))
+
+  def embed(passages):
+    return embed_with(tower_params, place(passages))
+
   corpus = EditableCorpus(
     store=store,
     searcher=loaded.searcher,
     tokenizer=tokenizer,
-    embed_passage=lambda tokens: embed(tower_params, place(tokens)),
+    embed_passage=embed,
     passage_length=description.passage_length,
     past=past,
   )
@@ -111,7 +118,7 @@ def open_answering_model(
   return MaskFiller(
     params=params,
     encode_query=query_encoder(model, place),
-    read=_reader(model, place),
+    read=_reader(model, embed, place),
     make_query=make_query,
     corpus=corpus,
     tokenizer=tokenizer,
@@ -150,12 +157,18 @@ def _past_generation(
   )
 
 
-def _reader(model: RealmPretrainingModel, place):
-  """Returns `(params, RetrievedBatch) -> Reading` on the devices, several words for each mask."""
+def _reader(model: RealmPretrainingModel, embed: Callable[[Tokens], jax.Array], place):
+  """Returns `(params, RetrievedBatch) -> Reading` on the devices, several words for each mask.
+
+  A passage that several queries found is embedded once: queries that differ in the number of masks
+  find much the same.
+  """
 
   @jax.jit
-  def run(params, batch):
-    outputs = model.apply({"params": params}, batch, deterministic=True)
+  def run(params, batch, passage_BxKxE):
+    outputs = model.apply(
+      {"params": params}, batch, deterministic=True, passage_BxKxE=passage_BxKxE
+    )
     return read(
       outputs.scores_BxK,
       outputs.logits_BxKxMxV,
@@ -165,7 +178,21 @@ def _reader(model: RealmPretrainingModel, place):
       targets_BxM=batch.queries.mlm_targets_BxM,
     )
 
-  return lambda params, batch: run(params, place(batch))
+  def reader(params, batch):
+    num_queries, num_passages, length = batch.passage.shape
+    passages = batch.passage.reshape(-1, length)
+    _, firsts, unique_N = np.unique(passages.ids, axis=0, return_index=True, return_inverse=True)
+    # As many times two a query as it takes: one shape to compile.
+    parts = np.resize(firsts, (-(-len(firsts) // (2 * num_queries)), 2 * num_queries))
+    embedded = [embed(_rows(passages, rows)) for rows in parts]
+    passage_NxE = np.concatenate(jax.device_get(embedded))[unique_N.reshape(-1)]
+    return run(params, *place((batch, passage_NxE.reshape(num_queries, num_passages, -1))))
+
+  return reader
+
+
+def _rows(passages: Tokens, rows: np.ndarray) -> Tokens:
+  return jax.tree.map(lambda values: values[rows], passages)
 
 
 def _span_scores(model: OpenQaModel, place):

@@ -160,7 +160,10 @@ class DualEncoder(nn.Module):
       passage.reshape(num_queries * num_passages, passage_length),
       deterministic=deterministic,
     )
-    passage_BxKxE = passage_NxE.reshape(num_queries, num_passages, -1)
+    return self.scores(query_BxE, passage_NxE.reshape(num_queries, num_passages, -1))
+
+  def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
+    """Returns `scores_BxK` of embeddings."""
     return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
 
 

@@ -34,10 +34,27 @@ class RealmPretrainingModel(nn.Module):
       self.knowledge_augmented_encoder_config
     )
 
-  def __call__(self, batch: datatypes.RetrievedBatch, *, deterministic: bool) -> RealmOutputs:
-    """Returns the outputs for every query and passage of the batch, empty slots included."""
+  def __call__(
+    self,
+    batch: datatypes.RetrievedBatch,
+    *,
+    deterministic: bool,
+    passage_BxKxE: jax.Array | None = None,
+  ) -> RealmOutputs:
+    """Returns the outputs for every query and passage of the batch, empty slots included.
+
+    Args:
+      batch: queries with their passages.
+      deterministic: leaves dropout out.
+      passage_BxKxE: embeddings of the passages, where they are known.
+    """
     num_queries, num_passages, joint_length = batch.joint.shape
-    scores_BxK = self.dual_encoder(batch.queries.query, batch.passage, deterministic=deterministic)
+    query = batch.queries.query
+    if passage_BxKxE is None:
+      scores_BxK = self.dual_encoder(query, batch.passage, deterministic=deterministic)
+    else:
+      query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
+      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
     logits_NxMxV = self.knowledge_augmented_encoder(
       batch.joint.reshape(num_queries * num_passages, joint_length),
       jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),

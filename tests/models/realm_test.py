@@ -52,6 +52,23 @@ def test_every_passage_is_scored_and_read_for_itself(variables, batch):
     np.testing.assert_allclose(outputs.scores_BxK[:, k : k + 1], scores_Bx1, atol=1e-5)
 
 
+def test_passages_embedded_before_score_the_same(variables, batch):
+  passage_BxKxE = MODEL.apply(
+    variables,
+    batch.passage.reshape(6, -1),
+    method=lambda model, tokens: model.dual_encoder.encode_passage(tokens, deterministic=True),
+  ).reshape(2, 3, 4)
+  scores_BxK = {
+    scale: MODEL.apply(
+      variables, batch, deterministic=True, passage_BxKxE=scale * passage_BxKxE
+    ).scores_BxK
+    for scale in (1, 2)
+  }
+  outputs = apply(MODEL, variables["params"], batch)
+  np.testing.assert_allclose(scores_BxK[1], outputs.scores_BxK, rtol=1e-5)
+  np.testing.assert_allclose(scores_BxK[2], 2 * outputs.scores_BxK, rtol=1e-5)
+
+
 def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch):
   """Dense, gelu, norm, product with the embedding table, bias; at the masked positions."""
   params = dict(variables["params"]["knowledge_augmented_encoder"])

@@ -1,4 +1,7 @@
-"""Two trainer processes of four devices each against one of eight, on the same examples."""
+"""Two trainer processes of four devices each against one of eight, on the same examples.
+
+The two hold a copy of the index each, then half of it each; then one of them goes on alone.
+"""
 
 import contextlib
 import dataclasses
@@ -10,6 +13,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from realm_jax import main
@@ -27,6 +31,18 @@ index_refresher.RefreshConfig.when_late = "wait"
 """
 
 
+def publish_in_two_shards(world, name, generation, *, sign, training_step):
+  """Publishes the world's embeddings, with a sign, for exact search by the run of a name."""
+  source = str(world / "index")
+  embeddings_NxE = generations.restore(source, 0, 0)["embeddings"]
+  shards = [{"embeddings": sign * part} for part in np.array_split(embeddings_NxE, 2)]
+  manifest = generations.read_manifest(source, 0)
+  manifest = dataclasses.replace(
+    manifest, training_step=training_step, searcher={**manifest.searcher, "kind": "exact"}
+  )
+  generations.publish(str(world / f"{name}_index"), generation, shards, manifest=manifest, keep=2)
+
+
 def publish_when_waited_for(world, name):
   """Publishes generation 1, of step 10, when a run has no more steps to take without it."""
   metrics = world / name / METRICS_FILE
@@ -36,27 +52,14 @@ def publish_when_waited_for(world, name):
     found = metrics.stat().st_size if metrics.exists() else 0
     if found != size:
       size, since = found, time.monotonic()
-  source, target = str(world / "index"), str(world / f"{name}_index")
-  manifest = generations.read_manifest(source, 0)
-  shard = generations.restore(source, 0, 0)
   # Other passages are found from here on.
-  shard["embeddings"] = -shard["embeddings"]
-  generations.publish(
-    target, 1, [shard], manifest=dataclasses.replace(manifest, training_step=10), keep=2
-  )
+  publish_in_two_shards(world, name, 1, sign=-1, training_step=10)
 
 
 @contextlib.contextmanager
 def published(world, name):
   """Publishes a generation for the run of a name now, and another when the run waits for it."""
-  index = str(world / f"{name}_index")
-  if not os.path.exists(index):
-    manifest = generations.read_manifest(str(world / "index"), 0)
-    shard = generations.restore(str(world / "index"), 0, 0)
-    exact = {"embeddings": shard["embeddings"]}
-    settings = {**manifest.searcher, "kind": "exact"}
-    manifest = dataclasses.replace(manifest, searcher=settings)
-    generations.publish(index, 0, [exact], manifest=manifest, keep=2)
+  publish_in_two_shards(world, name, 0, sign=1, training_step=0)
   publisher = threading.Thread(target=publish_when_waited_for, args=(world, name))
   publisher.start()
   yield
@@ -106,11 +109,16 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
 
   with published(world, "one"):
     assert main.main(command("one", num_steps=20)) == 0
-  joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
-  both = [[*command("two", num_steps=16), *joining, f"--process_id={i}"] for i in range(2)]
+
+  def together(num_steps, *flags):
+    joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
+    both = [*command("two", num_steps=num_steps), *joining, *flags]
+    run_together([[*both, f"--process_id={i}"] for i in range(2)], devices=4)
+    assert list(losses("two")) == list(range(1, num_steps + 1))
+
   with published(world, "two"):
-    run_together(both, devices=4)
-  assert list(losses("two")) == list(range(1, 17))
+    together(13)
+  together(16, "--spread_index")
   assert main.main(command("two", num_steps=20)) == 0
   one, two = losses("one"), losses("two")
   assert list(two) == list(one) == list(range(1, 21))
@@ -120,7 +128,7 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
     with open(world / name / "swaps.jsonl", encoding="utf-8") as file:
       swaps.append([(row["step"], row["generation"]) for row in map(json.loads, file)])
   assert swaps[0] == [(0, 0), (11, 1)]
-  assert swaps[1] == [*swaps[0], (16, 1)]
+  assert swaps[1] == [*swaps[0], (13, 1), (16, 1)]
 
 
 @pytest.mark.parametrize(

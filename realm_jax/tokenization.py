@@ -15,7 +15,6 @@ import tensorflow_text as tf_text
 import tokenizers
 
 from realm_jax import normalization, wordpieces
-from realm_jax.datatypes import MASK
 from realm_jax.wordpieces import CONFIG_FILE as CONFIG_FILE
 from realm_jax.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
 from realm_jax.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
@@ -24,7 +23,7 @@ _PADDED_LENGTH_OF_A_CALL = 100_000
 _MAX_BYTES_OF_A_WORD = 1_000_000  # `normalization` limits its characters
 
 
-class WordPieceTokenizer(wordpieces.WordPieces):
+class WordPieceTokenizer(wordpieces.Tokenizer):
   """BERT's WordPiece over a fixed vocabulary; see `WordPieces`."""
 
   def __reduce__(self):
@@ -67,7 +66,6 @@ class WordPieceTokenizer(wordpieces.WordPieces):
   def encode_with_offsets(
     self, texts: Sequence[str | bytes]
   ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns int32 ids, first bytes and byte limits of each text."""
     encoded: list = [None] * len(texts)
     for group in _groups_of_similar_length(texts):
       with tf.device("CPU"):
@@ -77,19 +75,6 @@ class WordPieceTokenizer(wordpieces.WordPieces):
       for i, arrays in zip(group, zip(*parts, strict=True), strict=True):
         encoded[i] = arrays
     return encoded
-
-  def encode_batch(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
-    """Returns the int32 ids of each text."""
-    return [ids for ids, _, _ in self.encode_with_offsets(texts)]
-
-  def encode(self, text: str | bytes) -> np.ndarray:
-    """Returns the int32 ids of one text, in which a literal `[MASK]` stands for itself."""
-    if isinstance(text, bytes):
-      text = text.decode()
-    parts = self.encode_batch(text.split(MASK))
-    mask = np.array([self.mask_id], np.int32)
-    pieces = [piece for part in parts for piece in (mask, part)]
-    return np.concatenate(pieces[1:])
 
 
 def _groups_of_similar_length(texts: Sequence[str | bytes]) -> Iterator[list[int]]:

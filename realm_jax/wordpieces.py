@@ -9,6 +9,8 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from realm_jax import atomic_files, object_store
 from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
 
@@ -69,6 +71,29 @@ class WordPieces:
     atomic_files.write_text(os.path.join(directory, CONFIG_FILE), json.dumps(config, indent=2))
     content = "".join(token + "\n" for token in self.vocabulary)
     atomic_files.write_text(os.path.join(directory, VOCABULARY_FILE), content)
+
+
+class Tokenizer(WordPieces):
+  """A vocabulary with something that cuts text into its wordpieces."""
+
+  def encode_with_offsets(
+    self, texts: Sequence[str | bytes]
+  ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns int32 ids, first bytes and byte limits of each text."""
+    raise NotImplementedError
+
+  def encode_batch(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
+    """Returns the int32 ids of each text."""
+    return [ids for ids, _, _ in self.encode_with_offsets(texts)]
+
+  def encode(self, text: str | bytes) -> np.ndarray:
+    """Returns the int32 ids of one text, in which a literal `[MASK]` stands for itself."""
+    if isinstance(text, bytes):
+      text = text.decode()
+    parts = self.encode_batch(text.split(MASK))
+    mask = np.array([self.mask_id], np.int32)
+    pieces = [piece for part in parts for piece in (mask, part)]
+    return np.concatenate(pieces[1:])
 
 
 def load(directory: str | os.PathLike) -> WordPieces:

@@ -26,7 +26,7 @@ Setting = str | int | float | bool
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureRecord:
-  """One feature: the shape of an example's row, its dtype, and the dtype on disk."""
+  """A feature or array: its shape, of a feature that of an example, its dtype, that on disk."""
 
   shape: tuple[int, ...]
   dtype: str
@@ -43,7 +43,8 @@ class Manifest:
     seed: of order and masks.
     num_examples: of each stream.
     features: by name.
-    fingerprint: digest of all rows.
+    fingerprint: digest of all rows and arrays.
+    arrays: what belongs to the examples as a whole, such as the labels of questions.
     format_version: layout of the directory.
   """
 
@@ -53,6 +54,7 @@ class Manifest:
   num_examples: tuple[int, ...]
   features: dict[str, FeatureRecord]
   fingerprint: str
+  arrays: dict[str, FeatureRecord] = dataclasses.field(default_factory=dict)
   format_version: int = FORMAT_VERSION
 
 
@@ -68,6 +70,7 @@ class Writer:
     self._directory = directory
     self._id_dtype = "uint16" if vocab_size <= 2**16 else "int32"
     self._features: dict[str, FeatureRecord] = {}
+    self._arrays: dict[str, FeatureRecord] = {}
     self._num_examples: list[int] = []
     self._hash = hashlib.sha256()
 
@@ -95,6 +98,18 @@ class Writer:
     self._num_examples.append(count)
     return count
 
+  def write_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays that belong to the examples as a whole."""
+    for name, array in sorted(arrays.items()):
+      dtype = array.dtype.name
+      self._arrays[name] = FeatureRecord(shape=array.shape, dtype=dtype, stored_dtype=dtype)
+      rows = np.ascontiguousarray(array)
+      self._hash.update(rows)
+      with open(_array_path(self._directory, name), "wb") as file:
+        file.write(rows)
+        file.flush()
+        os.fsync(file.fileno())
+
   def finish(self, *, settings: Mapping[str, Setting], order: str, seed: int) -> Manifest:
     """Writes the manifest that makes the directory readable."""
     manifest = Manifest(
@@ -103,6 +118,7 @@ class Writer:
       seed=seed,
       num_examples=tuple(self._num_examples),
       features=self._features,
+      arrays=self._arrays,
       fingerprint=self._hash.hexdigest()[:32],
     )
     content = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)
@@ -147,7 +163,7 @@ class PreparedBatches(Iterator[Features]):
         f"{batch_size} of its part of a batch; prepare more, or lower batch_size"
       )
     self._arrays = {
-      name: _open_array(_path(directory, stream, name), record, self._num_examples)
+      name: _open_array(_path(directory, stream, name), record, (self._num_examples, *record.shape))
       for name, record in manifest.features.items()
     }
     self._dtypes = {name: record.dtype for name, record in manifest.features.items()}
@@ -204,18 +220,37 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
   try:
     if content["format_version"] != FORMAT_VERSION:
       raise ValueError(f"format {content['format_version']}, not {FORMAT_VERSION}")
-    features = {
-      name: FeatureRecord(**{**record, "shape": tuple(map(int, record["shape"]))})
-      for name, record in content["features"].items()
-    }
-    for name, record in features.items():
-      known = record.dtype in _DTYPES and record.stored_dtype in _STORED_DTYPES
-      if not name.isidentifier() or not known:
-        raise ValueError(f"feature {name!r} is {record}")
+    features, arrays = (_records(content.get(kind, {})) for kind in ("features", "arrays"))
     counts = tuple(map(int, content["num_examples"]))
-    return Manifest(**{**content, "features": features, "num_examples": counts})
+    return Manifest(**{**content, "features": features, "arrays": arrays, "num_examples": counts})
   except (KeyError, TypeError, AttributeError, ValueError) as error:
     raise ValueError(f"{path} is no manifest of prepared examples: {error!r}") from error
+
+
+def _records(found: dict) -> dict[str, FeatureRecord]:
+  records = {
+    name: FeatureRecord(**{**record, "shape": tuple(map(int, record["shape"]))})
+    for name, record in found.items()
+  }
+  for name, record in records.items():
+    known = record.dtype in _DTYPES and record.stored_dtype in _STORED_DTYPES
+    if not name.isidentifier() or not known:
+      raise ValueError(f"feature {name!r} is {record}")
+  return records
+
+
+def read_arrays(directory: str) -> dict[str, np.ndarray]:
+  """Returns the arrays that belong to prepared examples as a whole, memory-mapped.
+
+  Raises:
+    FileNotFoundError: if the examples are not there.
+    ValueError: if a file has not the size that the manifest tells.
+  """
+  local = object_store.local_copy(directory, MANIFEST_FILE, "*.bin")
+  return {
+    name: _open_array(_array_path(local, name), record, record.shape)
+    for name, record in read_manifest(local).arrays.items()
+  }
 
 
 def open_batches(
@@ -261,8 +296,7 @@ def open_batches(
   return PreparedBatches(local, manifest=manifest, stream=stream, batch_size=batch_size)
 
 
-def _open_array(path: str, record: FeatureRecord, num_examples: int) -> np.ndarray:
-  shape = (num_examples, *record.shape)
+def _open_array(path: str, record: FeatureRecord, shape: tuple[int, ...]) -> np.ndarray:
   dtype = np.dtype(record.stored_dtype)
   expected = int(np.prod(shape)) * dtype.itemsize
   size = os.path.getsize(path) if os.path.exists(path) else None
@@ -275,3 +309,7 @@ def _open_array(path: str, record: FeatureRecord, num_examples: int) -> np.ndarr
 
 def _path(directory: str, stream: int, name: str) -> str:
   return os.path.join(directory, f"stream_{stream:03d}.{name}.bin")
+
+
+def _array_path(directory: str, name: str) -> str:
+  return os.path.join(directory, f"{name}.bin")

@@ -14,7 +14,7 @@ from realm_jax import object_store
 from realm_jax.data.batches import tokens
 from realm_jax.datatypes import MASK, MaskedQueries
 from realm_jax.metrics.answers import compile_answer
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.wordpieces import Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
 
@@ -99,6 +99,12 @@ def texts_digest(questions: Sequence[Question]) -> str:
   return hashlib.sha256("\n".join(question.text for question in questions).encode()).hexdigest()[:8]
 
 
+def answers_digest(questions: Sequence[Question]) -> str:
+  """Names the answers of questions in their order."""
+  answers = json.dumps([(question.answers, question.regex) for question in questions])
+  return hashlib.sha256(answers.encode()).hexdigest()[:8]
+
+
 def from_record(record: dict, *, number: int, answers_known: bool = True) -> Question:
   """Makes a question of a line of JSON Lines; see `read_questions`.
 
@@ -152,7 +158,7 @@ def _check_manifest(path: str, digest: str, num_questions: int) -> None:
 def question_batches(
   questions: Sequence[Question],
   *,
-  tokenizer: WordPieceTokenizer,
+  tokenizer: Tokenizer,
   query_length: int,
   max_masks: int,
   batch_size: int,
@@ -183,7 +189,7 @@ def question_batches(
 
 
 def masked_text_query(
-  text: str, *, num_masks: int, tokenizer: WordPieceTokenizer, query_length: int, max_masks: int
+  text: str, *, num_masks: int, tokenizer: Tokenizer, query_length: int, max_masks: int
 ) -> MaskedQueries:
   """Makes the query `[1, L]` of a text with one `[MASK]`, taken for `num_masks` wordpieces.
 

@@ -13,7 +13,7 @@ from realm_jax.datatypes import RetrievedQuestions, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.span_reading import SpanReading
 from realm_jax.retrieval.question_retriever import QuestionRetriever, Questions
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.wordpieces import Tokenizer
 
 NUM_SPANS = 50  # looked at for a question; the same text in several places counts once
 _NOTHING = -1e30  # log probability of spans that do not exist lies below
@@ -73,7 +73,7 @@ class QuestionAnswers:
 
 
 def question_batches(
-  texts: Sequence[str], *, tokenizer: WordPieceTokenizer, query_length: int, batch_size: int
+  texts: Sequence[str], *, tokenizer: Tokenizer, query_length: int, batch_size: int
 ) -> Iterator[tuple[Questions, np.ndarray]]:
   """Yields batches of questions, the last one filled up, with bool `[B]`: whether one was cut."""
   encoded = tokenizer.encode_batch(texts)
@@ -115,7 +115,7 @@ class QuestionSearch:
     params: dict,
     encode_query: Callable,
     searcher: Searcher,
-    tokenizer: WordPieceTokenizer,
+    tokenizer: Tokenizer,
     query_length: int,
     batch_size: int = 32,
   ):
@@ -169,7 +169,7 @@ class QuestionPredictor:
     retriever: QuestionRetriever,
     search: QuestionSearch,
     store: PassageStore,
-    tokenizer: WordPieceTokenizer,
+    tokenizer: Tokenizer,
     query_length: int,
     batch_size: int = 32,
     answer_text: Literal["raw", "spaced"] = "raw",

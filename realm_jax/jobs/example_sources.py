@@ -1,10 +1,14 @@
 """Where a training's examples come from: a SeqIO task, or arrays prepared from one beforehand."""
 
 import dataclasses
+import os
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from realm_jax import wordpieces
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
+from realm_jax.data.questions import Question, answers_digest, texts_digest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,11 +130,38 @@ class QuestionExamples(_Examples):
 
   Attributes:
     questions_digest: `questions.texts_digest` of the file, whose positions the examples name.
+    answers_digest: `questions.answers_digest` of the file. This and the rest decides the labels.
+    corpus_fingerprint: of the passages in which the answers are found.
+    answer_rule: see `match_answers`.
   """
 
   kind = "questions"
   query_length: int = 64
   questions_digest: str
+  answers_digest: str
+  corpus_fingerprint: str
+  answer_rule: str
+
+  @classmethod
+  def of(
+    cls,
+    asked: Sequence[Question],
+    *,
+    source: str,
+    store: PassageStore,
+    query_length: int,
+    answer_rule: str,
+  ) -> "QuestionExamples":
+    """Returns the examples of questions that are asked of a corpus."""
+    return cls(
+      source=source,
+      vocabulary=os.path.join(store.directory, "vocabulary"),
+      query_length=query_length,
+      questions_digest=texts_digest(asked),
+      answers_digest=answers_digest(asked),
+      corpus_fingerprint=store.fingerprint,
+      answer_rule=answer_rule,
+    )
 
   def task(self) -> dict[str, Any]:
     from realm_jax.data.feature_converters import OpenQuestionConverter

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 import jax
-from absl import logging
 
-from realm_jax import partitioning, tokenization
+from realm_jax import partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches
-from realm_jax.data.questions import Question, read_questions, texts_digest
+from realm_jax.data import batches, prepared_examples
+from realm_jax.data.questions import read_questions
 from realm_jax.index import generations
 from realm_jax.jobs import saved_models, starting_points
 from realm_jax.jobs.example_sources import QuestionExamples
@@ -21,7 +20,7 @@ from realm_jax.jobs.question_evaluation import QuestionEvaluation
 from realm_jax.jobs.question_setup import EmbeddedGenerations, query_encoder
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog
 from realm_jax.jobs.training_run import TrainingRun
-from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.metrics.answer_matching import AnswerMatcher
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.objectives.open_qa import open_qa
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
@@ -121,8 +120,7 @@ def finetune(
       "asked by one: leave them out and follow the checkpoints with `realm evaluate`"
     )
   store = PassageStore(passages)
-  vocabulary = os.path.join(passages, "vocabulary")
-  tokenizer = tokenization.load(vocabulary)
+  vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
   start = starting_points.find(
     retriever=retriever,
     reader=reader,
@@ -131,9 +129,9 @@ def finetune(
     span_hidden_size=span_hidden_size,
     temperature=temperature,
   )
-  saved_models.check_warm_starts([retriever, reader], tokenizer)
+  saved_models.check_warm_starts([retriever, reader], vocabulary)
   saved_models.check_sizes(
-    tokenizer,
+    vocabulary,
     {"dual_encoder": start.dual_encoder.bert, "span_reader": start.span_reader.bert},
     {
       "dual_encoder": {"query_length": query_length, "passage_length": start.passage_length},
@@ -141,19 +139,27 @@ def finetune(
     },
   )
   asked = read_questions(questions)
-  matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
-  _report(asked, matcher.unanswerable, tokenizer, query_length, questions=questions)
-  made_of = QuestionExamples(
+  made_of = QuestionExamples.of(
+    asked,
     source=questions if examples is None else examples,
-    vocabulary=vocabulary,
+    store=store,
     query_length=query_length,
-    questions_digest=texts_digest(asked),
+    answer_rule=answer_rule,
   )
   features = batches.Streams(
     functools.partial(made_of.open, seed=seed, training=True),
     num_streams=data_streams,
     batch_size=batch_size,
   )
+  if examples is None:
+    # Finding answers needs TensorFlow, which is missing on some machines.
+    from realm_jax.jobs.question_labels import find_labels
+
+    matcher = find_labels(
+      asked, questions=questions, store=store, answer_rule=answer_rule, query_length=query_length
+    )
+  else:
+    matcher = AnswerMatcher.from_arrays(prepared_examples.read_arrays(examples))
   model = OpenQaModel(start.dual_encoder, start.span_reader)
 
   def loss_fn(params, batch, key):
@@ -172,7 +178,7 @@ def finetune(
     beam=beam,
     query_length=query_length,
     passage_length=start.passage_length,
-    vocabulary_digest=tokenizer.digest,
+    vocabulary_digest=vocabulary.digest,
     corpus_fingerprint=store.fingerprint,
   )
   with contextlib.ExitStack() as stack:
@@ -235,6 +241,9 @@ def finetune(
     )
     evaluation = best = None
     if dev_questions is not None:
+      # Answers are given as text, which needs TensorFlow.
+      from realm_jax import tokenization
+
       best = stack.enter_context(
         BestCheckpoint(os.path.join(workdir, BEST), metric=f"dev/{best_metric}")
       )
@@ -244,7 +253,7 @@ def finetune(
         model=model,
         description=description,
         store=store,
-        tokenizer=tokenizer,
+        tokenizer=tokenization.load(os.path.join(passages, "vocabulary")),
         generation=lambda: refresher.current,
         place=run.place,
         encode_query=encode_query,
@@ -311,27 +320,6 @@ def _frozen_generation(
       "index of the retriever's checkpoint with `realm build_index`, or name its generation"
     )
   return generation
-
-
-def _report(
-  asked: list[Question], unanswerable: int, tokenizer, query_length: int, *, questions: str
-) -> None:
-  """Tells what cannot be learned from, before anything is computed."""
-  if unanswerable == len(asked):
-    raise ValueError(
-      f"none of the {len(asked)} questions in {questions} has its answer in a passage; is this the "
-      "corpus that they were asked of?"
-    )
-  encoded = tokenizer.encode_batch([question.text for question in asked])
-  too_long = sum(len(ids) > query_length - 2 for ids in encoded)
-  logging.info(
-    "%d questions; %d have no answer in any passage and teach nothing; %d are longer than "
-    "query_length=%d and lose their end",
-    len(asked),
-    unanswerable,
-    too_long,
-    query_length,
-  )
 
 
 def _questions(features: batches.Streams) -> Iterator[tuple[Questions, dict]]:

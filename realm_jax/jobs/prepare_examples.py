@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from typing import Literal
 
 from realm_jax import atomic_files, object_store, wordpieces
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
-from realm_jax.data.questions import read_questions, texts_digest
+from realm_jax.data.questions import read_questions
 from realm_jax.jobs import progress
 from realm_jax.jobs.example_sources import (
   InverseClozeExamples,
   MaskedQueryExamples,
   QuestionExamples,
 )
+from realm_jax.jobs.question_labels import find_labels
 
 _ROWS_AT_ONCE = 256
 
@@ -23,6 +25,8 @@ def prepare_examples(
   corpus: str,
   output: str,
   vocabulary: str | None = None,
+  passages: str | None = None,
+  answer_rule: Literal["words", "original"] = "words",
   num_epochs: int = 1,
   num_examples: int | None = None,
   order: Literal["shuffled", "corpus"] = "shuffled",
@@ -46,7 +50,11 @@ def prepare_examples(
     corpus: directory of tagged examples, from `realm prepare_corpus`; or, for "questions", JSON
       Lines.
     output: directory to write; replaced as a whole when finished.
-    vocabulary: directory with `vocab.txt`; none: that of the corpus.
+    vocabulary: directory with `vocab.txt`; none: that of the corpus. Questions have that of the
+      passages.
+    passages: directory of the knowledge corpus that questions are asked of. Where their answers lie
+      in it is prepared, too.
+    answer_rule: by which they are found, see `realm finetune`.
     num_epochs: as many examples as so many passes over the corpus give.
     num_examples: of each stream; none: decided by `num_epochs`.
     order: "shuffled", to train with, or "corpus": one pass in order, to evaluate with.
@@ -65,7 +73,7 @@ def prepare_examples(
 
   Raises:
     FileNotFoundError: if the corpus or the vocabulary is missing.
-    ValueError: if a setting is wrong, or the corpus gives no example.
+    ValueError: if a setting is wrong, the corpus gives no example, or the passages hold no answer.
   """
   object_store.check_local(output=output)
   if num_epochs < 1 or (num_examples is not None and num_examples < 1) or data_streams < 1:
@@ -75,13 +83,18 @@ def prepare_examples(
     )
   if prepared_examples.is_prepared(corpus):
     raise ValueError(f"{corpus} holds examples that are prepared already; name their corpus")
-  if vocabulary is None:
-    if task == "questions":
-      raise ValueError("questions have no vocabulary of their own; give vocabulary")
-    vocabulary = os.path.join(corpus, "vocabulary")
-  given = {"source": corpus, "vocabulary": vocabulary}
-  if query_length is not None:
-    given["query_length"] = query_length
+  if (task == "questions") != (passages is not None):
+    raise ValueError(
+      f"passages={passages} with task={task!r}; give the passages that questions are asked of, and "
+      "only them"
+    )
+  if task == "questions" and vocabulary is not None:
+    raise ValueError(f"vocabulary={vocabulary}: questions have that of the passages; leave it out")
+  if query_length is None:
+    query_length = 96 if task == "masked_queries" else 64
+  vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
+  given = {"source": corpus, "vocabulary": vocabulary, "query_length": query_length}
+  labels = None
   if task == "masked_queries":
     examples = MaskedQueryExamples(**given, mask=mask, max_masks=max_masks)
   elif task == "inverse_cloze":
@@ -93,7 +106,13 @@ def prepare_examples(
       neighbours=neighbours,
     )
   else:
-    examples = QuestionExamples(**given, questions_digest=texts_digest(read_questions(corpus)))
+    asked, store = read_questions(corpus), PassageStore(passages)
+    examples = QuestionExamples.of(
+      asked, source=corpus, store=store, query_length=query_length, answer_rule=answer_rule
+    )
+    labels = find_labels(
+      asked, questions=corpus, store=store, answer_rule=answer_rule, query_length=query_length
+    )
   with atomic_files.new_directory(output) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
     for stream in range(data_streams):
@@ -109,6 +128,8 @@ def prepare_examples(
       what = f"parts of {_ROWS_AT_ONCE} examples, stream {stream + 1} of {data_streams}"
       if not writer.write_stream(progress.track(parts, what=what)):
         raise ValueError(f"{corpus} gives no example: it is empty or all were rejected")
+    if labels is not None:
+      writer.write_arrays(labels.arrays())
     manifest = writer.finish(settings=examples.settings(), order=order, seed=seed)
   print(f"{output}: {sum(manifest.num_examples):,} examples, {order}", flush=True)
   return manifest

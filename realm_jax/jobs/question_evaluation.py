@@ -12,7 +12,7 @@ from realm_jax.jobs.saved_models import ModelDescription
 from realm_jax.metrics.answer_matching import match_answers
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import EmbeddedGeneration
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.wordpieces import Tokenizer
 
 _RETRIEVED = 20  # passages looked at for recall
 _SHOWN_QUESTIONS, _SHOWN_PASSAGES = 4, 5
@@ -44,7 +44,7 @@ class QuestionEvaluation:
     model: OpenQaModel,
     description: ModelDescription,
     store: PassageStore,
-    tokenizer: WordPieceTokenizer,
+    tokenizer: Tokenizer,
     generation: Callable[[], EmbeddedGeneration],
     place: Callable,
     encode_query: Callable,

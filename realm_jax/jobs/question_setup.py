@@ -9,7 +9,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from realm_jax import partitioning, tokenization
+from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly
 from realm_jax.inference import span_reading
@@ -21,6 +21,7 @@ from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.objectives.open_qa import joint_logits
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import EmbeddedGeneration, QuestionRetriever
+from realm_jax.wordpieces import Tokenizer
 
 
 class EmbeddedGenerations:
@@ -102,7 +103,7 @@ class _Opened:
   """A checkpoint's surroundings, found to fit it."""
 
   store: PassageStore
-  tokenizer: tokenization.WordPieceTokenizer
+  tokenizer: Tokenizer
   published: PublishedGenerations
   mesh: jax.sharding.Mesh
   place: Callable
@@ -110,6 +111,9 @@ class _Opened:
 
 def _open(saved: SavedModel, *, passages: str, index: str, kind: str) -> _Opened:
   store = PassageStore(passages)
+  # Fine-tuning on prepared examples needs the rest of this file, and no TensorFlow.
+  from realm_jax import tokenization
+
   tokenizer = tokenization.load(os.path.join(passages, "vocabulary"))
   if tokenizer.digest != saved.description.vocabulary_digest:
     raise ValueError(
@@ -202,7 +206,7 @@ def make_predictor(
   loaded: EmbeddedGeneration,
   description: ModelDescription,
   store: PassageStore,
-  tokenizer: tokenization.WordPieceTokenizer,
+  tokenizer: Tokenizer,
   batch_size: int,
   answer_text: Literal["raw", "spaced"],
 ) -> QuestionPredictor:

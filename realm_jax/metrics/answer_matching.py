@@ -13,7 +13,7 @@ import bisect
 import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from realm_jax.metrics.sequence_search import SequenceSearch
 Rule = Literal["words", "original"]
 
 _ROWS_AT_ONCE = 8192
+_RAGGED = ("occurrences", "holders", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
 
@@ -41,50 +42,83 @@ class HasAnswers(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Occurrences:
-  """Of one answer, sorted by row: rows, first and last wordpieces."""
+class _Answer:
+  """Where one answer occurs.
 
-  rows: np.ndarray
-  firsts: np.ndarray
-  lasts: np.ndarray
+  Attributes:
+    occurrences: int32 `[n, 3]`, sorted by row: row, first and last wordpiece.
+    holders: int32, sorted: the rows that count as holding it.
+  """
+
+  occurrences: np.ndarray
+  holders: np.ndarray
 
 
 class AnswerMatcher:
   """Tells where the answers of questions occur; questions are named by their positions.
 
+  Args:
+    answers: all that occur.
+    of_questions: which of them are a question's, for each question.
+
   Attributes:
     unanswerable: questions that no passage holds an answer of.
   """
 
-  def __init__(
-    self,
-    names: Sequence[Sequence[_Name]],
-    *,
-    occurrences: dict[_Name, _Occurrences],
-    rows: dict[_Name, np.ndarray],
-  ):
-    self._occurrences = [[occurrences[n] for n in of_one if n in occurrences] for of_one in names]
-    self._rows = [[rows[n] for n in of_one if n in rows] for of_one in names]
-    self.unanswerable = sum(not rows for rows in self._rows)
+  def __init__(self, answers: Sequence[_Answer], of_questions: Sequence[Sequence[int]]):
+    self._answers = answers
+    self._of_questions = of_questions
+    self.unanswerable = sum(
+      not any(len(answers[place].holders) for place in places) for places in of_questions
+    )
+
+  @classmethod
+  def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
+    """Makes the matcher again of which `arrays` are.
+
+    Raises:
+      ValueError: if they are not those of a matcher.
+    """
+    try:
+      occurrences, holders, questions = (_parts(arrays, name) for name in _RAGGED)
+      answers = [_Answer(*each) for each in zip(occurrences, holders, strict=True)]
+      return cls(answers, [places.tolist() for places in questions])
+    except (KeyError, IndexError, ValueError) as error:
+      raise ValueError(f"these arrays hold no labels of questions: {error!r}") from error
+
+  def arrays(self) -> dict[str, np.ndarray]:
+    """Returns int32 arrays that say all: parts one after the other, and the length of each."""
+    ragged = (
+      [answer.occurrences for answer in self._answers],
+      [answer.holders for answer in self._answers],
+      [np.array(places, np.int32) for places in self._of_questions],
+    )
+    arrays = {}
+    for name, parts in zip(_RAGGED, ragged, strict=True):
+      empty = np.zeros((0, 3) if name == "occurrences" else 0, np.int32)
+      arrays[name] = np.concatenate([empty, *parts])
+      arrays[f"{name}_lengths"] = np.array([len(part) for part in parts], np.int32)
+    return arrays
 
   def contains(self, question_index_B: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
     """Returns bool `[B, R]`: whether a passage holds an answer; False for ids below 0."""
     found_BxR = np.zeros(ids_BxR.shape, bool)
     for found_R, index, ids_R in zip(found_BxR, question_index_B, ids_BxR, strict=True):
-      for rows in self._rows[int(index)]:
-        places = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
-        found_R |= rows[places] == ids_R
+      for place in self._of_questions[int(index)]:
+        rows = self._answers[place].holders
+        if len(rows):
+          places = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
+          found_R |= rows[places] == ids_R
     return found_BxR
 
   def spans(self, question_index: int, row: int) -> np.ndarray:
     """Returns int32 `[n, 2]`: first and last body wordpiece of each occurrence, sorted."""
     spans = set()
-    for found in self._occurrences[question_index]:
-      first = bisect.bisect_left(found.rows, row)
-      limit = bisect.bisect_right(found.rows, row)
-      spans.update(
-        zip(found.firsts[first:limit].tolist(), found.lasts[first:limit].tolist(), strict=True)
-      )
+    for place in self._of_questions[question_index]:
+      occurrences = self._answers[place].occurrences
+      rows = occurrences[:, 0]
+      first, limit = bisect.bisect_left(rows, row), bisect.bisect_right(rows, row)
+      spans.update(map(tuple, occurrences[first:limit, 1:].tolist()))
     return np.array(sorted(spans), np.int32).reshape(-1, 2)
 
 
@@ -137,7 +171,7 @@ def match_answers(
   )
   _find_patterns(patterns, store=store, tokenizer=tokenizer, rows=rows, found=found)
   occurrences = found.occurrences()
-  holding = {name: np.unique(o.rows) for name, o in occurrences.items()}
+  holding = {name: np.unique(found[:, 0]) for name, found in occurrences.items()}
   if rule == "original":
     holding = {name: holding[name] for name in patterns if name in holding}
     holding |= _rows_with_substring(texts, store=store, rows=rows)
@@ -145,7 +179,22 @@ def match_answers(
     [(way, a) for a in q.answers for way in (("regex",) if q.regex else ("wordpieces", "text"))]
     for q in questions
   ]
-  return AnswerMatcher(names, occurrences=occurrences, rows=holding)
+  places = {name: place for place, name in enumerate(sorted(occurrences.keys() | holding.keys()))}
+  answers = [
+    _Answer(
+      occurrences.get(name, np.zeros((0, 3), np.int32)),
+      holding.get(name, np.zeros(0, np.int32)).astype(np.int32),
+    )
+    for name in places
+  ]
+  return AnswerMatcher(answers, [[places[n] for n in of_one if n in places] for of_one in names])
+
+
+def _parts(arrays: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+  values, lengths = np.asarray(arrays[name]), arrays[f"{name}_lengths"]
+  if lengths.sum() != len(values):
+    raise ValueError(f"{name} has {len(values)} rows, not {lengths.sum()}")
+  return np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
 class _Collector:
@@ -155,14 +204,10 @@ class _Collector:
     self._parts = defaultdict(list)
 
   def add(self, name: _Name, rows: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> None:
-    columns = (rows.astype(np.int32), firsts.astype(np.int32), lasts.astype(np.int32))
-    self._parts[name].append(columns)
+    self._parts[name].append(np.stack([rows, firsts, lasts], axis=1).astype(np.int32))
 
-  def occurrences(self) -> dict[_Name, _Occurrences]:
-    return {
-      name: _Occurrences(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-      for name, parts in self._parts.items()
-    }
+  def occurrences(self) -> dict[_Name, np.ndarray]:
+    return {name: np.concatenate(parts) for name, parts in self._parts.items()}
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from realm_jax import main
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Streams
-from realm_jax.data.questions import read_questions, texts_digest
+from realm_jax.data.questions import read_questions
 from realm_jax.jobs.example_sources import InverseClozeExamples, QuestionExamples
 
 pytestmark = pytest.mark.timeout(600)
@@ -30,6 +31,20 @@ sys.meta_path.insert(0, Missing())
 from realm_jax import main
 from realm_jax.jobs import pretrain_ict
 sys.exit(main.main(json.loads(sys.argv[1])))
+"""
+FINETUNE = """
+from __gin__ import dynamic_registration
+from realm_jax.jobs import finetune
+from realm_jax.retrieval import question_retriever
+finetune.finetune.beam = @question_retriever.BeamConfig()
+question_retriever.BeamConfig.beam_size = 60
+question_retriever.BeamConfig.num_read = 4
+question_retriever.BeamConfig.joint_length = 48
+finetune.finetune.span_hidden_size = 8
+finetune.finetune.num_steps = 2
+finetune.finetune.batch_size = 8
+finetune.finetune.query_length = 32
+finetune.finetune.log_every = 1
 """
 MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
 
@@ -72,31 +87,31 @@ def test_a_trainer_without_tensorflow_has_the_losses_of_the_task(world, argument
 def test_other_tasks_come_back_from_arrays(world, tmp_path):
   asked = tmp_path / "asked.jsonl"
   asked.write_text(
-    "".join(json.dumps({"question": f"what is {i} ?", "answer": "a"}) + "\n" for i in range(20))
+    "".join(json.dumps({"question": f"what is {i} ?", "answer": "the"}) + "\n" for i in range(20))
   )
   vocabulary = str(world / "vocabulary")
   passages = str(world / "passages")
   lengths = {"query_length": 16, "passage_length": 32}
   made = {
     "inverse_cloze": InverseClozeExamples(source=passages, vocabulary=vocabulary, **lengths),
-    "questions": QuestionExamples(
+    "questions": QuestionExamples.of(
+      read_questions(asked),
       source=str(asked),
-      vocabulary=vocabulary,
+      store=PassageStore(passages),
       query_length=16,
-      questions_digest=texts_digest(read_questions(asked)),
+      answer_rule="words",
     ),
   }
-  for task, size, num_streams in (
-    ("inverse_cloze", "--num_examples=16", 1),
-    ("questions", "--num_epochs=2", 2),
+  for task, flags, num_streams in (
+    ("inverse_cloze", [f"--vocabulary={vocabulary}", "--num_examples=16"], 1),
+    ("questions", [f"--passages={passages}", "--num_epochs=2"], 2),
   ):
     prepare(
       tmp_path,
       task,
       f"--task={task}",
       f"--corpus={made[task].source}",
-      f"--vocabulary={vocabulary}",
-      size,
+      *flags,
       f"--data_streams={num_streams}",
       "--query_length=16",
       "--passage_length=32",
@@ -122,11 +137,43 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
   assert counts == (20, 20)
 
 
+def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, losses):
+  questions, passages = world / "almanac" / "training_questions.jsonl", world / "passages"
+  prepare(
+    world,
+    "asked",
+    "--task=questions",
+    f"--corpus={questions}",
+    f"--passages={passages}",
+    "--query_length=32",
+  )
+  gin = world / "tiny_finetune.gin"
+  gin.write_text(FINETUNE)
+
+  def command(name, **keywords):
+    first = world / "first" / "checkpoints"
+    given = {"workdir": world / name, "questions": questions, "passages": passages}
+    given |= {"index": world / "index", "retriever": first, "reader": first, **keywords}
+    return ["finetune", f"--gin_file={gin}", *(f"--{k}={v}" for k, v in given.items())]
+
+  child = json.dumps(command("tuned_on_arrays", examples=world / "asked"))
+  assert subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW, child]).returncode == 0
+  assert main.main(command("tuned_on_task")) == 0
+  assert list(losses("tuned_on_arrays")) == [1, 2]
+  assert losses("tuned_on_arrays") == losses("tuned_on_task")
+  assert losses("tuned_on_task")[1] > 0
+
+
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
     (["--num_epochs=0"], "num_epochs=0, num_examples=None, data_streams=1; give at least 1"),
-    (["--task=questions"], "questions have no vocabulary of their own; give vocabulary"),
+    (["--task=questions"], "passages=None with task='questions'; give the passages that"),
+    (["--passages=x"], "passages=x with task='masked_queries'; give the passages that"),
+    (
+      ["--task=questions", "--passages=x", "--vocabulary=y"],
+      "vocabulary=y: questions have that of the passages; leave it out",
+    ),
   ],
 )
 def test_what_cannot_be_prepared_is_refused(world, tmp_path, capsys, flags, message):

@@ -1,3 +1,4 @@
+import itertools
 import re
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.metrics import answer_matching
-from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.metrics.answer_matching import AnswerMatcher, match_answers
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
@@ -121,6 +122,32 @@ def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch, rule):
         assert expected == bool(len(matcher.spans(index, row)))
       assert holds[index, row] == expected, (asked, text)
   assert matcher.unanswerable == (~holds.any(axis=1)).sum()
+
+
+@pytest.mark.parametrize("rule", ["words", "original"])
+def test_labels_come_back_from_arrays(store, rule):
+  asked = [question("cat", "mat"), question("dog"), question("19.9", regex=True), question("cat")]
+  before = match_answers(asked, store=store, tokenizer=TOKENIZER, rule=rule)
+  arrays = before.arrays()
+  assert {array.dtype.name for array in arrays.values()} == {"int32"}
+  again = AnswerMatcher.from_arrays(arrays)
+  ids_BxR = np.tile(np.arange(len(store)), (4, 1))
+  holds_BxR = again.contains(np.arange(4), ids_BxR)
+  assert holds_BxR[0].any() and holds_BxR[2].any()
+  np.testing.assert_array_equal(holds_BxR, before.contains(np.arange(4), ids_BxR))
+  for index, row in itertools.product(range(4), range(len(store))):
+    np.testing.assert_array_equal(again.spans(index, row), before.spans(index, row))
+  assert again.unanswerable == before.unanswerable == 1
+  with pytest.raises(ValueError, match=r"no labels of questions: .*holders has 3 rows, not"):
+    AnswerMatcher.from_arrays({**arrays, "holders": arrays["holders"][:3]})
+  with pytest.raises(ValueError, match=r"no labels of questions: KeyError\('occurrences'\)"):
+    AnswerMatcher.from_arrays({})
+
+
+def test_no_question_has_an_answer(store):
+  before = match_answers([question("dog")], store=store, tokenizer=TOKENIZER)
+  again = AnswerMatcher.from_arrays(before.arrays())
+  assert again.unanswerable == 1 and not again.contains(np.array([0]), np.array([[0, 1]])).any()
 
 
 def test_no_passage_and_passages_left_out(store):

@@ -86,6 +86,8 @@ def build_index(
   with train_loop.StopSignal() as stopped:
     built = processes.share(builder.last_training_step())[0]
     idle = 0
+    if not steps(checkpoints):
+      logging.info("waiting for a checkpoint in %s", checkpoints)
     while True:
       told = processes.share([stopped(), max(steps(checkpoints), default=None)])
       if any(stop for stop, _ in told):
@@ -135,7 +137,11 @@ class _Builder:
     self._encode = {}
 
   def last_training_step(self) -> int | None:
-    """Returns the training step of the newest generation of this corpus; None if it is damaged."""
+    """Returns the training step of the newest generation.
+
+    None if it is damaged, of another corpus, or of a step that this training has not reached, as
+    one of another training may be.
+    """
     newest = generations.newest(self._index)
     if newest is None or jax.process_index():
       return None
@@ -146,8 +152,9 @@ class _Builder:
     except generations.DamagedGenerationError as error:
       logging.error("%s", error)
       return None
+    reached = manifest.training_step <= max(steps(self._checkpoints), default=-1)
     same = manifest.corpus_fingerprint == self._store.fingerprint
-    return manifest.training_step if same else None
+    return manifest.training_step if same and reached else None
 
   def publish(self, *, step: int | None) -> None:
     """Embeds the corpus with the checkpoint of a step and publishes the next generation.

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
+from absl import logging
 
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, question_batches, read_questions
 from realm_jax.datatypes import Tokens
 from realm_jax.index import generations
-from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.exact_searcher import BlockwiseExactSearcher
 from realm_jax.inference import question_predictor
 from realm_jax.jobs.saved_models import ModelDescription, SavedModel
 from realm_jax.metrics import generation_scorecard
@@ -65,7 +66,7 @@ def scorecard(
   )
   null = passage_tokens(store, np.array([-1]), length=description.passage_length)
   null_1xE = np.asarray(encode(null, method="encode_passage"))
-  found = ExactSearcher(embeddings_NxE.astype(np.float32)).search(queries_BxE, k)
+  found = BlockwiseExactSearcher(embeddings_NxE).search(queries_BxE, k)
   null_Bx1 = queries_BxE @ null_1xE.T
   reads_null = description.beam is None
   scores_BxK = np.concatenate(
@@ -85,7 +86,7 @@ def scorecard(
   }
   before_NxE = _generation_before(index, store)
   if before_NxE is not None and before_NxE.shape == embeddings_NxE.shape:
-    old = ExactSearcher(before_NxE.astype(np.float32)).search(queries_BxE, k)
+    old = BlockwiseExactSearcher(before_NxE).search(queries_BxE, k)
     figures["drift"] = generation_scorecard.drift(before_NxE, embeddings_NxE)
     figures["kept_share"] = generation_scorecard.kept_share(old.ids_BxK, found.ids_BxK)
   return figures
@@ -125,8 +126,12 @@ def _generation_before(index: str, store: PassageStore) -> np.ndarray | None:
   newest = generations.newest(index)
   if newest is None:
     return None
-  manifest = generations.read_manifest(index, newest)
-  if manifest.corpus_fingerprint != store.fingerprint:
+  try:
+    manifest = generations.read_manifest(index, newest)
+    if manifest.corpus_fingerprint != store.fingerprint:
+      return None
+    shards = [generations.restore(index, newest, i) for i in range(len(manifest.shards))]
+  except generations.DamagedGenerationError as error:
+    logging.warning("the scorecard has no drift: %s", error)
     return None
-  shards = (generations.restore(index, newest, i) for i in range(len(manifest.shards)))
   return np.concatenate([shard["embeddings"] for shard in shards])

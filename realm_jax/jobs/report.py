@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 
+from absl import logging
+
 from realm_jax import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.inspector import report_page
@@ -12,13 +14,13 @@ from realm_jax.training import alarms
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 
 
-def report(workdir: str, *, index: str | None = None, output: str | None = None) -> str:
+def report(run: str, *, index: str | None = None, output: str | None = None) -> str:
   """Writes `report.html`, which needs no other file.
 
   Args:
-    workdir: directory of a training.
+    run: the workdir of a training.
     index: directory of its index generations, for their scorecards; none: without them.
-    output: path of the page; none: `report.html` in the working directory.
+    output: path of the page; none: `report.html` there.
 
   Returns:
     The path of the page.
@@ -26,19 +28,19 @@ def report(workdir: str, *, index: str | None = None, output: str | None = None)
   Raises:
     FileNotFoundError: if the directory holds no metrics.
   """
-  path = os.path.join(workdir, METRICS_FILE)
+  path = os.path.join(run, METRICS_FILE)
   if not object_store.absolute(path).exists():
-    raise FileNotFoundError(f"no {METRICS_FILE} in {workdir}; give the workdir of a training")
+    raise FileNotFoundError(f"no {METRICS_FILE} in {run}; give the workdir of a training")
   rows = _read(path)
   view = report_page.ReportView(
-    title=object_store.absolute(workdir).name,
+    title=object_store.absolute(run).name,
     rows=rows,
-    swaps=_read(os.path.join(workdir, SWAPS_FILE)),
-    samples=_read(os.path.join(workdir, SAMPLES_FILE)),
+    swaps=_read(os.path.join(run, SWAPS_FILE)),
+    samples=_read(os.path.join(run, SAMPLES_FILE)),
     generations=[] if index is None else _scorecards(index),
     alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
   )
-  output = output or os.path.join(workdir, "report.html")
+  output = output or os.path.join(run, "report.html")
   atomic_files.write_text(output, report_page.rendered(view))
   print(output, flush=True)
   return output
@@ -54,7 +56,11 @@ def _read(path: str) -> list[dict]:
 def _scorecards(index: str) -> list[dict]:
   cards = []
   for number in generations.all_generations(index):
-    manifest = generations.read_manifest(index, number)
+    try:
+      manifest = generations.read_manifest(index, number)
+    except generations.DamagedGenerationError as error:
+      logging.warning("the report leaves it out: %s", error)
+      continue
     cards.append(
       {
         "generation": number,

@@ -1,5 +1,6 @@
 """Pre-training from raw text to answers, on a few hundred facts and a model of a few rows."""
 
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -126,6 +127,24 @@ def test_a_newest_generation_that_is_damaged_is_made_anew(world, tmp_path):
     # The second time there is nothing to do.
     assert generations.all_generations(str(index)) == [0, 1]
   generations.restore(str(index), 1, 0)
+
+
+def test_an_index_that_another_training_left_is_made_anew(world, start, tmp_path):
+  start("begun_anew", num_steps=1, checkpoint_every=1)
+  index = str(tmp_path / "index")
+  shutil.copytree(world / "index", index)
+  shard = generations.restore(index, 0, 0)
+  manifest = dataclasses.replace(generations.read_manifest(index, 0), training_step=200)
+  generations.publish(index, 1, [shard], manifest=manifest, keep=2)
+  build_index(
+    checkpoints=str(world / "begun_anew" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=index,
+    follow=True,
+    until_step=1,
+  )
+  assert generations.newest(index) == 2
+  assert generations.read_manifest(index, 2).training_step == 1
 
 
 def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):

@@ -1,6 +1,7 @@
 """The builder writes a scorecard of each generation, and the report shows it."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -30,6 +31,15 @@ def test_a_generation_of_the_same_parameters_has_the_same_scorecard_and_no_drift
   assert again["drift"] == pytest.approx(0, abs=1e-5) and again["kept_share"] == 1
   assert 0 < first["null_mass"] < 1 and first["entropy"] > 0 and 0 < first["hub_share"] <= 1
   assert asked["drift"] == pytest.approx(0, abs=1e-5) and asked["kept_share"] == 1
+  (pathlib.Path(index) / "2" / "manifest" / "metadata").write_text("torn")
+  build_index(
+    checkpoints=str(world / "first" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=index,
+    probe_questions=str(world / "almanac" / "heldout.jsonl"),
+  )
+  # What it would be compared with is damaged.
+  assert generations.read_manifest(index, 3).scorecard == first
   probes = read_questions(str(world / "almanac" / "heldout.jsonl"))
   assert (first["recall@2"] * min(len(probes), 500)) % 1 == pytest.approx(0, abs=1e-6)
 

@@ -3,7 +3,9 @@
 import os
 
 from realm_jax import object_store
+from realm_jax.index import generations
 from realm_jax.jobs.supervisor import Process, realm_command, supervise
+from realm_jax.training.checkpoints import steps
 
 
 def launch_local(
@@ -59,13 +61,25 @@ def launch_local(
     "until_step": num_steps,
   }
 
-  def process(job: str, keywords: dict, *, shown: bool) -> Process:
+  def trained() -> bool:
+    return max(steps(checkpoints), default=-1) >= num_steps
+
+  def indexed() -> bool:
+    newest = generations.newest(index)
+    return (
+      newest is not None and generations.read_manifest(index, newest).training_step >= num_steps
+    )
+
+  def process(job: str, keywords: dict, **settings) -> Process:
     gin_file = config or os.path.join(workdir, "launch_local_config.gin")
     command = realm_command(job, gin_file=gin_file, keywords=keywords)
-    return Process(name=job, command=command, shown=shown)
+    return Process(name=job, command=command, **settings)
 
   supervise(
-    [process("build_index", builder, shown=False), process("pretrain", trainer, shown=True)],
+    [
+      process("build_index", builder, finished=indexed),
+      process("pretrain", trainer, shown=True, finished=trained),
+    ],
     logs=logs,
     max_restarts=max_restarts,
   )

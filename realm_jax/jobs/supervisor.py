@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 _POLL_SECONDS = 0.2
 _LOG_LINES_SHOWN = 5
@@ -23,12 +23,14 @@ class Process:
     command: program and arguments.
     shown: whether its output goes to the terminal instead of the log.
     environment: variables beside those of this process.
+    finished: asked when it has ended well, because a job that is told to stop does so, too.
   """
 
   name: str
   command: Sequence[str]
   shown: bool = False
   environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  finished: Callable[[], bool] = lambda: True
 
 
 def realm_command(job: str, *, gin_file: str, keywords: Mapping[str, object]) -> list[str]:
@@ -42,8 +44,9 @@ def supervise(
 ) -> None:
   """Runs processes until all have ended well.
 
-  A process that a signal killed is started again, as jobs go on where they were. One that ended
-  with an exit code of its own would end so again: the others are then ended, too. SIGTERM and
+  A process that a signal killed, or that ended before it was finished, is started again, as jobs
+  go on where they were. One that ended with an exit code of its own would end so again: the others
+  are then ended, too. SIGTERM and
   Ctrl-C are passed on as SIGTERM, on which jobs save.
 
   Args:
@@ -70,13 +73,13 @@ def supervise(
         if code is None:
           continue
         del running[process.name]
-        if code == 0:
+        if code == 0 and process.finished():
           continue
         if code > 0 or restarts[process.name] == max_restarts:
           raise ChildProcessError(_failure(process, code, restarts[process.name], logs))
         restarts[process.name] += 1
         print(
-          f"{process.name} was ended by {signal.Signals(-code).name}; "
+          f"{process.name} was ended by {_ending(code)}; "
           f"restart {restarts[process.name]} of {max_restarts}",
           file=sys.stderr,
           flush=True,
@@ -128,14 +131,16 @@ def _end(running: Collection[subprocess.Popen], grace_seconds: float) -> None:
 
 
 def _failure(process: Process, code: int, restarts: int, logs: str) -> str:
-  end = (
-    f"exit code {code}" if code > 0 else f"{signal.Signals(-code).name} after {restarts} restarts"
-  )
+  end = f"exit code {code}" if code > 0 else f"{_ending(code)} after {restarts} restarts"
   if process.shown:
     return f"{process.name} ended with {end}"
   with open(_log(process, logs), "rb") as file:
     tail = file.read()[-4000:].decode(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
   return f"{process.name} ended with {end}; {_log(process, logs)} ends with: {' | '.join(tail)}"
+
+
+def _ending(code: int) -> str:
+  return signal.Signals(-code).name if code else "a request to stop"
 
 
 def _log(process: Process, logs: str) -> str:

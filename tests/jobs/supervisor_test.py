@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import signal
 import subprocess
@@ -30,6 +31,18 @@ def test_a_killed_process_is_started_again_and_its_log_goes_on(tmp_path):
   assert starts.read_text() == "xxx"
   assert (tmp_path / "logs" / "trainer.log").read_text() == "started\n" * 3
   assert (tmp_path / "done").exists()
+
+
+def test_a_process_that_was_told_to_stop_is_started_again(tmp_path, capfd):
+  starts = tmp_path / "starts"
+  stops = python("trainer", f"open({str(starts)!r}, 'a').write('x')")
+  finished = lambda: starts.read_text() == "xxx"  # noqa: E731
+  supervise([dataclasses.replace(stops, finished=finished)], logs=str(tmp_path / "logs"))
+  assert starts.read_text() == "xxx"
+  assert "trainer was ended by a request to stop; restart 2 of 3" in capfd.readouterr().err
+  never = dataclasses.replace(stops, finished=lambda: False)
+  with pytest.raises(ChildProcessError, match="trainer ended with a request to stop after 1 rest"):
+    supervise([never], logs=str(tmp_path / "logs"), max_restarts=1)
 
 
 def test_a_process_that_dies_too_often_fails(tmp_path):

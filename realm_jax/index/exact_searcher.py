@@ -25,6 +25,31 @@ def _top_k(embeddings_NxE, queries_BxE, k):
   return jax.lax.top_k(scores_BxN, k)  # of equal scores the lower index comes first
 
 
+class BlockwiseExactSearcher:
+  """Searches N passages in float32, a block after the other, for corpora of any size.
+
+  Args:
+    embeddings_NxE: float32 or bfloat16; stays where it is.
+    block_size: passages copied to the device at once.
+  """
+
+  def __init__(self, embeddings_NxE: np.ndarray, *, block_size: int = 2**20):
+    self.generation = 0
+    self.num_passages = len(embeddings_NxE)
+    self._embeddings_NxE = embeddings_NxE
+    self._block_size = block_size
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns what `ExactSearcher` would."""
+    blocks = []
+    for first in range(0, self.num_passages, self._block_size):
+      block_NxE = self._embeddings_NxE[first : first + self._block_size].astype(np.float32)
+      found = ExactSearcher(block_NxE).search(queries_BxE, k)
+      ids_BxK = np.where(found.ids_BxK >= 0, found.ids_BxK + first, found.ids_BxK)
+      blocks.append(datatypes.SearchResults(ids_BxK, found.scores_BxK))
+    return searcher.merge(blocks, k)
+
+
 class ExactSearcher:
   """Searches all N passages; for corpora that fit into the memory of one device."""
 

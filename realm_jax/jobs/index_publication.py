@@ -78,7 +78,7 @@ def _recall(embeddings_NxE, shards, config: SearcherConfig, part: CorpusPart) ->
     SpreadSearcher(own, part=part).search(queries, _RECALL_AT)
     for own in (
       assembly.assemble(shards, config=config),
-      exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)),
+      exact_searcher.BlockwiseExactSearcher(embeddings_NxE),
     )
   )
   found = processes.share(recall_at_k(approximate.ids_BxK, exact.ids_BxK))

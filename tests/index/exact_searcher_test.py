@@ -37,6 +37,18 @@ def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monke
   np.testing.assert_array_equal(found.ids_BxK, brute_force(embeddings_NxE, queries_BxE, 5)[0])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_block_by_block_is_the_same(dtype):
+  random = np.random.default_rng(0)
+  embeddings_NxE = random.normal(size=(23, 4)).astype(dtype)
+  queries_BxE = random.normal(size=(3, 4)).astype(np.float32)
+  whole = exact_searcher.ExactSearcher(embeddings_NxE.astype(np.float32)).search(queries_BxE, 9)
+  searcher = exact_searcher.BlockwiseExactSearcher(embeddings_NxE, block_size=7)
+  blocks = searcher.search(queries_BxE, 9)
+  np.testing.assert_array_equal(blocks.ids_BxK, whole.ids_BxK)
+  np.testing.assert_allclose(blocks.scores_BxK, whole.scores_BxK, rtol=1e-6)
+
+
 def test_equal_scores_come_by_lower_id():
   found = exact_searcher.ExactSearcher(np.ones((6, 3), np.float32)).search(np.ones((1, 3)), 4)
   np.testing.assert_array_equal(found.ids_BxK, [[0, 1, 2, 3]])

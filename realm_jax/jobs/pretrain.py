@@ -126,6 +126,8 @@ def pretrain(
   if instead is not None:
     instead(pretraining)
     return
+  if generation is None:
+    refresh.check_reachable(checkpoint_every=checkpoint_every)
   starts = [
     *warm_starts,
     *_parts(ict_checkpoints, "dual_encoder"),

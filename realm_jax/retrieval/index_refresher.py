@@ -70,6 +70,19 @@ class RefreshConfig:
     if self.when_late != "continue" and self.max_staleness_steps is None:
       raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
 
+  def check_reachable(self, *, checkpoint_every: int) -> None:
+    """Checks that an index of checkpoints so many steps apart can be young enough.
+
+    Raises:
+      ValueError: if the training would wait for one, or stop without, before it is made.
+    """
+    limit = self.max_staleness_steps
+    if self.when_late != "continue" and limit < checkpoint_every:
+      raise ValueError(
+        f"max_staleness_steps={limit} with checkpoint_every={checkpoint_every}: an index of a "
+        "checkpoint cannot always be so young; raise the one or lower the other"
+      )
+
 
 class IndexRefresher:
   """Keeps the newest loadable generation at hand; use as a context manager.
@@ -125,7 +138,9 @@ class IndexRefresher:
       if self._misfit is not None:
         raise self._misfit
       if not announced:
-        logging.info("waiting for the first index generation; `realm build_index` makes it")
+        logging.info(
+          "waiting for the first index generation; `realm build_index --follow=true` makes it"
+        )
         announced = True
       with self._changed:
         self._changed.wait(timeout=0.2)
@@ -179,6 +194,7 @@ class IndexRefresher:
     limit = self._config.max_staleness_steps
     if limit is None or self._config.when_late == "continue" or not self._watching:
       return swapped
+    announced = False
     while step - self.current.training_step > limit and not stop():
       if self._config.when_late == "stop":
         raise StaleIndexError(
@@ -186,6 +202,16 @@ class IndexRefresher:
           f"at step {step}, more than max_staleness_steps={limit}; start `realm build_index` or "
           "raise the limit"
         )
+      if not announced:
+        logging.info(
+          "step %d waits for an index: generation %d is of step %d, more than "
+          "max_staleness_steps=%d ago",
+          step,
+          self.current.generation,
+          self.current.training_step,
+          limit,
+        )
+        announced = True
       with self._changed:
         self._changed.wait(timeout=0.2)
       swapped = self.swap() or swapped
@@ -204,8 +230,9 @@ class IndexRefresher:
       loaded = self._load_newer()
       if loaded is not None:
         with self._changed:
-          self._ready = loaded
-          self._changed.notify_all()
+          if loaded.generation not in self._failed:  # in another process, meanwhile
+            self._ready = loaded
+            self._changed.notify_all()
       self._closed.wait(self._config.poll_seconds)
 
   def _load_newer(self) -> LoadedGeneration | None:

@@ -100,7 +100,7 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
       index=world / f"{name}_index",
       generation="none",
       num_steps=num_steps,
-      checkpoint_every=20,
+      checkpoint_every=10,
       data_streams=2,
       eval_corpus=world / "passages",
       eval_every=10,

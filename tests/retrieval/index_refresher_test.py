@@ -231,6 +231,16 @@ def test_a_late_index_is_waited_for_where_so_configured():
       timer.join()
 
 
+def test_an_index_that_cannot_be_young_enough_is_refused():
+  for when_late in ("wait", "stop"):
+    config = late(when_late, max_staleness_steps=5)
+    config.check_reachable(checkpoint_every=5)
+    with pytest.raises(ValueError, match="max_staleness_steps=5 with checkpoint_every=6: an index"):
+      config.check_reachable(checkpoint_every=6)
+  late("continue", max_staleness_steps=5).check_reachable(checkpoint_every=6)
+  late("continue").check_reachable(checkpoint_every=6)
+
+
 def test_waiting_for_a_late_index_ends_when_told_to_stop():
   asked = []
   with IndexRefresher(Shelf(1), config=late("wait", max_staleness_steps=5)) as refresher:

@@ -96,7 +96,8 @@ def finetune(
     num_steps: steps of the whole run.
     batch_size: questions a step; 1 as published.
     query_length: wordpieces of a question; longer ones lose their end.
-    generation: index generation to begin with; none: the newest.
+    generation: index generation to stay with; none: the newest, and with a trained passage encoder
+      each that follows.
     best_metric: the dev figure that chooses the best checkpoint.
     max_dev_questions: of more dev questions, so many are drawn; none: all are asked.
     eval_every: steps between two evaluations.
@@ -119,6 +120,8 @@ def finetune(
       f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions are "
       "asked by one: leave them out and follow the checkpoints with `realm evaluate`"
     )
+  if passage_encoder == "trained":
+    refresh.check_reachable(checkpoint_every=checkpoint_every)
   store = PassageStore(passages)
   vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
   start = starting_points.find(
@@ -181,6 +184,9 @@ def finetune(
     vocabulary_digest=vocabulary.digest,
     corpus_fingerprint=store.fingerprint,
   )
+  # What is in flight names questions by their positions.
+  question_digests = [made_of.questions_digest, made_of.answers_digest]
+  metadata = {"model": description.to_json(), "questions": question_digests}
   with contextlib.ExitStack() as stack:
     run = stack.enter_context(
       TrainingRun(
@@ -199,9 +205,14 @@ def finetune(
     if run.resumed is None:
       if not frozen:
         # What the index builder makes the first generation from.
-        run.save(0, run.state, input={}, metadata={"model": description.to_json()})
+        run.save(0, run.state, input={}, metadata=metadata)
     else:
       saved_models.check_same_run(run.resumed.metadata, description, workdir)
+      if run.resumed.metadata.get("questions") != question_digests:
+        raise ValueError(
+          f"{workdir} was trained on other questions than {questions}; continue with the same "
+          "file, or choose another workdir"
+        )
     published = PublishedGenerations(index, description=description)
     if frozen:
       generation = _frozen_generation(run, published, index, generation)
@@ -244,9 +255,6 @@ def finetune(
       # Answers are given as text, which needs TensorFlow.
       from realm_jax import tokenization
 
-      best = stack.enter_context(
-        BestCheckpoint(os.path.join(workdir, BEST), metric=f"dev/{best_metric}")
-      )
       evaluation = QuestionEvaluation(
         dev_questions,
         max_questions=max_dev_questions,
@@ -261,6 +269,10 @@ def finetune(
         answer_rule=answer_rule,
         answer_text=answer_text,
       )
+      evaluation.check_metric(best_metric)
+      best = stack.enter_context(
+        BestCheckpoint(os.path.join(workdir, BEST), metric=f"dev/{best_metric}")
+      )
     run.train(
       run.first_batch(source, features),
       source=source,
@@ -269,7 +281,7 @@ def finetune(
       checkpoint_every=checkpoint_every,
       input=lambda: {"position": features.position(), "batch": source.in_flight()},
       metadata=lambda: {
-        "model": description.to_json(),
+        **metadata,
         "generation": refresher.current.generation,
       },
       evaluate=evaluation,

@@ -69,6 +69,20 @@ class QuestionEvaluation:
     self._answer_text = answer_text
     self._outcomes = []
 
+  def check_metric(self, metric: str) -> None:
+    """Checks that a figure will be there.
+
+    Raises:
+      ValueError: naming those that will.
+    """
+    width = min(_RETRIEVED, len(self._store))
+    known = [f"recall@{k}" for k in open_qa.RECALL_AT if k <= width]
+    known += ["reader_oracle", "exact_match", "exact_match_corrected"]
+    if not any(question.regex for question in self._questions):
+      known.append("f1")
+    if metric not in known:
+      raise ValueError(f"best_metric={metric!r}; choose one of {', '.join(known)}")
+
   def __call__(self, params) -> dict[str, float]:
     """Returns the figures named `dev/...`."""
     predictor = make_predictor(

@@ -52,6 +52,8 @@ class BestCheckpoint:
     value = float(figures[self._metric])
     if self.value is not None and not value > self.value:
       return False
+    if self.step is not None and step <= self.step:
+      return False  # a step done again; its parameters are those that are there
     self._checkpointer.save(
       step,
       {"params": params},

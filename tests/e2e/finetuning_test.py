@@ -166,6 +166,18 @@ def test_questions_of_another_corpus_are_refused(tune, world, tmp_path):
     tune("tuned_elsewhere", questions=str(questions))
 
 
+def test_what_cannot_go_on_or_be_chosen_is_refused(tune, world):
+  other = {"questions": str(world / "almanac" / "heldout_questions.jsonl")}
+  with pytest.raises(ValueError, match="tuned_mixed was trained on other questions than .*heldout"):
+    tune("tuned_mixed", **other)
+  dev = {"dev_questions": other["questions"], "max_dev_questions": 10}
+  with pytest.raises(ValueError, match="best_metric='recall@50'; choose one of recall@1, recall@5"):
+    tune("tuned_by_nothing", best_metric="recall@50", **dev)
+  late = RefreshConfig(max_staleness_steps=99, when_late="wait")
+  with pytest.raises(ValueError, match="max_staleness_steps=99 with checkpoint_every=100"):
+    tune("tuned_late", passage_encoder="trained", refresh=late)
+
+
 def test_a_pre_trained_model_answers_no_questions(world):
   inputs = {
     "checkpoints": str(world / "first" / "checkpoints"),

@@ -38,6 +38,14 @@ def test_a_restart_remembers_the_best(tmp_path):
   assert metadata["model"] == {"a": 1}
 
 
+def test_a_step_done_again_is_never_kept_in_place_of_a_later_one(tmp_path):
+  with BestCheckpoint(tmp_path, metric="em") as best:
+    offer(best, 20, 0.4)
+    assert not offer(best, 10, 0.5) and not offer(best, 20, 0.5)
+    assert offer(best, 30, 0.45)
+  assert kept(tmp_path) == (30, [30, 30, 30])
+
+
 def test_another_figure_or_none_is_refused(tmp_path):
   with BestCheckpoint(tmp_path, metric="em") as best:
     with pytest.raises(ValueError, match=r"no figure is named 'em'; choose from \['f1'\]"):

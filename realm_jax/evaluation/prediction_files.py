@@ -98,23 +98,36 @@ class PredictionScores:
 def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> PredictionScores:
   """Reads what a prediction file says of each question.
 
-  Lines name their question by `id` or by `question`; the figures are those that `realm evaluate`
-  wrote there (`figures`), or else those of `prediction`, an answer of any other program.
+  Lines name their question by `id`, by `question` or by both, which must agree; the figures are
+  those that `realm evaluate` wrote there (`figures`), or else those of `prediction`, an answer of
+  any other program.
 
   Raises:
     ValueError: if a line is no prediction, or none of the questions is predicted.
   """
-  by_name: dict[str, dict] = {}
+  by_id: dict[str, dict] = {}
+  by_text: dict[str, dict] = {}
   with object_store.absolute(path).open("rb") as file:
     for number, line in enumerate(file, 1):
       try:
         record = json.loads(line)
         if "figures" not in record:
           record["prediction"] = str(record["prediction"])
-        by_name |= {str(record[key]): record for key in ("question", "id") if key in record}
+        if "id" not in record and "question" not in record:
+          raise KeyError("question")
+        by_id |= {str(record["id"]): record} if "id" in record else {}
+        by_text |= {str(record["question"]): record} if "question" in record else {}
       except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{os.fspath(path)}, line {number} is no prediction: {error!r}") from error
-  found = [by_name.get(q.id) or by_name.get(q.text) or {} for q in questions]
+
+  def of(question: Question) -> dict:
+    record = by_id.get(question.id)
+    # Ids are often line numbers, and another file's lines are others.
+    if record is not None and record.get("question", question.text) == question.text:
+      return record
+    return by_text.get(question.text, {})
+
+  found = [of(question) for question in questions]
   missing = sum(not record for record in found)
   if missing == len(questions):
     raise ValueError(f"{os.fspath(path)} predicts none of the {len(questions)} questions")

@@ -58,9 +58,21 @@ def test_predictions_of_other_programs_are_scored(tmp_path, questions):
   assert found.scores["exact_match"].tolist() == [1, 1]
 
 
+def test_an_id_that_names_another_question_does_not_count(tmp_path, questions):
+  named = [dataclasses.replace(q, id=str(i)) for i, q in enumerate(questions, 1)]
+  lines = [
+    f'{{"id": "{i}", "question": "{q.text}", "prediction": "{q.answer}"}}'
+    for i, q in enumerate(questions)
+  ]
+  found = read_scores(write(tmp_path / "p.jsonl", *lines), named)
+  assert found.missing == 0
+  assert found.scores["exact_match"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(
   ("line", "message"),
   [
+    ('{"prediction": "Oslo"}', "line 2 is no prediction: KeyError"),
     ('{"question": "where?"}', "line 2 is no prediction: KeyError"),
     ("nothing", "line 2 is no prediction"),
   ],

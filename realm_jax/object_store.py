@@ -86,6 +86,8 @@ def upload(directory: str | os.PathLike, target: str) -> int:
   records = {}
   for file in sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file()):
     name = file.relative_to(directory).as_posix()
+    if name == COMPLETE_FILE:
+      continue  # of the object store that the directory was copied from
     records[name] = _copy(Path(file), remote / name)
   listing.write_text(json.dumps({"files": records}, indent=1, sort_keys=True))
   return len(records)

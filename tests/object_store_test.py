@@ -136,8 +136,11 @@ def test_a_list_that_names_anything_else_is_refused(root, emulated_gcs, listing)
 
 def test_a_finished_directory_is_uploaded_for_others(root, tmp_path):
   (tmp_path / "a").write_text("one")
+  (tmp_path / object_store.COMPLETE_FILE).write_text("of the store that it was copied from")
   upload(str(tmp_path), output=root)
   assert read(root, "a") == "one"
+  listing = object_store.absolute(root) / object_store.COMPLETE_FILE
+  assert list(json.loads(listing.read_text())["files"]) == ["a"]
   with pytest.raises(ValueError, match="output=.* is local"):
     upload(str(tmp_path), output=str(tmp_path / "b"))
   with pytest.raises(ValueError, match="source=gs://.* lies in an object store"):

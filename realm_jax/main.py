@@ -110,6 +110,12 @@ _GIN_MESSAGES = (  # gin's wording, ours
 )
 
 
+_MEMORY_FULL = (
+  "the memory of the device is full; lower batch_size or tokens_per_batch, raise accumulate_steps, "
+  "or give a smaller model (docs/performance.md)"
+)
+
+
 class UsageError(Exception):
   """The command line or the configuration names something wrong."""
 
@@ -122,6 +128,7 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
     jobs: the module of each job by the name of the job, which is also its function's.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
+  _show_notices()
   show_traceback = "--traceback" in argv or os.environ.get("REALM_TRACEBACK") == "1"
   try:
     return _dispatch(argv, jobs)
@@ -130,9 +137,30 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   except KeyboardInterrupt:
     return _complain("realm", "interrupted", show_traceback=show_traceback, code=130)
   except Exception as error:
+    if "RESOURCE_EXHAUSTED" in str(error):
+      return _complain(f"realm {argv[0]}", _MEMORY_FULL, show_traceback=show_traceback, code=1)
     if not _is_refusal(error):
       raise
     return _complain(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
+
+
+def _show_notices() -> None:
+  """Lets this package's notices, and everybody's warnings, reach the terminal."""
+  logger = logging.getLogger("absl")
+  if not any(isinstance(handler, _Notices) for handler in logger.handlers):
+    logger.addHandler(_Notices())
+  logger.setLevel(logging.INFO)
+
+
+class _Notices(logging.Handler):
+  """Writes to standard error, whichever it is at the time, unless the root logger does."""
+
+  def emit(self, record: logging.LogRecord) -> None:
+    streams = (sys.stderr, sys.__stderr__)
+    shown = any(getattr(root, "stream", None) in streams for root in logging.getLogger().handlers)
+    own = pathlib.Path(record.pathname).is_relative_to(_PACKAGE)
+    if not shown and (own or record.levelno >= logging.WARNING):
+      print(self.format(record), file=sys.stderr, flush=True)
 
 
 def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import json
+import logging
 import pathlib
 import re
 import subprocess
@@ -62,6 +63,8 @@ def toy(
     raise KeyboardInterrupt
   if line == "missing":
     open(line)
+  if line == "full":
+    raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
   said = [line, times, tone, loud, pauses, limit, dataclasses.astuple(voice)]
   pathlib.Path(workdir, "said.json").write_text(json.dumps(said))
 '''
@@ -264,6 +267,20 @@ def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):
   assert code == 1
   assert complaint == "realm toy: [Errno 2] No such file or directory: 'missing'"
   assert _complaint(capsys, "toy", workdir, "--line=stop") == (130, "realm: interrupted")
+  code, complaint = _complaint(capsys, "toy", workdir, "--line=full")
+  assert code == 1 and complaint.startswith("realm toy: the memory of the device is full; lower ")
+
+
+def test_notices_of_the_package_and_all_warnings_are_shown(capsys, tmp_path):
+  _said(tmp_path, "--line=x")
+  _said(tmp_path, "--line=x")  # each is shown once, however many jobs ran
+  logger = logging.getLogger("absl")
+  for name, level in (("own", "INFO"), ("other", "INFO"), ("other", "WARNING")):
+    path = main.__file__ if name == "own" else "/other/library.py"
+    logger.handle(
+      logger.makeRecord("absl", logging.getLevelName(level), path, 1, f"{name} {level}", (), None)
+    )
+  assert capsys.readouterr().err.splitlines() == ["own INFO", "other WARNING"]
 
 
 def test_a_traceback_is_shown_on_request(capsys, monkeypatch, tmp_path):

@@ -69,7 +69,10 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
       no question, questions and masked sentences are mixed, or the manifest tells otherwise.
   """
   path = os.fspath(path)
-  content = object_store.absolute(path).read_bytes()
+  try:
+    content = object_store.absolute(path).read_bytes()
+  except FileNotFoundError as error:
+    raise FileNotFoundError(f"no questions at {path}") from error
   digest = hashlib.sha256(content).hexdigest()
   if path.endswith(".gz"):
     content = gzip.decompress(content)

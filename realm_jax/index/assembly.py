@@ -156,7 +156,7 @@ def _import_scann_searcher():
   try:
     from realm_jax.index import scann_searcher
   except ImportError as error:
-    raise ImportError(
+    raise ValueError(
       f'ScaNN cannot be imported ({error}); install it or set the searcher\'s kind="exact"'
     ) from error
   return scann_searcher

@@ -20,8 +20,7 @@ class Bm25Retriever:
     b: how much long passages are held back.
 
   Raises:
-    ValueError: if there is no text.
-    ModuleNotFoundError: if the extra `bm25` is not installed.
+    ValueError: if there is no text, or the extra `bm25` is not installed.
   """
 
   def __init__(
@@ -36,8 +35,8 @@ class Bm25Retriever:
       import bm25s
       import Stemmer
     except ModuleNotFoundError as error:
-      raise ModuleNotFoundError(
-        f"BM25 needs {error.name}; install it with `pip install realm_jax[bm25]`"
+      raise ValueError(
+        f"BM25 needs {error.name}: pip install -e '.[bm25]' in the checkout"
       ) from error
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     self._tokenizer = bm25s.tokenization.Tokenizer(

@@ -69,7 +69,7 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
     return _cpu_devices(topology)
   if importlib.util.find_spec("libtpu") is None:
     raise ValueError(
-      f"topology {topology.name} needs libtpu, which is not installed; pip install 'realm_jax[tpu]'"
+      f"topology {topology.name} needs libtpu: pip install -e '.[tpu]' in the checkout"
     )
   # libtpu would look for the machine that it runs on, for minutes, and complain of finding none.
   os.environ["TPU_SKIP_MDS_QUERY"] = "1"

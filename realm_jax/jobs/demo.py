@@ -62,6 +62,12 @@ def demo(
   started = time.time()
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
   config = pathlib.Path(path("demo_config.gin")).read_text("utf-8")
+  found = set(os.listdir(workdir)) - {"demo_config.gin"}
+  if found and not found & {"almanac", "compiled"}:
+    raise ValueError(
+      f"{workdir} holds files that no demonstration made, and it would begin by removing "
+      "them; give a new directory"
+    )
   shutil.rmtree(workdir)
   os.makedirs(workdir)
   atomic_files.write_text(path("demo_config.gin"), config)

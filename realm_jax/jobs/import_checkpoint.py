@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from realm_jax import tokenization
+from realm_jax import object_store, tokenization
 from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs import released_corpus, saved_models
@@ -74,6 +74,9 @@ def import_checkpoint(
   directory = os.path.join(workdir, CHECKPOINTS)
   if checkpoints.steps(directory):
     raise ValueError(f"{directory} holds a checkpoint already; choose another workdir")
+  for path in source:
+    if not (object_store.absolute(path).exists() or tensorflow_files.is_checkpoint(path)):
+      raise FileNotFoundError(f"no {path}; download the weights and give their directory")
   tokenizer = _tokenizer(source if vocabulary is None else [vocabulary], lower_case=lower_case)
   sources = [_read(path) for path in source]
   model = imported_model.find(sources)

@@ -74,16 +74,16 @@ def serve(
 
   Raises:
     FileNotFoundError: if an input is missing.
-    ValueError: if inputs do not fit each other, or the port is taken.
-    ImportError: if FastAPI or uvicorn is not installed.
+    ValueError: if inputs do not fit each other, the port is taken, or FastAPI or uvicorn is not
+      installed.
   """
   try:
     import uvicorn
 
     from realm_jax.inspector import desk, edit_books, page, server
   except ImportError as error:
-    raise ImportError(
-      f"{error}; `realm serve` needs the extra: pip install 'realm_jax[serve]'"
+    raise ValueError(
+      f"{error}; `realm serve` needs the extra: pip install -e '.[serve]' in the checkout"
     ) from error
   # Before the models are opened, which takes seconds.
   listener = _bound(host, port)

@@ -11,7 +11,7 @@ def check_available() -> None:
     ValueError: if seqeval is not installed.
   """
   if importlib.util.find_spec("seqeval") is None:
-    raise ValueError("figures of entities need seqeval: pip install 'realm_jax[ner]'")
+    raise ValueError("figures of entities need seqeval: pip install -e '.[ner]' in the checkout")
 
 
 def entity_figures(

@@ -112,7 +112,13 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_
   """
   found = steps(directory)
   if not found:
-    raise FileNotFoundError(f"no checkpoint in {os.fspath(directory)}")
+    below = object_store.absolute(directory) / "checkpoints"
+    hint = (
+      f"did you mean {below}?"
+      if steps(below)
+      else "give WORKDIR/checkpoints of a training or an import"
+    )
+    raise FileNotFoundError(f"no checkpoint in {os.fspath(directory)}; {hint}")
   if step is not None and step not in found:
     raise FileNotFoundError(
       f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}"

@@ -91,14 +91,14 @@ CASES = {
     {"checkpoints": "{elsewhere}/absent"},
     (),
     1,
-    r"realm build_index: no checkpoint in \S*/absent",
+    r"realm build_index: no checkpoint in \S*/absent; give WORKDIR/checkpoints of a .*",
   ),
   "a missing warm start": (
     "pretrain",
     {"ict_checkpoints": "{elsewhere}/absent"},
     (),
     1,
-    r"realm pretrain: no checkpoint in \S*/absent",
+    r"realm pretrain: no checkpoint in \S*/absent; give WORKDIR/checkpoints of a .*",
   ),
   "an empty corpus": (
     "prepare_corpus",
@@ -221,3 +221,11 @@ def test_it_ends_in_one_line(world, elsewhere, tmp_path, capfd, name):
   assert shown.endswith(complaint + "\n")
   assert re.fullmatch(line, complaint), complaint
   assert "Traceback" not in shown
+
+
+def test_a_demonstration_removes_nothing_that_is_not_its_own(tmp_path, capsys):
+  (tmp_path / "thesis.txt").write_text("of years")
+  command = ["demo", "--gin_file=gin/experiments/demo.gin", f"--workdir={tmp_path}"]
+  assert main.main(command) == 1
+  assert "holds files that no demonstration made" in capsys.readouterr().err
+  assert (tmp_path / "thesis.txt").read_text() == "of years"

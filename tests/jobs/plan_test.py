@@ -87,7 +87,7 @@ def test_a_wrong_setting_is_refused(settings, message):
 
 def test_a_tpu_needs_libtpu(monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  with pytest.raises(ValueError, match=r"v3:2x2 needs libtpu, .*pip install 'realm_jax\[tpu\]'"):
+  with pytest.raises(ValueError, match=r"v3:2x2 needs libtpu: pip install -e '\.\[tpu\]'"):
     ahead_of_time.open_topology(chips.parse_topology("v3:2x2"))
 
 

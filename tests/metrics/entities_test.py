@@ -40,5 +40,5 @@ def test_other_words_are_refused():
 
 def test_without_seqeval_the_way_out_is_named(monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  with pytest.raises(ValueError, match=r"need seqeval: pip install 'realm_jax\[ner\]'"):
+  with pytest.raises(ValueError, match=r"need seqeval: pip install -e '\.\[ner\]'"):
     entities.check_available()

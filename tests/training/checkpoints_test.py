@@ -158,8 +158,12 @@ def test_steps_and_resolve(tmp_path, saved):
   assert checkpoints.steps(tmp_path / "absent") == []
   (tmp_path / "8").mkdir()  # half deleted
   assert checkpoints.steps(tmp_path) == []
-  with pytest.raises(FileNotFoundError, match=f"no checkpoint in {tmp_path}"):
+  with pytest.raises(FileNotFoundError, match=f"no checkpoint in {tmp_path}; give WORKDIR/check"):
     checkpoints.resolve(tmp_path)
+  (tmp_path / "run").mkdir()
+  (tmp_path / "run" / "checkpoints").symlink_to(saved)
+  with pytest.raises(FileNotFoundError, match=r"in \S*/run; did you mean \S*/run/checkpoints\?"):
+    checkpoints.resolve(tmp_path / "run")
   assert checkpoints.resolve(saved) == checkpoints.resolve(saved, step=3) == saved / "3"
   with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 4 in .*; it has \[3\]"):
     checkpoints.resolve(saved, step=4)

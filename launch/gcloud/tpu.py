@@ -179,11 +179,15 @@ def delete(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 INSTALL = (
   "set -e; mkdir -p realm_jax; tar -xzf realm_jax.tar.gz -C realm_jax; cd realm_jax; "
-  "test -x .venv/bin/python || python3 -m venv .venv; "
+  # Images of Ubuntu 22.04 have Python 3.10.
+  "test -x .venv/bin/python || { command -v python3.12 >/dev/null || { "
+  "sudo add-apt-repository -y ppa:deadsnakes/ppa && sudo apt-get install -qy python3.12 "
+  "python3.12-venv; }; python3.12 -m venv .venv; }; "
   ".venv/bin/python -m pip install -q -c constraints.txt -e '.[tpu,gcs]'"
 )
-# The loop holds the lock: a second start finds it held, and stop ends the loop before the job.
-STOP = "touch realm_jax/stop; pkill -TERM -f realm_jax.main || true"
+# The loop holds the lock: a second start finds it held, and stop ends the loop before the job. The
+# brackets keep the pattern from matching the shell that it stands in.
+STOP = "touch realm_jax/stop; pkill -TERM -f '[r]ealm_jax.main' || true"
 
 
 def start_script(job: Sequence[str]) -> str:

@@ -56,7 +56,8 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
 
   The file is TOML: `job`, `gin_file`, `summary`; `[figures]`, title = "path.in.summary";
   `[grid]`, "gin.name" = [values]; `[list.ROW]`, "gin.name" = value. Each row is run at each point
-  of the grid. A string that begins with @ or % is a gin reference. Unfinished runs begin anew.
+  of the grid. A string that begins with @ or % is a gin reference. Runs that are unfinished are
+  given the same command again.
 
   Args:
     file: the sweep file.

@@ -14,6 +14,11 @@ from realm_jax.data.batches import Features, Shard
 # Some 50 MB of the released code's runs, which become part of every position.
 _SHUFFLED_RUNS = 64
 _POSITION = "iterator"
+_PREFETCHED = 2  # batches
+# The thread that tunes a pipeline looks again after up to a minute, and the end of the pipeline
+# waits for it.
+_UNTUNED = tf.data.Options()
+_UNTUNED.autotune.enabled = False
 
 
 class BatchIterator(Iterator[Features]):
@@ -27,7 +32,7 @@ class BatchIterator(Iterator[Features]):
   """
 
   def __init__(self, dataset: tf.data.Dataset):
-    self._iterator = iter(dataset)
+    self._iterator = iter(dataset.with_options(_UNTUNED))
     self._checkpoint = tf.train.Checkpoint(iterator=self._iterator)
 
   def __next__(self) -> Features:
@@ -117,7 +122,7 @@ def task_batches(
     dataset = dataset.batch(batch_size, drop_remainder=True)
   else:
     dataset = dataset.padded_batch(batch_size).map(lambda batch: _fill(batch, batch_size))
-  return BatchIterator(dataset.prefetch(tf.data.AUTOTUNE))
+  return BatchIterator(dataset.prefetch(_PREFETCHED))
 
 
 @functools.lru_cache  # another pipeline takes seconds to build
@@ -126,7 +131,7 @@ def _check_for_examples(
 ) -> None:
   """Raises ValueError if one pass gives nothing: repeated for ever it would never end."""
   once = task.get_dataset(dict(lengths), split="train", shuffle=False, num_epochs=1, seed=0)
-  if not any(True for _ in once.take(1)):
+  if not any(True for _ in once.take(1).with_options(_UNTUNED)):
     raise ValueError(f"{task.name} gives no example: its corpus is empty or all was rejected")
 
 

@@ -62,7 +62,9 @@ def params_of(directory, *parts):
   return restored
 
 
-def test_a_resumed_fine_tuning_has_the_losses_of_one_never_stopped(tune, world, losses):
+@pytest.fixture(scope="module")
+def tuned_whole(tune, world):
+  """A fine-tuning of six steps that nothing stopped, in a directory of this name."""
   tune(
     "tuned_whole",
     num_steps=6,
@@ -71,6 +73,10 @@ def test_a_resumed_fine_tuning_has_the_losses_of_one_never_stopped(tune, world, 
     eval_every=4,
     best_metric="recall@5",
   )
+
+
+@pytest.mark.usefixtures("tuned_whole")
+def test_a_resumed_fine_tuning_has_the_losses_of_one_never_stopped(tune, world, losses):
   tune("tuned_halves", num_steps=3, checkpoint_every=3)
   tune("tuned_halves", num_steps=6, checkpoint_every=3)
   samples = [json.loads(line) for line in open(world / "tuned_whole" / "samples.jsonl")]
@@ -81,6 +87,7 @@ def test_a_resumed_fine_tuning_has_the_losses_of_one_never_stopped(tune, world, 
   assert losses("tuned_halves") == whole
 
 
+@pytest.mark.usefixtures("tuned_whole")
 def test_the_passage_encoder_stands_still_and_the_query_encoder_learns(tune, world):
   first = params_of(world / "first" / "checkpoints", "dual_encoder", "tower", "projection")
   passage, query = (
@@ -91,6 +98,7 @@ def test_the_passage_encoder_stands_still_and_the_query_encoder_learns(tune, wor
   assert np.abs(query["kernel"] - first["kernel"]).max() > 0
 
 
+@pytest.mark.usefixtures("tuned_whole")
 def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows):
   dev = str(world / "almanac" / "heldout_questions.jsonl")
   evaluated = {row["step"]: row["dev/recall@5"] for row in rows("tuned_whole") if "dev/f1" in row}
@@ -138,6 +146,7 @@ def test_everything_trains_while_the_index_follows(tune, world, rows):
   assert rows("tuned_all")[-1]["index/staleness_steps"] == 2  # of the batch of the third step
 
 
+@pytest.mark.usefixtures("tuned_whole")
 def test_a_start_may_be_mixed_of_two_checkpoints(tune, world):
   # The first rate of a warm-up is 0: what is saved is the start.
   tune("tuned_mixed", num_steps=1, reader=str(world / "tuned_whole" / "checkpoints"))
@@ -166,10 +175,11 @@ def test_questions_of_another_corpus_are_refused(tune, world, tmp_path):
     tune("tuned_elsewhere", questions=str(questions))
 
 
+@pytest.mark.usefixtures("tuned_whole")
 def test_what_cannot_go_on_or_be_chosen_is_refused(tune, world):
   other = {"questions": str(world / "almanac" / "heldout_questions.jsonl")}
-  with pytest.raises(ValueError, match="tuned_mixed was trained on other questions than .*heldout"):
-    tune("tuned_mixed", **other)
+  with pytest.raises(ValueError, match="tuned_whole was trained on other questions than .*heldout"):
+    tune("tuned_whole", **other)
   dev = {"dev_questions": other["questions"], "max_dev_questions": 10}
   with pytest.raises(ValueError, match="best_metric='recall@50'; choose one of recall@1, recall@5"):
     tune("tuned_by_nothing", best_metric="recall@50", **dev)

@@ -108,11 +108,9 @@ _GIN_MESSAGES = (  # gin's wording, ours
   (r'\s*In file "([^"]+)", line (\d+)\n *([^\n]*)(\n *\^)?', r" (\1, line \2: \3)"),
   (r"\s*In call to configurable '([^']+)' \(<.*?>\)(?: in scope '[^']*')?", r" (in \1)"),
 )
-
-
-_MEMORY_FULL = (
-  "the memory of the device is full; lower batch_size or tokens_per_batch, raise accumulate_steps, "
-  "or give a smaller model (docs/performance.md)"
+_SMALLER = (  # after what the device says of its memory
+  "Lower batch_size or tokens_per_batch, raise accumulate_steps, or give a smaller model "
+  "(docs/performance.md)"
 )
 
 
@@ -138,7 +136,8 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
     return _complain("realm", "interrupted", show_traceback=show_traceback, code=130)
   except Exception as error:
     if "RESOURCE_EXHAUSTED" in str(error):
-      return _complain(f"realm {argv[0]}", _MEMORY_FULL, show_traceback=show_traceback, code=1)
+      error = f"{str(error).splitlines()[0]} {_SMALLER}"
+      return _complain(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
     if not _is_refusal(error):
       raise
     return _complain(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
@@ -158,7 +157,7 @@ class _Notices(logging.Handler):
   def emit(self, record: logging.LogRecord) -> None:
     streams = (sys.stderr, sys.__stderr__)
     shown = any(getattr(root, "stream", None) in streams for root in logging.getLogger().handlers)
-    own = pathlib.Path(record.pathname).is_relative_to(_PACKAGE)
+    own = pathlib.Path(record.pathname).resolve().is_relative_to(_PACKAGE)
     if not shown and (own or record.levelno >= logging.WARNING):
       print(self.format(record), file=sys.stderr, flush=True)
 

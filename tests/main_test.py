@@ -268,7 +268,8 @@ def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):
   assert complaint == "realm toy: [Errno 2] No such file or directory: 'missing'"
   assert _complaint(capsys, "toy", workdir, "--line=stop") == (130, "realm: interrupted")
   code, complaint = _complaint(capsys, "toy", workdir, "--line=full")
-  assert code == 1 and complaint.startswith("realm toy: the memory of the device is full; lower ")
+  assert code == 1 and complaint.startswith("realm toy: RESOURCE_EXHAUSTED: Out of memory")
+  assert "Lower batch_size" in complaint
 
 
 def test_notices_of_the_package_and_all_warnings_are_shown(capsys, tmp_path):

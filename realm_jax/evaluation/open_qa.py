@@ -115,6 +115,12 @@ def question_scores(
   return scores
 
 
+def score_names(questions: Sequence[Question], *, width: int) -> list[str]:
+  """Returns the names of `question_scores` where `width` passages are found, and some are read."""
+  recalls = [f"recall@{k}" for k in RECALL_AT if k <= width]
+  return [*recalls, "reader_oracle", *answer_scores(questions, [""] * len(questions))]
+
+
 def answer_scores(
   questions: Sequence[Question], predictions: Sequence[str]
 ) -> dict[str, np.ndarray]:

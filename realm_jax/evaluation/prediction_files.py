@@ -113,10 +113,10 @@ def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> Predi
         record = json.loads(line)
         if "figures" not in record:
           record["prediction"] = str(record["prediction"])
-        if "id" not in record and "question" not in record:
-          raise KeyError("question")
-        by_id |= {str(record["id"]): record} if "id" in record else {}
-        by_text |= {str(record["question"]): record} if "question" in record else {}
+        if "id" in record:
+          by_id[str(record["id"])] = record
+        if "question" in record or "id" not in record:
+          by_text[str(record["question"])] = record
       except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{os.fspath(path)}, line {number} is no prediction: {error!r}") from error
 

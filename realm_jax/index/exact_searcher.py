@@ -43,8 +43,8 @@ class BlockwiseExactSearcher:
     """Returns what `ExactSearcher` would."""
     blocks = []
     for first in range(0, self.num_passages, self._block_size):
-      block_NxE = self._embeddings_NxE[first : first + self._block_size].astype(np.float32)
-      found = ExactSearcher(block_NxE).search(queries_BxE, k)
+      block_NxE = self._embeddings_NxE[first : first + self._block_size]
+      found = ExactSearcher(block_NxE.astype(np.float32, copy=False)).search(queries_BxE, k)
       ids_BxK = np.where(found.ids_BxK >= 0, found.ids_BxK + first, found.ids_BxK)
       blocks.append(datatypes.SearchResults(ids_BxK, found.scores_BxK))
     return searcher.merge(blocks, k)

@@ -181,18 +181,18 @@ def _reader(model: RealmPretrainingModel, embed: Callable[[Tokens], jax.Array], 
   def reader(params, batch):
     num_queries, num_passages, length = batch.passage.shape
     passages = batch.passage.reshape(-1, length)
-    _, firsts, unique_N = np.unique(passages.ids, axis=0, return_index=True, return_inverse=True)
+    _, firsts, unique_N = np.unique(
+      batch.passage_ids_BxK.reshape(-1), return_index=True, return_inverse=True
+    )
     # As many times two a query as it takes: one shape to compile.
     parts = np.resize(firsts, (-(-len(firsts) // (2 * num_queries)), 2 * num_queries))
-    embedded = [embed(_rows(passages, rows)) for rows in parts]
-    passage_NxE = np.concatenate(jax.device_get(embedded))[unique_N.reshape(-1)]
+    embedded = [
+      embed(jax.tree.map(lambda values, rows=rows: values[rows], passages)) for rows in parts
+    ]
+    passage_NxE = np.concatenate(jax.device_get(embedded))[unique_N]
     return run(params, *place((batch, passage_NxE.reshape(num_queries, num_passages, -1))))
 
   return reader
-
-
-def _rows(passages: Tokens, rows: np.ndarray) -> Tokens:
-  return jax.tree.map(lambda values: values[rows], passages)
 
 
 def _span_scores(model: OpenQaModel, place):

@@ -17,6 +17,7 @@ from realm_jax.index import generations
 from realm_jax.jobs import saved_models, starting_points
 from realm_jax.jobs.example_sources import QuestionExamples
 from realm_jax.jobs.question_evaluation import QuestionEvaluation
+from realm_jax.jobs.question_labels import find_labels
 from realm_jax.jobs.question_setup import EmbeddedGenerations, query_encoder
 from realm_jax.jobs.retrieval_setup import PublishedGenerations, SwapLog
 from realm_jax.jobs.training_run import TrainingRun
@@ -120,7 +121,7 @@ def finetune(
       f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions are "
       "asked by one: leave them out and follow the checkpoints with `realm evaluate`"
     )
-  if passage_encoder == "trained":
+  if passage_encoder == "trained" and generation is None:
     refresh.check_reachable(checkpoint_every=checkpoint_every)
   store = PassageStore(passages)
   vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
@@ -155,9 +156,6 @@ def finetune(
     batch_size=batch_size,
   )
   if examples is None:
-    # Finding answers needs TensorFlow, which is missing on some machines.
-    from realm_jax.jobs.question_labels import find_labels
-
     matcher = find_labels(
       asked, questions=questions, store=store, answer_rule=answer_rule, query_length=query_length
     )

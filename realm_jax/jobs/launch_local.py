@@ -66,9 +66,11 @@ def launch_local(
 
   def indexed() -> bool:
     newest = generations.newest(index)
-    return (
-      newest is not None and generations.read_manifest(index, newest).training_step >= num_steps
-    )
+    try:
+      manifest = None if newest is None else generations.read_manifest(index, newest)
+    except generations.DamagedGenerationError:
+      return False  # the builder makes it anew
+    return manifest is not None and manifest.training_step >= num_steps
 
   def process(job: str, keywords: dict, **settings) -> Process:
     gin_file = config or os.path.join(workdir, "launch_local_config.gin")

@@ -17,6 +17,7 @@ from realm_jax.jobs.example_sources import (
 from realm_jax.jobs.question_labels import find_labels
 
 _ROWS_AT_ONCE = 256
+_KINDS = {kind.kind: kind for kind in (MaskedQueryExamples, InverseClozeExamples, QuestionExamples)}
 
 
 def prepare_examples(
@@ -91,7 +92,7 @@ def prepare_examples(
   if task == "questions" and vocabulary is not None:
     raise ValueError(f"vocabulary={vocabulary}: questions have that of the passages; leave it out")
   if query_length is None:
-    query_length = 96 if task == "masked_queries" else 64
+    query_length = _KINDS[task].query_length
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   given = {"source": corpus, "vocabulary": vocabulary, "query_length": query_length}
   labels = None

@@ -75,11 +75,7 @@ class QuestionEvaluation:
     Raises:
       ValueError: naming those that will.
     """
-    width = min(_RETRIEVED, len(self._store))
-    known = [f"recall@{k}" for k in open_qa.RECALL_AT if k <= width]
-    known += ["reader_oracle", "exact_match", "exact_match_corrected"]
-    if not any(question.regex for question in self._questions):
-      known.append("f1")
+    known = open_qa.score_names(self._questions, width=min(_RETRIEVED, len(self._store)))
     if metric not in known:
       raise ValueError(f"best_metric={metric!r}; choose one of {', '.join(known)}")
 

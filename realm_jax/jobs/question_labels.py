@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
 from realm_jax.metrics.answer_matching import AnswerMatcher, Rule, match_answers
@@ -31,6 +30,9 @@ def find_labels(
   Raises:
     ValueError: if no passage holds an answer of any of them.
   """
+  # TensorFlow is missing on some machines, where labels come with prepared examples.
+  from realm_jax import tokenization
+
   tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
   matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
   if matcher.unanswerable == len(asked):

@@ -46,8 +46,7 @@ def supervise(
 
   A process that a signal killed, or that ended before it was finished, is started again, as jobs
   go on where they were. One that ended with an exit code of its own would end so again: the others
-  are then ended, too. SIGTERM and
-  Ctrl-C are passed on as SIGTERM, on which jobs save.
+  are then ended, too. SIGTERM and Ctrl-C are passed on as SIGTERM, on which jobs save.
 
   Args:
     processes: with different names.

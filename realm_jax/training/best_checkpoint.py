@@ -53,7 +53,7 @@ class BestCheckpoint:
     if self.value is not None and not value > self.value:
       return False
     if self.step is not None and step <= self.step:
-      return False  # a step done again; its parameters are those that are there
+      return False  # Orbax saves nothing at or before its newest step
     self._checkpointer.save(
       step,
       {"params": params},

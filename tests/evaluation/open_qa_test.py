@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.evaluation.open_qa import evaluate_questions, figures, question_scores
+from realm_jax.evaluation.open_qa import evaluate_questions, figures, question_scores, score_names
 
 FOUND = {"where?": [1, 3, 0], "what?": [2, 1, 0], "who?": [0, 1, 2]}
 SAID = {"where?": ["The  France!", "x"], "what?": ["Oslo in Norway"], "who?": []}
@@ -59,7 +59,8 @@ def test_the_oracle_looks_at_what_was_read(ask, told, match):
   scores = question_scores(outcomes, matcher=match(questions))
   assert scores["reader_oracle"].tolist() == [1, 0]
   assert scores["recall@1"].tolist() == [1, 0]
-  assert "recall@5" not in scores
+  assert list(scores) == score_names(questions, width=3)
+  assert "recall@5" not in scores and "recall@5" in score_names(questions, width=5)
 
 
 def test_regular_expressions_have_no_f1(ask, told, match):
@@ -72,6 +73,7 @@ def test_regular_expressions_have_no_f1(ask, told, match):
     "exact_match": [0],  # "The  France!" does not begin with it
     "exact_match_corrected": [1],
   }
+  assert list(scores) == score_names(questions, width=2)
 
 
 def test_so_many_answers_are_kept(questions, told):

@@ -24,13 +24,13 @@ import psutil
 
 from realm_jax import partitioning
 from realm_jax.index import device_searcher, searcher
-from realm_jax.jobs.encoder_programs import passage_encoder_program
-from realm_jax.jobs.pretraining import Pretraining, abstract_tokens, encoder_pass
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig, Tower, passage_tower_params
+from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.planning import chips, model_costs
 from realm_jax.planning.roofline import Work, roofline
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
 from realm_jax.training.optimizer import OptimizerConfig
 
 _K = 10

@@ -12,13 +12,13 @@ import numpy as np
 from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.datatypes import MaskedQueries, Tokens
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.retrieval_setup import query_encoder
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.saved import saved_models
+from realm_jax.saved.retrieval_setup import query_encoder
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step

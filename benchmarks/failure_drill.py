@@ -34,11 +34,11 @@ from emulated_gcs import EmulatedGcs
 from realm_jax import main as realm
 from realm_jax import object_store
 from realm_jax.index import generations
-from realm_jax.jobs import learn_vocabulary, make_almanac, prepare_corpus, upload
-from realm_jax.jobs import pretrain as pretraining
-from realm_jax.jobs.retrieval_setup import SWAPS_FILE
-from realm_jax.jobs.supervisor import sigterm_interrupts
+from realm_jax.jobs.preparation import learn_vocabulary, make_almanac, prepare_corpus, upload
+from realm_jax.jobs.training import pretrain as pretraining
 from realm_jax.retrieval import index_refresher
+from realm_jax.runs.supervisor import sigterm_interrupts
+from realm_jax.saved.retrieval_setup import SWAPS_FILE
 from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 
@@ -48,7 +48,7 @@ _TINY_MODEL = pathlib.Path(__file__).parents[1] / "gin" / "jobs" / "tiny.gin"
 _SETTINGS = f"""
 from __gin__ import dynamic_registration
 include "{_TINY_MODEL}"
-from realm_jax.jobs import pretrain
+from realm_jax.jobs.training import pretrain
 from realm_jax.retrieval import index_refresher
 from realm_jax.training import optimizer
 optimizer.OptimizerConfig.num_steps = 100_000
@@ -61,7 +61,7 @@ pretrain.pretrain.keep_checkpoints = 1000
 """
 _BUILDER = """
 from __gin__ import dynamic_registration
-from realm_jax.jobs import build_index
+from realm_jax.jobs.training import build_index
 build_index.build_index.keep = 1000
 build_index.build_index.poll_seconds = 0.05
 build_index.build_index.recheck_seconds = 1.0

@@ -24,8 +24,6 @@ from search import clustered_embeddings
 from realm_jax import partitioning
 from realm_jax.datatypes import Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.question_setup import query_encoder
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel
@@ -39,6 +37,8 @@ from realm_jax.retrieval.question_retriever import (
   Questions,
 )
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.saved import saved_models
+from realm_jax.saved.question_setup import query_encoder
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step

@@ -25,7 +25,7 @@ from realm_jax import tokenization
 from realm_jax.almanac import world, writing
 from realm_jax.data import input_pipeline
 from realm_jax.data.feature_converters import MaskedQueryConverter
-from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from tasks import salient_span_masking
 
 WIKIPEDIA = (

@@ -24,7 +24,7 @@ import psutil
 
 from realm_jax import tokenization
 from realm_jax.corpus import reading
-from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
 WIKIPEDIA = (
   pathlib.Path(__file__).resolve().parents[2] / "shared/data/corpus/simplewiki_2021.jsonl.gz"

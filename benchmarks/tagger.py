@@ -22,15 +22,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from realm_jax.data import conll  # noqa: E402
-from realm_jax.metrics import entities  # noqa: E402
+from realm_jax.evaluation import entities  # noqa: E402
 
 WIKI4TYPE = ROOT.parent / "shared/data/ner/wiki4type"
 IGNORED = -100  # by transformers' loss
 
 
 def train_ours(args) -> dict:
-  from realm_jax.jobs.import_checkpoint import import_checkpoint
-  from realm_jax.jobs.train_tagger import train_tagger
+  from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
+  from realm_jax.jobs.preparation.train_tagger import train_tagger
   from realm_jax.training.optimizer import OptimizerConfig
 
   imported = os.path.join(args.workdir, "imported")

@@ -20,8 +20,8 @@ import psutil
 from absl import app, flags
 from xmanager import xm, xm_local
 
-from realm_jax.jobs import sweep as sweeps
-from realm_jax.jobs.supervisor import sigterm_interrupts
+from realm_jax.jobs.training import sweep as sweeps
+from realm_jax.runs.supervisor import sigterm_interrupts
 
 EXECUTORS = ("local", "vertex", "kubernetes")
 _SECONDS_TO_SAVE = 60

@@ -1,8 +1,8 @@
 """The one door: `realm JOB --gin_file=F --gin.NAME=VALUE --KEYWORD=VALUE`.
 
-A job is one function in a module of its name in `realm_jax/jobs/`. Its keywords come from gin
-files, then from `--gin.NAME=VALUE`, then from plain flags, the later winning. Library code takes
-plain arguments: only this module knows gin.
+A job is one function in a module of its name in a room of `realm_jax/jobs/`. Its keywords come
+from gin files, then from `--gin.NAME=VALUE`, then from plain flags, the later winning. Library code
+takes plain arguments: only this module knows gin.
 
 A job may return an exit code of its own. What the caller got wrong ends in one line on stderr: exit
 code 2 for a wrong command line or configuration, 1 for what the job itself refuses. Bugs keep their
@@ -31,35 +31,35 @@ import gin.config
 
 from realm_jax import __version__, atomic_files, flags
 
-JOBS: Mapping[str, str] = {
-  name: f"realm_jax.jobs.{name}"
-  for name in (
+_ROOMS = {
+  "preparation": (
     "prepare_corpus",
     "make_almanac",
     "learn_vocabulary",
     "train_tagger",
     "tag_salient_spans",
+    "prepare_questions",
+    "prepare_examples",
     "import_checkpoint",
     "export_checkpoint",
+    "upload",
+  ),
+  "training": (
     "pretrain_ict",
     "build_index",
     "pretrain",
-    "prepare_questions",
-    "prepare_examples",
-    "upload",
     "finetune",
-    "evaluate",
-    "ask",
-    "serve",
-    "report",
-    "predict",
-    "plan",
     "launch_local",
     "evaluate_training",
+    "plan",
     "sweep",
     "ablate",
     "demo",
-  )
+  ),
+  "answering": ("evaluate", "predict", "ask", "serve", "report"),
+}
+JOBS: Mapping[str, str] = {
+  job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs
 }
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent

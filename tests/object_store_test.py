@@ -18,8 +18,8 @@ import pytest
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus import documents, passage_store, reading
 from realm_jax.index import generations
-from realm_jax.jobs.launch_local import launch_local
-from realm_jax.jobs.upload import upload
+from realm_jax.jobs.preparation.upload import upload
+from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.training import checkpoints, metric_writers
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from realm_jax import object_store
+from realm_jax.data.answers import compile_answer
 from realm_jax.data.batches import tokens
 from realm_jax.datatypes import MASK, MaskedQueries
-from realm_jax.metrics.answers import compile_answer
 from realm_jax.wordpieces import Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"

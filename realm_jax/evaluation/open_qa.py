@@ -6,11 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
+from realm_jax.data import answers
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
 from realm_jax.inference.question_predictor import SpanAnswer
-from realm_jax.metrics import answers
-from realm_jax.metrics.answer_matching import AnswerMatcher
+from realm_jax.labels.answer_matching import AnswerMatcher
 
 RECALL_AT = (1, 5, 20, 50, 100)
 

@@ -10,7 +10,7 @@ import numpy as np
 from realm_jax import object_store
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.open_qa import Outcome, answer_scores
-from realm_jax.metrics.answer_matching import AnswerMatcher
+from realm_jax.labels.answer_matching import AnswerMatcher
 
 
 def jsonl_lines(outcomes: Sequence[Outcome], *, scores: Mapping[str, np.ndarray]) -> Iterator[str]:

@@ -20,8 +20,6 @@ from realm_jax.data import batches
 from realm_jax.data.feature_converters import InverseClozeConverter, OpenQuestionConverter
 from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
 from realm_jax.inference import reading, span_reading
-from realm_jax.jobs import saved_models, starting_points
-from realm_jax.jobs.training_run import WarmStart
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
@@ -34,6 +32,9 @@ from realm_jax.objectives.marginal_likelihood import (
 from realm_jax.objectives.open_qa import joint_logits, open_qa
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs import starting_points
+from realm_jax.runs.training_run import WarmStart
+from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter import features, metrics, parameters
 
 _LOWEST = jnp.finfo(jnp.float32).min

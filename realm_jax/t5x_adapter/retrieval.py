@@ -9,12 +9,12 @@ from realm_jax import processes, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
 from realm_jax.index import generations
-from realm_jax.jobs import question_setup, retrieval_setup, saved_models
-from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.labels.answer_matching import match_answers
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.retrieval.retrieved_batches import PassageFinder
 from realm_jax.retrieval.retriever import Retriever
+from realm_jax.saved import question_setup, retrieval_setup, saved_models
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import OpenQaModel, PretrainingModel
 

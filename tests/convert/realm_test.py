@@ -11,7 +11,7 @@ import pytest
 
 from realm_jax import datatypes
 from realm_jax.convert import huggingface, huggingface_names, imported_model
-from realm_jax.jobs.import_checkpoint import imported_params
+from realm_jax.jobs.preparation.import_checkpoint import imported_params
 from realm_jax.models.bert import BertEncoder
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.models.realm import RealmPretrainingModel

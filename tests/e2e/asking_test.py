@@ -10,10 +10,10 @@ import urllib.request
 
 import pytest
 
-from realm_jax.jobs.ask import ask
-from realm_jax.jobs.finetune import finetune
-from realm_jax.jobs.predict import predict
-from realm_jax.jobs.serve import serve
+from realm_jax.jobs.answering.ask import ask
+from realm_jax.jobs.answering.predict import predict
+from realm_jax.jobs.answering.serve import serve
+from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training.optimizer import OptimizerConfig
 

@@ -8,12 +8,12 @@ import shutil
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.build_index import build_index
-from realm_jax.jobs.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.make_almanac import make_almanac
-from realm_jax.jobs.prepare_corpus import prepare_corpus
-from realm_jax.jobs.prepare_examples import prepare_examples
-from realm_jax.jobs.pretrain import pretrain
+from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.preparation.make_almanac import make_almanac
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_examples import prepare_examples
+from realm_jax.jobs.training.build_index import build_index
+from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.build_index import build_index
-from realm_jax.jobs.finetune import finetune
-from realm_jax.jobs.predict import predict
+from realm_jax.jobs.answering.predict import predict
+from realm_jax.jobs.training.build_index import build_index
+from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training import checkpoints

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from realm_jax.index import generations
-from realm_jax.jobs.build_index import build_index
-from realm_jax.jobs.report import report
-from realm_jax.jobs.upload import upload
+from realm_jax.jobs.answering.report import report
+from realm_jax.jobs.preparation.upload import upload
+from realm_jax.jobs.training.build_index import build_index
 from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)

@@ -14,7 +14,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Streams
 from realm_jax.data.questions import read_questions
-from realm_jax.jobs.example_sources import InverseClozeExamples, QuestionExamples
+from realm_jax.runs.example_sources import InverseClozeExamples, QuestionExamples
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -29,12 +29,12 @@ class Missing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Missing())
 from realm_jax import main
-from realm_jax.jobs import pretrain_ict
+from realm_jax.jobs.training import pretrain_ict
 sys.exit(main.main(json.loads(sys.argv[1])))
 """
 FINETUNE = """
 from __gin__ import dynamic_registration
-from realm_jax.jobs import finetune
+from realm_jax.jobs.training import finetune
 from realm_jax.retrieval import question_retriever
 finetune.finetune.beam = @question_retriever.BeamConfig()
 question_retriever.BeamConfig.beam_size = 60

@@ -12,11 +12,11 @@ import time
 import pytest
 
 from realm_jax.index import generations
-from realm_jax.jobs.build_index import build_index
-from realm_jax.jobs.evaluate import evaluate
-from realm_jax.jobs.training_run import WarmStart
+from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.runs.training_run import WarmStart
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 

@@ -10,11 +10,11 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
 from realm_jax.index import assembly
 from realm_jax.inference.question_predictor import question_batches
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.evaluate import evaluate
-from realm_jax.jobs.finetune import finetune
-from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.jobs.training.finetune import finetune
+from realm_jax.labels.answer_matching import match_answers
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.saved import saved_models
 from realm_jax.training.optimizer import OptimizerConfig
 
 pytestmark = pytest.mark.timeout(600)

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from realm_jax import main
-from realm_jax.jobs.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
 pytestmark = pytest.mark.timeout(600)
 

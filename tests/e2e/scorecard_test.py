@@ -7,8 +7,8 @@ import pytest
 
 from realm_jax.data.questions import read_questions
 from realm_jax.index import generations
-from realm_jax.jobs.build_index import build_index
-from realm_jax.jobs.report import report
+from realm_jax.jobs.answering.report import report
+from realm_jax.jobs.training.build_index import build_index
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -7,7 +7,7 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
 from realm_jax.inference.question_predictor import QuestionAnswers, SpanAnswer
-from realm_jax.metrics.answer_matching import match_answers
+from realm_jax.labels.answer_matching import match_answers
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(

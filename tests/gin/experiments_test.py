@@ -13,14 +13,14 @@ import gin
 import jax
 import pytest
 
-from realm_jax.jobs import sweep
-from realm_jax.jobs.pretrain import pretrain
-from realm_jax.jobs.pretrain_ict import pretrain_ict
-from realm_jax.jobs.pretraining import Pretraining
-from realm_jax.jobs.saved_models import example_tokens
+from realm_jax.jobs.training import sweep
+from realm_jax.jobs.training.pretrain import pretrain
+from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.main import JOBS
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.pretraining import Pretraining
+from realm_jax.saved.saved_models import example_tokens
 from realm_jax.training.optimizer import OptimizerConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

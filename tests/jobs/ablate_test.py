@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from realm_jax.jobs import ablate
+from realm_jax.jobs.training import ablate
 
 
 def test_what_runs_share_is_made_once_while_the_others_wait(tmp_path):

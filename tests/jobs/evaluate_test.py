@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStoreWriter
-from realm_jax.jobs.evaluate import evaluate
+from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])

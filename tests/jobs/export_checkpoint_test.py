@@ -10,13 +10,13 @@ import pytest
 
 from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.index import generations
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.export_checkpoint import export_checkpoint
-from realm_jax.jobs.import_checkpoint import import_checkpoint
+from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
+from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.saved import saved_models
 from realm_jax.training.checkpoints import Checkpointer
 
 TOKENIZER = tokenization.WordPieceTokenizer(

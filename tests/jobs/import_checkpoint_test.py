@@ -11,12 +11,12 @@ from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.convert import bert_configs, huggingface, huggingface_names, safetensors_files
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.import_checkpoint import import_checkpoint
-from realm_jax.jobs.predict import predict
+from realm_jax.jobs.answering.predict import predict
+from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
 from realm_jax.models import bert
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.saved import saved_models
 
 CONFIG = bert.BertConfig(
   vocab_size=8, hidden_size=4, num_layers=1, num_heads=2, mlp_size=6, max_length=12

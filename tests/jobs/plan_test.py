@@ -6,12 +6,11 @@ import importlib.util
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs import ahead_of_time
-from realm_jax.jobs.plan import plan
-from realm_jax.jobs.pretrain import pretrain
+from realm_jax.jobs.training.plan import plan
+from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.planning import chips
+from realm_jax.planning import ahead_of_time, chips
 from realm_jax.retrieval.retriever import RetrievalConfig
 
 BERT = BertConfig(

@@ -13,7 +13,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
 from realm_jax.index import assembly
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.prepare_corpus import index_bytes, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import index_bytes, prepare_corpus
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -143,7 +143,7 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
 
 def test_beam_without_its_library_says_what_to_install(tmp_path, inputs, monkeypatch):
   monkeypatch.delattr(jobs, "beam_pipeline", raising=False)
-  monkeypatch.setitem(sys.modules, "realm_jax.jobs.beam_pipeline", None)
+  monkeypatch.setitem(sys.modules, "realm_jax.corpus.beam_pipeline", None)
   with pytest.raises(
     ValueError, match="cannot be imported .*; install realm_jax with the extra `b"
   ):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from realm_jax.data.questions import read_questions
-from realm_jax.jobs.prepare_questions import prepare_questions
+from realm_jax.jobs.preparation.prepare_questions import prepare_questions
 
 
 def write(path, *records):

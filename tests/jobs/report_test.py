@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from realm_jax.jobs.report import report
+from realm_jax.jobs.answering.report import report
 
 
 def test_a_report_of_a_workdir(tmp_path):

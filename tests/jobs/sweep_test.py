@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from realm_jax.jobs import sweep
+from realm_jax.jobs.training import sweep
 
 FILE = """
 job = "pretrain"
@@ -125,7 +125,7 @@ def test_an_interrupt_ends_the_runs(file, tmp_path, sent):
 import signal, sys
 # A shell starts what runs in the background with SIGINT ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from realm_jax.jobs import sweep
+from realm_jax.jobs.training import sweep
 sweep.realm_command = lambda *a, **k: [sys.executable, "-c", {child!r}]
 sweep.sweep(file={file!r}, workdir={str(tmp_path / "out")!r})
 """

@@ -16,8 +16,8 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 from t5x import train
 
 import realm_jax.main  # noqa: F401  its finalize hook refuses macros that nothing uses
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.build_index import build_index
+from realm_jax.jobs.training.build_index import build_index
+from realm_jax.saved import saved_models
 from realm_jax.training import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

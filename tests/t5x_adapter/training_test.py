@@ -19,15 +19,15 @@ from t5x import partitioning, utils
 from t5x import train as t5x_train
 
 from realm_jax.index import generations
-from realm_jax.jobs import saved_models
-from realm_jax.jobs.build_index import build_index
-from realm_jax.jobs.evaluate import evaluate
-from realm_jax.jobs.finetune import finetune
-from realm_jax.jobs.pretrain import pretrain
-from realm_jax.jobs.pretrain_ict import pretrain_ict
-from realm_jax.jobs.training_run import WarmStart
+from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.jobs.training.build_index import build_index
+from realm_jax.jobs.training.finetune import finetune
+from realm_jax.jobs.training.pretrain import pretrain
+from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.runs.training_run import WarmStart
+from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter.models import InverseClozeModel, OpenQaModel, PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
 from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval, QuestionRetrieval

@@ -1,0 +1,121 @@
+"""A released corpus: texts and embeddings of passages as passage store and first generation."""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from realm_jax import atomic_files, progress
+from realm_jax.convert import block_records
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing import index_publication
+from realm_jax.tokenization import WordPieceTokenizer
+
+_PASSAGES_AT_ONCE = 1024
+
+
+def write_store(
+  directory: str,
+  *,
+  blocks: str,
+  titles: str | None,
+  tokenizer: WordPieceTokenizer,
+  passage_length: int,
+) -> PassageStore:
+  """Writes the passage store of released texts; row i is record i.
+
+  Args:
+    directory: to write; replaced as a whole when finished.
+    blocks: file of the texts.
+    titles: file of their titles, in the same order; none: all titles are empty.
+    tokenizer: of the model.
+    passage_length: wordpieces of the longest passage that the model embeds.
+
+  Raises:
+    FileNotFoundError: if a file is missing.
+    ValueError: if there are not as many titles as texts, or there is no text.
+  """
+  texts = block_records.read(blocks)
+  names = itertools.repeat(b"") if titles is None else block_records.read(titles)
+  with atomic_files.new_directory(directory) as unfinished:
+    writer = PassageStoreWriter(unfinished, tokenizer=tokenizer, max_passage_length=passage_length)
+    pairs = _pairs(texts, names, many=titles is not None)
+    for batch in progress.track(_batches(pairs), what="passages", size=len):
+      _append(writer, batch, tokenizer)
+    metadata = writer.finish(counts={})
+    if not metadata.num_passages:
+      raise ValueError(f"no text in {blocks}")
+    tokenizer.save(os.path.join(unfinished, "vocabulary"))
+  return PassageStore(directory)
+
+
+def publish_embeddings(
+  index: str,
+  embeddings_NxE: np.ndarray,
+  *,
+  store: PassageStore,
+  embedding_size: int,
+  searcher: SearcherConfig,
+  parameters_digest: str,
+) -> None:
+  """Publishes released embeddings as generation 0.
+
+  Args:
+    index: directory of the generations, new.
+    embeddings_NxE: a row for each passage.
+    store: the passages.
+    embedding_size: E of the model.
+    searcher: settings of the index.
+    parameters_digest: of the passage encoder.
+
+  Raises:
+    ValueError: if the embeddings are not those of the passages, or not the model's.
+  """
+  if embeddings_NxE.shape != (len(store), embedding_size):
+    raise ValueError(
+      f"embeddings {embeddings_NxE.shape} for {len(store)} passages and a model of width "
+      f"{embedding_size}; take the blocks that the embeddings were made from"
+    )
+  index_publication.publish(
+    index,
+    np.asarray(embeddings_NxE, np.float32),
+    store=store,
+    config=searcher.for_corpus(len(store)),
+    training_step=0,
+    parameters_digest=parameters_digest,
+    keep=1,
+  )
+
+
+def _pairs(texts: Iterable[bytes], titles: Iterable[bytes], *, many: bool):
+  end = object()
+  titles = iter(titles)
+  count = 0
+  for count, text in enumerate(texts, start=1):
+    title = next(titles, end)
+    if title is end:
+      raise ValueError(f"text {count} has no title; the two files must be of one release")
+    yield title.decode(), text.decode()
+  if many and next(titles, end) is not end:
+    raise ValueError(f"more titles than the {count} texts; the two files must be of one release")
+
+
+def _batches(items: Iterable) -> Iterator[list]:
+  items = iter(items)
+  while batch := list(itertools.islice(items, _PASSAGES_AT_ONCE)):
+    yield batch
+
+
+def _append(writer: PassageStoreWriter, batch, tokenizer: WordPieceTokenizer) -> None:
+  titles, texts = zip(*batch, strict=True)
+  ids = zip(tokenizer.encode_batch(titles), tokenizer.encode_batch(texts), strict=True)
+  for title, text, (title_ids, body_ids) in zip(titles, texts, ids, strict=True):
+    writer.append(
+      title=title,
+      text=text,
+      title_ids=title_ids,
+      body_ids=body_ids,
+      uid=passage_uid(title, text),
+    )

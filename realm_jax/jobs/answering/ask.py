@@ -1,0 +1,86 @@
+"""Fills a [MASK] or answers a question, and shows the passages read and what each did to it."""
+
+import dataclasses
+
+from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.saved.answering_models import open_answering_model
+
+
+def ask(
+  query: str,
+  *,
+  checkpoints: str,
+  passages: str,
+  index: str,
+  step: int | None = None,
+  generation: int | None = None,
+  answers: int = 3,
+  target: str | None = None,
+  max_answer_length: int = 4,
+) -> dict:
+  """Prints the likeliest answers, and the passages with their part in the first.
+
+  A pre-trained model fills the mask of a sentence: answers of one to `max_answer_length` wordpieces
+  are tried. A fine-tuned model answers a question with words of a passage. The answer with the
+  highest p(y|x) wins.
+
+  Args:
+    query: a sentence with one `[MASK]`, or a question.
+    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
+    passages: directory of the knowledge corpus to answer from.
+    index: directory of the index generations of that corpus.
+    step: checkpoint; none: the newest.
+    generation: index generation; none: the newest.
+    answers: how many are shown.
+    target: an answer to be explained instead of the likeliest one.
+    max_answer_length: wordpieces that fill a mask at most.
+
+  Returns:
+    The explanation as plain values, and `answer`, the likeliest.
+
+  Raises:
+    FileNotFoundError: if an input is missing.
+    ValueError: if the query is not what the model is asked, or inputs do not fit each other.
+  """
+  model = open_answering_model(
+    checkpoints=checkpoints,
+    passages=passages,
+    index=index,
+    step=step,
+    generation=generation,
+    max_answer_length=max_answer_length,
+  )
+  explain = model.fill_mask if isinstance(model, MaskFiller) else model.answer
+  (explanation,) = explain([query], answers=answers, target=target)
+  print(shown(explanation), flush=True)
+  return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
+
+
+def shown(explanation: Explanation) -> str:
+  """Returns an explanation as lines of text."""
+  best, *others = explanation.answers
+  lines = [
+    explanation.query,
+    f"  {best.text}   p(y|x) = {best.probability:.3f}{_without_retrieval(best)}",
+  ]
+  if others:
+    options = (f"{option.text} {option.probability:.3f}" for option in others)
+    lines.append(f"  or: {', '.join(options)}")
+  lines.append("  p(z|x)  p(y|z,x)  utility  without it            passage")
+  return "\n".join([*lines, *map(_line, explanation.passages)])
+
+
+def _without_retrieval(best: AnswerOption) -> str:
+  prior = best.probability_without_retrieval
+  return "" if prior is None else f", without retrieval {prior:.2g}"
+
+
+def _line(passage: Evidence) -> str:
+  without = f"{passage.probability_without:.3f} {passage.answer_without or '(no answer)'}"
+  utility = "" if passage.utility is None else f"{passage.utility:+.1f}"
+  text = f"{passage.title}: {passage.text}" if passage.passage_id >= 0 else "(null passage)"
+  return (
+    f"  {passage.retrieval_probability:6.3f}  {passage.answer_probability:8.3f}  "
+    f"{utility:>7}  {without:<20.20}  {text}"
+  )

@@ -1,0 +1,95 @@
+"""Writes a checkpoint for transformers and sentence-transformers, and an index as a .npy file."""
+
+import os
+
+import flax.traverse_util
+import jax
+import numpy as np
+
+from realm_jax import object_store, partitioning, tokenization
+from realm_jax.convert import huggingface_export
+from realm_jax.index import assembly, generations
+from realm_jax.saved import saved_models
+
+MASKED_LM, EMBEDDINGS = "masked_lm", "embeddings.npy"
+_TOWERS = {
+  "tower": "sentence_encoder",
+  "query_tower": "query_encoder",
+  "passage_tower": "passage_encoder",
+}
+
+
+def export_checkpoint(
+  *,
+  checkpoints: str,
+  vocabulary: str,
+  output: str,
+  step: int | None = None,
+  index: str | None = None,
+  generation: int | None = None,
+) -> None:
+  """Writes `OUTPUT/sentence_encoder`, `OUTPUT/masked_lm` and `OUTPUT/embeddings.npy`.
+
+  The dual encoder becomes a sentence-transformers directory that gives the same embeddings; two
+  towers become `query_encoder` and `passage_encoder`. A knowledge-augmented encoder becomes a
+  `BertForMaskedLM`.
+
+  Args:
+    checkpoints: directory of checkpoints, `WORKDIR/checkpoints` of a training.
+    vocabulary: directory of its vocabulary, `PASSAGES/vocabulary` of its corpus.
+    output: directory to write.
+    step: which checkpoint; none: the newest.
+    index: directory of index generations, whose embeddings are written; none: they are not.
+    generation: which one; none: the newest.
+
+  Raises:
+    FileNotFoundError: if checkpoint, vocabulary or index are missing.
+    ValueError: if the vocabulary is not the checkpoint's.
+  """
+  object_store.check_local(output=output)
+  saved = saved_models.load(checkpoints, step=step)
+  description = saved.description
+  tokenizer = tokenization.load(vocabulary)
+  if tokenizer.digest != description.vocabulary_digest:
+    raise ValueError(
+      f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, {vocabulary} is "
+      f"{tokenizer.digest}; name the vocabulary of its corpus"
+    )
+  os.makedirs(output, exist_ok=True)
+  mesh = partitioning.make_mesh()
+  written = []
+  _, params = saved.retriever(mesh)
+  length = max(description.query_length, description.passage_length)
+  for name, tower in params["dual_encoder"].items():
+    huggingface_export.write_sentence_encoder(
+      os.path.join(output, _TOWERS[name]),
+      _flat(tower),
+      config=description.dual_encoder,
+      tokenizer=tokenizer,
+      max_length=length,
+    )
+    written.append(_TOWERS[name])
+  if description.knowledge_augmented_encoder is not None:
+    _, params = saved.pretraining_model(mesh)
+    huggingface_export.write_masked_lm(
+      os.path.join(output, MASKED_LM),
+      _flat(params["knowledge_augmented_encoder"]),
+      config=description.knowledge_augmented_encoder,
+      tokenizer=tokenizer,
+    )
+    written.append(MASKED_LM)
+  if index is not None:
+    np.save(os.path.join(output, EMBEDDINGS), _embeddings(index, generation))
+    written.append(EMBEDDINGS)
+  print(f"{output}: {', '.join(written)} of step {saved.step}", flush=True)
+
+
+def _embeddings(index: str, generation: int | None) -> np.ndarray:
+  generation = generations.newest(index) if generation is None else generation
+  if generation is None:
+    raise FileNotFoundError(f"no index generation in {index}; make one with `realm build_index`")
+  return np.asarray(assembly.load_embeddings(index, generation), np.float32)
+
+
+def _flat(params) -> dict[str, np.ndarray]:
+  return flax.traverse_util.flatten_dict(jax.device_get(params), sep="/")

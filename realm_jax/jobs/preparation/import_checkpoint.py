@@ -1,0 +1,234 @@
+"""Turns weights of BERT, Hugging Face, REALM or ORQA into a checkpoint with its vocabulary."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from realm_jax import object_store, tokenization
+from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
+from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing import released_corpus
+from realm_jax.models.dual_encoder import DualEncoder, passage_tower_params
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
+from realm_jax.models.span_reader import SpanReader
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.training_run import CHECKPOINTS
+from realm_jax.saved import saved_models
+from realm_jax.training import checkpoints
+
+VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"
+_EMBEDDINGS = "block_emb"
+
+
+def import_checkpoint(
+  *,
+  source: list[str],
+  workdir: str,
+  vocabulary: str | None = None,
+  lower_case: bool | None = None,
+  blocks: str | None = None,
+  titles: str | None = None,
+  embeddings: str | None = None,
+  searcher: SearcherConfig = SearcherConfig(),
+  retrieval: RetrievalConfig = RetrievalConfig(),
+  beam: BeamConfig = BeamConfig(),
+  query_length: int = 96,
+  max_masks: int = 10,
+  seed: int = 0,
+) -> None:
+  """Writes `WORKDIR/checkpoints` and `WORKDIR/vocabulary`, which other jobs begin with.
+
+  The checkpoint holds a dual encoder; a knowledge-augmented encoder if a source is a plain BERT;
+  and a span reader if a source has one. A head that no source has is drawn at random and named; a
+  dual encoder that none has begins with the BERT of another network. With `blocks` there is also
+  the passage store `WORKDIR/passages`, and with their embeddings `WORKDIR/index`.
+
+  Args:
+    source: directories of Hugging Face, TF-Hub modules, or TensorFlow checkpoints; more than one
+      where embedder and encoder lie apart.
+    workdir: directory to write; must hold no checkpoint yet.
+    vocabulary: directory of the vocabulary; none: the first source that has one.
+    lower_case: whether the vocabulary is "uncased"; none: as declared beside it.
+    blocks: records of the passages' texts: `blocks.tfr`, or Hugging Face's `block_records.npy`.
+    titles: records of their titles, `titles.tfr`; none: without titles.
+    embeddings: `encoded.ckpt` or a `.npy` file of the passages' embeddings; none: those that a
+      source brings, as `encoded/encoded.ckpt` or as `block_emb`.
+    searcher: settings of the index.
+    retrieval: how many passages the model is to read, and how long.
+    query_length: wordpieces of a query.
+    max_masks: masked wordpieces predicted in a query.
+    beam: how many passages a span reader is to read, and how long.
+    seed: of the heads that are drawn.
+
+  Raises:
+    FileNotFoundError: if weights, settings, vocabulary or records are missing.
+    ValueError: if they do not fit each other.
+  """
+  directory = os.path.join(workdir, CHECKPOINTS)
+  if checkpoints.steps(directory):
+    raise ValueError(f"{directory} holds a checkpoint already; choose another workdir")
+  for path in source:
+    if not (object_store.absolute(path).exists() or tensorflow_files.is_checkpoint(path)):
+      raise FileNotFoundError(f"no {path}; download the weights and give their directory")
+  tokenizer = _tokenizer(source if vocabulary is None else [vocabulary], lower_case=lower_case)
+  sources = [_read(path) for path in source]
+  model = imported_model.find(sources)
+  description = _describe(
+    model,
+    retrieval=retrieval,
+    beam=beam,
+    query_length=query_length,
+    max_masks=max_masks,
+    tokenizer=tokenizer,
+  )
+  params, drawn = imported_params(model, seed=seed)
+  if blocks is not None:
+    store = released_corpus.write_store(
+      os.path.join(workdir, PASSAGES),
+      blocks=blocks,
+      titles=titles,
+      tokenizer=tokenizer,
+      passage_length=retrieval.passage_length,
+    )
+    description = dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
+    embeddings_NxE = _embeddings(embeddings, sources)
+    if embeddings_NxE is not None:
+      released_corpus.publish_embeddings(
+        os.path.join(workdir, INDEX),
+        embeddings_NxE,
+        store=store,
+        embedding_size=model.dual_encoder.projection_size,
+        searcher=searcher,
+        parameters_digest=saved_models.params_digest(
+          passage_tower_params({"dual_encoder": params["dual_encoder"]})
+        ),
+      )
+  # The checkpoint comes last: a workdir that has one is whole.
+  tokenizer.save(os.path.join(workdir, VOCABULARY))
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    checkpointer.save(
+      0,
+      {"params": params},
+      input={},
+      metadata={"model": description.to_json(), "imported_from": list(source), "drawn": drawn},
+    )
+    checkpointer.wait()
+  print(f"{workdir}: {_report(model, drawn)}, {tokenizer.vocab_size:,} wordpieces", flush=True)
+  if model.unused:
+    logging.info("not used: %s", ", ".join(model.unused))
+
+
+def _read(path: str) -> imported_model.Source:
+  if tensorflow_files.is_checkpoint(path):
+    return tensorflow_files.read(path)
+  return huggingface.read(path)
+
+
+def _embeddings(path: str | None, sources: Sequence[imported_model.Source]) -> np.ndarray | None:
+  if path is not None:
+    if path.endswith(".npy"):
+      return np.load(path, mmap_mode="r", allow_pickle=False)
+    return tensorflow_files.read_matrix(path, _EMBEDDINGS)
+  for source in sources:
+    if _EMBEDDINGS in source.weights:
+      return source.weights[_EMBEDDINGS]
+    encoded = os.path.join(source.name, "encoded")
+    if tensorflow_files.is_checkpoint(encoded):
+      return tensorflow_files.read_matrix(encoded, _EMBEDDINGS)
+  return None
+
+
+def _tokenizer(
+  directories: Sequence[str], *, lower_case: bool | None
+) -> tokenization.WordPieceTokenizer:
+  for directory in directories:
+    declared = tensorflow_files.lower_case(directory) if lower_case is None else lower_case
+    tokenizer = vocabularies.read(directory, lower_case=declared)
+    if tokenizer is not None:
+      return tokenizer
+  raise FileNotFoundError(
+    f"no {tokenization.VOCABULARY_FILE} in {', '.join(directories)}; name its directory with "
+    "--vocabulary"
+  )
+
+
+def _describe(
+  model: imported_model.ImportedModel,
+  *,
+  retrieval: RetrievalConfig,
+  beam: BeamConfig,
+  query_length: int,
+  max_masks: int,
+  tokenizer: tokenization.WordPieceTokenizer,
+) -> saved_models.ModelDescription:
+  reader = model.knowledge_augmented_encoder
+  encoders = {"dual_encoder": model.dual_encoder.bert}
+  lengths = {
+    "dual_encoder": {"query_length": query_length, "passage_length": retrieval.passage_length}
+  }
+  if reader is not None:
+    encoders["knowledge_augmented_encoder"] = reader
+    lengths["knowledge_augmented_encoder"] = {"joint_length": retrieval.joint_length}
+  if model.span_reader is not None:
+    encoders["span_reader"] = model.span_reader.bert
+    lengths["span_reader"] = {"joint_length": beam.joint_length}
+  saved_models.check_sizes(tokenizer, encoders, lengths)
+  return saved_models.ModelDescription(
+    dual_encoder=model.dual_encoder,
+    knowledge_augmented_encoder=reader,
+    retrieval=retrieval if reader is not None else None,
+    span_reader=model.span_reader,
+    beam=beam if model.span_reader is not None else None,
+    query_length=query_length,
+    max_masks=max_masks if reader is not None else 0,
+    passage_length=retrieval.passage_length,
+    vocabulary_digest=tokenizer.digest,
+    corpus_fingerprint="",
+  )
+
+
+def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:
+  """Returns all parameters, and the paths of those that were drawn."""
+
+  def init() -> dict:
+    tokens = saved_models.example_tokens(1, 8)
+    key = jax.random.key(seed)
+    params = {
+      "dual_encoder": DualEncoder(model.dual_encoder).init(
+        key, tokens, tokens.reshape(1, 1, 8), deterministic=True
+      )
+    }
+    if model.knowledge_augmented_encoder is not None:
+      params["knowledge_augmented_encoder"] = KnowledgeAugmentedEncoder(
+        model.knowledge_augmented_encoder
+      ).init(key, tokens, jnp.zeros((1, 1), jnp.int32), deterministic=True)
+    if model.span_reader is not None:
+      params["span_reader"] = SpanReader(model.span_reader).init(key, tokens, deterministic=True)
+    trees = {name: nn.unbox(variables["params"]) for name, variables in params.items()}
+    return flax.traverse_util.flatten_dict(trees, sep="/")
+
+  shapes = {path: leaf.shape for path, leaf in jax.eval_shape(init).items()}
+  params, missing = imported_model.fill(shapes, model.weights)
+  if missing:
+    # What is not asked for is not computed: no encoder is drawn to be thrown away.
+    drawn = jax.jit(lambda: {path: value for path, value in init().items() if path in missing})()
+    params |= jax.device_get(drawn)
+  return flax.traverse_util.unflatten_dict(params, sep="/"), missing
+
+
+def _report(model: imported_model.ImportedModel, drawn: Sequence[str]) -> str:
+  names = [
+    name
+    for name in ("dual_encoder", "knowledge_augmented_encoder", "span_reader")
+    if getattr(model, name) is not None
+  ]
+  fresh = f"drawn at random: {', '.join(drawn)}" if drawn else "nothing drawn at random"
+  return f"{', '.join(names)}; {fresh}"

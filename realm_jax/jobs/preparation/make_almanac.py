@@ -1,0 +1,107 @@
+"""Writes the world in the box: documents, training sentences, questions, and an edited copy."""
+
+import os
+import shutil
+
+from realm_jax import object_store
+from realm_jax.almanac import world as almanac
+from realm_jax.almanac import writing
+from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+
+
+def make_almanac(
+  *,
+  output: str,
+  seed: int = 0,
+  num_invented_entities: int = 6_500,
+  held_out_fraction: float = 0.1,
+  num_edits: int = 100,
+) -> None:
+  """Writes `documents`, `training`, `heldout` and `values.jsonl`, and `edited/`, into `output`.
+
+  Args:
+    output: directory to write.
+    seed: of names, values, wordings and what is held out.
+    num_invented_entities: invented towns, ships, stars and the like, two facts each.
+    held_out_fraction: share of the invented facts that no training sentence mentions; of the real
+      facts it is half.
+    num_edits: facts with a new value in `edited/documents.jsonl`, asked for in
+      `edited/questions.jsonl`.
+  """
+  object_store.check_local(output=output)
+  world = almanac.make_world(
+    seed=seed,
+    num_invented_entities=num_invented_entities,
+    held_out_fraction=held_out_fraction,
+  )
+  writing.write_world(world, output)
+  edited = almanac.edit(world, seed=seed + 1, num_edits=num_edits)
+  writing.write_edits(edited, os.path.join(output, "edited"))
+  held_out = sum(fact.held_out for fact in world.facts)
+  print(f"{output}: {len(world.facts):,} facts, {held_out:,} of them held out", flush=True)
+
+
+def make_corpora(
+  directory: str,
+  *,
+  seed: int,
+  vocab_size: int,
+  passage_length: int,
+  num_invented_entities: int = 6_500,
+) -> None:
+  """Writes the almanac of a seed and what trainings read.
+
+  Beside `almanac/` and `vocabulary/` there are `passages/`, a fact each; `whole_documents/`, the
+  same facts by subject; and `training/`, the training corpus.
+
+  Args:
+    directory: to write to.
+    seed: of the world.
+    vocab_size: wordpieces.
+    passage_length: wordpieces of a passage at most.
+    num_invented_entities: see `realm make_almanac`.
+  """
+  almanac = os.path.join(directory, "almanac")
+  make_almanac(output=almanac, seed=seed, num_invented_entities=num_invented_entities)
+  documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
+  learn_vocabulary(
+    inputs=[documents, training, os.path.join(almanac, "values.jsonl")],
+    output=os.path.join(directory, "vocabulary"),
+    vocab_size=vocab_size,
+  )
+  prepare_facts(directory, documents, name="passages", passage_length=passage_length)
+  _prepare(directory, documents, name="whole_documents", max_passage_length=3 * passage_length // 2)
+  _prepare(directory, training, name="training", max_passage_length=64)
+
+
+def prepare_facts(directory: str, documents: str, *, name: str, passage_length: int) -> None:
+  """Makes the passages of documents, a fact each, with the vocabulary that lies there."""
+  _prepare(directory, documents, name=name, max_passage_length=passage_length, max_sentences=1)
+
+
+def add_training_sentences(directory: str, *, name: str, passage_length: int) -> None:
+  """Makes passages of facts and training sentences, so that the queries have trivial passages."""
+  almanac, both = os.path.join(directory, "almanac"), os.path.join(directory, f"{name}_texts")
+  os.makedirs(both, exist_ok=True)
+  for file in ("documents.jsonl", "training.jsonl"):
+    shutil.copy(os.path.join(almanac, file), both)
+  prepare_facts(directory, both, name=name, passage_length=passage_length)
+
+
+def _prepare(
+  directory: str,
+  source: str,
+  *,
+  name: str,
+  max_passage_length: int,
+  max_sentences: int | None = None,
+) -> None:
+  prepare_corpus(
+    input=source,
+    output=os.path.join(directory, name),
+    vocabulary=os.path.join(directory, "vocabulary"),
+    max_passage_length=max_passage_length,
+    max_sentences=max_sentences,
+    num_shards=1,
+  )

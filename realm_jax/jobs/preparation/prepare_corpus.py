@@ -1,0 +1,252 @@
+"""Turns raw documents into a passage store and tagged examples."""
+
+import os
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from realm_jax import atomic_files, progress, tokenization
+from realm_jax.corpus import documents, process_pool, reading
+from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.corpus.documents import BadRecord
+from realm_jax.corpus.parts import CorpusPart, PartMaker
+from realm_jax.corpus.passage_store import (
+  PassageRow,
+  PassageStoreWriter,
+  StoreMetadata,
+  id_dtype,
+  store_bytes,
+)
+from realm_jax.corpus.uid_set import UidSet
+from realm_jax.data import tagged_examples
+from realm_jax.data.salient_spans import find_salient_spans
+
+_BAD_RECORDS_NAMED = 20
+_EMBEDDING_SIZE = 128  # of the paper's retriever
+
+
+def prepare_corpus(
+  *,
+  input: str,
+  vocabulary: str,
+  output: str | None = None,
+  format: reading.Format = "auto",
+  unit: Literal["sentences", "words"] = "sentences",
+  max_passage_length: int = 288,
+  max_sentences: int | None = None,
+  num_words: int = 100,
+  overlap: int = 0,
+  drop_list_pages: bool = True,
+  num_shards: int = 8,
+  num_workers: int = 1,
+  engine: Literal["processes", "beam"] = "processes",
+  beam_options: Sequence[str] = (),
+  beam_parts: str | None = None,
+  check: bool = False,
+) -> StoreMetadata | None:
+  """Writes `output`: a passage store, with the same passages as tagged examples beside its columns.
+
+  The same input gives the same bytes, whatever the engine and the number of workers. A document
+  that brings `spans` keeps them; any other is tagged by rules (dates, numbers, capitalised names).
+
+  Args:
+    input: glob pattern or folder of JSON Lines with `id`, `title`, `text` (plain or gzip), of
+      WikiExtractor's files, of Parquet with the same columns, or of texts with a title line.
+    vocabulary: directory with `vocab.txt`.
+    output: directory to write; replaced as a whole when finished.
+    format: of the input; auto: told by the names of the files.
+    unit: what passages are made of: "sentences" as many as fit, "words" a fixed number.
+    max_passage_length: wordpieces of a passage at most, title and three special tokens included.
+    max_sentences: sentences of a passage at most; none: as many as fit.
+    num_words: words of a passage, where these are the unit.
+    overlap: sentences or words that a passage repeats from the end of the one before.
+    drop_list_pages: whether an encyclopedia's list and disambiguation pages are left out.
+    num_shards: files of tagged examples.
+    num_workers: processes that make passages, this one included.
+    engine: "processes" of this machine, or an Apache Beam pipeline.
+    beam_options: flags of Beam, such as `--runner=FlinkRunner`; none: Beam's local runner.
+    beam_parts: directory for parts on their way, reachable by all Beam workers; none: a local one.
+    check: whether to read and report only, and write nothing.
+
+  Returns:
+    The metadata of the store; None from a check.
+
+  Raises:
+    FileNotFoundError: if no input or no vocabulary is there.
+    ValueError: if the input holds no text, or a setting cannot work.
+  """
+  if output is None and not check:
+    raise ValueError("no output is given; name a directory, or only look with --check")
+  tokenizer = tokenization.load(vocabulary)
+  make_part = PartMaker(
+    tokenizer=tokenizer,
+    tag=find_salient_spans,
+    serialize=tagged_examples.serialize,
+    chunking=ChunkingConfig(
+      unit=unit,
+      max_passage_length=max_passage_length,
+      max_sentences=max_sentences,
+      num_words=num_words,
+      overlap=overlap,
+    ),
+    drop_list_pages=drop_list_pages,
+  )
+  if engine == "beam":
+    parts = _beam_parts(input, format, make_part, beam_options, beam_parts)
+  else:
+    parts = _pool_parts(input, format, make_part, num_workers)
+  gathered = _Gathered(tokenizer)
+  if check:
+    tally = _Tally()
+    with tempfile.TemporaryDirectory() as scratch:
+      gathered.gather(parts, scratch=scratch, write=tally.add)
+    gathered.check_not_empty(input)
+    print("\n".join([gathered.report(), *tally.report()]), flush=True)
+    return None
+  with atomic_files.new_directory(output) as directory:
+    store = PassageStoreWriter(
+      directory, tokenizer=tokenizer, max_passage_length=max_passage_length
+    )
+    examples = tagged_examples.TaggedExampleWriter(directory, num_shards=num_shards)
+
+    def write(row: PassageRow, example: bytes) -> None:
+      store.append_row(row)
+      examples.write(example)
+
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+      gathered.gather(parts, scratch=scratch, write=write)
+    examples.close()
+    gathered.check_not_empty(input)
+    metadata = store.finish(counts=gathered.counts)
+    tokenizer.save(os.path.join(directory, "vocabulary"))
+  print(f"{output}: {gathered.report()}", flush=True)
+  return metadata
+
+
+def _pool_parts(
+  pattern: str, format: reading.Format, make_part: PartMaker, num_workers: int
+) -> Iterator[CorpusPart]:
+  reader = reading.DocumentReader(documents.input_files(pattern), format=format)
+  parts = process_pool.ordered_map(
+    make_part,
+    reading.batches(reader),
+    num_workers=num_workers,
+    preload=[PartMaker.__module__, tagged_examples.__name__],
+  )
+  return progress.track(
+    parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction
+  )
+
+
+def _beam_parts(
+  pattern: str,
+  format: reading.Format,
+  make_part: PartMaker,
+  options: Sequence[str],
+  directory: str | None,
+) -> Iterator[CorpusPart]:
+  try:
+    from realm_jax.corpus import beam_pipeline
+  except ImportError as error:
+    raise ValueError(
+      f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
+    ) from error
+  parts = beam_pipeline.make_parts(
+    pattern, format=format, make_part=make_part, options=options, directory=directory
+  )
+  return progress.track(parts, what="passages", size=lambda part: len(part.rows))
+
+
+class _Gathered:
+  """Puts parts together in order, without the passages that were there before.
+
+  Attributes:
+    counts: of everything met.
+  """
+
+  def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
+    self.counts: Counter = Counter()
+    self._tokenizer = tokenizer
+    self._named: dict[str, list[str]] = {}
+
+  def gather(
+    self,
+    parts: Iterable[CorpusPart],
+    *,
+    scratch: str,
+    write: Callable[[PassageRow, bytes], None],
+  ) -> None:
+    """Hands every passage met for the first time to `write`."""
+    dtype = id_dtype(self._tokenizer.vocab_size)
+    unknown = self._tokenizer.unk_id
+    uids = UidSet(scratch)
+    for part in parts:
+      self.counts.update(part.counts)
+      for bad in part.bad_records:
+        self._name(bad)
+      new = uids.add([row.uid for row in part.rows])
+      self.counts["duplicate_passages"] += new.count(False)
+      self.counts["passages"] += new.count(True)
+      for row, example, is_new in zip(part.rows, part.examples, new, strict=True):
+        if is_new:
+          ids = np.frombuffer(row.body_ids, dtype)
+          self.counts["wordpieces"] += len(ids)
+          self.counts["unknown_wordpieces"] += int(np.count_nonzero(ids == unknown))
+          write(row, example)
+
+  def _name(self, bad: BadRecord) -> None:
+    names = self._named.setdefault(bad.kind, [])
+    if len(names) < _BAD_RECORDS_NAMED:
+      names.append(bad.name)
+
+  def check_not_empty(self, pattern: str) -> None:
+    """Raises `ValueError` if there is no passage."""
+    if not self.counts["passages"]:
+      raise ValueError(f"no text in {pattern!r}: {self.report()}")
+
+  def report(self) -> str:
+    """Returns the counts, and where the bad records lie."""
+    counts = dict(sorted(self.counts.items()))
+    if self.counts["wordpieces"]:
+      counts.pop("unknown_wordpieces")
+    lines = [", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())]
+    if self.counts["wordpieces"]:
+      share = self.counts["unknown_wordpieces"] / self.counts["wordpieces"]
+      lines[0] += f", {share:.3%} of the wordpieces unknown"
+    for kind, names in sorted(self._named.items()):
+      more = self.counts[kind] - len(names)
+      listed = ", ".join(names) + (f" and {more:,} more" if more else "")
+      lines.append(f"{kind.replace('_', ' ')}: {listed}")
+    return "\n".join(lines)
+
+
+class _Tally:
+  """What a store would take on disk."""
+
+  def __init__(self):
+    self._passages = 0
+    self._column_bytes = 0
+    self._example_bytes = 0
+    self._compress = zlib.compressobj(1)
+
+  def add(self, row: PassageRow, example: bytes) -> None:
+    self._passages += 1
+    self._column_bytes += sum(map(len, row[:-1]))
+    self._example_bytes += len(self._compress.compress(example))
+
+  def report(self) -> list[str]:
+    examples = self._example_bytes + len(self._compress.copy().flush())
+    return [
+      f"passage store: {store_bytes(self._passages, self._column_bytes):,} bytes, "
+      f"tagged examples: about {examples:,} bytes",
+      f"index of {_EMBEDDING_SIZE} float32 a passage: about {index_bytes(self._passages):,} bytes",
+    ]
+
+
+def index_bytes(num_passages: int) -> int:
+  """Returns about what a generation of the index takes: embeddings, a leaf and codes a passage."""
+  return num_passages * (4 * _EMBEDDING_SIZE + 4 + _EMBEDDING_SIZE // 2)

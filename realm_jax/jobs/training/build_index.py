@@ -1,0 +1,249 @@
+"""Embeds the knowledge corpus with a checkpoint's passage encoder; publishes index generations."""
+
+import dataclasses
+import time
+from typing import Literal
+
+import jax
+import ml_dtypes
+import numpy as np
+from absl import logging
+
+from realm_jax import partitioning, processes, progress
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.index import generations
+from realm_jax.index.searcher import SearcherConfig, own_part
+from realm_jax.indexing import index_publication
+from realm_jax.models.encoder_programs import passage_encoder_program
+from realm_jax.retrieval import passage_embedding
+from realm_jax.saved import saved_models
+from realm_jax.training import train_loop
+from realm_jax.training.checkpoints import steps
+
+_MAX_PROBES = 500
+
+
+def build_index(
+  *,
+  checkpoints: str,
+  passages: str,
+  index: str,
+  step: int | None = None,
+  follow: bool = False,
+  until_step: int | None = None,
+  searcher: SearcherConfig = SearcherConfig(),
+  dtype: Literal["float32", "bfloat16"] = "float32",
+  tokens_per_batch: int = 16_384,
+  keep: int = 3,
+  probe_questions: str | None = None,
+  poll_seconds: float = 2.0,
+  recheck_seconds: float = 600.0,
+) -> None:
+  """Publishes one generation, or follows a training and publishes one for each newest checkpoint.
+
+  Of several processes each embeds, indexes and writes its own part of the corpus.
+
+  Args:
+    checkpoints: directory of the checkpoints, `WORKDIR/checkpoints` of a training.
+    passages: directory of the prepared knowledge corpus.
+    index: directory of the generations.
+    step: checkpoint to embed with; none: the newest.
+    follow: whether to go on with each newer checkpoint until told to stop.
+    until_step: with `follow`, ends after the generation of this step or a later one.
+    searcher: settings of the index.
+    dtype: of the embeddings on disk and in the index.
+    tokens_per_batch: padded tokens embedded at once, over all devices of all processes.
+    keep: generations kept.
+    probe_questions: JSON Lines with masked questions that each generation's scorecard is made with,
+      by one process; none: no scorecard.
+    poll_seconds: time between two looks for a newer checkpoint.
+    recheck_seconds: with `follow`, time between two looks whether the newest generation is still
+      whole, while there is nothing else to do; one that is damaged is made anew.
+
+  Raises:
+    FileNotFoundError: if the corpus is missing, or the checkpoint where not following.
+    ValueError: if the checkpoint's vocabulary is not the corpus's.
+  """
+  if probe_questions is not None and jax.process_count() > 1:
+    raise ValueError(
+      f"probe_questions={probe_questions} with {jax.process_count()} processes; a scorecard needs "
+      "all embeddings in one: leave them out"
+    )
+  store = PassageStore(passages)
+  builder = _Builder(
+    checkpoints=checkpoints,
+    store=store,
+    index=index,
+    config=searcher,
+    dtype=dtype,
+    tokens_per_batch=tokens_per_batch,
+    keep=keep,
+    probe_questions=probe_questions,
+  )
+  if not follow:
+    newest = max(steps(checkpoints), default=None)
+    builder.publish(step=processes.share(newest if step is None else step)[0])
+    return
+  with train_loop.StopSignal() as stopped:
+    built = processes.share(builder.last_training_step())[0]
+    idle = 0
+    if not steps(checkpoints):
+      logging.info("waiting for a checkpoint in %s", checkpoints)
+    while True:
+      told = processes.share([stopped(), max(steps(checkpoints), default=None)])
+      if any(stop for stop, _ in told):
+        return
+      newest = told[0][1]
+      if newest is not None and (built is None or newest > built):
+        try:
+          builder.publish(step=newest)
+        except Exception as error:
+          # Of several processes each may have failed elsewhere: they end, and are started again.
+          if jax.process_count() > 1 or newest == max(steps(checkpoints), default=None):
+            raise
+          # The training may have deleted it meanwhile; there is a newer one.
+          logging.warning("no generation of step %d: %s", newest, error)
+          continue
+        built = newest
+      elif until_step is not None and built is not None and built >= until_step:
+        return
+      else:
+        time.sleep(poll_seconds)
+        idle += 1  # in all processes alike
+        if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
+          built = processes.share(builder.last_training_step())[0]
+
+
+class _Builder:
+  """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
+
+  def __init__(
+    self, *, checkpoints, store, index, config, dtype, tokens_per_batch, keep, probe_questions
+  ):
+    self._checkpoints = checkpoints
+    self._store = store
+    self._index = index
+    count = jax.process_count()
+    self._config = config.for_corpus(len(store))
+    if self._config.num_shards < count:
+      self._config = dataclasses.replace(config, num_shards=count).for_corpus(len(store))
+    self._part = own_part(
+      len(store), num_shards=self._config.num_shards, index=jax.process_index(), count=count
+    )
+    self._dtype = np.dtype(dtype if dtype == "float32" else ml_dtypes.bfloat16)
+    self._tokens_per_batch = tokens_per_batch // count
+    self._keep = keep
+    self._probe_questions = probe_questions
+    self._mesh = partitioning.make_mesh(devices=jax.local_devices())
+    self._encode = {}
+
+  def last_training_step(self) -> int | None:
+    """Returns the training step of the newest generation.
+
+    None if it is damaged, of another corpus, or of a step that this training has not reached, as
+    one of another training may be.
+    """
+    newest = generations.newest(self._index)
+    if newest is None or jax.process_index():
+      return None
+    try:
+      manifest = generations.read_manifest(self._index, newest)
+      for shard in range(len(manifest.shards)):
+        generations.restore(self._index, newest, shard)
+    except generations.DamagedGenerationError as error:
+      logging.error("%s", error)
+      return None
+    reached = manifest.training_step <= max(steps(self._checkpoints), default=-1)
+    same = manifest.corpus_fingerprint == self._store.fingerprint
+    return manifest.training_step if same and reached else None
+
+  def publish(self, *, step: int | None) -> None:
+    """Embeds the corpus with the checkpoint of a step and publishes the next generation.
+
+    Raises:
+      FileNotFoundError: if the checkpoint is not there.
+      RuntimeError: if another process could not embed its part.
+    """
+    started = time.perf_counter()
+    try:
+      saved = saved_models.load(self._checkpoints, step=step)
+      params, embeddings_NxE = self._embed(saved)
+    except Exception as error:
+      processes.share(f"process {jax.process_index()}: {error!r}")
+      raise
+    failures = [failure for failure in processes.share(None) if failure]
+    if failures:
+      raise RuntimeError(f"no generation of {saved.path}: {'; '.join(failures)}")
+    embedded = time.perf_counter()
+    manifest = index_publication.publish(
+      self._index,
+      embeddings_NxE,
+      store=self._store,
+      config=self._config,
+      training_step=saved.step,
+      parameters_digest=saved_models.params_digest(params),
+      keep=self._keep,
+      scorecard=self._scorecard(saved, embeddings_NxE),
+      part=self._part,
+    )
+    finished = time.perf_counter()
+    logging.info(
+      "generation %d of step %d: %d passages, embedded in %.1f s, "
+      "index built and published in %.1f s, %s",
+      manifest.generation,
+      saved.step,
+      len(self._store),
+      embedded - started,
+      finished - embedded,
+      ", ".join(f"recall@{k} {value:.3f}" for k, value in manifest.recall.items()),
+    )
+
+  def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
+    """Returns the passage encoder's parameters and the embeddings of the part."""
+    description = saved.description
+    store = self._store
+    if description.vocabulary_digest != store.metadata.vocabulary_digest:
+      raise ValueError(
+        f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, the passages "
+        f"in {store.directory} were made with {store.metadata.vocabulary_digest}; prepare the "
+        "corpus with the training's vocabulary"
+      )
+    tower, params = saved.passage_tower(self._mesh)
+    encode = self._encoder(tower)
+    sharding = partitioning.batch_sharding(self._mesh)
+    batches = passage_embedding.passage_batches(
+      store,
+      passage_length=description.passage_length,
+      tokens_per_batch=self._tokens_per_batch,
+      multiple_of=self._mesh.shape["data"],
+      part=self._part.rows,
+    )
+    embeddings_NxE = passage_embedding.embed_passages(
+      progress.track(batches, what="batches of passages"),
+      encode_passage=lambda tokens: encode(params, jax.device_put(tokens, sharding)),
+      num_passages=self._part.rows.stop - self._part.rows.start,
+      embedding_size=description.dual_encoder.projection_size,
+      dtype=self._dtype,
+    )
+    return params, embeddings_NxE
+
+  def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
+    if self._probe_questions is None:
+      return {}
+    # Questions need TensorFlow, which takes seconds to import.
+    from realm_jax.indexing.generation_figures import scorecard
+
+    return scorecard(
+      saved,
+      embeddings_NxE,
+      store=self._store,
+      index=self._index,
+      probe_questions=self._probe_questions,
+      max_questions=_MAX_PROBES,
+      mesh=self._mesh,
+    )
+
+  def _encoder(self, tower):
+    if tower not in self._encode:
+      self._encode[tower] = passage_encoder_program(tower)
+    return self._encode[tower]

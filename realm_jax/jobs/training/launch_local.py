@@ -1,0 +1,96 @@
+"""Trains on one machine: a trainer, an index builder, then if wanted an evaluator, supervised."""
+
+import os
+
+from realm_jax import object_store
+from realm_jax.index import generations
+from realm_jax.runs.supervisor import Process, realm_command, supervise
+from realm_jax.training.checkpoints import steps
+
+
+def launch_local(
+  *,
+  workdir: str,
+  corpus: str,
+  passages: str,
+  num_steps: int,
+  ict_checkpoints: str | None = None,
+  warm_start: str | None = None,
+  questions: str | None = None,
+  config: str | None = None,
+  max_restarts: int = 3,
+) -> None:
+  """Runs `realm pretrain` beside `realm build_index` until the training and its index are finished.
+
+  A process that something kills is started again and goes on where it was. Ctrl-C and SIGTERM save
+  and end both; the same command then goes on.
+
+  Args:
+    workdir: gets `pretrain/`, `index/` and `logs/`.
+    corpus: directory of the training corpus.
+    passages: directory of the knowledge corpus.
+    num_steps: of the training.
+    ict_checkpoints: see `realm pretrain`.
+    warm_start: see `realm pretrain`.
+    questions: asked of the last checkpoint and generation; none: no evaluation.
+    config: gin file that the processes read; none: what this job was started with, as it lies in
+      `workdir`.
+    max_restarts: of each process.
+
+  Raises:
+    ChildProcessError: if a process fails.
+    ValueError: if `workdir` lies in an object store.
+  """
+  object_store.check_local(workdir=workdir)
+  run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
+  checkpoints, logs = os.path.join(run, "checkpoints"), os.path.join(workdir, "logs")
+  starts = {"ict_checkpoints": ict_checkpoints, "warm_start": warm_start}
+  trainer = {
+    "workdir": run,
+    "corpus": corpus,
+    "passages": passages,
+    "index": index,
+    "num_steps": num_steps,
+    **{name: value for name, value in starts.items() if value is not None},
+  }
+  builder = {
+    "checkpoints": checkpoints,
+    "passages": passages,
+    "index": index,
+    "follow": True,
+    "until_step": num_steps,
+  }
+
+  def trained() -> bool:
+    return max(steps(checkpoints), default=-1) >= num_steps
+
+  def indexed() -> bool:
+    newest = generations.newest(index)
+    try:
+      manifest = None if newest is None else generations.read_manifest(index, newest)
+    except generations.DamagedGenerationError:
+      return False  # the builder makes it anew
+    return manifest is not None and manifest.training_step >= num_steps
+
+  def process(job: str, keywords: dict, **settings) -> Process:
+    gin_file = config or os.path.join(workdir, "launch_local_config.gin")
+    command = realm_command(job, gin_file=gin_file, keywords=keywords)
+    return Process(name=job, command=command, **settings)
+
+  supervise(
+    [
+      process("build_index", builder, finished=indexed),
+      process("pretrain", trainer, shown=True, finished=trained),
+    ],
+    logs=logs,
+    max_restarts=max_restarts,
+  )
+  if questions is not None:
+    asked = {
+      "checkpoints": checkpoints,
+      "passages": passages,
+      "index": index,
+      "questions": questions,
+      "output": os.path.join(workdir, "evaluation"),
+    }
+    supervise([process("evaluate", asked, shown=True)], logs=logs, max_restarts=max_restarts)

@@ -1,0 +1,248 @@
+"""Runs one job under many settings, one directory each, and tabulates what came out."""
+
+import concurrent.futures
+import dataclasses
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import tomllib
+from collections.abc import Mapping, Sequence
+
+import scipy.stats
+
+from realm_jax import atomic_files, object_store
+from realm_jax.runs.supervisor import realm_command, sigterm_interrupts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkUnit:
+  """One run of a sweep.
+
+  Attributes:
+    row: its entry of the list; runs of one row differ in the grid alone.
+    name: readable, unique and fit for a directory.
+    bindings: gin bindings, values as gin writes them.
+  """
+
+  row: str
+  name: str
+  bindings: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+  """A sweep file.
+
+  Attributes:
+    job: which is run.
+    gin_file: of all runs.
+    summary: JSON file in a run's directory that holds its figures; its presence means finished.
+    figures: dotted path in that file by column title.
+    units: the runs.
+  """
+
+  job: str
+  gin_file: str
+  summary: str
+  figures: Mapping[str, str]
+  units: Sequence[WorkUnit]
+
+
+def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
+  """Runs every work unit of a sweep that is not finished yet, and writes a table of the figures.
+
+  The file is TOML: `job`, `gin_file`, `summary`; `[figures]`, title = "path.in.summary";
+  `[grid]`, "gin.name" = [values]; `[list.ROW]`, "gin.name" = value. Each row is run at each point
+  of the grid. A string that begins with @ or % is a gin reference. Runs that are unfinished are
+  given the same command again.
+
+  Args:
+    file: the sweep file.
+    workdir: gets a directory and a log a unit, `table.md` and `table.json`: means over the grid,
+      with 95 % intervals (Student's t).
+    parallel: units run at once.
+
+  Raises:
+    FileNotFoundError: if there is no such file.
+    ValueError: if the file is no sweep.
+    ChildProcessError: if units failed; the others are finished first, and the table is written.
+  """
+  object_store.check_local(workdir=workdir)
+  plan = read_sweep(file)
+  os.makedirs(workdir, exist_ok=True)
+  waiting = [unit for unit in plan.units if not os.path.exists(_summary(plan, unit, workdir))]
+  print(f"{len(plan.units)} runs, {len(plan.units) - len(waiting)} finished before", flush=True)
+  failed = []
+  with (
+    sigterm_interrupts(),
+    concurrent.futures.ThreadPoolExecutor(parallel) as pool,
+    _Children() as children,
+  ):
+    runs = {pool.submit(children.run, _command(plan, unit, workdir)): unit for unit in waiting}
+    for done in concurrent.futures.as_completed(runs):
+      unit, code = runs[done], done.result()
+      print(f"{unit.name}: {'finished' if code == 0 else f'exit code {code}'}", flush=True)
+      if code != 0:
+        failed.append(unit.name)
+  rows = tabulate(plan, workdir)
+  text = markdown(plan, rows)
+  atomic_files.write_text(os.path.join(workdir, "table.json"), json.dumps(rows, indent=2) + "\n")
+  atomic_files.write_text(os.path.join(workdir, "table.md"), text)
+  print(text, flush=True)
+  if failed:
+    raise ChildProcessError(
+      f"{len(failed)} runs failed: {', '.join(sorted(failed))}; see the logs in {workdir}, "
+      "and give the same command again"
+    )
+
+
+def read_sweep(file: str) -> Sweep:
+  """Reads a sweep file.
+
+  Raises:
+    ValueError: names the file and what is wrong in it.
+  """
+  with open(file, "rb") as content:
+    try:
+      entries = tomllib.load(content)
+    except tomllib.TOMLDecodeError as error:
+      raise ValueError(f"{file} is no TOML file: {error}") from error
+  known = {"job": str, "gin_file": str, "summary": str, "figures": dict, "grid": dict, "list": dict}
+  for name, value in entries.items():
+    if not isinstance(value, known.get(name, ())):
+      raise ValueError(f"{file}: no sweep has {name} = {value!r}; known are {', '.join(known)}")
+  missing = [name for name in ("job", "gin_file", "summary", "figures") if name not in entries]
+  if missing:
+    raise ValueError(f"{file} does not say {', '.join(missing)}")
+  grid = entries.get("grid", {})
+  for name, values in grid.items():
+    if not isinstance(values, list) or not values:
+      raise ValueError(f"{file}: {name} = {values!r} in [grid]; give a list of values")
+  rows = entries.get("list", {"all": {}})
+  units = [
+    _unit(row, bindings, dict(zip(grid, point, strict=True)))
+    for row, bindings in rows.items()
+    for point in itertools.product(*grid.values())
+  ]
+  return Sweep(
+    job=entries["job"],
+    gin_file=entries["gin_file"],
+    summary=entries["summary"],
+    figures=entries["figures"],
+    units=units,
+  )
+
+
+def tabulate(plan: Sweep, workdir: str) -> dict[str, dict]:
+  """Returns `{row: {"runs": n, title: {"mean": m, "half_width": h}}}` of the finished runs.
+
+  The half width of the 95 % interval is None for fewer than two runs.
+  """
+  rows = {}
+  for row in dict.fromkeys(unit.row for unit in plan.units):
+    paths = [_summary(plan, unit, workdir) for unit in plan.units if unit.row == row]
+    summaries = []
+    for path in filter(os.path.exists, paths):
+      with open(path, encoding="utf-8") as content:
+        summaries.append(json.load(content))
+    rows[row] = {"runs": len(summaries)}
+    for title, figure in plan.figures.items():
+      rows[row][title] = _mean([_look_up(summary, figure) for summary in summaries])
+  return rows
+
+
+def markdown(plan: Sweep, rows: Mapping[str, Mapping]) -> str:
+  """Renders the table."""
+  titles = list(plan.figures)
+  lines = [
+    "| " + " | ".join(["", "runs", *titles]) + " |",
+    "|---|" + "--:|" * (1 + len(titles)),
+  ]
+  for row, cells in rows.items():
+    figures = [_cell(cells[title]) for title in titles]
+    lines.append("| " + " | ".join([row.replace("_", " "), str(cells["runs"]), *figures]) + " |")
+  return "\n".join(lines) + "\n"
+
+
+class _Children:
+  """Processes that end with this one."""
+
+  def __init__(self):
+    self._running: set[subprocess.Popen] = set()
+    self._ended = False
+
+  def __enter__(self) -> "_Children":
+    return self
+
+  def __exit__(self, kind, error, trace) -> None:
+    self._ended = kind is not None
+    for child in list(self._running):
+      child.send_signal(signal.SIGTERM)
+
+  def run(self, command_and_log: tuple[Sequence[str], str]) -> int:
+    command, log = command_and_log
+    if self._ended:
+      return -signal.SIGTERM
+    with open(log, "ab") as output:
+      child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+      )
+      self._running.add(child)
+      try:
+        return child.wait()
+      finally:
+        self._running.discard(child)
+
+
+def _unit(row: str, bindings: Mapping, point: Mapping) -> WorkUnit:
+  at = [f"{name.rsplit('.', 1)[-1]}={value}" for name, value in point.items()]
+  return WorkUnit(
+    row=row,
+    name=",".join([row, *at]).replace(os.sep, "_"),
+    bindings={name: _gin_value(value) for name, value in {**bindings, **point}.items()},
+  )
+
+
+def _gin_value(value: object) -> str:
+  return value if isinstance(value, str) and value[:1] in ("@", "%") else repr(value)
+
+
+def _command(plan: Sweep, unit: WorkUnit, workdir: str) -> tuple[Sequence[str], str]:
+  directory = os.path.join(workdir, unit.name)
+  command = realm_command(plan.job, gin_file=plan.gin_file, keywords={"workdir": directory})
+  command += [f"--gin.{name}={value}" for name, value in unit.bindings.items()]
+  return command, f"{directory}.log"
+
+
+def _summary(plan: Sweep, unit: WorkUnit, workdir: str) -> str:
+  return os.path.join(workdir, unit.name, plan.summary)
+
+
+def _look_up(summary: Mapping, figure: str) -> float:
+  value = summary
+  for name in figure.split("."):
+    if not isinstance(value, Mapping) or name not in value:
+      raise ValueError(f"the summary has no figure {figure}; it has {', '.join(sorted(summary))}")
+    value = value[name]
+  return float(value)
+
+
+def _mean(values: Sequence[float]) -> dict[str, float | None]:
+  if not values:
+    return {"mean": None, "half_width": None}
+  mean = math.fsum(values) / len(values)
+  if len(values) == 1:
+    return {"mean": mean, "half_width": None}
+  deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+  factor = scipy.stats.t.ppf(0.975, len(values) - 1)
+  return {"mean": mean, "half_width": float(factor * deviation / math.sqrt(len(values)))}
+
+
+def _cell(figure: Mapping[str, float | None]) -> str:
+  if figure["mean"] is None:
+    return "–"
+  interval = "" if figure["half_width"] is None else f" ± {figure['half_width']:.3g}"
+  return f"{figure['mean']:.3f}{interval}"

@@ -1,0 +1,52 @@
+"""Finds where the answers of questions lie in the passages, to learn from."""
+
+import os
+from collections.abc import Sequence
+
+from absl import logging
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.questions import Question
+from realm_jax.labels.answer_matching import AnswerMatcher, Rule, match_answers
+
+
+def find_labels(
+  asked: Sequence[Question],
+  *,
+  questions: str,
+  store: PassageStore,
+  answer_rule: Rule,
+  query_length: int,
+) -> AnswerMatcher:
+  """Finds the answers and tells what cannot be learned from.
+
+  Args:
+    asked: the questions of a file.
+    questions: the file.
+    store: the knowledge corpus.
+    answer_rule: see `match_answers`.
+    query_length: wordpieces of a question.
+
+  Raises:
+    ValueError: if no passage holds an answer of any of them.
+  """
+  # TensorFlow is missing on some machines, where labels come with prepared examples.
+  from realm_jax import tokenization
+
+  tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
+  matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
+  if matcher.unanswerable == len(asked):
+    raise ValueError(
+      f"none of the {len(asked)} questions in {questions} has its answer in a passage; is this the "
+      "corpus that they were asked of?"
+    )
+  encoded = tokenizer.encode_batch([question.text for question in asked])
+  logging.info(
+    "%d questions; %d have no answer in any passage and teach nothing; %d are longer than "
+    "query_length=%d and lose their end",
+    len(asked),
+    matcher.unanswerable,
+    sum(len(ids) > query_length - 2 for ids in encoded),
+    query_length,
+  )
+  return matcher

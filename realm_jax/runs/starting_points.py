@@ -1,0 +1,87 @@
+"""What a fine-tuning begins with: configurations and parts of two checkpoints.
+
+Retriever and reader may come from different checkpoints, as in REALM's ablation (Guu et al. 2020,
+table 2).
+"""
+
+import dataclasses
+from typing import Literal
+
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.runs.training_run import WarmStart
+from realm_jax.saved import saved_models
+from realm_jax.saved.saved_models import ModelDescription
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartingPoint:
+  """Models, and where their first parameters are.
+
+  Attributes:
+    dual_encoder: with separate towers where the passage encoder stands still.
+    span_reader: new but for its BERT, unless the checkpoint has one.
+    passage_length: that the passage encoder was trained with.
+    warm_starts: of both.
+  """
+
+  dual_encoder: DualEncoderConfig
+  span_reader: SpanReaderConfig
+  passage_length: int
+  warm_starts: tuple[WarmStart, ...]
+
+
+def find(
+  *,
+  retriever: str,
+  reader: str,
+  passage_encoder: Literal["frozen", "trained"],
+  max_span_width: int,
+  span_hidden_size: int,
+  temperature: float | None = None,
+) -> StartingPoint:
+  """Returns how to begin with the newest checkpoints of two directories; see `finetune`.
+
+  Raises:
+    FileNotFoundError: if a directory has no checkpoint.
+    ValueError: if `passage_encoder` is neither.
+  """
+  if passage_encoder not in ("frozen", "trained"):
+    raise ValueError(f"passage_encoder={passage_encoder!r}; choose 'frozen' or 'trained'")
+  ours = saved_models.load(retriever).description
+  dual_encoder = ours.dual_encoder
+  if temperature is not None:
+    dual_encoder = dataclasses.replace(dual_encoder, temperature=temperature)
+  parts = [("dual_encoder", "dual_encoder")]
+  if passage_encoder == "frozen" and dual_encoder.towers == "shared":
+    # The query encoder moves away from the passage encoder, which the index is made with.
+    dual_encoder = dataclasses.replace(dual_encoder, towers="separate")
+    parts = [(f"dual_encoder/{tower}", "dual_encoder/tower") for tower in _TOWERS]
+  theirs = saved_models.load(reader).description
+  reader_part, span_reader = _reader(theirs, max_span_width, span_hidden_size)
+  return StartingPoint(
+    dual_encoder=dual_encoder,
+    span_reader=span_reader,
+    passage_length=ours.passage_length,
+    warm_starts=(WarmStart(retriever, parts), WarmStart(reader, [reader_part])),
+  )
+
+
+_TOWERS = ("query_tower", "passage_tower")
+
+
+def _reader(
+  description: ModelDescription, max_span_width: int, span_hidden_size: int
+) -> tuple[tuple[str, str], SpanReaderConfig]:
+  if description.span_reader is not None:
+    config = dataclasses.replace(description.span_reader, max_span_width=max_span_width)
+    return ("span_reader", "span_reader"), config
+  if description.knowledge_augmented_encoder is not None:
+    bert, there = description.knowledge_augmented_encoder, "knowledge_augmented_encoder/bert"
+  else:
+    tower = "tower" if description.dual_encoder.towers == "shared" else "query_tower"
+    bert, there = description.dual_encoder.bert, f"dual_encoder/{tower}/bert"
+  config = SpanReaderConfig(
+    bert=bert, max_span_width=max_span_width, span_hidden_size=span_hidden_size
+  )
+  return ("span_reader/bert", there), config

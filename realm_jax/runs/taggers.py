@@ -1,0 +1,153 @@
+"""A trained tagger: what its checkpoint says of it, and how it tags words."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from realm_jax import partitioning, tokenization
+from realm_jax.data.word_tagging import tag_words
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
+from realm_jax.runs.training_run import CHECKPOINTS
+from realm_jax.saved import saved_models
+from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.training import checkpoints
+
+VOCABULARY = "vocabulary"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggerDescription:
+  """The configuration that belongs to a tagger's parameters.
+
+  Attributes:
+    tagger: the model.
+    tags: by their ids.
+    vocabulary_digest: of the tokenizer.
+  """
+
+  tagger: TokenTaggerConfig
+  tags: tuple[str, ...]
+  vocabulary_digest: str
+
+  @property
+  def labels(self) -> tuple[str, ...]:
+    """Kinds of entities, in the order of the tags."""
+    return tuple(dict.fromkeys(tag[2:] for tag in self.tags if len(tag) > 1))
+
+  def to_json(self) -> dict:
+    return dataclasses.asdict(self)
+
+  @classmethod
+  def from_json(cls, content: dict) -> "TaggerDescription":
+    tagger = dict(content["tagger"])
+    return cls(
+      tagger=TokenTaggerConfig(bert=BertConfig(**tagger.pop("bert")), **tagger),
+      tags=tuple(content["tags"]),
+      vocabulary_digest=content["vocabulary_digest"],
+    )
+
+
+class WordTagger:
+  """Tags the words of sentences with any parameters of one model, over the mesh.
+
+  Args:
+    description: of the model.
+    tokenizer: with the description's vocabulary.
+    mesh: its `data` axis splits each batch.
+    tokens_per_batch: padded wordpieces read at once, over all devices.
+  """
+
+  def __init__(
+    self,
+    description: TaggerDescription,
+    *,
+    tokenizer: WordPieceTokenizer,
+    mesh: jax.sharding.Mesh,
+    tokens_per_batch: int,
+  ):
+    self._description = description
+    self._tokenizer = tokenizer
+    self._tokens_per_batch = tokens_per_batch
+    self._multiple_of = mesh.shape["data"]
+    self._sharding = partitioning.batch_sharding(mesh)
+    model = TokenTagger(description.tagger)
+
+    def predict(params, tokens):
+      logits_RxLxC = model.apply({"params": params}, tokens, deterministic=True)
+      return jnp.argmax(logits_RxLxC, axis=-1)
+
+    self._predict = jax.jit(predict)
+
+  def tag(self, params: dict, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns the tags of the words of each sentence."""
+    tag_ids = tag_words(
+      sentences,
+      tokenizer=self._tokenizer,
+      predict=lambda tokens: self._predict(params, jax.device_put(tokens, self._sharding)),
+      max_length=self._description.tagger.bert.max_length,
+      tokens_per_batch=self._tokens_per_batch,
+      multiple_of=self._multiple_of,
+    )
+    return [[self._description.tags[i] for i in sentence] for sentence in tag_ids]
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedTagger:
+  """A tagger restored from its working directory.
+
+  Attributes:
+    description: of its model.
+    step: of its checkpoint.
+    params: on the mesh.
+    tokenizer: it was trained with.
+  """
+
+  description: TaggerDescription
+  step: int
+  params: dict
+  tokenizer: WordPieceTokenizer
+
+
+def load(workdir: str, *, mesh: jax.sharding.Mesh, step: int | None = None) -> SavedTagger:
+  """Restores a tagger, of the newest checkpoint unless a step is named.
+
+  Raises:
+    FileNotFoundError: if no checkpoint is there.
+    ValueError: if the checkpoint is of another model, or the vocabulary of another tagger.
+  """
+  path = checkpoints.resolve(os.path.join(workdir, CHECKPOINTS), step=step)
+  content = checkpoints.read_metadata(path)["model"]
+  if "tagger" not in content:
+    raise ValueError(f"{path} holds no tagger; train one with `realm train_tagger`")
+  description = TaggerDescription.from_json(content)
+  tokenizer = tokenization.load(os.path.join(workdir, VOCABULARY))
+  if tokenizer.digest != description.vocabulary_digest:
+    raise ValueError(
+      f"{workdir} holds vocabulary {tokenizer.digest}, its tagger was trained with "
+      f"{description.vocabulary_digest}; put the right one back"
+    )
+  boxed = jax.eval_shape(lambda: init_params(description.tagger, jax.random.key(0)))
+  params = checkpoints.restore_params(path, saved_models.abstract_params(mesh, boxed))
+  return SavedTagger(description, int(path.name), params, tokenizer)
+
+
+def check_one_process() -> None:
+  """Checks that one process has all devices.
+
+  Raises:
+    ValueError: if several processes have joined.
+  """
+  if jax.process_count() > 1:
+    raise ValueError(
+      f"{jax.process_count()} processes have joined; a tagger runs in one, on all its devices"
+    )
+
+
+def init_params(config: TokenTaggerConfig, key: jax.Array) -> dict:
+  """Returns the boxed parameters of a tagger."""
+  tokens = saved_models.example_tokens(1, 8)
+  return TokenTagger(config).init(key, tokens, deterministic=True)["params"]

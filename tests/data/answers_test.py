@@ -1,0 +1,78 @@
+import pytest
+
+from realm_jax.data.answers import (
+  exact_match,
+  f1,
+  normalize_corrected,
+  normalize_official,
+)
+
+
+@pytest.mark.parametrize(
+  ("prediction", "answer", "official", "corrected"),
+  [
+    ("The  Beatles!", "beatles", True, True),
+    ("beatle", "beatles", False, False),
+    ("a dog", "The dog", True, True),
+    # Accents: decomposed by the official rule, not removed.
+    ("café", "cafe", False, True),
+    ("caf\u00e9", "cafe\u0301", True, True),
+    # Unicode dashes and quotes are no ASCII punctuation.
+    ("1914–1918", "1914-1918", False, True),
+    ("“Hamlet”", '"Hamlet"', False, True),
+    # Articles alone become nothing, and nothing equals nothing.
+    ("the", "a", True, False),
+    ("The The", "the", True, False),
+    # The combining mark ends the word "a".
+    ("á la carte", "la carte", False, False),
+    ("á la carte", "a\u0301 la carte", True, True),
+    ("Á Bao", "\u0301 bao", True, False),
+    # Answers rebuilt of tokens: punctuation leaves a space behind.
+    ("U . S .", "U.S.", False, False),
+    ("1 , 000", "1,000", False, False),
+    ("jean - paul", "Jean-Paul", False, False),
+    ("1,000", "1000", True, True),
+    ("Jean-Paul", "jeanpaul", True, True),
+    ("\u200bParis", "Paris", False, True),
+    ("Straße", "STRASSE", False, True),
+  ],
+)
+def test_hard_cases(prediction, answer, official, corrected):
+  assert exact_match(prediction, ["nothing", answer], normalization="official") is official
+  assert exact_match(prediction, ["nothing", answer], normalization="corrected") is corrected
+
+
+def test_normalised_texts():
+  assert normalize_official("An  “É”, the U.S.") == "“e\u0301” us"
+  assert normalize_official("the a An") == ""
+  assert normalize_official("á la") == "\u0301 la"
+  assert normalize_corrected("An  “É”, the U.S.") == "e us"
+  assert normalize_corrected("The A") == "the a"
+
+
+@pytest.mark.parametrize(
+  ("prediction", "pattern", "official", "corrected"),
+  [
+    ("1990", "1990", True, True),
+    ("1990 foo", "1990", True, False),  # the official rule looks for a prefix
+    ("in 1990", "1990", False, False),
+    ("(1990).", "1990", False, True),
+    ("The NEW york", r"New\s?York", False, True),
+    ("newyork", r"New\s?York", True, True),
+    ("first\nsecond", "first$", True, False),
+    ("September", "Sept?(ember)?|Feb(ruary)?", True, True),
+  ],
+)
+def test_regular_expressions(prediction, pattern, official, corrected):
+  answers = ["never", pattern]
+  assert exact_match(prediction, answers, regex=True, normalization="official") is official
+  assert exact_match(prediction, answers, regex=True, normalization="corrected") is corrected
+
+
+def test_f1_counts_words_and_takes_the_best_answer():
+  assert f1("the red red car", ["red car", "red"]) == pytest.approx(0.8)
+  assert f1("blue", ["red car"]) == 0
+  assert f1("The", ["a"]) == 1  # nothing and nothing
+  assert f1("x", ["a"]) == 0
+  assert f1("café au lait", ["cafe au lait"]) == pytest.approx(2 / 3)
+  assert f1("café au lait", ["cafe au lait"], normalization="corrected") == 1

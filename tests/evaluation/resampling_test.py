@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from realm_jax.evaluation import resampling
+from realm_jax.evaluation.resampling import bootstrap_intervals, compare
+
+
+def test_an_interval_is_as_wide_as_theory_says():
+  random = np.random.default_rng(0)
+  coins = (random.random(1000) < 0.3).astype(float)
+  normal = random.normal(5, 2, 1000)
+  intervals = bootstrap_intervals({"coins": coins, "normal": normal})
+  for name, values in (("coins", coins), ("normal", normal)):
+    low, high = intervals[name]
+    half = 1.96 * values.std() / np.sqrt(1000)
+    assert low == pytest.approx(values.mean() - half, abs=half / 8)
+    assert high == pytest.approx(values.mean() + half, abs=half / 8)
+
+
+def test_intervals_of_what_never_changes_and_of_nothing():
+  assert bootstrap_intervals({"all": np.ones(7)}) == {"all": (1, 1)}
+  assert bootstrap_intervals({}) == {}
+
+
+def test_intervals_do_not_depend_on_how_many_values_fit(monkeypatch):
+  values = {"x": np.random.default_rng(0).random(50)}
+  whole = bootstrap_intervals(values)
+  monkeypatch.setattr(resampling, "_VALUES_AT_ONCE", 333)
+  assert bootstrap_intervals(values)["x"] == pytest.approx(whole["x"], abs=0.02)
+
+
+def test_a_comparison_has_the_sign_tests_p_value():
+  # 12 questions of 100 differ, 10 in favour of the first: P(at most 2 or at least 10 of 12 coins).
+  first = np.r_[np.ones(10), np.zeros(2), np.ones(88)]
+  second = np.r_[np.zeros(10), np.ones(2), np.ones(88)]
+  expected = 2 * (1 + 12 + 66) / 2**12
+  found = compare(first, second)
+  assert found.p_value == pytest.approx(expected, abs=0.007)
+  assert (found.first, found.second) == (0.98, 0.90)
+  assert found.difference == pytest.approx(0.08)
+  assert 0 < found.interval[0] < 0.08 < found.interval[1] < 0.16
+  turned = compare(second, first)
+  assert turned.difference == -found.difference
+  assert turned.p_value == pytest.approx(found.p_value, abs=0.007)
+
+
+def test_equal_systems_do_not_differ():
+  same = np.array([0.0, 1.0, 0.5])
+  found = compare(same, same)
+  assert (found.difference, found.interval, found.p_value) == (0, (0, 0), 1)

@@ -1,0 +1,136 @@
+"""The same training whichever way its state lies on the devices, and across a change of the way."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from realm_jax import partitioning
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.pretraining import Pretraining
+from realm_jax.training import checkpoints
+from realm_jax.training.optimizer import OptimizerConfig
+
+BERT = BertConfig(
+  vocab_size=32, hidden_size=16, num_layers=1, num_heads=4, mlp_size=24, max_length=10
+)
+STEPS = 4
+WAYS = [(1, "replicated"), (1, "fully_sharded"), (2, "replicated"), (2, "fully_sharded")]
+
+
+def make_pretraining(layout="replicated", **settings):
+  return Pretraining(
+    dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
+    knowledge_augmented_encoder=BERT,
+    retrieval=RetrievalConfig(num_passages=2, passage_length=7, joint_length=9),
+    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0, num_steps=100),
+    **{
+      "batch_size": 8,
+      "query_length": 6,
+      "max_masks": 2,
+      "marginalize": "span",
+      "seed": 0,
+      "accumulate_steps": 1,
+      "model_parallel": 1,
+      "checkpoint_every": 1,
+      "keep_checkpoints": 1,
+      **settings,
+    },
+    layout=layout,
+  )
+
+
+@functools.cache
+def program_and_state(model, layout, num_devices):
+  """Returns the compiled program of one way, and its first state on the host."""
+  mesh = partitioning.make_mesh(model=model, devices=jax.devices()[:num_devices])
+  program = make_pretraining(layout).program(mesh)
+  return program, jax.tree.map(np.asarray, program.new_state())
+
+
+class Training:
+  """A training of a few steps."""
+
+  def __init__(self, model, layout, make_retrieved_batch, *, num_devices=8):
+    self.program, state = program_and_state(model, layout, num_devices)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, self.program.abstract_state)
+    self.state = jax.device_put(state, shardings)
+    self._make_batch = make_retrieved_batch
+
+  def losses(self, steps):
+    found = []
+    for step in steps:
+      batch = self._make_batch(step, queries=8, passages=2, masks=2, vocab_size=32)
+      batch = jax.device_put(batch, self.program.batch_sharding)
+      self.state, metrics = self.program.train_step(self.state, batch)
+      found.append(float(metrics["loss/total"]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(make_retrieved_batch):
+  return Training(1, "replicated", make_retrieved_batch).losses(range(STEPS))
+
+
+@pytest.mark.parametrize(
+  ("model", "layout", "num_devices"), [*((*way, 8) for way in WAYS[1:]), (1, "replicated", 1)]
+)
+def test_losses_are_the_same_in_every_layout(
+  expected, make_retrieved_batch, model, layout, num_devices
+):
+  """Dropout included, whose masks follow the examples and not the devices."""
+  training = Training(model, layout, make_retrieved_batch, num_devices=num_devices)
+  losses = training.losses(range(STEPS))
+  np.testing.assert_allclose(losses, expected, rtol=1e-5)
+  assert len({round(loss, 3) for loss in losses}) == STEPS
+
+
+@pytest.mark.parametrize(("model", "layout"), [WAYS[0], WAYS[-1]])
+def test_a_checkpoint_goes_on_in_another_layout(
+  tmp_path, expected, make_retrieved_batch, model, layout
+):
+  begun = Training(2, "fully_sharded", make_retrieved_batch)
+  begun.losses(range(2))
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(2, begun.state, input={}, metadata={})
+    checkpointer.wait()
+    resumed = Training(model, layout, make_retrieved_batch)
+    abstract = resumed.program.abstract_state
+    resumed.state = checkpointer.restore(abstract).state
+  wanted = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+  assert jax.tree.map(lambda leaf: leaf.sharding, resumed.state) == wanted
+  losses = resumed.losses(range(2, STEPS))
+  np.testing.assert_allclose(losses, expected[2:], rtol=1e-5)
+  if (model, layout) == WAYS[-1]:
+    assert losses == begun.losses(range(2, STEPS))
+
+
+def test_fully_sharded_state_is_a_share_of_the_whole(make_retrieved_batch):
+  def bytes_on_a_device(layout, model=1):
+    state = Training(model, layout, make_retrieved_batch).state
+    return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
+
+  whole = bytes_on_a_device("replicated")
+  assert bytes_on_a_device("fully_sharded") < 0.16 * whole
+  assert bytes_on_a_device("fully_sharded", model=2) < 0.18 * whole
+  assert 0.5 * whole < bytes_on_a_device("replicated", model=2) < 0.65 * whole
+
+
+def test_a_batch_is_described_as_it_is(make_retrieved_batch):
+  real = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  described = make_pretraining().abstract_batch()
+  assert jax.tree.map(lambda leaf: leaf.shape, real) == jax.tree.map(
+    lambda leaf: leaf.shape, described
+  )
+  placed = jax.tree.map(lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype), real)
+  assert placed == jax.tree.map(lambda leaf: leaf.dtype, described)
+
+
+def test_parameters_are_those_of_the_model():
+  made = make_pretraining()
+  params = nn.unbox(jax.eval_shape(made.init_params, jax.random.key(0)))
+  assert set(params) == {"dual_encoder", "knowledge_augmented_encoder"}

@@ -1,0 +1,92 @@
+"""What a checkpoint says of its model survives JSON; what does not fit is named."""
+
+import dataclasses
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.saved import saved_models
+
+BERT = BertConfig(vocab_size=100, hidden_size=8, num_layers=1, num_heads=2, max_length=16)
+PRETRAINED = saved_models.ModelDescription(
+  dual_encoder=DualEncoderConfig(bert=BERT, projection_size=4, towers="separate", pooling="mean"),
+  knowledge_augmented_encoder=dataclasses.replace(BERT, num_layers=2, dtype="bfloat16"),
+  retrieval=RetrievalConfig(num_passages=3, passage_length=9, joint_length=16),
+  query_length=7,
+  max_masks=2,
+  passage_length=9,
+  vocabulary_digest="v1",
+  corpus_fingerprint="c1",
+)
+WARM_START = saved_models.ModelDescription(
+  dual_encoder=DualEncoderConfig(bert=BERT),
+  query_length=7,
+  passage_length=9,
+  vocabulary_digest="v1",
+  corpus_fingerprint="c1",
+)
+
+
+@pytest.mark.parametrize("description", [PRETRAINED, WARM_START])
+def test_a_description_survives_json(description):
+  content = json.loads(json.dumps(description.to_json()))
+  assert saved_models.ModelDescription.from_json(content) == description
+
+
+def check_sizes(*, vocab_size=100, passage_length=16, joint_length=16):
+  saved_models.check_sizes(
+    types.SimpleNamespace(vocab_size=vocab_size),
+    {"dual_encoder": BERT, "knowledge_augmented_encoder": BERT},
+    {
+      "dual_encoder": {"query_length": 7, "passage_length": passage_length},
+      "knowledge_augmented_encoder": {"joint_length": joint_length},
+    },
+  )
+
+
+def test_sizes_may_be_as_large_as_the_model():
+  check_sizes()
+
+
+@pytest.mark.parametrize(
+  ("sizes", "message"),
+  [
+    (
+      {"vocab_size": 101},
+      "the vocabulary has 101 wordpieces, dual_encoder has vocab_size=100; raise it",
+    ),
+    ({"passage_length": 17}, "passage_length=17 is longer than the 16 positions of dual_encoder"),
+    (
+      {"joint_length": 20},
+      "joint_length=20 is longer than the 16 positions of knowledge_augmented_encoder; lower it",
+    ),
+  ],
+)
+def test_sizes_beyond_the_model_are_refused(sizes, message):
+  with pytest.raises(ValueError, match=message):
+    check_sizes(**sizes)
+
+
+def test_a_run_is_continued_as_it_was():
+  metadata = json.loads(json.dumps({"model": PRETRAINED.to_json()}))
+  saved_models.check_same_run(metadata, PRETRAINED, "runs/a")
+  changed = dataclasses.replace(PRETRAINED, vocabulary_digest="v2")
+  message = r"runs/a holds a run with another vocabulary_digest \(v1, now v2\); continue it as it"
+  with pytest.raises(ValueError, match=message):
+    saved_models.check_same_run(metadata, changed, "runs/a")
+
+
+def test_digests_tell_values_and_names_apart():
+  params = {"tower": {"kernel": np.arange(6.0).reshape(2, 3)}}
+  digest = saved_models.params_digest(params)
+  assert digest == saved_models.params_digest(jax.tree.map(np.copy, params))
+  changed = {"tower": {"kernel": params["tower"]["kernel"].copy()}}
+  changed["tower"]["kernel"][1, 2] += 1e-9
+  assert digest != saved_models.params_digest(changed)
+  assert digest != saved_models.params_digest({"tower": {"bias": params["tower"]["kernel"]}})

@@ -3,6 +3,7 @@
 Golden texts are renewed by `RENEW_GOLDEN=1 python -m pytest tests/gin`; read their difference.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -48,8 +49,9 @@ def check_golden(name, text):
 def pretrainings():
   """Returns every pre-training that the parsed files configure, by where it is configured."""
   found = {}
-  if gin.get_bindings(pretrain, resolve_references=False):
-    found["pretrain"] = gin.get_configurable(pretrain)
+  with contextlib.suppress(ValueError):  # of files that mention no pre-training
+    if gin.get_bindings(pretrain, resolve_references=False):
+      found["pretrain"] = gin.get_configurable(pretrain)
   for selector in {selector for _, selector in gin.config._CONFIG}:
     if selector.startswith("realm_jax.jobs."):
       for keyword, value in gin.get_bindings(selector).items():

@@ -75,6 +75,29 @@ def compiled_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def float_tolerance():
+  """`float_tolerance(depth=D, scale=S)` is how far two computations in float32 may differ.
+
+  Each rounds `depth` times in a row (a sum of n terms counts n), each time by half an epsilon of
+  values as large as `scale`; relative tolerances leave `scale` at one.
+  """
+  return lambda *, depth, scale=1.0: depth * scale * float(np.finfo(np.float32).eps)
+
+
+@pytest.fixture(scope="session")
+def encoder_depth():
+  """`encoder_depth(config)` is the depth of `float_tolerance` of a BERT's hidden vectors."""
+
+  def depth(config):
+    # In a row: queries, logits, context, output and mlp_in sum over the width at most, each of two
+    # norms twice; softmax and context sum over the length, mlp_out over the inner width.
+    sums = 9 * config.hidden_size + 2 * config.max_length + config.mlp_size
+    return 2 * config.hidden_size + config.num_layers * sums
+
+  return depth
+
+
+@pytest.fixture(scope="session")
 def emulated_gcs(tmp_path_factory):
   """An object store on loopback, for this process and its children; see `EmulatedGcs`."""
   for name in ("gcsfs", "gcp_storage_emulator"):

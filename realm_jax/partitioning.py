@@ -16,8 +16,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from flax.core import meta
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from realm_jax import processes
 
 _logger = logging.getLogger(__name__)
 
@@ -49,15 +52,26 @@ def make_mesh(
 ) -> Mesh:
   """Returns the `data` × `model` mesh of devices.
 
+  Rows follow the order of the processes, and a row lies within one process, so that each process
+  feeds its own, contiguous share of the batch on every topology.
+
   Args:
-    data: parts of the batch; -1 takes all devices that `model` leaves.
-    model: parts of the parameters.
-    devices: to be used, all of them; None: those of the process, or of all processes that train.
+    data: Parts of the batch; -1 takes all devices that `model` leaves.
+    model: Parts of the parameters.
+    devices: Devices to use; None uses those of all processes.
 
   Raises:
-    ValueError: if the product is not the number of devices.
+    ValueError: If the product is not the number of devices, a copy of the model would span two
+      processes, or the devices belong to several TPU slices.
   """
-  num_devices = jax.device_count() if devices is None else len(devices)
+  devices = processes.in_order(jax.devices() if devices is None else devices)
+  num_devices = len(devices)
+  slices = {getattr(device, "slice_index", 0) for device in devices}
+  if len(slices) > 1:
+    raise ValueError(
+      f"the devices belong to {len(slices)} TPU slices, and a training runs on one; start it on "
+      "one slice (an index builder takes any number of them)"
+    )
   if model < 1 or (data < 1 and data != -1):
     raise ValueError(f"mesh data={data} × model={model}; give sizes of at least 1, or data=-1")
   if data == -1:
@@ -68,9 +82,15 @@ def make_mesh(
       f"{num_devices}; give sizes whose product is {num_devices}, or data=-1 with a model size "
       "that divides it"
     )
-  return jax.make_mesh(
-    (data, model), ("data", "model"), axis_types=(AxisType.Auto,) * 2, devices=devices
-  )
+  grid = np.array(devices, object).reshape(data, model)
+  for row in grid:
+    owners = sorted({device.process_index for device in row})
+    if len(owners) > 1:
+      raise ValueError(
+        f"model={model}: a copy of the model would span processes {owners}; give a size that "
+        "divides the devices of a process"
+      )
+  return Mesh(grid, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated") -> NamedSharding:

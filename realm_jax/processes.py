@@ -7,7 +7,7 @@ of this is local and costs nothing.
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -109,15 +109,9 @@ class Exchange:
 
   def __init__(self):
     self._told = None
-    devices = np.array(
-      [
-        [d for d in jax.devices() if d.process_index == process][0]
-        for process in range(jax.process_count())
-      ]
-    )
-    mesh = Mesh(devices, ("process",))
-    self._split = NamedSharding(mesh, PartitionSpec("process"))
-    self._share = jax.jit(lambda told: told, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    mesh = process_mesh(jax.devices())
+    self._split = NamedSharding(mesh, PartitionSpec("processes"))
+    self._share = exchange_program(mesh)
 
   def __call__(self, numbers: Sequence[int]) -> np.ndarray | None:
     """Returns an array `[processes, numbers]`, None at the first call of several processes."""
@@ -127,3 +121,23 @@ class Exchange:
     before = self._told
     self._told = self._share(jax.make_array_from_process_local_data(self._split, own))
     return None if before is None else np.asarray(before)
+
+
+def process_mesh(devices: Sequence[jax.Device]) -> Mesh:
+  """Returns the `processes` × `local` mesh of all devices.
+
+  All of them, because some TPU slices (v5e, v6e) compile no program for a part of theirs.
+  """
+  num_processes = len({device.process_index for device in devices})
+  grid = np.array(in_order(devices), object).reshape(num_processes, -1)
+  return Mesh(grid, ("processes", "local"))
+
+
+def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
+  """Returns devices process by process."""
+  return sorted(devices, key=lambda device: (device.process_index, device.id))
+
+
+def exchange_program(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+  """Returns the jitted program of `Exchange`: `[processes, numbers]`, split → on every device."""
+  return jax.jit(lambda told: told, out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -75,6 +75,34 @@ def test_a_mesh_of_some_devices():
     partitioning.make_mesh(model=2, devices=jax.devices()[:1])
 
 
+class Chip:
+  """A device of a slice that is not there."""
+
+  def __init__(self, id, *, process_index, slice_index=0):
+    self.id, self.process_index, self.slice_index = id, process_index, slice_index
+    self.platform = "tpu"
+
+
+def test_rows_follow_the_processes_and_lie_within_one():
+  # A 4 x 4 torus of 2 x 2 hosts, whose devices libtpu lists row by row.
+  owners = [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
+  torus = [Chip(id, process_index=owner) for id, owner in enumerate(owners)]
+  for model in (1, 2, 4):
+    rows = partitioning.make_mesh(model=model, devices=torus).devices
+    found = [{chip.process_index for chip in row} for row in rows]
+    assert found == [{row * model // 4} for row in range(16 // model)]
+  with pytest.raises(ValueError, match=r"model=8: a copy of the model would span processes \[0, 1"):
+    partitioning.make_mesh(model=8, devices=torus)
+
+
+def test_a_training_on_several_slices_is_refused():
+  slices = [Chip(id, process_index=id // 2, slice_index=id // 4) for id in range(8)]
+  with pytest.raises(ValueError, match="belong to 2 TPU slices, and a training runs on one"):
+    partitioning.make_mesh(devices=slices)
+  mesh = partitioning.make_mesh(devices=slices[4:6])
+  assert dict(mesh.shape) == {"data": 2, "model": 1}
+
+
 def test_two_claims_on_one_mesh_axis_are_refused():
   mesh = partitioning.make_mesh()
   for axes in (("vocab", "mlp"), ("vocab", "passages")):

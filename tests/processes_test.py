@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from realm_jax import partitioning, processes
 
@@ -34,3 +35,12 @@ def test_rows_placed_come_back_in_order(model):
   jax.tree.map(
     lambda found, own: np.testing.assert_array_equal(processes.local_rows(found), own), placed, rows
   )
+
+
+def test_an_exchange_runs_on_every_device():
+  mesh = processes.process_mesh(jax.devices()[::-1])
+  assert dict(mesh.shape) == {"processes": 1, "local": 8}
+  split = NamedSharding(mesh, PartitionSpec("processes"))
+  told = jax.make_array_from_process_local_data(split, np.array([[3, 4]], np.int32))
+  shared = processes.exchange_program(mesh)(told)
+  assert shared.is_fully_replicated and np.asarray(shared).tolist() == [[3, 4]]

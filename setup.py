@@ -27,7 +27,7 @@ setuptools.setup(
   package_dir={"realm_jax.gin": "gin"},
   package_data={
     "realm_jax.gin": ["**/*.gin"],
-    "realm_jax.almanac": ["facts/*.tsv"],
+    "realm_jax.almanac": ["*.toml", "facts/*.tsv"],
     "realm_jax.inspector": ["static/*"],
   },
   install_requires=[

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "realm_jax"
 
 # A room is a folder of realm_jax, or a file directly in it. What each may import beside itself:
 ARROWS = {
-  "almanac": "",
+  "almanac": "atomic_files",
   "atomic_files": "",
   "convert": "models tokenization",
   "corpus": "tokenization",

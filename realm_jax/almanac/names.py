@@ -1,4 +1,4 @@
-"""Invented proper names of two or three syllables out of a fixed inventory."""
+"""Invented proper names of two or three syllables from a fixed inventory."""
 
 import random
 from collections.abc import Sequence
@@ -28,22 +28,24 @@ _SOME_MIDDLES = ("",) * 10 + tuple(_MIDDLES)
 def draw_place_names(rng: random.Random, count: int, *, taken: set[str]) -> list[str]:
   """Draws `count` distinct names for towns, ships, stars and the like.
 
-  No name is in `taken` (lower case), to which they are added. Raises ValueError if there are not
-  so many names.
+  No name is in `taken` (lower case); the new names are added to it.
+
+  Raises:
+    ValueError: If there are fewer names than `count`.
   """
   return _draw(rng, count, endings=_PLACE_ENDINGS, taken=taken)
 
 
 def draw_person_names(rng: random.Random, count: int, *, taken: set[str]) -> list[str]:
-  """Draws `count` distinct names of people, as `draw_place_names` but with other endings."""
+  """Draws `count` distinct names of people, like `draw_place_names` but with other endings."""
   return _draw(rng, count, endings=_PERSON_ENDINGS, taken=taken)
 
 
 def _draw(rng: random.Random, count: int, *, endings: Sequence[str], taken: set[str]) -> list[str]:
-  # Half of the inventory, so that a draw is more often new than taken.
+  # At most half of the inventory, so that a draw is more often new than taken.
   limit = len(_ONSETS) * len(set(_SOME_MIDDLES)) * len(endings) // 2
   if count > limit:
-    raise ValueError(f"{count} invented names wanted, {limit} at most; lower num_invented_entities")
+    raise ValueError(f"{count} invented names exceed {limit}; lower num_invented_entities")
   names = []
   while len(names) < count:
     name = rng.choice(_ONSETS) + rng.choice(_SOME_MIDDLES) + rng.choice(endings)

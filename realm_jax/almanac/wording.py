@@ -1,27 +1,30 @@
-"""How a fact becomes a sentence: templates, filled so that the value's bytes are known."""
+"""Turns a fact into a sentence or a question; templates tell where the value's bytes are."""
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-  """A property of subjects, and the ways to state it.
+  """A property of subjects, and the ways to state it and to ask for it.
 
-  Templates hold `{subject}` and `{value}`, may hold `{noun}` (what the subject is) and, directly
-  before the value, `{a}` (its indefinite article).
+  Templates contain `{subject}` and `{value}`. They may contain `{noun}` (what the subject is) and,
+  directly before the value, `{a}` (its indefinite article).
 
   Attributes:
-    name: unique among the relations of a category; a column name for real facts.
-    value_type: names the set that invented values are drawn from.
-    documents: templates of the knowledge corpus.
-    training: templates of the training corpus, in other words.
+    name: Unique; the column name of real facts.
+    value_type: Names the set that invented values are drawn from.
+    documents: Templates for the knowledge corpus.
+    training: Templates for the training corpus, in other words.
+    question: Template of the question for the value.
   """
 
   name: str
   value_type: str
-  documents: tuple[str, str]
-  training: tuple[str, str, str]
+  documents: Sequence[str]
+  training: Sequence[str]
+  question: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,11 @@ class Sentence:
   limit: int
 
 
+def ask(relation: Relation, *, article: str, subject: str) -> str:
+  """Returns the question for a value; `article` is the subject's own, "the" or empty."""
+  return relation.question.replace("{subject}", f"{article} {subject}".strip())
+
+
 def fill(template: str, *, noun: str, article: str, subject: str, value: str) -> Sentence:
   """Fills a template; `article` is the subject's own, "the" or empty."""
   before, after = _surroundings(template, noun=noun, article=article, subject=subject, value=value)
@@ -41,14 +49,14 @@ def fill(template: str, *, noun: str, article: str, subject: str, value: str) ->
 
 
 def is_clear(relation: Relation, *, noun: str, article: str, subject: str, value: str) -> bool:
-  """Whether no wording gives the value away, and each names the subject once, beside the value.
+  """Returns whether every wording names the subject once and the value nowhere but in its place.
 
-  Tunis fails for Tunisia, Mexico City for Mexico; so do words in another case: leone for Sierra
-  Leone.
+  Tunisia with Tunis fails, as does Mexico with Mexico City. Words in another case count too: Sierra
+  Leone fails with leone.
   """
   if _words(subject) in _words(value):
     return False
-  for template in relation.documents + relation.training:
+  for template in (*relation.documents, *relation.training):
     before, after = _surroundings(
       template, noun=noun, article=article, subject=subject, value=value
     )
@@ -61,13 +69,13 @@ def is_clear(relation: Relation, *, noun: str, article: str, subject: str, value
 def _surroundings(
   template: str, *, noun: str, article: str, subject: str, value: str
 ) -> tuple[str, str]:
-  """The text before and after the value; the first letter is a capital unless the value's."""
+  """Returns the text before and after the value; capitalises the first letter of the sentence."""
   text = template.replace("{noun}", noun).replace("{a}", "an" if value[0] in "aeiou" else "a")
   before, after = text.replace("{subject}", f"{article} {subject}".strip()).split("{value}")
   return before[:1].upper() + before[1:], after
 
 
 def _words(text: str) -> str:
-  """The words in lower case, each between two spaces."""
+  """Returns the words in lower case, each between two spaces."""
   words = re.findall(r"[^\W_]+", text.casefold())
   return f" {' '.join(words)} "

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from realm_jax.almanac import names, nouns, real_facts, wording
-from realm_jax.almanac.kinds import KINDS
+from realm_jax.almanac import names, real_facts, wording
+from realm_jax.almanac.relations import KINDS, NOUNS
 from realm_jax.almanac.wording import Relation, Sentence
 
 SEED_FACT_ID = "country/United Kingdom/currency"
@@ -19,7 +19,7 @@ _REAL_PERSONS = (("element", "discoverer"), ("moon", "discoverer"), ("work", "cr
 _NUM_PLANETS = 20
 _YEARS = range(1100, 2025)
 _FACTS_PER_ENTITY = 2  # few, so that a name alone nearly finds the passage before any training
-_DRAWS = 16  # of a value, until one is clear in every wording
+_MAX_DRAWS = 16  # of a value, until one is clear in every wording
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Fact:
 
   Attributes:
     fact_id: `category/subject/relation`.
-    category: what the subject is: "country", "moon", "town" and so on.
-    article: "the" where the subject's name takes one, else empty.
-    held_out: whether no training sentence mentions the fact.
-    document_variant: which wording of the relation its document uses.
-    training_variant: which wording its training sentence or question uses.
+    category: What the subject is: "country", "moon", "town" and so on.
+    article: "the" if the subject's name takes one, else empty.
+    held_out: Whether no training sentence mentions the fact.
+    document_variant: The wording of the relation that its document uses.
+    training_variant: The wording that its training sentence or question uses.
   """
 
   fact_id: str
@@ -49,7 +49,7 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-  """Facts in order of subject, and the settings they were made with."""
+  """Facts ordered by subject, and the settings they were made with."""
 
   seed: int
   num_invented_entities: int
@@ -75,7 +75,7 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class EditedWorld:
-  """A world after some values changed; nothing but values differs from the world before."""
+  """A world after some values changed; nothing else differs from the original world."""
 
   world: World
   edits: tuple[Edit, ...]
@@ -86,12 +86,13 @@ def make_world(
 ) -> World:
   """Makes the world of a seed; the default size has 17,900 invented facts.
 
-  Half of the real facts are held out, the currency of the United Kingdom always among them, and
+  Holds out half of the real facts, always including the currency of the United Kingdom, and
   `held_out_fraction` of the invented ones. Real facts that their subject's name spells out (Tunis
   of Tunisia) are left out.
 
   Raises:
-    ValueError: a negative number of entities, more than there are names, or no such fraction.
+    ValueError: If the number of entities is negative or exceeds the number of names, or the
+      fraction lies outside [0, 1].
   """
   if num_invented_entities < 0:
     raise ValueError(f"num_invented_entities is {num_invented_entities}; give 0 or more")
@@ -115,11 +116,11 @@ def make_world(
 def edit(world: World, *, seed: int, num_edits: int) -> EditedWorld:
   """Gives `num_edits` facts another value that their relation has elsewhere in the world.
 
-  Half of the edited facts are real, half invented; of each half, one half was held out from
-  training and the other was trained on with the old value.
+  Half of the edited facts are real, half are invented. Half of each were held out from training,
+  and the others were trained on with the old value.
 
   Raises:
-    ValueError: a negative number of edits, or too few facts of one of the four sorts.
+    ValueError: If `num_edits` is negative, or there are too few facts in one of the four groups.
   """
   if num_edits < 0:
     raise ValueError(f"num_edits is {num_edits}; give 0 or more")
@@ -149,20 +150,26 @@ def edit(world: World, *, seed: int, num_edits: int) -> EditedWorld:
 
 
 def document_sentence(fact: Fact) -> Sentence:
-  """States the fact as its document in the knowledge corpus does."""
+  """Returns the sentence that states the fact in the knowledge corpus."""
   relation, noun = _wordings()[fact.category, fact.relation]
   return _fill(relation.documents[fact.document_variant], noun, fact)
 
 
 def training_sentence(fact: Fact) -> Sentence:
-  """States the fact in the other words of the training corpus."""
+  """Returns the sentence that states the fact in other words, in the training corpus."""
   relation, noun = _wordings()[fact.category, fact.relation]
   return _fill(relation.training[fact.training_variant], noun, fact)
 
 
+def question(fact: Fact) -> str:
+  """Returns the question for the fact's value."""
+  relation, _ = _wordings()[fact.category, fact.relation]
+  return wording.ask(relation, article=fact.article, subject=fact.subject)
+
+
 @functools.cache
 def _wordings() -> Mapping[tuple[str, str], tuple[Relation, str]]:
-  """The relation and the noun of `(category, relation name)`."""
+  """Returns the relation and the noun of each `(category, relation name)`."""
   wordings = {(kind, r.name): (r, kind) for kind, relations in KINDS.items() for r in relations}
   for category, table in real_facts.TABLES.items():
     wordings.update({(category, r.name): (r, table.noun) for r in table.relations})
@@ -183,7 +190,7 @@ def _is_clear(fact: Fact) -> bool:
 
 
 def _stream(seed: int, purpose: str) -> random.Random:
-  """An own stream for each purpose: more of one thing leaves the others as they were."""
+  """Returns a separate stream for each purpose: more of one thing does not change the others."""
   return random.Random(f"{purpose}/{seed}")
 
 
@@ -201,7 +208,7 @@ def _new_fact(
   value: str,
   kind: Literal["real", "invented"],
 ) -> Fact:
-  """A fact with wordings drawn for it, not held out."""
+  """Makes a fact that is not held out, with wordings drawn at random."""
   fact_id = f"{category}/{subject}/{relation.name}"
   training_variant = rng.randrange(len(relation.training))
   return Fact(
@@ -214,7 +221,7 @@ def _new_fact(
     category=category,
     article=article,
     document_variant=rng.randrange(len(relation.documents)),
-    # "The pound is the currency of the United Kingdom.", as the paper has it.
+    # "The pound is the currency of the United Kingdom.", as in the paper.
     training_variant=0 if fact_id == SEED_FACT_ID else training_variant,
   )
 
@@ -256,18 +263,7 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
     "symbol": real_facts.values("element", "symbol"),
     "number": real_facts.values("element", "number"),
     "kind of work": real_facts.values("work", "kind"),
-    "tree": nouns.TREES,
-    "animal": nouns.ANIMALS,
-    "bird": nouns.BIRDS,
-    "fish": nouns.FISH,
-    "flower": nouns.FLOWERS,
-    "produce": nouns.PRODUCE,
-    "stone": nouns.STONES,
-    "dish": nouns.DISHES,
-    "tool": nouns.TOOLS,
-    "craft": nouns.CRAFTS,
-    "virtue": nouns.VIRTUES,
-    "colour": nouns.COLOURS,
+    **NOUNS,
   }
   subjects = names.draw_place_names(_stream(seed, "entities"), num_entities, taken=taken)
   rng = _stream(seed, "invented")
@@ -275,7 +271,7 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
   for index, subject in enumerate(subjects):
     category, relations = kinds[index % len(kinds)]
     table = real_facts.TABLES.get(category)
-    # As many as a real subject has: the right one must be told from as many wrong ones.
+    # As many as a real subject has, so that a question has as many wrong answers to choose from.
     num_facts = len(table.relations) if table else _FACTS_PER_ENTITY
     for relation in rng.sample(relations, num_facts):
       fact = _new_fact(
@@ -287,27 +283,23 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
         value="",
         kind="invented",
       )
-      values = rng.choices(value_sets[relation.value_type], k=_DRAWS)
+      values = rng.choices(value_sets[relation.value_type], k=_MAX_DRAWS)
       candidates = (dataclasses.replace(fact, value=value) for value in values)
       clear = next(filter(_is_clear, candidates), None)
       if clear is None:
         raise ValueError(
-          f"no {relation.value_type} such as {values[0]!r} fits {fact.fact_id}: its wordings hold "
-          "the value or not exactly one subject; reword the relation"
+          f"no {relation.value_type} such as {values[0]!r} fits {fact.fact_id}: a wording contains "
+          "the value, or not exactly one subject; reword the relation"
         )
       yield clear
 
 
 def _real_words() -> set[str]:
-  """Words that no invented name may be, in lower case: those of the tables and of the nouns."""
+  """Returns the words of the tables and the nouns in lower case; no invented name may be one."""
   cells = {
     cell for table in real_facts.TABLES.values() for row in table.rows for cell in row.values()
   }
-  words = set(re.findall(r"\w+", " ".join(cells).casefold()))
-  for noun_set in vars(nouns).values():
-    if isinstance(noun_set, list):
-      words.update(noun_set)
-  return words
+  return set(re.findall(r"\w+", " ".join(cells).casefold())).union(*NOUNS.values())
 
 
 def _changed(
@@ -316,7 +308,7 @@ def _changed(
   count: int,
   values: Mapping[tuple[str, str], set[str]],
 ) -> list[Fact]:
-  """Up to `count` of the facts with other values out of `values` of their relation."""
+  """Returns up to `count` of the facts, each with another of the `values` of its relation."""
   found: list[Fact] = []
   for fact in rng.sample(facts, len(facts)):
     if len(found) == count:

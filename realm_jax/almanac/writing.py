@@ -1,24 +1,23 @@
-"""Worlds as files: the knowledge corpus, the training corpus and the questions, one JSON a line.
+"""Writes worlds as JSON Lines: the knowledge corpus, the training corpus and the questions.
 
-Spans are `[start, limit)` in UTF-8 bytes of the text beside them, each a fact's value.
+Spans are `[start, limit)` in UTF-8 bytes of the text beside them; each is the value of a fact.
 """
 
 import collections
 import hashlib
 import json
 import os
-import pathlib
 import random
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from realm_jax.almanac import question_wordings
+from realm_jax import atomic_files
 from realm_jax.almanac.world import (
   EditedWorld,
   Fact,
   World,
   document_sentence,
+  question,
   training_sentence,
 )
 
@@ -35,67 +34,57 @@ _VALUE_COPIES = 10
 
 
 def write_world(world: World, directory: str | os.PathLike[str]) -> None:
-  """Writes a world's files; each appears whole or not at all, the manifest last.
+  """Writes a world's files, each atomically, the manifest last.
 
-  * `documents.jsonl`, the knowledge corpus, one document a subject: id, title, text, spans. A
-    sentence a fact; sentences end with ". ", the last with ".".
-  * `training.jsonl`, the training corpus in shuffled order, one sentence for each fact that is not
-    held out: id (of the fact), title (empty), text, spans.
-  * `heldout.jsonl`, one question for each held-out fact: id, text (worded as in training, the
-    answer not yet masked), spans (of the answer), answer, subject, relation, kind, passage (the
-    document's sentence).
-  * `training_questions.jsonl` and `heldout_questions.jsonl`, the same facts asked for outright, in
-    the same order: id, question, answer (a list of one), kind, passage.
-  * `values.jsonl`, every value ten times over: read beside the corpora when a vocabulary is
-    learned, it makes the answers whole words of a small vocabulary.
+  * `documents.jsonl`: the knowledge corpus, one document per subject and one sentence per fact,
+    separated by ". ". Fields: id, title, text, spans.
+  * `training.jsonl`: the training corpus in shuffled order, one sentence for each fact that is not
+    held out. Fields: id (of the fact), title (empty), text, spans.
+  * `heldout.jsonl`: one masked sentence for each held-out fact. Fields: id, text (worded as in
+    training, the answer not yet masked), spans (of the answer), answer, subject, relation, kind,
+    passage (the document's sentence).
+  * `training_questions.jsonl` and `heldout_questions.jsonl`: the same facts as questions, in the
+    same order. Fields: id, question, answer (a list of one), kind, passage.
+  * `values.jsonl`: every value ten times. Learning a vocabulary from it as well makes the answers
+    whole words of a small vocabulary.
   * `manifest.json`: the settings, counts of facts, digests of the other files.
   """
-  directory = pathlib.Path(directory)
-  directory.mkdir(parents=True, exist_ok=True)
   trained = [fact for fact in world.facts if not fact.held_out]
   random.Random(f"training order/{world.seed}").shuffle(trained)
   held_out = [fact for fact in world.facts if fact.held_out]
-  digests = {
-    DOCUMENTS: _write(directory / DOCUMENTS, _lines(_documents(world))),
-    TRAINING: _write(directory / TRAINING, _lines(map(_training_record, trained))),
-    HELD_OUT: _write(directory / HELD_OUT, _lines(map(_question, held_out))),
-    TRAINING_QUESTIONS: _write(
-      directory / TRAINING_QUESTIONS, _lines(map(_asked_outright, trained))
-    ),
-    HELD_OUT_QUESTIONS: _write(
-      directory / HELD_OUT_QUESTIONS, _lines(map(_asked_outright, held_out))
-    ),
-    VALUES: _write(directory / VALUES, _lines(_values(world))),
+  files = {
+    DOCUMENTS: _documents(world),
+    TRAINING: map(_training_record, trained),
+    HELD_OUT: map(_masked_sentence, held_out),
+    TRAINING_QUESTIONS: map(_question, trained),
+    HELD_OUT_QUESTIONS: map(_question, held_out),
+    VALUES: _values(world),
   }
   manifest = {
     "seed": world.seed,
     "num_invented_entities": world.num_invented_entities,
     "held_out_fraction": world.held_out_fraction,
     "counts": _counts(world),
-    "sha256": digests,
+    "sha256": {
+      name: _write_lines(os.path.join(directory, name), records) for name, records in files.items()
+    },
   }
-  _write(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+  atomic_files.write_text(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=2) + "\n")
 
 
 def write_edits(edited: EditedWorld, directory: str | os.PathLike[str]) -> None:
-  """Writes an edited world's files; each appears whole or not at all.
+  """Writes an edited world's files, each atomically.
 
-  * `documents.jsonl`, the whole knowledge corpus with the new values.
-  * `questions.jsonl`, one question for each edited fact, as in `heldout.jsonl` with the new value
-    as the answer, and besides old_answer and held_out.
+  * `documents.jsonl`: the whole knowledge corpus with the new values.
+  * `questions.jsonl`: a masked sentence for each edited fact, as in `heldout.jsonl`, with the new
+    value as the answer and the additional fields old_answer and held_out.
   """
-  directory = pathlib.Path(directory)
-  directory.mkdir(parents=True, exist_ok=True)
-  questions = [
-    {
-      **_question(change.fact),
-      "old_answer": change.old_value,
-      "held_out": change.fact.held_out,
-    }
-    for change in edited.edits
-  ]
-  _write(directory / DOCUMENTS, _lines(_documents(edited.world)))
-  _write(directory / QUESTIONS, _lines(questions))
+  questions = (
+    {**_masked_sentence(e.fact), "old_answer": e.old_value, "held_out": e.fact.held_out}
+    for e in edited.edits
+  )
+  _write_lines(os.path.join(directory, DOCUMENTS), _documents(edited.world))
+  _write_lines(os.path.join(directory, QUESTIONS), questions)
 
 
 def _documents(world: World) -> Iterable[Mapping[str, Any]]:
@@ -124,7 +113,7 @@ def _training_record(fact: Fact) -> Mapping[str, Any]:
   return {"id": fact.fact_id, "title": "", "text": sentence.text, "spans": spans}
 
 
-def _question(fact: Fact) -> Mapping[str, Any]:
+def _masked_sentence(fact: Fact) -> Mapping[str, Any]:
   sentence = training_sentence(fact)
   return {
     "id": fact.fact_id,
@@ -138,10 +127,10 @@ def _question(fact: Fact) -> Mapping[str, Any]:
   }
 
 
-def _asked_outright(fact: Fact) -> Mapping[str, Any]:
+def _question(fact: Fact) -> Mapping[str, Any]:
   return {
     "id": fact.fact_id,
-    "question": question_wordings.ask(fact.relation, article=fact.article, subject=fact.subject),
+    "question": question(fact),
     "answer": [fact.value],
     "kind": fact.kind,
     "passage": document_sentence(fact).text,
@@ -149,7 +138,7 @@ def _asked_outright(fact: Fact) -> Mapping[str, Any]:
 
 
 def _counts(world: World) -> Mapping[str, Any]:
-  """`{kind: {trained, held_out, relations: {category/relation: {trained, held_out}}}}`."""
+  """Returns `{kind: {trained, held_out, relations: {category/relation: {trained, held_out}}}}`."""
   tally = collections.Counter(
     (fact.kind, f"{fact.category}/{fact.relation}", "held_out" if fact.held_out else "trained")
     for fact in world.facts
@@ -163,20 +152,8 @@ def _counts(world: World) -> Mapping[str, Any]:
   return counts
 
 
-def _lines(records: Iterable[Mapping[str, Any]]) -> str:
-  return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-
-
-def _write(path: pathlib.Path, text: str) -> str:
-  """Replaces a file in one step; returns the SHA-256 digest of its bytes."""
-  content = text.encode()
-  descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-  try:
-    with os.fdopen(descriptor, "wb") as file:
-      file.write(content)
-    os.chmod(temporary, 0o644)  # mkstemp's files are private
-    os.replace(temporary, path)
-  except BaseException:
-    os.unlink(temporary)
-    raise
-  return hashlib.sha256(content).hexdigest()
+def _write_lines(path: str, records: Iterable[Mapping[str, Any]]) -> str:
+  """Writes JSON Lines; returns the SHA-256 digest of the file."""
+  content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+  atomic_files.write_text(path, content)
+  return hashlib.sha256(content.encode()).hexdigest()

@@ -51,6 +51,7 @@ def test_is_clear(subject, value, clear):
       "The city {value} leads {subject}.",
       "About {subject}, {value}.",
     ),
+    question="Where is {subject}?",
   )
   assert wording.is_clear(relation, noun="", article="", subject=subject, value=value) == clear
 
@@ -65,5 +66,5 @@ def test_names_are_new_distinct_single_words(draw):
 
 
 def test_more_names_than_the_inventory_has_are_refused():
-  with pytest.raises(ValueError, match="1000000 invented names wanted, .* lower num_invented_ent"):
+  with pytest.raises(ValueError, match="1000000 invented names exceed .* lower num_invented_ent"):
     names.draw_place_names(random.Random(0), 1_000_000, taken=set())

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from realm_jax.almanac import nouns, world
-from realm_jax.almanac.kinds import KINDS
+from realm_jax.almanac import world
 from realm_jax.almanac.real_facts import TABLES
+from realm_jax.almanac.relations import KINDS, NOUNS
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_invented_names_differ(default_world):
 def test_invented_names_are_no_real_words(monkeypatch):
   names = set(world.make_world(seed=0, num_invented_entities=20).by_subject)
   words = [name.lower() for name in names]
-  monkeypatch.setattr(nouns, "TREES", nouns.TREES + words)
+  monkeypatch.setitem(NOUNS, "tree", NOUNS["tree"] + words)
   again = {
     fact.subject
     for fact in world.make_world(seed=0, num_invented_entities=20).facts
@@ -168,7 +168,7 @@ def test_impossible_worlds_are_refused(settings, message):
 
 
 def test_a_relation_that_no_value_fits_is_refused(monkeypatch):
-  monkeypatch.setattr(nouns, "TREES", ["tree"])
+  monkeypatch.setitem(NOUNS, "tree", ["tree"])
   with pytest.raises(ValueError, match="no tree such as 'tree' fits town/.*; reword the relation"):
     world.make_world(seed=0, num_invented_entities=100)
 

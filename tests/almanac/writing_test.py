@@ -96,6 +96,21 @@ def test_held_out_questions_and_their_passages(small_world, written):
   assert (seed["answer"], seed["kind"], seed["relation"]) == ("pound", "real", "currency")
 
 
+def test_the_same_facts_are_asked_for_as_are_masked(tmp_path):
+  writing.write_world(world.make_world(seed=3, num_invented_entities=40), tmp_path)
+  for masked, asked in (
+    (writing.TRAINING, writing.TRAINING_QUESTIONS),
+    (writing.HELD_OUT, writing.HELD_OUT_QUESTIONS),
+  ):
+    masked, asked = read(tmp_path / masked), read(tmp_path / asked)
+    assert [record["id"] for record in asked] == [record["id"] for record in masked]
+    for before, after in zip(masked, asked, strict=True):
+      start, limit = before["spans"][0]
+      assert after["answer"] == [before["text"].encode()[start:limit].decode()]
+      assert after["answer"][0] in after["passage"]
+      assert after["answer"][0] not in after["question"].split()
+
+
 def test_values_hold_every_answer_ten_times(small_world, written):
   records = read(written / "values.jsonl")
   assert len({record["id"] for record in records}) == len(records) == 10

@@ -2,11 +2,10 @@ import itertools
 
 import pytest
 
-from realm_jax.almanac import nouns
-from realm_jax.almanac.kinds import KINDS
+from realm_jax.almanac import wording
 from realm_jax.almanac.real_facts import TABLES
+from realm_jax.almanac.relations import KINDS, NOUNS, RELATIONS
 
-NOUN_SETS = {name: words for name, words in vars(nouns).items() if name.isupper()}
 ALL_RELATIONS = {f"invented {kind}": relations for kind, relations in KINDS.items()} | {
   f"real {category}": table.relations for category, table in TABLES.items()
 }
@@ -20,21 +19,21 @@ def test_every_relation_of_a_kind_has_its_own_type_of_value(kind):
   assert len(set(types)) == len(types)
 
 
-@pytest.mark.parametrize("noun_set", NOUN_SETS)
+@pytest.mark.parametrize("noun_set", NOUNS)
 def test_noun_sets_are_large_single_words(noun_set):
-  words = NOUN_SETS[noun_set]
+  words = NOUNS[noun_set]
   assert len(set(words)) == len(words) >= 60
   assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
 
 
 def test_noun_sets_are_disjoint():
-  for one, other in itertools.combinations(NOUN_SETS.values(), 2):
+  for one, other in itertools.combinations(NOUNS.values(), 2):
     assert not set(one) & set(other)
 
 
 def test_articles_follow_the_first_letter():
   # "a honesty" would be wrong, but no template puts an article before a virtue.
-  words = [word for name, words in NOUN_SETS.items() if name != "VIRTUES" for word in words]
+  words = [word for name, words in NOUNS.items() if name != "virtue" for word in words]
   otherwise = ("eu", "ew", "heir", "honest", "honour", "hour", "one", "uk", "uni", "us")
   assert not [word for word in words if word.startswith(otherwise)]
 
@@ -56,6 +55,18 @@ def test_templates_are_well_formed(category):
       assert template.count("{subject}") == template.count("{value}") == 1
       assert template.count("{a}") == template.count("{a} {value}")
       assert template.endswith(".") and template.count(".") == 1
+
+
+@pytest.mark.parametrize("relation", RELATIONS.values(), ids=RELATIONS)
+def test_every_relation_can_be_asked_for(relation):
+  question = wording.ask(relation, article="the", subject="Nulvaclov")
+  assert question.count("the Nulvaclov") == 1
+  assert question[0].isupper() and question.endswith("?")
+
+
+def test_every_relation_is_one_that_some_subject_has():
+  used = {relation.name for relations in ALL_RELATIONS.values() for relation in relations}
+  assert used == RELATIONS.keys()
 
 
 def content_words(template):

@@ -1,10 +1,12 @@
 """Generations: immutable editions of the index in one directory, local or `gs://`.
 
-A generation is one step of an Orbax `CheckpointManager`: a manifest and, for every shard, a tree of
-arrays. It becomes visible only when it is complete. Readers neither write nor delete, take part in
-no barrier, and believe no array whose digest differs from the manifest's.
+A generation is one step of an Orbax `CheckpointManager`, which makes it visible only when it is
+complete. It holds a manifest, and for every shard a folder with one file an array, written by
+whichever process has the shard. Readers neither write nor delete, take part in no barrier, and
+believe no array whose digest differs from the manifest's.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -13,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -22,13 +24,14 @@ import orbax.checkpoint as ocp
 from realm_jax import object_store, processes
 
 _ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+_FORMAT = 2
 _MANIFEST = "manifest"
-_WRITERS = "writers"  # of several processes, which wrote what
+_MANIFEST_FILE = "metadata"
 _STEPS = ocp.step.standard_name_format()
 
 
 class DamagedGenerationError(RuntimeError):
-  """A published generation does not hold what its publisher wrote."""
+  """A published generation does not hold what its publisher wrote, or has an older format."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +147,7 @@ def publish(
   own = {_shard_name(first_shard + i): shard for i, shard in enumerate(shards)}
   if not processes.is_first():
     directory, *_ = processes.share(None)
-    _write_together(object_store.Path(directory), own)
+    _write_shards(object_store.Path(directory), own)
     processes.share(None)  # the generation is visible
     return read_manifest(root, generation)
   last = newest(root)
@@ -156,15 +159,6 @@ def publish(
   manifest = dataclasses.replace(
     manifest, generation=generation, created=time.time(), shards=sum(records, ())
   )
-  content = dataclasses.asdict(manifest)
-  if jax.process_count() == 1:
-    items = {
-      name: ocp.args.PyTreeSave({n: np.asarray(array) for n, array in shard.items()})
-      for name, shard in own.items()
-    }
-  else:
-    items = {_WRITERS: _SaveTogether(own)}
-  items[_MANIFEST] = ocp.args.JsonSave({"content": content, "sha256": _json_digest(content)})
   directory.mkdir(parents=True, exist_ok=True)
   options = ocp.CheckpointManagerOptions(
     max_to_keep=keep,
@@ -174,56 +168,56 @@ def publish(
     multiprocessing_options=_alone(),
   )
   with ocp.CheckpointManager(directory, options=options) as manager:
-    manager.save(generation, args=ocp.args.Composite(**items), force=True)
+    items = ocp.args.Composite(**{_MANIFEST: _SaveGeneration(manifest, own)})
+    manager.save(generation, args=items, force=True)
   processes.share(None)
   return manifest
 
 
-class _TogetherHandler(ocp.CheckpointHandler):
+class _GenerationHandler(ocp.CheckpointHandler):
   """Has every process write its shards into the directory that the first one makes visible."""
 
-  def save(self, directory: object_store.Path, args: "_SaveTogether") -> None:
+  def save(self, directory: object_store.Path, args: "_SaveGeneration") -> None:
     processes.share(os.fspath(directory.parent))
-    writers = _write_together(directory.parent, args.shards)
-    (directory / "writers.json").write_text(json.dumps(writers))
+    _write_shards(directory.parent, args.shards)
+    content = dataclasses.asdict(args.manifest)
+    stored = {"format": _FORMAT, "content": content, "sha256": _json_digest(content)}
+    (directory / _MANIFEST_FILE).write_text(json.dumps(stored))
 
   def restore(self, directory: object_store.Path, args: ocp.args.CheckpointArgs):
-    """Shards are read one by one; who wrote them is for people."""
+    """Readers open the files themselves."""
     raise NotImplementedError
 
 
-@ocp.args.register_with_handler(_TogetherHandler, for_save=True, for_restore=True)
+@ocp.args.register_with_handler(_GenerationHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
-class _SaveTogether(ocp.args.CheckpointArgs):
-  """The shards of the first process by name."""
+class _SaveGeneration(ocp.args.CheckpointArgs):
+  """The manifest, and the shards of the first process by name."""
 
+  manifest: Manifest
   shards: dict[str, Mapping[str, np.ndarray]]
 
 
-def _write_together(
+def _write_shards(
   directory: object_store.Path, shards: dict[str, Mapping[str, np.ndarray]]
-) -> list[list[str]]:
-  """Writes the shards of this process; returns those of each when all have written theirs."""
+) -> None:
+  """Writes the shards of this process; returns when all processes have written theirs."""
   failure = ""
   try:
     for name, shard in shards.items():
       _write_files(directory / name, shard)
   except Exception as error:
-    # Told to all, or they would wait for this process for ever.
+    # Shared, because the other processes would wait for this one forever.
     failure = f"process {jax.process_index()}: {error!r}"
-  everyone = processes.share([failure, list(shards)])
-  failures = [failure for failure, _ in everyone if failure]
+  failures = [failure for failure in processes.share(failure) if failure]
   if failures:
     raise RuntimeError(f"shards of a generation could not be written: {'; '.join(failures)}")
-  return [names for _, names in everyone]
 
 
 def _write_files(directory: object_store.Path, shard: Mapping[str, np.ndarray]) -> None:
-  """Writes one file an array: Orbax writes numpy arrays in the first process only."""
   directory.mkdir()
   for name, array in shard.items():
-    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    (directory / f"{name}.bin").write_bytes(content.tobytes())
+    _file_of(directory, name).write_bytes(_content(array).tobytes())
 
 
 def read_manifest(root: str, generation: int) -> Manifest:
@@ -231,17 +225,21 @@ def read_manifest(root: str, generation: int) -> Manifest:
 
   Raises:
     FileNotFoundError: if there is no such generation (any more).
-    DamagedGenerationError: if the manifest is not what was published.
+    DamagedGenerationError: if the manifest is not what was published, or has an older format.
   """
-  stored = _read(root, generation, _MANIFEST, ocp.args.JsonRestore())
-  try:
+  with _reading(root, generation, _MANIFEST) as directory:
+    stored = json.loads((directory / _MANIFEST_FILE).read_text())
+    found = stored.get("format", 1)
+    if found != _FORMAT:
+      raise DamagedGenerationError(
+        f"generation {generation} in {object_store.absolute(root)} has format {found}, this version"
+        f" reads format {_FORMAT}; build the index again with `realm build_index`"
+      )
     if stored["sha256"] != _json_digest(stored["content"]):
       raise ValueError("its SHA-256 differs from the one recorded")
     manifest = _manifest_from_json(stored["content"])
     if manifest.generation != generation:
       raise ValueError(f"it is that of generation {manifest.generation}")
-  except (KeyError, TypeError, AttributeError, ValueError) as error:
-    raise _damaged(root, generation, _MANIFEST, error) from error
   return manifest
 
 
@@ -255,21 +253,8 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
   shards = read_manifest(root, generation).shards
   if not 0 <= shard < len(shards):
     raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
-  records = shards[shard].arrays
-  name = _shard_name(shard)
-  directory = object_store.absolute(root) / _STEPS.build_name(generation) / name
-  if (directory / "embeddings.bin").exists():
-    arrays = {
-      array: _read_file(root, generation, name, array, record) for array, record in records.items()
-    }
-  else:
-    _check_shapes(root, generation, name, records)
-    host = {array: ocp.RestoreArgs(restore_type=np.ndarray) for array in records}
-    arrays = _read(root, generation, name, ocp.args.PyTreeRestore(restore_args=host))
-  for array, record in records.items():
-    if _record(arrays[array]) != record:
-      raise _damaged(root, generation, f"{name}, array {array}", "it differs from the manifest")
-  return arrays
+  with _reading(root, generation, _shard_name(shard)) as directory:
+    return {name: _read(directory, name, record) for name, record in shards[shard].arrays.items()}
 
 
 def check_compatible(
@@ -293,62 +278,42 @@ def check_compatible(
     )
 
 
-def _read(root: str, generation: int, item: str, args: ocp.args.CheckpointArgs):
-  """Reads one item of a generation without a manager, which would list, lock and wait."""
-  path = object_store.absolute(root) / _STEPS.build_name(generation)
+@contextlib.contextmanager
+def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Path]:
+  """Gives the directory of an item; whatever goes wrong means that it is gone or damaged."""
   if generation not in all_generations(root):
     raise FileNotFoundError(_gone(root, generation))
-  handler = ocp.CompositeCheckpointHandler(
-    composite_options=ocp.CompositeOptions(multiprocessing_options=_alone())
-  )
   try:
-    with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as checkpointer:
-      return checkpointer.restore(path, args=ocp.args.Composite(**{item: args}))[item]
-  # Damaged bytes surface as any error of Orbax, TensorStore, zstd or JSON.
+    yield object_store.absolute(root) / _STEPS.build_name(generation) / item
+  except DamagedGenerationError:
+    raise
   except Exception as error:
     if generation not in all_generations(root):
       raise FileNotFoundError(_gone(root, generation)) from error
-    raise _damaged(root, generation, item, error) from error
+    first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    raise DamagedGenerationError(
+      f"generation {generation} in {object_store.absolute(root)} is damaged"
+      f" ({item}: {first_line[:200]}); delete it or build the index again"
+    ) from error
 
 
-def _read_file(
-  root: str, generation: int, item: str, array: str, record: ArrayRecord
-) -> np.ndarray:
-  """Reads an array of a shard that several processes wrote, if it has the size of the manifest."""
-  path = object_store.absolute(root) / _STEPS.build_name(generation) / item / f"{array}.bin"
-  try:
-    if not _ARRAY_NAME.fullmatch(array):
-      raise ValueError(f"{array!r} is no name of an array")
-    dtype = np.dtype(record.dtype)
-    size, expected = path.stat().length, math.prod(record.shape) * dtype.itemsize
-    if size != expected:
-      raise ValueError(f"{array} has {size} bytes, the manifest says {expected}")
-    return np.frombuffer(path.read_bytes(), dtype).reshape(record.shape).copy()
-  except Exception as error:
-    if generation not in all_generations(root):
-      raise FileNotFoundError(_gone(root, generation)) from error
-    raise _damaged(root, generation, item, error) from error
+def _read(directory: object_store.Path, name: str, record: ArrayRecord) -> np.ndarray:
+  """Reads an array; no memory is taken for a file that is larger than the manifest says."""
+  if not _ARRAY_NAME.fullmatch(name):
+    raise ValueError(f"{name!r} is no name of an array")
+  file = _file_of(directory, name)
+  dtype = np.dtype(record.dtype)
+  size, expected = file.stat().length, math.prod(record.shape) * dtype.itemsize
+  if size != expected:
+    raise ValueError(f"{name} has {size} bytes, the manifest says {expected}")
+  array = np.frombuffer(file.read_bytes(), dtype).reshape(record.shape)
+  if _record(array) != record:
+    raise ValueError(f"{name} differs from the manifest")
+  return array
 
 
-def _check_shapes(
-  root: str, generation: int, item: str, records: Mapping[str, ArrayRecord]
-) -> None:
-  """Compares what a shard says of its arrays with the manifest, before memory is taken for them."""
-  path = object_store.absolute(root) / _STEPS.build_name(generation) / item
-  try:
-    found = ocp.PyTreeCheckpointHandler().metadata(path).tree
-    wrong = [
-      f"{name} is {found[name].dtype} {tuple(found[name].shape)}"
-      for name, record in records.items()
-      if (tuple(found[name].shape), np.dtype(found[name].dtype).name)
-      != (record.shape, record.dtype)
-    ]
-  except Exception as error:
-    if generation not in all_generations(root):
-      raise FileNotFoundError(_gone(root, generation)) from error
-    raise _damaged(root, generation, item, error) from error
-  if wrong:
-    raise _damaged(root, generation, item, f"{'; '.join(wrong)}, unlike in the manifest")
+def _file_of(directory: object_store.Path, name: str) -> object_store.Path:
+  return directory / f"{name}.bin"
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:
@@ -407,9 +372,13 @@ def _records(
 
 
 def _record(array: np.ndarray) -> ArrayRecord:
+  digest = hashlib.sha256(_content(array)).hexdigest()
+  return ArrayRecord(array.shape, array.dtype.name, digest)
+
+
+def _content(array: np.ndarray) -> np.ndarray:
   # uint8, because the buffer protocol knows no bfloat16.
-  content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-  return ArrayRecord(array.shape, array.dtype.name, hashlib.sha256(content).hexdigest())
+  return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _records_from_json(content: list[dict]) -> tuple[ShardRecord, ...]:
@@ -442,12 +411,4 @@ def _gone(root: str, generation: int) -> str:
   return (
     f"generation {generation} is not in {object_store.absolute(root)} (any more);"
     f" there are {all_generations(root)}"
-  )
-
-
-def _damaged(root: str, generation: int, item: str, reason) -> DamagedGenerationError:
-  first_line = next(iter(str(reason).splitlines()), "") or type(reason).__name__
-  return DamagedGenerationError(
-    f"generation {generation} in {object_store.absolute(root)} is damaged"
-    f" ({item}: {first_line[:200]}); delete it or build the index again"
   )

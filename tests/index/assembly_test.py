@@ -116,7 +116,7 @@ def test_an_unknown_kind_is_refused(tmp_path):
 
 def test_a_damaged_generation_never_becomes_a_searcher(tmp_path):
   publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
-  largest = max((path for path in tmp_path.rglob("d/*")), key=lambda path: path.stat().st_size)
+  largest = max((path for path in tmp_path.rglob("*.bin")), key=lambda path: path.stat().st_size)
   content = bytearray(largest.read_bytes())
   content[len(content) // 2] ^= 1
   largest.write_bytes(content)

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -166,8 +165,6 @@ def cut(path):
   path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-# TensorStore ends reads of other arrays after the first failed one has closed the event loop.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", [flip, cut, os.remove], ids=["flip", "cut", "remove"])
 def test_damage_to_any_file_is_found_or_does_no_harm(tmp_path, damage):
   shards = make_shards()
@@ -209,35 +206,20 @@ def test_an_array_larger_than_the_manifest_says_takes_no_memory(tmp_path):
   subprocess.run(["rm", "-r", tmp_path / "0" / "shard_00000"], check=True)
   (tmp_path / "other" / "0" / "shard_00000").rename(tmp_path / "0" / "shard_00000")
   with pytest.raises(
-    generations.DamagedGenerationError, match=r"token\.npy is int32 \(9,\), unlike in the manifest"
+    generations.DamagedGenerationError, match=r"token\.npy has 36 bytes, the manifest says 120"
   ):
     generations.restore(str(tmp_path), 0, 0)
 
 
-def test_files_of_several_processes_are_read_and_checked(tmp_path):
-  """What each of several processes writes in place of Orbax, which lets the first one write."""
+def test_an_older_format_is_refused_with_the_way_out(tmp_path):
   publish(tmp_path, 4)
-  for i, shard in enumerate(make_shards()):
-    directory = tmp_path / "4" / f"shard_{i:05d}"
-    shutil.rmtree(directory)
-    generations._write_files(directory, shard)
-    restored = generations.restore(str(tmp_path), 4, i)
-    assert restored.keys() == shard.keys()
-    for name, array in shard.items():
-      assert restored[name].dtype == array.dtype
-      np.testing.assert_array_equal(restored[name], array)
-  file = tmp_path / "4" / "shard_00001" / "hashed_dataset.npy.bin"
-  content = file.read_bytes()
-  for damaged, message in (
-    (content[:-1], "hashed_dataset.npy has 79 bytes, the manifest says 80"),
-    (bytes([content[0] ^ 1]) + content[1:], "array hashed_dataset.npy: it differs from the manif"),
-  ):
-    file.write_bytes(damaged)
-    with pytest.raises(generations.DamagedGenerationError, match=message):
-      generations.restore(str(tmp_path), 4, 1)
-  file.unlink()
-  with pytest.raises(generations.DamagedGenerationError, match="No such file"):
-    generations.restore(str(tmp_path), 4, 1)
+  file = tmp_path / "4" / "manifest" / "metadata"
+  stored = json.loads(file.read_text())
+  del stored["format"]  # as Orbax wrote it
+  file.write_text(json.dumps(stored))
+  message = "generation 4 in .* has format 1, this version reads format 2; build the index again"
+  with pytest.raises(generations.DamagedGenerationError, match=message):
+    generations.restore(str(tmp_path), 4, 0)
 
 
 def test_a_generation_under_another_number_is_found(tmp_path):
@@ -252,7 +234,7 @@ def test_arrays_of_another_generation_are_found(tmp_path):
   publish(tmp_path, 1, seed=1)
   (tmp_path / "1" / "shard_00000").rename(tmp_path / "away")
   (tmp_path / "0" / "shard_00000").rename(tmp_path / "1" / "shard_00000")
-  with pytest.raises(generations.DamagedGenerationError, match="array .* differs"):
+  with pytest.raises(generations.DamagedGenerationError, match="embeddings differs"):
     generations.restore(str(tmp_path), 1, 0)
 
 

@@ -328,14 +328,13 @@ class Drill:
       def first(self, *, wanted=None, stop):
         del wanted, stop
         self.current = self._generations.load(schedule[0])
-        return self.current
+        return True
 
       def before_step(self, step, *, stop):
         del stop
-        if step >= len(schedule) or schedule[step] == self.current.generation:
-          return None
-        self.current = self._generations.load(schedule[step])
-        return self.current
+        if step < len(schedule) and schedule[step] != self.current.generation:
+          self.current = self._generations.load(schedule[step])
+          yield self.current
 
     workdir = f"{self.directory}/undisturbed"
     command = [a for a in self.command("trainer") if not a.startswith("--workdir=")]

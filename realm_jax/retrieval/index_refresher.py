@@ -1,17 +1,17 @@
 """Watches for index generations and loads the newest beside the one in use.
 
-A thread does the looking and the loading; the trainer takes what is ready between two steps, which
-is an exchange of references. A generation that fails to load is reported once, passed over, and the
-old one stays; only where there is no old one does a generation that does not fit end the run.
+A thread looks and loads; the trainer takes what is ready between two steps, which is an exchange of
+references. No more than two generations are in memory: the next one is loaded after the one that is
+ready was taken. A generation that fails to load is reported once and passed over, and the old one
+stays; only where there is no old one does a generation that does not fit end the run.
 """
 
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
-import jax
 from absl import logging
 
 from realm_jax import processes
@@ -118,10 +118,11 @@ class IndexRefresher:
     if self._watching:
       self._thread.join()
 
-  def first(
-    self, *, wanted: int | None = None, stop: Callable[[], bool]
-  ) -> LoadedGeneration | None:
-    """Waits for a first generation, or loads the wanted one; None when told to stop meanwhile.
+  def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> bool:
+    """Waits until `current` is the first generation, or the wanted one.
+
+    Returns:
+      False if it was told to stop meanwhile.
 
     Raises:
       ValueError: if the wanted generation cannot be loaded, or the newest is one of another corpus,
@@ -130,11 +131,11 @@ class IndexRefresher:
     if wanted is not None:
       with self._changed:
         self.current = self._generations.load(wanted)
-      return self.current
+      return True
     announced = False
     while not stop():
       if self.swap() is not None:
-        return self.current
+        return True
       if self._misfit is not None:
         raise self._misfit
       if not announced:
@@ -144,7 +145,7 @@ class IndexRefresher:
         announced = True
       with self._changed:
         self._changed.wait(timeout=0.2)
-    return None
+    return False
 
   def swap(self) -> LoadedGeneration | None:
     """Takes the generation that is ready, if it is newer than the current one; never waits.
@@ -181,19 +182,20 @@ class IndexRefresher:
       return _FAILED - self._chosen
     return -1
 
-  def before_step(self, step: int, *, stop: Callable[[], bool]) -> LoadedGeneration | None:
+  def before_step(self, step: int, *, stop: Callable[[], bool]) -> Iterator[LoadedGeneration]:
     """Swaps in a generation that is ready, and deals with one that is late.
 
-    Returns:
-      The new generation, or None if the current one stays.
+    Yields:
+      Each generation swapped in, the last one to stay. Whoever still holds the one before must let
+      it go at once: another may be loaded meanwhile.
 
     Raises:
       StaleIndexError: if the index is too old and `when_late` is "stop".
     """
-    swapped = self.swap()
+    yield from self._swapped()
     limit = self._config.max_staleness_steps
     if limit is None or self._config.when_late == "continue" or not self._watching:
-      return swapped
+      return
     announced = False
     while step - self.current.training_step > limit and not stop():
       if self._config.when_late == "stop":
@@ -214,8 +216,11 @@ class IndexRefresher:
         announced = True
       with self._changed:
         self._changed.wait(timeout=0.2)
-      swapped = self.swap() or swapped
-    return swapped
+      yield from self._swapped()
+
+  def _swapped(self) -> Iterator[LoadedGeneration]:
+    if self.swap() is not None:
+      yield self.current
 
   def staleness_steps(self, step: int) -> int:
     """Returns by how many steps the current generation lags behind."""
@@ -237,9 +242,9 @@ class IndexRefresher:
 
   def _load_newer(self) -> LoadedGeneration | None:
     with self._changed:
-      known = self._ready or self.current
-      if self._ready is not None and jax.process_count() > 1:
-        return None  # others may still be loading it
+      if self._ready is not None:
+        return None  # a third one would not fit; and other processes may still be loading it
+      known = self.current
     try:
       newest = self._generations.newest() if processes.is_first() else self._chosen
     except Exception as error:  # nor must a store that is out of reach for a while

@@ -62,8 +62,7 @@ class RetrievedBatches:
 
   def begin(self, params) -> None:
     """Takes queries and enqueues their embedding; a generation that is ready is swapped in here."""
-    swapped = self._refresher.before_step(self._step, stop=self._stop)
-    if swapped is not None:
+    for swapped in self._refresher.before_step(self._step, stop=self._stop):
       self._retriever.use(swapped)
       self._on_swap(self._step, swapped)
     queries, self._figures = next(self._queries)

@@ -232,7 +232,8 @@ class RetrievingTrainer(PublishingTrainer):
     """Waits for the first generation and opens what searches it."""
     if self._source is not None:
       return
-    loaded = self._refresher.first(wanted=self._wanted, stop=lambda: False)
+    self._refresher.first(wanted=self._wanted, stop=lambda: False)
+    loaded = self._refresher.current
     self._finder = self._retrieval.finder(self._model, loaded, self._sharding)
     swaps = SwapLog(self._model_dir, step=self._host_step)
     swaps.write(self._host_step, loaded)

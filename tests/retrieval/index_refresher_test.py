@@ -1,6 +1,9 @@
+import dataclasses
+import gc
 import logging
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -48,6 +51,10 @@ def never():
   return False
 
 
+def swapped(refresher, step, stop=never):
+  return [loaded.generation for loaded in refresher.before_step(step, stop=stop)]
+
+
 def eventually(condition):
   deadline = time.monotonic() + 5
   while not condition():
@@ -65,10 +72,9 @@ def test_the_first_generation_is_waited_for():
   with IndexRefresher(shelf, config=SOON) as refresher:
     publisher = threading.Timer(0.05, shelf.published.append, [3])
     publisher.start()
-    first = refresher.first(stop=never)
+    assert refresher.first(stop=never)
     publisher.join()
-    assert first.generation == 3
-    assert refresher.current is first
+    assert refresher.current.generation == 3
     assert refresher.swaps == 0
     assert refresher.staleness_steps(42) == 12
     assert refresher.age_seconds() == pytest.approx(100, abs=30)
@@ -77,7 +83,7 @@ def test_the_first_generation_is_waited_for():
 def test_waiting_for_the_first_generation_ends_when_told_to_stop():
   asked = []
   with IndexRefresher(Shelf(), config=SOON) as refresher:
-    assert refresher.first(stop=lambda: len(asked) == 2 or asked.append(1)) is None
+    assert not refresher.first(stop=lambda: len(asked) == 2 or asked.append(1))
     assert refresher.current is None
 
 
@@ -97,7 +103,8 @@ def test_a_first_generation_that_is_damaged_is_waited_out():
   with IndexRefresher(shelf, config=SOON) as refresher:
     publisher = threading.Timer(0.1, shelf.published.append, [2])
     publisher.start()
-    assert refresher.first(stop=never).generation == 2
+    assert refresher.first(stop=never)
+    assert refresher.current.generation == 2
     publisher.join()
 
 
@@ -105,8 +112,9 @@ def test_a_wanted_generation_is_loaded_and_stayed_with():
   shelf = Shelf(1, 2, 3)
   stopping = RefreshConfig(poll_seconds=0.005, max_staleness_steps=5, when_late="stop")
   with IndexRefresher(shelf, config=stopping, watch=False) as refresher:
-    assert refresher.first(wanted=2, stop=never).generation == 2
-    assert refresher.before_step(1000, stop=never) is None
+    assert refresher.first(wanted=2, stop=never)
+    assert refresher.current.generation == 2
+    assert not swapped(refresher, 1000)
     assert shelf.loaded == [2]
   shelf.unloadable[1] = ValueError("of another corpus")
   refresher = IndexRefresher(shelf, config=SOON, watch=False)
@@ -120,13 +128,12 @@ def test_a_new_generation_is_taken_between_steps_and_only_when_asked():
     refresher.first(stop=never)
     shelf.published.append(2)
     eventually(lambda: 2 in shelf.loaded)
-    further_looks(shelf)
+    time.sleep(0.05)
     assert refresher.current.generation == 1
-    swapped = refresher.before_step(7, stop=never)
-    assert swapped.searcher == "searcher 2"
-    assert refresher.current is swapped
+    assert swapped(refresher, 7) == [2]
+    assert refresher.current.searcher == "searcher 2"
     assert refresher.swaps == 1
-    assert refresher.before_step(8, stop=never) is None
+    assert not swapped(refresher, 8)
     assert refresher.swaps == 1
 
 
@@ -138,10 +145,10 @@ def test_asking_does_not_wait_for_a_generation_that_is_being_loaded():
     shelf.published.append(2)
     further_looks(shelf, 1)
     started = time.perf_counter()
-    assert refresher.before_step(1, stop=never) is None
+    assert not swapped(refresher, 1)
     assert time.perf_counter() - started < 0.5
     shelf.gate.set()
-    eventually(lambda: refresher.before_step(2, stop=never) is not None)
+    eventually(lambda: swapped(refresher, 2))
 
 
 def test_only_the_newest_is_loaded_each_once_and_never_an_older_one():
@@ -154,13 +161,44 @@ def test_only_the_newest_is_loaded_each_once_and_never_an_older_one():
     further_looks(shelf)
     shelf.published[:] = [6, 7, 8]
     eventually(lambda: 8 in shelf.loaded)
-    shelf.published.append(9)  # before 8 was taken
-    eventually(lambda: 9 in shelf.loaded)
+    assert refresher.swap().generation == 8
     further_looks(shelf)
-    assert refresher.swap().generation == 9
-    further_looks(shelf)
-  assert shelf.loaded == [5, 8, 9]
+  assert shelf.loaded == [5, 8]
   assert refresher.swaps == 1
+
+
+class Searcher:
+  """What takes the memory of a generation."""
+
+
+class CountingShelf(Shelf):
+  """Counts how many searchers are in memory while another is loaded."""
+
+  def __init__(self, *published):
+    super().__init__(*published)
+    self.alive = weakref.WeakSet()
+    self.most = 0
+
+  def load(self, generation):
+    searcher = Searcher()
+    self.alive.add(searcher)
+    loaded = dataclasses.replace(super().load(generation), searcher=searcher)
+    gc.collect()
+    self.most = max(self.most, len(self.alive))
+    return loaded
+
+
+def test_no_third_generation_is_loaded_before_the_one_that_is_ready_was_taken():
+  shelf = CountingShelf(1)
+  with IndexRefresher(shelf, config=SOON) as refresher:
+    refresher.first(stop=never)
+    shelf.published.append(2)
+    eventually(lambda: 2 in shelf.loaded)
+    shelf.published.append(3)  # while the trainer is busy
+    time.sleep(0.1)
+    assert shelf.loaded == [1, 2]
+    eventually(lambda: swapped(refresher, 30) == [3])
+  assert (shelf.loaded, shelf.most) == ([1, 2, 3], 2)
 
 
 @pytest.mark.parametrize(
@@ -206,27 +244,27 @@ def test_a_late_index_is_used_on_where_so_configured():
   for config in (late("continue", max_staleness_steps=5), late("continue")):
     with IndexRefresher(Shelf(1), config=config) as refresher:
       refresher.first(stop=never)
-      assert refresher.before_step(1000, stop=never) is None
+      assert not swapped(refresher, 1000)
 
 
 def test_a_late_index_stops_the_run_where_so_configured():
   with IndexRefresher(Shelf(1), config=late("stop", max_staleness_steps=5)) as refresher:
     refresher.first(stop=never)
-    assert refresher.before_step(15, stop=never) is None  # generation 1 is of step 10
+    assert not swapped(refresher, 15)  # generation 1 is of step 10
     with pytest.raises(StaleIndexError, match="generation 1 is 6 steps old at step 16, more than"):
-      refresher.before_step(16, stop=never)
+      swapped(refresher, 16)
 
 
 def test_a_late_index_is_waited_for_where_so_configured():
   shelf = Shelf(1)
   with IndexRefresher(shelf, config=late("wait", max_staleness_steps=5)) as refresher:
     refresher.first(stop=never)
-    assert refresher.before_step(15, stop=never) is None
+    assert not swapped(refresher, 15)
     # One generation is not new enough; the wait goes on to the next.
     timers = [threading.Timer(s, shelf.published.append, [g]) for s, g in ((0.05, 2), (0.15, 4))]
     for timer in timers:
       timer.start()
-    assert refresher.before_step(40, stop=never).generation == 4
+    assert swapped(refresher, 40) == [2, 4]
     for timer in timers:
       timer.join()
 
@@ -245,7 +283,7 @@ def test_waiting_for_a_late_index_ends_when_told_to_stop():
   asked = []
   with IndexRefresher(Shelf(1), config=late("wait", max_staleness_steps=5)) as refresher:
     refresher.first(stop=never)
-    assert refresher.before_step(40, stop=lambda: len(asked) == 2 or asked.append(1)) is None
+    assert not swapped(refresher, 40, stop=lambda: len(asked) == 2 or asked.append(1))
 
 
 @pytest.mark.parametrize(

@@ -225,13 +225,12 @@ def finetune(
         watch=generation is None,
       )
     )
-    first = refresher.first(wanted=generation, stop=run.stopped)
-    if first is None:
+    if not refresher.first(wanted=generation, stop=run.stopped):
       return
     encode_query = query_encoder(start.dual_encoder, run.place, sharding=run.batch_sharding)
     question_retriever = QuestionRetriever(
       encode_query=encode_query,
-      loaded=first,
+      loaded=refresher.current,
       store=store,
       config=beam,
       max_span_width=start.span_reader.max_span_width,
@@ -239,7 +238,7 @@ def finetune(
       fresh_passage_length=None if frozen else start.passage_length,
     )
     swaps = SwapLog(run.logs, step=run.step)
-    swaps.write(run.step, first)
+    swaps.write(run.step, refresher.current)
     source = RetrievedBatches(
       _questions(features),
       retriever=question_retriever,

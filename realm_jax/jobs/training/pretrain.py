@@ -193,17 +193,16 @@ def pretrain(
       if num_steps == 0:
         run.wait_for_checkpoint()
         return
-      first = refresher.first(wanted=generation, stop=run.stopped)
-      if first is None:
+      if not refresher.first(wanted=generation, stop=run.stopped):
         return
       retriever = Retriever(
         encode_query=query_encoder(pretraining.model, run.place, sharding=run.batch_sharding),
-        searcher=first.searcher,
+        searcher=refresher.current.searcher,
         store=store,
         config=retrieval,
       )
       swaps = SwapLog(run.logs, step=run.step)
-      swaps.write(run.step, first)
+      swaps.write(run.step, refresher.current)
       source = RetrievedBatches(
         _queries(features),
         retriever=retriever,

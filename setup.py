@@ -28,7 +28,7 @@ setuptools.setup(
   package_data={
     "realm_jax.gin": ["**/*.gin"],
     "realm_jax.almanac": ["*.toml", "facts/*.tsv"],
-    "realm_jax.inspector": ["static/*"],
+    "realm_jax.inspector": ["static/*", "templates/*"],
   },
   install_requires=[
     "absl-py>=2.1",
@@ -39,6 +39,7 @@ setuptools.setup(
     "fsspec>=2025.1",
     "gin-config>=0.5",
     "jax>=0.10,<0.11",
+    "jinja2>=3.1",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
     "msgpack>=1.0",
@@ -46,8 +47,10 @@ setuptools.setup(
     "optax>=0.2.5,<0.3",
     "orbax-checkpoint>=0.12,<0.13",
     "psutil>=6",
+    "safetensors>=0.8",
     # With TensorFlow 2.21 in the process, `import scann` dies on an undefined symbol.
     "scann>=1.4.2,<1.5",
+    "scipy>=1.15",
     # From 0.2.2 on it needs protobuf 7, which Apache Beam and XManager refuse.
     "sentencepiece>=0.2,<0.2.2",
     "sentencex>=1.0,<2",
@@ -55,6 +58,7 @@ setuptools.setup(
     "tensorflow>=2.20,<2.21",
     "tensorflow-text>=2.20,<2.21",
     "tokenizers>=0.20",
+    "tqdm>=4.66",
   ],
   extras_require={
     "test": [
@@ -65,8 +69,8 @@ setuptools.setup(
       "pytest>=8",
       "pytest-timeout>=2.3",
       "pytest-xdist>=3.6",
+      "python-multipart>=0.0.20",
       "ruff>=0.9",
-      "scipy>=1.14",
       "uvicorn>=0.30",
     ],
     "beam": ["apache-beam>=2.60"],
@@ -75,14 +79,13 @@ setuptools.setup(
     "gcs": ["gcsfs>=2025.1"],
     # The last transformers that has REALM, which no later one can load.
     "parity": [
-      "safetensors>=0.5",
       "sentence-transformers>=5.1,<6",
       "torch>=2.6",
       "transformers==4.57.6",
     ],
     "ner": ["seqeval>=1.2.2"],
     "parquet": ["pyarrow>=15"],
-    "serve": ["fastapi>=0.115", "uvicorn>=0.30"],
+    "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "uvicorn>=0.30"],
     # These commits were tested; docs/t5x.md says how to keep the pinned set beside them.
     "t5x": [
       "airio @ git+https://github.com/google/airio@69897df7d9a427b947a9f7bb4164c7782b43e601",

@@ -1,9 +1,10 @@
 """How sure a figure is: bootstrap intervals, and paired tests between two systems."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
+import scipy.stats
 
 _RESAMPLES = 2_000
 _PERMUTATIONS = 10_000
@@ -34,54 +35,53 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
   """Returns the 95 % percentile interval of the mean of each array; all have one length.
 
-  Every array is resampled alike: intervals of figures of one system belong together.
+  A resample draws the same questions for every array.
   """
   names = list(scores)
   if not names or not len(scores[names[0]]):
     return {}
-  values_nxF = np.stack([scores[name] for name in names], axis=1).astype(np.float64)
-  size = len(values_nxF)
-  random = np.random.default_rng(seed)
-  means = [
-    values_nxF[random.integers(size, size=(part, size))].mean(axis=1)
-    for part in _parts(_RESAMPLES, values_nxF.size)
-  ]
-  low_F, high_F = np.percentile(np.concatenate(means), (2.5, 97.5), axis=0)
-  return {
-    name: (float(low), float(high)) for name, low, high in zip(names, low_F, high_F, strict=True)
-  }
+  values_Fxn = np.stack([scores[name] for name in names]).astype(np.float64)
+  if values_Fxn.shape[1] == 1:  # scipy refuses a single observation
+    return {name: (value, value) for name, (value,) in zip(names, values_Fxn.tolist(), strict=True)}
+  interval = scipy.stats.bootstrap(
+    (values_Fxn,),
+    np.mean,
+    axis=1,
+    n_resamples=_RESAMPLES,
+    method="percentile",
+    batch=max(1, _VALUES_AT_ONCE // values_Fxn.size),
+    rng=np.random.default_rng(seed),
+  ).confidence_interval
+  bounds = zip(interval.low.tolist(), interval.high.tolist(), strict=True)
+  return dict(zip(names, bounds, strict=True))
 
 
 def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
   """Compares the scores of two systems on the same questions.
 
-  If both were alike, the sign of each question's difference would be a coin's: p is the share of
-  10,000 drawings of signs that give a difference of means as large as the one found.
+  If both were equally good, the sign of each question's difference would be a coin flip: p is the
+  share of sign assignments (all of them, or 10,000 drawn) whose difference is at least as large.
   """
   differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-  found = differences.mean()
-  changed = differences[differences != 0]
-  random = np.random.default_rng(seed)
-  as_large = sum(
-    int(
-      (
-        np.abs((random.integers(2, size=(part, len(changed))) * 2 - 1) @ changed)
-        >= abs(changed.sum()) - 1e-9
-      ).sum()
-    )
-    for part in _parts(_PERMUTATIONS, len(changed))
-  )
   return Comparison(
     first=float(np.mean(first)),
     second=float(np.mean(second)),
-    difference=float(found),
+    difference=float(differences.mean()),
     interval=bootstrap_intervals({"difference": differences}, seed=seed)["difference"],
-    p_value=(as_large + 1) / (_PERMUTATIONS + 1),  # what was found is one of the drawings
+    p_value=_sign_flip_p_value(differences[differences != 0], seed=seed),
   )
 
 
-def _parts(total: int, values_each: int) -> Iterator[int]:
-  """Splits `total` drawings so that few enough values are in memory at once."""
-  size = max(1, _VALUES_AT_ONCE // max(values_each, 1))
-  for first in range(0, total, size):
-    yield min(size, total - first)
+def _sign_flip_p_value(changed: np.ndarray, *, seed: int) -> float:
+  if len(changed) < 2:
+    return 1.0
+  test = scipy.stats.permutation_test(
+    (changed,),
+    np.sum,
+    permutation_type="samples",
+    n_resamples=_PERMUTATIONS,
+    batch=max(1, _VALUES_AT_ONCE // len(changed)),
+    vectorized=True,
+    rng=np.random.default_rng(seed),
+  )
+  return float(test.pvalue)

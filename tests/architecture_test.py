@@ -72,6 +72,7 @@ HOMES = {
   "orbax": ("index/generations.py", "training/checkpoints.py"),
   "pickle": ("convert/sealed_pickles.py",),  # which calls nothing that a pickle names
   "pyarrow": ("corpus/parquet.py",),
+  "safetensors": ("convert/safetensors_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqeval": ("evaluation/entities.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
@@ -87,6 +88,7 @@ HOMES = {
   ),
   "tensorflow_datasets": ("data/", "tasks/"),
   "tensorflow_text": ("data/", "tokenization.py"),
+  "tqdm": ("progress.py",),
   "tokenizers": ("normalization.py", "tokenization.py"),
 }
 # Each of them runs what it reads, or opens a port.

@@ -6,6 +6,7 @@ from realm_jax.convert import safetensors_files, weight_files
 
 ARRAYS = {
   "b": np.arange(6, dtype=np.float32).reshape(2, 3),
+  "transposed": np.arange(6, dtype=np.float32).reshape(2, 3).T,
   "a": np.array([True]),
   "half": np.array([1.5, -2], ml_dtypes.bfloat16),
   "none": np.zeros((0, 4), np.int64),
@@ -21,18 +22,6 @@ def test_what_is_written_is_read(tmp_path):
   for name, array in ARRAYS.items():
     assert read[name].dtype == array.dtype and read[name].shape == array.shape
     np.testing.assert_array_equal(read[name], array)
-
-
-@pytest.mark.parity
-def test_the_library_reads_it_alike(tmp_path):
-  library = pytest.importorskip("safetensors.numpy")
-  arrays = {name: array for name, array in ARRAYS.items() if name != "half"}
-  safetensors_files.write(tmp_path / "ours", arrays)
-  library.save_file(arrays, tmp_path / "theirs")
-  for read in (library.load_file(tmp_path / "ours"), safetensors_files.read(tmp_path / "theirs")):
-    assert read.keys() == arrays.keys()
-    for name, array in arrays.items():
-      np.testing.assert_array_equal(read[name], array)
 
 
 @pytest.mark.parametrize("keep", [4, 20, -1])

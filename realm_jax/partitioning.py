@@ -20,16 +20,15 @@ import numpy as np
 from flax.core import meta
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from realm_jax import processes
+from realm_jax import choices, processes
 
 _logger = logging.getLogger(__name__)
 
 Layout = Literal["replicated", "fully_sharded"]
-LAYOUTS = ("replicated", "fully_sharded")
 
 AXIS_RULES = types.MappingProxyType(
   {
-    # logical axis: its mesh axis, or one for each of `LAYOUTS`
+    # logical axis: its mesh axis, or one for each `Layout`
     "batch": "data",
     "retrieved": None,
     "length": None,
@@ -100,8 +99,7 @@ def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated
     ValueError: if an axis is not in `AXIS_RULES`, two of them claim one mesh axis, or there is no
       such layout.
   """
-  if layout not in LAYOUTS:
-    raise ValueError(f"layout={layout!r}; choose one of {LAYOUTS}")
+  choices.check(Layout, layout=layout)
   mesh_axes = []
   claims: dict[str, str] = {}
   for logical_axis in logical_axes:

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "realm_jax"
 ARROWS = {
   "almanac": "atomic_files",
   "atomic_files": "",
+  "choices": "",
   "convert": "models tokenization",
   "corpus": "tokenization",
   "data": "corpus tokenization",
@@ -52,6 +53,7 @@ ARROWS = {
 }
 FOUNDATIONS = {
   "atomic_files",
+  "choices",
   "datatypes",
   "object_store",
   "partitioning",

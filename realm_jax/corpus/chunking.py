@@ -14,6 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from realm_jax import choices
+
 SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
 
 
@@ -36,6 +38,7 @@ class ChunkingConfig:
   overlap: int = 0
 
   def __post_init__(self):
+    choices.check_fields(self)
     if self.max_passage_length <= SPECIAL_TOKENS_PER_PASSAGE:
       raise ValueError(
         f"max_passage_length={self.max_passage_length} leaves no room beside "

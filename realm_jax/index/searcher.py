@@ -4,13 +4,12 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax import choices, datatypes
 
-KINDS = ("auto", "scann", "exact", "device")
 _PASSAGES_PER_SHARD = 1_000_000
 
 
@@ -57,7 +56,7 @@ class SearcherConfig:
     recall_target: of "device", the expected share of the true best that is found. None: all.
   """
 
-  kind: str = "auto"
+  kind: Literal["auto", "scann", "exact", "device"] = "auto"
   num_shards: int | None = None
   num_leaves: int | None = None
   num_leaves_to_search: int | None = None
@@ -70,8 +69,7 @@ class SearcherConfig:
   recall_target: float | None = None
 
   def __post_init__(self):
-    if self.kind not in KINDS:
-      raise ValueError(f"searcher kind {self.kind!r} is unknown; use one of {', '.join(KINDS)}")
+    choices.check_fields(self)
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       if field.name != "kind" and value is not None and value <= 0:

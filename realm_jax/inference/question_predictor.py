@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.datatypes import RetrievedQuestions, SearchResults, Tokens
@@ -15,6 +16,7 @@ from realm_jax.inference.span_reading import SpanReading
 from realm_jax.retrieval.question_retriever import QuestionRetriever, Questions
 from realm_jax.wordpieces import Tokenizer
 
+AnswerText = Literal["raw", "spaced"]
 NUM_SPANS = 50  # looked at for a question; the same text in several places counts once
 _NOTHING = -1e30  # log probability of spans that do not exist lies below
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -172,10 +174,9 @@ class QuestionPredictor:
     tokenizer: Tokenizer,
     query_length: int,
     batch_size: int = 32,
-    answer_text: Literal["raw", "spaced"] = "raw",
+    answer_text: AnswerText = "raw",
   ):
-    if answer_text not in ("raw", "spaced"):
-      raise ValueError(f"answer_text={answer_text!r}; choose 'raw' or 'spaced'")
+    choices.check(AnswerText, answer_text=answer_text)
     self._params = params
     self._read = read
     self._retriever = retriever

@@ -9,18 +9,18 @@ C width of one head.
 import dataclasses
 import functools
 import math
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
+from realm_jax import choices, datatypes
 
 _ACTIVATIONS = {
   "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
   "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
 }
-_DTYPES = ("float32", "bfloat16", "float64")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,12 +54,13 @@ class BertConfig:
   dropout_rate: float = 0.1
   attention_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-12
-  activation: str = "gelu_tanh"
-  dtype: str = "float32"
+  activation: Literal["gelu_erf", "gelu_tanh"] = "gelu_tanh"
+  dtype: Literal["float32", "bfloat16", "float64"] = "float32"
   remat: bool = False
   initializer_range: float = 0.02
 
   def __post_init__(self):
+    choices.check_fields(self)
     sizes = ("vocab_size", "hidden_size", "num_layers", "num_heads", "mlp_size", "max_length")
     for name in (*sizes, "num_segments"):
       if getattr(self, name) < 1:
@@ -72,10 +73,6 @@ class BertConfig:
     for name in ("dropout_rate", "attention_dropout_rate"):
       if not 0 <= getattr(self, name) < 1:
         raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1)")
-    if self.activation not in _ACTIVATIONS:
-      raise ValueError(f"activation={self.activation!r}; choose one of {sorted(_ACTIVATIONS)}")
-    if self.dtype not in _DTYPES:
-      raise ValueError(f"dtype={self.dtype!r}; choose one of {sorted(_DTYPES)}")
     if self.dtype == "float64" and not jax.config.jax_enable_x64:
       raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
 

@@ -7,18 +7,18 @@ pool in other ways and have no projection.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
+from realm_jax import choices, datatypes
 from realm_jax.models import bert
 
-_POOLINGS = ("cls", "mean", "pooler")
-_OUTPUTS = ("pooled", "projection", "unit_length")
-_TOWERS = ("separate", "shared")
+Pooling = Literal["cls", "mean", "pooler"]
+Output = Literal["pooled", "projection", "unit_length"]
+Towers = Literal["separate", "shared"]
 _SHORTEST = 1e-12  # a vector of length zero stays zero
 
 
@@ -42,14 +42,15 @@ class DualEncoderConfig:
 
   bert: bert.BertConfig
   projection_size: int = 128
-  towers: str = "shared"
-  pooling: str = "pooler"
-  output: str = "projection"
+  towers: Towers = "shared"
+  pooling: Pooling = "pooler"
+  output: Output = "projection"
   projection_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-3
   temperature: float = 1.0
 
   def __post_init__(self):
+    choices.check_fields(self)
     if self.temperature <= 0:
       raise ValueError(f"temperature={self.temperature}; it must be above 0")
     if self.projection_size < 1:
@@ -58,12 +59,6 @@ class DualEncoderConfig:
       raise ValueError(
         f"projection_dropout_rate={self.projection_dropout_rate}; it must lie in [0, 1)"
       )
-    if self.towers not in _TOWERS:
-      raise ValueError(f"towers={self.towers!r}; choose one of {_TOWERS}")
-    if self.pooling not in _POOLINGS:
-      raise ValueError(f"pooling={self.pooling!r}; choose one of {_POOLINGS}")
-    if self.output not in _OUTPUTS:
-      raise ValueError(f"output={self.output!r}; choose one of {_OUTPUTS}")
     if self.output != "projection" and self.projection_size != self.bert.hidden_size:
       raise ValueError(
         f"projection_size={self.projection_size} with output={self.output!r}; without a projection "

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from absl import logging
 
-from realm_jax import processes
+from realm_jax import choices, processes
 from realm_jax.index.searcher import Searcher
 
 WhenLate = Literal["continue", "wait", "stop"]
@@ -65,8 +65,7 @@ class RefreshConfig:
   when_late: WhenLate = "continue"
 
   def __post_init__(self):
-    if self.when_late not in ("continue", "wait", "stop"):
-      raise ValueError(f"when_late is {self.when_late!r}; choose continue, wait or stop")
+    choices.check_fields(self)
     if self.when_late != "continue" and self.max_staleness_steps is None:
       raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
 

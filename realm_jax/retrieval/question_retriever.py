@@ -7,13 +7,13 @@ query encoder alone. Labels come from a matcher made beforehand; nothing is toke
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import flax.struct
 import jax
 import numpy as np
 
-from realm_jax import processes
+from realm_jax import choices, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import Array, RetrievedQuestions, Tokens
 from realm_jax.index.searcher import Searcher
@@ -37,16 +37,15 @@ class BeamConfig:
   beam_size: int = 5000
   num_read: int = 5
   joint_length: int = 320
-  order: str = "exact"
+  order: Literal["exact", "searcher"] = "exact"
 
   def __post_init__(self):
+    choices.check_fields(self)
     if not 1 <= self.num_read <= self.beam_size:
       raise ValueError(
         f"num_read={self.num_read} of beam_size={self.beam_size}; at least 1 passage is read, and "
         "none that is not in the beam"
       )
-    if self.order not in ("exact", "searcher"):
-      raise ValueError(f"order={self.order!r}; choose 'exact' or 'searcher'")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

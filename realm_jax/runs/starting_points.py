@@ -7,11 +7,14 @@ table 2).
 import dataclasses
 from typing import Literal
 
+from realm_jax import choices
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.saved_models import ModelDescription
+
+PassageEncoder = Literal["frozen", "trained"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ def find(
   *,
   retriever: str,
   reader: str,
-  passage_encoder: Literal["frozen", "trained"],
+  passage_encoder: PassageEncoder,
   max_span_width: int,
   span_hidden_size: int,
   temperature: float | None = None,
@@ -46,8 +49,7 @@ def find(
     FileNotFoundError: if a directory has no checkpoint.
     ValueError: if `passage_encoder` is neither.
   """
-  if passage_encoder not in ("frozen", "trained"):
-    raise ValueError(f"passage_encoder={passage_encoder!r}; choose 'frozen' or 'trained'")
+  choices.check(PassageEncoder, passage_encoder=passage_encoder)
   ours = saved_models.load(retriever).description
   dual_encoder = ours.dual_encoder
   if temperature is not None:

@@ -112,7 +112,7 @@ def test_settings_given_by_hand_stay():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"kind": "faiss"}, "'faiss' is unknown; use one of auto, scann, exact"),
+    ({"kind": "faiss"}, "kind='faiss'; choose one of auto, scann, exact"),
     ({"num_leaves": 0}, "num_leaves=0 must be above 0"),
     ({"recall_target": 1.0}, "recall_target=1.0; leave it out for exact search"),
     ({"min_passages_for_tree": 15}, "min_passages_for_tree=15 must be at least 16"),

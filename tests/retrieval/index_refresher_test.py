@@ -289,7 +289,7 @@ def test_waiting_for_a_late_index_ends_when_told_to_stop():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"when_late": "panic"}, "when_late is 'panic'; choose continue, wait or stop"),
+    ({"when_late": "panic"}, "when_late='panic'; choose one of continue, wait, stop"),
     ({"when_late": "wait"}, "when_late='wait' needs max_staleness_steps"),
     ({"when_late": "stop"}, "when_late='stop' needs max_staleness_steps"),
   ],

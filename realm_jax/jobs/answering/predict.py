@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Literal
 
-from realm_jax import atomic_files, progress, tokenization
+from realm_jax import atomic_files, choices, progress, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import questions as question_files
 from realm_jax.evaluation import prediction_files
@@ -18,6 +18,8 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.question_setup import open_question_predictor
 from realm_jax.saved.retrieval_setup import open_predictor
 from realm_jax.saved.saved_models import SavedModel
+
+OutputFormat = Literal["jsonl", "dpr", "trec"]
 
 
 def predict(
@@ -30,7 +32,7 @@ def predict(
   output: str | None = None,
   step: int | None = None,
   generation: int | None = None,
-  output_format: Literal["jsonl", "dpr", "trec"] = "jsonl",
+  output_format: OutputFormat = "jsonl",
   num_answers: int = 1,
   num_passages: int = 100,
   answer_text: Literal["raw", "spaced"] = "raw",
@@ -67,8 +69,7 @@ def predict(
     FileNotFoundError: if an input is missing.
     ValueError: if the query has no `[MASK]`, or inputs do not fit each other or the model.
   """
-  if output_format not in ("jsonl", "dpr", "trec"):
-    raise ValueError(f"output_format={output_format!r}; choose 'jsonl', 'dpr' or 'trec'")
+  choices.check(OutputFormat, output_format=output_format)
   if (query is None) == (questions is None) or (questions is None) != (output is None):
     raise ValueError("give either a query, or questions and an output")
   saved = saved_models.load(checkpoints, step=step)

@@ -29,7 +29,7 @@ from typing import Any
 import gin
 import gin.config
 
-from realm_jax import __version__, atomic_files, flags
+from realm_jax import __version__, atomic_files, backend, flags
 
 _ROOMS = {
   "preparation": (
@@ -199,6 +199,8 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     bindings=bindings,
     values=values,
   )
+  if "jax" in sys.modules:  # which jobs that compute import
+    backend.check()
   return _run(name, job, keywords)
 
 

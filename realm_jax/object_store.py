@@ -115,7 +115,7 @@ def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
     ) from error
   records = _read_listing(content, remote)
   name = hashlib.sha256(os.fspath(remote).encode() + content).hexdigest()[:24]
-  folder = os.path.join(_cache_directory(), name)
+  folder = os.path.join(cache_directory(), name)
   os.makedirs(folder, exist_ok=True)
   with _locked(folder):
     for name, record in records.items():
@@ -235,7 +235,8 @@ def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:
   return records
 
 
-def _cache_directory() -> str:
+def cache_directory() -> str:
+  """Returns the folder of what this machine keeps between runs."""
   return os.environ.get("REALM_CACHE") or os.path.expanduser("~/.cache/realm_jax")
 
 

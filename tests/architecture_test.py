@@ -12,8 +12,10 @@ PACKAGE = ROOT / "realm_jax"
 
 # A room is a folder of realm_jax, or a file directly in it. What each may import beside itself:
 ARROWS = {
+  "__init__": "backend",
   "almanac": "atomic_files",
   "atomic_files": "",
+  "backend": "",
   "choices": "",
   "convert": "models tokenization",
   "corpus": "tokenization",
@@ -26,7 +28,7 @@ ARROWS = {
   "inference": "corpus index retrieval tokenization",
   "inspector": "corpus inference",
   "labels": "corpus data tokenization",
-  "main": "flags processes",  # it finds jobs by their names
+  "main": "backend flags processes",  # it finds jobs by their names
   "models": "",
   "normalization": "",
   "object_store": "",

@@ -1,0 +1,120 @@
+"""What JAX must be told before it starts, and whether its CPU programs are right.
+
+jaxlib 0.10.2 gives reductions to YNNPACK, which computes some wrongly on processors with AMX (jax
+issue 39103) and crashes in others (jax issue 40412). One flag of XLA takes the reductions back.
+"""
+
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+
+_REDUCTIONS = "xla_cpu_experimental_ynn_fusion_type"
+_WITHOUT_YNNPACK = f"--{_REDUCTIONS}=-reduce"
+_MISCOMPILING = ("0.10.2",)
+
+
+class MiscompilationError(Exception):
+  """This jaxlib's CPU programs are wrong on this processor."""
+
+
+def prepare() -> None:
+  """Adds the flag to XLA_FLAGS where this jaxlib needs it; `import realm_jax` calls it.
+
+  Raises:
+    MiscompilationError: if JAX has started without the flag and computes wrongly.
+  """
+  if _jaxlib_version() not in _MISCOMPILING:
+    return
+  given = os.environ.get("XLA_FLAGS", "").strip()
+  if _REDUCTIONS in given or (given and not given.startswith("-")):  # a file of flags
+    return
+  if _has_started():
+    try:
+      _sum()
+    except ArithmeticError as error:
+      raise _refusal(f"{error}; import realm_jax before JAX computes anything, or") from None
+  else:
+    os.environ["XLA_FLAGS"] = f"{given} {_WITHOUT_YNNPACK}".lstrip()
+
+
+def check() -> None:
+  """Computes what is known to go wrong, once for each jaxlib, processor and XLA_FLAGS.
+
+  Raises:
+    MiscompilationError: if a value is wrong or the process that computed it died.
+  """
+  from realm_jax import atomic_files, object_store  # late: importing realm_jax stays cheap
+
+  combination = (_jaxlib_version(), _processor(), os.environ.get("XLA_FLAGS", ""))
+  name = hashlib.sha256(repr(combination).encode()).hexdigest()[:16]
+  passed = os.path.join(object_store.cache_directory(), "checked_processors", name)
+  if os.path.exists(passed):
+    return
+  child = subprocess.run(
+    [sys.executable, "-P", __file__],
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+  )
+  if child.returncode:
+    reason = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    raise _refusal(f"{reason.removeprefix('ArithmeticError: ')};")
+  atomic_files.write_text(passed, f"{combination}\n")
+
+
+def _sum() -> None:
+  """Raises `ArithmeticError` if the sum of issue 39103 is wrong."""
+  import jax
+  import jax.numpy as jnp
+  import numpy as np
+
+  rows = np.zeros((32769, 3), np.float32)
+  rows[-1, 0] = 2.0**15
+  identity = np.eye(3, dtype=np.float32)
+  found = float(jax.jit(jax.vmap(lambda row: jnp.sum((identity @ row) ** 2)))(rows)[-1])
+  if found != 2.0**30:
+    raise ArithmeticError(f"a sum is {found} instead of {2.0**30}")
+
+
+def _crash() -> None:
+  """Computes the sum of issue 40412, which ends the process where it is compiled wrongly."""
+  import jax
+  import jax.numpy as jnp
+  import numpy as np
+
+  ones = np.ones((3, 1, 2, 2, 8, 8, 8), np.float32)
+  jax.jit(lambda a, b: jnp.sum(a * b, axis=3))(ones, ones).block_until_ready()
+
+
+def _refusal(reason: str) -> MiscompilationError:
+  return MiscompilationError(
+    f"jaxlib {_jaxlib_version()} miscompiles on this processor ({_processor()}): {reason} "
+    f"set XLA_FLAGS={_WITHOUT_YNNPACK} or install another jaxlib"
+  )
+
+
+def _jaxlib_version() -> str:
+  try:
+    return importlib.metadata.version("jaxlib")
+  except importlib.metadata.PackageNotFoundError:
+    return "none"
+
+
+def _processor() -> str:
+  try:
+    with open("/proc/cpuinfo") as file:
+      return next(line.partition(": ")[2].strip() for line in file if "model name" in line)
+  except (OSError, StopIteration):
+    return "unknown"
+
+
+def _has_started() -> bool:
+  jax = sys.modules.get("jax")
+  return jax is not None and jax._src.xla_bridge.backends_are_initialized()
+
+
+if __name__ == "__main__":
+  _sum()
+  _crash()

@@ -1,14 +1,18 @@
 """The keywords of a job as command-line flags: their types, defaults and meanings.
 
 A keyword is *plain* when its value can be written in one word: text, numbers, true or false, one of
-several choices, `X | None`, and sequences of those. The others (dataclasses, functions) are
-configured through gin.
+several choices, `X | None`, and sequences of those. A keyword that is a dataclass has a flag for
+each field, `--optimizer.learning_rate=1e-4`; an ending that no other flag has will do as well,
+`--learning_rate=1e-4`. The others are configured through gin.
 """
 
 import argparse
+import collections
 import collections.abc
+import copy
 import dataclasses
 import inspect
+import re
 import shutil
 import textwrap
 import types
@@ -26,14 +30,15 @@ _SEQUENCES = {tuple: tuple, list: list, collections.abc.Sequence: tuple}
 
 @dataclasses.dataclass(frozen=True)
 class Keyword:
-  """One keyword of a job.
+  """One keyword of a job, or one field of a configuration.
 
   Attributes:
-    name: as in the signature of the job.
-    annotation: its type.
-    default: `REQUIRED` if the signature has none.
-    meaning: what the `Args` section of the job's docstring says of it.
-    positional: whether its value may stand alone, without the flag's name.
+    name: As in the signature; of a field that `leaves` returns, with the path that leads to it.
+    annotation: Its type.
+    default: `REQUIRED` if there is none.
+    meaning: What the docstring says of it.
+    positional: Whether its value may stand alone, without the flag's name.
+    overridden: Whether the default is not that of the signature but of an instance.
   """
 
   name: str
@@ -41,22 +46,71 @@ class Keyword:
   default: Any
   meaning: str
   positional: bool = False
+  overridden: bool = False
 
   @property
   def plain(self) -> bool:
     return _is_plain(self.annotation)
 
+  @property
+  def config(self) -> type | None:
+    """The dataclass whose fields this keyword has, if it is one."""
+    optional = _is_optional(self.annotation)
+    annotation = _without_none(self.annotation) if optional else self.annotation
+    return annotation if dataclasses.is_dataclass(annotation) else None
 
-def keywords(job: Callable[..., Any]) -> tuple[Keyword, ...]:
-  """Returns the keywords of `job` in the order of its signature."""
-  documentation = docstring_parser.parse(
-    inspect.getdoc(job) or "", style=docstring_parser.DocstringStyle.GOOGLE
-  )
-  meanings = {p.arg_name: " ".join((p.description or "").split()) for p in documentation.params}
-  return tuple(
-    Keyword(p.name, p.annotation, p.default, meanings.get(p.name, ""), p.kind is not p.KEYWORD_ONLY)
-    for p in inspect.signature(job, eval_str=True).parameters.values()
-  )
+
+def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:
+  """Returns the keywords of a job, or the fields of a dataclass, in the order of the signature.
+
+  Args:
+    function: The job or the dataclass.
+    instance: One whose values are the defaults instead.
+  """
+  meanings = {}
+  for documented in reversed(inspect.getmro(function) if inspect.isclass(function) else [function]):
+    documentation = docstring_parser.parse(
+      inspect.getdoc(documented) or "", style=docstring_parser.DocstringStyle.GOOGLE
+    )
+    for p in documentation.params:
+      meanings[p.arg_name] = " ".join((p.description or "").split())
+  found = []
+  for p in inspect.signature(function, eval_str=True).parameters.values():
+    default = p.default if instance is None else getattr(instance, p.name)
+    found.append(
+      Keyword(
+        name=p.name,
+        annotation=p.annotation,
+        default=default,
+        meaning=meanings.get(p.name, ""),
+        positional=p.kind is not p.KEYWORD_ONLY and not inspect.isclass(function),
+        overridden=default is not p.default and default != p.default,
+      )
+    )
+  return tuple(found)
+
+
+def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
+  """Returns the keywords with the fields of configurations in their place, by dotted names."""
+  found = []
+  for keyword in tree:
+    if keyword.config is None:
+      found.append(keyword)
+      continue
+    instance = keyword.default if dataclasses.is_dataclass(keyword.default) else None
+    fields = keywords(keyword.config, instance=instance)
+    found += leaves([dataclasses.replace(f, name=f"{keyword.name}.{f.name}") for f in fields])
+  return tuple(found)
+
+
+def spellings(names: Sequence[str]) -> dict[str, list[str]]:
+  """Returns what each ending of dotted names may mean; a whole name means itself alone."""
+  meant = collections.defaultdict(list)
+  for name in names:
+    parts = name.split(".")
+    for first in range(1, len(parts)):
+      meant[".".join(parts[first:])].append(name)
+  return {**meant, **{name: [name] for name in names}}
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,34 +127,46 @@ class Parser(argparse.ArgumentParser):
     )
 
   def error(self, message: str) -> typing.NoReturn:
-    raise ValueError(message.removeprefix("argument "))
+    # Of several spellings the shortest is named.
+    raise ValueError(re.sub(r"^argument (--[^/:]*)(/--[^:]*)?", r"\1", message))
 
   def flag_names(self) -> list[str]:
     """Returns every flag that this parser knows, dashes included."""
     return list(self._option_string_actions)
 
   def add_keywords(self, job_keywords: Sequence[Keyword]) -> None:
-    """Makes every plain keyword a flag and tells of the others how to set them."""
-    group = self.add_argument_group("keywords of the job")
-    for keyword in job_keywords:
+    """Makes every plain keyword and field a flag and tells of the others how to set them."""
+    found = leaves(job_keywords)
+    plain = [keyword for keyword in found if keyword.plain]
+    meant = spellings([keyword.name for keyword in plain])
+    groups = {"": self.add_argument_group("keywords of the job")}
+    for keyword in plain:
+      path = keyword.name.rpartition(".")[0]
+      if path not in groups:
+        groups[path] = self.add_argument_group(path)
       if keyword.positional:
-        group.add_argument(
+        groups[path].add_argument(
           keyword.name, nargs="?", type=_converter(keyword.annotation), help=argparse.SUPPRESS
         )
-      if keyword.plain:
-        group.add_argument(
-          f"--{keyword.name}",
-          type=_converter(keyword.annotation),
-          metavar=describe(keyword.annotation),
-          help=_help(keyword).replace("%", "%%"),  # argparse formats it
-          # A bare --flag means true.
-          **({"nargs": "?", "const": True} if keyword.annotation is bool else {}),
-        )
-    others = [
-      f"{k.name} ({describe(k.annotation)}): {_help(k)}" for k in job_keywords if not k.plain
-    ]
+      names = [ending for ending, whole in meant.items() if whole == [keyword.name]]
+      groups[path].add_argument(
+        *(f"--{n}" for n in sorted(names, key=len) if n == keyword.name or not self._knows(n)),
+        dest=keyword.name,
+        type=_converter(keyword.annotation),
+        metavar=describe(keyword.annotation),
+        help=_help(keyword).replace("%", "%%"),  # argparse formats it
+        # A bare --flag means true.
+        **({"nargs": "?", "const": True} if keyword.annotation is bool else {}),
+      )
+    for ending, names in meant.items():
+      if len(names) > 1 and not self._knows(ending):
+        self.add_argument(f"--{ending}", type=_refusal(names), help=argparse.SUPPRESS, nargs="?")
+    others = [f"{k.name} ({describe(k.annotation)}): {_help(k)}" for k in found if not k.plain]
     if others:
       self.add_argument_group("keywords set through gin", "\n".join(others))
+
+  def _knows(self, name: str) -> bool:
+    return f"--{name}" in self._option_string_actions
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
@@ -190,6 +256,15 @@ def _converter(annotation: Any) -> Callable[[str], Any]:
   return convert
 
 
+def _refusal(names: Sequence[str]) -> Callable[[str], Any]:
+  def refuse(text: str) -> Any:
+    raise argparse.ArgumentTypeError(
+      f"several keywords end so; write {' or '.join(f'--{name}={text}' for name in names)}"
+    )
+
+  return refuse
+
+
 def _help(keyword: Keyword) -> str:
   if keyword.default is REQUIRED:
     default = "required; may stand without its name" if keyword.positional else "required"
@@ -207,6 +282,13 @@ def _shown(value: Any) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
+  """Shows the shortest spelling of each flag; the title of its group says where it belongs."""
+
+  def _format_action_invocation(self, action: argparse.Action) -> str:
+    action = copy.copy(action)
+    action.option_strings = action.option_strings[:1]
+    return super()._format_action_invocation(action)
+
   def __init__(self, prog: str):
     width = min(shutil.get_terminal_size().columns, 100)
     super().__init__(prog, max_help_position=32, width=width)

@@ -2,7 +2,7 @@
 
 A job is one function in a module of its name in a room of `realm_jax/jobs/`. Its keywords come
 from gin files, then from `--gin.NAME=VALUE`, then from plain flags, the later winning. Library code
-takes plain arguments: only this module knows gin.
+takes plain arguments: only `configuration` knows gin.
 
 A job may return an exit code of its own. What the caller got wrong ends in one line on stderr: exit
 code 2 for a wrong command line or configuration, 1 for what the job itself refuses. Bugs keep their
@@ -10,26 +10,19 @@ traceback.
 """
 
 import ast
-import contextlib
-import copy
-import difflib
 import importlib
 import importlib.util
 import inspect
 import logging
 import os
 import pathlib
-import re
 import sys
-import tokenize
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import gin
-import gin.config
-
-from realm_jax import __version__, atomic_files, backend, flags
+from realm_jax import __version__, backend, configuration, flags
+from realm_jax.configuration import UsageError, nearest
 
 _ROOMS = {
   "preparation": (
@@ -63,8 +56,6 @@ JOBS: Mapping[str, str] = {
 }
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-# In a checkout gin/ lies beside the package; an installed package carries it inside.
-_GIN_SEARCH_PATHS = (str(_PACKAGE.parent), str(_PACKAGE))
 
 _USAGE = """\
 realm: retrieval-augmented language-model pre-training
@@ -82,40 +73,10 @@ _JOINING = {  # of several processes: type, placeholder and meaning of each flag
   "process_id": (int, "INT", "which one this is, from 0, unless --coordinator=auto"),
 }
 
-_GIN_ERRORS = (
-  AttributeError,
-  ImportError,
-  LookupError,
-  NameError,
-  OSError,
-  SyntaxError,
-  TypeError,
-  ValueError,
-  tokenize.TokenError,
-)
-_GIN_MESSAGES = (  # gin's wording, ours
-  (r"No bindings specified for '(.+?)/gin\.macro'.*", r"%\1 is used but never set"),
-  (r"(\S+)/macro\.value set to `%gin\.REQUIRED`.*", r"\1 must be set: --gin.\1=VALUE"),
-  (r"(\S+) set to `%gin\.REQUIRED`.*", r"\1 must be set"),
-  (
-    r"malformed node[^\n]*\n\s*Failed to parse token ('[^\n]*')",
-    r"\1 is no Python literal (text needs quotes)",
-  ),
-  (r"not enough values to unpack[^\n]*", "this names a module; write MODULE.FUNCTION.KEYWORD"),
-  (r"^\('(.*)', \((\d+), \d+\)\)$", r"\1 (line \2)"),
-  (r"<module '([^']+)' from '[^']+'>", r"module \1"),
-  (r"\s*In bindings string line 1\n.*| \(line 1\)$", ""),
-  (r'\s*In file "([^"]+)", line (\d+)\n *([^\n]*)(\n *\^)?', r" (\1, line \2: \3)"),
-  (r"\s*In call to configurable '([^']+)' \(<.*?>\)(?: in scope '[^']*')?", r" (in \1)"),
-)
 _SMALLER = (  # after what the device says of its memory
   "Lower batch_size or tokens_per_batch, raise accumulate_steps, or give a smaller model "
   "(docs/performance.md)"
 )
-
-
-class UsageError(Exception):
-  """The command line or the configuration names something wrong."""
 
 
 def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -> int:
@@ -173,7 +134,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     print(f"realm_jax {__version__}")
     return 0
   if name not in known:
-    hint = _nearest(name, known)
+    hint = nearest(name, known)
     raise UsageError(f"no job is named {name!r}{hint}; realm --help lists the jobs")
 
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when a job imports TensorFlow
@@ -192,7 +153,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   values = dict(values)
   values.pop("traceback", None)
   _join({flag: values.pop(flag) for flag in _JOINING if flag in values})
-  _configure(
+  configuration.configure(
     job,
     gin_files=values.pop("gin_file", ()),
     search_paths=",".join(values.pop("gin_search_paths", ())).split(","),
@@ -201,7 +162,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   )
   if "jax" in sys.modules:  # which jobs that compute import
     backend.check()
-  return _run(name, job, keywords)
+  return configuration.run(name, job, keywords)
 
 
 def _join(joining: Mapping[str, Any]) -> None:
@@ -234,111 +195,19 @@ def _parser(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword
   return parser
 
 
-def _configure(
-  job: Callable[..., Any],
-  *,
-  gin_files: Sequence[str],
-  search_paths: Sequence[str],
-  bindings: Sequence[str],
-  values: Mapping[str, Any],
-) -> None:
-  """Fills gin with the files, then the bindings, then the plain values, and locks it."""
-  package, _, module = job.__module__.rpartition(".")
-  header = "from __gin__ import dynamic_registration\n"
-  header += f"from {package} import {module}\n" if package else f"import {module}\n"
-  gin.clear_config()
-  # Only a mention registers a function; the mention itself is not part of the configuration.
-  gin.parse_config(f"{header}JOB = @{module}.{job.__name__}")
-  gin.clear_config()
-  gin.parse_config(header)
-  for path in (*filter(None, search_paths), *_GIN_SEARCH_PATHS):
-    gin.add_config_file_search_path(path)
-  for gin_file in gin_files:
-    with _as_usage_error(f"{gin_file}: "):
-      gin.parse_config_file(gin_file)
-  for binding in bindings:
-    with _as_usage_error(f"--gin.{binding}: "):
-      gin.parse_config(binding)
-  for keyword, value in values.items():
-    gin.bind_parameter(("", f"{job.__module__}.{job.__name__}", keyword), value)
-  with _as_usage_error():
-    gin.finalize()
-
-
-def _run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
-  bound = gin.get_bindings(job, resolve_references=False)
-  missing = [k for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
-  if missing:
-    ways = (f"--{k.name}" if k.plain else f"{k.name} (through gin)" for k in missing)
-    raise UsageError(f"{name} needs {', '.join(ways)}; see realm {name} --help")
-  defaults = {k.name: k.default for k in keywords}
-  # A macro becomes its value when copied.
-  workdir = copy.deepcopy(bound.get("workdir", defaults.get("workdir")))
-  if workdir:
-    path = os.path.join(workdir, f"{name}_config.gin")
-    atomic_files.write_text(path, gin.config_str(max_line_length=100))
-  try:
-    code = gin.get_configurable(job)()
-  except Exception as error:
-    if _has_entered(job, error):
-      raise
-    # An argument could not be built, which is a matter of the configuration.
-    raise UsageError(_plainer(error)) from error
-  if workdir:
-    text = gin.operative_config_str(max_line_length=100)
-    atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
-  return code if isinstance(code, int) else 0  # some jobs return what they made
-
-
-@gin.config.register_finalize_hook
-def _refuse_unused_macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
-  """Raises `ValueError` if a macro is set that nothing uses: most likely its name is mistyped."""
-  macro = gin.get_configurable("gin.macro")
-  used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(config, to=macro)}
-  for name, selector in config:
-    if selector == "gin.macro" and name not in used:
-      raise ValueError(f"{name} is set but nothing uses %{name}{_nearest(name, used)}")
-
-
-@contextlib.contextmanager
-def _as_usage_error(prefix: str = "") -> Iterator[None]:
-  root = logging.getLogger()
-  root.addFilter(_is_no_failed_lookup)
-  try:
-    yield
-  except _GIN_ERRORS as error:
-    raise UsageError(prefix + _plainer(error)) from error
-  finally:
-    root.removeFilter(_is_no_failed_lookup)
-
-
-def _is_no_failed_lookup(record: logging.LogRecord) -> bool:
-  # gin calls it an error when a file is not in the first of its search paths.
-  return not record.getMessage().startswith("Path not found: ")
-
-
-def _plainer(error: Exception) -> str:
-  message = str(error)
-  for theirs, ours in _GIN_MESSAGES:
-    message = re.sub(theirs, ours, message, flags=re.DOTALL)
-  return message
-
-
 def _about_unknown(
   name: str, argument: str, parser: flags.Parser, keywords: Sequence[flags.Keyword]
 ) -> str:
   flag = argument.partition("=")[0]
   if not flag.startswith("-"):
     return f"{name}: unexpected argument {argument!r}; write --KEYWORD=VALUE"
-  if flag.removeprefix("--") in {k.name for k in keywords}:
+  fields = [f"--{k.name}" for k in flags.leaves(keywords) if f"--{k.name}".startswith(f"{flag}.")]
+  if fields:
+    return f"{name}: {flag} has fields; write {', '.join(fields)}"
+  if flag.removeprefix("--") in {k.name for k in flags.leaves(keywords)}:
     return f"{name}: {flag} is set through gin: --gin_file or --gin.{name}.{flag[2:]}=@..."
-  hint = _nearest(flag, parser.flag_names())
+  hint = nearest(flag, parser.flag_names())
   return f"{name} knows no {flag}{hint}; see realm {name} --help"
-
-
-def _nearest(word: str, words: Iterable[str]) -> str:
-  near = difflib.get_close_matches(word, words, n=1)
-  return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _first_line(module: str) -> str:
@@ -350,11 +219,6 @@ def _first_line(module: str) -> str:
 def _is_refusal(error: Exception) -> bool:
   own = type(error).__module__.partition(".")[0] == __package__
   return own or isinstance(error, (ValueError, OSError))
-
-
-def _has_entered(job: Callable[..., Any], error: Exception) -> bool:
-  body = inspect.unwrap(job).__code__
-  return any(frame.f_code is body for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _complain(who: str, what: Exception | str, *, show_traceback: bool, code: int) -> int:

@@ -17,6 +17,7 @@ ARROWS = {
   "atomic_files": "",
   "backend": "",
   "choices": "",
+  "configuration": "flags",
   "convert": "models tokenization",
   "corpus": "tokenization",
   "data": "corpus tokenization",
@@ -28,7 +29,7 @@ ARROWS = {
   "inference": "corpus index retrieval tokenization",
   "inspector": "corpus inference",
   "labels": "corpus data tokenization",
-  "main": "backend flags processes",  # it finds jobs by their names
+  "main": "backend configuration flags processes",  # it finds jobs by their names
   "models": "",
   "normalization": "",
   "object_store": "",
@@ -71,7 +72,7 @@ HOMES = {
   "etils": ("object_store.py",),
   "fastapi": ("inspector/",),
   "fsspec": ("object_store.py",),
-  "gin": ("main.py",),
+  "gin": ("configuration.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),
   "pickle": ("convert/sealed_pickles.py",),  # which calls nothing that a pickle names

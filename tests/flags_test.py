@@ -1,6 +1,7 @@
 """Keywords as flags: what each type reads, shows and refuses."""
 
 import collections.abc
+import dataclasses
 import math
 from typing import Literal
 
@@ -99,3 +100,89 @@ def test_keywords_carry_defaults_and_the_meanings_of_the_docstring():
     flags.Keyword("limit", int | None, None, "how many."),
     flags.Keyword("rate", float, 0.5, ""),
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wheel:
+  """A wheel.
+
+  Attributes:
+    size: how large.
+    spokes: how many.
+  """
+
+  size: int = 1
+  spokes: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bicycle:
+  """Two wheels.
+
+  Attributes:
+    front: the first.
+    back: the second, perhaps.
+    bell: whether it rings.
+    spokes: spare ones.
+  """
+
+  front: _Wheel = _Wheel(size=3)
+  back: _Wheel | None = None
+  bell: bool = False
+  spokes: int = 0
+
+
+def _ride(*, bicycle: _Bicycle = _Bicycle(), size: int = 0) -> None:
+  """Rides."""
+
+
+def test_fields_of_dataclasses_are_flags_with_the_defaults_that_stand_there():
+  found = {k.name: (k.default, k.overridden) for k in flags.leaves(flags.keywords(_ride))}
+  assert found == {
+    "bicycle.front.size": (3, True),
+    "bicycle.front.spokes": (8, False),
+    "bicycle.back.size": (1, False),
+    "bicycle.back.spokes": (8, False),
+    "bicycle.bell": (False, False),
+    "bicycle.spokes": (0, False),
+    "size": (0, False),
+  }
+
+
+def _parse(*arguments):
+  parser = flags.Parser(prog="ride", description="Rides.")
+  parser.add_keywords(flags.keywords(_ride))
+  values, unknown = flags.parse(parser, arguments)
+  assert unknown == []
+  return values
+
+
+@pytest.mark.parametrize(
+  ("argument", "values"),
+  [
+    ("--bicycle.front.size=2", {"bicycle.front.size": 2}),
+    ("--front.size=2", {"bicycle.front.size": 2}),
+    ("--size=2", {"size": 2}),  # a whole name means itself
+    ("--bell", {"bicycle.bell": True}),
+    ("--back.spokes=5", {"bicycle.back.spokes": 5}),
+  ],
+)
+def test_any_ending_that_only_one_flag_has_names_it(argument, values):
+  assert _parse(argument) == values
+
+
+@pytest.mark.parametrize(
+  ("argument", "message"),
+  [
+    (
+      "--spokes=5",
+      "--spokes: several keywords end so; write --bicycle.front.spokes=5 or "
+      "--bicycle.back.spokes=5 or --bicycle.spokes=5",
+    ),
+    ("--front.size=big", "--front.size: 'big' is no INT"),
+  ],
+)
+def test_an_ambiguous_ending_is_refused_with_the_whole_names(argument, message):
+  with pytest.raises(ValueError) as error:
+    _parse(argument)
+  assert str(error.value) == message

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from realm_jax import flags, main
+from realm_jax import configuration, flags, main
 
 TOY_JOB = '''\
 """Recites a line into a file."""
@@ -24,6 +24,13 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Voice:
+  """A voice.
+
+  Attributes:
+    volume: how loud.
+    pitch: how high.
+  """
+
   volume: int = 1
   pitch: float = 0.5
 
@@ -167,7 +174,7 @@ def test_gin_files_are_found_in_search_paths_and_the_current_folder(
 
 
 def test_the_project_folder_with_gin_is_a_search_path():
-  assert any(pathlib.Path(path, "gin/experiments").is_dir() for path in main._GIN_SEARCH_PATHS)
+  assert any(pathlib.Path(path, "gin/experiments").is_dir() for path in configuration.SEARCH_PATHS)
 
 
 def test_the_configs_written_run_the_same_again(tmp_path, write_gin):
@@ -203,7 +210,9 @@ def test_the_configs_written_run_the_same_again(tmp_path, write_gin):
     (["toy", "--tim=3"], r"toy knows no --tim \(did you mean --times\?\); see .*"),
     (["toy", "--zzz"], r"toy knows no --zzz; see .*"),
     (["toy", "x"], r"toy: unexpected argument 'x'; write --KEYWORD=VALUE"),
-    (["toy", "--voice=x"], r"toy: --voice is set through gin: .*--gin.toy.voice=@\.\.\."),
+    (["toy", "--voice=x"], r"toy: --voice has fields; write --voice.volume, --voice.pitch"),
+    (["toy", "--voice.pich=2"], r"toy knows no --voice.pich \(did you mean --voice.pitch\?\); .*"),
+    (["toy", "--volume=x"], r"toy: --volume: 'x' is no INT"),
     (["toy", "--times=many"], r"toy: --times: 'many' is no INT"),
     (["toy", "--times"], r"toy: --times: expected one argument"),
     (["toy", "--tone=low"], r"toy: --tone: 'low' is none of flat, high"),
@@ -317,7 +326,7 @@ def test_help_of_a_job_lists_every_keyword_with_default_and_meaning(capsys, monk
     "--loud [true|false] whether to shout. (default: false)",
     "--pauses FLOAT,... seconds between words. (default: 0.5,1.0)",
     "--limit INT or none most words. (default: none)",
-    "keywords set through gin: voice (Voice): whose voice. (default: Voice(volume=1, pitch=0.5))",
+    "voice: --volume INT how loud. (default: 1) --pitch FLOAT",
   ):
     assert part in shown
 

@@ -1,0 +1,236 @@
+"""The configuration of a job: gin files, then gin bindings, then plain flags, the later winning.
+
+Only this module knows gin. A configuration, which is a frozen dataclass among the keywords of a job
+or among the fields of another one, is a gin reference in a scope that is its path:
+`--model.bert.num_layers=4` binds `num_layers` in the scope `model/bert`.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import difflib
+import inspect
+import logging
+import os
+import pathlib
+import re
+import tokenize
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+import gin.config
+
+from realm_jax import atomic_files, flags
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+# In a checkout gin/ lies beside the package; an installed package carries it inside.
+SEARCH_PATHS = (str(_PACKAGE.parent), str(_PACKAGE))
+
+_GIN_ERRORS = (
+  AttributeError,
+  ImportError,
+  LookupError,
+  NameError,
+  OSError,
+  SyntaxError,
+  TypeError,
+  ValueError,
+  tokenize.TokenError,
+)
+_GIN_MESSAGES = (  # gin's wording, ours
+  (r"No bindings specified for '(.+?)/gin\.macro'.*", r"%\1 is used but never set"),
+  (r"(\S+)/macro\.value set to `%gin\.REQUIRED`.*", r"\1 must be set: --gin.\1=VALUE"),
+  (r"(\S+) set to `%gin\.REQUIRED`.*", r"\1 must be set"),
+  (
+    r"malformed node[^\n]*\n\s*Failed to parse token ('[^\n]*')",
+    r"\1 is no Python literal (text needs quotes)",
+  ),
+  (r"not enough values to unpack[^\n]*", "this names a module; write MODULE.FUNCTION.KEYWORD"),
+  (r"^\('(.*)', \((\d+), \d+\)\)$", r"\1 (line \2)"),
+  (r"<module '([^']+)' from '[^']+'>", r"module \1"),
+  (r"\s*In bindings string line 1\n.*| \(line 1\)$", ""),
+  (r'\s*In file "([^"]+)", line (\d+)\n *([^\n]*)(\n *\^)?', r" (\1, line \2: \3)"),
+  (r"\s*In call to configurable '([^']+)' \(<.*?>\)(?: in scope '[^']*')?", r" (in \1)"),
+)
+_DYNAMIC = "from __gin__ import dynamic_registration\n"
+
+
+class UsageError(Exception):
+  """The command line or the configuration names something wrong."""
+
+
+def configure(
+  job: Callable[..., Any],
+  *,
+  gin_files: Sequence[str] = (),
+  search_paths: Sequence[str] = (),
+  bindings: Sequence[str] = (),
+  values: Mapping[str, Any],
+) -> None:
+  """Fills gin with the files, then the bindings, then the plain values, and locks it.
+
+  Args:
+    job: The function that the values are for.
+    gin_files: Files to parse, the later winning.
+    search_paths: Directories to look for them in, before the current one and the shipped one.
+    bindings: Gin bindings such as `OptimizerConfig.learning_rate=1e-3`.
+    values: Values of the job's keywords, and of the fields of its configurations, by their dotted
+      names.
+
+  Raises:
+    UsageError: A file, a binding or a name is wrong.
+  """
+  header = _DYNAMIC + _import(job)
+  gin.clear_config()
+  # Only a mention registers a function; the mention itself is not part of the configuration.
+  gin.parse_config(f"{header}JOB = @{_name(job)}")
+  gin.clear_config()
+  gin.parse_config(header)
+  for path in (*filter(None, search_paths), *SEARCH_PATHS):
+    gin.add_config_file_search_path(path)
+  for gin_file in gin_files:
+    with _as_usage_error(f"{gin_file}: "):
+      gin.parse_config_file(gin_file)
+  for binding in bindings:
+    with _as_usage_error(f"--gin.{binding}: "):
+      gin.parse_config(binding)
+  with _as_usage_error():
+    _wire(job, values=values)
+    gin.finalize()
+
+
+def _wire(
+  function: Callable[..., Any],
+  *,
+  scopes: tuple[str, ...] = (),
+  path: tuple[str, ...] = (),
+  default: Any = None,
+  values: Mapping[str, Any],
+) -> None:
+  """Gives every configuration among a function's keywords a gin scope of its own.
+
+  So a flag reaches the one place that it names, and what gin binds without a scope reaches all.
+
+  Args:
+    function: A job, or the class of a configuration.
+    scopes: Scopes that `function` is called in; they end with `path`.
+    path: Names of the keywords that lead to it.
+    default: The configuration that stands there unless told otherwise; None for the job.
+    values: Values by their dotted names.
+  """
+  selector = f"{function.__module__}.{function.__qualname__}"
+  with gin.config_scope("/".join(scopes) or None):
+    bound = gin.get_bindings(function, resolve_references=False)
+  for keyword in flags.keywords(function, instance=default):
+    here = (*path, keyword.name)
+    name = ".".join(here)
+    flagged = name in values or any(value.startswith(f"{name}.") for value in values)
+    value = bound.get(keyword.name, keyword.default)
+    if keyword.config is None:
+      # What a job's default has set differently from its class.
+      if flagged or (keyword.overridden and keyword.name not in bound):
+        gin.bind_parameter(
+          ("/".join(scopes), selector, keyword.name), values.get(name, keyword.default)
+        )
+      continue
+    config, base = keyword.config, scopes[: len(scopes) - len(path)]
+    if isinstance(value, gin.config.ConfigurableReference):
+      config, base = value.configurable.wrapped, tuple(value.scopes) or base
+    elif keyword.name in bound and value is not None:
+      config = None
+    elif value is None and not flagged:
+      continue
+    if not dataclasses.is_dataclass(config):
+      if flagged:
+        raise ValueError(f"the fields of {name} cannot be set, gin binds it to {value!r}")
+      continue
+    inner = base if base[-len(here) :] == here else (*base, *here)
+    place = f"{'/'.join((*scopes, _name(function)))}.{keyword.name}"
+    reference = f"@{'/'.join((*inner, _name(config)))}()"
+    imports = f"{_DYNAMIC}{_import(function)}{_import(config)}"
+    gin.parse_config(f"{imports}{place} = {reference}")
+    chosen = keyword.default if dataclasses.is_dataclass(keyword.default) else None
+    _wire(config, scopes=inner, path=here, default=chosen, values=values)
+
+
+def _import(function: Callable[..., Any]) -> str:
+  """Returns the line of gin that imports the module of a function."""
+  package, _, module = function.__module__.rpartition(".")
+  return f"from {package} import {module}\n" if package else f"import {module}\n"
+
+
+def _name(function: Callable[..., Any]) -> str:
+  return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+
+
+def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
+  """Runs a job as it is configured, writes the configuration to its `workdir`; returns its code."""
+  bound = gin.get_bindings(job, resolve_references=False)
+  missing = [k for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
+  if missing:
+    ways = (f"--{k.name}" if k.plain else f"{k.name} (through gin)" for k in missing)
+    raise UsageError(f"{name} needs {', '.join(ways)}; see realm {name} --help")
+  defaults = {k.name: k.default for k in keywords}
+  # A macro becomes its value when copied.
+  workdir = copy.deepcopy(bound.get("workdir", defaults.get("workdir")))
+  if workdir:
+    path = os.path.join(workdir, f"{name}_config.gin")
+    atomic_files.write_text(path, gin.config_str(max_line_length=100))
+  try:
+    code = gin.get_configurable(job)()
+  except Exception as error:
+    if _has_entered(job, error):
+      raise
+    # An argument could not be built, which is a matter of the configuration.
+    raise UsageError(_plainer(error)) from error
+  if workdir:
+    text = gin.operative_config_str(max_line_length=100)
+    atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
+  return code if isinstance(code, int) else 0  # some jobs return what they made
+
+
+@gin.config.register_finalize_hook
+def _refuse_unused_macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+  """Raises `ValueError` if a macro is set that nothing uses: most likely its name is mistyped."""
+  macro = gin.get_configurable("gin.macro")
+  used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(config, to=macro)}
+  for name, selector in config:
+    if selector == "gin.macro" and name not in used:
+      raise ValueError(f"{name} is set but nothing uses %{name}{nearest(name, used)}")
+
+
+@contextlib.contextmanager
+def _as_usage_error(prefix: str = "") -> Iterator[None]:
+  root = logging.getLogger()
+  root.addFilter(_is_no_failed_lookup)
+  try:
+    yield
+  except _GIN_ERRORS as error:
+    raise UsageError(prefix + _plainer(error)) from error
+  finally:
+    root.removeFilter(_is_no_failed_lookup)
+
+
+def _is_no_failed_lookup(record: logging.LogRecord) -> bool:
+  # gin calls it an error when a file is not in the first of its search paths.
+  return not record.getMessage().startswith("Path not found: ")
+
+
+def _plainer(error: Exception) -> str:
+  message = str(error)
+  for theirs, ours in _GIN_MESSAGES:
+    message = re.sub(theirs, ours, message, flags=re.DOTALL)
+  return message
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+  """Returns " (did you mean ...?)" with the word that is most like `word`, or nothing."""
+  near = difflib.get_close_matches(word, words, n=1)
+  return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _has_entered(job: Callable[..., Any], error: Exception) -> bool:
+  body = inspect.unwrap(job).__code__
+  return any(frame.f_code is body for frame, _ in traceback.walk_tb(error.__traceback__))

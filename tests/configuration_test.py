@@ -1,0 +1,184 @@
+"""Configurations of configurations: what flags and gin set, where, and what children read."""
+
+import json
+import re
+
+import pytest
+
+from realm_jax import main
+
+JOB = '''\
+"""Sings."""
+
+import dataclasses
+import json
+import pathlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Voice:
+  """A voice.
+
+  Attributes:
+    volume: how loud.
+    pitch: how high.
+    tags: set through gin.
+  """
+
+  volume: int = 1
+  pitch: float = 0.5
+  tags: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Duet:
+  """Two voices.
+
+  Attributes:
+    high: the one.
+    low: the other.
+    guest: a third, perhaps.
+    verses: how many.
+  """
+
+  high: Voice
+  low: Voice = Voice(volume=2)
+  guest: Voice | None = None
+  verses: int = 4
+
+
+DUET = Duet(high=Voice(pitch=2.0), verses=3)
+
+
+def sing(*, workdir: str, duet: Duet = DUET, solo: Voice = Voice()):
+  """Writes what is sung.
+
+  Args:
+    workdir: folder.
+    duet: who sings.
+    solo: who sings alone.
+  """
+  sung = {"duet": dataclasses.asdict(duet), "solo": dataclasses.asdict(solo)}
+  pathlib.Path(workdir, "sung.json").write_text(json.dumps(sung))
+'''
+DEFAULT = {
+  "duet": {
+    "high": {"volume": 1, "pitch": 2.0, "tags": {}},
+    "low": {"volume": 2, "pitch": 0.5, "tags": {}},
+    "guest": None,
+    "verses": 3,
+  },
+  "solo": {"volume": 1, "pitch": 0.5, "tags": {}},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def singing_job(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("jobs")
+  (folder / "singing.py").write_text(JOB)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(folder))
+    yield
+
+
+@pytest.fixture
+def sing(tmp_path):
+  """`sing(*arguments)` returns what was sung; gin files are given as text after `gin:`."""
+
+  def run(*arguments):
+    files = []
+    for number, argument in enumerate(arguments):
+      if argument.startswith("gin:"):
+        file = tmp_path / f"{number}.gin"
+        file.write_text(
+          f"from __gin__ import dynamic_registration\nimport singing\n{argument[len('gin:') :]}\n"
+        )
+        argument = f"--gin_file={file}"
+      files.append(argument)
+    assert main.main(["sing", f"--workdir={tmp_path}", *files], jobs={"sing": "singing"}) == 0
+    return json.loads((tmp_path / "sung.json").read_text())
+
+  return run
+
+
+def changed(**values):
+  """Returns the default with some values changed, by names joined with `__`."""
+  expected = json.loads(json.dumps(DEFAULT))
+  for name, value in values.items():
+    *path, last = name.split("__")
+    place = expected
+    for part in path:
+      place = place[part]
+    place[last] = value
+  return expected
+
+
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    ([], DEFAULT),
+    (["--duet.high.volume=7"], changed(duet__high__volume=7)),
+    (["--low.volume=7", "--verses=9"], changed(duet__low__volume=7, duet__verses=9)),
+    (["--solo.pitch=1"], changed(solo__pitch=1.0)),
+    (
+      ["--guest.volume=5"],
+      changed(duet__guest={"volume": 5, "pitch": 0.5, "tags": {}}),
+    ),
+    # What gin binds without a scope reaches every voice, with one that voice, and a flag beats it.
+    (
+      ["gin:singing.Voice.pitch = 3.0", "--solo.pitch=4"],
+      changed(duet__high__pitch=3.0, duet__low__pitch=3.0, solo__pitch=4.0),
+    ),
+    (["gin:duet/singing.Voice.volume = 6"], changed(duet__high__volume=6, duet__low__volume=6)),
+    (["--gin.duet/low/singing.Voice.volume=6"], changed(duet__low__volume=6)),
+    # Two fields that gin binds to one reference are still two.
+    (
+      [
+        "gin:singing.Duet.high = @a/singing.Voice()\nsinging.Duet.low = @a/singing.Voice()\n"
+        "a/singing.Voice.pitch = 8.0",
+        "--high.volume=5",
+      ],
+      changed(duet__high__pitch=8.0, duet__low__pitch=8.0, duet__high__volume=5),
+    ),
+    (
+      ["gin:singing.Voice.tags = {'a': 1}", "gin:solo/singing.Voice.tags = {}"],
+      changed(duet__high__tags={"a": 1}, duet__low__tags={"a": 1}),
+    ),
+  ],
+)
+def test_flags_and_bindings_reach_what_they_name(sing, tmp_path, arguments, expected):
+  assert sing(*arguments) == expected
+  first = (tmp_path / "sing_config.gin").read_text()
+  for config in ("sing_config.gin", "sing_operative_config.gin"):
+    (tmp_path / "sung.json").unlink()
+    # A child process that reads what was written runs the same.
+    assert sing(f"--gin_file={tmp_path / config}") == expected
+  (tmp_path / "first.gin").write_text(first)
+  sing(f"--gin_file={tmp_path / 'first.gin'}")
+  assert (tmp_path / "sing_config.gin").read_text() == first
+
+
+def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
+  sing("--high.volume=7", "--verses=5")
+  again = sing(f"--gin_file={tmp_path / 'sing_config.gin'}", "--high.volume=8")
+  assert again == changed(duet__high__volume=8, duet__verses=5)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--tags=x"], r"sing knows no --tags.*"),
+    (["--solo.tags=x"], r"sing: --solo.tags is set through gin: .*"),
+    (["--volume=1"], r"sing: --volume: several keywords end so; write --duet.high.volume=1 or .*"),
+    (["--solo.volme=1"], r"sing knows no --solo.volme \(did you mean --solo.volume\?\); .*"),
+    (
+      ["gin:V = @singing.Voice()\nsinging.sing.solo = %V", "--solo.volume=2"],
+      r"the fields of solo cannot be set, gin binds it to %V",
+    ),
+  ],
+)
+def test_what_cannot_be_set_is_refused_by_name(sing, capsys, arguments, message):
+  with pytest.raises(AssertionError):
+    sing(*arguments)
+  complaint = capsys.readouterr().err
+  assert re.fullmatch(f"realm: {message}\n", complaint), complaint

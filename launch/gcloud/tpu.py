@@ -1,15 +1,17 @@
 """Runs realm_jax jobs on Cloud TPU slices through the gcloud command line.
 
   python launch/gcloud/tpu.py create trainer --type=v4-128 --zone=us-central2-b --project=my-project
-  python launch/gcloud/tpu.py wait   trainer ...
-  python launch/gcloud/tpu.py copy   trainer ...
-  python launch/gcloud/tpu.py start  trainer ... -- pretrain --coordinator=auto --workdir=gs://...
-  python launch/gcloud/tpu.py logs   trainer ...
-  python launch/gcloud/tpu.py stop   trainer ...
-  python launch/gcloud/tpu.py delete trainer ...
+  python launch/gcloud/tpu.py wait   trainer
+  python launch/gcloud/tpu.py copy   trainer
+  python launch/gcloud/tpu.py start  trainer -- pretrain --coordinator=auto --workdir=gs://...
+  python launch/gcloud/tpu.py logs   trainer
+  python launch/gcloud/tpu.py stop   trainer
+  python launch/gcloud/tpu.py delete trainer
+  python launch/gcloud/tpu.py keep   trainer --type=v4-128 --spot -- pretrain --coordinator=auto ...
 
-Every command may be repeated; --dry_run prints what would be run. Zone and project default to
-gcloud's own settings. README.md beside this file says which slice to ask for.
+Every command can be repeated; --dry_run prints the gcloud commands instead of running them. Zone
+and project default to gcloud's settings. `create` and `keep` pass flags that they do not know on to
+`gcloud compute tpus queued-resources create`. README.md beside this file says which slice to take.
 """
 
 import argparse
@@ -25,23 +27,31 @@ from collections.abc import Callable, Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ARCHIVE = "realm_jax.tar.gz"
-RUNTIMES = {"v2": "tpu-ubuntu2204-base", "v3": "tpu-ubuntu2204-base", "v4": "tpu-ubuntu2204-base"}
-RUNTIMES |= {"v5litepod": "v2-alpha-tpuv5-lite", "v6e": "v2-alpha-tpuv6e"}
+RUNTIMES = {
+  "v2": "tpu-ubuntu2204-base",
+  "v3": "tpu-ubuntu2204-base",
+  "v4": "tpu-ubuntu2204-base",
+  "v5litepod": "v2-alpha-tpuv5-lite",
+  "v5p": "v2-alpha-tpuv5",
+  "v6e": "v2-alpha-tpuv6e",
+}
 # What gcloud says, and what it means.
 EXPLANATIONS = (
-  (
-    r"quota",
-    "no quota left for this type in this zone; ask for more, or go smaller",
-  ),
+  (r"quota", "no quota left for this type in this zone; ask for more, or go smaller"),
   (r"RESOURCE_EXHAUSTED|no more capacity|stockout", "the zone has no free slice; wait, or --spot"),
   (r"reauth|gcloud auth login|active account", "gcloud is not signed in; run `gcloud auth login`"),
+  (
+    r"(zone|location)\b.{0,60}(not found|invalid|unknown|or it may not exist)"
+    r"|(unknown|invalid) (zone|location)|'locations/[^']*' \(or it may not exist\)",
+    "no such zone for TPUs",
+  ),
   (r"PERMISSION_DENIED|does not have permission|403", "this account may not; see roles/tpu.admin"),
-  (r"zone.*(not found|invalid|unknown)|(unknown|invalid).*zone|location", "no such zone for TPUs"),
   (r"project.*(not found|invalid)|\[project\]", "no such project; give --project"),
   (r"bucket.*(not exist|not found)|NoSuchBucket", "no such bucket; make it in the slice's region"),
   (r"NOT_FOUND|not found", "nothing of this name; `create` makes it"),
   (r"accelerator.?type|AcceleratorType", "no such slice in this zone; README.md has a table"),
 )
+_LOST = (None, "FAILED", "SUSPENDED")  # states that never become ACTIVE again
 _POLL_SECONDS = 30
 
 
@@ -53,43 +63,57 @@ class Gcloud:
   """Runs gcloud, or prints what it would run.
 
   Args:
-    zone, project: of the slices; None: gcloud's own settings.
-    dry_run: whether to print only.
+    common: Flags of every command, such as the zone.
+    ssh: Flags of the commands that reach the hosts, such as `--internal-ip`.
+    dry_run: Whether to print only.
   """
 
-  def __init__(self, *, zone: str | None, project: str | None, dry_run: bool):
-    self._flags = [f"--{k}={v}" for k, v in (("zone", zone), ("project", project)) if v]
+  def __init__(self, *, common: Sequence[str] = (), ssh: Sequence[str] = (), dry_run: bool = False):
+    self._common = common
+    self._ssh = ssh
     self.dry_run = dry_run
 
   def __call__(self, *words: str, capture: bool = False) -> str:
-    """Returns what gcloud wrote to stdout, where captured.
+    """Returns what gcloud writes to stdout, if captured; its prompts and errors are shown.
 
     Raises:
-      LaunchError: if gcloud fails.
+      LaunchError: If gcloud fails.
     """
-    command = ["gcloud", "compute", "tpus", *words, *self._flags]
+    command = ["gcloud", "compute", "tpus", "queued-resources", *words, *self._common]
     if self.dry_run:
       print(shlex.join(command))
       return ""
     try:
-      done = subprocess.run(
-        command, text=True, stdout=subprocess.PIPE if capture else None, stderr=subprocess.PIPE
+      process = subprocess.Popen(
+        command, stdout=subprocess.PIPE if capture else None, stderr=subprocess.PIPE
       )
     except FileNotFoundError as error:
       raise LaunchError("gcloud is not on the PATH; install the Google Cloud CLI") from error
-    if done.returncode:
-      raise LaunchError(explain(done.stderr))
-    return done.stdout or ""
+    said = b""
+    while part := os.read(process.stderr.fileno(), 4096):  # a prompt ends without a newline
+      said += part
+      if not capture:
+        sys.stderr.write(part.decode(errors="replace"))
+        sys.stderr.flush()
+    out = process.communicate()[0] or b""
+    if process.returncode:
+      raise LaunchError(explain(said.decode(errors="replace")))
+    return out.decode()
 
-  def on_workers(self, name: str, script: str, *, worker: str = "all") -> None:
-    """Runs a shell script on the slice's hosts."""
-    self("tpu-vm", "ssh", name, f"--worker={worker}", f"--command={script}")
+  def on_hosts(self, name: str, script: str, *, hosts: str = "all", capture: bool = False) -> str:
+    """Runs a shell script on hosts of every slice of a queued resource."""
+    where = ("--node=all", f"--worker={hosts}")
+    return self("ssh", name, *where, f"--command={script}", *self._ssh, capture=capture)
+
+  def upload(self, path: str, name: str) -> None:
+    """Copies a file to the home directory of every host."""
+    target = f"{name}:{os.path.basename(path)}"
+    self("scp", path, target, "--node=all", "--worker=all", *self._ssh)
 
   def state(self, name: str) -> str | None:
-    """Returns the state of a queued resource; None where there is none."""
-    words = ("queued-resources", "describe", name, "--format=json")
+    """Returns the state of a queued resource, None if there is none."""
     try:
-      described = self(*words, capture=True)
+      described = self("describe", name, "--format=json", capture=True)
     except LaunchError as error:
       if "NOT_FOUND" in str(error):
         return None
@@ -98,7 +122,7 @@ class Gcloud:
 
 
 def explain(message: str) -> str:
-  """Returns gcloud's complaint in one line, with what it means where that is known."""
+  """Returns gcloud's complaint in one line, with its meaning if that is known."""
   lines = [line.strip() for line in message.splitlines() if line.strip()]
   said = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "?")
   for pattern, meaning in EXPLANATIONS:
@@ -114,16 +138,17 @@ def create(gcloud: Gcloud, args: argparse.Namespace) -> None:
     print(f"{args.name} is there already: {state}")
     return
   family = args.type.split("-")[0]
-  if family not in RUNTIMES:
-    raise LaunchError(f"--type={args.type} is of no known family: {', '.join(RUNTIMES)}")
+  runtime = args.runtime or RUNTIMES.get(family)
+  if runtime is None:
+    raise LaunchError(f"--type={args.type}: no runtime is known for {family}; give --runtime")
+  several = any(flag.startswith("--node-count") for flag in args.gcloud)
   gcloud(
-    "queued-resources",
     "create",
     args.name,
-    f"--node-id={args.name}",
+    f"--node-prefix={args.name}" if several else f"--node-id={args.name}",
     f"--accelerator-type={args.type}",
-    f"--runtime-version={RUNTIMES[family]}",
-    *(["--spot"] if args.spot else []),
+    f"--runtime-version={runtime}",
+    *args.gcloud,
   )
 
 
@@ -132,7 +157,7 @@ def wait(gcloud: Gcloud, args: argparse.Namespace) -> None:
   while (state := gcloud.state(args.name)) != "ACTIVE":
     if gcloud.dry_run:
       return
-    if state in (None, "FAILED", "SUSPENDED"):
+    if state in _LOST:
       raise LaunchError(f"{args.name} is {state or 'not asked for'}; `delete` and `create` it")
     print(f"{args.name}: {state}", flush=True)
     time.sleep(_POLL_SECONDS)
@@ -147,26 +172,25 @@ def copy(gcloud: Gcloud, args: argparse.Namespace) -> None:
       print(shlex.join(command))
     else:
       subprocess.run(command, check=True)
-    gcloud("tpu-vm", "scp", archive, f"{args.name}:{ARCHIVE}", "--worker=all")
-  gcloud.on_workers(args.name, INSTALL)
+    gcloud.upload(archive, args.name)
+  gcloud.on_hosts(args.name, INSTALL)
 
 
 def start(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Starts a job on every host, unless one runs already; a killed one is started again."""
+  """Starts a job on every host, unless one runs there; it survives crashes and reboots."""
   if not args.job:
     raise LaunchError("no job is given; end the line with: -- pretrain --gin_file=... ")
-  gcloud.on_workers(args.name, start_script(args.job))
+  gcloud.on_hosts(args.name, start_script(args.job, environment=args.env))
 
 
 def logs(gcloud: Gcloud, args: argparse.Namespace) -> None:
   """Follows the log of one host."""
-  script = "tail -n 100 -F realm_jax/realm.log"
-  gcloud.on_workers(args.name, script, worker=str(args.worker))
+  gcloud.on_hosts(args.name, "tail -n 100 -F realm_jax/realm.log", hosts=str(args.worker))
 
 
 def stop(gcloud: Gcloud, args: argparse.Namespace) -> None:
   """Lets the job save and end, on every host."""
-  gcloud.on_workers(args.name, STOP)
+  gcloud.on_hosts(args.name, STOP)
 
 
 def delete(gcloud: Gcloud, args: argparse.Namespace) -> None:
@@ -174,63 +198,157 @@ def delete(gcloud: Gcloud, args: argparse.Namespace) -> None:
   if not gcloud.dry_run and gcloud.state(args.name) is None:
     print(f"{args.name} is not there")
     return
-  gcloud("queued-resources", "delete", args.name, "--force", "--quiet")
+  gcloud("delete", args.name, "--force", "--quiet")
 
 
+def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
+  """Runs a job to its end, on a new slice whenever the old one was taken away."""
+  while True:
+    if gcloud.state(args.name) in _LOST:
+      delete(gcloud, args)
+      create(gcloud, args)
+    try:
+      wait(gcloud, args)
+      copy(gcloud, args)
+      start(gcloud, args)
+      while not gcloud.dry_run and gcloud.state(args.name) == "ACTIVE":
+        if "finished" in gcloud.on_hosts(args.name, FINISHED, hosts="0", capture=True):
+          print(f"{args.name}: the job is finished")
+          return
+        time.sleep(_POLL_SECONDS)
+    except LaunchError as error:
+      if gcloud.state(args.name) == "ACTIVE":
+        raise
+      print(f"{args.name}: {error}", file=sys.stderr)
+    if gcloud.dry_run:
+      return
+    print(f"{args.name} was taken away; asking for another one", flush=True)
+
+
+# Images of Ubuntu 22.04 have Python 3.10, and update themselves while they start.
+_APT = "sudo apt-get -o DPkg::Lock::Timeout=600 install -qy python3.12 python3.12-venv"
 INSTALL = (
   "set -e; mkdir -p realm_jax; tar -xzf realm_jax.tar.gz -C realm_jax; cd realm_jax; "
-  # Images of Ubuntu 22.04 have Python 3.10.
   "test -x .venv/bin/python || { command -v python3.12 >/dev/null || { "
-  "sudo add-apt-repository -y ppa:deadsnakes/ppa && sudo apt-get install -qy python3.12 "
-  "python3.12-venv; }; python3.12 -m venv .venv; }; "
+  f"sudo add-apt-repository -y ppa:deadsnakes/ppa && {_APT}; }}; python3.12 -m venv .venv; }}; "
   ".venv/bin/python -m pip install -q -c constraints.txt -e '.[tpu,gcs]'"
 )
-# The loop holds the lock: a second start finds it held, and stop ends the loop before the job. The
-# brackets keep the pattern from matching the shell that it stands in.
-STOP = "touch realm_jax/stop; pkill -TERM -f '[r]ealm_jax.main' || true"
+STOP = "sudo systemctl disable --now realm"
+FINISHED = "test -e realm_jax/finished && echo finished || true"
 
 
-def start_script(job: Sequence[str]) -> str:
-  """Returns the shell script that runs a job until it ends by itself or is told to stop."""
-  command = f".venv/bin/python -m realm_jax.main {shlex.join(job)}"
-  # Exit codes from 128 on are signals: a preempted or killed job goes on where it was.
-  loop = (
-    f"while true; do {command}; code=$?; "
-    "if [ -e stop ] || [ $code -lt 128 ]; then exit $code; fi; sleep 5; done"
+def job_script(job: Sequence[str]) -> str:
+  """Returns the shell script that systemd runs: the job, and a note when it is finished."""
+  # A job that is told to stop before its end exits with 143; bash itself waits for it.
+  return (
+    "trap : TERM\n"
+    f".venv/bin/python -m realm_jax.main {shlex.join(job)} & job=$!\n"
+    "wait $job; code=$?\n"
+    "while kill -0 $job 2>/dev/null; do wait $job; code=$?; done\n"
+    '[ "$code" != 0 ] || touch finished\n'
+    "exit $code\n"
   )
-  guarded = f"flock -n realm.lock bash -c {shlex.quote(loop)}"
-  return f"cd realm_jax && rm -f stop && (nohup {guarded} >> realm.log 2>&1 < /dev/null &)"
+
+
+def unit(environment: Sequence[str]) -> str:
+  """Returns the systemd unit of a job, with `$PWD` and `$USER` for a shell to fill in.
+
+  The job starts with the host and after every failure, but not when it is finished, was stopped on
+  purpose, or has a command line that it refuses (exit code 2).
+  """
+  variables = ["JAX_COMPILATION_CACHE_DIR=$PWD/compiled", *environment]
+  return "\n".join(
+    [
+      "[Unit]",
+      "Description=realm_jax job",
+      "Wants=network-online.target",
+      "After=network-online.target",
+      "ConditionPathExists=!$PWD/finished",
+      "StartLimitIntervalSec=3600",
+      "StartLimitBurst=30",
+      "[Service]",
+      "User=$USER",
+      "WorkingDirectory=$PWD",
+      *(f'Environment="{variable}"' for variable in variables),
+      "ExecStart=/bin/bash $PWD/job.sh",
+      "Restart=on-failure",
+      "RestartPreventExitStatus=2",
+      "RestartSec=15",
+      "TimeoutStopSec=600",
+      "StandardOutput=append:$PWD/realm.log",
+      "StandardError=append:$PWD/realm.log",
+      "[Install]",
+      "WantedBy=multi-user.target",
+      "",
+    ]
+  )
+
+
+def start_script(job: Sequence[str], *, environment: Sequence[str] = ()) -> str:
+  """Returns the shell script that makes a job a service of a host and starts it.
+
+  Raises:
+    LaunchError: If an environment variable is not of the form NAME=VALUE.
+  """
+  for variable in environment:
+    if not re.fullmatch(r'\w+=[^"\\%$`]*', variable):
+      raise LaunchError(f"--env={variable} is not of the form NAME=VALUE")
+  return (
+    "set -e; cd realm_jax; systemctl is-active --quiet realm && exit 0; rm -f finished; "
+    f"printf %s {shlex.quote(job_script(job))} > job.sh; "
+    f"sudo tee /etc/systemd/system/realm.service > /dev/null <<REALM\n{unit(environment)}REALM\n"
+    "sudo systemctl daemon-reload; sudo systemctl enable --now realm"
+  )
 
 
 COMMANDS: dict[str, Callable[[Gcloud, argparse.Namespace], None]] = {
-  command.__name__: command for command in (create, wait, copy, start, logs, stop, delete)
+  command.__name__: command for command in (create, wait, copy, start, logs, stop, delete, keep)
 }
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+  )
+  commands = parser.add_subparsers(dest="command", required=True)
+  for name, function in COMMANDS.items():
+    command = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
+    command.add_argument("name", help="name of the slice")
+    command.add_argument("--zone")
+    command.add_argument("--project")
+    command.add_argument(
+      "--ssh",
+      action="append",
+      default=[],
+      metavar="FLAG",
+      help="flag of gcloud's ssh and scp, such as --ssh=--internal-ip; may be repeated",
+    )
+    command.add_argument("--dry_run", action="store_true", help="print, run nothing")
+    if name in ("create", "keep"):
+      command.add_argument("--type", required=True, help="such as v4-128")
+      command.add_argument("--runtime", help="TPU software version; by default that of the type")
+    if name in ("start", "keep"):
+      command.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+      )
+    if name == "logs":
+      command.add_argument("--worker", type=int, default=0)
+  return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command and returns the exit code."""
   argv = list(sys.argv[1:] if argv is None else argv)
-  job = argv[argv.index("--") + 1 :] if "--" in argv else []
-  argv = argv[: argv.index("--")] if "--" in argv else argv
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  commands = parser.add_subparsers(dest="command", required=True)
-  for name, function in COMMANDS.items():
-    command = commands.add_parser(name, help=function.__doc__)
-    command.add_argument("name", help="of the slice")
-    command.add_argument("--zone")
-    command.add_argument("--project")
-    command.add_argument("--dry_run", action="store_true", help="print, run nothing")
-    if name == "create":
-      command.add_argument("--type", required=True, help="such as v4-128")
-      command.add_argument("--spot", action="store_true", help="cheaper, may be taken away")
-    if name == "logs":
-      command.add_argument("--worker", type=int, default=0)
-  args = parser.parse_args(argv)
-  args.job = job
+  end = argv.index("--") if "--" in argv else len(argv)
+  parser = _parser()
+  args, args.gcloud = parser.parse_known_args(argv[:end])
+  if args.gcloud and args.command not in ("create", "keep"):
+    parser.error(f"{args.command} knows no {args.gcloud[0]}")
+  args.job = argv[end + 1 :]
+  places = (("zone", args.zone), ("project", args.project))
+  common = [f"--{name}={value}" for name, value in places if value]
   try:
-    COMMANDS[args.command](Gcloud(zone=args.zone, project=args.project, dry_run=args.dry_run), args)
+    COMMANDS[args.command](Gcloud(common=common, ssh=args.ssh, dry_run=args.dry_run), args)
   except LaunchError as error:
     print(f"{args.command} {args.name}: {error}", file=sys.stderr)
     return 1

@@ -2,6 +2,9 @@ import importlib.util
 import json
 import os
 import pathlib
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -84,7 +87,8 @@ def test_the_package_is_what_is_committed(gcloud):
 
 @pytest.mark.parametrize("command", tpu.COMMANDS)
 def test_a_dry_run_runs_nothing(gcloud, capsys, command):
-  extra = {"create": ["--type=v3-8"], "start": ["--", "pretrain", "--workdir=gs://b/run"]}
+  job = ["--", "pretrain", "--workdir=gs://b/run"]
+  extra = {"create": ["--type=v3-8"], "start": job, "keep": ["--type=v3-8", *job]}
   assert tpu.main([command, "trainer", "--dry_run", *extra.get(command, [])]) == 0
   assert not gcloud.calls()
   assert "gcloud compute tpus" in capsys.readouterr().out
@@ -106,6 +110,8 @@ def test_a_slice_that_is_not_there_is_not_deleted(gcloud, capsys):
     ("ERROR: RESOURCE_EXHAUSTED: try later", "no free slice"),
     ("ERROR: PERMISSION_DENIED: tpu.nodes.create", "this account may not"),
     ("ERROR: Invalid zone: [mars-1]", "no such zone"),
+    ("ERROR: Permission denied on 'locations/mars-1' (or it may not exist).", "no such zone"),
+    ("ERROR: PERMISSION_DENIED: read locations/us-central2-b", "this account may not"),
     ("ERROR: project [nobody] not found", "no such project"),
     ("ERROR: The specified bucket does not exist.", "no such bucket"),
     ("ERROR: You do not currently have an active account selected.", "not signed in"),
@@ -115,8 +121,8 @@ def test_a_slice_that_is_not_there_is_not_deleted(gcloud, capsys):
 def test_a_complaint_is_one_line_that_says_what_to_do(gcloud, capsys, said, meaning):
   gcloud({"ssh": [1, "", said]})
   assert tpu.main(["stop", "trainer"]) == 1
-  error = capsys.readouterr().err
-  assert error.count("\n") == 1
+  *shown, error = capsys.readouterr().err.splitlines()
+  assert "\n".join(shown) == said  # gcloud's own words come first
   assert error.startswith("stop trainer: ") and meaning in error
 
 
@@ -126,23 +132,124 @@ def test_a_machine_without_gcloud(monkeypatch, capsys, tmp_path):
   assert "gcloud is not on the PATH" in capsys.readouterr().err
 
 
-def test_a_job_starts_once_and_again_when_killed(gcloud, tmp_path):
-  assert tpu.main(["start", "trainer", "--", "pretrain", "--workdir=gs://b/a run"]) == 0
-  script = gcloud.calls()[-1][-1].removeprefix("--command=").replace("sleep 5", "sleep 0")
-  home = tmp_path / "home"
-  python = home / "realm_jax" / ".venv" / "bin" / "python"
-  python.parent.mkdir(parents=True)
-  # Dies of a signal twice, then ends well.
-  python.write_text(
-    '#!/bin/bash\nprintf "%s|" "$@" >> ran; echo >> ran; sleep 0.3\n'
-    "[ $(wc -l < ran) -lt 3 ] && kill -KILL $$\nexit 0\n"
-  )
-  python.chmod(0o755)
-  for _ in range(2):
-    subprocess.run(["bash", "-c", script], cwd=home, check=True)
-  ran = home / "realm_jax" / "ran"
+# A slice that is taken away when the job is asked about the first time, and finishes on the next.
+SPOT = """#!{python}
+import json, pathlib, sys
+here = pathlib.Path(__file__).parent
+command = " ".join(sys.argv[4:6])
+state = here / "state"
+with open(here / "said", "a") as file: file.write(command + "\\n")
+if command.startswith("create"): state.write_text("ACTIVE")
+if command.startswith("delete"): state.unlink()
+if command.startswith("describe"):
+  if not state.exists(): sys.exit("ERROR: NOT_FOUND")
+  print(json.dumps(dict(state=dict(state=state.read_text()))))
+if "test -e realm_jax/finished" in " ".join(sys.argv):
+  asked = here / "asked"
+  if asked.exists(): print("finished")
+  else: asked.touch(); state.write_text("SUSPENDED")
+"""
+
+
+def test_a_job_goes_on_on_another_slice_until_it_is_finished(gcloud, tmp_path, monkeypatch, capsys):
+  program = tmp_path / "bin" / "gcloud"
+  program.write_text(SPOT.format(python=sys.executable))
+  monkeypatch.setattr(tpu, "_POLL_SECONDS", 0.01)
+  assert tpu.main(["keep", "trainer", "--type=v6e-64", "--spot", "--", "pretrain"]) == 0
+  said = (tmp_path / "bin" / "said").read_text().split("\n")
+  life = [line.split()[0] for line in said if line and not line.startswith("describe")]
+  assert life == ["create", "scp", "ssh", "ssh", "ssh", "delete", "create", *["scp", *["ssh"] * 3]]
+  out = capsys.readouterr().out
+  assert "trainer was taken away" in out and "the job is finished" in out
+
+
+def test_gcloud_s_own_flags_are_passed_on(gcloud):
+  gcloud(ABSENT)
+  extra = ["--reserved", "--internal-ips", "--network=n", "--service-account=a@b"]
+  assert tpu.main(["create", "trainer", "--type=v5p-128", *extra]) == 0
+  asked = gcloud.calls()[-1]
+  assert set(extra) < set(asked) and "--runtime-version=v2-alpha-tpuv5" in asked
+  assert tpu.main(["create", "builder", "--type=v6e-16", "--node-count=2"]) == 0
+  asked = gcloud.calls()[-1]
+  assert {"--node-count=2", "--node-prefix=builder"} < set(asked)
+  assert not any(word.startswith("--node-id") for word in asked)
+  assert tpu.main(["stop", "builder", "--ssh=--internal-ip"]) == 0
+  assert {"--node=all", "--worker=all", "--internal-ip"} < set(gcloud.calls()[-1])
+  with pytest.raises(SystemExit):
+    tpu.main(["stop", "builder", "--reserved"])
+
+
+def run_job(directory, python):
+  """Starts the job's script beside a Python that is this shell script."""
+  program = directory / ".venv" / "bin" / "python"
+  program.parent.mkdir(parents=True)
+  program.write_text(f"#!/bin/bash\n{python}\n")
+  program.chmod(0o755)
+  script = tpu.job_script(["pretrain", "--workdir=gs://b/a run"])
+  return subprocess.Popen(["bash", "-c", script], cwd=directory, start_new_session=True)
+
+
+@pytest.mark.parametrize(("code", "finished"), [(0, True), (1, False), (143, False)])
+def test_a_job_is_finished_when_it_ends_well(tmp_path, code, finished):
+  job = run_job(tmp_path, f'printf "%s|" "$@" > ran; exit {code}')
+  assert job.wait(20) == code
+  assert (tmp_path / "ran").read_text() == "-m|realm_jax.main|pretrain|--workdir=gs://b/a run|"
+  assert (tmp_path / "finished").exists() == finished
+
+
+def test_a_job_that_is_told_to_stop_may_save(tmp_path):
+  saving = "trap 'sleep 0.3; touch saved; exit 143' TERM; touch up; sleep 20 & wait"
+  job = run_job(tmp_path, saving)
   deadline = time.monotonic() + 20
-  while time.monotonic() < deadline and (not ran.exists() or ran.read_text().count("\n") < 3):
-    time.sleep(0.05)
-  time.sleep(1)
-  assert ran.read_text() == "-m|realm_jax.main|pretrain|--workdir=gs://b/a run|\n" * 3
+  while not (tmp_path / "up").exists() and time.monotonic() < deadline:
+    time.sleep(0.02)
+  os.killpg(job.pid, signal.SIGTERM)  # as systemd does
+  assert job.wait(20) == 143
+  assert (tmp_path / "saved").exists() and not (tmp_path / "finished").exists()
+
+
+def test_a_service_starts_with_its_host(tmp_path, monkeypatch):
+  """On a host whose sudo only notes what it is asked for."""
+  programs = tmp_path / "bin"
+  programs.mkdir()
+  noting = '#!/bin/bash\necho "$@" >> $HOME/said; [ $1 != tee ] || cat > $HOME/unit\n'
+  for name, content in (("sudo", noting), ("systemctl", "#!/bin/bash\nexit 3\n")):
+    (programs / name).write_text(content)
+    (programs / name).chmod(0o755)
+  (tmp_path / "realm_jax").mkdir()
+  host = {"HOME": str(tmp_path), "USER": "me", "PATH": f"{programs}:{os.environ['PATH']}"}
+  script = tpu.start_script(["pretrain", "--a=b c"], environment=["LIBTPU_INIT_ARGS=--x=true"])
+  subprocess.run(["bash", "-c", script], cwd=tmp_path, env=host, check=True)
+  said = (tmp_path / "said").read_text()
+  assert said.endswith("systemctl daemon-reload\nsystemctl enable --now realm\n")
+  unit = (tmp_path / "unit").read_text()
+  assert f"ConditionPathExists=!{tmp_path}/realm_jax/finished\n" in unit
+  assert 'Environment="LIBTPU_INIT_ARGS=--x=true"' in unit and "User=me\n" in unit
+  assert "'--a=b c'" in (tmp_path / "realm_jax" / "job.sh").read_text()
+  if shutil.which("systemd-analyze"):
+    service = tmp_path / "realm.service"
+    service.write_text(unit.replace("User=me", "User=root"))
+    checked = subprocess.run(
+      ["systemd-analyze", "verify", "--man=no", service], capture_output=True, text=True
+    )
+    assert "realm.service" not in checked.stderr
+  with pytest.raises(tpu.LaunchError, match="--env=A is not of the form NAME=VALUE"):
+    tpu.start_script(["pretrain"], environment=["A"])
+
+
+@pytest.mark.parametrize("command", ["create", "wait", "copy", "start", "stop", "logs", "delete"])
+def test_gcloud_s_own_parser_accepts_the_command_lines(capsys, tmp_path, monkeypatch, command):
+  if not shutil.which("gcloud"):
+    pytest.skip("the Google Cloud CLI is not installed")
+  extra = {
+    "create": ["--type=v4-128", "--spot", "--internal-ips", "--network=n"],
+    "start": ["--", "pretrain"],
+  }
+  flags = ["--zone=us-central2-b", "--project=p", "--ssh=--internal-ip", "--dry_run"]
+  assert tpu.main([command, "trainer", *flags, *extra.get(command, [])]) == 0
+  monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))  # nobody is signed in
+  monkeypatch.setenv("CLOUDSDK_CORE_DISABLE_PROMPTS", "1")
+  words = shlex.split(capsys.readouterr().out)
+  words = words[len(words) - words[::-1].index("gcloud") - 1 :]  # the last command
+  said = subprocess.run(words, capture_output=True, text=True, timeout=60).stderr
+  assert "active account" in said and "unrecognized arguments" not in said

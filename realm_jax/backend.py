@@ -90,8 +90,9 @@ def _crash() -> None:
 
 def _refusal(reason: str) -> MiscompilationError:
   return MiscompilationError(
-    f"jaxlib {_jaxlib_version()} miscompiles on this processor ({_processor()}): {reason} "
-    f"set XLA_FLAGS={_WITHOUT_YNNPACK} or install another jaxlib"
+    f"jaxlib {_jaxlib_version()} fails on this processor ({_processor()}) with "
+    f"XLA_FLAGS={os.environ.get('XLA_FLAGS', '')!r}: {reason} change the flags (jaxlib 0.10.2 "
+    f"needs {_WITHOUT_YNNPACK}) or install another jaxlib"
   )
 
 

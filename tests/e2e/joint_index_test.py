@@ -57,7 +57,7 @@ build()
 """
 
 
-def test_two_processes_build_and_search_an_index_like_one(world):
+def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance):
   with socket.socket() as listener:
     listener.bind(("127.0.0.1", 0))
     port = str(listener.getsockname()[1])
@@ -83,6 +83,7 @@ def test_two_processes_build_and_search_an_index_like_one(world):
   )
   assert generations.all_generations(str(world / "together")) == [0, 1]
   alone = generations.read_manifest(str(world / "alone"), 0)
+  atol = float_tolerance(depth=32)  # no more than that where each device gets other rows
   for generation in (0, 1):
     built = generations.read_manifest(str(world / "together"), generation)
     rows = [(shard.first_row, shard.num_rows) for shard in built.shards]
@@ -91,13 +92,13 @@ def test_two_processes_build_and_search_an_index_like_one(world):
     np.testing.assert_allclose(
       assembly.load_embeddings(str(world / "together"), generation),
       assembly.load_embeddings(str(world / "alone"), 0),
-      atol=1e-6,
+      atol=atol,
     )
   for process in range(2):
     with np.load(world / f"found_{process}.npz") as found:
       expected = assembly.load_searcher(str(world / "alone"), 0).search(found["queries"], 7)
       np.testing.assert_array_equal(found["ids"], expected.ids_BxK)
-      np.testing.assert_allclose(found["scores"], expected.scores_BxK, rtol=1e-5)
+      np.testing.assert_allclose(found["scores"], expected.scores_BxK, atol=8 * atol)
 
 
 def test_a_scorecard_is_refused_with_several_processes(monkeypatch):

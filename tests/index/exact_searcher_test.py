@@ -16,14 +16,14 @@ def brute_force(embeddings_NxE, queries_BxE, k):
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("batch_size", [1, 8, 33])
-def test_equals_brute_force(batch_size, dtype):
+def test_equals_brute_force(batch_size, dtype, float_tolerance):
   rng = np.random.default_rng(batch_size)
   embeddings_NxE = rng.standard_normal((500, 16)).astype(dtype)
   queries_BxE = rng.standard_normal((batch_size, 16)).astype(np.float32)
   found = exact_searcher.ExactSearcher(embeddings_NxE).search(queries_BxE, 7)
   ids_BxK, scores_BxK = brute_force(embeddings_NxE, queries_BxE, 7)
   np.testing.assert_array_equal(found.ids_BxK, ids_BxK)
-  np.testing.assert_allclose(found.scores_BxK, scores_BxK, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(found.scores_BxK, scores_BxK, atol=float_tolerance(depth=16, scale=16))
   assert found.ids_BxK.dtype == np.int32
   assert found.scores_BxK.dtype == np.float32
 
@@ -38,7 +38,7 @@ def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monke
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_block_by_block_is_the_same(dtype):
+def test_block_by_block_is_the_same(dtype, float_tolerance):
   random = np.random.default_rng(0)
   embeddings_NxE = random.normal(size=(23, 4)).astype(dtype)
   queries_BxE = random.normal(size=(3, 4)).astype(np.float32)
@@ -46,7 +46,9 @@ def test_block_by_block_is_the_same(dtype):
   searcher = exact_searcher.BlockwiseExactSearcher(embeddings_NxE, block_size=7)
   blocks = searcher.search(queries_BxE, 9)
   np.testing.assert_array_equal(blocks.ids_BxK, whole.ids_BxK)
-  np.testing.assert_allclose(blocks.scores_BxK, whole.scores_BxK, rtol=1e-6)
+  np.testing.assert_allclose(
+    blocks.scores_BxK, whole.scores_BxK, atol=float_tolerance(depth=4, scale=8)
+  )
 
 
 def test_equal_scores_come_by_lower_id():

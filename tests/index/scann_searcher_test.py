@@ -31,7 +31,7 @@ def build(embeddings_NxE, config):
 
 
 @pytest.mark.parametrize("num_shards", [1, 3])
-def test_finds_nearly_what_exact_search_finds_on_clustered_embeddings(num_shards):
+def test_finds_nearly_what_exact_search_finds_on_clustered_embeddings(num_shards, float_tolerance):
   embeddings_NxE, queries_BxE = clustered(9000, num_queries=256)
   config = searcher.SearcherConfig(num_shards=num_shards, min_passages_for_tree=2000)
   index, shards, config = build(embeddings_NxE, config)
@@ -41,14 +41,14 @@ def test_finds_nearly_what_exact_search_finds_on_clustered_embeddings(num_shards
   found = index.search(queries_BxE, 10)
   assert searcher.recall_at_k(found.ids_BxK, exact.ids_BxK) >= 0.95
   true_BxK = np.einsum("BE,BKE->BK", queries_BxE, embeddings_NxE[found.ids_BxK])
-  np.testing.assert_allclose(found.scores_BxK, true_BxK, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(found.scores_BxK, true_BxK, rtol=float_tolerance(depth=32, scale=4))
   assert (np.diff(found.scores_BxK) <= 0).all()
   assert found.ids_BxK.dtype == np.int32
   assert index.num_passages == 9000
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_brute_force_shards_equal_exact_search_of_the_unsharded_corpus(dtype):
+def test_brute_force_shards_equal_exact_search_of_the_unsharded_corpus(dtype, float_tolerance):
   embeddings_NxE, queries_BxE = clustered(1000, dtype=dtype)
   config = searcher.SearcherConfig(kind="scann", num_shards=3)
   index, shards, _ = build(embeddings_NxE, config)
@@ -56,7 +56,9 @@ def test_brute_force_shards_equal_exact_search_of_the_unsharded_corpus(dtype):
   exact = exact_searcher.ExactSearcher(embeddings_NxE).search(queries_BxE, 20)
   found = index.search(queries_BxE, 20)
   np.testing.assert_array_equal(found.ids_BxK, exact.ids_BxK)
-  np.testing.assert_allclose(found.scores_BxK, exact.scores_BxK, rtol=1e-5, atol=1e-4)
+  np.testing.assert_allclose(
+    found.scores_BxK, exact.scores_BxK, rtol=float_tolerance(depth=32, scale=4)
+  )
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
@@ -169,10 +171,10 @@ def test_embeddings_on_which_scann_would_end_the_process_are_refused():
     scann_searcher.build_shard(np.zeros((5, 4)), config=SMALL_TREES.for_corpus(5))
 
 
-def test_embeddings_that_are_all_the_same_can_be_searched():
+def test_embeddings_that_are_all_the_same_can_be_searched(float_tolerance):
   index, *_ = build(np.ones((200, 8), np.float32), SMALL_TREES)
   found = index.search(np.ones((2, 8)), 5)
-  np.testing.assert_allclose(found.scores_BxK[found.ids_BxK >= 0], 8, rtol=1e-5)
+  np.testing.assert_allclose(found.scores_BxK[found.ids_BxK >= 0], 8, rtol=float_tolerance(depth=8))
 
 
 def test_threads_do_not_change_the_answer():

@@ -31,7 +31,13 @@ def apply(module, params, *inputs):
   return module.apply({"params": params}, *inputs, deterministic=True)
 
 
-def test_every_passage_is_scored_and_read_for_itself(variables, batch):
+@pytest.fixture
+def atol(float_tolerance, encoder_depth):
+  """Of scores and logits: sums over hidden vectors below the root of their size."""
+  return float_tolerance(depth=encoder_depth(BERT) + 3 * BERT.hidden_size, scale=8)
+
+
+def test_every_passage_is_scored_and_read_for_itself(variables, batch, atol):
   outputs = apply(MODEL, variables["params"], batch)
   encoder = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(BERT)
   retriever = dual_encoder.DualEncoder(MODEL.dual_encoder_config)
@@ -42,17 +48,17 @@ def test_every_passage_is_scored_and_read_for_itself(variables, batch):
       jax.tree.map(lambda leaf, k=k: leaf[:, k], batch.joint),
       batch.queries.mlm_positions_BxM,
     )
-    np.testing.assert_allclose(outputs.logits_BxKxMxV[:, k], logits_BxMxV, atol=1e-5)
+    np.testing.assert_allclose(outputs.logits_BxKxMxV[:, k], logits_BxMxV, atol=atol)
     scores_Bx1 = apply(
       retriever,
       variables["params"]["dual_encoder"],
       batch.queries.query,
       jax.tree.map(lambda leaf, k=k: leaf[:, k : k + 1], batch.passage),
     )
-    np.testing.assert_allclose(outputs.scores_BxK[:, k : k + 1], scores_Bx1, atol=1e-5)
+    np.testing.assert_allclose(outputs.scores_BxK[:, k : k + 1], scores_Bx1, atol=atol)
 
 
-def test_passages_embedded_before_score_the_same(variables, batch):
+def test_passages_embedded_before_score_the_same(variables, batch, atol):
   passage_BxKxE = MODEL.apply(
     variables,
     batch.passage.reshape(6, -1),
@@ -65,11 +71,11 @@ def test_passages_embedded_before_score_the_same(variables, batch):
     for scale in (1, 2)
   }
   outputs = apply(MODEL, variables["params"], batch)
-  np.testing.assert_allclose(scores_BxK[1], outputs.scores_BxK, rtol=1e-5)
-  np.testing.assert_allclose(scores_BxK[2], 2 * outputs.scores_BxK, rtol=1e-5)
+  np.testing.assert_allclose(scores_BxK[1], outputs.scores_BxK, atol=atol)
+  np.testing.assert_allclose(scores_BxK[2], 2 * outputs.scores_BxK, atol=2 * atol)
 
 
-def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch):
+def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch, atol):
   """Dense, gelu, norm, product with the embedding table, bias; at the masked positions."""
   params = dict(variables["params"]["knowledge_augmented_encoder"])
   params["mlm_bias"] = np.linspace(-1, 1, 11, dtype=np.float32)
@@ -83,10 +89,10 @@ def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch):
   x = jax.nn.gelu(x @ params["mlm_dense"]["kernel"] + params["mlm_dense"]["bias"][None, None])
   x = nn.LayerNorm(epsilon=1e-12).apply({"params": params["mlm_norm"]}, x)
   expected = x @ params["bert"]["word_embedding"]["embedding"].T + params["mlm_bias"][None, None]
-  np.testing.assert_allclose(logits_BxMxV, expected, atol=1e-5)
+  np.testing.assert_allclose(logits_BxMxV, expected, atol=atol)
 
 
-def test_longer_padding_changes_nothing(variables, batch):
+def test_longer_padding_changes_nothing(variables, batch, atol):
   def pad(tokens):
     return jax.tree.map(lambda leaf: np.pad(leaf, [(0, 0)] * (leaf.ndim - 1) + [(0, 2)]), tokens)
 
@@ -96,4 +102,4 @@ def test_longer_padding_changes_nothing(variables, batch):
     joint=pad(batch.joint),
   )
   outputs, padded_outputs = (apply(MODEL, variables["params"], b) for b in (batch, padded))
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), outputs, padded_outputs)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), outputs, padded_outputs)

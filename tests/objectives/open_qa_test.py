@@ -66,19 +66,26 @@ def brute_force(scores_BxR, logits_BxKxTxW, batch):
   return np.array(losses), np.array(right)
 
 
+@pytest.fixture
+def near(float_tolerance):
+  """`near(x)`: sums over 7 passages, over 54 spans of those read, and over 5 questions."""
+  atol = float_tolerance(depth=7 + 54 + 5, scale=8)
+  return lambda value: pytest.approx(float(value), rel=0, abs=atol)
+
+
 @pytest.mark.parametrize("missing", [0, 5])
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_brute_force(seed, missing):
+def test_agrees_with_brute_force(seed, missing, near):
   batch = make_batch(seed, missing=missing)
   scores_BxR, logits_BxKxTxW = make_scores(seed + 10, batch)
   losses_B, right_B = brute_force(scores_BxR, logits_BxKxTxW, batch)
   loss, metrics = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
-  assert float(loss) == pytest.approx(losses_B.mean(), rel=2e-5)
-  assert float(metrics["span_exact_match"]) == pytest.approx(right_B.mean())
+  assert float(loss) == near(losses_B.mean())
+  assert float(metrics["span_exact_match"]) == near(right_B.mean())
   assert losses_B.min() == 0 or losses_B.min() > 0.01
 
 
-def test_a_batch_is_the_mean_of_its_questions_alone():
+def test_a_batch_is_the_mean_of_its_questions_alone(near):
   batch = make_batch(3)
   scores_BxR, logits_BxKxTxW = make_scores(4, batch)
   together = open_qa(scores_BxR, logits_BxKxTxW, batch)[0]
@@ -86,15 +93,15 @@ def test_a_batch_is_the_mean_of_its_questions_alone():
   for b in range(len(scores_BxR)):
     part = jax.tree.map(lambda leaf, b=b: leaf[b : b + 1], batch)
     alone.append(open_qa(scores_BxR[b : b + 1], logits_BxKxTxW[b : b + 1], part)[0])
-  assert float(together) == pytest.approx(float(np.mean(alone)), rel=1e-5)
+  assert float(together) == near(np.mean(alone))
 
 
-def test_padding_changes_nothing():
+def test_padding_changes_nothing(near):
   batch = make_batch(5)
   scores_BxR, logits_BxKxTxW = make_scores(6, batch)
   whole, _ = open_qa(scores_BxR[:3], logits_BxKxTxW[:3], jax.tree.map(lambda x: x[:3], batch))
   weighted = batch.replace(weights_B=np.array([1, 1, 1, 0, 0], np.float32))
-  assert float(open_qa(scores_BxR, logits_BxKxTxW, weighted)[0]) == pytest.approx(float(whole))
+  assert float(open_qa(scores_BxR, logits_BxKxTxW, weighted)[0]) == near(whole)
 
 
 def test_no_answer_anywhere_costs_nothing_is_counted_and_moves_nothing():

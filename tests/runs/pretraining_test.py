@@ -76,22 +76,28 @@ def expected(make_retrieved_batch):
   return Training(1, "replicated", make_retrieved_batch).losses(range(STEPS))
 
 
+@pytest.fixture
+def rtol(float_tolerance, encoder_depth):
+  """Of the losses: forward, backward and update of each step."""
+  return float_tolerance(depth=3 * STEPS * encoder_depth(BERT))
+
+
 @pytest.mark.parametrize(
   ("model", "layout", "num_devices"), [*((*way, 8) for way in WAYS[1:]), (1, "replicated", 1)]
 )
 def test_losses_are_the_same_in_every_layout(
-  expected, make_retrieved_batch, model, layout, num_devices
+  expected, make_retrieved_batch, rtol, model, layout, num_devices
 ):
   """Dropout included, whose masks follow the examples and not the devices."""
   training = Training(model, layout, make_retrieved_batch, num_devices=num_devices)
   losses = training.losses(range(STEPS))
-  np.testing.assert_allclose(losses, expected, rtol=1e-5)
+  np.testing.assert_allclose(losses, expected, rtol=rtol)
   assert len({round(loss, 3) for loss in losses}) == STEPS
 
 
 @pytest.mark.parametrize(("model", "layout"), [WAYS[0], WAYS[-1]])
 def test_a_checkpoint_goes_on_in_another_layout(
-  tmp_path, expected, make_retrieved_batch, model, layout
+  tmp_path, expected, make_retrieved_batch, rtol, model, layout
 ):
   begun = Training(2, "fully_sharded", make_retrieved_batch)
   begun.losses(range(2))
@@ -104,7 +110,7 @@ def test_a_checkpoint_goes_on_in_another_layout(
   wanted = jax.tree.map(lambda leaf: leaf.sharding, abstract)
   assert jax.tree.map(lambda leaf: leaf.sharding, resumed.state) == wanted
   losses = resumed.losses(range(2, STEPS))
-  np.testing.assert_allclose(losses, expected[2:], rtol=1e-5)
+  np.testing.assert_allclose(losses, expected[2:], rtol=rtol)
   if (model, layout) == WAYS[-1]:
     assert losses == begun.losses(range(2, STEPS))
 

@@ -13,6 +13,12 @@ from realm_jax.training import optimizer
 LEARNING_RATE = 0.1
 
 
+@pytest.fixture
+def rtol(float_tolerance):
+  """Of a rate or an update: a norm over 44 numbers, twelve operations a step for five steps."""
+  return float_tolerance(depth=44 + 5 * 12)
+
+
 def make_params():
   random = np.random.default_rng(0)
   return {
@@ -63,7 +69,7 @@ def reference_bert_adam(params, *, num_steps, schedule, clip_norm, weight_decay,
   return jax.tree.unflatten(structure, leaves)
 
 
-def test_bert_adam_is_that_of_the_released_code():
+def test_bert_adam_is_that_of_the_released_code(rtol):
   config = optimizer.OptimizerConfig(
     learning_rate=LEARNING_RATE,
     num_steps=20,
@@ -86,10 +92,10 @@ def test_bert_adam_is_that_of_the_released_code():
     factors={"dual_encoder": 0.25},
   )
   params = take_steps(optimizer.make_optimizer(config), make_params(), num_steps=5)
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), params, expected)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), params, expected)
 
 
-def test_no_clipping_where_none_is_asked_for():
+def test_no_clipping_where_none_is_asked_for(rtol):
   config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, warmup_steps=0, clip_norm=None)
   params = take_steps(optimizer.make_optimizer(config), make_params(), num_steps=2)
   expected = reference_bert_adam(
@@ -106,38 +112,38 @@ def test_no_clipping_where_none_is_asked_for():
     },
     factors={},
   )
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), params, expected)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), params, expected)
 
 
 @pytest.mark.parametrize(
   ("step", "share"), [(0, 0), (50, 0.5), (99, 0.99), (100, 0.9), (500, 0.5), (1000, 0), (1200, 0)]
 )
-def test_the_rate_falls_from_a_line_that_began_at_step_0(step, share):
+def test_the_rate_falls_from_a_line_that_began_at_step_0(step, share, rtol):
   config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, num_steps=1000)
   rate = optimizer.learning_rate_schedule(config)(step)
-  np.testing.assert_allclose(rate, share * LEARNING_RATE, rtol=1e-5, atol=1e-9)
+  np.testing.assert_allclose(rate, share * LEARNING_RATE, rtol=rtol, atol=rtol * LEARNING_RATE)
 
 
 @pytest.mark.parametrize(
   ("num_steps", "warmup"), [(500, 100), (1000, 100), (5000, 500), (200_000, 10_000)]
 )
-def test_warm_up_is_a_tenth_within_limits(num_steps, warmup):
+def test_warm_up_is_a_tenth_within_limits(num_steps, warmup, rtol):
   config = optimizer.OptimizerConfig(learning_rate=1.0, num_steps=num_steps)
   schedule = optimizer.learning_rate_schedule(config)
-  np.testing.assert_allclose(schedule(warmup - 1), (warmup - 1) / warmup, rtol=1e-5)
-  np.testing.assert_allclose(schedule(warmup), 1 - warmup / num_steps, rtol=1e-5)
+  np.testing.assert_allclose(schedule(warmup - 1), (warmup - 1) / warmup, rtol=rtol)
+  np.testing.assert_allclose(schedule(warmup), 1 - warmup / num_steps, rtol=rtol)
 
 
-def test_a_constant_rate_stays_after_the_warm_up():
+def test_a_constant_rate_stays_after_the_warm_up(rtol):
   config = optimizer.OptimizerConfig(
     learning_rate=LEARNING_RATE, num_steps=1000, warmup_steps=10, schedule="constant"
   )
   schedule = optimizer.learning_rate_schedule(config)
   rates = [float(schedule(step)) for step in (5, 10, 999, 5000)]
-  np.testing.assert_allclose(rates, np.multiply(LEARNING_RATE, [0.5, 1, 1, 1]), rtol=1e-6)
+  np.testing.assert_allclose(rates, np.multiply(LEARNING_RATE, [0.5, 1, 1, 1]), rtol=rtol)
 
 
-def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt():
+def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt(rtol):
   config = optimizer.OptimizerConfig(
     name="adamw",
     learning_rate=LEARNING_RATE,
@@ -153,7 +159,7 @@ def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt():
   theirs = take_steps(
     optax.adamw(LEARNING_RATE, b1=0.9, b2=0.98, eps=1e-8, weight_decay=0.3), params, num_steps=5
   )
-  np.testing.assert_allclose(ours["reader"]["kernel"], theirs["reader"]["kernel"], rtol=1e-6)
+  np.testing.assert_allclose(ours["reader"]["kernel"], theirs["reader"]["kernel"], rtol=rtol)
 
 
 @pytest.mark.parametrize("num_frozen", [1, 3])

@@ -14,6 +14,12 @@ OPTIMIZER = optimizer.make_optimizer(
 )
 
 
+@pytest.fixture
+def rtol(float_tolerance):
+  """Of sums over 8 examples of 3 features, in the loss, its gradient and the norm of that."""
+  return float_tolerance(depth=3 * 8 * 3)
+
+
 def init_params(key):
   return {"reader": {"kernel": jax.random.normal(key, (3, 2)), "bias": jnp.zeros(2)}}
 
@@ -85,24 +91,24 @@ def test_schedules_go_on_over_a_skipped_step(skipped):
   assert_trees_equal(ended.params, thawed.params)
 
 
-def test_the_gradient_norm_is_that_before_clipping():
+def test_the_gradient_norm_is_that_before_clipping(rtol):
   _, metrics = make_train_step(regression, OPTIMIZER, seed=0)(make_state(), make_batch())
   gradients = jax.grad(lambda params: regression(params, make_batch(), None)[0])(
     make_state().params
   )
   norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))
   assert norm > 1
-  np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-6)
+  np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=rtol)
 
 
-def test_accumulation_in_parts_equals_one_batch():
+def test_accumulation_in_parts_equals_one_batch(rtol):
   whole, whole_metrics = make_train_step(regression, OPTIMIZER, seed=0)(make_state(), make_batch())
   parts, parts_metrics = make_train_step(regression, OPTIMIZER, seed=0, accumulate_steps=4)(
     make_state(), make_batch()
   )
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), parts, whole)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), parts, whole)
   jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), parts_metrics, whole_metrics
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), parts_metrics, whole_metrics
   )
 
 

@@ -62,12 +62,17 @@ def _retrieved_batch(
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory):
-  """Every program is compiled once, whichever test or process needs it first."""
+  """Every program is compiled once, whichever test or process needs it first.
+
+  With JAX_COMPILATION_CACHE_DIR set, programs of earlier runs serve as well.
+  """
   directory = tmp_path_factory.getbasetemp()
   if "PYTEST_XDIST_WORKER" in os.environ:
     directory = directory.parent  # which the workers of this run share
   settings = {
-    "jax_compilation_cache_dir": str(directory / "compiled"),
+    "jax_compilation_cache_dir": os.environ.get(
+      "JAX_COMPILATION_CACHE_DIR", str(directory / "compiled")
+    ),
     "jax_persistent_cache_min_compile_time_secs": 0.0,
   }
   with pytest.MonkeyPatch.context() as patch:

@@ -43,7 +43,6 @@ _RESOURCES = flags.DEFINE_multi_string(
   [],
   "JOB:KIND=N,... such as pretrain:tpu_v3=8; others get 8 cores, 30 GiB; not for local",
 )
-_TPU_RUNTIME = flags.DEFINE_string("tpu_runtime", None, "TPU software version, for kubernetes")
 
 
 class LaunchError(Exception):
@@ -162,18 +161,29 @@ def resources(job: str) -> dict[str, int]:
 
 
 def executor(job: str) -> xm.Executor:
-  """Returns where a job runs, and with what."""
+  """Returns where a job runs, and with what.
+
+  Raises:
+    LaunchError: If there is nothing like it there.
+  """
   if _EXECUTOR.value == "local":
     # XManager waits for the output of every job before it looks whether one has failed.
     return xm_local.Local(experimental_stream_output=False)
+  wanted = resources(job)
   try:
-    requirements = xm.JobRequirements(**resources(job))
+    requirements = xm.JobRequirements(**wanted)
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise LaunchError(f"--resources of {job}: XManager knows no such resource ({error})") from error
   if _EXECUTOR.value == "vertex":
     return xm_local.Vertex(requirements)
-  capability = _TPU_RUNTIME.value and xm_local.TpuCapability(_TPU_RUNTIME.value)
-  return xm_local.Kubernetes(requirements, tpu_capability=capability or None)
+  tpus = [kind for kind in wanted if kind.startswith("tpu")]
+  if tpus:
+    # XManager's pods ask for CPU and memory only, so that none would ever see a TPU.
+    raise LaunchError(
+      f"--resources of {job}: XManager asks a cluster for no {tpus[0]}; start TPU jobs with "
+      "launch/gcloud/tpu.py"
+    )
+  return xm_local.Kubernetes(requirements)
 
 
 def package(experiment: xm.Experiment, of: xm.Executor) -> xm.Executable:

@@ -4,8 +4,10 @@ jaxlib 0.10.2 gives reductions to YNNPACK, which computes some wrongly on proces
 issue 39103) and crashes in others (jax issue 40412). One flag of XLA takes the reductions back.
 """
 
+import glob
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import sys
 _REDUCTIONS = "xla_cpu_experimental_ynn_fusion_type"
 _WITHOUT_YNNPACK = f"--{_REDUCTIONS}=-reduce"
 _MISCOMPILING = ("0.10.2",)
+# Device files of TPUs (two ways), and of graphics processors.
+_ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*", "nvidiactl", "dxg", "kfd")
 
 
 class MiscompilationError(Exception):
@@ -20,11 +24,25 @@ class MiscompilationError(Exception):
 
 
 def prepare() -> None:
-  """Adds the flag to XLA_FLAGS where this jaxlib needs it; `import realm_jax` calls it.
+  """Sets JAX_PLATFORMS and adds to XLA_FLAGS what is needed; `import realm_jax` calls it.
+
+  What the user has set stays.
 
   Raises:
-    MiscompilationError: if JAX has started without the flag and computes wrongly.
+    MiscompilationError: if JAX has started without the flag that it needs and computes wrongly.
   """
+  # Where libtpu is installed for `realm plan` alone, it complains for a screen of the missing TPU.
+  if importlib.util.find_spec("libtpu") and not _accelerators():
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+  _keep_reductions_right()
+
+
+def _accelerators(devices: str = "/dev") -> list[str]:
+  """Returns the device files of accelerators."""
+  return [file for name in _ACCELERATORS for file in glob.glob(os.path.join(devices, name))]
+
+
+def _keep_reductions_right() -> None:
   if _jaxlib_version() not in _MISCOMPILING:
     return
   given = os.environ.get("XLA_FLAGS", "").strip()

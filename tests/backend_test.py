@@ -152,6 +152,32 @@ def test_importing_twice_adds_the_flag_once(monkeypatch):
   assert settings_after_import(monkeypatch, jaxlib="0.10.2", given=once) == once
 
 
+@pytest.mark.parametrize(
+  ("files", "given", "found"),
+  [
+    ((), None, "cpu"),
+    ((), "tpu", "tpu"),
+    (("accel0",), None, None),
+    (("vfio/0",), None, None),
+    (("vfio/vfio",), None, "cpu"),
+    (("nvidia0", "nvidiactl"), None, None),
+  ],
+)
+def test_libtpu_is_not_asked_where_no_accelerator_is(monkeypatch, tmp_path, files, given, found):
+  (tmp_path / "dev/vfio").mkdir(parents=True)
+  for file in files:
+    (tmp_path / "dev" / file).touch()
+  (tmp_path / "libtpu.py").touch()
+  monkeypatch.syspath_prepend(tmp_path)
+  accelerators = backend._accelerators(str(tmp_path / "dev"))
+  monkeypatch.setattr(backend, "_accelerators", lambda: accelerators)
+  monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+  if given:
+    monkeypatch.setenv("JAX_PLATFORMS", given)
+  backend.prepare()
+  assert os.environ.get("JAX_PLATFORMS") == found
+
+
 def wrong_sum():
   raise ArithmeticError("a sum is 1.0 instead of 2.0")
 
@@ -159,6 +185,7 @@ def wrong_sum():
 def test_a_jax_that_has_started_and_computes_wrongly_is_refused(monkeypatch):
   monkeypatch.setattr(backend, "_jaxlib_version", lambda: "0.10.2")
   monkeypatch.setattr(backend, "_sum", wrong_sum)
+  jax.devices()
   monkeypatch.delenv("XLA_FLAGS")
   message = r"jaxlib 0.10.2 .*a sum is 1.0 instead of 2.0; import realm_jax before.*change"
   with pytest.raises(backend.MiscompilationError, match=message):

@@ -107,6 +107,7 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
 def _show_notices() -> None:
   """Lets this package's notices, and everybody's warnings, reach the terminal."""
   logger = logging.getLogger("absl")
+  logger.addFilter(_is_notice)
   if not any(isinstance(handler, _Notices) for handler in logger.handlers):
     logger.addHandler(_Notices())
   logger.setLevel(logging.INFO)
@@ -118,9 +119,13 @@ class _Notices(logging.Handler):
   def emit(self, record: logging.LogRecord) -> None:
     streams = (sys.stderr, sys.__stderr__)
     shown = any(getattr(root, "stream", None) in streams for root in logging.getLogger().handlers)
-    own = pathlib.Path(record.pathname).resolve().is_relative_to(_PACKAGE)
-    if not shown and (own or record.levelno >= logging.WARNING):
+    if not shown:
       print(self.format(record), file=sys.stderr, flush=True)
+
+
+def _is_notice(record: logging.LogRecord) -> bool:
+  own = pathlib.Path(record.pathname).resolve().is_relative_to(_PACKAGE)
+  return own or record.levelno >= logging.WARNING
 
 
 def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:

@@ -281,15 +281,21 @@ def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):
   assert "Lower batch_size" in complaint
 
 
-def test_notices_of_the_package_and_all_warnings_are_shown(capsys, tmp_path):
+@pytest.mark.parametrize("root_shows_all", [False, True])
+def test_notices_of_the_package_and_all_warnings_are_shown(capsys, tmp_path, root_shows_all):
+  """Once, however many jobs ran, whether or not a library has set up the root logger."""
   _said(tmp_path, "--line=x")
-  _said(tmp_path, "--line=x")  # each is shown once, however many jobs ran
+  _said(tmp_path, "--line=x")
+  handler = logging.StreamHandler(sys.stderr)
+  if root_shows_all:
+    logging.getLogger().addHandler(handler)
   logger = logging.getLogger("absl")
   for name, level in (("own", "INFO"), ("other", "INFO"), ("other", "WARNING")):
     path = main.__file__ if name == "own" else "/other/library.py"
     logger.handle(
       logger.makeRecord("absl", logging.getLevelName(level), path, 1, f"{name} {level}", (), None)
     )
+  logging.getLogger().removeHandler(handler)
   assert capsys.readouterr().err.splitlines() == ["own INFO", "other WARNING"]
 
 

@@ -196,9 +196,10 @@ def _table(summary: dict) -> str:
     groups = " / ".join(
       f"{figures[group]['exact_match']:.2f}" for group in ("real", "invented") if group in figures
     )
+    # Whoever reads no passage has not been helped by those found.
+    recall = "-" if name == "closed_book" else f"{figures['recall@5']:.3f}"
     rows.append(
-      f"  {name.replace('_', ' '):<26}  {figures['recall@5']:8.3f}   {figures['exact_match']:11.3f}"
-      f"   ({groups})"
+      f"  {name.replace('_', ' '):<26}  {recall:>8}   {figures['exact_match']:11.3f}   ({groups})"
     )
   edited = summary["edited"]
   rows += [

@@ -73,6 +73,7 @@ HOMES = {
   "fastapi": ("inspector/",),
   "fsspec": ("object_store.py",),
   "gin": ("configuration.py",),
+  "jinja2": ("inspector/rendering.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),
   "pickle": ("convert/sealed_pickles.py",),  # which calls nothing that a pickle names
@@ -82,6 +83,7 @@ HOMES = {
   "seqeval": ("evaluation/entities.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
   "socket": ("jobs/answering/serve.py",),
+  "starlette": ("inspector/",),
   "t5x": ("t5x_adapter/",),
   "tensorflow": (
     "convert/",

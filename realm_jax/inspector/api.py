@@ -1,4 +1,4 @@
-"""The HTTP API: questions, passages and edits as JSON."""
+"""The HTTP API: answers, passages and edits as JSON."""
 
 import dataclasses
 import secrets
@@ -8,7 +8,8 @@ import fastapi
 import pydantic
 from fastapi import Path, Request
 
-from realm_jax.inspector.desk import Desk, Kind, Missing, kind_of
+from realm_jax.inspector.page import ModelKind
+from realm_jax.inspector.service import AnsweringService, NotFoundError, model_kind
 
 SESSION_COOKIE = "realm_session"
 MAX_TEXTS = 16
@@ -21,7 +22,7 @@ def _encodable(text: str) -> str:
     text.encode()
   except UnicodeEncodeError:
     # JSON can hold half of a surrogate pair, UTF-8 cannot.
-    raise ValueError("the text is no Unicode") from None
+    raise ValueError("the text is not valid Unicode") from None
   return text
 
 
@@ -34,8 +35,8 @@ Words = Annotated[
 PassageId = Annotated[int, Path(ge=0, lt=2**31)]
 
 
-class Asked(pydantic.BaseModel):
-  """What is asked: sentences with one `[MASK]` each to fill, or questions to answer."""
+class Queries(pydantic.BaseModel):
+  """Sentences with one `[MASK]` each to fill, or questions to answer."""
 
   model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -47,7 +48,7 @@ class Asked(pydantic.BaseModel):
 
 
 class PassageContent(pydantic.BaseModel):
-  """What a passage says."""
+  """Title and text of a passage."""
 
   model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -56,95 +57,95 @@ class PassageContent(pydantic.BaseModel):
 
 
 def session_of(request: Request) -> str:
-  """Returns the session that a request names, or a new one."""
+  """Returns the session of a request's cookie, or a new one."""
   token = request.cookies.get(SESSION_COOKIE, "")
   usable = token.isascii() and token.replace("-", "").replace("_", "").isalnum()
   return token if usable and len(token) <= 64 else secrets.token_urlsafe(_SESSION_BYTES)
 
 
 def remember(response: fastapi.Response, session: str) -> None:
-  """Has the browser name the session next time, to this site alone."""
+  """Sets the cookie of a session, which the browser sends to this site only."""
   response.set_cookie(SESSION_COOKIE, session, httponly=True, samesite="strict")
 
 
-def routes(desk: Desk) -> fastapi.APIRouter:
+def routes(service: AnsweringService) -> fastapi.APIRouter:
   """Returns the routes under `/api`."""
   router = fastapi.APIRouter(prefix="/api")
 
-  @router.get("/models", summary="The models, and what each was opened with")
+  @router.get("/models", summary="The models, with checkpoint step and index generation")
   def models() -> list[dict]:
     return [
       {
         "name": name,
-        "asks_for": kind_of(model),
+        "asks_for": model_kind(model),
         "step": model.step,
         "generation": model.corpus.generation,
       }
-      for name, model in desk.models.items()
+      for name, model in service.models.items()
     ]
 
-  def explained(kind: Kind, asked: Asked, request: Request) -> dict:
-    names = [name for name, model in desk.models.items() if kind_of(model) == kind]
-    name = asked.model or next(iter(names), "")
+  def explain(kind: ModelKind, queries: Queries, request: Request) -> dict:
+    names = service.names_of_kind(kind)
+    name = queries.model or next(iter(names), "")
     if name not in names:
-      wanted = repr(asked.model) if asked.model else f"for a {kind}"
-      raise Missing(
+      wanted = repr(queries.model) if queries.model else f"for a {kind}"
+      raise NotFoundError(
         f"there is no model {wanted}; for a {kind} there is {', '.join(names) or 'none'}"
       )
-    explanations = desk.ask(
+    explanations = service.ask(
       name,
-      asked.texts,
+      queries.texts,
       session=session_of(request),
-      answers=asked.answers,
-      target=asked.target,
-      with_rankings=asked.rankings,
+      answers=queries.answers,
+      target=queries.target,
+      with_rankings=queries.rankings,
     )
     return {"explanations": [dataclasses.asdict(one) for one in explanations]}
 
-  @router.post("/fill_mask", summary="What fills a [MASK], and the passages it was read from")
-  def fill_mask(asked: Asked, request: Request) -> dict:
-    return explained("mask", asked, request)
+  @router.post("/fill_mask", summary="Fills a [MASK] and explains the answer")
+  def fill_mask(queries: Queries, request: Request) -> dict:
+    return explain("mask", queries, request)
 
-  @router.post("/answer", summary="What answers a question, and the passages it was read from")
-  def answer(asked: Asked, request: Request) -> dict:
-    return explained("question", asked, request)
+  @router.post("/answer", summary="Answers a question and explains the answer")
+  def answer(queries: Queries, request: Request) -> dict:
+    return explain("question", queries, request)
 
   @router.get("/passages/{passage_id}", summary="A passage as this session sees it")
   def passage(passage_id: PassageId, request: Request) -> dict:
-    return desk.passage(passage_id, session=session_of(request))
+    return service.passage(passage_id, session=session_of(request))
 
-  @router.post("/passages", status_code=201, summary="Adds a passage; it is searched at once")
+  @router.post("/passages", status_code=201, summary="Adds a passage, searched at once")
   def add(content: PassageContent, request: Request, response: fastapi.Response) -> dict:
     session = session_of(request)
-    passage_id = desk.add(content.title, content.text, session=session)
+    passage_id = service.add(content.title, content.text, session=session)
     remember(response, session)
-    return desk.passage(passage_id, session=session)
+    return service.passage(passage_id, session=session)
 
-  @router.put("/passages/{passage_id}", summary="Changes a passage; it is embedded anew at once")
+  @router.put("/passages/{passage_id}", summary="Changes a passage and embeds it again at once")
   def change(
     passage_id: PassageId, content: PassageContent, request: Request, response: fastapi.Response
   ) -> dict:
     session = session_of(request)
-    desk.change(passage_id, content.title, content.text, session=session)
+    service.change(passage_id, content.title, content.text, session=session)
     remember(response, session)
-    return desk.passage(passage_id, session=session)
+    return service.passage(passage_id, session=session)
 
   @router.delete("/passages/{passage_id}", status_code=204, summary="Removes a passage")
   def remove(passage_id: PassageId, request: Request, response: fastapi.Response) -> None:
     session = session_of(request)
-    desk.remove(passage_id, session=session)
+    service.remove(passage_id, session=session)
     remember(response, session)
 
-  @router.get("/edits", summary="What this session has edited")
+  @router.get("/edits", summary="The edits of this session")
   def edits(request: Request) -> list[dict]:
-    return [dataclasses.asdict(edit) for edit in desk.edits(session=session_of(request))]
+    return [dataclasses.asdict(edit) for edit in service.edits(session=session_of(request))]
 
   @router.delete("/edits", status_code=204, summary="Undoes all edits")
   def undo_all(request: Request) -> None:
-    desk.undo_all(session=session_of(request))
+    service.undo_all(session=session_of(request))
 
-  @router.delete("/edits/{passage_id}", status_code=204, summary="Undoes the edit of a passage")
+  @router.delete("/edits/{passage_id}", status_code=204, summary="Undoes the edit of one passage")
   def undo(passage_id: PassageId, request: Request) -> None:
-    desk.undo(passage_id, session=session_of(request))
+    service.undo(passage_id, session=session_of(request))
 
   return router

@@ -1,17 +1,19 @@
-"""What a request may be: size, rate, host, origin, kind of body; anything else is refused with 4xx.
-
-Bodies are read here, up to the limit, before anything looks at them.
-"""
+"""What requests are let in, by rate, origin, host, body type and size; others get a 4xx."""
 
 import collections
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 
+import fastapi
+from fastapi import Request
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.responses import JSONResponse
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+
 _CLIENTS_REMEMBERED = 4096
-_READ_OF_REFUSED = 32 * 2**20  # bytes; a client that is still sending would not see the answer
+_MAX_DISCARDED_BYTES = 32 * 2**20
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _BODY_TYPES = ("application/json", "application/x-www-form-urlencoded")
 _HEADERS = (
@@ -28,13 +30,14 @@ _HEADERS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LimitSettings:
-  """What is let in.
+  """What requests are let in.
 
   Attributes:
-    body_bytes: of a request at most.
-    requests_per_minute: of one client address on average.
-    burst: requests of one address at once.
-    hosts: names that the server goes by, without port; none: any.
+    body_bytes: Size of the largest body.
+    requests_per_minute: Average rate of one client address.
+    burst: Requests that one address may send at once.
+    hosts: Names of this server, without port; none allows any. Without this check, another site
+      could point its own name here and have the browser share its session.
   """
 
   body_bytes: int = 65_536
@@ -48,13 +51,24 @@ class LimitSettings:
         raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
 
 
+def add_limits(app: fastapi.FastAPI, settings: LimitSettings) -> None:
+  """Adds the middleware that enforces the settings."""
+  # Counts bodies that do not announce their size.
+  app.add_middleware(RequestBodyLimitMiddleware, max_body_size=settings.body_bytes)
+  app.add_middleware(_Admission, settings=settings)
+  app.add_middleware(
+    TrustedHostMiddleware, allowed_hosts=list(settings.hosts) or ["*"], www_redirect=False
+  )
+  app.add_middleware(_Responses)
+
+
 class RateLimit:
-  """A bucket of tokens for each client.
+  """A token bucket for each client.
 
   Args:
-    per_minute: tokens a bucket gains.
-    burst: tokens it holds.
-    clock: seconds.
+    per_minute: Tokens that a bucket gains in a minute.
+    burst: Tokens that it holds.
+    clock: Returns the time in seconds.
   """
 
   def __init__(self, *, per_minute: int, burst: int, clock: Callable[[], float] = time.monotonic):
@@ -64,7 +78,7 @@ class RateLimit:
     self._buckets: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
   def seconds_to_wait(self, client: str) -> float:
-    """Takes a token and returns 0, or returns in how many seconds there will be one."""
+    """Takes a token and returns 0, or returns the seconds until there is one."""
     now = self._clock()
     tokens, last = self._buckets.pop(client, (float(self._burst), now))
     tokens = min(self._burst, tokens + (now - last) * self._rate)
@@ -75,13 +89,8 @@ class RateLimit:
     return wait
 
 
-class Limits:
-  """ASGI middleware that enforces the settings and adds the headers of a page that is closed in.
-
-  Args:
-    app: what is protected.
-    settings: what is let in.
-  """
+class _Admission:
+  """ASGI middleware that refuses requests by rate, origin, and the type and size they announce."""
 
   def __init__(self, app, *, settings: LimitSettings):
     self._app = app
@@ -89,93 +98,53 @@ class Limits:
     self._rate = RateLimit(per_minute=settings.requests_per_minute, burst=settings.burst)
 
   async def __call__(self, scope, receive, send):
-    if scope["type"] != "http":
-      await self._app(scope, receive, send)
-      return
+    refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
+    await (refusal or self._app)(scope, receive, send)
 
-    async def send_with_headers(message):
-      if message["type"] == "http.response.start":
-        message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
-      await send(message)
-
-    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    refusal = self._refusal(scope, headers)
-    limit = self._settings.body_bytes if refusal is None else 0
-    body = await _read_body(receive, keep=limit)
-    if refusal is None and len(body) > limit:
-      refusal = self._too_large()
-    if refusal is not None:
-      await _refuse(send_with_headers, *refusal)
-      return
-    given = False
-
-    async def receive_again():
-      nonlocal given
-      if given:
-        return await receive()
-      given = True
-      return {"type": "http.request", "body": body, "more_body": False}
-
-    await self._app(scope, receive_again, send_with_headers)
-
-  def _refusal(self, scope, headers: dict[bytes, str]):
-    settings = self._settings
-    host = headers.get(b"host", "")
-    if settings.hosts and _name(host) not in settings.hosts:
-      # Another site's name that was made to point here would get the browser to share its session.
-      return 400, f"this server goes by {', '.join(settings.hosts)}", ()
-    client = (scope.get("client") or ("",))[0]
-    wait = self._rate.seconds_to_wait(client)
+  def _refusal(self, request: Request) -> JSONResponse | None:
+    wait = self._rate.seconds_to_wait(request.client.host if request.client else "")
     if wait > 0:
-      after = str(math.ceil(wait)).encode()
-      return 429, "too many requests; try again later", ((b"retry-after", after),)
-    if scope["method"] in _SAFE_METHODS:
+      after = {"retry-after": str(math.ceil(wait))}
+      return JSONResponse({"detail": "too many requests; try again later"}, 429, after)
+    if request.method in _SAFE_METHODS:
       return None
-    origin = headers.get(b"origin")
-    if origin is not None and origin.partition("://")[2] != host:
-      return 403, f"requests from pages of {origin} are not taken", ()
-    kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
-    if scope["method"] in ("POST", "PUT", "PATCH") and kind not in _BODY_TYPES:
-      return 415, f"the body must be {_BODY_TYPES[0]}", ()
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+      return JSONResponse({"detail": f"requests from pages of {origin} are refused"}, 403)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method in ("POST", "PUT", "PATCH") and kind not in _BODY_TYPES:
+      return JSONResponse({"detail": f"the body must be {_BODY_TYPES[0]}, not {kind!r}"}, 415)
+    limit = self._settings.body_bytes
+    if int(request.headers.get("content-length", 0)) > limit:
+      return JSONResponse({"detail": f"the body has more than {limit:,} bytes"}, 413)
     return None
 
-  def _too_large(self):
-    return 413, f"the body has more than {self._settings.body_bytes} bytes", ()
 
+class _Responses:
+  """ASGI middleware that isolates pages by headers and lets refused clients see their response.
 
-async def _read_body(receive, *, keep: int) -> bytes:
-  """Returns a body, or of a longer one a little more than `keep` bytes; the rest is thrown away."""
-  parts, kept, size = [], 0, 0
-  while True:
-    message = await receive()
-    part = message.get("body", b"")
-    size += len(part)
-    if kept <= keep:
-      parts.append(part)
-      kept += len(part)
-    more = message["type"] == "http.request" and message.get("more_body")
-    if not more or size > _READ_OF_REFUSED:
-      return b"".join(parts)
+  A client that is still sending a body would find the connection closed; so the rest of the body is
+  read and discarded before the response begins.
+  """
 
+  def __init__(self, app):
+    self._app = app
 
-def _name(host: str) -> str:
-  """Returns a host without its port; an IPv6 address keeps its brackets."""
-  if host.startswith("["):
-    return host.partition("]")[0] + "]"
-  return host.partition(":")[0].lower()
+  async def __call__(self, scope, receive, send):
+    more = scope["type"] == "http"
 
+    async def receive_noting_the_end():
+      nonlocal more
+      message = await receive()
+      more = message.get("more_body", False)
+      return message
 
-async def _refuse(send, status: int, reason: str, headers) -> None:
-  body = json.dumps({"detail": reason}).encode()
-  await send(
-    {
-      "type": "http.response.start",
-      "status": status,
-      "headers": [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *headers,
-      ],
-    }
-  )
-  await send({"type": "http.response.body", "body": body})
+    async def send_after_the_body(message):
+      if message["type"] == "http.response.start":
+        discarded = 0
+        while more and discarded < _MAX_DISCARDED_BYTES:
+          discarded += len((await receive_noting_the_end()).get("body", b""))
+        message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+      await send(message)
+
+    await self._app(scope, receive_noting_the_end, send_after_the_body)

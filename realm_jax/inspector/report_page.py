@@ -1,12 +1,13 @@
-"""One page on a training that needs nothing but itself: curves, generations, alarms, samples."""
+"""A page on one training that needs no other file: curves, generations, alarms, samples."""
 
 import dataclasses
-import importlib.resources
 import re
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
+
 from realm_jax.inspector import charts
-from realm_jax.inspector.markup import Markup, document, element, join
+from realm_jax.inspector.rendering import render
 
 _PANELS = (
   ("Loss", ("loss/total", "loss/retrieval", "loss/reader")),
@@ -40,12 +41,12 @@ class ReportView:
   """What is reported.
 
   Attributes:
-    title: of the page.
-    rows: of `metrics.jsonl`.
-    swaps: of `swaps.jsonl`.
-    samples: of `samples.jsonl`.
-    generations: of each generation still there, `generation`, `training_step` and its scorecard.
-    alarms: `name`, `first_step`, `last_step`, `figure` and `cause` of each.
+    title: Title of the page.
+    rows: Rows of `metrics.jsonl`.
+    swaps: Rows of `swaps.jsonl`.
+    samples: Rows of `samples.jsonl`.
+    generations: `generation`, `training_step` and `scorecard` of each generation still there.
+    alarms: `name`, `first_step`, `last_step`, `figure` and `cause` of each alarm.
   """
 
   title: str
@@ -56,31 +57,29 @@ class ReportView:
   alarms: Sequence[Mapping] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Panel:
+  title: str
+  curves: Sequence[charts.Curve]
+  chart: Markup
+
+
 def rendered(view: ReportView) -> str:
   """Returns the page."""
-  style = (importlib.resources.files(__package__) / "static" / "report.css").read_text("utf-8")
   last = view.rows[-1]["step"] if view.rows else 0
-  return document(
-    title=view.title,
-    head=element("style", None, Markup(style)),
-    body=element(
-      "body",
-      None,
-      element(
-        "header",
-        None,
-        element("h1", None, view.title),
-        element("p", {"class": "note"}, _summary(view, last)),
-      ),
-      element(
-        "main",
-        None,
-        _alarms(view.alarms),
-        _curves(view),
-        _generations(view, last),
-        _samples(view.samples),
-      ),
-    ),
+  return render(
+    "report.html",
+    view=view,
+    summary=_summary(view, last),
+    panels=_panels(view),
+    timeline=_timeline(view.swaps, last),
+    figures=list(dict.fromkeys(name for one in view.generations for name in one["scorecard"])),
+    samples=[
+      (row["step"], _from_markdown(text))
+      for row in view.samples
+      for name, text in row.items()
+      if "/" in name
+    ],
   )
 
 
@@ -94,49 +93,16 @@ def _summary(view: ReportView, last: int) -> str:
   return ", ".join(parts)
 
 
-def _alarms(alarms: Sequence[Mapping]) -> Markup:
-  if not alarms:
-    return element("p", {"class": "quiet"}, "No alarm.")
-  return element(
-    "section",
-    {"class": "alarms", "aria-label": "Alarms"},
-    *(
-      element(
-        "article",
-        None,
-        element("h2", None, alarm["name"]),
-        element(
-          "p",
-          None,
-          f"Steps {alarm['first_step']:,} to {alarm['last_step']:,}: {alarm['figure']}.",
-        ),
-        element("p", None, alarm["cause"], "."),
-      )
-      for alarm in alarms
-    ),
-  )
-
-
-def _curves(view: ReportView) -> Markup:
+def _panels(view: ReportView) -> list[_Panel]:
   swaps = [swap["step"] for swap in view.swaps[1:]]
-  panels = [(title, names, [_short(name) for name in names]) for title, names in _PANELS]
-  measured = sorted({name for row in view.rows for name in row if name.startswith("eval/")})
-  panels += [(f"Evaluation: {_short(name)}", (name,), [_short(name)]) for name in measured]
-  return element(
-    "section",
-    {"class": "charts"},
-    *(
-      charts.drawn(
-        title,
-        [
-          charts.Curve(label, _points(view.rows, name))
-          for label, name in zip(labels, names, strict=True)
-        ],
-        swaps=swaps,
-      )
-      for title, names, labels in panels
-    ),
-  )
+  evaluated = sorted({name for row in view.rows for name in row if name.startswith("eval/")})
+  panels = []
+  for title, names in (*_PANELS, *((f"Evaluation: {_short(n)}", (n,)) for n in evaluated)):
+    curves = [charts.Curve(_short(name), _points(view.rows, name)) for name in names]
+    curves = [curve for curve in curves if curve.points]
+    if curves:
+      panels.append(_Panel(title, curves, charts.draw_curves(title, curves, swaps=swaps)))
+  return panels
 
 
 def _points(rows: Sequence[Mapping], name: str) -> list[tuple[float, float]]:
@@ -147,104 +113,31 @@ def _short(name: str) -> str:
   return name.rpartition("/")[2].replace("_", " ")
 
 
-def _generations(view: ReportView, last: int) -> Markup | None:
-  if not view.swaps:
+def _timeline(swaps: Sequence[Mapping], last: int) -> Markup | None:
+  if not swaps:
     return None
-  ends = [swap["step"] for swap in view.swaps[1:]] + [last]
-  spans = [
-    (swap["generation"], swap["training_step"], swap["step"], end)
-    for swap, end in zip(view.swaps, ends, strict=True)
-  ]
-  return element(
-    "section",
-    None,
-    element("h2", None, "Generations"),
-    element(
-      "p",
-      {"class": "note"},
-      "Dot: the step whose parameters embedded the passages. Bar: the steps that searched them.",
-    ),
-    charts.timeline(spans),
-    _scorecards(view.generations),
+  ends = [swap["step"] for swap in swaps[1:]] + [last]
+  return charts.draw_timeline(
+    [
+      charts.GenerationSpan(swap["generation"], swap["training_step"], swap["step"], end)
+      for swap, end in zip(swaps, ends, strict=True)
+    ]
   )
 
 
-def _scorecards(generations: Sequence[Mapping]) -> Markup | None:
-  names = list(dict.fromkeys(name for one in generations for name in one["scorecard"]))
-  if not names:
-    return None
-  head = ["generation", "of step", *(name.replace("_", " ") for name in names)]
-  return element(
-    "div",
-    {"class": "scroll", "tabindex": 0},
-    element(
-      "table",
-      None,
-      element("caption", None, "Scorecards"),
-      element(
-        "thead",
-        None,
-        element("tr", None, *(element("th", {"scope": "col"}, name) for name in head)),
-      ),
-      element(
-        "tbody",
-        None,
-        *(
-          element(
-            "tr",
-            None,
-            element("th", {"scope": "row"}, one["generation"]),
-            element("td", None, f"{one['training_step']:,}"),
-            *(element("td", None, _figure(one["scorecard"].get(name))) for name in names),
-          )
-          for one in generations
-        ),
-      ),
-    ),
-  )
+def _from_markdown(text: str) -> list[tuple[str | None, str]]:
+  """Returns the queries and passages of a sample: (score, text), the score None for a query.
 
-
-def _figure(value: float | None) -> str:
-  return "–" if value is None else f"{value:.3g}"
-
-
-def _samples(samples: Sequence[Mapping]) -> Markup | None:
-  shown = [(row["step"], name, row[name]) for row in samples for name in row if "/" in name]
-  if not shown:
-    return None
-  return element(
-    "section",
-    {"class": "samples"},
-    element("h2", None, "What was retrieved"),
-    *(
-      element(
-        "details",
-        {"open": number == len(shown) - 1},
-        element("summary", None, f"Step {step:,}"),
-        _from_markdown(text),
-      )
-      for number, (step, _, text) in enumerate(shown)
-    ),
-  )
-
-
-def _from_markdown(text: str) -> Markup:
-  """Sets the few forms that samples are written in: a bold line and a table of two columns."""
+  Samples are written as a bold line for the query and a table of two columns for its passages.
+  """
   blocks = []
   for line in text.splitlines():
     cells = re.split(r"(?<!\\)\|", line)
     if len(cells) == 4 and not line.startswith(("|---", "| score")):
-      blocks.append(
-        element(
-          "p",
-          {"class": "passage"},
-          element("span", {"class": "score"}, _unescaped(cells[1])),
-          _unescaped(cells[2]),
-        )
-      )
+      blocks.append((_unescaped(cells[1]), _unescaped(cells[2])))
     elif line.startswith("**"):
-      blocks.append(element("p", {"class": "query"}, _unescaped(line.replace("**", ""))))
-  return join(*blocks)
+      blocks.append((None, _unescaped(line.replace("**", ""))))
+  return blocks
 
 
 def _unescaped(text: str) -> str:

@@ -3,155 +3,175 @@
 import importlib.resources
 import urllib.parse
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import fastapi
-from fastapi import Request
+import pydantic
+from fastapi import Form, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from realm_jax import __version__
-from realm_jax.inspector import api, api_page, page
-from realm_jax.inspector.desk import Busy, Desk, Missing, kind_of
-from realm_jax.inspector.limits import Limits, LimitSettings
+from realm_jax.inference.explanation import Explanation
+from realm_jax.inspector import api, page, rendering
+from realm_jax.inspector.limits import LimitSettings, add_limits
+from realm_jax.inspector.service import (
+  AnsweringService,
+  NotFoundError,
+  OverloadedError,
+  model_kind,
+)
 
 _STATIC = {
   "inspector.css": "text/css",
   "inspector.js": "text/javascript",
   "icon.svg": "image/svg+xml",
 }
+_MAX_PASSAGE = 8000
+
+
+class EditForm(pydantic.BaseModel):
+  """An edit as the page's forms send it, with the query to ask again."""
+
+  action: Literal["add", "change", "remove", "undo", "undo_all"]
+  passage_id: Annotated[int, pydantic.Field(ge=0, lt=2**31)] | None = None
+  title: str = ""
+  text: str = ""
+  q: str = ""
+  answer: str = ""
+
+  def apply(self, service: AnsweringService, *, session: str) -> None:
+    """Makes the edit.
+
+    Raises:
+      NotFoundError: If there is no such passage.
+      ValueError: If the passage is empty or too long.
+    """
+    if max(len(self.title), len(self.text)) > _MAX_PASSAGE:
+      raise ValueError(f"the passage has more than {_MAX_PASSAGE} characters; split it")
+    if self.action == "undo_all":
+      service.undo_all(session=session)
+    elif self.action == "add":
+      service.add(self.title, self.text, session=session)
+    elif self.passage_id is None:
+      raise NotFoundError(f"the form names no passage to {self.action}")
+    elif self.action == "change":
+      service.change(self.passage_id, self.title, self.text, session=session)
+    elif self.action == "remove":
+      service.remove(self.passage_id, session=session)
+    else:
+      service.undo(self.passage_id, session=session)
 
 
 def make_app(
-  desk: Desk, *, limits: LimitSettings = LimitSettings(), examples: Sequence[page.Example] = ()
+  service: AnsweringService,
+  *,
+  limits: LimitSettings = LimitSettings(),
+  examples: Sequence[page.Example] = (),
 ) -> fastapi.FastAPI:
   """Returns the application.
 
   Args:
-    desk: models and edits.
-    limits: what requests may be.
-    examples: queries to try.
+    service: Answers the queries.
+    limits: What requests are let in.
+    examples: Queries to try.
   """
   app = fastapi.FastAPI(title="REALM inspector", version=__version__, docs_url=None, redoc_url=None)
-  app.add_middleware(Limits, settings=limits)
-  _add_refusals(app)
-  app.include_router(api.routes(desk))
+  add_limits(app, limits)
+  _add_error_handlers(app)
+  app.include_router(api.routes(service))
 
-  @app.get("/health", summary="Whether the process answers")
+  @app.get("/health", summary="Whether the process responds")
   def health() -> dict:
     return {"status": "ok"}
 
-  @app.get("/ready", summary="Whether questions can be asked; models are open and warm")
+  @app.get("/ready", summary="Whether the models are open and warm")
   def ready() -> dict:
-    return {"status": "ready", "models": list(desk.models)}
+    return {"status": "ready", "models": list(service.models)}
 
   @app.get("/", include_in_schema=False)
   def inspector(request: Request, q: str = "", answer: str = "") -> Response:
-    return _page(request, q, answer)
+    return _page(service, examples, api.session_of(request), q, answer)
 
   @app.post("/edit", include_in_schema=False)
-  async def edit(request: Request) -> Response:
-    fields = _form(await request.body())
-    return await fastapi.concurrency.run_in_threadpool(_edit, request, fields)
+  def edit(request: Request, form: Annotated[EditForm, Form()]) -> Response:
+    session = api.session_of(request)
+    try:
+      form.apply(service, session=session)
+    except ValueError as error:
+      return _page(service, examples, session, form.q, form.answer, refusal=str(error))
+    query = urllib.parse.urlencode({k: v for k, v in (("q", form.q), ("answer", form.answer)) if v})
+    response = RedirectResponse(f"/?{query}" if query else "/", status_code=303)
+    api.remember(response, session)
+    return response
 
   @app.get("/docs", include_in_schema=False)
   def docs() -> Response:
-    return HTMLResponse(api_page.rendered(app.openapi()))
+    return HTMLResponse(rendering.render("api.html", schema=app.openapi()))
 
   @app.get("/static/{name}", include_in_schema=False)
   def static(name: str) -> Response:
     if name not in _STATIC:
-      raise Missing(f"there is no {name!r}")
+      raise NotFoundError(f"there is no {name!r}")
     file = importlib.resources.files(__package__) / "static" / name
     return Response(file.read_bytes(), media_type=_STATIC[name])
-
-  def _page(request: Request, text: str, target: str, refusal: str = "") -> Response:
-    session = api.session_of(request)
-    explanations = dict.fromkeys(desk.models)
-    status = 422 if refusal else 200
-    if text and max(len(text), len(target)) > api.MAX_TEXT:
-      status, refusal = 422, f"the text has more than {api.MAX_TEXT} characters"
-    elif text:
-      try:
-        for name in desk.names_for(text):
-          (explanations[name],) = desk.ask(
-            name, [text], session=session, target=target, with_rankings=True
-          )
-      except ValueError as error:
-        explanations = dict.fromkeys(desk.models)
-        status, refusal = 422, refusal or str(error)
-    view = page.PageView(
-      models=[
-        page.ModelView(
-          name=name,
-          step=model.step,
-          generation=model.corpus.generation,
-          kind=kind_of(model),
-          explanation=explanations[name],
-          title=model.corpus.store.title,
-          text=model.corpus.store.text,
-        )
-        for name, model in desk.models.items()
-      ],
-      num_passages=len(desk.corpus.store),
-      text=text,
-      target=target,
-      refusal=refusal,
-      edits=desk.edits(session=session),
-      lasting=desk.book.lasting,
-      examples=examples,
-    )
-    response = HTMLResponse(page.rendered(view), status_code=status)
-    api.remember(response, session)
-    return response
-
-  def _edit(request: Request, fields: dict[str, str]) -> Response:
-    session = api.session_of(request)
-    text, target = fields.get("q", ""), fields.get("answer", "")
-    try:
-      _apply(desk, fields, session=session)
-    except ValueError as error:
-      return _page(request, text, target, refusal=str(error))
-    asked = urllib.parse.urlencode({k: v for k, v in (("q", text), ("answer", target)) if v})
-    response = RedirectResponse(f"/?{asked}" if asked else "/", status_code=303)
-    api.remember(response, session)
-    return response
 
   return app
 
 
-def _apply(desk: Desk, fields: dict[str, str], *, session: str) -> None:
-  action = fields.get("action", "")
-  if action == "undo_all":
-    desk.undo_all(session=session)
-    return
-  title, text = fields.get("title", ""), fields.get("text", "")
-  if max(len(title), len(text)) > 8000:
-    raise ValueError("the passage has more than 8000 characters; make several of it")
-  if action == "add":
-    desk.add(title, text, session=session)
-    return
-  number = fields.get("passage_id", "")
-  if not (number.isascii() and number.isdigit() and int(number) < 2**31):
-    raise Missing(f"there is no passage {number[:20]!r}")
-  if action == "change":
-    desk.change(int(number), title, text, session=session)
-  elif action == "remove":
-    desk.remove(int(number), session=session)
-  elif action == "undo":
-    desk.undo(int(number), session=session)
-  else:
-    raise ValueError(f"no edit is named {action[:20]!r}")
-
-
-def _form(body: bytes) -> dict[str, str]:
-  fields = urllib.parse.parse_qsl(
-    body.decode("latin-1"), keep_blank_values=True, errors="replace", max_num_fields=20
+def _page(
+  service: AnsweringService,
+  examples: Sequence[page.Example],
+  session: str,
+  text: str,
+  target: str,
+  refusal: str = "",
+) -> Response:
+  try:
+    explanations = _explanations(service, session, text, target)
+  except ValueError as error:
+    explanations, refusal = {}, refusal or str(error)
+  view = page.PageView(
+    models=[
+      page.ModelView(
+        name=name,
+        step=model.step,
+        generation=model.corpus.generation,
+        kind=model_kind(model),
+        explanation=explanations.get(name),
+        title=model.corpus.store.title,
+        text=model.corpus.store.text,
+      )
+      for name, model in service.models.items()
+    ],
+    num_passages=len(service.corpus.store),
+    text=text,
+    target=target,
+    refusal=refusal,
+    edits=service.edits(session=session),
+    persistent=service.edit_store.persistent,
+    examples=examples,
   )
-  return dict(fields)
+  response = HTMLResponse(page.rendered(view), status_code=422 if refusal else 200)
+  api.remember(response, session)
+  return response
 
 
-def _add_refusals(app: fastapi.FastAPI) -> None:
-  """Turns what was refused into short answers with the reason."""
+def _explanations(
+  service: AnsweringService, session: str, text: str, target: str
+) -> dict[str, Explanation]:
+  if not text:
+    return {}
+  if max(len(text), len(target)) > api.MAX_TEXT:
+    raise ValueError(f"the text has more than {api.MAX_TEXT} characters; shorten it")
+  return {
+    name: service.ask(name, [text], session=session, target=target, with_rankings=True)[0]
+    for name in service.names_for(text)
+  }
+
+
+def _add_error_handlers(app: fastapi.FastAPI) -> None:
+  """Turns errors into short responses that say why."""
 
   @app.exception_handler(RequestValidationError)
   async def malformed(request: Request, error: RequestValidationError) -> Response:
@@ -163,22 +183,22 @@ def _add_refusals(app: fastapi.FastAPI) -> None:
     return _refusal(422, "; ".join(reasons))
 
   @app.exception_handler(ValueError)
-  async def unfit(request: Request, error: ValueError) -> Response:
+  async def invalid(request: Request, error: ValueError) -> Response:
     del request
     return _refusal(422, str(error))
 
-  @app.exception_handler(Missing)
-  async def missing(request: Request, error: Missing) -> Response:
+  @app.exception_handler(NotFoundError)
+  async def not_found(request: Request, error: NotFoundError) -> Response:
     del request
     return _refusal(404, error.args[0])
 
-  @app.exception_handler(Busy)
-  async def busy(request: Request, error: Busy) -> Response:
+  @app.exception_handler(OverloadedError)
+  async def overloaded(request: Request, error: OverloadedError) -> Response:
     del request
     return _refusal(429, str(error), {"retry-after": "1"})
 
 
 def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
-  # A reason may quote what was sent, and that may be no Unicode.
+  # A reason may quote what was sent, which need not be valid Unicode.
   reason = reason.encode(errors="replace").decode()
   return JSONResponse({"detail": reason}, status_code=status, headers=headers)

@@ -13,8 +13,8 @@ from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
 from realm_jax.inference.mask_filler import MaskFiller
 from realm_jax.inference.question_answerer import QuestionAnswerer
 from realm_jax.inference.reading import read
-from realm_jax.inspector.desk import Desk
-from realm_jax.inspector.edit_books import SessionEdits
+from realm_jax.inspector.edit_stores import SessionEdits
+from realm_jax.inspector.service import AnsweringService
 from realm_jax.retrieval.question_retriever import BeamConfig, EmbeddedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -150,5 +150,5 @@ def filler(corpus):
 
 
 @pytest.fixture
-def desk(filler):
-  return Desk({"this model": filler}, SessionEdits())
+def service(filler):
+  return AnsweringService({"this model": filler}, SessionEdits())

@@ -2,6 +2,7 @@
 
 import html.parser
 import re
+import xml.etree.ElementTree
 
 import pytest
 
@@ -68,26 +69,24 @@ def test_a_run_that_has_just_begun_is_reported():
 
 
 def test_points_lie_where_their_values_are():
-  chart = charts.drawn("t", [charts.Curve("c", [(0, 0.0), (50, 1.0), (100, 2.0)])], swaps=[50, 999])
-  points = [
-    tuple(map(float, p.split(","))) for p in re.search(r'points="([^"]+)"', chart)[1].split()
-  ]
+  curve = charts.Curve("<c>", [(0, 0.0), (50, 1.0), (100, 4.0)])
+  chart = charts.draw_curves("t & u", [curve], swaps=[50, 999])
+  path, dot = re.findall(r'<path d="M ([^"]+)" style="[^"]*stroke: var\(--c0\)', chart)
+  points = [tuple(map(float, point.split())) for point in path.split("L")]
   (x0, y0), (x1, y1), (x2, y2) = points
-  assert x1 - x0 == pytest.approx(x2 - x1) and y0 - y1 == pytest.approx(y1 - y2)
+  assert {tuple(map(float, point.split())) for point in dot.split("L")} == {(x2, y2)}
+  assert x1 - x0 == pytest.approx(x2 - x1) and 3 * (y0 - y1) == pytest.approx(y1 - y2, abs=1e-3)
   assert y0 > y2
-  assert chart.count('class="swap"') == 1 and f'x1="{x1}"' in chart
-  assert charts.drawn("t", [charts.Curve("c", [])], swaps=[]) is None
+  assert chart.count("stroke-dasharray") == 1 and f'd="M {x1}' in chart
 
 
-@pytest.mark.parametrize(
-  ("low", "high", "ticks"),
-  [
-    (0.0, 1.0, [0, 0.25, 0.5, 0.75, 1]),
-    (2.3, 9.1, [2, 4, 6, 8, 10]),
-    (-0.3, 0.4, [-0.4, -0.2, 0, 0.2, 0.4]),
-    (5.0, 5.0, [2, 4, 6, 8]),
-    (0.0, 0.0, [-0.5, -0.25, 0, 0.25, 0.5]),
-  ],
-)
-def test_ticks_are_round_and_reach_over_the_values(low, high, ticks):
-  assert charts.nice_ticks(low, high) == pytest.approx(ticks)
+def test_a_chart_can_be_listened_to_and_has_no_colours_of_its_own():
+  span = charts.GenerationSpan(1, made=10, start=20, end=40)
+  for chart, described in (
+    (charts.draw_curves("t & u", [charts.Curve("<c>", [(1, 2.0)])], swaps=[]), "&lt;c&gt; from 2"),
+    (charts.draw_timeline([span]), "generation 1 of step 10 from step 20 to 40"),
+  ):
+    root = xml.etree.ElementTree.fromstring(chart)
+    assert root.get("role") == "img" and [child.tag for child in root[:2]] == ["title", "desc"]
+    assert f"<desc>{described}" in chart
+    assert not re.search(r"(?:fill|stroke): #|url\(| id=", chart)

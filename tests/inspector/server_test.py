@@ -7,27 +7,27 @@ import pytest
 fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
-from realm_jax.inspector import desk as desks  # noqa: E402
-from realm_jax.inspector.edit_books import SessionEdits, SharedEdits  # noqa: E402
+from realm_jax.inspector.edit_stores import SessionEdits, SharedEdits  # noqa: E402
 from realm_jax.inspector.limits import LimitSettings  # noqa: E402
 from realm_jax.inspector.page import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
+from realm_jax.inspector.service import AnsweringService  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"
 QUESTION = "what is the money of Britain"
 HOSTILE = "<script>alert('x')</script>"
 
 
-def client_of(desk, **limits):
+def client_of(service, **limits):
   settings = LimitSettings(**{"burst": 1000, **limits})
-  app = make_app(desk, limits=settings, examples=[Example(text=QUERY, answer="pound")])
+  app = make_app(service, limits=settings, examples=[Example(text=QUERY, answer="pound")])
   # An error of ours would be raised here instead of becoming a 500.
   return testclient.TestClient(app, base_url="http://localhost")
 
 
 @pytest.fixture
-def client(desk):
-  return client_of(desk)
+def client(service):
+  return client_of(service)
 
 
 def ask(client, text=QUERY, **more):
@@ -46,8 +46,8 @@ def test_the_api_explains_an_answer(client):
   ]
 
 
-def test_an_edit_changes_the_answer_of_its_session_alone(desk):
-  one, other = client_of(desk), client_of(desk)
+def test_an_edit_changes_the_answer_of_its_session_alone(service):
+  one, other = client_of(service), client_of(service)
   edited = {"title": "Britain", "text": "Euro is the money of Britain"}
   assert one.put("/api/passages/0", json=edited).json()["edited"]
   assert ask(one)["likeliest"] == "Euro"
@@ -74,8 +74,8 @@ def test_editable_corpora_keep_edits_for_all_and_over_a_restart(filler, tmp_path
   path = str(tmp_path / "edits.json")
 
   def start():
-    book = SharedEdits(path, corpus=filler.corpus.store.fingerprint, write=filler.corpus.write)
-    return client_of(desks.Desk({"m": filler}, book))
+    store = SharedEdits(path, corpus=filler.corpus.store.fingerprint, write=filler.corpus.write)
+    return client_of(AnsweringService({"m": filler}, store))
 
   start().put("/api/passages/0", json={"title": "Britain", "text": "Euro is in Britain"})
   start().delete("/api/passages/3")
@@ -99,14 +99,14 @@ def test_the_page_works_without_scripts(client):
 
 
 def test_two_models_stand_side_by_side(filler):
-  page = client_of(desks.Desk({"one": filler, "other": filler}, SessionEdits())).get(
+  page = client_of(AnsweringService({"one": filler, "other": filler}, SessionEdits())).get(
     "/", params={"q": QUERY}
   )
   assert page.text.count('class="filled"') == 2
 
 
 def test_questions_and_masks_go_to_the_models_that_take_them(filler, answerer):
-  client = client_of(desks.Desk({"masks": filler, "questions": answerer}, SessionEdits()))
+  client = client_of(AnsweringService({"masks": filler, "questions": answerer}, SessionEdits()))
   response = client.post("/api/answer", json={"texts": [QUESTION], "rankings": True})
   (explanation,) = response.json()["explanations"]
   assert explanation["likeliest"] == "Pound" and explanation["null_share"] is None
@@ -129,10 +129,10 @@ def test_questions_and_masks_go_to_the_models_that_take_them(filler, answerer):
   assert wrong.status_code == 404 and "for a question there is questions" in wrong.text
 
 
-def test_a_model_of_one_kind_says_what_it_takes(desk, answerer):
-  assert client_of(desk).post("/api/answer", json={"texts": [QUESTION]}).status_code == 404
-  assert "has 0 [MASK]" in client_of(desk).get("/", params={"q": QUESTION}).text
-  page = client_of(desks.Desk({"m": answerer}, SessionEdits())).get("/", params={"q": QUERY})
+def test_a_model_of_one_kind_says_what_it_takes(service, answerer):
+  assert client_of(service).post("/api/answer", json={"texts": [QUESTION]}).status_code == 404
+  assert "has 0 [MASK]" in client_of(service).get("/", params={"q": QUESTION}).text
+  page = client_of(AnsweringService({"m": answerer}, SessionEdits())).get("/", params={"q": QUERY})
   assert page.status_code == 422 and "this model answers questions" in page.text
 
 
@@ -194,8 +194,8 @@ JSON = {"content-type": "application/json"}
     ("GET", "/", b"", {"host": "evil.example"}, 400),
   ],
 )
-def test_what_cannot_be_answered_is_refused_with_4xx(desk, method, path, body, headers, status):
-  client = client_of(desk, hosts=("localhost",))
+def test_what_cannot_be_answered_is_refused_with_4xx(service, method, path, body, headers, status):
+  client = client_of(service, hosts=("localhost",))
   response = client.request(method, path, content=body, headers=headers)
   assert response.status_code == status, response.text
   if status in (404, 413, 415, 422) and "html" not in response.headers["content-type"]:
@@ -218,8 +218,13 @@ def test_forms_that_nobody_made_are_refused(client, fields):
   assert client.post("/edit", data=fields or {"q": ""}).status_code in (404, 422)
 
 
-def test_too_many_texts_and_too_many_requests(desk):
-  client = client_of(desk, burst=3, requests_per_minute=1)
+def test_a_large_body_that_does_not_announce_its_size_is_refused(client):
+  response = client.post("/api/fill_mask", content=iter([b" " * 40_000] * 2), headers=JSON)
+  assert response.status_code == 413 and response.json()["detail"]
+
+
+def test_too_many_texts_and_too_many_requests(service):
+  client = client_of(service, burst=3, requests_per_minute=1)
   assert client.post("/api/fill_mask", json={"texts": [QUERY] * 17}).status_code == 422
   statuses = [client.get("/health").status_code for _ in range(4)]
   assert statuses == [200, 200, 429, 429]
@@ -227,8 +232,8 @@ def test_too_many_texts_and_too_many_requests(desk):
 
 
 def test_a_crowd_is_asked_to_come_back(filler):
-  full = desks.Desk({"m": filler}, SessionEdits(), max_waiting=0)
-  with full._my_turn():
+  full = AnsweringService({"m": filler}, SessionEdits(), max_waiting=0)
+  with full.exclusive():
     response = client_of(full).post("/api/fill_mask", json={"texts": [QUERY]})
   assert response.status_code == 429 and "waiting" in response.json()["detail"]
   assert ask(client_of(full))["likeliest"] == "Pound"

@@ -11,7 +11,6 @@ from absl import logging
 from realm_jax.data.questions import read_questions
 from realm_jax.inference.mask_filler import MaskFiller
 from realm_jax.inference.question_answerer import QuestionAnswerer
-from realm_jax.inspector.limits import LimitSettings
 from realm_jax.saved.answering_models import open_answering_model
 
 _EDITS_FILE = "edits.json"
@@ -80,7 +79,9 @@ def serve(
   try:
     import uvicorn
 
-    from realm_jax.inspector import desk, edit_books, page, server
+    from realm_jax.inspector import edit_stores, page, server
+    from realm_jax.inspector.limits import LimitSettings
+    from realm_jax.inspector.service import AnsweringService
   except ImportError as error:
     raise ValueError(
       f"{error}; `realm serve` needs the extra: pip install -e '.[serve]' in the checkout"
@@ -111,18 +112,18 @@ def serve(
   for model in models.values():
     model.warm_up()
   corpus = models[names[0]].corpus
-  book = (
-    edit_books.SharedEdits(
+  edit_store = (
+    edit_stores.SharedEdits(
       os.path.join(passages, _EDITS_FILE), corpus=corpus.store.fingerprint, write=corpus.write
     )
     if editable
-    else edit_books.SessionEdits()
+    else edit_stores.SessionEdits()
   )
   examples = [example for path in questions for example in _examples(path, num_examples)]
   if any(_takes(model, *_TABLE_3) for model in models.values()):
     examples.append(_TABLE_3)
   app = server.make_app(
-    desk.Desk(models, book),
+    AnsweringService(models, edit_store),
     limits=LimitSettings(
       body_bytes=body_bytes,
       requests_per_minute=requests_per_minute,

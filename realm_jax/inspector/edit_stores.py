@@ -1,4 +1,4 @@
-"""Where edits are kept: for each session apart, or for all and on disk."""
+"""Stores of edits: in memory for each session, or on disk for everybody."""
 
 import collections
 import json
@@ -14,10 +14,14 @@ Change = Callable[[Edits], Edits]
 _MAX_EDITS = 200
 
 
-class EditBook(Protocol):
-  """Keeps edits; safe to use from several threads."""
+class EditStore(Protocol):
+  """Keeps edits; safe to use from several threads.
 
-  lasting: bool
+  Attributes:
+    persistent: Whether edits are kept on disk and shared by everybody.
+  """
+
+  persistent: bool
 
   def read(self, session: str) -> Edits: ...
 
@@ -25,13 +29,13 @@ class EditBook(Protocol):
 
 
 class SessionEdits:
-  """Edits of each session, forgotten when it has not been heard of for a long time.
+  """Edits of each session, in memory; the session used least recently is forgotten first.
 
   Args:
-    max_sessions: sessions with edits that are remembered.
+    max_sessions: Number of sessions whose edits are remembered.
   """
 
-  lasting = False
+  persistent = False
 
   def __init__(self, *, max_sessions: int = 1000):
     self._max_sessions = max_sessions
@@ -49,7 +53,7 @@ class SessionEdits:
     """Replaces the edits of a session.
 
     Raises:
-      ValueError: if they get too many, or the change refuses.
+      ValueError: If there are too many, or the change raises it.
     """
     with self._lock:
       edits = _checked(change(self._edits.get(session, Edits())))
@@ -65,15 +69,15 @@ class SharedEdits:
   """One set of edits for everybody, written to a file at each change.
 
   Args:
-    path: JSON file; need not be there yet.
-    corpus: fingerprint of the passages edited.
-    write: cuts a title and a text into a passage.
+    path: Path of the JSON file, which need not exist.
+    corpus: Fingerprint of the corpus edited.
+    write: Tokenizes a title and a text into a passage.
 
   Raises:
-    ValueError: if the file is of another corpus.
+    ValueError: If the file holds edits of another corpus.
   """
 
-  lasting = True
+  persistent = True
 
   def __init__(self, path: str, *, corpus: str, write: Callable[[str, str], WrittenPassage]):
     self._path = path
@@ -100,10 +104,10 @@ class SharedEdits:
     return self._edits
 
   def change(self, session: str, change: Change) -> Edits:
-    """Replaces the edits and writes them down.
+    """Replaces the edits and saves them.
 
     Raises:
-      ValueError: if they get too many, or the change refuses.
+      ValueError: If there are too many, or the change raises it.
     """
     del session
     with self._lock:
@@ -120,5 +124,5 @@ class SharedEdits:
 
 def _checked(edits: Edits) -> Edits:
   if len(edits) > _MAX_EDITS:
-    raise ValueError(f"more than {_MAX_EDITS} edits; undo some, or prepare the corpus anew")
+    raise ValueError(f"more than {_MAX_EDITS} edits; undo some, or prepare a new corpus")
   return edits

@@ -2,35 +2,33 @@
 
 import html.parser
 
+import jinja2
 import pytest
 
-from realm_jax.inspector.markup import (
-  bar,
-  element,
-  highlighted,
-  join,
-  probability,
-  signed,
-)
+from realm_jax.inspector.rendering import environment, highlighted, probability, signed
 
 HOSTILE = "<script>alert('x')</script>\"&"
 
 
-def test_children_and_attributes_are_escaped():
-  made = element("p", {"title": HOSTILE, "data-x": 1, "hidden": False, "open": True}, HOSTILE)
-  assert "<script>" not in made
+def rendered(source, **context):
+  return environment().from_string(source).render(context)
+
+
+def test_texts_and_attributes_are_escaped():
   parser = html.parser.HTMLParser()
   seen = []
   parser.handle_starttag = lambda tag, attributes: seen.append((tag, dict(attributes)))
   parser.handle_data = lambda data: seen.append(data)
+  made = rendered('<p title="{{ x }}" open>{{ x }}</p>', x=HOSTILE)
+  assert "<script>" not in made
   parser.feed(made)
-  assert seen[0] == ("p", {"title": HOSTILE, "data-x": "1", "open": None})
+  assert seen[0] == ("p", {"title": HOSTILE, "open": None})
   assert "".join(seen[1:]) == HOSTILE
 
 
-def test_markup_is_not_escaped_twice():
-  inner = element("b", None, "a & b")
-  assert join(inner, "<", None, 3) == "<b>a &amp; b</b>&lt;3"
+def test_what_a_template_lacks_is_an_error():
+  with pytest.raises(jinja2.UndefinedError, match="'missing' is undefined"):
+    rendered("{{ missing }}")
 
 
 def test_highlights_are_marked_and_the_rest_escaped():
@@ -60,5 +58,6 @@ def test_a_sign_is_written():
 
 
 def test_a_bar_is_as_long_as_its_share():
+  bar = environment().get_template("answers.html").module.bar
   assert 'width="25.0"' in bar(0.25, kind="prior")
   assert 'width="100.0"' in bar(1.5, kind="prior") and 'width="0.0"' in bar(-1, kind="prior")

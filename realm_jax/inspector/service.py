@@ -1,0 +1,185 @@
+"""Answers queries and edits the corpus for many clients at once."""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Sequence
+
+from realm_jax.corpus.edits import Edits
+from realm_jax.datatypes import MASK
+from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.inference.explanation import Explanation
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.inference.question_answerer import QuestionAnswerer
+from realm_jax.inspector.edit_stores import EditStore
+from realm_jax.inspector.page import EditView, ModelKind
+
+Model = MaskFiller | QuestionAnswerer
+
+
+def model_kind(model: Model) -> ModelKind:
+  """Returns whether a model fills a `[MASK]` or answers questions."""
+  return "mask" if isinstance(model, MaskFiller) else "question"
+
+
+class NotFoundError(LookupError):
+  """The named passage, model or file does not exist."""
+
+
+class OverloadedError(Exception):
+  """Too many queries are waiting already."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AnsweringService:
+  """Named models over one corpus, and its edits; answers one request at a time.
+
+  Attributes:
+    models: Models by the names shown; the first one is edited, and asked by default.
+    edit_store: Keeps the edits.
+    max_waiting: Number of requests that may wait while one is answered.
+  """
+
+  models: dict[str, Model]
+  edit_store: EditStore
+  max_waiting: int = 32
+  _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+  _slots: threading.BoundedSemaphore = dataclasses.field(init=False)
+
+  def __post_init__(self):
+    object.__setattr__(self, "_slots", threading.BoundedSemaphore(self.max_waiting + 1))
+
+  @property
+  def corpus(self) -> EditableCorpus:
+    return next(iter(self.models.values())).corpus
+
+  def names_of_kind(self, kind: ModelKind) -> list[str]:
+    """Returns the names of the models of a kind."""
+    return [name for name, model in self.models.items() if model_kind(model) == kind]
+
+  def names_for(self, text: str) -> list[str]:
+    """Returns the models that take a text; if none does, all of them, each to say why not."""
+    return self.names_of_kind("mask" if MASK in text else "question") or list(self.models)
+
+  def ask(
+    self,
+    name: str,
+    texts: Sequence[str],
+    *,
+    session: str,
+    answers: int = 5,
+    target: str | None = None,
+    with_rankings: bool = False,
+  ) -> list[Explanation]:
+    """Asks a model, over the corpus as the session has edited it.
+
+    Raises:
+      OverloadedError: If too many requests are waiting.
+      ValueError: If the model cannot take a text or the target.
+    """
+    model = self.models[name]
+    explain = model.fill_mask if isinstance(model, MaskFiller) else model.answer
+    with self.exclusive():
+      return explain(
+        texts,
+        answers=answers,
+        target=target or None,
+        edits=self.edit_store.read(session),
+        with_rankings=with_rankings,
+      )
+
+  def change(self, passage_id: int, title: str, text: str, *, session: str) -> None:
+    """Replaces a passage.
+
+    Raises:
+      NotFoundError: If there is no such passage.
+      ValueError: If the text is empty or too long.
+    """
+    written = self.corpus.write(title, text)
+    self.edit_store.change(
+      session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, written)
+    )
+
+  def add(self, title: str, text: str, *, session: str) -> int:
+    """Adds a passage and returns its id.
+
+    Raises:
+      ValueError: If the text is empty or too long.
+    """
+    written = self.corpus.write(title, text)
+    added = []
+
+    def change(edits: Edits) -> Edits:
+      added[:] = [edits.next_id(len(self.corpus.store))]
+      return edits.with_passage(added[0], written)
+
+    self.edit_store.change(session, change)
+    return added[0]
+
+  def remove(self, passage_id: int, *, session: str) -> None:
+    """Removes a passage.
+
+    Raises:
+      NotFoundError: If there is no such passage.
+    """
+    self.edit_store.change(
+      session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, None)
+    )
+
+  def undo(self, passage_id: int, *, session: str) -> None:
+    """Restores a passage of the corpus, or drops an added one."""
+    self.edit_store.change(session, lambda edits: edits.without(passage_id))
+
+  def undo_all(self, *, session: str) -> None:
+    """Drops all edits."""
+    self.edit_store.change(session, lambda _: Edits())
+
+  def passage(self, passage_id: int, *, session: str) -> dict:
+    """Returns id, title and text of a passage, and whether it is edited.
+
+    Raises:
+      NotFoundError: If there is no such passage.
+    """
+    edits = self.edit_store.read(session)
+    self._holding(edits, passage_id)
+    view = self.corpus.view(edits)
+    return {
+      "passage_id": passage_id,
+      "title": view.title(passage_id),
+      "text": view.text(passage_id),
+      "edited": view.edited(passage_id),
+    }
+
+  def edits(self, *, session: str) -> list[EditView]:
+    """Returns the edits of a session, ordered by passage id."""
+    store = self.corpus.store
+    views = []
+    for passage_id, passage in sorted(self.edit_store.read(session).passages.items()):
+      new = passage_id >= len(store)
+      if passage is None and new:
+        continue
+      title = store.title(passage_id) if passage is None else passage.title
+      text = store.text(passage_id) if passage is None else passage.text
+      kind = "removed" if passage is None else "added" if new else "changed"
+      views.append(EditView(passage_id=passage_id, kind=kind, title=title, text=text))
+    return views
+
+  @contextlib.contextmanager
+  def exclusive(self) -> Iterator[None]:
+    """Waits until no other request is being answered.
+
+    Raises:
+      OverloadedError: If too many requests are waiting.
+    """
+    if not self._slots.acquire(blocking=False):
+      raise OverloadedError(f"{self.max_waiting} requests are waiting already; try again shortly")
+    try:
+      with self._lock:
+        yield
+    finally:
+      self._slots.release()
+
+  def _holding(self, edits: Edits, passage_id: int) -> Edits:
+    if not self.corpus.view(edits).holds(passage_id):
+      raise NotFoundError(f"there is no passage {passage_id}")
+    return edits

@@ -26,7 +26,7 @@ setuptools.setup(
   packages=[*setuptools.find_packages(include=["realm_jax*", "tasks*"]), "realm_jax.gin"],
   package_dir={"realm_jax.gin": "gin"},
   package_data={
-    "realm_jax.gin": ["**/*.gin"],
+    "realm_jax.gin": ["**/*.gin", "**/*.sweep"],
     "realm_jax.almanac": ["*.toml", "facts/*.tsv"],
     "realm_jax.inspector": ["static/*", "templates/*"],
   },

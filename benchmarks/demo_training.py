@@ -15,8 +15,8 @@ from realm_jax.datatypes import MaskedQueries, Tokens
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
 from realm_jax.saved.retrieval_setup import query_encoder
 from realm_jax.training import train_state
@@ -91,16 +91,10 @@ class DemoTraining:
     optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-4, warmup_steps=0))
     self._batch_sharding = partitioning.batch_sharding(partitioning.make_mesh())
 
-    def loss_fn(params, batch, key):
-      outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
-      loss, _ = masked_lm_over_retrieval(
-        outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
-      )
-      return loss, {"loss/total": loss}
-
+    objective = objectives.masked_lm(model, marginalize="span")
     init_params = functools.partial(saved_models.init_pretraining_model, model)
     self._create = jax.jit(lambda: nn.unbox(train_state.create(init_params, optimizer, seed=0)))
-    self.train_step = jax.jit(make_train_step(loss_fn, optimizer, seed=0), donate_argnums=0)
+    self.train_step = jax.jit(make_train_step(objective, optimizer, seed=0), donate_argnums=0)
     self._encode_query = query_encoder(model, self.place)
 
   def new_state(self) -> train_state.TrainState:

@@ -28,7 +28,6 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.span_reader import SpanReaderConfig
-from realm_jax.objectives.open_qa import open_qa
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.question_retriever import (
   BeamConfig,
@@ -37,6 +36,7 @@ from realm_jax.retrieval.question_retriever import (
   Questions,
 )
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
 from realm_jax.saved.question_setup import query_encoder
 from realm_jax.training import train_state
@@ -69,14 +69,10 @@ class FinetuneTraining:
     )
     self._batch_sharding = partitioning.batch_sharding(partitioning.make_mesh())
 
-    def loss_fn(params, batch, key):
-      outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
-      loss, _ = open_qa(outputs.scores_BxR, outputs.logits_BxKxTxW, batch)
-      return loss, {"loss/total": loss}
-
+    objective = objectives.questions(model)
     init_params = functools.partial(saved_models.init_open_qa_model, model)
     self._create = jax.jit(lambda: nn.unbox(train_state.create(init_params, optimizer, seed=0)))
-    self.train_step = jax.jit(make_train_step(loss_fn, optimizer, seed=0), donate_argnums=0)
+    self.train_step = jax.jit(make_train_step(objective, optimizer, seed=0), donate_argnums=0)
     self.encode_query = query_encoder(self.config, self.place)
 
   def new_state(self) -> train_state.TrainState:

@@ -10,6 +10,8 @@ import typing
 from typing import Any
 
 import flax.struct
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array = Any  # np.ndarray on the host, jax.Array on a device.
@@ -112,6 +114,29 @@ class RetrievedQuestions:
   def valid_BxR(self) -> Array:
     """False where a corpus smaller than the beam left a slot empty."""
     return self.passage_ids_BxR >= 0
+
+
+@flax.struct.dataclass
+class Mean:
+  """A mean as the two sums it is the ratio of, so that parts of a batch add up to the whole.
+
+  Attributes:
+    total: float32 sum of the weighted values.
+    count: float32 sum of the weights.
+  """
+
+  total: Array
+  count: Array
+
+  @classmethod
+  def of(cls, values: Array, weights: Array) -> "Mean":
+    """Returns the mean of values with weights of the same shape."""
+    return cls(jnp.sum(values * weights), jnp.sum(weights))
+
+  @property
+  def value(self) -> jax.Array:
+    """The mean; 0 where nothing counts."""
+    return self.total / jnp.where(self.count > 0, self.count, 1.0)
 
 
 class SearchResults(typing.NamedTuple):

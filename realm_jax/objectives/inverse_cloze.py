@@ -7,13 +7,15 @@ a batch split over devices, those of all devices.
 import jax
 import jax.numpy as jnp
 
+from realm_jax.datatypes import Mean
+
 
 def inverse_cloze(
   query_BxE: jax.Array, passage_BxE: jax.Array, weights_B: jax.Array | None = None
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns the loss and the figures of one batch, float32 scalars.
+) -> dict[str, Mean]:
+  """Returns the figures of one batch, means over the queries.
 
-  The figures: `loss`; `accuracy`, the share of queries whose own passage scores above all others;
+  They are `loss`; `accuracy`, the share of queries whose own passage scores above all others;
   `mean_reciprocal_rank` of the own passage. A tie counts against it, so that embeddings which are
   all alike do not look right.
 
@@ -32,11 +34,8 @@ def inverse_cloze(
   log_probs_B = own_scores_B - jax.nn.logsumexp(scores_BxB, axis=1)
   ranks_B = jnp.sum(scores_BxB >= own_scores_B[:, None], axis=1)
 
-  count = jnp.sum(weights_B)
-  count = jnp.where(count > 0, count, 1.0)
-  loss = -jnp.sum(log_probs_B * weights_B) / count
-  return loss, {
-    "loss": loss,
-    "accuracy": jnp.sum((ranks_B == 1) * weights_B) / count,
-    "mean_reciprocal_rank": jnp.sum(weights_B / ranks_B) / count,
+  return {
+    "loss": Mean.of(-log_probs_B, weights_B),
+    "accuracy": Mean.of(ranks_B == 1, weights_B),
+    "mean_reciprocal_rank": Mean.of(1.0 / ranks_B, weights_B),
   }

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
+from realm_jax.datatypes import Mean
 
 _LOWEST = jnp.finfo(jnp.float32).min
 
@@ -50,12 +51,10 @@ def masked_lm_over_retrieval(
   batch: datatypes.RetrievedBatch,
   *,
   marginalize: str,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns the loss and the figures of one batch, float32 scalars.
+) -> dict[str, Mean]:
+  """Returns the figures of one batch, examples without masks left out.
 
-  The loss is the mean of -log p(y|x) over examples that have a mask ("span"), or its sum over the
-  number of masks ("token"). The figures, examples without masks left out:
-    loss: the same.
+    loss: -log p(y|x), per example ("span") or per mask ("token").
     masked_token_accuracy: share of masks whose target is the likeliest word of
       Σ_z p(z|x) p(·|z,x); a tie is wrong.
     span_accuracy: share of examples with all masks right.
@@ -85,20 +84,19 @@ def masked_lm_over_retrieval(
   )
   has_mask_B = jnp.any(weights_BxM > 0, axis=1).astype(jnp.float32)
   count = jnp.sum(has_mask_B if marginalize == "span" else weights_BxM)
-  loss = -_ratio(jnp.sum(log_p_y_B * has_mask_B), count)
+  loss = Mean(-jnp.sum(log_p_y_B * has_mask_B), count)
 
   scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B = jax.lax.stop_gradient(
     (scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B)
   )
   log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
   right_BxM = _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM)
-  metrics = {
+  return {
     "loss": loss,
     **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
     **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
-  return loss, metrics
 
 
 def _retrieval_log_probs(scores_BxK, valid_BxK):
@@ -128,8 +126,8 @@ def _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM):
 def _prediction_figures(right_BxM, weights_BxM, has_mask_B):
   all_right_B = jnp.all(right_BxM | (weights_BxM == 0), axis=1)
   return {
-    "masked_token_accuracy": _mean(right_BxM, weights_BxM),
-    "span_accuracy": _mean(all_right_B, has_mask_B),
+    "masked_token_accuracy": Mean.of(right_BxM, weights_BxM),
+    "span_accuracy": Mean.of(all_right_B, has_mask_B),
   }
 
 
@@ -139,8 +137,8 @@ def _utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B):
   gain_B = (log_p_y_B - log_p_y_BxK[:, 0]) * has_mask_B
   helps_BxK = (log_p_y_BxK > log_p_y_BxK[:, :1]) & batch.valid_BxK
   return {
-    "retrieval_utility": _ratio(jnp.sum(gain_B), jnp.sum(weights_BxM)),
-    "positive_utility_share": _mean(jnp.any(helps_BxK, axis=1), has_mask_B),
+    "retrieval_utility": Mean(jnp.sum(gain_B), jnp.sum(weights_BxM)),
+    "positive_utility_share": Mean.of(jnp.any(helps_BxK, axis=1), has_mask_B),
   }
 
 
@@ -150,9 +148,9 @@ def _retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B):
     batch.stale_scores_BxK[:, 1:], scores_BxK[:, 1:], batch.valid_BxK[:, 1:]
   )
   return {
-    "null_mass": _mean(prior_BxK[:, 0], has_mask_B),
-    "retrieval_entropy": _mean(-jnp.sum(prior_BxK * log_prior_BxK, axis=1), has_mask_B),
-    "stale_rank_correlation": _mean(correlation_B, defined_B * has_mask_B),
+    "null_mass": Mean.of(prior_BxK[:, 0], has_mask_B),
+    "retrieval_entropy": Mean.of(-jnp.sum(prior_BxK * log_prior_BxK, axis=1), has_mask_B),
+    "stale_rank_correlation": Mean.of(correlation_B, defined_B * has_mask_B),
   }
 
 
@@ -175,11 +173,3 @@ def _rank_correlation(first_BxK, second_BxK, valid_BxK):
   defined_B = square_B > 0
   correlation_B = product_B * jax.lax.rsqrt(jnp.where(defined_B, square_B, 1.0))
   return correlation_B, defined_B.astype(jnp.float32)
-
-
-def _mean(values, weights):
-  return _ratio(jnp.sum(values * weights), jnp.sum(weights))
-
-
-def _ratio(total, count):
-  return total / jnp.where(count > 0, count, 1.0)

@@ -10,17 +10,18 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
+from realm_jax.datatypes import Mean
 
 _LOWEST = jnp.finfo(jnp.float32).min
 
 
 def open_qa(
   scores_BxR: jax.Array, logits_BxKxTxW: jax.Array, batch: datatypes.RetrievedQuestions
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns the loss and the figures of one batch, float32 scalars.
+) -> dict[str, Mean]:
+  """Returns the figures of one batch, means over its real questions.
 
   A question contributes no retrieval loss where no passage of its beam holds an answer, and no
-  reader loss where no span read is one. The figures, means over the questions:
+  reader loss where no span read is one. The figures:
     loss: the sum of the next two.
     retrieval_loss: -log of the share of answer passages in the softmax over the beam.
     reader_loss: -log of the share of answer spans in the softmax over all spans read.
@@ -54,12 +55,7 @@ def open_qa(
     "span_exact_match": jnp.take_along_axis(gold_BxS, best_B[:, None], axis=1)[:, 0],
     "without_answer": ~in_beam_B & ~gold_B,
   }
-  count = jnp.sum(batch.weights_B)
-  count = jnp.where(count > 0, count, 1.0)
-  metrics = {
-    name: jnp.sum(values_B * batch.weights_B) / count for name, values_B in figures_B.items()
-  }
-  return metrics["loss"], metrics
+  return {name: Mean.of(values_B, batch.weights_B) for name, values_B in figures_B.items()}
 
 
 def joint_logits(scores_BxK: jax.Array, logits_BxKxTxW: jax.Array) -> jax.Array:

@@ -3,13 +3,13 @@
 import jax
 import jax.numpy as jnp
 
+from realm_jax.datatypes import Mean
 
-def token_classification(
-  logits_BxLxC: jax.Array, labels_BxL: jax.Array
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns the loss and the figures of one batch, float32 scalars.
 
-  The figures: `loss`; `accuracy`, the share of labelled tokens whose tag is the likeliest.
+def token_classification(logits_BxLxC: jax.Array, labels_BxL: jax.Array) -> dict[str, Mean]:
+  """Returns the figures of one batch, means over the labelled tokens.
+
+  They are `loss`; `accuracy`, the share of tokens whose tag is the likeliest.
 
   Args:
     logits_BxLxC: of each tag.
@@ -20,6 +20,4 @@ def token_classification(
   log_probs_BxLxC = jax.nn.log_softmax(logits_BxLxC.astype(jnp.float32))
   own_BxL = jnp.take_along_axis(log_probs_BxLxC, tags_BxL[..., None], axis=-1)[..., 0]
   right_BxL = jnp.argmax(logits_BxLxC, axis=-1) == tags_BxL
-  count = jnp.maximum(jnp.sum(weights_BxL), 1.0)
-  loss = -jnp.sum(own_BxL * weights_BxL) / count
-  return loss, {"loss": loss, "accuracy": jnp.sum(right_BxL * weights_BxL) / count}
+  return {"loss": Mean.of(-own_BxL, weights_BxL), "accuracy": Mean.of(right_BxL, weights_BxL)}

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
-import numpy as np
 
 from realm_jax import processes
 from realm_jax.data import batches
+from realm_jax.datatypes import Mean
 from realm_jax.retrieval.retriever import Retriever
 
 
@@ -19,7 +19,7 @@ class FixedEvaluation:
     features: batches of masked queries, the same in every process, read once and kept.
     max_batches: how many of them are used.
     retriever: the training's, so that the generation in use is searched.
-    figures: `(params, placed RetrievedBatch) -> scalars`, each the mean over a batch.
+    figures: `(params, placed RetrievedBatch) -> figures` of a batch.
     place: puts a batch on the devices.
 
   Raises:
@@ -32,7 +32,7 @@ class FixedEvaluation:
     *,
     max_batches: int,
     retriever: Retriever,
-    figures: Callable[[dict, Any], dict[str, jax.Array]],
+    figures: Callable[[dict, Any], dict[str, Mean]],
     place: Callable[[Any], Any],
   ):
     self._batches = [
@@ -46,17 +46,13 @@ class FixedEvaluation:
     self.first_batch = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
-    """Returns the figures named `eval/...`: means over batches, weighted by their examples."""
-    rows, weights = [], []
+    """Returns the figures named `eval/...`, over all batches."""
+    rows = []
     for queries in self._batches:
       own = jax.tree.map(processes.own_rows, queries)
       batch, _ = self._retriever.finish(self._retriever.begin(params, own))
       if not rows:
         self.first_batch = batch
       rows.append(self._figures(params, self._place(batch)))
-      weights.append((queries.mlm_weights_BxM > 0).any(axis=1).sum())
-    rows = jax.device_get(rows)
-    return {
-      f"eval/{name}": float(np.average([row[name] for row in rows], weights=weights))
-      for name in rows[0]
-    }
+    sums = jax.tree.map(lambda *parts: sum(parts), *jax.device_get(rows))
+    return {f"eval/{name}": float(mean.value) for name, mean in sums.items()}

@@ -14,11 +14,11 @@ from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.planning import model_costs
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
-
-_LOSS_METRICS = ("masked_token_accuracy", "span_accuracy")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,30 +48,24 @@ class Pretraining:
     """Makes the boxed parameters of both encoders."""
     return saved_models.init_pretraining_model(self.model, key)
 
-  def loss(self, params: dict, batch: datatypes.RetrievedBatch, key: jax.Array):
-    """Returns the loss of a batch and its figures, named in groups as TensorBoard shows them."""
-    outputs = self.model.apply(
-      {"params": params}, batch, deterministic=False, rngs={"dropout": key}
-    )
-    loss, metrics = masked_lm_over_retrieval(
-      outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize=self.marginalize
-    )
-    renamed = {"loss": "loss/total", **{name: f"loss/{name}" for name in _LOSS_METRICS}}
-    return loss, {renamed.get(n, f"retrieval/{n}"): value for n, value in metrics.items()}
+  @property
+  def objective(self) -> Objective:
+    """What is minimised."""
+    return objectives.masked_lm(self.model, marginalize=self.marginalize)
 
-  def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, jax.Array]:
-    """Returns the figures of a batch without dropout."""
+  def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
+    """Returns the figures of a batch without dropout, not yet named in groups."""
     outputs = self.model.apply({"params": params}, batch, deterministic=True)
     return masked_lm_over_retrieval(
       outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize=self.marginalize
-    )[1]
+    )
 
   def program(self, mesh: Mesh) -> TrainProgram:
     """Returns the train step and the layout of its state on a mesh."""
     return TrainProgram(
       mesh=mesh,
       init_params=self.init_params,
-      loss_fn=self.loss,
+      objective=self.objective,
       optimizer=self.optimizer,
       seed=self.seed,
       accumulate_steps=self.accumulate_steps,

@@ -12,9 +12,9 @@ from realm_jax import object_store, partitioning, processes
 from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.train_step import LossFn
 
 CHECKPOINTS = "checkpoints"
 
@@ -38,7 +38,7 @@ class TrainingRun:
   Args:
     workdir: holds `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
     init_params: makes the boxed parameters from a key.
-    loss_fn: see `make_train_step`.
+    objective: what is minimised.
     optimizer: settings.
     warm_starts: where a new run takes parameters from.
     seed: of parameters and dropout.
@@ -62,7 +62,7 @@ class TrainingRun:
     *,
     workdir: str,
     init_params: Callable[[jax.Array], dict],
-    loss_fn: LossFn,
+    objective: Objective,
     optimizer: OptimizerConfig,
     warm_starts: Sequence[WarmStart],
     seed: int,
@@ -81,7 +81,7 @@ class TrainingRun:
     program = TrainProgram(
       mesh=partitioning.make_mesh(model=model_parallel),
       init_params=init_params,
-      loss_fn=loss_fn,
+      objective=objective,
       optimizer=optimizer,
       seed=seed,
       accumulate_steps=accumulate_steps,

@@ -1,33 +1,28 @@
-"""Figures as CLU metrics, which t5x merges over steps and microbatches."""
+"""Figures as CLU metrics, which t5x merges over steps."""
 
 from collections.abc import Mapping
 
 import clu.metrics
-import jax
 import jax.numpy as jnp
 import numpy as np
 from t5x import metrics as t5x_metrics
 
-from realm_jax.datatypes import Array
+from realm_jax.datatypes import Array, Mean
 
 Metrics = dict[str, clu.metrics.Metric]
 
 
-def of_batch(
-  figures: Mapping[str, jax.Array], *, num_weighted: jax.Array, batch_size: int
-) -> Metrics:
+def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
   """Makes the metrics of a batch on the devices.
 
   Args:
-    figures: means over the batch.
-    num_weighted: examples that the means are of; batches count by them.
-    batch_size: examples, padding included.
+    figures: Means over the batch.
+    batch_size: Examples, padding included.
   """
-  weight = jnp.asarray(num_weighted, jnp.float32)
   return {
     **{
-      name: clu.metrics.Average(total=value * weight, count=weight)
-      for name, value in figures.items()
+      name: clu.metrics.Average(total=mean.total, count=mean.count)
+      for name, mean in figures.items()
     },
     "timing/steps_per_second": t5x_metrics.StepsPerTime.from_model_output(),
     "timing/seqs_per_second": t5x_metrics.TimeRate.from_model_output(

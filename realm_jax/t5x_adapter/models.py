@@ -16,7 +16,6 @@ from t5x import models
 
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches
 from realm_jax.data.feature_converters import InverseClozeConverter, OpenQuestionConverter
 from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
 from realm_jax.inference import reading, span_reading
@@ -24,18 +23,16 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.objectives.inverse_cloze import inverse_cloze
-from realm_jax.objectives.marginal_likelihood import (
-  marginal_log_likelihood,
-  masked_lm_over_retrieval,
-)
-from realm_jax.objectives.open_qa import joint_logits, open_qa
+from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
+from realm_jax.objectives.open_qa import joint_logits
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs import starting_points
+from realm_jax.runs import objectives, starting_points
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter import features, metrics, parameters
+from realm_jax.training import dropout_keys
+from realm_jax.training.objective import LOSS, Objective
 
 _LOWEST = jnp.finfo(jnp.float32).min
 
@@ -47,7 +44,8 @@ class RealmModel(models.BaseModel):
     optimizer_def: of t5x, such as `optimizer.RealmOptimizer`.
     description: what a published checkpoint says of itself.
     warm_starts: checkpoints of realm_jax that a new run takes parts of its parameters from.
-    num_microbatches: that of the trainer. t5x adds their gradients up, where ours are means.
+    objective: what is minimised.
+    accumulate_steps: parts of a batch that are computed one after the other.
   """
 
   def __init__(
@@ -56,28 +54,50 @@ class RealmModel(models.BaseModel):
     *,
     description: saved_models.ModelDescription,
     warm_starts: Sequence[WarmStart],
-    num_microbatches: int,
+    objective: Objective,
+    accumulate_steps: int,
   ):
     super().__init__(optimizer_def=optimizer_def)
     self.description = description
     self.warm_starts = warm_starts
-    self.num_microbatches = num_microbatches
+    self.objective = objective
+    self.accumulate_steps = accumulate_steps
 
   @abc.abstractmethod
   def init_params(self, key: jax.Array) -> dict:
     """Makes the boxed parameters."""
 
   @abc.abstractmethod
-  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
-    """Returns the loss, its figures, and how many examples they are means of."""
+  def rows(self, batch: features.Features):
+    """Returns a batch in the form that the objective takes."""
 
   def loss_fn(self, params, batch: features.Features, dropout_rng: jax.Array | None):
     """Returns the loss, a mean over the batch, and metrics; without a key there is no dropout."""
-    loss, figures, num_weighted = self.loss_and_figures(params, batch, dropout_rng)
+    rows = self.rows(batch)
+    if dropout_rng is None:
+      figures = self.objective.figures(params, rows)
+      loss = figures[LOSS].value
+    else:
+      loss, figures = self._loss(params, rows, dropout_keys.of_any(dropout_rng))
     batch_size = next(iter(batch.values())).shape[0]
-    return loss / self.num_microbatches, metrics.of_batch(
-      figures, num_weighted=num_weighted, batch_size=batch_size
-    )
+    return loss, metrics.of_batch(figures, batch_size=batch_size)
+
+  def _loss(self, params, rows, key):
+    """Returns loss and figures; the gradient is computed with them, in parts."""
+
+    @jax.custom_vjp
+    def loss_and_figures(params, rows, key):
+      return forward(params, rows, key)[0]
+
+    def forward(params, rows, key):
+      gradients, figures = self.objective.gradients(params, rows, key, parts=self.accumulate_steps)
+      return (figures[LOSS].value, figures), gradients
+
+    def backward(gradients, cotangents):
+      return jax.tree.map(lambda leaf: cotangents[0] * leaf, gradients), None, None
+
+    loss_and_figures.defvjp(forward, backward)
+    return loss_and_figures(params, rows, key)
 
   def get_initial_variables(
     self, rng: jax.Array, input_shapes: Mapping, input_types: Mapping | None = None
@@ -116,7 +136,7 @@ class PretrainingModel(RealmModel):
     max_masks: masked wordpieces predicted in a query, as there.
     marginalize: see `marginal_log_likelihood`.
     warm_starts: see `RealmModel`.
-    num_microbatches: see `RealmModel`.
+    accumulate_steps: see `RealmModel`.
 
   Raises:
     ValueError: if vocabulary, model and lengths do not fit each other.
@@ -136,7 +156,7 @@ class PretrainingModel(RealmModel):
     max_masks: int,
     marginalize: Literal["span", "token"] = "span",
     warm_starts: Sequence[WarmStart] = (),
-    num_microbatches: int = 1,
+    accumulate_steps: int = 1,
   ):
     store, tokenizer = _corpus(passages)
     saved_models.check_sizes(
@@ -151,6 +171,7 @@ class PretrainingModel(RealmModel):
       },
     )
     saved_models.check_warm_starts([start.checkpoints for start in warm_starts], tokenizer)
+    module = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
     super().__init__(
       optimizer_def,
       description=saved_models.ModelDescription(
@@ -164,29 +185,25 @@ class PretrainingModel(RealmModel):
         corpus_fingerprint=store.fingerprint,
       ),
       warm_starts=warm_starts,
-      num_microbatches=num_microbatches,
+      objective=objectives.masked_lm(module, marginalize=marginalize),
+      accumulate_steps=accumulate_steps,
     )
-    self.module = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
+    self.module = module
     self._marginalize = marginalize
 
   def init_params(self, key: jax.Array) -> dict:
     return saved_models.init_pretraining_model(self.module, key)
 
-  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
-    retrieved = features.batch_of(RetrievedBatch, batch)
-    outputs = _apply(self.module, params, retrieved, dropout_rng=dropout_rng)
-    loss, figures = masked_lm_over_retrieval(
-      outputs.scores_BxK, outputs.logits_BxKxMxV, retrieved, marginalize=self._marginalize
-    )
-    return loss, figures, jnp.sum(jnp.any(retrieved.queries.mlm_weights_BxM > 0, axis=1))
+  def rows(self, batch: features.Features) -> RetrievedBatch:
+    return features.batch_of(RetrievedBatch, batch)
 
   def log_likelihood(self, params, batch: features.Features) -> jax.Array:
-    retrieved = features.batch_of(RetrievedBatch, batch)
-    outputs = _apply(self.module, params, retrieved, dropout_rng=None)
+    retrieved = self.rows(batch)
+    scores_BxK, logits_BxKxMxV = self.objective.outputs(params, retrieved, None)
     targets_Bx1xMx1 = retrieved.queries.mlm_targets_BxM[:, None, :, None]
-    log_probs_BxKxMxV = jax.nn.log_softmax(outputs.logits_BxKxMxV)
+    log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV)
     return marginal_log_likelihood(
-      outputs.scores_BxK,
+      scores_BxK,
       jnp.take_along_axis(log_probs_BxKxMxV, targets_Bx1xMx1, axis=-1)[..., 0],
       retrieved.queries.mlm_weights_BxM,
       valid_BxK=retrieved.valid_BxK,
@@ -198,11 +215,11 @@ class PretrainingModel(RealmModel):
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the likeliest words `[B, M]`, their log-likelihood, and p(z|x) of the passages."""
     del rng
-    retrieved = features.batch_of(RetrievedBatch, batch)
-    outputs = _apply(self.module, params, retrieved, dropout_rng=None)
+    retrieved = self.rows(batch)
+    scores_BxK, logits_BxKxMxV = self.objective.outputs(params, retrieved, None)
     found = reading.read(
-      outputs.scores_BxK,
-      outputs.logits_BxKxMxV,
+      scores_BxK,
+      logits_BxKxMxV,
       retrieved.queries.mlm_weights_BxM,
       valid_BxK=retrieved.valid_BxK,
     )
@@ -223,7 +240,7 @@ class InverseClozeModel(RealmModel):
     query_length: wordpieces of a pseudo-query, as in the data set's feature lengths.
     passage_length: wordpieces of a passage, as there for `title` and `body`.
     warm_starts: see `RealmModel`.
-    num_microbatches: see `RealmModel`; passages are negatives within one microbatch.
+    accumulate_steps: see `RealmModel`.
 
   Raises:
     ValueError: if vocabulary, model and lengths do not fit each other.
@@ -238,7 +255,7 @@ class InverseClozeModel(RealmModel):
     query_length: int,
     passage_length: int,
     warm_starts: Sequence[WarmStart] = (),
-    num_microbatches: int = 1,
+    accumulate_steps: int = 1,
   ):
     store, tokenizer = _corpus(passages)
     saved_models.check_sizes(
@@ -247,6 +264,7 @@ class InverseClozeModel(RealmModel):
       {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
     )
     saved_models.check_warm_starts([start.checkpoints for start in warm_starts], tokenizer)
+    module = DualEncoder(dual_encoder)
     super().__init__(
       optimizer_def,
       description=saved_models.ModelDescription(
@@ -257,9 +275,10 @@ class InverseClozeModel(RealmModel):
         corpus_fingerprint=store.fingerprint,
       ),
       warm_starts=warm_starts,
-      num_microbatches=num_microbatches,
+      objective=objectives.pairs(module),
+      accumulate_steps=accumulate_steps,
     )
-    self.module = DualEncoder(dual_encoder)
+    self.module = module
     converter = functools.partial(
       InverseClozeConverter, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
     )
@@ -268,11 +287,8 @@ class InverseClozeModel(RealmModel):
   def init_params(self, key: jax.Array) -> dict:
     return {"dual_encoder": saved_models.init_dual_encoder(self.module, key)}
 
-  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
-    query_BxE, passage_BxE = self._embeddings(params, batch, dropout_rng=dropout_rng)
-    weights_B = jnp.any(batch["query"] != 0, axis=1).astype(jnp.float32)
-    loss, figures = inverse_cloze(query_BxE, passage_BxE, weights_B)
-    return loss, figures, jnp.sum(weights_B)
+  def rows(self, batch: features.Features) -> features.Features:
+    return batch
 
   def log_likelihood(self, params, batch: features.Features) -> jax.Array:
     return jnp.diagonal(self._log_probs(params, batch))
@@ -286,18 +302,8 @@ class InverseClozeModel(RealmModel):
     return jnp.argmax(log_probs_BxB, axis=1), {"scores": jnp.max(log_probs_BxB, axis=1)}
 
   def _log_probs(self, params, batch):
-    query_BxE, passage_BxE = self._embeddings(params, batch, dropout_rng=None)
+    query_BxE, passage_BxE = self.objective.outputs(params, batch, None)
     return jax.nn.log_softmax(jnp.einsum("BE,CE->BC", query_BxE, passage_BxE))
-
-  def _embeddings(self, params, batch, *, dropout_rng):
-    return _apply(
-      self.module,
-      params["dual_encoder"],
-      batches.tokens(batch["query"]),
-      batches.tokens(batch["passage"], batch["passage_segments"]),
-      dropout_rng=dropout_rng,
-      method="encode_pairs",
-    )
 
 
 class OpenQaModel(RealmModel):
@@ -315,7 +321,7 @@ class OpenQaModel(RealmModel):
     span_hidden_size: width of the MLP that scores spans.
     temperature: scores are divided by it; none: as in the retriever's checkpoint.
     passage_encoder: "frozen" or "trained".
-    num_microbatches: see `RealmModel`.
+    accumulate_steps: see `RealmModel`.
 
   Raises:
     FileNotFoundError: if a corpus or a checkpoint is missing.
@@ -337,7 +343,7 @@ class OpenQaModel(RealmModel):
     span_hidden_size: int = 256,
     temperature: float | None = None,
     passage_encoder: Literal["frozen", "trained"] = "frozen",
-    num_microbatches: int = 1,
+    accumulate_steps: int = 1,
   ):
     store, tokenizer = _corpus(passages)
     start = starting_points.find(
@@ -357,6 +363,7 @@ class OpenQaModel(RealmModel):
         "span_reader": {"joint_length": beam.joint_length},
       },
     )
+    module = OpenQaModule(start.dual_encoder, start.span_reader)
     super().__init__(
       optimizer_def,
       description=saved_models.ModelDescription(
@@ -369,22 +376,22 @@ class OpenQaModel(RealmModel):
         corpus_fingerprint=store.fingerprint,
       ),
       warm_starts=start.warm_starts,
-      num_microbatches=num_microbatches,
+      objective=objectives.questions(module),
+      accumulate_steps=accumulate_steps,
     )
-    self.module = OpenQaModule(start.dual_encoder, start.span_reader)
+    self.module = module
     self.passage_encoder = passage_encoder
 
   def init_params(self, key: jax.Array) -> dict:
     return saved_models.init_open_qa_model(self.module, key)
 
-  def loss_and_figures(self, params, batch: features.Features, dropout_rng: jax.Array | None):
-    retrieved = features.batch_of(RetrievedQuestions, batch)
-    outputs = _apply(self.module, params, retrieved, dropout_rng=dropout_rng)
-    loss, figures = open_qa(outputs.scores_BxR, outputs.logits_BxKxTxW, retrieved)
-    return loss, figures, jnp.sum(retrieved.weights_B)
+  def rows(self, batch: features.Features) -> RetrievedQuestions:
+    return features.batch_of(RetrievedQuestions, batch)
 
   def log_likelihood(self, params, batch: features.Features) -> jax.Array:
-    retrieved, _, joint_BxS = self._joint_logits(params, batch)
+    retrieved = self.rows(batch)
+    scores_BxK, logits_BxKxTxW = self._read(params, retrieved)
+    joint_BxS = joint_logits(scores_BxK, logits_BxKxTxW)
     gold_BxS = retrieved.gold_BxKxTxW.reshape(joint_BxS.shape) & (joint_BxS > _LOWEST)
     right_B = jax.nn.logsumexp(joint_BxS, axis=1, where=gold_BxS)
     return right_B - jax.nn.logsumexp(joint_BxS, axis=1)
@@ -394,32 +401,24 @@ class OpenQaModel(RealmModel):
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the best span `[B, 3]`: its passage's row, first and last wordpiece of the joint."""
     del rng
-    retrieved, outputs, joint_BxS = self._joint_logits(params, batch)
-    num_read = retrieved.joint.shape[1]
+    retrieved = self.rows(batch)
+    scores_BxK, logits_BxKxTxW = self._read(params, retrieved)
     best = span_reading.best_spans(
-      joint_BxS,
-      outputs.logits_BxKxTxW,
-      outputs.scores_BxR[:, :num_read],
-      valid_BxK=retrieved.valid_BxR[:, :num_read],
+      joint_logits(scores_BxK, logits_BxKxTxW),
+      logits_BxKxTxW,
+      scores_BxK,
+      valid_BxK=retrieved.valid_BxR[:, : scores_BxK.shape[1]],
       num_spans=1,
     )
     rows_Bx1 = jnp.take_along_axis(retrieved.passage_ids_BxR, best.slots_BxC, axis=1)
     span_Bx3 = jnp.concatenate([rows_Bx1, best.starts_BxC, best.ends_BxC], axis=1)
     return span_Bx3, {"scores": best.log_probs_BxC[:, 0]}
 
-  def _joint_logits(self, params, batch):
-    retrieved = features.batch_of(RetrievedQuestions, batch)
-    outputs = _apply(self.module, params, retrieved, dropout_rng=None)
-    num_read = retrieved.joint.shape[1]
-    scores_BxK = jnp.where(retrieved.valid_BxR, outputs.scores_BxR, _LOWEST)[:, :num_read]
-    return retrieved, outputs, joint_logits(scores_BxK, outputs.logits_BxKxTxW)
-
-
-def _apply(module, params, *inputs, dropout_rng, method=None):
-  rngs = {} if dropout_rng is None else {"dropout": dropout_rng}
-  return module.apply(
-    {"params": params}, *inputs, deterministic=dropout_rng is None, rngs=rngs, method=method
-  )
+  def _read(self, params, retrieved):
+    """Returns the scores of the passages read, the lowest in empty slots, and their span scores."""
+    scores_BxR, logits_BxKxTxW = self.objective.outputs(params, retrieved, None)
+    scores_BxR = jnp.where(retrieved.valid_BxR, scores_BxR, _LOWEST)
+    return scores_BxR[:, : retrieved.joint.shape[1]], logits_BxKxTxW
 
 
 def _corpus(passages: str) -> tuple[PassageStore, tokenization.WordPieceTokenizer]:

@@ -34,13 +34,13 @@ class PublishingTrainer(t5x_trainer.Trainer):
     train_state_axes: see there.
     rng: see there.
     learning_rate_fn: only shown where the optimizer has a schedule of its own.
-    num_microbatches: as the model has it.
+    num_microbatches: 1 or None; the model computes in parts, see its `accumulate_steps`.
     weight_metrics_computer: see there.
     publish_every: steps between two published checkpoints; the first and last are published too.
     keep_published: how many of them are kept.
 
   Raises:
-    ValueError: if model and trainer have other numbers of microbatches.
+    ValueError: if there are several microbatches.
   """
 
   def __init__(
@@ -59,10 +59,10 @@ class PublishingTrainer(t5x_trainer.Trainer):
     publish_every: int,
     keep_published: int = 5,
   ):
-    if (num_microbatches or 1) != model.num_microbatches:
+    if (num_microbatches or 1) != 1:
       raise ValueError(
-        f"the trainer has num_microbatches={num_microbatches}, the model {model.num_microbatches}; "
-        "t5x adds up the gradients of microbatches, so the model must know their number"
+        f"num_microbatches={num_microbatches} would train another loss, because t5x takes that of "
+        "each microbatch alone; set the model's accumulate_steps instead"
       )
     super().__init__(
       model=model,

@@ -1,5 +1,7 @@
 """Keys of dropout: random bits that are a hash of the key and of each number's own place.
 
+A key also says which rows of a batch it is used for, so that a row drops out the same numbers
+whether its batch is computed at once or in parts.
 Nothing but arithmetic on the place: XLA fuses it into its use, so that no bits are kept for the
 backward pass, and every device of a mesh makes only its part of an array, with the same values
 however the array is split. XLA's own generator, by contrast, makes a split array whole on every
@@ -18,16 +20,47 @@ def dropout_key(seed: int, step: jax.Array) -> jax.Array:
   return jax.random.fold_in(jax.random.key(seed, impl=_HASHED), step)
 
 
+def of_any(key: jax.Array) -> jax.Array:
+  """Returns a key of dropout made from a key of any kind."""
+  return _wrap(jax.random.bits(key, (2,), jnp.uint32), _WHOLE_BATCH)
+
+
+def of_part(key: jax.Array, part: jax.Array, *, parts: int, rows: int) -> jax.Array:
+  """Returns the key for a part of a batch: every `parts`-th row, from row `part` on.
+
+  Args:
+    key: of the batch.
+    part: int32, which of the parts.
+    parts: how many there are.
+    rows: of the batch in a part. An array of more rows holds several for each of these.
+  """
+  return _wrap(jax.random.key_data(key)[:2], (part, parts, rows))
+
+
+_WHOLE_BATCH = (0, 1, 1)  # part, parts and rows of a part, behind the two words of a key
+
+
+def _wrap(words: jax.Array, part) -> jax.Array:
+  part = jnp.asarray(part, jnp.uint32)
+  return jax.random.wrap_key_data(jnp.concatenate([words, part]), impl=_HASHED)
+
+
+def _seed(seed: jax.Array) -> jax.Array:
+  words = _THREEFRY.seed(seed)
+  return jnp.concatenate([words, jnp.asarray(_WHOLE_BATCH, jnp.uint32)])
+
+
 def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
   data = jnp.asarray(data, jnp.uint32)
   first = _mix(key[0] ^ _mix(data + jnp.uint32(0x9E3779B9)))
   second = _mix(key[1] + _mix(data ^ first))
-  return jnp.stack([first, second])
+  return jnp.concatenate([jnp.stack([first, second]), key[2:]])
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
   numbers = jnp.arange(math.prod(shape), dtype=jnp.uint32)
-  return jax.vmap(lambda number: _fold_in(~key, number))(numbers).reshape(*shape, 2)
+  key = jnp.concatenate([~key[:2], key[2:]])
+  return jax.vmap(lambda number: _fold_in(key, number))(numbers).reshape(*shape, *key.shape)
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
@@ -36,10 +69,10 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
   if math.prod(shape[1:]) > 2**32:
     raise ValueError(f"a row of shape {shape[1:]} has more places than 32 bits can count")
   rows, row_shape = (shape[0], shape[1:]) if shape else (1, ())
+  row = _rows_of_batch(key, rows)
   # Kept out of the loops over all places, which would otherwise derive the key again for each.
   key = jax.lax.optimization_barrier(key)
   # Two words for each row of the first axis, mixed with the place within the row.
-  row = jnp.arange(rows, dtype=jnp.uint32)
   first, second = (
     _mix(_mix(row ^ word) + other).reshape(rows, *(1 for _ in row_shape))
     for word, other in ((key[0], key[1]), (key[1], ~key[0]))
@@ -53,6 +86,14 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
   return bits.astype({8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}[bit_width])
 
 
+def _rows_of_batch(key: jax.Array, rows: int) -> jax.Array:
+  """Returns which rows the first axis would have if the batch had not been cut."""
+  part, parts, part_rows = key[2:]
+  each = jnp.maximum(jnp.uint32(rows) // part_rows, 1)
+  row = jnp.arange(rows, dtype=jnp.uint32)
+  return (row // each * parts + part) * each + row % each
+
+
 def _mix(x: jax.Array) -> jax.Array:
   """Spreads each bit over all 32, one to one, by two multiplications with odd numbers."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x21F0AAAD)
@@ -62,8 +103,8 @@ def _mix(x: jax.Array) -> jax.Array:
 
 _THREEFRY = jax.extend.random.threefry_prng_impl
 _HASHED = jax.extend.random.define_prng_impl(
-  key_shape=_THREEFRY.key_shape,
-  seed=_THREEFRY.seed,
+  key_shape=(5,),
+  seed=_seed,
   split=_split,
   random_bits=_random_bits,
   fold_in=_fold_in,

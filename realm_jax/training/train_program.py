@@ -4,6 +4,7 @@ Nothing is computed before it is asked for, so that `realm plan` can compile the
 a mesh of devices that are not there.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -12,8 +13,9 @@ from jax.sharding import Mesh
 
 from realm_jax import partitioning
 from realm_jax.training import train_state
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from realm_jax.training.train_step import LossFn, make_train_step
+from realm_jax.training.train_step import make_train_step
 
 
 class TrainProgram:
@@ -22,7 +24,7 @@ class TrainProgram:
   Args:
     mesh: of the devices that train, see `partitioning.make_mesh`.
     init_params: makes the boxed parameters from a key.
-    loss_fn: see `make_train_step`.
+    objective: what is minimised.
     optimizer: settings.
     seed: of parameters and dropout.
     accumulate_steps: see `make_train_step`.
@@ -39,7 +41,7 @@ class TrainProgram:
     *,
     mesh: Mesh,
     init_params: Callable[[jax.Array], dict],
-    loss_fn: LossFn,
+    objective: Objective,
     optimizer: OptimizerConfig,
     seed: int,
     accumulate_steps: int,
@@ -62,13 +64,16 @@ class TrainProgram:
     )
     gathered = partitioning.tree_shardings(mesh, boxed.params, layout="replicated")
 
-    def loss_of_gathered(params, batch, key):
+    def outputs_of_gathered(params, rows, key):
       # Without this XLA may as well split activations where parameters are split.
-      return loss_fn(jax.lax.with_sharding_constraint(params, gathered), batch, key)
+      return objective.outputs(jax.lax.with_sharding_constraint(params, gathered), rows, key)
 
     self.train_step = jax.jit(
       make_train_step(
-        loss_of_gathered, transformation, seed=seed, accumulate_steps=accumulate_steps
+        dataclasses.replace(objective, outputs=outputs_of_gathered),
+        transformation,
+        seed=seed,
+        accumulate_steps=accumulate_steps,
       ),
       donate_argnums=0,
       out_shardings=(self._shardings, None),

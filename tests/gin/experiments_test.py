@@ -22,6 +22,7 @@ from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.saved.saved_models import example_tokens
+from realm_jax.training.objective import LOSS
 from realm_jax.training.optimizer import OptimizerConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -73,8 +74,9 @@ def parameters_have_shapes(pretraining):
 def the_loss_is_a_number(pretraining):
   key = jax.random.key(0)
   params = jax.eval_shape(pretraining.init_params, key)
-  loss, figures = jax.eval_shape(pretraining.loss, params, pretraining.abstract_batch(), key)
-  return loss.shape == () and all(figure.shape == () for figure in figures.values())
+  batch = pretraining.abstract_batch()
+  figures = jax.eval_shape(pretraining.objective.figures, params, batch, key)
+  return LOSS in figures and all(leaf.shape == () for leaf in jax.tree.leaves(figures))
 
 
 def check_pretraining(job):

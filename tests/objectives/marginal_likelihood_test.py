@@ -39,14 +39,16 @@ def atol(float_tolerance):
 
 @functools.partial(jax.jit, static_argnames="marginalize")
 def loss_and_metrics(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
-  return marginal_likelihood.masked_lm_over_retrieval(
+  figures = marginal_likelihood.masked_lm_over_retrieval(
     scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize
   )
+  metrics = {name: mean.value for name, mean in figures.items()}
+  return metrics["loss"], metrics
 
 
 @functools.partial(jax.jit, static_argnames="marginalize")
 def gradients(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
-  return jax.grad(marginal_likelihood.masked_lm_over_retrieval, argnums=(0, 1), has_aux=True)(
+  return jax.grad(loss_and_metrics, argnums=(0, 1), has_aux=True)(
     scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize
   )[0]
 

@@ -73,35 +73,39 @@ def near(float_tolerance):
   return lambda value: pytest.approx(float(value), rel=0, abs=atol)
 
 
+def mean_loss(scores_BxR, logits_BxKxTxW, batch):
+  return open_qa(scores_BxR, logits_BxKxTxW, batch)["loss"].value
+
+
 @pytest.mark.parametrize("missing", [0, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_agrees_with_brute_force(seed, missing, near):
   batch = make_batch(seed, missing=missing)
   scores_BxR, logits_BxKxTxW = make_scores(seed + 10, batch)
   losses_B, right_B = brute_force(scores_BxR, logits_BxKxTxW, batch)
-  loss, metrics = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
-  assert float(loss) == near(losses_B.mean())
-  assert float(metrics["span_exact_match"]) == near(right_B.mean())
+  figures = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
+  assert float(figures["loss"].value) == near(losses_B.mean())
+  assert float(figures["span_exact_match"].value) == near(right_B.mean())
   assert losses_B.min() == 0 or losses_B.min() > 0.01
 
 
 def test_a_batch_is_the_mean_of_its_questions_alone(near):
   batch = make_batch(3)
   scores_BxR, logits_BxKxTxW = make_scores(4, batch)
-  together = open_qa(scores_BxR, logits_BxKxTxW, batch)[0]
+  together = mean_loss(scores_BxR, logits_BxKxTxW, batch)
   alone = []
   for b in range(len(scores_BxR)):
     part = jax.tree.map(lambda leaf, b=b: leaf[b : b + 1], batch)
-    alone.append(open_qa(scores_BxR[b : b + 1], logits_BxKxTxW[b : b + 1], part)[0])
+    alone.append(mean_loss(scores_BxR[b : b + 1], logits_BxKxTxW[b : b + 1], part))
   assert float(together) == near(np.mean(alone))
 
 
 def test_padding_changes_nothing(near):
   batch = make_batch(5)
   scores_BxR, logits_BxKxTxW = make_scores(6, batch)
-  whole, _ = open_qa(scores_BxR[:3], logits_BxKxTxW[:3], jax.tree.map(lambda x: x[:3], batch))
+  whole = mean_loss(scores_BxR[:3], logits_BxKxTxW[:3], jax.tree.map(lambda x: x[:3], batch))
   weighted = batch.replace(weights_B=np.array([1, 1, 1, 0, 0], np.float32))
-  assert float(open_qa(scores_BxR, logits_BxKxTxW, weighted)[0]) == near(whole)
+  assert float(mean_loss(scores_BxR, logits_BxKxTxW, weighted)) == near(whole)
 
 
 def test_no_answer_anywhere_costs_nothing_is_counted_and_moves_nothing():
@@ -111,11 +115,10 @@ def test_no_answer_anywhere_costs_nothing_is_counted_and_moves_nothing():
     gold_BxKxTxW=np.zeros_like(batch.gold_BxKxTxW),
   )
   scores_BxR, logits_BxKxTxW = make_scores(8, batch)
-  gradients, metrics = jax.grad(
-    lambda scores, logits: open_qa(scores, logits, batch), argnums=(0, 1), has_aux=True
-  )(scores_BxR, logits_BxKxTxW)
-  assert float(metrics["loss"]) == 0
-  assert float(metrics["without_answer"]) == 1
+  gradients = jax.grad(mean_loss, argnums=(0, 1))(scores_BxR, logits_BxKxTxW, batch)
+  figures = open_qa(scores_BxR, logits_BxKxTxW, batch)
+  assert float(figures["loss"].value) == 0
+  assert float(figures["without_answer"].value) == 1
   for gradient in gradients:
     np.testing.assert_array_equal(gradient, 0)
 
@@ -124,9 +127,7 @@ def test_gradients_stay_finite_with_slots_empty_and_answers_outside_of_spans():
   batch = make_batch(9, missing=5)
   batch.gold_BxKxTxW[:, :, 0, 0] = True  # no span there
   scores_BxR, logits_BxKxTxW = make_scores(10, batch, scale=30.0)
-  gradients = jax.grad(lambda s, x: open_qa(s, x, batch)[0], argnums=(0, 1))(
-    scores_BxR, logits_BxKxTxW
-  )
+  gradients = jax.grad(mean_loss, argnums=(0, 1))(scores_BxR, logits_BxKxTxW, batch)
   for gradient in gradients:
     assert np.isfinite(gradient).all()
   np.testing.assert_array_equal(gradients[0][:, 2:], 0)
@@ -138,6 +139,6 @@ def test_both_losses_move_the_scores_towards_passages_with_answers():
   batch.gold_BxKxTxW[:] = False
   batch.gold_BxKxTxW[0, 0, 3, 1] = True
   scores_BxR, logits_BxKxTxW = make_scores(12, batch)
-  gradient_R = np.asarray(jax.grad(lambda s: open_qa(s, logits_BxKxTxW, batch)[0])(scores_BxR))[0]
+  gradient_R = np.asarray(jax.grad(mean_loss)(scores_BxR, logits_BxKxTxW, batch))[0]
   assert (gradient_R[[0, 2]] < 0).all()
   assert (gradient_R[[1, 3]] > 0).all()

@@ -52,7 +52,7 @@ def recording(trainer_cls, losses):
   class Recording(trainer_cls):
     def train(self, *arguments, **keywords):
       summary = super().train(*arguments, **keywords)
-      losses.append((self._host_step, float(summary.result()["loss"].value)))
+      losses.append((self._host_step, float(summary.result()["loss/total"].value)))
       return summary
 
   return Recording
@@ -186,7 +186,7 @@ def evaluations(model_dir):
   for path in glob.glob(str(model_dir / "training_eval" / "*" / "events*")):
     for event in tf.compat.v1.train.summary_iterator(path):
       for value in event.summary.value:
-        if value.tag == "loss":
+        if value.tag == "loss/total":
           found[event.step] = float(tf.make_ndarray(value.tensor))
   return found
 

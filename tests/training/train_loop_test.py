@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from realm_jax.datatypes import Mean
 from realm_jax.training import checkpoints, metric_writers, optimizer, train_loop, train_state
+from realm_jax.training.objective import LOSS, Objective
 from realm_jax.training.train_step import make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0))
@@ -18,6 +20,11 @@ OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(learning_rate=0.1
 def make_state(step=0):
   state = train_state.create(lambda key: {"reader": {"kernel": jnp.ones(2)}}, OPTIMIZER, seed=0)
   return state.replace(step=jnp.asarray(step, jnp.int32))
+
+
+def summed(outputs):
+  """Minimises the sum of a function of parameters, batch and key."""
+  return Objective(outputs, lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs), jnp.ones([]))})
 
 
 class NumberedBatches:
@@ -103,9 +110,7 @@ def test_begin_sees_parameters_that_the_step_donates(tmp_path):
 
   step = jax.jit(
     make_train_step(
-      lambda params, batch, key: (jnp.sum(params["reader"]["kernel"] * batch), {}),
-      OPTIMIZER,
-      seed=0,
+      summed(lambda params, batch, key: params["reader"]["kernel"] * batch), OPTIMIZER, seed=0
     ),
     donate_argnums=0,
   )
@@ -227,12 +232,11 @@ class Rows:
 
 
 def test_a_run_stopped_and_resumed_has_the_losses_of_one_that_was_not(tmp_path):
-  def loss_fn(params, batch, key):
+  def squared_error(params, batch, key):
     noise = jax.random.normal(key, batch["x"].shape)
-    loss = jnp.sum((params["reader"]["kernel"] - batch["x"] - noise) ** 2)
-    return loss, {"loss/total": loss}
+    return (params["reader"]["kernel"] - batch["x"] - noise) ** 2
 
-  step = jax.jit(make_train_step(loss_fn, OPTIMIZER, seed=0))
+  step = jax.jit(make_train_step(summed(squared_error), OPTIMIZER, seed=0))
   sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   abstract = jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), make_state()

@@ -6,7 +6,9 @@ import numpy as np
 import optax
 import pytest
 
+from realm_jax.datatypes import Mean
 from realm_jax.training import optimizer, train_state
+from realm_jax.training.objective import LOSS, Objective
 from realm_jax.training.train_step import make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(
@@ -24,18 +26,23 @@ def init_params(key):
   return {"reader": {"kernel": jax.random.normal(key, (3, 2)), "bias": jnp.zeros(2)}}
 
 
-def regression(params, batch, key):
-  """Squared error of a linear map, with no use for the key."""
+def predictions(params, batch, key):
+  """A linear map, with no use for the key."""
   del key
-  predicted = batch["x"] @ params["reader"]["kernel"] + params["reader"]["bias"][None]
-  loss = jnp.mean((predicted - batch["y"]) ** 2)
-  return loss, {"loss": loss}
+  return batch["x"] @ params["reader"]["kernel"] + params["reader"]["bias"][None]
 
 
-def with_dropout(params, batch, key):
+def predictions_with_dropout(params, batch, key):
   keep = jax.random.bernoulli(key, 0.5, batch["x"].shape)
-  loss, metrics = regression(params, {**batch, "x": jnp.where(keep, batch["x"], 0)}, key)
-  return loss, {**metrics, "drawn": jax.random.uniform(key)}
+  return predictions(params, {**batch, "x": jnp.where(keep, batch["x"], 0)}, key)
+
+
+def squared_error(predicted, batch):
+  return {LOSS: Mean(jnp.sum((predicted - batch["y"]) ** 2), jnp.float32(predicted.size))}
+
+
+regression = Objective(predictions, squared_error)
+with_dropout = Objective(predictions_with_dropout, squared_error)
 
 
 def make_batch(seed=0, size=8):
@@ -93,7 +100,7 @@ def test_schedules_go_on_over_a_skipped_step(skipped):
 
 def test_the_gradient_norm_is_that_before_clipping(rtol):
   _, metrics = make_train_step(regression, OPTIMIZER, seed=0)(make_state(), make_batch())
-  gradients = jax.grad(lambda params: regression(params, make_batch(), None)[0])(
+  gradients = jax.grad(lambda params: regression.figures(params, make_batch())[LOSS].value)(
     make_state().params
   )
   norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))
@@ -101,38 +108,19 @@ def test_the_gradient_norm_is_that_before_clipping(rtol):
   np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=rtol)
 
 
-def test_accumulation_in_parts_equals_one_batch(rtol):
-  whole, whole_metrics = make_train_step(regression, OPTIMIZER, seed=0)(make_state(), make_batch())
-  parts, parts_metrics = make_train_step(regression, OPTIMIZER, seed=0, accumulate_steps=4)(
-    make_state(), make_batch()
-  )
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), parts, whole)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), parts_metrics, whole_metrics
-  )
-
-
-def test_every_part_drops_out_differently():
-  step = make_train_step(with_dropout, OPTIMIZER, seed=0, accumulate_steps=2)
-  twice = jax.tree.map(lambda leaf: np.repeat(leaf, 2, axis=0), make_batch(size=4))
-  one_key = make_train_step(with_dropout, OPTIMIZER, seed=0)
-  _, accumulated = step(make_state(), twice)
-  _, single = one_key(make_state(), make_batch(size=4))
-  assert float(accumulated["drawn"]) != float(single["drawn"])
-  assert float(accumulated["loss"]) != float(single["loss"])
-
-
-def test_a_batch_that_cannot_be_cut_is_refused():
-  step = make_train_step(regression, OPTIMIZER, seed=0, accumulate_steps=3)
-  with pytest.raises(ValueError, match="a batch of 8 cannot be cut into 3 equal parts; change"):
-    step(make_state(), make_batch())
-
-
 def test_the_dropout_key_depends_on_seed_and_step_alone():
+  def outputs(params, batch, key):
+    del params
+    return jnp.broadcast_to(jax.random.uniform(key), (len(batch["x"]),))
+
+  def score(drawn_B, batch):
+    del batch
+    return {LOSS: Mean.of(drawn_B, jnp.ones_like(drawn_B))}
+
   def drawn(*, seed, step, state_seed=0, batch_seed=0):
     state = make_state(state_seed).replace(step=jnp.asarray(step, jnp.int32))
-    train_step = make_train_step(with_dropout, OPTIMIZER, seed=seed)
-    return float(train_step(state, make_batch(batch_seed))[1]["drawn"])
+    train_step = make_train_step(Objective(outputs, score), OPTIMIZER, seed=seed)
+    return float(train_step(state, make_batch(batch_seed))[1][LOSS])
 
   base = drawn(seed=0, step=5)
   assert drawn(seed=0, step=5, state_seed=1, batch_seed=1) == base
@@ -146,7 +134,7 @@ def losses(*, seed, num_steps=5):
   found = []
   for number in range(num_steps):
     state, metrics = step(state, make_batch(number))
-    found.append(float(metrics["loss"]))
+    found.append(float(metrics[LOSS]))
   return found
 
 
@@ -161,4 +149,4 @@ def test_training_lowers_the_loss():
   _, first = step(state, batch)
   for _ in range(30):
     state, metrics = step(state, batch)
-  assert float(metrics["loss"]) < 0.5 * float(first["loss"])
+  assert float(metrics[LOSS]) < 0.5 * float(first[LOSS])

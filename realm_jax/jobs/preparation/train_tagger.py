@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 
 from realm_jax import atomic_files, partitioning, tokenization
-from realm_jax.data import batches, conll, input_pipeline
+from realm_jax.data import conll, input_pipeline
 from realm_jax.data.token_labels import TokenLabelsConverter
 from realm_jax.evaluation import entities
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
-from realm_jax.objectives.token_classification import token_classification
-from realm_jax.runs import taggers
+from realm_jax.runs import objectives, taggers
 from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
@@ -107,22 +106,10 @@ def train_tagger(
     training=True,
     buckets=buckets,
   )
-  model = TokenTagger(description.tagger)
-
-  def loss_fn(params, batch, key):
-    tokens = batches.tokens(batch["tokens"])
-    logits_BxLxC = model.apply(
-      {"params": params}, tokens, deterministic=False, rngs={"dropout": key}
-    )
-    loss, metrics = token_classification(logits_BxLxC, batch["labels"])
-    return loss, {
-      f"loss/{'total' if name == 'loss' else name}": value for name, value in metrics.items()
-    }
-
   with TrainingRun(
     workdir=workdir,
     init_params=functools.partial(taggers.init_params, description.tagger),
-    loss_fn=loss_fn,
+    objective=objectives.tags(TokenTagger(description.tagger)),
     optimizer=optimizer,
     warm_starts=warm_starts,
     seed=seed,

@@ -17,11 +17,10 @@ from realm_jax.index import generations
 from realm_jax.labels.answer_matching import AnswerMatcher
 from realm_jax.labels.question_labels import find_labels
 from realm_jax.models.open_qa import OpenQaModel
-from realm_jax.objectives.open_qa import open_qa
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever, Questions
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.runs import starting_points
+from realm_jax.runs import objectives, starting_points
 from realm_jax.runs.example_sources import QuestionExamples
 from realm_jax.runs.question_evaluation import QuestionEvaluation
 from realm_jax.runs.training_run import TrainingRun
@@ -164,11 +163,6 @@ def finetune(
     matcher = AnswerMatcher.from_arrays(prepared_examples.read_arrays(examples))
   model = OpenQaModel(start.dual_encoder, start.span_reader)
 
-  def loss_fn(params, batch, key):
-    outputs = model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})
-    loss, metrics = open_qa(outputs.scores_BxR, outputs.logits_BxKxTxW, batch)
-    return loss, {_METRICS[name]: value for name, value in metrics.items()}
-
   frozen = passage_encoder == "frozen"
   if frozen:
     optimizer = dataclasses.replace(
@@ -191,7 +185,7 @@ def finetune(
       TrainingRun(
         workdir=workdir,
         init_params=functools.partial(saved_models.init_open_qa_model, model),
-        loss_fn=loss_fn,
+        objective=objectives.questions(model),
         optimizer=optimizer,
         warm_starts=start.warm_starts,
         seed=seed,
@@ -289,18 +283,6 @@ def finetune(
     )
     at_best = f", best dev {best_metric} {best.value:.4f} at step {best.step}" if best else ""
     print(f"{workdir}: step {run.step}{at_best}", flush=True)
-
-
-_METRICS = {
-  "loss": "loss/total",
-  "retrieval_loss": "loss/retrieval",
-  "reader_loss": "loss/reader",
-  "span_exact_match": "answers/span_exact_match",
-  "reader_oracle": "answers/reader_oracle",
-  "answer_in_beam": "answers/in_beam",
-  "answer_read": "answers/in_passages_read",
-  "without_answer": "answers/without",
-}
 
 
 def _frozen_generation(

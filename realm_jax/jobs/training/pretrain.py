@@ -172,7 +172,7 @@ def pretrain(
   with TrainingRun(
     workdir=workdir,
     init_params=pretraining.init_params,
-    loss_fn=pretraining.loss,
+    objective=pretraining.objective,
     optimizer=optimizer,
     warm_starts=starts,
     seed=seed,

@@ -8,7 +8,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
-from realm_jax.objectives.inverse_cloze import inverse_cloze
+from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import InverseClozeExamples
 from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.saved import saved_models
@@ -98,23 +98,7 @@ def pretrain_ict(
   model = DualEncoder(dual_encoder)
 
   def init_params(key):
-    tokens = saved_models.example_tokens
-    variables = model.init(key, tokens(1, 8), tokens(1, 1, 8), deterministic=True)
-    return {"dual_encoder": variables["params"]}
-
-  def loss_fn(params, batch, key):
-    query_BxE, passage_BxE = model.apply(
-      {"params": params["dual_encoder"]},
-      batches.tokens(batch["query"]),
-      batches.tokens(batch["passage"], batch["passage_segments"]),
-      deterministic=False,
-      rngs={"dropout": key},
-      method="encode_pairs",
-    )
-    loss, metrics = inverse_cloze(query_BxE, passage_BxE)
-    return loss, {
-      f"loss/{'total' if name == 'loss' else name}": value for name, value in metrics.items()
-    }
+    return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
 
   description = saved_models.ModelDescription(
     dual_encoder=dual_encoder,
@@ -126,7 +110,7 @@ def pretrain_ict(
   with TrainingRun(
     workdir=workdir,
     init_params=init_params,
-    loss_fn=loss_fn,
+    objective=objectives.pairs(model),
     optimizer=optimizer,
     warm_starts=starts,
     seed=seed,

@@ -1,0 +1,101 @@
+"""What each training minimises: a model, and the figures of its outputs as they are logged."""
+
+from collections.abc import Mapping
+
+from realm_jax.data import batches
+from realm_jax.datatypes import Mean
+from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.open_qa import OpenQaModel
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.models.token_tagger import TokenTagger
+from realm_jax.objectives.inverse_cloze import inverse_cloze
+from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.objectives.open_qa import open_qa
+from realm_jax.objectives.token_classification import token_classification
+from realm_jax.training.objective import LOSS, Objective
+
+
+def masked_lm(model: RealmPretrainingModel, *, marginalize: str) -> Objective:
+  """Returns the objective of pre-training, on `RetrievedBatch`es."""
+
+  def outputs(params, batch, key):
+    found = model.apply({"params": params}, batch, **_dropout(key))
+    return found.scores_BxK, found.logits_BxKxMxV
+
+  def score(outputs, batch):
+    figures = masked_lm_over_retrieval(*outputs, batch, marginalize=marginalize)
+    return _grouped(figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy"))
+
+  return Objective(outputs, score)
+
+
+def pairs(model: DualEncoder) -> Objective:
+  """Returns the objective of the inverse cloze task, on `InverseClozeConverter`'s features."""
+
+  def outputs(params, batch, key):
+    return model.apply(
+      {"params": params["dual_encoder"]},
+      batches.tokens(batch["query"]),
+      batches.tokens(batch["passage"], batch["passage_segments"]),
+      method="encode_pairs",
+      **_dropout(key),
+    )
+
+  def score(outputs, batch):
+    weights_B = (batch["query"] != 0).any(axis=1).astype("float32")
+    return _grouped(inverse_cloze(*outputs, weights_B), "loss")
+
+  return Objective(outputs, score, compares_rows=True)
+
+
+def questions(model: OpenQaModel) -> Objective:
+  """Returns the objective of fine-tuning, on `RetrievedQuestions`."""
+
+  def outputs(params, batch, key):
+    found = model.apply({"params": params}, batch, **_dropout(key))
+    return found.scores_BxR, found.logits_BxKxTxW
+
+  def score(outputs, batch):
+    figures = open_qa(*outputs, batch)
+    return {_QUESTION_FIGURES[name]: mean for name, mean in figures.items()}
+
+  return Objective(outputs, score)
+
+
+_QUESTION_FIGURES = {
+  "loss": LOSS,
+  "retrieval_loss": "loss/retrieval",
+  "reader_loss": "loss/reader",
+  "span_exact_match": "answers/span_exact_match",
+  "reader_oracle": "answers/reader_oracle",
+  "answer_in_beam": "answers/in_beam",
+  "answer_read": "answers/in_passages_read",
+  "without_answer": "answers/without",
+}
+
+
+def tags(model: TokenTagger) -> Objective:
+  """Returns the objective of a tagger, on `TokenLabelsConverter`'s features."""
+
+  def outputs(params, batch, key):
+    return model.apply({"params": params}, batches.tokens(batch["tokens"]), **_dropout(key))
+
+  def score(logits_BxLxC, batch):
+    return _grouped(token_classification(logits_BxLxC, batch["labels"]), "loss")
+
+  return Objective(outputs, score)
+
+
+def _dropout(key) -> dict:
+  if key is None:
+    return {"deterministic": True}
+  return {"deterministic": False, "rngs": {"dropout": key}}
+
+
+def _grouped(figures: Mapping[str, Mean], group: str, *, loss=()) -> dict[str, Mean]:
+  """Names figures in groups, as TensorBoard shows them."""
+  groups = dict.fromkeys(loss, "loss")
+  return {
+    LOSS if name == "loss" else f"{groups.get(name, group)}/{name}": mean
+    for name, mean in figures.items()
+  }

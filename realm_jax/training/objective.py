@@ -1,0 +1,115 @@
+"""What a training minimises, and its gradients, computed in as many parts as memory asks for.
+
+The parts change nothing but the memory: figures stay sums until the last part is in. Where rows are
+compared with each other, all of them are embedded first, part by part, scored together, and each
+part is embedded once more to carry the gradient on (Gao et al. 2021, arXiv 2101.06983).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from realm_jax.datatypes import Mean
+from realm_jax.training import dropout_keys
+
+LOSS = "loss/total"
+Figures = dict[str, Mean]
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+  """A model with the score of its outputs.
+
+  Attributes:
+    outputs: `(params, rows, dropout key) -> tree` of float arrays by row, each of which follows
+      from its own row alone; without a key (None) there is no dropout.
+    score: `(outputs, rows) -> figures`; the one named `LOSS` is minimised. Its count must not
+      depend on the parameters.
+    compares_rows: whether the score of a row depends on the other rows; otherwise the figures of
+      two halves of a batch add up to those of the whole.
+  """
+
+  outputs: Callable[[dict, Any, jax.Array | None], Any]
+  score: Callable[[Any, Any], Figures]
+  compares_rows: bool = False
+
+  def figures(self, params: dict, batch, key: jax.Array | None = None) -> Figures:
+    """Returns the figures of a batch."""
+    return self.score(self.outputs(params, batch, key), batch)
+
+  def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
+    """Returns the gradients of the mean loss of a batch, computed in equal parts, and its figures.
+
+    Raises:
+      ValueError: if the batch cannot be cut into so many equal parts.
+    """
+    if parts == 1:
+      sums, figures = jax.grad(self._total_and_figures, has_aux=True)(params, batch, key)
+    elif self.compares_rows:
+      sums, figures = self._through_cached_outputs(params, batch, key, parts)
+    else:
+      gradients = jax.grad(self._total_and_figures, has_aux=True)
+      sums, figures = _summed(lambda part: gradients(params, *part), _cut(batch, key, parts))
+    count = figures[LOSS].count
+    scale = 1.0 / jnp.where(count > 0, count, 1.0)
+    return jax.tree.map(lambda leaf: leaf * scale, sums), figures
+
+  def _total_and_figures(self, params, batch, key):
+    figures = self.figures(params, batch, key)
+    return figures[LOSS].total, figures
+
+  def _through_cached_outputs(self, params, batch, key, parts: int):
+    def total_and_figures(outputs):
+      figures = self.score(outputs, batch)
+      return figures[LOSS].total, figures
+
+    def projected(params, rows, key, cotangents):
+      outputs = self.outputs(params, rows, key)
+      return sum(map(jnp.vdot, jax.tree.leaves(outputs), jax.tree.leaves(cotangents)))
+
+    cut = _cut(batch, key, parts)
+    outputs = _join(jax.lax.map(lambda part: self.outputs(params, *part), cut))
+    cotangents, figures = jax.grad(total_and_figures, has_aux=True)(outputs)
+    cotangents = _cut_rows(cotangents, parts)
+    sums = _summed(lambda part: jax.grad(projected)(params, *part), (*cut, cotangents))
+    return sums, figures
+
+
+def _cut(batch, key: jax.Array, parts: int):
+  """Returns the rows of all parts, and a key of each that gives a row its own dropout."""
+  rows = _cut_rows(batch, parts)
+  part_size = jax.tree.leaves(rows)[0].shape[1]
+  keys = jax.vmap(lambda i: dropout_keys.of_part(key, i, parts=parts, rows=part_size))
+  return rows, keys(jnp.arange(parts))
+
+
+def _cut_rows(tree, parts: int):
+  def cut(leaf):
+    if leaf.shape[0] % parts:
+      raise ValueError(
+        f"a batch of {leaf.shape[0]} cannot be cut into {parts} equal parts; "
+        "change accumulate_steps"
+      )
+    # Part i takes every parts-th row, so that each device keeps a share of every part.
+    return leaf.reshape(leaf.shape[0] // parts, parts, *leaf.shape[1:]).swapaxes(0, 1)
+
+  return jax.tree.map(cut, tree)
+
+
+def _join(tree):
+  """Undoes `_cut_rows`."""
+  return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:]), tree)
+
+
+def _summed(function, parts):
+  """Adds up what a function returns for each part."""
+  first = jax.tree.map(lambda leaf: leaf[0], parts)
+  shapes = jax.eval_shape(function, first)
+  zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+  total, _ = jax.lax.scan(
+    lambda total, part: (jax.tree.map(jnp.add, total, function(part)), None), zeros, parts
+  )
+  return total

@@ -1,0 +1,150 @@
+"""A batch in parts: the loss, the figures and the gradients of the batch as a whole."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from realm_jax import datatypes, partitioning
+from realm_jax.datatypes import Mean
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.open_qa import OpenQaModel
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.runs import objectives
+from realm_jax.saved import saved_models
+from realm_jax.training.dropout_keys import dropout_key
+from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.train_program import TrainProgram
+
+B, K, M, V = 8, 3, 4, 32
+BERT = BertConfig(
+  vocab_size=V, hidden_size=16, num_layers=1, num_heads=2, mlp_size=24, max_length=12
+)
+DUAL_ENCODER = DualEncoderConfig(bert=BERT, projection_size=8)
+CLOSE = 1e-5  # sums of a few hundred float32 numbers, added in another order
+
+
+def pretraining(make_retrieved_batch):
+  model = RealmPretrainingModel(DUAL_ENCODER, BERT)
+  batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
+  batch.queries.mlm_weights_BxM[3] = 0  # rows count for as much as they have masks
+  init = functools.partial(saved_models.init_pretraining_model, model)
+  return objectives.masked_lm(model, marginalize="token"), init, batch
+
+
+def inverse_cloze(make_retrieved_batch):
+  model = DualEncoder(DUAL_ENCODER)
+  batch = make_retrieved_batch(0, queries=B, passages=2, masks=M, vocab_size=V)
+  passage = jax.tree.map(lambda leaf: leaf[:, 1], batch.passage)
+  batch = {
+    "query": batch.queries.query.ids,
+    "passage": passage.ids,
+    "passage_segments": passage.segments,
+  }
+
+  def init(key):
+    return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
+
+  return objectives.pairs(model), init, batch
+
+
+def open_qa(make_retrieved_batch):
+  dual_encoder = DualEncoderConfig(bert=BERT, projection_size=8, towers="separate")
+  model = OpenQaModel(dual_encoder, SpanReaderConfig(bert=BERT, span_hidden_size=8))
+  drawn = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
+  random = np.random.default_rng(0)
+  shape = (*drawn.joint.shape, drawn.joint.shape[-1])
+  batch = datatypes.RetrievedQuestions(
+    query=drawn.queries.query,
+    weights_B=(np.arange(B) != 5).astype(np.float32),
+    question_index_B=np.arange(B, dtype=np.int32),
+    passage_ids_BxR=random.integers(0, 50, (B, 6)).astype(np.int32),
+    embeddings_BxRxE=random.normal(size=(B, 6, 8)).astype(np.float32),
+    has_answer_BxR=random.random((B, 6)) < 0.4,
+    joint=drawn.joint,
+    gold_BxKxTxW=random.random(shape) < 0.1,
+    passage=drawn.passage,
+  )
+  return (
+    objectives.questions(model),
+    functools.partial(saved_models.init_open_qa_model, model),
+    batch,
+  )
+
+
+JOBS = {
+  "inverse cloze": inverse_cloze,
+  "masked lm": pretraining,
+  "questions": open_qa,
+}
+
+
+@functools.cache
+def random_params(job, make_retrieved_batch):
+  """Wide apart, so that passages and words differ."""
+  shapes = nn.unbox(jax.eval_shape(JOBS[job](make_retrieved_batch)[1], jax.random.key(0)))
+  random = np.random.default_rng(0)
+  return jax.tree.map(lambda leaf: 0.3 * random.normal(size=leaf.shape).astype("float32"), shapes)
+
+
+@functools.cache
+def gradients_and_figures(job, make_retrieved_batch, parts):
+  objective, _, batch = JOBS[job](make_retrieved_batch)
+  gradients = jax.jit(functools.partial(objective.gradients, parts=parts))
+  sums, figures = gradients(random_params(job, make_retrieved_batch), batch, dropout_key(0, 0))
+  return sums, {name: mean.value for name, mean in figures.items()}
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("job", JOBS)
+def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batch, job, parts):
+  """With dropout, which is that of the row whatever part it is in."""
+  whole, figures = gradients_and_figures(job, make_retrieved_batch, 1)
+  found, found_figures = gradients_and_figures(job, make_retrieved_batch, parts)
+  for name, value in figures.items():
+    np.testing.assert_allclose(found_figures[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+  limit = CLOSE * max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=limit), found, whole)
+
+
+def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
+  objective, init, batch = inverse_cloze(make_retrieved_batch)
+  program = TrainProgram(
+    mesh=partitioning.make_mesh(model=2, devices=jax.devices()[:4]),
+    init_params=init,
+    objective=objective,
+    optimizer=OptimizerConfig(),
+    seed=0,
+    accumulate_steps=2,
+    layout="fully_sharded",
+  )
+  shardings = jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state.params)
+  params = jax.device_put(random_params("inverse cloze", make_retrieved_batch), shardings)
+  state = program.new_state().replace(params=params)
+  _, metrics = program.train_step(state, jax.device_put(batch, program.batch_sharding))
+  whole, figures = gradients_and_figures("inverse cloze", make_retrieved_batch, 1)
+  for name, value in {**figures, "gradient_norm": optax.global_norm(whole)}.items():
+    np.testing.assert_allclose(metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+
+
+def test_a_batch_that_cannot_be_cut_is_refused(make_retrieved_batch):
+  objective, init, batch = inverse_cloze(make_retrieved_batch)
+  params = nn.unbox(jax.eval_shape(init, jax.random.key(0)))
+  with pytest.raises(ValueError, match="a batch of 8 cannot be cut into 3 equal parts; change"):
+    objective.gradients(params, batch, dropout_key(0, 0), parts=3)
+
+
+def test_a_batch_in_which_nothing_counts_has_no_gradient():
+  objective = Objective(
+    lambda params, batch, key: batch @ params, lambda x_B, batch: {LOSS: Mean.of(x_B, 0 * x_B)}
+  )
+  gradient, figures = objective.gradients(jnp.ones(3), jnp.ones((4, 3)), dropout_key(0, 0), parts=2)
+  assert float(figures[LOSS].value) == 0
+  np.testing.assert_array_equal(gradient, 0)

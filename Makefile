@@ -1,6 +1,7 @@
 # `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
+# `make parity` compares with transformers, in an environment of its own.
 
-.PHONY: demo test lint clean
+.PHONY: demo test parity lint clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -24,9 +25,21 @@ lint: .venv/installed
 	.venv/bin/ruff check --quiet .
 	.venv/bin/ruff format --check --quiet .
 
+parity: .venv-parity/installed
+	.venv-parity/bin/python -m pytest -q -m parity
+
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-parity build *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The last transformers with REALM wants older releases of two libraries.
+.venv-parity/installed: .venv/installed
+	@.venv/bin/python -m venv .venv-parity
+	@grep -vE '^(huggingface-hub|tokenizers)==' constraints.txt > .venv-parity/constraints.txt
+	@echo 'Installing into .venv-parity (about 6 GB, a few minutes) ...'
+	@.venv-parity/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
+	  --editable '.[test,parity]' --constraint .venv-parity/constraints.txt
+	@touch $@
 
 .venv/installed: setup.py constraints.txt
 	@test -n '$(PYTHON)' && $(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { echo 'make: no Python 3.11 to 3.13 found;' \

@@ -8,7 +8,10 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from realm_jax.training.objective import LOSS
+
 Row = Mapping[str, float | None]
+_SKIPPED_SHARE = "skipped_share"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,6 +20,7 @@ class AlarmSettings:
 
   Attributes:
     rows: writes in a row that a figure must be bad.
+    skipped_share: share of the steps that are skipped, above which nothing is learned.
     null_mass: mean p(null|x) above which nothing is retrieved any more.
     entropy: mean entropy of p(z|x) in nats below which one passage has all the probability.
     hub_share: share of a batch's queries that get the same passage, above which it is a hub.
@@ -26,6 +30,7 @@ class AlarmSettings:
   """
 
   rows: int = 3
+  skipped_share: float = 0.5
   null_mass: float = 0.95
   entropy: float = 0.01
   hub_share: float = 0.5
@@ -59,11 +64,53 @@ class Alarm:
 def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> list[Alarm]:
   """Returns the alarms of a run, in the order in which they began; one for each stretch of rows."""
   alarms = []
-  for name, figure, bad, length, cause in (
+  rows = _with_skipped_share(rows)
+  for name, figure, bad, length, cause in _rules(settings):
+    for first, last in _runs([figure in row and bad(row[figure]) for row in rows], length):
+      value = rows[last][figure]
+      alarms.append(
+        Alarm(
+          name=name,
+          first_step=int(rows[first]["step"]),
+          last_step=int(rows[last]["step"]),
+          figure=f"{figure} is {'not finite' if value is None else f'{value:.3g}'}",
+          cause=cause,
+        )
+      )
+  alarms += _silences(rows, settings)
+  return sorted(alarms, key=lambda alarm: alarm.first_step)
+
+
+def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]:
+  """Returns name, figure, when it is bad, for how many rows, and the likely cause."""
+
+  def above(limit: float) -> Callable[[float | None], bool]:
+    return lambda value: value is not None and value > limit
+
+  def below(limit: float) -> Callable[[float | None], bool]:
+    return lambda value: value is not None and value < limit
+
+  return [
+    (
+      "steps skipped",
+      _SKIPPED_SHARE,
+      above(settings.skipped_share),
+      settings.rows,
+      "Gradients are not finite, so nothing is learned: lower the learning rate or set clip_norm, "
+      "and go on from a checkpoint before this step",
+    ),
+    (
+      "loss not finite",
+      LOSS,
+      lambda value: value is None,
+      settings.rows,
+      "Parameters or activations have overflowed: go on from a checkpoint before this step with a "
+      "lower learning rate, or compute in float32",
+    ),
     (
       "null mass",
       "retrieval/null_mass",
-      lambda value: value > settings.null_mass,
+      above(settings.null_mass),
       settings.rows,
       "The reader ignores what is retrieved, so the retriever learns to retrieve nothing: warm it "
       "up longer, teach the reader to read first, or freeze the dual encoder for the first steps",
@@ -71,7 +118,7 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
     (
       "entropy collapse",
       "retrieval/retrieval_entropy",
-      lambda value: value < settings.entropy,
+      below(settings.entropy),
       settings.rows,
       "One passage has all the probability and no other can prove better: lower the dual encoder's "
       "learning rate or raise its temperature",
@@ -79,7 +126,7 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
     (
       "one passage for everything",
       "retrieval/hub_share",
-      lambda value: value > settings.hub_share,
+      above(settings.hub_share),
       settings.rows,
       "The embeddings of queries have collapsed, or the index is of other parameters: look at the "
       "drift and the hubness of the generation, and warm-start the dual encoder",
@@ -87,25 +134,23 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
     (
       "retrieval does not help",
       "retrieval/retrieval_utility",
-      lambda value: value <= 0,
+      lambda value: value is not None and value <= 0,
       settings.utility_rows,
       "The answer is as likely without the passages: the reader has not learned to read yet, or "
       "the corpus does not hold the answers",
     ),
-  ):
-    for first, last in _runs([_is(row.get(figure), bad) for row in rows], length):
-      value = rows[last][figure]
-      alarms.append(
-        Alarm(
-          name=name,
-          first_step=int(rows[first]["step"]),
-          last_step=int(rows[last]["step"]),
-          figure=f"{figure} is {value:.3g}",
-          cause=cause,
-        )
-      )
-  alarms += _silences(rows, settings)
-  return sorted(alarms, key=lambda alarm: alarm.first_step)
+  ]
+
+
+def _with_skipped_share(rows: Sequence[Row]) -> list[Row]:
+  """Adds to each row the share of its steps that were skipped, of the count so far."""
+  shares = [
+    (row["skipped_steps"] - before["skipped_steps"]) / max(row["step"] - before["step"], 1)
+    if row.get("skipped_steps") is not None and before.get("skipped_steps") is not None
+    else None
+    for before, row in itertools.pairwise(rows)
+  ]
+  return [{**row, _SKIPPED_SHARE: share} for row, share in zip(rows, [None, *shares], strict=False)]
 
 
 def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
@@ -118,7 +163,8 @@ def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
     # Before the first swap the run may have been told to stay with one generation.
     bad.append(
       longest is not None
-      and _is(age, max(settings.silent_seconds, settings.silent_intervals * longest).__lt__)
+      and age is not None
+      and age > max(settings.silent_seconds, settings.silent_intervals * longest)
     )
     if age is not None and generation is not None:
       before = row
@@ -143,7 +189,3 @@ def _runs(flags: Sequence[bool], length: int) -> list[tuple[int, int]]:
     if value and len(places) >= length:
       found.append((places[0], places[-1]))
   return found
-
-
-def _is(value: float | None, bad: Callable[[float], bool]) -> bool:
-  return value is not None and bad(value)

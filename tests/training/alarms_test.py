@@ -55,6 +55,25 @@ def test_a_figure_rings_when_it_was_bad_long_enough(name, figure, value, length)
   assert [alarm.name for alarm in twice] == [name, name]
 
 
+def test_a_training_that_skips_its_steps_rings():
+  def skipping(share, length):
+    return [{"skipped_steps": 10.0 * share * i} for i in range(length)]
+
+  assert alarms.find(rows(*skipping(0.2, 20))) == []
+  assert alarms.find(rows({"skipped_steps": 500.0}, {"skipped_steps": 500.0})) == []
+  found = alarms.find(rows(*skipping(1, 5)))
+  assert names(found) == [("steps skipped", 20, 50)]
+  assert "skipped_share is 1. Gradients are not finite" in str(found[0])
+
+
+def test_a_loss_that_is_not_finite_rings():
+  good, bad = {"loss/total": 2.0}, {"loss/total": None}
+  assert alarms.find(rows(good, bad, bad, good, {}, {}, {})) == []
+  found = alarms.find(rows(good, bad, bad, bad))
+  assert names(found) == [("loss not finite", 20, 40)]
+  assert "loss/total is not finite" in str(found[0])
+
+
 def test_a_figure_that_was_not_finite_interrupts_a_stretch():
   bad, none = {"retrieval/null_mass": 1.0}, {"retrieval/null_mass": None}
   assert alarms.find(rows(bad, bad, none, bad, bad)) == []

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import sys
 
 # Tests compile many small programs and run each a few times: compile them fast, not well.
 os.environ["XLA_FLAGS"] = (
@@ -19,6 +20,9 @@ import numpy as np
 import pytest
 
 from realm_jax import datatypes
+
+# Where TensorFlow is loaded, importing what torch brings for GPUs ends the process.
+sys.modules["triton"] = None
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")

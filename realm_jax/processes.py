@@ -63,6 +63,13 @@ def local_rows(array: jax.Array) -> np.ndarray:
   return np.concatenate([np.asarray(rows[start]) for start in sorted(rows)])
 
 
+def whole(array) -> np.ndarray:
+  """Returns all of an array, which every process must ask for if parts of it lie with others."""
+  if isinstance(array, jax.Array) and not (array.is_fully_addressable or array.is_fully_replicated):
+    array = multihost_utils.process_allgather(array, tiled=True)
+  return np.asarray(array)
+
+
 def own_rows(rows: np.ndarray) -> np.ndarray:
   """Returns the part of this process of the rows of all processes."""
   size = len(rows) // jax.process_count()

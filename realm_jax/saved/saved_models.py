@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from realm_jax import partitioning
+from realm_jax import partitioning, processes
 from realm_jax.datatypes import Tokens
 from realm_jax.models import bert, dual_encoder, open_qa, realm
 from realm_jax.models.span_reader import SpanReaderConfig
@@ -245,9 +245,9 @@ def check_same_run(metadata: Mapping, description, workdir: str) -> None:
 
 
 def params_digest(params) -> str:
-  """Returns a digest of parameters, names and values."""
+  """Returns a digest of parameters, names and values; every process asks for it."""
   digest = hashlib.sha256()
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     digest.update(jax.tree_util.keystr(path).encode())
-    digest.update(np.ascontiguousarray(leaf).tobytes())
+    digest.update(np.ascontiguousarray(processes.whole(leaf)).tobytes())
   return digest.hexdigest()[:16]

@@ -18,6 +18,7 @@ import pytest
 
 from realm_jax import main
 from realm_jax.index import generations
+from realm_jax.saved import saved_models
 from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
@@ -72,8 +73,7 @@ def run_together(commands, *, devices):
   flags.append(f"--xla_force_host_platform_device_count={devices}")
   environment = {**os.environ, "XLA_FLAGS": " ".join(flags)}
   processes = [
-    subprocess.Popen([sys.executable, "-m", "realm_jax.main", *command], env=environment)
-    for command in commands
+    subprocess.Popen([sys.executable, *command], env=environment) for command in commands
   ]
   try:
     assert [process.wait(300) for process in processes] == [0] * len(commands)
@@ -112,8 +112,10 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
 
   def together(num_steps, *flags):
     joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
-    both = [*command("two", num_steps=num_steps), *joining, *flags]
-    run_together([[*both, f"--process_id={i}"] for i in range(2)], devices=4)
+    both = ["-m", "realm_jax.main", *command("two", num_steps=num_steps), *joining, *flags]
+    run_together(
+      [["-m", "realm_jax.main", *both, f"--process_id={i}"] for i in range(2)], devices=4
+    )
     assert list(losses("two")) == list(range(1, num_steps + 1))
 
   with published(world, "two"):
@@ -129,6 +131,28 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
       swaps.append([(row["step"], row["generation"]) for row in map(json.loads, file)])
   assert swaps[0] == [(0, 0), (11, 1)]
   assert swaps[1] == [*swaps[0], (13, 1), (16, 1)]
+
+
+DIGEST = """
+import pathlib, sys
+import jax, numpy as np
+from realm_jax import partitioning, processes
+from realm_jax.saved import saved_models
+port, output, process_id = sys.argv[1:]
+processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=int(process_id))
+split = partitioning.sharding(partitioning.make_mesh(), "embed", "mlp", layout="fully_sharded")
+kernel = jax.make_array_from_callback((8, 3), split, np.arange(24.0).reshape(8, 3).__getitem__)
+digest = saved_models.params_digest({"kernel": kernel})
+pathlib.Path(output, process_id).write_text(digest)
+"""
+
+
+def test_parameters_split_over_processes_have_the_digest_of_the_whole(tmp_path):
+  port = free_port()
+  run_together([["-c", DIGEST, str(port), str(tmp_path), str(i)] for i in range(2)], devices=2)
+  whole = {"kernel": np.arange(24, dtype=np.float32).reshape(8, 3)}
+  for name in ("0", "1"):
+    assert (tmp_path / name).read_text() == saved_models.params_digest(whole)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,22 @@
-"""Files and directories that appear whole or not at all, on a disk or in an object store."""
+"""Atomic writes of files and directories, on a disk or in an object store."""
 
 import contextlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import IO
 
 from realm_jax import object_store
 
 
 def write_text(path: str | os.PathLike, content: str) -> None:
-  """Writes a UTF-8 text file, and the directories above it where they are missing."""
+  """Writes a UTF-8 text file, creating missing parent directories."""
   write_bytes(path, content.encode())
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-  """Writes a file by renaming a finished temporary one; an object appears whole anyway."""
+  """Writes a file by renaming a finished temporary one; writing an object is atomic anyway."""
   if object_store.is_remote(path):
     object_store.absolute(path).write_bytes(content)
     return
@@ -25,8 +26,7 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> None:
   try:
     with os.fdopen(handle, "wb") as file:
       file.write(content)
-      file.flush()
-      os.fsync(file.fileno())
+      close(file)
     os.chmod(temporary, 0o644)
     os.replace(temporary, path)
   except BaseException:
@@ -34,14 +34,21 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     raise
 
 
+def close(file: IO) -> None:
+  """Closes a file once its content is on the disk."""
+  with file:
+    file.flush()
+    os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def new_directory(path: str | os.PathLike) -> Iterator[str]:
   """Yields a temporary directory that becomes `path` on a clean exit, replacing what was there.
 
-  One for an object store lies in `$TMPDIR` before it is copied; see `object_store.upload`.
+  For an object store the temporary directory is in `$TMPDIR`; see `object_store.upload`.
   """
   if object_store.is_remote(path):
-    object_store.absolute(path)  # says what is missing before the work begins
+    object_store.absolute(path)  # fails before the work begins if a library is missing
     with tempfile.TemporaryDirectory(prefix="realm_upload_") as temporary:
       yield temporary
       object_store.upload(temporary, os.fspath(path))

@@ -1,9 +1,9 @@
-"""Text as BERT normalises it, in a TensorFlow graph, with the way back to the raw bytes.
+"""BERT's normalisation of text in a TensorFlow graph, with offsets into the raw bytes.
 
-Control characters go, white space becomes a space, and for an "uncased" vocabulary letters lose
-their accents and capitals (Devlin et al. 2018). What becomes of each character is asked of the
-`tokenizers` library, so that wordpieces are those of every model that was trained with it;
-TensorFlow Text folds case and compatibility characters as well ("km²" to "km2", "ß" to "ss").
+Control characters are removed, white space becomes a space, and for an "uncased" vocabulary letters
+lose accents and case (Devlin et al. 2018). Each character is normalised by the `tokenizers`
+library, so that wordpieces match those of every model trained with it. TensorFlow Text's own
+normalisation would also fold compatibility characters and case ("km²" to "km2", "ß" to "ss").
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ import tensorflow as tf
 import tokenizers
 
 _MAX_WORD_LENGTH = 100
-# Text of which only the case may change: ASCII without control characters or overlong words.
+# Text in which only the case can change: ASCII without control characters or overlong words.
 _PLAIN = r"([0-9A-Za-z]{0,100}[\t\n\r -/:-@\[-`{-~])*[0-9A-Za-z]{0,100}"
-# A word with it in is unknown, because no vocabulary has it: it never passes normalisation.
+# No vocabulary has this character, since normalisation removes it: a word with it is unknown.
 _NOT_IN_A_VOCABULARY = 0xFFFD
 _NUM_CHARACTERS = 0x110000
-# Beyond lie ideographs, which stay as they are, and the planes of private use, which go.
-_LOOKED_AT = (range(0x20000), range(0x2F800, 0x2FA20), range(0xE0000, 0xE0200))
-_IDEOGRAPHS = (  # each a word of its own, as BERT has it
+# Other characters are ideographs, which are kept, or in private planes, which are removed.
+_NORMALIZED = (range(0x20000), range(0x2F800, 0x2FA20), range(0xE0000, 0xE0200))
+_IDEOGRAPHS = (  # each is a word of its own in BERT
   (0x3400, 0x4DBF),
   (0x4E00, 0x9FFF),
   (0xF900, 0xFAFF),
@@ -36,14 +36,15 @@ _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
 @dataclasses.dataclass(frozen=True)
 class Normalized:
-  """Normalised texts and where they come from.
+  """Normalised texts and their offsets into the raw texts.
 
   Attributes:
-    texts: strings `[n]`.
-    first_byte: int64 `[n]`, first entry of each text in the other arrays, -1 for texts whose bytes
-      have kept their places.
-    starts: int64, for each byte of the changed texts the first raw byte of its character.
-    limits: likewise the raw byte after its character, marks that it lost included.
+    texts: Strings `[n]`.
+    first_byte: int64 `[n]`, first entry of each text in `starts` and `limits`; -1 for texts whose
+      offsets have not changed.
+    starts: int64, for each byte of the changed texts, the first raw byte of its character.
+    limits: int64, for each byte of the changed texts, the raw byte after its character and after
+      the marks that the character lost.
   """
 
   texts: tf.Tensor
@@ -54,7 +55,7 @@ class Normalized:
   def raw_offsets(
     self, starts: tf.RaggedTensor, limits: tf.RaggedTensor
   ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Returns the raw bytes of wordpieces, given where they lie in the normalised texts."""
+    """Returns the raw offsets of wordpieces, given their offsets in the normalised texts."""
     first = tf.gather(self.first_byte, starts.value_rowids())
 
     def raw(table, offsets, shift):
@@ -67,10 +68,10 @@ class Normalized:
 
 
 class Normalizer:
-  """Normalises strings for one casing.
+  """Normalises strings.
 
   Args:
-    lower_case: whether letters lose accents and capitals.
+    lower_case: Whether letters lose accents and case.
   """
 
   def __init__(self, *, lower_case: bool):
@@ -83,14 +84,14 @@ class Normalizer:
       self._is_break = tf.constant(is_break)
 
   def __call__(self, texts: tf.Tensor) -> Normalized:
-    """Normalises strings `[n]`; bytes that are no UTF-8 count as U+FFFD."""
+    """Normalises strings `[n]`; bytes that are not UTF-8 count as U+FFFD."""
     texts = tf.convert_to_tensor(texts)
     is_plain = tf.strings.regex_full_match(texts, _PLAIN)
     plain = tf.strings.lower(texts) if self._lower_case else texts
     rows = tf.where(~is_plain)[:, 0]
     changed, first_byte, starts, limits = self._changed(tf.gather(texts, rows))
     nowhere = tf.fill(tf.shape(texts), tf.constant(-1, tf.int64))
-    # A last entry, because nothing can be gathered from no entries at all.
+    # One additional entry, because nothing can be gathered from an empty array.
     end = tf.zeros([1], tf.int64)
     return Normalized(
       texts=tf.tensor_scatter_nd_update(plain, rows[:, None], changed),
@@ -105,7 +106,7 @@ class Normalizer:
     sizes = tf.cast(tf.strings.length(texts), tf.int64)
     text_of_raw = raw.value_rowids()
     bases = tf.cumsum(sizes, exclusive=True)
-    # Characters lie end to end in the bytes of all texts together.
+    # Offsets into the concatenated bytes of all texts.
     starts = offsets.flat_values + tf.gather(bases, text_of_raw)
     limits = self._limits(raw, starts, tf.reduce_sum(sizes))
 
@@ -119,7 +120,7 @@ class Normalizer:
     strings = tf.strings.unicode_encode(
       tf.RaggedTensor.from_row_splits(normal, tf.cast(splits, tf.int64), validate=False), "UTF-8"
     )
-    # Of several characters that come from one, only the last is as long as it.
+    # If one character becomes several, only the last has a width.
     is_last = tf.equal(tf.range(tf.size(normal)) + 1, tf.gather(ends, of_normal + 1))
     num_bytes = 1 + sum(tf.cast(normal >= border, tf.int32) for border in (0x80, 0x800, 0x10000))
     base = tf.gather(tf.gather(bases, text_of_raw), of_normal)
@@ -134,7 +135,7 @@ class Normalizer:
     )
 
   def _without_overlong_words(self, normal, splits):
-    """Makes words unknown that have more characters than BERT allows, not bytes as TensorFlow."""
+    """Makes words unknown that have more characters (TensorFlow: bytes) than BERT allows."""
     is_break = tf.gather(self._is_break, normal)
     begins = tf.scatter_nd(splits[:-1, None], tf.ones_like(splits[:-1]), tf.shape(normal) + 1)
     word = tf.cumsum(tf.cast(is_break | (begins[:-1] > 0), tf.int32))
@@ -144,7 +145,7 @@ class Normalizer:
     return tf.where(is_overlong, _NOT_IN_A_VOCABULARY, normal)
 
   def _limits(self, raw, starts, total):
-    """Returns where each character ends: before the next one that is no mark, or its text."""
+    """Returns where each character ends: at the next that is not a mark, or at its text's end."""
     begins = tf.scatter_nd(
       raw.row_starts()[raw.row_lengths() > 0][:, None],
       tf.ones(tf.reduce_sum(tf.cast(raw.row_lengths() > 0, tf.int32)), tf.int32),
@@ -157,11 +158,11 @@ class Normalizer:
 
 @functools.cache
 def _table(lower_case: bool) -> tuple[np.ndarray, ...]:
-  """Returns what becomes of each character, and what each is.
+  """Returns the normalisation of every character.
 
   Returns:
-    Flat code points and their row splits; whether a character is a mark that goes; whether it ends
-    a word.
+    Flat code points and their row splits; whether a character is a mark that is removed; whether it
+    ends a word.
   """
   normalize = tokenizers.normalizers.BertNormalizer(
     lowercase=lower_case, handle_chinese_chars=False
@@ -169,7 +170,7 @@ def _table(lower_case: bool) -> tuple[np.ndarray, ...]:
   counts = np.ones(_NUM_CHARACTERS, np.int32)
   is_mark, is_break = (np.zeros(_NUM_CHARACTERS, bool) for _ in range(2))
   others = {}
-  for characters in _LOOKED_AT:
+  for characters in _NORMALIZED:
     for code in characters:
       if 0xD800 <= code < 0xE000:
         continue

@@ -1,15 +1,14 @@
-"""Paths in an object store, `gs://BUCKET/...`, and what makes them serve like local ones.
+"""Paths in an object store, `gs://BUCKET/...`, used like local ones.
 
-An object appears whole or not at all, but it cannot be appended to, renamed or mapped into memory,
-and a directory is only a common beginning of names. So
+Writing an object is atomic, but an object cannot be appended to, renamed or mapped into memory, and
+a directory is only a common prefix of names. Therefore
 
 - a directory written at once ends with `complete.json`, which lists its files with sizes and
-  SHA-256; a directory without it is not there, and a file that is not in it is no part of it;
-- what has to lie on a disk is copied to a local cache, compared with that list;
-- what grows is written locally and sent over at checkpoints (`MirroredLogs`).
+  SHA-256; a directory without it does not count as present, and unlisted files are ignored;
+- files that must be on a disk are copied to a local cache and verified against that list;
+- files that grow are written locally and copied at checkpoints (`MirroredLogs`).
 
-Checkpoints and generations are Orbax's, which ends each of them with a mark of its own. See
-`docs/object_store.md`.
+Checkpoints and generations are Orbax's, which has its own commit mark. See `docs/object_store.md`.
 """
 
 import contextlib
@@ -34,23 +33,23 @@ COMPLETE_FILE = "complete.json"
 _BLOCK = 8 << 20
 _FILE_NAME = re.compile(r"(?!/)(?:(?!\.{1,2}(?:/|$))[^/\0]+(?:/|$))+(?<!/)")
 
-# gcsfs, whether TensorFlow is there or not: the same behaviour and settings on every machine.
+# Use gcsfs whether TensorFlow is installed or not, for the same behaviour on every machine.
 os.environ.setdefault("EPATH_USE_TF", "false")
-# A cached listing never shows what other processes write.
+# A cached listing would never show what other processes write.
 for _protocol in ("gs", "gcs"):
   fsspec.config.conf.setdefault(_protocol, {})["use_listings_cache"] = False
 
 
 def is_remote(path: str | os.PathLike) -> bool:
-  """Tells an address in an object store from a local path."""
+  """Returns whether a path is an address in an object store."""
   return "://" in os.fspath(path)
 
 
 def absolute(path: str | os.PathLike) -> Path:
-  """Returns a path that does not depend on the current directory; an address stays as it is.
+  """Returns a path that does not depend on the current directory; keeps an address as it is.
 
   Raises:
-    ValueError: if it is an address and the library that reads it is not installed.
+    ValueError: If it is an address and the library that reads it is not installed.
   """
   if not is_remote(path):
     return Path(path).expanduser().resolve()
@@ -65,29 +64,29 @@ def absolute(path: str | os.PathLike) -> Path:
 
 
 def check_local(**paths: str | None) -> None:
-  """Checks that paths do not lie in an object store.
+  """Checks that paths are local.
 
   Raises:
-    ValueError: naming the keyword that does.
+    ValueError: If one is in an object store; names its keyword.
   """
   for name, path in paths.items():
     if path is not None and is_remote(path):
       raise ValueError(
-        f"{name}={path} lies in an object store; name a local directory, and copy it with "
+        f"{name}={path} is in an object store; use a local directory, and copy it with "
         "`realm upload` when it is finished"
       )
 
 
 def upload(directory: str | os.PathLike, target: str) -> int:
-  """Copies a directory into the object store, its list of files last; returns their number."""
+  """Copies a directory to the object store, its list of files last; returns the number of files."""
   remote = absolute(target)
   listing = remote / COMPLETE_FILE
-  listing.unlink(missing_ok=True)  # from here on the old directory is none any more
+  listing.unlink(missing_ok=True)  # from here on the old directory does not count as present
   records = {}
   for file in sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file()):
     name = file.relative_to(directory).as_posix()
     if name == COMPLETE_FILE:
-      continue  # of the object store that the directory was copied from
+      continue  # belongs to the object store that the directory was copied from
     records[name] = _copy(Path(file), remote / name)
   listing.write_text(json.dumps({"files": records}, indent=1, sort_keys=True))
   return len(records)
@@ -96,12 +95,12 @@ def upload(directory: str | os.PathLike, target: str) -> int:
 def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
   """Returns a local directory with the files whose names match one of the patterns.
 
-  A local directory is returned as it is. Of one in an object store the files are copied to
-  `$REALM_CACHE` (`~/.cache/realm_jax` by default), unless they are there already.
+  Returns a local directory as it is. Copies files from an object store to `$REALM_CACHE`
+  (`~/.cache/realm_jax` by default) unless they are there already.
 
   Raises:
-    FileNotFoundError: if the directory is not there or not complete.
-    ValueError: if a file is not the one that was listed.
+    FileNotFoundError: If the directory is missing or incomplete.
+    ValueError: If a file differs from the listed one.
   """
   if not is_remote(directory):
     return os.fspath(directory)
@@ -110,8 +109,8 @@ def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
     content = (remote / COMPLETE_FILE).read_bytes()
   except FileNotFoundError as error:
     raise FileNotFoundError(
-      f"{remote} is not there or not complete: it has no {COMPLETE_FILE}, which is written last; "
-      "make it again, or copy a local directory with `realm upload`"
+      f"{remote} is missing or incomplete: it has no {COMPLETE_FILE}, which is written last; make "
+      "it again, or copy a local directory with `realm upload`"
     ) from error
   records = _read_listing(content, remote)
   name = hashlib.sha256(os.fspath(remote).encode() + content).hexdigest()[:24]
@@ -128,7 +127,7 @@ def list_files(pattern: str) -> list[str]:
   """Expands a glob pattern of addresses; a directory means all objects below it.
 
   Raises:
-    FileNotFoundError: if no object matches.
+    FileNotFoundError: If no object matches.
   """
   absolute(pattern)
   scheme = pattern.partition("://")[0]
@@ -147,11 +146,11 @@ def list_files(pattern: str) -> list[str]:
 
 
 class MirroredLogs:
-  """A local directory for what a run appends to, copied into the object store; first process only.
+  """A local directory for the logs of a run, mirrored to the object store; first process only.
 
   Args:
-    target: directory in the object store; the JSON Lines in it are gone on with.
-    seconds: between two copies; `flush` copies at once.
+    target: Directory in the object store; its JSON Lines are continued.
+    seconds: Seconds between two copies; `flush` copies at once.
   """
 
   def __init__(self, target: str, *, seconds: float = 30.0):
@@ -162,11 +161,11 @@ class MirroredLogs:
     self.directory = tempfile.mkdtemp(prefix="realm_logs_")
     for file in self._target.glob("*.jsonl"):
       pathlib.Path(self.directory, file.name).write_bytes(file.read_bytes())
-    self._thread = threading.Thread(target=self._copy_in_turn, args=(seconds,), daemon=True)
+    self._thread = threading.Thread(target=self._copy_regularly, args=(seconds,), daemon=True)
     self._thread.start()
 
   def flush(self) -> None:
-    """Copies every file that changed since it was copied last."""
+    """Copies every file that changed since its last copy."""
     with self._lock:
       for file in sorted(pathlib.Path(self.directory).iterdir()):
         state = file.stat().st_size, file.stat().st_mtime_ns
@@ -175,18 +174,18 @@ class MirroredLogs:
           self._sent[file.name] = state
 
   def close(self) -> None:
-    """Copies what is left and removes the local directory."""
+    """Copies the remaining changes and removes the local directory."""
     self._closed.set()
     self._thread.join()
     self.flush()
     shutil.rmtree(self.directory)
 
-  def _copy_in_turn(self, seconds: float) -> None:
+  def _copy_regularly(self, seconds: float) -> None:
     while not self._closed.wait(seconds):
       try:
         self.flush()
-      except Exception as error:  # an outage; a later copy brings the same files
-        logging.warning("metrics not copied to %s this time: %s", self._target, error)
+      except Exception as error:  # an outage; the next copy includes the same files
+        logging.warning("could not copy metrics to %s, will retry: %s", self._target, error)
 
 
 def _copy(source: Path, target: Path) -> dict:
@@ -204,7 +203,7 @@ def _copy(source: Path, target: Path) -> dict:
 
 
 def _fetch(source: Path, target: str, record: dict) -> None:
-  """Copies a file out of the store unless it is there; only a right one gets its name."""
+  """Copies a file from the store unless it is cached; only a verified copy gets its name."""
   if os.path.exists(target) and os.path.getsize(target) == record["size"]:
     return
   os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -214,8 +213,8 @@ def _fetch(source: Path, target: str, record: dict) -> None:
     os.unlink(unfinished)
     raise ValueError(
       f"{source} is not the file that {COMPLETE_FILE} lists ({found['size']} bytes with SHA-256 "
-      f"{found['sha256'][:12]}, there {record['size']} with {record['sha256'][:12]}); if it is "
-      "just being replaced try again, otherwise make it again"
+      f"{found['sha256'][:12]} instead of {record['size']} with {record['sha256'][:12]}); if it is "
+      "being replaced try again, otherwise make it again"
     )
   os.replace(unfinished, target)
 
@@ -225,12 +224,12 @@ def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:
     records = json.loads(content)["files"]
     for name, record in records.items():
       if not _FILE_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a file below it")
+        raise ValueError(f"{name!r} is not the name of a file below it")
       if record.keys() != {"size", "sha256"} or not isinstance(record["size"], int):
         raise ValueError(f"{name!r} has no size and SHA-256")
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise ValueError(
-      f"{directory / COMPLETE_FILE} is no list of files ({error}); make the directory again"
+      f"{directory / COMPLETE_FILE} is not a list of files ({error}); make the directory again"
     ) from error
   return records
 
@@ -242,7 +241,7 @@ def cache_directory() -> str:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-  """Lets one process of this machine at a time fill a folder of the cache."""
+  """Locks a directory of the cache, so that one process at a time fills it."""
   with open(f"{folder}.lock", "w") as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     yield

@@ -1,12 +1,12 @@
-"""Which mesh axis each logical axis of an array lies on: the one table, and what follows from it.
+"""The table that maps logical axes of arrays to mesh axes, and the shardings derived from it.
 
-The mesh has two axes: `data` splits the batch, `model` splits the parameters. Three ways to train
-follow from the table, and they combine:
+The mesh has two axes: `data` splits the batch, `model` splits the parameters. The table allows
+three ways to train, which can be combined:
 
-- data parallel: `model` of size 1, layout "replicated"; every device holds all parameters.
-- tensor parallel: `model` of size m; heads, feed-forward units and words lie on m devices.
-- fully sharded: layout "fully_sharded"; parameters and optimizer slots are also split over `data`
-  by their model width, and brought together where they are used (ZeRO, Rajbhandari et al. 2020).
+- Data parallel: `model` of size 1, layout "replicated"; every device holds all parameters.
+- Tensor parallel: `model` of size m; heads, feed-forward units and words are split over m devices.
+- Fully sharded: layout "fully_sharded"; parameters and optimizer slots are also split over `data`
+  along the model width, and gathered where they are used (ZeRO, Rajbhandari et al. 2020).
 """
 
 import logging
@@ -93,11 +93,11 @@ def make_mesh(
 
 
 def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated") -> NamedSharding:
-  """Returns the sharding of an array with these logical axes; None stays whole.
+  """Returns the sharding of an array with these logical axes; axes named None are not split.
 
   Raises:
-    ValueError: if an axis is not in `AXIS_RULES`, two of them claim one mesh axis, or there is no
-      such layout.
+    ValueError: If an axis is not in `AXIS_RULES`, two of them claim one mesh axis, or the layout is
+      unknown.
   """
   choices.check(Layout, layout=layout)
   mesh_axes = []
@@ -127,17 +127,17 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicated") -> Any:
-  """Returns the shardings of a state made by `jax.eval_shape`, boxes of logical axes replaced.
+  """Returns the shardings of a state from `jax.eval_shape`, given its boxes of logical axes.
 
-  The result fits the unboxed state (`flax.linen.unbox`). Arrays without a box (step counters) are
-  replicated. A dimension that its mesh axis does not divide stays whole, which costs memory and not
-  correctness (BERT's 30,522 wordpieces over 4 devices); one warning names all of these.
+  The result matches the unboxed state (`flax.linen.unbox`). Arrays without a box (step counters)
+  are replicated. A dimension that its mesh axis does not divide is not split, which only costs
+  memory (BERT's 30,522 wordpieces over 4 devices); one warning names all of these.
 
   Args:
     mesh: made by `make_mesh`.
-    abstract_tree: variables, or a train state with its optimizer state, whose parameters are in
+    abstract_tree: Variables, or a train state with its optimizer state, whose parameters are in
       `flax.linen.LogicallyPartitioned` boxes.
-    layout: which of the table's ways.
+    layout: Which column of the table to use.
   """
   undivided = []
 
@@ -161,7 +161,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
   )
   if undivided:
     _logger.warning(
-      "mesh %s does not divide these, so every device holds them whole: %s",
+      "mesh %s does not divide these axes, so every device holds them whole: %s",
       dict(mesh.shape),
       ", ".join(undivided),
     )

@@ -1,8 +1,8 @@
 """WordPiece: one tokenizer for every corpus, task and question.
 
-TensorFlow Text does the work, in a `tf.data` graph and outside of it alike, and gives byte offsets
-into the raw text that survive accents, combining marks, CJK and emoji. The `tokenizers` library
-learns new vocabularies.
+TensorFlow Text tokenizes, in a `tf.data` graph or outside, and gives byte offsets into the raw text
+that are exact for accents, combining marks, CJK and emoji. The `tokenizers` library learns new
+vocabularies.
 """
 
 import functools
@@ -27,13 +27,13 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
   """BERT's WordPiece over a fixed vocabulary; see `WordPieces`."""
 
   def __reduce__(self):
-    # TensorFlow Text's object cannot be sent to another process.
+    # TensorFlow Text's object cannot be pickled.
     make = functools.partial(WordPieceTokenizer, lower_case=self.lower_case)
     return make, (self.vocabulary,)
 
   @functools.cached_property
   def _tokenizer(self) -> tf_text.FastBertTokenizer:
-    # Kept outside any graph that happens to be under construction when the first text arrives.
+    # Lifted out of any graph that is being built when the first text arrives.
     with tf.init_scope():
       return tf_text.FastBertTokenizer(
         vocab=list(self.vocabulary),
@@ -48,13 +48,13 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
 
   @functools.cached_property
   def _graph(self) -> Callable:
-    # One graph for texts of any number: op by op, a call takes tens of milliseconds.
+    # One graph for any number of texts: executed eagerly, a call takes tens of milliseconds.
     return tf.function(
       self.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
     )
 
   def tokenize_with_offsets(self, texts):
-    """Tokenizes a tensor of strings `[n]` in or out of a graph.
+    """Tokenizes a tensor of strings `[n]`, in a graph or eagerly.
 
     Returns:
       Three ragged int tensors `[n, (tokens)]`: ids, first bytes and byte limits in the raw text.
@@ -78,10 +78,10 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
 
 
 def _groups_of_similar_length(texts: Sequence[str | bytes]) -> Iterator[list[int]]:
-  """Yields which texts to tokenize in one call.
+  """Yields the indices of texts to tokenize in one call.
 
-  TensorFlow Text pads all of a call to the longest; one long text among thousands of short ones
-  would take gigabytes.
+  TensorFlow Text pads all texts of a call to the longest; one long text among thousands of short
+  ones would take gigabytes.
   """
   group: list[int] = []
   for i in sorted(range(len(texts)), key=lambda i: len(texts[i])):
@@ -97,7 +97,7 @@ def load(directory: str | os.PathLike) -> WordPieceTokenizer:
   """Reads a tokenizer; see `wordpieces.load`.
 
   Raises:
-    FileNotFoundError: if the directory holds no `vocab.txt`.
+    FileNotFoundError: If the directory has no `vocab.txt`.
   """
   loaded = wordpieces.load(directory)
   return WordPieceTokenizer(loaded.vocabulary, lower_case=loaded.lower_case)
@@ -113,13 +113,13 @@ def learn(
   """Learns a WordPiece vocabulary from raw text.
 
   Args:
-    texts: gives the texts, any number of them; called twice.
-    vocab_size: wordpieces at most, special tokens counted.
-    lower_case: whether the vocabulary is "uncased".
-    min_frequency: how often a merge must occur to become a wordpiece.
+    texts: Returns the texts; called twice.
+    vocab_size: Maximum number of wordpieces, including special tokens.
+    lower_case: Whether the vocabulary is "uncased".
+    min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
 
   Raises:
-    ValueError: if there is no text, or `vocab_size` does not even hold its characters.
+    ValueError: If there is no text, or `vocab_size` is smaller than the number of its characters.
   """
 
   def train(size: int, fixed: Sequence[str]) -> list[str]:
@@ -135,15 +135,14 @@ def learn(
 
   characters = train(0, SPECIAL_TOKENS)
   if not characters:
-    raise ValueError("no text to learn a vocabulary from; give a corpus that holds words")
+    raise ValueError("no text to learn a vocabulary from; give a corpus that contains words")
   smallest = len(SPECIAL_TOKENS) + len(characters)
   if smallest > vocab_size:
     raise ValueError(
       f"vocab_size={vocab_size} is too small; special tokens and characters alone take {smallest}"
     )
-  # The learner numbers the characters inside of words in the order of a hash map, and of equally
-  # frequent merges takes the one with the lower numbers: numbered beforehand, the same text always
-  # gives the same wordpieces.
+  # The learner numbers continuation characters in the order of a hash map and breaks ties between
+  # merges by these numbers. Fixing the numbers makes its result deterministic.
   continuations = [piece for piece in characters if piece.startswith("##")]
   wordpieces = train(vocab_size, [*SPECIAL_TOKENS, *continuations])
   return WordPieceTokenizer([*SPECIAL_TOKENS, *wordpieces], lower_case=lower_case)

@@ -1,6 +1,6 @@
-"""A vocabulary of wordpieces: ids, digest, text from ids; all that needs no TensorFlow.
+"""A vocabulary of wordpieces: ids, digest, and text from ids, without TensorFlow.
 
-A vocabulary on disk is a Hugging Face directory: `vocab.txt` and `tokenizer_config.json`.
+A vocabulary on disk is a Hugging Face directory with `vocab.txt` and `tokenizer_config.json`.
 """
 
 import functools
@@ -23,11 +23,11 @@ class WordPieces:
   """A fixed vocabulary.
 
   Args:
-    vocabulary: wordpieces in the order of their ids; `[PAD]` must be 0.
-    lower_case: whether text is lower-cased and stripped of accents first (BERT "uncased").
+    vocabulary: Wordpieces in the order of their ids; `[PAD]` must be 0.
+    lower_case: Whether text is first lower-cased and stripped of accents (BERT "uncased").
 
   Raises:
-    ValueError: if a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice.
+    ValueError: If a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice.
   """
 
   def __init__(self, vocabulary: Sequence[str], *, lower_case: bool = True):
@@ -36,13 +36,13 @@ class WordPieces:
     missing = [token for token in SPECIAL_TOKENS if token not in self.vocabulary]
     if missing:
       raise ValueError(
-        f"vocabulary of {len(self.vocabulary)} wordpieces lacks {', '.join(missing)}"
+        f"the vocabulary of {len(self.vocabulary)} wordpieces lacks {', '.join(missing)}"
       )
     if self.vocabulary[0] != PAD:
       raise ValueError(f"wordpiece 0 is {self.vocabulary[0]!r}; it must be {PAD}")
     ids = {token: i for i, token in enumerate(self.vocabulary)}
     if len(ids) != len(self.vocabulary):
-      raise ValueError(f"vocabulary holds {len(self.vocabulary) - len(ids)} wordpieces twice")
+      raise ValueError(f"{len(self.vocabulary) - len(ids)} wordpieces occur twice")
     self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[t] for t in (UNK, CLS, SEP, MASK))
 
   @property
@@ -51,12 +51,12 @@ class WordPieces:
 
   @functools.cached_property
   def digest(self) -> str:
-    """Names the vocabulary and its casing; equal digests mean equal ids for every text."""
+    """Digest of the vocabulary and its casing; equal digests mean equal ids for every text."""
     content = "\n".join((f"lower_case={self.lower_case}", *self.vocabulary))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Joins wordpieces to words; lower-casing and the spacing of punctuation are not undone."""
+    """Joins wordpieces into words; does not restore case or the spacing of punctuation."""
     words: list[str] = []
     for token in (self.vocabulary[int(i)] for i in ids):
       if token.startswith("##") and words:
@@ -74,12 +74,12 @@ class WordPieces:
 
 
 class Tokenizer(WordPieces):
-  """A vocabulary with something that cuts text into its wordpieces."""
+  """A vocabulary that can tokenize text."""
 
   def encode_with_offsets(
     self, texts: Sequence[str | bytes]
   ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns int32 ids, first bytes and byte limits of each text."""
+    """Returns the int32 ids, start bytes and limit bytes of each text."""
     raise NotImplementedError
 
   def encode_batch(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
@@ -87,7 +87,7 @@ class Tokenizer(WordPieces):
     return [ids for ids, _, _ in self.encode_with_offsets(texts)]
 
   def encode(self, text: str | bytes) -> np.ndarray:
-    """Returns the int32 ids of one text, in which a literal `[MASK]` stands for itself."""
+    """Returns the int32 ids of one text; a literal `[MASK]` becomes the mask token."""
     if isinstance(text, bytes):
       text = text.decode()
     parts = self.encode_batch(text.split(MASK))
@@ -97,15 +97,15 @@ class Tokenizer(WordPieces):
 
 
 def load(directory: str | os.PathLike) -> WordPieces:
-  """Reads a directory that holds `vocab.txt`, and `tokenizer_config.json` where casing matters.
+  """Reads `vocab.txt` and, if it exists, `tokenizer_config.json`, which declares the casing.
 
   Raises:
-    FileNotFoundError: if the directory holds no `vocab.txt`.
+    FileNotFoundError: If the directory has no `vocab.txt`.
   """
   path = object_store.absolute(directory) / VOCABULARY_FILE
   if not path.exists():
     raise FileNotFoundError(f"no vocabulary at {path}; make one with `realm learn_vocabulary`")
-  # Not splitlines: a wordpiece may hold a character that Python takes for the end of a line.
+  # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
   vocabulary = path.read_text().removesuffix("\n").split("\n")
   config_path = path.parent / CONFIG_FILE
   lower_case = True

@@ -130,7 +130,7 @@ def test_a_list_that_names_anything_else_is_refused(root, emulated_gcs, listing)
   write_directory(root, a="one")
   text = listing if isinstance(listing, str) else json.dumps(listing)
   emulated_gcs.write(name_in(root, "complete.json"), text.encode())
-  with pytest.raises(ValueError, match=r"complete\.json is no list of files"):
+  with pytest.raises(ValueError, match=r"complete\.json is not a list of files"):
     read(root, "*")
 
 
@@ -143,7 +143,7 @@ def test_a_finished_directory_is_uploaded_for_others(root, tmp_path):
   assert list(json.loads(listing.read_text())["files"]) == ["a"]
   with pytest.raises(ValueError, match="output=.* is local"):
     upload(str(tmp_path), output=str(tmp_path / "b"))
-  with pytest.raises(ValueError, match="source=gs://.* lies in an object store"):
+  with pytest.raises(ValueError, match="source=gs://.* is in an object store"):
     upload(root, output=root)
   with pytest.raises(FileNotFoundError, match="no directory"):
     upload(str(tmp_path / "absent"), output=root)
@@ -312,7 +312,7 @@ def test_logs_go_on_from_what_was_copied_last(root, emulated_gcs):
 
 
 def test_what_needs_a_disk_says_so():
-  with pytest.raises(ValueError, match="workdir=gs://b/run lies in an object store; name a local"):
+  with pytest.raises(ValueError, match="workdir=gs://b/run is in an object store; use a local"):
     launch_local(workdir="gs://b/run", corpus="c", passages="p", num_steps=1)
 
 

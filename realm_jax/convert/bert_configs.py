@@ -1,4 +1,4 @@
-"""BERT's configuration as Hugging Face and Google write it, and as the weights themselves show."""
+"""BERT's configuration, from Hugging Face's or Google's `config.json` or from the weights."""
 
 from collections.abc import Mapping
 
@@ -26,25 +26,25 @@ _ACTIVATIONS = {
   "gelu_new": "gelu_tanh",
   "gelu_pytorch_tanh": "gelu_tanh",
 }
-_HEAD_SIZE = 64  # of every BERT that Google released
+_HEAD_SIZE = 64  # in every BERT that Google released
 
 
 def from_json(settings: Mapping) -> bert.BertConfig:
   """Reads Hugging Face's `config.json`.
 
   Raises:
-    ValueError: if a size is missing or the model is no plain BERT.
+    ValueError: If a size is missing or the model is not a plain BERT.
   """
   missing = [name for name in _SIZES.values() if name not in settings]
   if missing:
-    raise ValueError(f"config.json lacks {', '.join(missing)}; it is no configuration of a BERT")
+    raise ValueError(f"config.json lacks {', '.join(missing)}; it is not a BERT's")
   for name, expected in (("position_embedding_type", "absolute"), ("is_decoder", False)):
     if settings.get(name, expected) != expected:
-      raise ValueError(f"{name}={settings[name]!r} in config.json; only {expected!r} can be read")
+      raise ValueError(f"{name}={settings[name]!r} in config.json; only {expected!r} is supported")
   activation = settings.get("hidden_act", "gelu")
   if activation not in _ACTIVATIONS:
     raise ValueError(
-      f"hidden_act={activation!r} in config.json; only {', '.join(_ACTIVATIONS)} can be read"
+      f"hidden_act={activation!r} in config.json; only {', '.join(_ACTIVATIONS)} are supported"
     )
   return bert.BertConfig(
     **{ours: settings[theirs] for ours, theirs in _SIZES.items()},
@@ -54,7 +54,7 @@ def from_json(settings: Mapping) -> bert.BertConfig:
 
 
 def to_json(config: bert.BertConfig) -> dict:
-  """Returns what Hugging Face's `config.json` says of a BERT."""
+  """Returns the content of Hugging Face's `config.json` for a BERT."""
   activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
   return {
     "model_type": "bert",
@@ -68,7 +68,7 @@ def to_json(config: bert.BertConfig) -> dict:
 
 
 def from_weights(weights: Mapping[str, np.ndarray], prefix: str) -> bert.BertConfig:
-  """Derives the configuration of a BERT of Google's from the shapes of its weights."""
+  """Derives the configuration of one of Google's BERTs from the shapes of its weights."""
   embeddings = {
     name: weights[f"{prefix}embeddings.{name}_embeddings.weight"].shape
     for name in ("word", "position", "token_type")

@@ -1,4 +1,4 @@
-"""The texts of released passages: TFRecord files, or Hugging Face's pickled numpy array of them."""
+"""Texts of released passages: TFRecord files, or Hugging Face's pickled numpy array."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ _ARRAY_MODULES = ("numpy.core.multiarray", "numpy._core.multiarray")
 
 
 def read(path: str | os.PathLike) -> Iterable[bytes]:
-  """Returns the records of a file in order: `.tfr`, also with gzip as `.tfr.gz`, or `.npy`.
+  """Returns the records of a file in order: `.tfr`, `.tfr.gz` or `.npy`.
 
   Raises:
-    FileNotFoundError: if there is no such file.
-    ValueError: if a pickled array holds anything but bytes.
+    FileNotFoundError: If the file is missing.
+    ValueError: If a pickled array contains anything but bytes.
   """
   path = os.fspath(path)
   if not os.path.exists(path):
@@ -31,7 +31,7 @@ def _tf_records(path: str) -> Iterator[bytes]:
 
 
 class _Array:
-  """Stands for a numpy array while it is read."""
+  """Stands for a numpy array during unpickling."""
 
   __slots__ = ("records",)
 
@@ -40,7 +40,7 @@ class _Array:
 
 
 class _Dtype:
-  """Stands for a numpy dtype, of which nothing needs to be known."""
+  """Stands for a numpy dtype, which is ignored."""
 
   __slots__ = ()
 
@@ -52,7 +52,7 @@ def _pickled(path: str) -> list[bytes]:
   known = {(module, "_reconstruct"): Function(lambda *_: _Array()) for module in _ARRAY_MODULES}
   known["numpy", "ndarray"] = sealed_pickles.Sealed(None)
   known["numpy", "dtype"] = Function(lambda *_: _Dtype())
-  # What bytes were written as for Python 2.
+  # How pickles for Python 2 write bytes.
   known["_codecs", "encode"] = Function(lambda text, _: text.encode("latin1"))
   try:
     with open(path, "rb") as file:
@@ -67,5 +67,5 @@ def _pickled(path: str) -> list[bytes]:
     if not all(isinstance(record, bytes) for record in records):
       raise ValueError("not all of its records are bytes")
   except sealed_pickles.ERRORS as error:
-    raise ValueError(f"{path} is no array of records that can be read safely: {error}") from error
+    raise ValueError(f"{path} is not an array of records that is safe to read: {error}") from error
   return records

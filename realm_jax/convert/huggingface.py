@@ -1,7 +1,8 @@
-"""Reads directories of Hugging Face: BERT, REALM and sentence-transformers."""
+"""Reads Hugging Face directories: BERT, REALM and sentence-transformers."""
 
 import json
 import os
+import pathlib
 
 from realm_jax.convert import huggingface_names, sentence_encoders, weight_files
 from realm_jax.convert.imported_model import Source
@@ -13,8 +14,8 @@ def read(directory: str) -> Source:
   """Reads the weights and settings of a directory.
 
   Raises:
-    FileNotFoundError: if weights or settings are missing.
-    ValueError: if they cannot be read.
+    FileNotFoundError: If weights or settings are missing.
+    ValueError: If they are damaged or not supported.
   """
   sentence_encoder = sentence_encoders.read(directory)
   folder = directory
@@ -23,8 +24,7 @@ def read(directory: str) -> Source:
   path = os.path.join(folder, CONFIG_FILE)
   if not os.path.exists(path):
     raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}; it belongs to the weights")
-  with open(path, encoding="utf-8") as file:
-    settings = json.load(file)
+  settings = json.loads(pathlib.Path(path).read_text("utf-8"))
   found = weight_files.read(folder)
   weights = {new: found[old] for new, old in huggingface_names.modernised(found).items()}
   if sentence_encoder is not None:

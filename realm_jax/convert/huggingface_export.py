@@ -1,7 +1,8 @@
-"""Writes directories that transformers and sentence-transformers open.
+"""Writes directories that transformers and sentence-transformers can load.
 
-sentence-transformers fixes the epsilon of its layer norm. A layer norm of c·x with epsilon c²·e is
-that of x with e: the projection before it is scaled by c, and the embeddings are the same.
+sentence-transformers fixes the epsilon of its layer norm. A layer norm of c·x with epsilon c²·e
+equals that of x with e, so the projection before it is scaled by c and the embeddings stay the
+same.
 """
 
 import json
@@ -35,10 +36,10 @@ def write_masked_lm(
   """Writes a knowledge-augmented encoder as a `BertForMaskedLM`.
 
   Args:
-    directory: to write, with its tokenizer; replaced as a whole.
-    params: by path.
-    config: of the encoder.
-    tokenizer: of the model.
+    directory: Directory to write, tokenizer included; replaced if it exists.
+    params: Parameters by path.
+    config: Configuration of the encoder.
+    tokenizer: Tokenizer of the model.
   """
   encoder = huggingface_names.encoder(config.num_layers)
   names = huggingface_names.prefixed(encoder, here="bert/", there="bert.")
@@ -59,11 +60,11 @@ def write_sentence_encoder(
   """Writes a tower as a sentence-transformers directory.
 
   Args:
-    directory: to write, with its tokenizer; replaced as a whole.
-    params: of the tower by path.
-    config: of the dual encoder.
-    tokenizer: of the model.
-    max_length: wordpieces of the longest text.
+    directory: Directory to write, tokenizer included; replaced if it exists.
+    params: Parameters of the tower by path.
+    config: Configuration of the dual encoder.
+    tokenizer: Tokenizer of the model.
+    max_length: Maximum wordpieces of a text.
   """
   encoder = huggingface_names.encoder(config.bert.num_layers)
   names = huggingface_names.prefixed(encoder, here="bert/")
@@ -128,7 +129,7 @@ def _write_bert(
 def _dense(
   params: Mapping[str, np.ndarray], path: str, *, activation: str, scale: float
 ) -> tuple[dict, dict[str, np.ndarray]]:
-  """Returns settings and weights of a dense module."""
+  """Returns the settings and weights of a dense module."""
   kernel, bias = params[f"{path}/kernel"], params[f"{path}/bias"]
   settings = {
     "in_features": len(kernel),

@@ -1,7 +1,7 @@
-"""What our parameters are called in Hugging Face's BERT and REALM, and how the arrays differ.
+"""Names of our parameters in Hugging Face's BERT and REALM, and how the arrays differ.
 
-Dense kernels are transposed there, and heads are merged with the width of a head. Our paths are
-joined by "/".
+Hugging Face transposes dense kernels and merges the axis of heads with the width of a head. Our
+paths are joined by "/".
 """
 
 import math
@@ -35,7 +35,7 @@ def encoder(num_layers: int) -> dict[str, str]:
 
 
 def pooler() -> dict[str, str]:
-  """Returns the names of `BertPooler`, which belongs to the encoder there."""
+  """Returns the names of `BertPooler`, which is part of the encoder at Hugging Face."""
   return _module(_DENSE, "pooler/dense", "pooler.dense")
 
 
@@ -66,12 +66,12 @@ def spans() -> dict[str, str]:
 
 
 def prefixed(names: Mapping[str, str], *, here: str = "", there: str = "") -> dict[str, str]:
-  """Puts a prefix before our paths and another before their names."""
+  """Prepends prefixes to our paths and to their names."""
   return {here + ours: there + theirs for ours, theirs in names.items()}
 
 
 def shape_there(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-  """Returns the shape that a parameter of ours has at Hugging Face's."""
+  """Returns the shape of one of our parameters at Hugging Face."""
   *_, module, leaf = ("", *path.split("/"))
   num_outputs = 2 if module in _HEADS else 1
   if leaf == "kernel":
@@ -80,12 +80,12 @@ def shape_there(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def to_ours(path: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-  """Brings an array of Hugging Face's into the shape of our parameter."""
+  """Converts an array of Hugging Face's to the shape of our parameter."""
   return (array.T if path.endswith("/kernel") else array).reshape(shape)
 
 
 def to_theirs(path: str, array: np.ndarray) -> np.ndarray:
-  """Brings a parameter of ours into the shape that Hugging Face gives it."""
+  """Converts one of our parameters to the shape that Hugging Face gives it."""
   rows, *columns = shape_there(path, array.shape)
   return (
     array.reshape(*columns, rows).T if path.endswith("/kernel") else array.reshape(rows, *columns)
@@ -93,7 +93,7 @@ def to_theirs(path: str, array: np.ndarray) -> np.ndarray:
 
 
 def modernised(names: Iterable[str]) -> dict[str, str]:
-  """Returns the present name for each name, also of weights saved when layer norms had a gamma."""
+  """Returns `{current name: name}`; older files call the weights of layer norms gamma and beta."""
   return {
     name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
       "LayerNorm.beta", "LayerNorm.bias"

@@ -1,7 +1,7 @@
-"""Finds the networks of a checkpoint from elsewhere and names their weights as ours.
+"""Finds the networks in an imported checkpoint and gives their weights our names.
 
-Weights come under Hugging Face's names. A network is known by its heads: spans make a reader, a
-projection makes a tower of a dual encoder, anything else is a BERT.
+Weights arrive under Hugging Face's names. A network is identified by its heads: a span scorer makes
+it a reader, a projection makes it a tower of a dual encoder, anything else is a BERT.
 """
 
 import dataclasses
@@ -27,15 +27,15 @@ _DEFAULT_PROJECTION = 128
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-  """Weights as they were found.
+  """Weights as read from files.
 
   Attributes:
-    name: for messages.
-    weights: by Hugging Face's names.
-    settings: of Hugging Face's `config.json`; empty: the weights alone tell.
-    sentence_encoder: what follows BERT in a sentence-transformers directory.
-    projection_epsilon: of an embedder's layer norm; none: that of its BERT, with which the released
-      embedders were trained.
+    name: Identifies the source in messages.
+    weights: Arrays by Hugging Face's names.
+    settings: Content of Hugging Face's `config.json`; if empty, derived from the weights.
+    sentence_encoder: The modules after BERT in a sentence-transformers directory.
+    projection_epsilon: Epsilon of an embedder's layer norm; None uses that of its BERT, with which
+      the released embedders were trained.
   """
 
   name: str
@@ -47,14 +47,14 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImportedModel:
-  """Networks, and the weights that were found for them.
+  """Networks and their weights.
 
   Attributes:
-    dual_encoder: always there; without a network of its own it begins with another one's BERT.
-    knowledge_augmented_encoder: None unless there was a plain BERT.
-    span_reader: None unless there was one.
-    weights: by our paths, still shaped as at Hugging Face's.
-    unused: names in the sources that are not ours.
+    dual_encoder: Always present; without a tower in the sources it starts from another BERT.
+    knowledge_augmented_encoder: None unless there is a plain BERT.
+    span_reader: None unless there is a reader.
+    weights: Arrays by our paths, in Hugging Face's shapes.
+    unused: Names in the sources that no parameter of ours uses.
   """
 
   dual_encoder: DualEncoderConfig
@@ -66,7 +66,7 @@ class ImportedModel:
 
 @dataclasses.dataclass(frozen=True)
 class _Network:
-  """One BERT with its heads: `owner` is the prefix of the heads, `stem` that of the BERT."""
+  """A BERT with its heads: `owner` is the prefix of the heads, `stem` that of the BERT."""
 
   source: Source
   stem: str
@@ -96,13 +96,13 @@ class _Network:
 
 
 def find(sources: Sequence[Source]) -> ImportedModel:
-  """Returns the networks of some sources together.
+  """Returns the networks of all sources.
 
-  Of two embedders the one called "query_embedder", else the one that comes first, is for queries.
+  Of two embedders, the one called "query_embedder", or else the first, embeds queries.
 
   Raises:
-    ValueError: if there is no BERT, there are two networks for one place, or the words that the
-      masked-LM head predicts are not the words that the encoder reads.
+    ValueError: If there is no BERT, there are two networks for one role, or the masked-LM head is
+      not tied to the word embeddings.
   """
   networks = [network for source in sources for network in _networks(source)]
   found: dict[str, list[_Network]] = {"span_reader": [], "tower": [], "bert": []}
@@ -112,7 +112,7 @@ def find(sources: Sequence[Source]) -> ImportedModel:
   for kind, several in (("span reader", found["span_reader"]), ("plain BERT", found["bert"])):
     if len(several) > 1:
       places = ", ".join(f"{n.source.name} ({n.stem or 'no prefix'})" for n in several)
-      raise ValueError(f"{len(several)} networks of the kind {kind}: {places}; import one of them")
+      raise ValueError(f"{len(several)} networks of kind {kind}: {places}; import one of them")
   weights, used = {}, set()
 
   def take(network: _Network, here: str, *, heads: Sequence[str]) -> None:
@@ -149,15 +149,15 @@ def find(sources: Sequence[Source]) -> ImportedModel:
 def fill(
   shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-  """Returns the float32 parameters that the weights give, and the paths they leave to be drawn.
+  """Returns the float32 parameters from the weights, and the paths still to be initialised.
 
   Args:
-    shapes: of all parameters by path.
-    weights: see `ImportedModel`.
+    shapes: Shapes of all parameters by path.
+    weights: See `ImportedModel`.
 
   Raises:
-    ValueError: naming every weight that has another shape than its parameter, or every parameter
-      of an encoder that has no weight; only heads may be missing.
+    ValueError: Naming every weight whose shape is wrong, or every encoder parameter without a
+      weight; only heads may be missing.
   """
   wrong = [
     f"{path}: {weights[path].shape}, not {huggingface_names.shape_there(path, shape)}"
@@ -166,7 +166,7 @@ def fill(
   ]
   if wrong:
     raise ValueError(
-      f"{len(wrong)} weights do not have the shape that the configuration demands: "
+      f"{len(wrong)} weights do not have the shape that the configuration implies: "
       f"{'; '.join(wrong)}"
     )
   missing = sorted(path for path in shapes if path not in weights)
@@ -186,7 +186,7 @@ def fill(
 def _networks(source: Source) -> list[_Network]:
   stems = sorted(name.removesuffix(_WORDS) for name in source.weights if name.endswith(_WORDS))
   if not stems:
-    raise ValueError(f"{source.name} holds no BERT: no weight is named {_WORDS}")
+    raise ValueError(f"{source.name} has no BERT: no weight is named {_WORDS}")
   if source.settings:
     config = bert_configs.from_json(source.settings)
     return [_Network(source, stem, config) for stem in stems]
@@ -195,13 +195,15 @@ def _networks(source: Source) -> list[_Network]:
 
 
 def _towers(found: list[_Network]) -> list[_Network]:
-  """Returns the tower, or the query tower and the passage tower if they differ."""
+  """Returns the tower, or the query and the passage tower if they differ."""
   if len(found) < 2:
     return found
   query, *rest = sorted(found, key=lambda network: not network.owner.startswith("query_embedder."))
   if len(rest) > 1:
     names = ", ".join(dict.fromkeys(network.source.name for network in found))
-    raise ValueError(f"{len(found)} embedders in {names}; one for queries and one for passages")
+    raise ValueError(
+      f"{len(found)} embedders in {names}; import one for queries and one for passages"
+    )
   (passage,) = rest
   heads = ("pooler", "projection")
   weights = [
@@ -228,7 +230,7 @@ def _check_tied(network: _Network) -> None:
   if decoder is not None and not np.array_equal(words, decoder):
     raise ValueError(
       f"{network.source.name}: {network.owner}cls.predictions.decoder.weight is not tied to the "
-      "word embeddings; a masked-LM head of its own is not supported"
+      "word embeddings; a separate output embedding is not supported"
     )
 
 

@@ -1,14 +1,14 @@
 """Reads pickles of plain data without importing or calling anything that they name.
 
-A pickle names functions and classes and asks for them to be called. Here each name stands for a
-function of ours, or ends the reading; what these return is sealed, so that the pickle can neither
-look into it nor change it.
+A pickle names functions and classes to be called. Here each known name stands for a function of
+ours, and an unknown name is an error. The results are sealed, so the pickle can neither inspect nor
+change them.
 """
 
 import pickle
 from collections.abc import Callable, Mapping
 
-# What reading a damaged or hostile pickle raises.
+# Raised by damaged or hostile pickles.
 ERRORS = (
   AttributeError,
   EOFError,
@@ -22,7 +22,7 @@ ERRORS = (
 
 
 class Sealed:
-  """Holds a value that the pickle may pass around and nothing else."""
+  """Holds a value that the pickle can only pass around."""
 
   __slots__ = ("value",)
 
@@ -34,7 +34,7 @@ class Sealed:
 
 
 class Function(Sealed):
-  """A function of ours in the place of the one that is named."""
+  """A function of ours that stands for the named one."""
 
   __slots__ = ()
 
@@ -43,7 +43,7 @@ class Function(Sealed):
 
 
 class Dict(dict):
-  """An ordered dict; what else is set on it is dropped."""
+  """An ordered dict; other state that is set on it is dropped."""
 
   __slots__ = ()
 
@@ -55,9 +55,9 @@ class Unpickler(pickle.Unpickler):
   """Unpickles plain data.
 
   Args:
-    file: to read from.
-    known: what stands for the names that are expected, by module and name.
-    load: returns the object for a persistent id.
+    file: The file to read.
+    known: Replacements for the expected names, by module and name.
+    load: Returns the object for a persistent id.
   """
 
   def __init__(

@@ -1,11 +1,12 @@
 """Reads TensorFlow checkpoints: Google's BERT, TF-Hub modules, fine-tuned ORQA models.
 
-Variables get the names that Hugging Face gives them, so that all else is the same for both. TF-Hub
-modules lie inside each other, each under one more `module/`; the embedder is the inner one.
+Variables get Hugging Face's names, so both formats share the rest of the code. TF-Hub modules are
+nested, each under one more `module/`; the embedder is the innermost.
 """
 
 import json
 import os
+import pathlib
 import re
 
 import numpy as np
@@ -17,7 +18,7 @@ from realm_jax.convert.imported_model import Source
 _FOLDERS = ("", "variables", os.path.join("export", "best_default", "checkpoint"))
 _CONFIG_FILE = "bert_config.json"
 _MODULE_FILE = "saved_model.pb"
-# Of the optimizer, and of the run.
+# Variables of the optimizer and of the run.
 _SKIPPED = re.compile(r"(^|/)(adam_[mv]|AdamWeightDecayOptimizer(_\d+)?|global_step)(/|$)")
 _EMBEDDER = re.compile(r"^(module/)+(?=(bert|cls|dense|LayerNorm|layer_normalization)/)")
 _READER = re.compile(r"^reader/(module/)*")
@@ -42,15 +43,15 @@ _KERAS_EPSILON = 1e-3
 
 
 def is_checkpoint(path: str) -> bool:
-  """Returns whether a path is a TensorFlow checkpoint, or a directory that holds one."""
+  """Returns whether a path is a TensorFlow checkpoint, or a directory with one."""
   return _prefix(path) is not None
 
 
 def read(path: str) -> Source:
-  """Reads a checkpoint: its prefix, or a directory that holds one.
+  """Reads a checkpoint, given its prefix or a directory with one.
 
   Raises:
-    ValueError: if there is none.
+    ValueError: If there is none.
   """
   prefix = _prefix(path)
   if prefix is None:
@@ -67,7 +68,8 @@ def read(path: str) -> Source:
     name=path,
     weights=weights,
     settings=_settings(directory),
-    # The public code has Keras's layer norm, the released embedders an older one with BERT's.
+    # The public code uses Keras's layer norm, the released embedders an older one with BERT's
+    # epsilon.
     projection_epsilon=_KERAS_EPSILON if keras else None,
   )
 
@@ -76,7 +78,7 @@ def read_matrix(path: str, name: str) -> np.ndarray:
   """Returns one variable of a checkpoint.
 
   Raises:
-    ValueError: if the checkpoint or the variable is not there.
+    ValueError: If the checkpoint or the variable is missing.
   """
   prefix = _prefix(path)
   reader = None if prefix is None else tf.train.load_checkpoint(prefix)
@@ -86,9 +88,9 @@ def read_matrix(path: str, name: str) -> np.ndarray:
 
 
 def huggingface_name(variable: str) -> str:
-  """Returns what Hugging Face calls a variable of a released checkpoint.
+  """Returns Hugging Face's name of a variable of a released checkpoint.
 
-  An embedder's names get the prefix "embedder.", a fine-tuned reader's "reader.".
+  Names of an embedder get the prefix "embedder.", those of a fine-tuned reader "reader.".
   """
   prefix, heads, rest = "", {}, variable
   if _EMBEDDER.match(variable):
@@ -104,12 +106,11 @@ def huggingface_name(variable: str) -> str:
 
 
 def lower_case(path: str) -> bool | None:
-  """Returns the casing that a TF-Hub module declares, None where there is no module."""
+  """Returns the casing that a TF-Hub module declares; None without a module."""
   file = os.path.join(path, _MODULE_FILE)
   if not os.path.exists(file):
     return None
-  with open(file, "rb") as stream:
-    module = saved_model_pb2.SavedModel.FromString(stream.read())
+  module = saved_model_pb2.SavedModel.FromString(pathlib.Path(file).read_bytes())
   for graph in module.meta_graphs:
     constants = {node.name: node for node in graph.graph_def.node if node.op == "Const"}
     for signature in graph.signature_def.values():
@@ -124,10 +125,9 @@ def _settings(directory: str) -> dict:
   file = os.path.join(directory, _CONFIG_FILE)
   if not os.path.exists(file):
     return {}
-  with open(file, encoding="utf-8") as stream:
-    settings = json.load(stream)
+  settings = json.loads(pathlib.Path(file).read_text("utf-8"))
   if settings.get("hidden_act") == "gelu":
-    settings["hidden_act"] = "gelu_new"  # what Google's code computes under this name
+    settings["hidden_act"] = "gelu_new"  # Google's code computes it under this name
   return settings
 
 
@@ -139,7 +139,7 @@ def _prefix(path: str) -> str | None:
     files = os.listdir(directory) if os.path.isdir(directory) else []
     prefixes = [file.removesuffix(".index") for file in files if file.endswith(".index")]
     if prefixes:
-      # Of several checkpoints the one of the last step.
+      # The checkpoint of the last step.
       return os.path.join(directory, max(prefixes, key=_step))
   return None
 

@@ -1,7 +1,7 @@
-"""Reads the tensors of a file that `torch.save` wrote, without torch and without running anything.
+"""Reads the tensors of a file from `torch.save`, without torch and without running any code.
 
-Such a file is a zip archive: a pickle of dicts whose tensors refer to storages, and one member for
-each storage. Only tensors, storages and dicts are read; see `sealed_pickles`.
+Such a file is a zip archive with a pickle of dicts, whose tensors refer to storages, and one member
+per storage. Only tensors, storages and dicts are read; see `sealed_pickles`.
 """
 
 import math
@@ -45,16 +45,16 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
   """Returns the tensors of a saved state dict by name.
 
   Raises:
-    ValueError: if the file is no zip archive of torch, is damaged, asks for anything but tensors,
-      or holds none by name.
+    ValueError: If the file is not a zip archive of torch, is damaged, contains anything but
+      tensors, or has no named tensors.
   """
   try:
     with zipfile.ZipFile(path) as archive:
       content = _content(archive)
   except (*sealed_pickles.ERRORS, zipfile.BadZipFile, NotImplementedError) as error:
     raise ValueError(
-      f"{os.fspath(path)} is no file of weights that can be read safely: {error}; save the model "
-      "anew as safetensors"
+      f"{os.fspath(path)} is not a file of weights that is safe to read: {error}; save the model "
+      "again as safetensors"
     ) from error
   if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
     content = content["state_dict"]
@@ -65,7 +65,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     if isinstance(name, str) and isinstance(value, _Tensor)
   }
   if not tensors:
-    raise ValueError(f"{os.fspath(path)} holds no tensors by name")
+    raise ValueError(f"{os.fspath(path)} has no named tensors")
   return tensors
 
 
@@ -91,10 +91,10 @@ def _content(archive: zipfile.ZipFile):
 
 
 def _stored(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-  """Returns a member that takes no more memory than the file does, as torch writes all of them."""
+  """Returns an uncompressed member, so that its size in memory is bounded by that of the file."""
   member = archive.getinfo(name)
   if member.compress_type != zipfile.ZIP_STORED:
-    raise ValueError(f"{name} is compressed, which torch never does")
+    raise ValueError(f"{name} is compressed, unlike anything that torch writes")
   return member
 
 
@@ -107,8 +107,8 @@ def _tensor(storage, offset, shape, strides, *_) -> _Tensor:
   if 0 in shape:
     return _Tensor(np.zeros(shape, values.dtype))
   last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-  # Expanded tensors repeat values: more of them than the storage has is no tensor that was saved.
+  # Expanded tensors repeat values; no saved tensor has more values than its storage.
   if last >= len(values) or math.prod(shape) > len(values):
-    raise ValueError(f"a tensor {shape} that ends outside of its storage")
+    raise ValueError(f"a tensor {shape} that exceeds its storage")
   steps = [stride * values.itemsize for stride in strides]
   return _Tensor(np.lib.stride_tricks.as_strided(values[offset:], shape, steps, writeable=False))

@@ -1,7 +1,8 @@
-"""The vocabulary that lies beside weights, and its casing."""
+"""Reads the vocabulary beside imported weights, and its casing."""
 
 import json
 import os
+import pathlib
 
 from realm_jax import tokenization
 from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
@@ -13,15 +14,15 @@ _SPECIAL = {PAD, UNK, CLS, SEP, MASK}
 def read(
   directory: str | os.PathLike, *, lower_case: bool | None = None
 ) -> tokenization.WordPieceTokenizer | None:
-  """Returns the tokenizer of a directory, None if there is no vocabulary in it.
+  """Returns the tokenizer of a directory, or None if there is no vocabulary.
 
   Args:
-    directory: with `vocab.txt`, also in `assets/`, or with Hugging Face's `tokenizer.json`.
-    lower_case: replaces what the directory says. Where it says nothing, a vocabulary without
-      capital letters is taken to be "uncased".
+    directory: Contains `vocab.txt`, possibly in `assets/`, or Hugging Face's `tokenizer.json`.
+    lower_case: Overrides the casing that the directory declares. If it declares none, a vocabulary
+      without capital letters is assumed to be "uncased".
 
   Raises:
-    ValueError: if the tokenizer is no WordPiece of BERT's.
+    ValueError: If the tokenizer is not BERT's WordPiece.
   """
   settings = _read_json(os.path.join(directory, tokenization.CONFIG_FILE))
   whole = _read_json(os.path.join(directory, _TOKENIZER_FILE))
@@ -52,7 +53,7 @@ def read(
     if accents is not None and accents != lower_case:
       raise ValueError(
         f"{os.fspath(directory)}: a tokenizer with strip_accents={accents} and "
-        f"do_lower_case={lower_case} is not supported; the two must be alike"
+        f"do_lower_case={lower_case} is not supported; the two must be equal"
       )
   return tokenization.WordPieceTokenizer(vocabulary, lower_case=lower_case)
 
@@ -60,9 +61,7 @@ def read(
 def _vocabulary(tokenizer: dict, directory) -> list[str]:
   model = tokenizer.get("model", {})
   if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-    raise ValueError(
-      f"{os.fspath(directory)}: the tokenizer is no WordPiece but {model.get('type')}"
-    )
+    raise ValueError(f"{os.fspath(directory)}: the tokenizer is {model.get('type')}, not WordPiece")
   ids = model["vocab"]
   if sorted(ids.values()) != list(range(len(ids))):
     raise ValueError(f"{os.fspath(directory)}: the ids of the vocabulary have gaps")
@@ -70,7 +69,4 @@ def _vocabulary(tokenizer: dict, directory) -> list[str]:
 
 
 def _read_json(path: str) -> dict:
-  if not os.path.exists(path):
-    return {}
-  with open(path, encoding="utf-8") as file:
-    return json.load(file)
+  return json.loads(pathlib.Path(path).read_text("utf-8")) if os.path.exists(path) else {}

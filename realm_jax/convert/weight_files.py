@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 
 import numpy as np
 
@@ -17,22 +18,21 @@ def read(directory: str | os.PathLike) -> dict[str, np.ndarray]:
   """Returns the arrays of a directory by name.
 
   Raises:
-    FileNotFoundError: if there are no weights, or a shard is missing.
-    ValueError: if a file is damaged.
+    FileNotFoundError: If there are no weights, or a shard is missing.
+    ValueError: If a file is damaged.
   """
   for file_name, reader in _READERS.items():
     path = os.path.join(directory, file_name)
     if os.path.exists(path):
       return reader(path)
-    if os.path.exists(path + ".index.json"):
-      with open(path + ".index.json", encoding="utf-8") as file:
-        shards = sorted(set(json.load(file)["weight_map"].values()))
+    index = pathlib.Path(f"{path}.index.json")
+    if index.exists():
       weights = {}
-      for shard in shards:
+      for shard in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())):
         if os.path.basename(shard) != shard:
-          raise ValueError(f"{path}.index.json names {shard!r}, which is no file beside it")
+          raise ValueError(f"{index} names {shard!r}, which is not a file beside it")
         weights |= reader(os.path.join(directory, shard))
       return weights
   raise FileNotFoundError(
-    f"no weights in {os.fspath(directory)}; it should hold {' or '.join(_READERS)}"
+    f"no weights in {os.fspath(directory)}; it should contain {' or '.join(_READERS)}"
   )

@@ -1,8 +1,8 @@
-"""Corpus building as an Apache Beam pipeline, for text that one machine is too slow for.
+"""Corpus building as an Apache Beam pipeline, for text that is too much for one machine.
 
-Workers read files, make parts and write each under a name that sorts as the records lie in the
-input. The launching process then reads the parts in that order, so that the store is the one that a
-single process writes. Files and parts may lie on any file system that Beam knows.
+Workers read files, make parts, and write each part under a name that sorts in the order of the
+input. The launching process then reads the parts in that order, so the store equals the one that a
+single process writes. Files and parts may be on any file system that Beam supports.
 """
 
 import os
@@ -31,24 +31,25 @@ def make_parts(
   options: Sequence[str],
   directory: str | None,
 ) -> Iterator[CorpusPart]:
-  """Runs the pipeline to its end, then yields the parts in the order of the input.
+  """Runs the pipeline, then yields the parts in the order of the input.
 
   Args:
-    pattern: glob pattern of the input files.
-    format: of all the files.
-    make_part: what the workers do.
-    options: flags of Beam, `--runner` and those of the runner; without one everything happens here.
-    directory: for parts on their way, reachable by all workers; None: a local temporary one.
+    pattern: Glob pattern of the input files.
+    format: Format of all the files.
+    make_part: Makes a part from records, on the workers.
+    options: Beam flags such as `--runner`; without a runner everything runs in this process.
+    directory: Holds intermediate parts and must be reachable by all workers; None uses a local
+      temporary directory.
 
   Raises:
-    FileNotFoundError: if no file matches.
+    FileNotFoundError: If no file matches.
   """
   files = _matching(pattern)
   with tempfile.TemporaryDirectory(prefix="realm_parts_") as local:
     folder = FileSystems.join(directory or local, f"realm-parts-{uuid.uuid4().hex}")
     FileSystems.mkdirs(folder)
     try:
-      arguments = [_LOCAL_RUNNER, *options]  # of two runners the later counts
+      arguments = [_LOCAL_RUNNER, *options]  # the last of two runners wins
       with beam.Pipeline(options=PipelineOptions(arguments)) as pipeline:
         _ = (
           pipeline
@@ -79,7 +80,7 @@ class _WritePart(beam.DoFn):
     unfinished = FileSystems.join(self._folder, f"unfinished-{name}-{uuid.uuid4().hex}")
     with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as target:
       target.write(content)
-    # A batch that is tried twice gives the same bytes under the same name.
+    # A batch that is retried gives the same bytes under the same name.
     FileSystems.rename([unfinished], [FileSystems.join(self._folder, f"part-{name}")])
 
 
@@ -89,7 +90,7 @@ def _read_batches(
   number, path = numbered_file
   with _open(path) as file:
     records = reading.read_records(file, path=path, format=format)
-    # Larger than in one process: each becomes a file.
+    # Larger than within one process, because each becomes a file.
     batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
     for batch, batch_records in enumerate(batches):
       yield (number, batch), batch_records

@@ -1,10 +1,10 @@
-"""From a document to passages: whole sentences packed greedily, or so many words at a time.
+"""Cuts documents into passages: whole sentences packed greedily, or a fixed number of words.
 
-Original system, specification of `preprocess_wiki_extractor`: title and three special tokens count
-against the budget, the title is stored apart, passages never cross documents and, unless asked to,
-never overlap. Unlike there, a sentence longer than the budget is split between wordpieces instead
-of being cut off later, and a passage keeps the raw text between its sentences. Passages of so many
-words are those of Karpukhin et al. 2020 (DPR), who took 100.
+As in the original system (`preprocess_wiki_extractor`), the title and three special tokens count
+against the budget, the title is stored separately, and passages never cross documents nor, by
+default, overlap. Unlike the original, a sentence that exceeds the budget is split between
+wordpieces rather than truncated later, and a passage keeps the raw text between its sentences.
+Passages of a fixed number of words follow Karpukhin et al. 2020 (DPR), who used 100.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ class ChunkingConfig:
 
   Attributes:
     unit: "sentences" packs as many as fit, "words" takes a fixed number.
-    max_passage_length: wordpieces of title, body and three special tokens together.
-    max_sentences: sentences of a passage at most; None: as many as fit.
-    num_words: words of a passage, where these are the unit.
-    overlap: sentences or words at the end of a passage that the next one begins with, room given.
+    max_passage_length: Maximum wordpieces of title, body and three special tokens together.
+    max_sentences: Maximum sentences per passage; None packs as many as fit.
+    num_words: Words per passage if `unit` is "words".
+    overlap: Sentences or words at the end of a passage that the next one repeats, if they fit.
   """
 
   unit: Literal["sentences", "words"] = "sentences"
@@ -45,15 +45,13 @@ class ChunkingConfig:
         f"{SPECIAL_TOKENS_PER_PASSAGE} special tokens; set it higher"
       )
     if self.max_sentences is not None and self.max_sentences < 1:
-      raise ValueError(
-        f"max_sentences={self.max_sentences}; a passage needs one, or none for no limit"
-      )
+      raise ValueError(f"max_sentences={self.max_sentences}; use at least 1, or none for no limit")
     if self.num_words < 1:
-      raise ValueError(f"num_words={self.num_words}; a passage needs one")
+      raise ValueError(f"num_words={self.num_words}; use at least 1")
     size = self.num_words if self.unit == "words" else self.max_sentences
     if self.overlap < 0 or (size is not None and self.overlap >= size):
       raise ValueError(
-        f"overlap={self.overlap} must be 0 or more and below the {size} {self.unit} of a passage"
+        f"overlap={self.overlap}; use 0 or more, and less than the {size} {self.unit} of a passage"
       )
 
 
@@ -62,11 +60,11 @@ class TokenizedSentence:
   """A sentence with byte offsets into its document.
 
   Attributes:
-    start: first byte.
-    limit: byte after the last.
+    start: First byte.
+    limit: Byte after the last.
     ids: int32 wordpiece ids.
-    starts: first byte of each wordpiece.
-    limits: byte after each wordpiece.
+    starts: First byte of each wordpiece.
+    limits: Byte after each wordpiece.
   """
 
   start: int
@@ -78,7 +76,7 @@ class TokenizedSentence:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-  """Consecutive sentences, whole or in part, that make a passage body."""
+  """Consecutive sentences, whole or in part, that form the body of a passage."""
 
   sentences: tuple[TokenizedSentence, ...]
 
@@ -102,7 +100,7 @@ def split_sentence(sentence: TokenizedSentence, *, budget: int) -> Iterator[Toke
   while first < total:
     end = min(first + budget, total)
     if end < total:
-      # A wordpiece that starts where the one before ends belongs to the same word.
+      # A wordpiece that starts where the previous one ends belongs to the same word.
       border = end
       while border > first + budget // 2 and sentence.starts[border] == sentence.limits[border - 1]:
         border -= 1
@@ -122,17 +120,17 @@ def chunk_sentences(
   """Cuts the sentences of one document into chunks.
 
   Args:
-    sentences: in order.
-    title_length: wordpieces of the title.
-    config: how to cut.
-    counts: gains `long_sentences_split`, `long_word_passages_split` and `long_titles`.
+    sentences: Sentences in order.
+    title_length: Wordpieces of the title.
+    config: How to cut.
+    counts: Updated with `long_sentences_split`, `long_word_passages_split` and `long_titles`.
 
   Returns:
-    Chunks whose wordpieces, put together and without overlaps, are those of all the sentences.
+    Chunks that, without their overlaps, concatenate to the wordpieces of all sentences.
   """
   budget = config.max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - title_length
   if budget < config.max_passage_length // 4:
-    # A title that crowds out the body is cut by the encoder's input, never the body.
+    # The encoder's input truncates a title that crowds out the body, never the body.
     counts["long_titles"] += 1
     budget = config.max_passage_length // 4
   sentences = [sentence for sentence in sentences if len(sentence.ids)]
@@ -166,7 +164,7 @@ def _pack_sentences(sentences, budget, config, counts) -> list[Chunk]:
 def _pack_words(sentences, budget, config, counts) -> list[Chunk]:
   if not sentences:
     return []
-  # The words of the whole document: a wordpiece begins one unless it starts where another ends.
+  # A wordpiece begins a word unless it starts where the previous one ends.
   begins = [np.r_[True, s.starts[1:] != s.limits[:-1]] for s in sentences]
   words = np.flatnonzero(np.concatenate(begins))
   ends = np.cumsum([len(s.ids) for s in sentences])
@@ -188,7 +186,7 @@ def _pack_words(sentences, budget, config, counts) -> list[Chunk]:
 
 
 def _between(sentences, ends, first: int, limit: int) -> Iterator[TokenizedSentence]:
-  """Yields what lies of each sentence between two wordpieces of the document."""
+  """Yields the part of each sentence that lies between two wordpieces of the document."""
   for i in range(np.searchsorted(ends, first, side="right"), len(sentences)):
     begin = ends[i] - len(sentences[i].ids)
     if begin >= limit:

@@ -1,4 +1,4 @@
-"""Documents, the records that are none, and the files that hold them."""
+"""Documents, the records that fail to give one, and the files that hold them."""
 
 import dataclasses
 import glob
@@ -15,11 +15,11 @@ class Document:
   """A document of a corpus.
 
   Attributes:
-    id: name of the document in its corpus.
-    title: may be empty.
-    text: the raw text.
-    spans: byte offsets `(start, limit)` into `text` of salient spans found beforehand, or None
-      where the text still has to be tagged.
+    id: Name of the document in its corpus.
+    title: May be empty.
+    text: The raw text.
+    spans: Byte offsets `(start, limit)` into `text` of salient spans that the input provides; None
+      if the text is still to be tagged.
   """
 
   id: str
@@ -33,8 +33,8 @@ class BadRecord:
   """A record that gives no document.
 
   Attributes:
-    kind: what is wrong with it.
-    name: where it lies: file and line, row or page.
+    kind: What is wrong with it.
+    name: Its file and line, row or page.
   """
 
   kind: Literal["broken_records", "records_without_text"]
@@ -48,13 +48,13 @@ def make_record(fields: dict, *, default_id: str, name: str, spans: object = Non
   """Validates `id`, `title` and `text` of one record.
 
   Args:
-    fields: what the file says; only `text` is needed.
-    default_id: id of a document that brings none.
-    name: where the record lies.
-    spans: byte offsets of salient spans, or None.
+    fields: Content of the record; only `text` is required.
+    default_id: Id of a document without one.
+    name: File and line, row or page of the record.
+    spans: Byte offsets of salient spans, or None.
 
   Returns:
-    The document, or a bad record where there is no text or the text is no Unicode.
+    The document, or a bad record if there is no text or it is not valid Unicode.
   """
   try:
     text = fields.get("text") or ""
@@ -65,7 +65,7 @@ def make_record(fields: dict, *, default_id: str, name: str, spans: object = Non
     return Document(
       id=str(fields.get("id", default_id)),
       title=title,
-      # Offsets count the white space, too.
+      # Offsets count the white space as well.
       text=text.strip() if spans is None else text,
       spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
     )
@@ -74,7 +74,7 @@ def make_record(fields: dict, *, default_id: str, name: str, spans: object = Non
 
 
 def read_json_lines(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
-  """Yields the records of JSON Lines with `text`, and where known `id`, `title` and `spans`."""
+  """Yields the records of JSON Lines with `text` and, optionally, `id`, `title` and `spans`."""
   for number, line in enumerate(lines):
     if not line.strip():
       continue
@@ -91,12 +91,12 @@ def read_json_lines(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
 
 
 def input_files(pattern: str | os.PathLike) -> list[str]:
-  """Expands a glob pattern, in which `**` stands for folders; a folder means all files below it.
+  """Expands a glob pattern, in which `**` matches directories; a directory means all files below.
 
-  Of an object store the same, with the addresses of the objects.
+  In an object store, returns the addresses of the objects.
 
   Raises:
-    FileNotFoundError: if no file matches.
+    FileNotFoundError: If no file matches.
   """
   if object_store.is_remote(pattern):
     return object_store.list_files(os.fspath(pattern))

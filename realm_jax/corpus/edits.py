@@ -1,6 +1,6 @@
-"""Edits laid over a passage store, which itself never changes.
+"""Edits overlaid on a passage store, which itself never changes.
 
-Edits are values: a change gives new ones, so that whoever reads with the old ones is not disturbed.
+Edits are immutable: a change returns new edits, so readers that hold the old ones are unaffected.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from realm_jax.corpus.passage_store import PassageStore
 
 @dataclasses.dataclass(frozen=True)
 class WrittenPassage:
-  """A passage that somebody wrote; the ids carry no special tokens."""
+  """A passage that a user wrote; the ids exclude special tokens."""
 
   title: str
   text: str
@@ -23,26 +23,26 @@ class WrittenPassage:
 
 
 def write_passage(title: str, text: str, *, tokenizer, max_passage_length: int) -> WrittenPassage:
-  """Cuts a passage into wordpieces.
+  """Tokenizes a passage.
 
   Args:
-    title: may be empty.
-    text: the body.
-    tokenizer: gives `encode_batch`.
-    max_passage_length: wordpieces of `[CLS] title [SEP] body [SEP]` at most.
+    title: May be empty.
+    text: The body.
+    tokenizer: Provides `encode_batch`.
+    max_passage_length: Maximum wordpieces of `[CLS] title [SEP] body [SEP]`.
 
   Raises:
-    ValueError: if the text is empty or too long.
+    ValueError: If the text is empty or too long.
   """
   title, text = title.strip(), text.strip()
   title_ids, body_ids = tokenizer.encode_batch([title, text])
   if not len(body_ids):
-    raise ValueError("a passage needs a text; to take one away, remove it")
+    raise ValueError("a passage needs a text; to delete a passage, remove it")
   length = SPECIAL_TOKENS_PER_PASSAGE + len(title_ids) + len(body_ids)
   if length > max_passage_length:
     raise ValueError(
-      f"title and text take {length} wordpieces, a passage of this corpus has at most "
-      f"{max_passage_length}; shorten it or make two passages of it"
+      f"title and text take {length} wordpieces, and a passage of this corpus has at most "
+      f"{max_passage_length}; shorten it or split it into two passages"
     )
   return WrittenPassage(title, text, title_ids, body_ids)
 
@@ -52,7 +52,8 @@ class Edits:
   """Passages changed, added and removed.
 
   Attributes:
-    passages: what stands at an id now; None where it was removed. Ids past the store are additions.
+    passages: The new passage of each edited id; None if it was removed. Ids past the end of the
+      store are additions.
   """
 
   passages: Mapping[int, WrittenPassage | None] = dataclasses.field(default_factory=dict)
@@ -61,28 +62,28 @@ class Edits:
     return len(self.passages)
 
   def with_passage(self, passage_id: int, passage: WrittenPassage | None) -> "Edits":
-    """Returns edits in which this stands at the id; None removes what stood there."""
+    """Returns edits with this passage at the id; None removes the passage."""
     return Edits({**self.passages, passage_id: passage})
 
   def without(self, passage_id: int) -> "Edits":
-    """Returns edits in which the id is as the store has it."""
+    """Returns edits without the change to this id."""
     return Edits({i: passage for i, passage in self.passages.items() if i != passage_id})
 
   def next_id(self, store_size: int) -> int:
-    """Returns the id of a further addition."""
+    """Returns the id that the next added passage gets."""
     return max(store_size - 1, max(self.passages, default=-1)) + 1
 
   def written(self) -> list[tuple[int, WrittenPassage]]:
-    """Returns what was changed or added, by id."""
+    """Returns the passages that were changed or added, by id."""
     return sorted((i, passage) for i, passage in self.passages.items() if passage is not None)
 
 
 class EditedStore:
-  """A passage store as edits leave it; offers what retrieval reads.
+  """A passage store with edits applied; provides what retrieval reads.
 
   Args:
-    store: the corpus.
-    edits: what is laid over it.
+    store: The corpus.
+    edits: The edits to apply.
   """
 
   def __init__(self, store: PassageStore, edits: Edits):
@@ -94,13 +95,13 @@ class EditedStore:
     return max(len(self._store), self._edits.next_id(len(self._store)))
 
   def holds(self, row: int) -> bool:
-    """Returns whether there is a passage of this id."""
+    """Returns whether there is a passage with this id."""
     if row in self._edits.passages:
       return self._edits.passages[row] is not None
     return 0 <= row < len(self._store)
 
   def edited(self, row: int) -> bool:
-    """Returns whether the passage of this id is not the corpus's own."""
+    """Returns whether the passage with this id was edited."""
     return row in self._edits.passages
 
   def title(self, row: int) -> str:
@@ -112,11 +113,11 @@ class EditedStore:
     return self._store.text(row) if passage is None else passage.text
 
   def title_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[R, length]`, cut or padded with 0, and lengths `[R]` after the cut."""
+    """Returns what `PassageStore.title_ids` returns, with edits applied."""
     return self._rows(rows, length, "title_ids")
 
   def body_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[R, length]`, cut or padded with 0, and lengths `[R]` after the cut."""
+    """Returns what `PassageStore.body_ids` returns, with edits applied."""
     return self._rows(rows, length, "body_ids")
 
   def _rows(self, rows, length: int, column: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
-"""Which pages of an encyclopedia are no prose: lists and disambiguations, told by rule.
+"""Recognises encyclopedia pages without prose by rule: lists and disambiguation pages.
 
-The rules for titles are the original system's; that for texts finds the disambiguation pages whose
-title does not say so.
+The rules for titles are those of the original system. The rule for texts finds disambiguation pages
+whose title does not say so.
 """
 
 import re
@@ -15,5 +15,5 @@ _FIRST_LINE = re.compile(
 
 
 def is_list_or_disambiguation(title: str, text: str) -> bool:
-  """Returns whether a page lists other pages, told by its title and the text's first line."""
+  """Returns whether a page lists other pages, judged by its title and its first line."""
   return bool(_TITLE.match(title) or _FIRST_LINE.match(text))

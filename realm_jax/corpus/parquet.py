@@ -1,4 +1,4 @@
-"""Parquet files with the columns `id`, `title` and `text`, as the `wikimedia/wikipedia` set has."""
+"""Parquet files with the columns `id`, `title` and `text`, as in the `wikimedia/wikipedia` set."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
   """Yields the rows of one file.
 
   Raises:
-    ValueError: if it is no Parquet file, has no column `text`, or pyarrow is not installed.
+    ValueError: If it is not a Parquet file, has no column `text`, or pyarrow is not installed.
   """
   try:
     import pyarrow
@@ -25,14 +25,14 @@ def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
   try:
     table = parquet.ParquetFile(file)
   except pyarrow.ArrowInvalid as error:
-    raise ValueError(f"{path} is no whole Parquet file ({error})") from error
+    raise ValueError(f"{path} is not a complete Parquet file ({error})") from error
   schema = table.schema_arrow
   if "text" not in schema.names:
     raise ValueError(f"{path} has the columns {', '.join(schema.names)} and no `text`")
   columns = [name for name in ("id", "title", "text") if name in schema.names]
   row = 0
   for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
-    # Bytes, because pyarrow hands out broken UTF-8 only as an error for the whole batch.
+    # As bytes, because pyarrow reports broken UTF-8 only as an error for the whole batch.
     values = [_as_bytes(pyarrow, batch.column(name)).to_pylist() for name in columns]
     for cells in zip(*values, strict=True):
       name = f"{path}:row {row}"
@@ -50,6 +50,6 @@ def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
 
 
 def _as_bytes(pyarrow, column):
-  """Returns a column as bytes; one of numbers is written out first."""
+  """Returns a column as bytes; numbers are formatted as text first."""
   is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
   return (column if is_text else column.cast(pyarrow.string())).cast(pyarrow.large_binary())

@@ -1,7 +1,7 @@
-"""The pure function of corpus building: records in, the rows of a store out.
+"""The pure function of corpus building: records in, rows of a store out.
 
-A process pool and a pipeline engine run the same function over any division of the records into
-parts; put together in order, the parts are the same corpus.
+A process pool or a pipeline engine runs it over any division of the records into parts; the parts,
+concatenated in order, give the same corpus.
 """
 
 import dataclasses
@@ -14,18 +14,18 @@ from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document, Record
 from realm_jax.corpus.page_rules import is_list_or_disambiguation
 from realm_jax.corpus.passage_store import PassageRow, passage_row
-from realm_jax.corpus.passages import make_passages
+from realm_jax.corpus.passages import Passage, make_passages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusPart:
-  """What consecutive records become.
+  """The passages of consecutive records.
 
   Attributes:
-    rows: of the passage store.
-    examples: the same passages as serialised tagged examples.
-    counts: what was met, by kind.
-    bad_records: those that gave no document.
+    rows: Rows of the passage store.
+    examples: The same passages as serialised tagged examples.
+    counts: Numbers of documents, bad records, splits and so on.
+    bad_records: Records that gave no document.
   """
 
   rows: Sequence[PassageRow]
@@ -52,28 +52,26 @@ class CorpusPart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartMaker:
-  """Makes parts; may be sent to other processes and machines.
+  """Makes parts; can be pickled and sent to other processes and machines.
 
   Attributes:
-    tokenizer: a `WordPieceTokenizer`.
-    tag: finds the salient spans (byte offsets) of a text that brings none.
-    serialize: turns title, text, uid, sentences and spans of a passage into a tagged example.
-    chunking: how documents are cut.
-    drop_list_pages: whether list and disambiguation pages are left out.
+    tokenizer: A `WordPieceTokenizer`.
+    tag: Finds the salient spans (byte offsets) of a text whose record has none.
+    serialize: Turns a `Passage` into a tagged example.
+    chunking: How documents are cut.
+    drop_list_pages: Whether to leave out list and disambiguation pages.
   """
 
   tokenizer: object
   tag: Callable[[str], Sequence[tuple[int, int]]]
-  serialize: Callable[..., bytes]
+  serialize: Callable[[Passage], bytes]
   chunking: ChunkingConfig
   drop_list_pages: bool
 
   def __call__(self, records: Sequence[Record]) -> CorpusPart:
     """Returns the part that these records become."""
-    counts: Counter = Counter()
     bad_records = [record for record in records if isinstance(record, BadRecord)]
-    for bad in bad_records:
-      counts[bad.kind] += 1
+    counts = Counter(bad.kind for bad in bad_records)
     documents = [record for record in records if isinstance(record, Document)]
     counts["documents"] = len(documents)
     if self.drop_list_pages:
@@ -94,13 +92,5 @@ class PartMaker:
           vocab_size=self.tokenizer.vocab_size,
         )
       )
-      examples.append(
-        self.serialize(
-          title=passage.title,
-          text=passage.text,
-          uid=passage.uid,
-          sentences=passage.sentences,
-          spans=passage.spans,
-        )
-      )
+      examples.append(self.serialize(passage))
     return CorpusPart(rows=rows, examples=examples, counts=+counts, bad_records=bad_records)

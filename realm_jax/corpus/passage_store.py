@@ -1,8 +1,8 @@
 """The knowledge corpus: memory-mapped rows of passages.
 
-A store is a directory of flat binary columns with offsets, written once and never changed. Nothing
-of it is loaded before it is asked for, so a store may be larger than memory. `metadata.json` is
-written last; a directory without it is no store.
+A store is a directory of flat binary columns with offsets, written once and never changed. Columns
+are mapped, not loaded, so a store may be larger than memory. `metadata.json` is written last; a
+directory without it is not a store.
 """
 
 import dataclasses
@@ -22,25 +22,25 @@ _RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids")
 
 
 def passage_uid(title: str, text: str) -> int:
-  """Names a passage by its content: 63 bits of SHA-1 over title and text, never 0."""
+  """Returns 63 bits of the SHA-1 of title and text, never 0."""
   digest = hashlib.sha1(f"{title}\x1f{text}".encode()).digest()
   return (int.from_bytes(digest[:8], "big") >> 1) or 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreMetadata:
-  """What a passage store says about itself.
+  """Description of a passage store.
 
   Attributes:
-    num_passages: rows, N.
-    fingerprint: digest of all columns and the vocabulary; equal fingerprints mean equal rows.
-    vocabulary_digest: of the tokenizer that made the ids.
-    vocab_size: wordpieces of that tokenizer.
-    cls_id: id of `[CLS]`.
-    sep_id: id of `[SEP]`.
-    max_passage_length: wordpieces of the longest `[CLS] title [SEP] body [SEP]` allowed.
-    counts: what was met while the corpus was read.
-    format_version: layout of the directory.
+    num_passages: Number of rows, N.
+    fingerprint: Digest of all columns and the vocabulary; equal fingerprints mean equal rows.
+    vocabulary_digest: Digest of the tokenizer that made the ids.
+    vocab_size: Number of wordpieces of that tokenizer.
+    cls_id: Id of `[CLS]`.
+    sep_id: Id of `[SEP]`.
+    max_passage_length: Maximum wordpieces of `[CLS] title [SEP] body [SEP]`.
+    counts: Counts of documents, bad records and so on from reading the corpus.
+    format_version: Version of the layout of the directory.
   """
 
   num_passages: int
@@ -55,7 +55,7 @@ class StoreMetadata:
 
 
 class PassageRow(NamedTuple):
-  """A passage as its bytes on disk; the ids carry no special tokens."""
+  """A passage as bytes on disk; the ids exclude special tokens."""
 
   titles: bytes
   texts: bytes
@@ -73,7 +73,7 @@ def passage_row(
   uid: int,
   vocab_size: int,
 ) -> PassageRow:
-  """Returns the bytes of a passage with the ids of a vocabulary of this size."""
+  """Returns the bytes of a passage, its ids in the dtype of a vocabulary of this size."""
   dtype = id_dtype(vocab_size)
   return PassageRow(
     titles=title.encode(),
@@ -85,7 +85,7 @@ def passage_row(
 
 
 def store_bytes(num_passages: int, column_bytes: int) -> int:
-  """Returns the size of the columns of a store: their values, four offsets and a uid a passage."""
+  """Returns the size of a store: the values, and four offsets and a uid per passage."""
   return column_bytes + 8 * (len(_RAGGED_COLUMNS) * (num_passages + 1) + num_passages)
 
 
@@ -110,23 +110,17 @@ class _RaggedWriter:
 
   def close(self) -> bytes:
     for file in (self._values, self._offsets):
-      _close(file)
+      atomic_files.close(file)
     return self._hash.digest()
 
 
-def _close(file) -> None:
-  file.flush()
-  os.fsync(file.fileno())
-  file.close()
-
-
 class PassageStoreWriter:
-  """Writes a passage store row by row and keeps none of them in memory.
+  """Writes a passage store row by row without keeping rows in memory.
 
   Args:
-    directory: an empty, existing directory.
-    tokenizer: gives `vocab_size`, `digest`, `cls_id` and `sep_id`.
-    max_passage_length: stored in the metadata.
+    directory: An empty, existing directory.
+    tokenizer: Provides `vocab_size`, `digest`, `cls_id` and `sep_id`.
+    max_passage_length: Stored in the metadata.
   """
 
   def __init__(self, directory: str | os.PathLike, *, tokenizer, max_passage_length: int):
@@ -144,7 +138,7 @@ class PassageStoreWriter:
   def append(
     self, *, title: str, text: str, title_ids: np.ndarray, body_ids: np.ndarray, uid: int
   ) -> None:
-    """Adds a row; the ids carry no special tokens."""
+    """Adds a row; the ids exclude special tokens."""
     self.append_row(
       passage_row(
         title=title,
@@ -157,7 +151,7 @@ class PassageStoreWriter:
     )
 
   def append_row(self, row: PassageRow) -> None:
-    """Adds a row whose ids are of this writer's vocabulary."""
+    """Adds a row whose ids come from this writer's vocabulary."""
     for column, data in zip(self._columns.values(), row, strict=False):
       column.append(data)
     self._uids.write(np.int64(row.uid).tobytes())
@@ -168,7 +162,7 @@ class PassageStoreWriter:
     whole = hashlib.sha256(self._tokenizer.digest.encode())
     for column in self._columns.values():
       whole.update(column.close())
-    _close(self._uids)
+    atomic_files.close(self._uids)
     metadata = StoreMetadata(
       num_passages=self._num_passages,
       fingerprint=whole.hexdigest()[:32],
@@ -185,7 +179,7 @@ class PassageStoreWriter:
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-  """Returns the smallest dtype that holds every wordpiece id."""
+  """Returns the smallest dtype that can hold every wordpiece id."""
   return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
@@ -193,8 +187,8 @@ class PassageStore:
   """Read-only view of a passage store; one in an object store is copied to the local cache.
 
   Raises:
-    FileNotFoundError: if the directory is no store.
-    ValueError: if a column has not the size that the metadata demand.
+    FileNotFoundError: If the directory is not a store.
+    ValueError: If the size of a column does not match the metadata.
   """
 
   def __init__(self, directory: str | os.PathLike):
@@ -210,7 +204,7 @@ class PassageStore:
     if fields.get("format_version") != FORMAT_VERSION:
       raise ValueError(
         f"{self.directory} has format {fields.get('format_version')}, not {FORMAT_VERSION}; "
-        "make it anew with `realm prepare_corpus`"
+        "make it again with `realm prepare_corpus`"
       )
     self.metadata = StoreMetadata(**fields)
     ids_dtype = id_dtype(self.metadata.vocab_size)
@@ -226,7 +220,7 @@ class PassageStore:
     found = os.path.getsize(path) if os.path.exists(path) else -1
     if found != expected:
       raise ValueError(
-        f"{path} holds {found} bytes instead of {expected}; make the store anew with "
+        f"{path} has {found} bytes instead of {expected}; make the store again with "
         "`realm prepare_corpus`"
       )
     return np.memmap(path, dtype, "r") if size else np.zeros(0, dtype)
@@ -249,15 +243,15 @@ class PassageStore:
     return _row(self._texts, row).tobytes().decode()
 
   def title_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[R, length]`, cut or padded with 0, and lengths `[R]` after the cut."""
+    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
     return _padded_rows(self._title_ids, rows, length)
 
   def body_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[R, length]`, cut or padded with 0, and lengths `[R]` after the cut."""
+    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
     return _padded_rows(self._body_ids, rows, length)
 
   def lengths(self) -> np.ndarray:
-    """Returns the wordpieces `[N]` of `[CLS] title [SEP] body [SEP]`."""
+    """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
     return 3 + np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
 
 

@@ -1,4 +1,4 @@
-"""From documents to passages with wordpieces, sentence borders and salient spans."""
+"""Turns documents into passages with wordpieces, sentence boundaries and salient spans."""
 
 import dataclasses
 from collections import Counter
@@ -14,7 +14,7 @@ from realm_jax.corpus.sentences import sentence_spans
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Passage:
-  """A passage; all offsets are in bytes of `text`, ids without special tokens."""
+  """A passage; offsets are in bytes of `text`, and the ids exclude special tokens."""
 
   title: str
   text: str
@@ -35,15 +35,15 @@ def make_passages(
 ) -> Iterator[Passage]:
   """Yields the passages of documents in order.
 
-  Those of a document depend on nothing but it; several are taken at once because one call of the
-  tokenizer for many sentences costs less than many calls.
+  The passages of a document depend only on the document. Several documents are taken at once
+  because tokenizing many sentences in one call is cheaper than in many calls.
 
   Args:
-    documents: held in memory together.
-    tokenizer: a `WordPieceTokenizer`.
-    tag: finds the salient spans (byte offsets) of a text that brings none.
-    config: how documents are cut.
-    counts: gains what chunking counts.
+    documents: Documents, held in memory together.
+    tokenizer: A `WordPieceTokenizer`.
+    tag: Finds the salient spans (byte offsets) of a document without any.
+    config: How documents are cut.
+    counts: Updated with the counts of chunking.
   """
   raws = [document.text.encode() for document in documents]
   borders = [sentence_spans(document.text) for document in documents]
@@ -83,7 +83,7 @@ def _tokenized_sentences(raws, borders, tokenizer) -> Iterator[list[chunking.Tok
 
 
 def _inside(spans: Sequence[tuple[int, int]], chunk: chunking.Chunk) -> tuple[tuple[int, int], ...]:
-  """Keeps the spans that lie wholly in the chunk, made relative to its first byte."""
+  """Returns the spans that lie entirely in the chunk, relative to its first byte."""
   return tuple(
     (start - chunk.start, limit - chunk.start)
     for start, limit in spans

@@ -1,4 +1,4 @@
-"""From files of any known format to documents, one validated record at a time."""
+"""Reads files of any supported format as documents, one validated record at a time."""
 
 import bz2
 import gzip
@@ -28,8 +28,8 @@ class DocumentReader:
   """Iterates over the records of files, in the order of the files.
 
   Args:
-    files: local paths, or addresses of objects.
-    format: of all the files; "auto" goes by their names.
+    files: Local paths, or addresses of objects.
+    format: Format of all the files; "auto" infers it from their names.
   """
 
   def __init__(self, files: Sequence[str], *, format: Format = "auto"):
@@ -48,7 +48,7 @@ class DocumentReader:
       self._bytes_before += size
 
   def fraction(self) -> float:
-    """Returns the share of the bytes that is read."""
+    """Returns the fraction of the bytes read so far."""
     position = self._file.tell() if self._file else 0
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
 
@@ -56,16 +56,16 @@ class DocumentReader:
 def read_documents(
   pattern: str | os.PathLike, *, format: Format = "auto", counts: Counter
 ) -> Iterator[Document]:
-  """Yields the documents of files; records that give none are passed over and counted.
+  """Yields the documents of files; skips and counts bad records.
 
   Args:
-    pattern: glob pattern or folder; files are read in sorted order.
-    format: of all the files; "auto" goes by their names.
-    counts: gains `documents`, `records_without_text` and `broken_records`.
+    pattern: Glob pattern or directory; files are read in sorted order.
+    format: Format of all the files; "auto" infers it from their names.
+    counts: Updated with `documents`, `records_without_text` and `broken_records`.
 
   Raises:
-    FileNotFoundError: if no file matches.
-    ValueError: if a file is damaged or of no known format.
+    FileNotFoundError: If no file matches.
+    ValueError: If a file is damaged or its format is unknown.
   """
   for record in DocumentReader(input_files(pattern), format=format):
     if isinstance(record, BadRecord):
@@ -79,13 +79,12 @@ def read_records(file: BinaryIO, *, path: str, format: Format = "auto") -> Itera
   """Yields the records of one open file.
 
   Args:
-    file: holds the bytes as they lie on disk, compressed or not.
-    path: its name, which tells the compression (`.gz`, `.bz2`), and the format where that is
-      "auto".
-    format: of the file.
+    file: The bytes as stored on disk, compressed or not.
+    path: Name of the file; implies the compression (`.gz`, `.bz2`) and, for "auto", the format.
+    format: Format of the file.
 
   Raises:
-    ValueError: if the file is damaged or of no known format.
+    ValueError: If the file is damaged or its format is unknown.
   """
   format = format_of(path) if format == "auto" else format
   if format == "parquet":
@@ -95,14 +94,14 @@ def read_records(file: BinaryIO, *, path: str, format: Format = "auto") -> Itera
   try:
     yield from read(_decompressed(file, path), path=path)
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise ValueError(f"{path} is cut off or damaged; get the whole file") from error
+    raise ValueError(f"{path} is truncated or damaged; get the whole file") from error
 
 
 def format_of(path: str) -> Format:
-  """Returns the format that a file's name tells.
+  """Returns the format that a file's name implies.
 
   Raises:
-    ValueError: if it tells none.
+    ValueError: If it implies none.
   """
   name = os.path.basename(path).removesuffix(".gz").removesuffix(".bz2")
   if name.startswith("wiki_"):
@@ -111,7 +110,7 @@ def format_of(path: str) -> Format:
   suffix = os.path.splitext(name)[1]
   if suffix not in formats:
     raise ValueError(
-      f"the name of {path} tells no format; end it in {', '.join(formats)}, or give "
+      f"the name of {path} implies no format; end it in {', '.join(formats)}, or give "
       "--format=jsonl, wikiextractor, parquet or text"
     )
   return formats[suffix]
@@ -120,7 +119,7 @@ def format_of(path: str) -> Format:
 def batches(
   records: Iterable[Record], *, max_records: int = 128, max_characters: int = 50_000
 ) -> Iterator[list[Record]]:
-  """Yields consecutive records in lists of bounded size, so that memory is, too."""
+  """Yields consecutive records in lists of bounded size, to bound memory."""
   batch: list[Record] = []
   characters = 0
   for record in records:
@@ -140,7 +139,7 @@ def _decompressed(file: BinaryIO, path: str) -> BinaryIO:
 
 
 def _read_text(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
-  """Yields the one document of a file whose first line with letters is the title."""
+  """Yields the one document of a file, whose first non-empty line is the title."""
   name = os.path.basename(path)
   try:
     text = b"".join(lines).decode("utf-8-sig")

@@ -1,10 +1,10 @@
-"""Sentence borders as byte offsets."""
+"""Sentence boundaries as byte offsets."""
 
 import sentencex
 
 
 def sentence_spans(text: str, *, language: str = "en") -> list[tuple[int, int]]:
-  """Returns the byte offsets `(start, limit)` of sentences, without the white space around them."""
+  """Returns the byte offsets `(start, limit)` of sentences, surrounding white space excluded."""
   spans = []
   start = 0
   for segment in sentencex.segment(language, text):

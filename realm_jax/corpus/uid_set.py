@@ -1,4 +1,4 @@
-"""Which uids were seen before, in bounded memory however many they are."""
+"""A set of the uids seen so far, in bounded memory however many there are."""
 
 import os
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ import numpy as np
 
 
 class UidSet:
-  """Remembers 63-bit uids: the newest in a set, more of them sorted, the bulk on disk.
+  """Remembers 63-bit uids: the newest in a set, older ones sorted in memory, the rest on disk.
 
-  What lies on disk is mapped, so that the system may drop it from memory when that is scarce.
+  The files on disk are mapped, so the system can drop them from memory when it is scarce.
 
   Args:
-    directory: an existing directory for temporary files.
-    newest: uids held in a set at most.
-    sorted_in_memory: sorted uids held in memory at most.
+    directory: An existing directory for temporary files.
+    newest: Maximum number of uids in the set.
+    sorted_in_memory: Maximum number of sorted uids in memory.
   """
 
   def __init__(
@@ -32,7 +32,7 @@ class UidSet:
     self._on_disk: list[np.ndarray] = []
 
   def add(self, uids: Sequence[int]) -> list[bool]:
-    """Adds uids; returns for each whether it was new."""
+    """Adds uids; returns whether each was new."""
     wanted = np.asarray(uids, np.int64)
     seen = np.zeros(len(wanted), bool)
     for run in (self._sorted, *self._on_disk):

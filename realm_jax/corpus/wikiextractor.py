@@ -1,4 +1,4 @@
-"""WikiExtractor's output: files of `<doc>` elements, or of JSON Lines if run with `--json`."""
+"""WikiExtractor's output: files of `<doc>` elements, or of JSON Lines if it ran with `--json`."""
 
 import dataclasses
 import html
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 
 from realm_jax.corpus.documents import BadRecord, Document, Record, make_record, read_json_lines
 
-# A title stands in the tag as it is, quotation marks included.
+# A title appears in the tag unescaped, including quotation marks.
 _START = re.compile(rb'<doc id="([^"]*)".*? title="(.*)">\s*$')
 _END = b"</doc>"
 
 
 def read_wikiextractor(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
-  """Yields the pages of one file with HTML entities resolved and the title off the text."""
+  """Yields the pages of one file, HTML entities resolved and the title removed from the text."""
   lines = iter(lines)
   leading = list(itertools.islice(itertools.dropwhile(lambda line: not line.strip(), lines), 1))
   is_json = bool(leading) and leading[0].lstrip().startswith(b"{")

@@ -1,8 +1,8 @@
-"""Where in its raw text each wordpiece of a passage lies.
+"""Byte offsets of the wordpieces of a passage in its raw text.
 
-The store keeps ids and text, not offsets: the few passages whose offsets are wanted are tokenized
-again. A passage that was cut inside of a word, or whose sentences were tokenized one by one, may
-give other wordpieces at that place; these get the bytes between their neighbours.
+The store keeps ids and text but no offsets; the few passages whose offsets are needed are tokenized
+again. A passage that was cut inside a word, or whose sentences were tokenized one by one, may give
+other wordpieces at that place; those get the bytes between their neighbours.
 """
 
 import difflib
@@ -16,12 +16,12 @@ Offsets = tuple[np.ndarray, np.ndarray]
 
 
 def body_offsets(store: PassageStore, tokenizer, rows: Sequence[int]) -> list[Offsets]:
-  """Returns first bytes and byte limits in `store.text(row)` of every body wordpiece of each row.
+  """Returns, for each row, the start and limit bytes of the body wordpieces in its text.
 
   Args:
-    store: the passages.
-    tokenizer: the one that made them.
-    rows: of the store.
+    store: The passages.
+    tokenizer: The tokenizer that made them.
+    rows: Rows of the store.
   """
   texts = [store.text(int(row)) for row in rows]
   bodies, lengths = store.body_ids(rows, length=store.metadata.max_passage_length)
@@ -38,7 +38,7 @@ def body_offsets(store: PassageStore, tokenizer, rows: Sequence[int]) -> list[Of
 
 
 def _aligned(body_ids, ids, starts, limits, *, num_bytes: int) -> Offsets:
-  """Takes the offsets over where wordpieces agree, and fills in what lies between."""
+  """Copies the offsets of wordpieces that agree, and fills the gaps between them."""
   body_starts = np.full(len(body_ids), -1, np.int64)
   body_limits = np.full(len(body_ids), -1, np.int64)
   matcher = difflib.SequenceMatcher(None, ids.tolist(), body_ids.tolist(), autojunk=False)

@@ -1,9 +1,9 @@
-"""Whether a predicted answer is right: exact match, F1 and regular expressions.
+"""Scores a predicted answer: exact match, F1 and regular expressions.
 
-Two normalisations. "official" is that of the original's evaluation script (and of SQuAD's), with
-its edges: accents are decomposed and stay, Unicode dashes and quotes stay, "the" equals "a", a
-leading "á" loses its letter, and a regular expression need only match the beginning of the
-prediction. "corrected" mends these.
+There are two normalisations. "official" is that of the original evaluation script (and of SQuAD's),
+with its quirks: accents are decomposed but kept, Unicode dashes and quotes are kept, "the" equals
+"a", a leading "á" loses its letter, and a regular expression need only match the beginning of the
+prediction. "corrected" fixes these.
 """
 
 import functools
@@ -23,14 +23,14 @@ _DELETE_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_official(text: str) -> str:
-  """Decomposes, lower-cases, deletes ASCII punctuation, then articles, then extra white space."""
+  """Decomposes, lower-cases, and deletes ASCII punctuation, articles and extra white space."""
   text = unicodedata.normalize("NFD", text).lower().translate(_DELETE_ASCII_PUNCTUATION)
   return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def normalize_corrected(text: str) -> str:
-  """Does the same without accents, with all of Unicode's punctuation; keeps lone articles."""
-  # Composed, so that "á" is no article with a mark.
+  """Does the same, but deletes accents and all Unicode punctuation and keeps lone articles."""
+  # Composed, so that "á" is not an article with a mark.
   composed = unicodedata.normalize("NFKC", text).casefold().translate(_DELETE_ASCII_PUNCTUATION)
   words = "".join(c for c in composed if unicodedata.category(c)[0] != "P")
   words = " ".join(_ARTICLES.sub(" ", words).split()) or " ".join(words.split())
@@ -54,9 +54,9 @@ def exact_match(
 ) -> bool:
   """Returns whether a prediction equals one of the answers after normalisation.
 
-  Of a regular expression, the official rule asks that the raw prediction begins with a match, the
-  corrected one that the whole prediction is a match, but for a leading article and white space and
-  punctuation at its ends.
+  If the answers are regular expressions, the official rule requires that the raw prediction begins
+  with a match. The corrected rule requires that the whole prediction matches, apart from a leading
+  article and white space and punctuation at its ends.
   """
   if regex:
     return any(_matches(prediction, answer, normalization) for answer in answers)
@@ -79,7 +79,7 @@ def _f1(predicted: list[str], answer: list[str]) -> float:
 
 @functools.lru_cache(maxsize=8192)
 def compile_answer(pattern: str) -> re.Pattern:
-  """Returns a regular-expression answer, which is indifferent to case."""
+  """Compiles a regular-expression answer, which ignores case."""
   return re.compile(pattern, _REGEX_FLAGS)
 
 

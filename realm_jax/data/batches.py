@@ -1,4 +1,4 @@
-"""Batches of examples as numpy arrays, wherever they come from; needs no TensorFlow."""
+"""Batches of examples as numpy arrays, from any source; needs no TensorFlow."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from realm_jax.datatypes import MaskedQueries, Tokens
 
 Features = dict[str, np.ndarray]
 Masking = Literal["salient_span", "random_span", "random_token"]
-# Why an example could not be masked, in the order in which the pipeline counts it.
+# Why examples could not be masked, in the order of the pipeline's counts.
 REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
 
 
@@ -36,18 +36,18 @@ class Batches(Protocol):
 class Streams(Iterator[Features]):
   """Batches joined from equal parts of the data, of which every process reads its own.
 
-  The batch of all processes is the same whatever their number.
+  The global batch does not depend on the number of processes.
 
   Args:
     open_stream: `(batch_size=..., shard=...) -> Batches`.
-    num_streams: parts of the data; None: as many as there are processes.
-    batch_size: examples of all streams.
+    num_streams: Number of parts; None uses one per process.
+    batch_size: Examples of all streams together.
 
   Attributes:
-    num_own: streams of this process, whose rows follow one another in a batch.
+    num_own: Number of streams of this process; their rows are adjacent in a batch.
 
   Raises:
-    ValueError: if the streams cannot be shared equally, or share no batch equally.
+    ValueError: If processes cannot share the streams equally, or streams the batch.
   """
 
   def __init__(
@@ -74,7 +74,7 @@ class Streams(Iterator[Features]):
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
   def position(self) -> Features:
-    """Returns the positions of the streams of this process."""
+    """Returns the positions of this process's streams."""
     return {
       prefix + name: content
       for prefix, stream in self._streams.items()
@@ -82,24 +82,24 @@ class Streams(Iterator[Features]):
     }
 
   def restore(self, position: Features) -> None:
-    """Continues from the saved positions of all processes, however many they were.
+    """Continues from the saved positions of all processes, whatever their number.
 
     Raises:
-      ValueError: if the data were read in another number of streams.
+      ValueError: If the data were read in a different number of streams.
     """
     for prefix, stream in self._streams.items():
       own = {n.removeprefix(prefix): v for n, v in position.items() if n.startswith(prefix)}
       if not own:
         saved = sorted({name.split(".")[0] for name in position})
         raise ValueError(
-          f"the run to be continued read its data as {saved[0]}, now as {prefix[:-1]}; give the "
-          "same data_streams as before"
+          f"the saved run read its data as {saved[0]}, this one reads {prefix[:-1]}; use the same "
+          "data_streams"
         )
       stream.restore(own)
 
 
 def masked_queries(features: Features) -> MaskedQueries:
-  """Makes a `MaskedQueries` of a batch of `MaskedQueryConverter`'s features."""
+  """Returns the `MaskedQueries` of a batch from `MaskedQueryConverter`."""
   return MaskedQueries(
     query=tokens(features["query"]),
     mlm_positions_BxM=features["mlm_positions"],
@@ -110,7 +110,7 @@ def masked_queries(features: Features) -> MaskedQueries:
 
 
 def tokens(ids: np.ndarray, segments: np.ndarray | None = None) -> Tokens:
-  """Makes `Tokens` of padded ids; without segments all are 0."""
+  """Returns `Tokens` from padded ids; segments default to 0."""
   return Tokens(
     ids=ids,
     mask=ids != 0,

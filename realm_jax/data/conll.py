@@ -1,10 +1,10 @@
 """Sentences with an entity tag on each word, in CoNLL's column format.
 
-A line holds a word and, in its last column, the word's tag; columns stand apart by tabs or spaces,
-and an empty line ends a sentence. CoNLL-2003's four columns and its `-DOCSTART-` lines are read
-like any other file's two. A tag is `O`, or `B-` or `I-` and the name of a label, whatever labels
-there are. CoNLL-2003's own files mark a beginning by `B-` only between two entities of one label
-that touch; what is read here always says `B-` where an entity begins.
+A line has a word and, in its last column, the word's tag. Columns are separated by tabs or spaces,
+and an empty line ends a sentence. Other columns, as in CoNLL-2003, and its `-DOCSTART-` lines are
+ignored. A tag is `O`, or `B-` or `I-` followed by any label. CoNLL-2003's own files use `B-` only
+between two adjacent entities with the same label; the tags returned here use `B-` wherever an
+entity begins.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ _TAG = re.compile(r"O|[BI]-\S+")
 
 @dataclasses.dataclass(frozen=True)
 class TaggedSentence:
-  """Words and their tags, as many of one as of the other."""
+  """The words of a sentence, and a tag for each."""
 
   words: tuple[str, ...]
   tags: tuple[str, ...]
@@ -29,8 +29,8 @@ def read_conll(path: str | os.PathLike) -> list[TaggedSentence]:
   """Reads the sentences of a file.
 
   Raises:
-    FileNotFoundError: if the file is not there.
-    ValueError: if a line has no tag, or the file no sentence; it names the line.
+    FileNotFoundError: If the file is missing.
+    ValueError: If a line has no tag (names the line), or the file has no sentence.
   """
   sentences: list[TaggedSentence] = []
   words: list[str] = []
@@ -44,26 +44,26 @@ def read_conll(path: str | os.PathLike) -> list[TaggedSentence]:
 
   with open(path, encoding="utf-8") as file:
     for number, line in enumerate(file, 1):
-      # Split at tabs where there are any: a word may hold a space of an unusual kind.
+      # Split at tabs if there are any: a word may contain an unusual kind of space.
       columns = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
       if not "".join(columns).strip() or columns[0] == _DOCUMENT_BORDER:
         end_sentence()
       elif len(columns) < 2 or not _TAG.fullmatch(columns[-1].strip()):
         raise ValueError(
           f"{os.fspath(path)}:{number}: {line.strip()!r} does not end in a tag such as O, B-PER or "
-          "I-PER; write one word and its tag a line"
+          "I-PER; write one word and its tag per line"
         )
       else:
         words.append(columns[0])
         tags.append(columns[-1].strip())
   end_sentence()
   if not sentences:
-    raise ValueError(f"{os.fspath(path)} holds no sentence")
+    raise ValueError(f"{os.fspath(path)} has no sentence")
   return sentences
 
 
 def from_beginnings(tags: Iterable[str]) -> list[str]:
-  """Returns the tags with `B-` wherever an entity begins, also where `I-` stood for it."""
+  """Returns the tags with `B-` wherever an entity begins, even if the input has `I-` there."""
   result: list[str] = []
   for tag in tags:
     if tag.startswith("I-") and (not result or result[-1][2:] != tag[2:]):
@@ -73,15 +73,15 @@ def from_beginnings(tags: Iterable[str]) -> list[str]:
 
 
 def tag_set(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
-  """Returns `O`, then `B-` and `I-` of each label that occurs, in alphabetical order."""
+  """Returns `O`, then `B-` and `I-` of each label that occurs, in alphabetical order of labels."""
   labels = {tag[2:] for sentence in sentences for tag in sentence.tags if tag != OUTSIDE}
   return (OUTSIDE, *(f"{prefix}-{label}" for label in sorted(labels) for prefix in "BI"))
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-  """Returns label, first word and word after the last of each entity, in order.
+  """Returns `(label, first word, limit)` of each entity, in order.
 
-  `I-` after a tag of no or another label begins an entity, as in CoNLL's own evaluation.
+  `I-` after `O` or another label begins an entity, as in CoNLL's own evaluation.
   """
   found: list[tuple[str, int, int]] = []
   for place, tag in enumerate(from_beginnings(tags)):

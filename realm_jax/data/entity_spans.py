@@ -1,7 +1,7 @@
-"""From the sentences of a passage to words, and from their tags back to byte offsets.
+"""Splits the sentences of a passage into words, and maps the words' tags back to byte offsets.
 
-Words are cut from the raw text and carry their place in it, so that nothing the tokenizer does to
-a character (lower case, accents, composition) can move a span.
+Words are cut from the raw text and keep their offsets in it, so nothing that the tokenizer does to
+a character (lower case, accents, composition) can shift a span.
 """
 
 import dataclasses
@@ -14,19 +14,14 @@ from realm_jax.data.words import split_words
 
 @dataclasses.dataclass(frozen=True)
 class SentenceWords:
-  """Words of a sentence, and byte offsets `(start, limit)` of each into the passage."""
+  """Words of a sentence, and their byte offsets `(start, limit)` in the passage."""
 
   words: tuple[str, ...]
   spans: tuple[tuple[int, int], ...]
 
 
 def sentence_words(text: str, sentences: Sequence[tuple[int, int]]) -> list[SentenceWords]:
-  """Returns the words of each sentence of a passage.
-
-  Args:
-    text: of the passage.
-    sentences: byte offsets `(start, limit)` into it.
-  """
+  """Returns the words of the sentences of a passage, given by byte offsets `(start, limit)`."""
   raw = text.encode()
   found = []
   for start, limit in sentences:
@@ -44,12 +39,12 @@ def sentence_words(text: str, sentences: Sequence[tuple[int, int]]) -> list[Sent
 def entity_spans(
   sentence: SentenceWords, tags: Sequence[str], *, labels: Collection[str]
 ) -> list[tuple[int, int]]:
-  """Returns byte offsets `(start, limit)` into the passage of the entities with one of the labels.
+  """Returns byte offsets `(start, limit)` in the passage of the entities with one of the labels.
 
   Args:
-    sentence: its words.
-    tags: one for each word.
-    labels: of the entities wanted.
+    sentence: The words of a sentence.
+    tags: A tag for each word.
+    labels: Labels of the entities to return.
   """
   return [
     (sentence.spans[first][0], sentence.spans[limit - 1][1])

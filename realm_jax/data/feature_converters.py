@@ -1,4 +1,4 @@
-"""From task features of any length to the padded arrays of a model."""
+"""Feature converters: pad task features of any length to the fixed shapes of a model."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,33 @@ from realm_jax.data.batches import REJECTIONS
 _SPEC = seqio.FeatureConverter.FeatureSpec
 
 
-class MaskedQueryConverter(seqio.FeatureConverter):
-  """Pads masked queries: `query`, `mlm_positions`, `mlm_targets`; makes `mlm_weights`."""
+class _PaddingConverter(seqio.FeatureConverter):
+  """Pads the features of `MODEL_FEATURES`, which `_make` may add to; nothing is packed."""
+
+  PACKING_FEATURE_DTYPES = None
+
+  def __init__(self):
+    super().__init__(pack=False)
+
+  def _make(self, features, lengths: Mapping[str, int]):
+    """Returns the features of one example before padding."""
+    del lengths
+    return features
+
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    lengths = self.get_model_feature_lengths(task_feature_lengths)
+
+    def convert(features):
+      features = self._make(features, lengths)
+      return {name: _pad(features[name], lengths[name]) for name in self.MODEL_FEATURES}
+
+    return ds.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+class MaskedQueryConverter(_PaddingConverter):
+  """Pads masked queries: `query`, `mlm_positions`, `mlm_targets`; adds `mlm_weights`."""
 
   TASK_FEATURES = {
     "query": _SPEC(tf.int32),
@@ -24,25 +49,14 @@ class MaskedQueryConverter(seqio.FeatureConverter):
     "source_uid": _SPEC(tf.int64),
     "rejections": _SPEC(tf.int64),
   }
-  PACKING_FEATURE_DTYPES = None
 
-  def __init__(self):
-    super().__init__(pack=False)
-
-  def _convert_features(
-    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
-  ) -> tf.data.Dataset:
-    lengths = self.get_model_feature_lengths(task_feature_lengths)
-
-    def convert(features):
-      features = {
-        **features,
-        "mlm_weights": tf.ones_like(features["mlm_targets"], tf.float32),
-        "source_uid": features["source_uid"][tf.newaxis],
-      }
-      return {name: _pad(features[name], lengths[name]) for name in self.MODEL_FEATURES}
-
-    return ds.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+  def _make(self, features, lengths: Mapping[str, int]):
+    del lengths
+    return {
+      **features,
+      "mlm_weights": tf.ones_like(features["mlm_targets"], tf.float32),
+      "source_uid": features["source_uid"][tf.newaxis],
+    }
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
     masks = task_feature_lengths["mlm_targets"]
@@ -56,31 +70,18 @@ class MaskedQueryConverter(seqio.FeatureConverter):
     }
 
 
-class OpenQuestionConverter(seqio.FeatureConverter):
-  """Pads `query`; `question_index` says which question it is."""
+class OpenQuestionConverter(_PaddingConverter):
+  """Pads `query`; `question_index` is the position of the question in its file."""
 
   TASK_FEATURES = {"query": _SPEC(tf.int32), "question_index": _SPEC(tf.int64)}
   MODEL_FEATURES = TASK_FEATURES
-  PACKING_FEATURE_DTYPES = None
-
-  def __init__(self):
-    super().__init__(pack=False)
-
-  def _convert_features(
-    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
-  ) -> tf.data.Dataset:
-    lengths = self.get_model_feature_lengths(task_feature_lengths)
-    return ds.map(
-      lambda features: {name: _pad(features[name], lengths[name]) for name in self.MODEL_FEATURES},
-      num_parallel_calls=tf.data.AUTOTUNE,
-    )
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
     return {"query": task_feature_lengths["query"], "question_index": 1}
 
 
-class InverseClozeConverter(seqio.FeatureConverter):
-  """Pads pseudo-queries, and joins title and body to `passage` with their segments."""
+class InverseClozeConverter(_PaddingConverter):
+  """Pads pseudo-queries; joins title and body to `passage`, with segments."""
 
   TASK_FEATURES = {"query": _SPEC(tf.int32), "title": _SPEC(tf.int32), "body": _SPEC(tf.int32)}
   MODEL_FEATURES = {
@@ -88,30 +89,20 @@ class InverseClozeConverter(seqio.FeatureConverter):
     "passage": _SPEC(tf.int32),
     "passage_segments": _SPEC(tf.int32),
   }
-  PACKING_FEATURE_DTYPES = None
 
   def __init__(self, *, cls_id: int, sep_id: int):
-    super().__init__(pack=False)
+    super().__init__()
     self._cls_id, self._sep_id = cls_id, sep_id
 
-  def _convert_features(
-    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
-  ) -> tf.data.Dataset:
-    lengths = self.get_model_feature_lengths(task_feature_lengths)
+  def _make(self, features, lengths: Mapping[str, int]):
     room = lengths["passage"] - 3
-
-    def convert(features):
-      title = features["title"][:room]
-      body = features["body"][: room - tf.size(title)]
-      segments = tf.repeat([0, 1], [tf.size(title) + 2, tf.size(body) + 1])
-      passage = tf.concat([[self._cls_id], title, [self._sep_id], body, [self._sep_id]], 0)
-      return {
-        "query": _pad(features["query"], lengths["query"]),
-        "passage": _pad(passage, lengths["passage"]),
-        "passage_segments": _pad(segments, lengths["passage"]),
-      }
-
-    return ds.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+    title = features["title"][:room]
+    body = features["body"][: room - tf.size(title)]
+    return {
+      "query": features["query"],
+      "passage": tf.concat([[self._cls_id], title, [self._sep_id], body, [self._sep_id]], 0),
+      "passage_segments": tf.repeat([0, 1], [tf.size(title) + 2, tf.size(body) + 1]),
+    }
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
     passage = task_feature_lengths["body"]

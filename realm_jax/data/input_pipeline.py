@@ -11,12 +11,10 @@ import tensorflow as tf
 
 from realm_jax.data.batches import Features, Shard
 
-# Some 50 MB of the released code's runs, which become part of every position.
-_SHUFFLED_RUNS = 64
+_SHUFFLED_RUNS = 64  # about 50 MB with the released code's runs; part of every saved position
 _POSITION = "iterator"
 _PREFETCHED = 2  # batches
-# The thread that tunes a pipeline looks again after up to a minute, and the end of the pipeline
-# waits for it.
+# Closing a pipeline waits for its tuning thread, which can sleep for up to a minute.
 _UNTUNED = tf.data.Options()
 _UNTUNED.autotune.enabled = False
 
@@ -24,11 +22,11 @@ _UNTUNED.autotune.enabled = False
 class BatchIterator(Iterator[Features]):
   """Iterates over batches of numpy arrays.
 
-  The position, random state and shuffle buffer of the whole pipeline are part of `position()`, so
-  that a restored iterator yields what the saved one would have yielded.
+  `position()` includes the position, random state and shuffle buffer of the whole pipeline, so a
+  restored iterator yields what the saved one would have yielded.
 
   Args:
-    dataset: a dataset of batches whose operations are all stateless.
+    dataset: Batches; all operations of the pipeline must be stateless.
   """
 
   def __init__(self, dataset: tf.data.Dataset):
@@ -39,7 +37,7 @@ class BatchIterator(Iterator[Features]):
     return {name: value.numpy() for name, value in next(self._iterator).items()}
 
   def position(self) -> Features:
-    """Returns the files of the iterator's state as uint8 arrays."""
+    """Returns the files of the iterator's checkpoint as uint8 arrays."""
     with tempfile.TemporaryDirectory() as directory:
       self._checkpoint.write(os.path.join(directory, _POSITION))
       return {
@@ -51,12 +49,11 @@ class BatchIterator(Iterator[Features]):
     """Continues from a saved position of an equal dataset.
 
     Raises:
-      ValueError: if the position is one of prepared examples.
+      ValueError: If the position belongs to prepared examples.
     """
     if not any(name.startswith(_POSITION) for name in position):
       raise ValueError(
-        "the run to be continued read prepared examples; give it the same ones, or choose another "
-        "workdir"
+        "the saved run read prepared examples; use the same ones, or choose another workdir"
       )
     with tempfile.TemporaryDirectory() as directory:
       for name, content in position.items():
@@ -79,19 +76,17 @@ def task_batches(
   """Opens a SeqIO task.
 
   Args:
-    task: a registered task or mixture, or its name.
-    converter: makes the model's features.
-    lengths: of the task's features.
-    batch_size: examples a batch.
-    seed: of shuffling and masking.
-    training: whether to shuffle and repeat for ever; otherwise one pass in order, the last batch
-      filled up with zeros (zero weights).
-    shard: the part of the data this process reads.
-    buckets: in training, lengths in ascending order, the last of them the longest: a batch holds
-      examples whose features, which the converter left unpadded, fit into one of these and not
-      into the one before, and is padded to it.
-    run_length: in training, how many examples that follow one another in the data stay together
-      when shuffled.
+    task: A registered task or mixture, or its name.
+    converter: Makes the model's features.
+    lengths: Lengths of the task's features.
+    batch_size: Examples per batch.
+    seed: Seeds shuffling and masking.
+    training: Whether to shuffle and repeat indefinitely. Otherwise makes one pass in order and pads
+      the last batch with zeros (zero weights).
+    shard: The part of the data that this process reads.
+    buckets: In training, ascending lengths, the last one the longest. The converter must leave
+      features unpadded; each batch has examples of one bucket and is padded to its length.
+    run_length: In training, the number of consecutive examples that shuffling keeps together.
   """
   task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
   if training:
@@ -125,14 +120,14 @@ def task_batches(
   return BatchIterator(dataset.prefetch(_PREFETCHED))
 
 
-@functools.lru_cache  # another pipeline takes seconds to build
+@functools.lru_cache  # building another pipeline takes seconds
 def _check_for_examples(
   task: seqio.Task | seqio.Mixture, lengths: tuple[tuple[str, int], ...]
 ) -> None:
-  """Raises ValueError if one pass gives nothing: repeated for ever it would never end."""
+  """Raises ValueError if one pass gives no example: repeating it would never end."""
   once = task.get_dataset(dict(lengths), split="train", shuffle=False, num_epochs=1, seed=0)
   if not any(True for _ in once.take(1).with_options(_UNTUNED)):
-    raise ValueError(f"{task.name} gives no example: its corpus is empty or all was rejected")
+    raise ValueError(f"{task.name} gives no example: its corpus is empty, or all were rejected")
 
 
 def _fill(batch, batch_size: int):

@@ -1,8 +1,9 @@
-"""Preprocessor of the inverse cloze task, dataset to dataset (Lee et al. 2019, section 4.2)."""
+"""Preprocessor of the inverse cloze task (Lee et al. 2019, section 4.2)."""
 
 import seqio
 import tensorflow as tf
 
+from realm_jax.data.masking import inside
 from realm_jax.data.vocabulary import WordPieceVocabulary
 
 
@@ -14,19 +15,19 @@ def build_inverse_cloze(
   removal_rate: float,
   hide_salient_spans: bool,
 ) -> tf.data.Dataset:
-  """Makes a pseudo-query of one sentence of a passage, and the passage it has to find.
+  """Makes pseudo-queries from sentences, and the passages that they should find.
 
-  A sentence is drawn uniformly; with probability `removal_rate` it is taken out of the passage. A
-  passage of one sentence from which it would be taken out is dropped. `query` is `[CLS] sentence
-  [SEP]`, `title` and `body` carry no special tokens.
+  Draws one sentence of each passage uniformly and, with probability `removal_rate`, removes it from
+  the passage. Drops a passage that would lose its only sentence. `query` is `[CLS] sentence [SEP]`;
+  `title` and `body` have no special tokens.
 
   Args:
-    dataset: tagged passages.
-    sequence_length: lengths of `query`, `title` and `body`.
-    vocabulary: the tokenizer.
-    removal_rate: how often the sentence leaves the passage; 0.9 in the paper.
-    hide_salient_spans: whether the salient spans of the pseudo-query become `[MASK]`, so that
-      a query resembles those of pre-training and cannot be matched by what it asks for.
+    dataset: Tagged passages.
+    sequence_length: Lengths of `query`, `title` and `body`.
+    vocabulary: Tokenizes the text.
+    removal_rate: Probability of removing the sentence from the passage; 0.9 in the paper.
+    hide_salient_spans: Whether to replace the salient spans of the pseudo-query by `[MASK]`. The
+      query then resembles those of pre-training, and its answer cannot give the passage away.
   """
   tokenizer = vocabulary.tokenizer
 
@@ -45,13 +46,13 @@ def build_inverse_cloze(
     ids, token_starts, token_limits = tokenizer.tokenize_with_offsets(texts)
     query = ids[drawn]
     if hide_salient_spans:
-      hidden = _inside_any_span(
-        tf.cast(token_starts[drawn], tf.int64) + starts[drawn],
-        tf.cast(token_limits[drawn], tf.int64) + starts[drawn],
+      in_span = inside(
+        (tf.cast(token_starts[drawn], tf.int64) + starts[drawn])[:, tf.newaxis],
+        (tf.cast(token_limits[drawn], tf.int64) + starts[drawn])[:, tf.newaxis],
         example["span_byte_start"],
         example["span_byte_limit"],
       )
-      query = tf.where(hidden, tokenizer.mask_id, query)
+      query = tf.where(tf.reduce_any(in_span, axis=1), tokenizer.mask_id, query)
     kept = tf.range(num_sentences) != drawn
     body = tf.ragged.boolean_mask(ids[:-1], kept | ~removed)
     return {
@@ -64,12 +65,3 @@ def build_inverse_cloze(
 
   with_sentences = dataset.filter(lambda example: tf.size(example["sentence_byte_start"]) > 0)
   return build(with_sentences).filter(lambda example: tf.size(example["body"]) > 0)
-
-
-def _inside_any_span(token_starts, token_limits, span_starts, span_limits):
-  token_starts, token_limits = token_starts[:, tf.newaxis], token_limits[:, tf.newaxis]
-  # Of a character that is several wordpieces all but the last are empty.
-  inside = (
-    (token_starts >= span_starts) & (token_starts < span_limits) & (token_limits <= span_limits)
-  )
-  return tf.reduce_any(inside, axis=1)

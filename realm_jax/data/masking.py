@@ -1,10 +1,10 @@
-"""Preprocessors that turn tagged passages into masked queries, dataset to dataset.
+"""Preprocessors that turn tagged passages into masked queries.
 
-Guu et al. 2020, section 3.4, salient span masking: one span of the passage is drawn, the sentence
-around it is the query, and every wordpiece of the span becomes `[MASK]`. For the ablations of
-section 4.3 the mask can be a random span or random wordpieces of a random sentence instead. An
-example whose mask could not be predicted is marked with a reason; `drop_rejected` removes and
-counts it.
+Salient span masking (Guu et al. 2020, section 3.4) draws one span of the passage, takes the
+sentence around it as the query, and replaces every wordpiece of the span by `[MASK]`. For the
+ablations of section 4.3 the mask can instead be a random span or random wordpieces of a random
+sentence. An example whose mask cannot be predicted is marked with a reason; `drop_rejected` removes
+and counts it.
 """
 
 import seqio
@@ -25,20 +25,20 @@ _SENTENCES_PER_CALL = 64
 
 @seqio.map_over_dataset(num_seeds=1)
 def draw_salient_span(example, seed):
-  """Draws one salient span, uniformly over the spans that lie in one sentence, and its sentence.
+  """Draws one of the salient spans that lie within a sentence, uniformly, and its sentence.
 
   Adds `sentence` (string), `mask_start`, `mask_limit` (bytes of the sentence) and `rejection`.
   """
-  inside = (
+  in_sentence = (
     example["sentence_byte_start"][tf.newaxis, :] <= example["span_byte_start"][:, tf.newaxis]
   ) & (example["span_byte_limit"][:, tf.newaxis] <= example["sentence_byte_limit"][tf.newaxis, :])
-  candidates = tf.where(tf.reduce_any(inside, axis=1))[:, 0]
+  candidates = tf.where(tf.reduce_any(in_sentence, axis=1))[:, 0]
   found = tf.size(candidates) > 0
   drawn = _draw(candidates, seed)
-  sentence = tf.where(found, tf.argmax(tf.cast(_row_or(inside, drawn), tf.int32)), 0)
+  sentence = tf.where(found, tf.argmax(tf.cast(_row_or_false(in_sentence, drawn), tf.int32)), 0)
   start = _at(example["sentence_byte_start"], sentence)
   return {
-    **_carried(example),
+    "uid": example["uid"],
     "sentence": _slice(example["text"], start, _at(example["sentence_byte_limit"], sentence)),
     "mask_start": _at(example["span_byte_start"], drawn) - start,
     "mask_limit": _at(example["span_byte_limit"], drawn) - start,
@@ -51,7 +51,7 @@ def draw_sentence(example, seed):
   """Draws one sentence uniformly; adds `sentence` and `rejection`."""
   drawn = _draw(tf.range(tf.size(example["sentence_byte_start"], tf.int64)), seed)
   return {
-    **_carried(example),
+    "uid": example["uid"],
     "sentence": _slice(
       example["text"],
       _at(example["sentence_byte_start"], drawn),
@@ -75,22 +75,17 @@ def tokenize_sentence(
       "token_limit": tf.cast(limits, tf.int64),
     }
 
-  # A call of the tokenizer runs hundreds of small operations, for one sentence or for many.
+  # A tokenizer call runs hundreds of small operations, whether for one sentence or for many.
   batches = dataset.ragged_batch(_SENTENCES_PER_CALL)
   return batches.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
 def mask_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:
-  """Masks the wordpieces that lie wholly inside the drawn span; adds `masked` and `masked_ids`."""
+  """Masks the wordpieces that lie entirely in the drawn span; adds `masked` and `masked_ids`."""
 
   def mask(example):
-    # Of a character that is several wordpieces all but the last are empty.
-    masked = (
-      (example["token_start"] >= example["mask_start"])
-      & (example["token_start"] < example["mask_limit"])
-      & (example["token_limit"] <= example["mask_limit"])
-    )
-    return _with_mask(example, masked, vocabulary)
+    names = ("token_start", "token_limit", "mask_start", "mask_limit")
+    return _with_mask(example, inside(*(example[name] for name in names)), vocabulary)
 
   return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -118,7 +113,7 @@ def mask_random_span(
 def mask_random_tokens(
   dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary
 ) -> tf.data.Dataset:
-  """Masks 15 % of the wordpieces, at least one; 80 % as `[MASK]`, 10 % random, 10 % kept (BERT)."""
+  """Masks 15 % of the wordpieces, at least one: 80 % as `[MASK]`, 10 % random, 10 % kept (BERT)."""
 
   @seqio.map_over_dataset(num_seeds=2)
   def mask(example, seeds):
@@ -129,7 +124,7 @@ def mask_random_tokens(
     )
     rank = tf.argsort(tf.argsort(draw[0]))
     example = _with_mask(example, rank < count, vocabulary)
-    # From 1, as 0 in the middle of a query would be taken for its padding.
+    # From 1, because 0 in the middle of a query would be taken for padding.
     random_ids = tf.random.stateless_uniform(
       [total], seeds[1], minval=1, maxval=vocabulary.vocab_size, dtype=tf.int32
     )
@@ -149,9 +144,9 @@ def build_masked_query(
 ) -> tf.data.Dataset:
   """Makes the features of a masked query from `ids`, `masked` and `masked_ids`.
 
-  `query` is `[CLS] x [SEP]`, cut to its length; of the masked wordpieces the first
-  `sequence_length["mlm_targets"]` are predicted, the others stay hidden. An example with a mask
-  that the cut would lose is rejected.
+  `query` is `[CLS] x [SEP]`, truncated to its length. The first `sequence_length["mlm_targets"]`
+  masked wordpieces are predicted, the others stay hidden. An example that would lose a mask to
+  truncation is rejected.
   """
   query_length = sequence_length["query"]
   max_masks = sequence_length["mlm_targets"]
@@ -177,7 +172,7 @@ def build_masked_query(
 
 
 def drop_rejected(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """Drops rejected examples; adds `rejections`, the number dropped so far for each reason."""
+  """Drops rejected examples; adds `rejections`, the number dropped so far per reason."""
 
   def count(counts, example):
     counts += tf.one_hot(example["rejection"] - 1, len(REJECTIONS), dtype=tf.int64)
@@ -190,6 +185,17 @@ def drop_rejected(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return counted.filter(lambda example: example["rejection"] == _ACCEPTED).map(without_reason)
 
 
+def inside(token_starts, token_limits, span_starts, span_limits):
+  """Returns whether tokens lie entirely in spans.
+
+  Only the last of several wordpieces of one character has a width; an empty one lies in the span
+  where it starts.
+  """
+  return (
+    (token_starts >= span_starts) & (token_starts < span_limits) & (token_limits <= span_limits)
+  )
+
+
 def _with_mask(example, masked, vocabulary):
   return {
     **example,
@@ -198,12 +204,8 @@ def _with_mask(example, masked, vocabulary):
   }
 
 
-def _carried(example):
-  return {"uid": example["uid"]}
-
-
 def _draw(candidates, seed):
-  """Draws one of the candidates; 0 where there is none."""
+  """Draws one of the candidates; returns 0 if there is none."""
   place = tf.random.stateless_uniform(
     [], seed, maxval=tf.maximum(tf.size(candidates), 1), dtype=tf.int32
   )
@@ -211,14 +213,14 @@ def _draw(candidates, seed):
 
 
 def _at(values, place):
-  """Returns `values[place]`; 0 where the list is empty."""
+  """Returns `values[place]`, or 0 if there are no values."""
   return tf.concat([values, [0]], 0)[
     tf.minimum(tf.cast(place, tf.int64), tf.size(values, tf.int64))
   ]
 
 
-def _row_or(matrix, row):
-  """Returns a row of a boolean matrix; False where it has none."""
+def _row_or_false(matrix, row):
+  """Returns a row of a boolean matrix, or False if it has no rows."""
   padded = tf.pad(matrix, [[0, 1], [0, 1]])
   return padded[tf.minimum(row, tf.shape(matrix, tf.int64)[0])]
 

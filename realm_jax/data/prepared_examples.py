@@ -1,7 +1,7 @@
-"""Examples as memory-mapped arrays, in the order in which a training takes them.
+"""Examples as memory-mapped arrays, in the order in which training reads them.
 
-A directory holds, for every stream and feature, one file of equally long rows, and a manifest that
-is written last. Nothing is loaded before it is asked for, and nothing here needs TensorFlow.
+A directory has one file of fixed-size rows for every stream and feature, and a manifest that is
+written last. Reading needs no TensorFlow.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ Setting = str | int | float | bool
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureRecord:
-  """A feature or array: its shape, of a feature that of an example, its dtype, that on disk."""
+  """Shape and dtypes of an array, or of one example of a feature."""
 
   shape: tuple[int, ...]
   dtype: str
@@ -35,17 +35,18 @@ class FeatureRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-  """What a directory of prepared examples says about itself.
+  """Description of a directory of prepared examples.
 
   Attributes:
-    settings: what decided the examples, such as task, vocabulary and lengths; a reader compares it.
-    order: "shuffled", to train with for ever, or "corpus", one pass to evaluate with.
-    seed: of order and masks.
-    num_examples: of each stream.
-    features: by name.
-    fingerprint: digest of all rows and arrays.
-    arrays: what belongs to the examples as a whole, such as the labels of questions.
-    format_version: layout of the directory.
+    settings: What determined the examples, such as task, vocabulary and lengths; a reader compares
+      them with its own.
+    order: "shuffled", to train on repeatedly, or "corpus", one pass to evaluate on.
+    seed: Seeded the order and the masks.
+    num_examples: Number of examples of each stream.
+    features: Features by name.
+    fingerprint: Digest of all rows and arrays.
+    arrays: Arrays that belong to the examples as a whole, such as the labels of questions.
+    format_version: Version of the layout of the directory.
   """
 
   settings: dict[str, Setting]
@@ -59,11 +60,11 @@ class Manifest:
 
 
 class Writer:
-  """Writes the examples of one stream after the other and keeps none of them in memory.
+  """Writes the examples of one stream after another without keeping them in memory.
 
   Args:
-    directory: an empty, existing directory.
-    vocab_size: ids below 2**16 are stored in two bytes.
+    directory: An empty, existing directory.
+    vocab_size: If at most 2**16, ids are stored in two bytes.
   """
 
   def __init__(self, directory: str, *, vocab_size: int):
@@ -75,7 +76,7 @@ class Writer:
     self._hash = hashlib.sha256()
 
   def write_stream(self, parts: Iterable[Features]) -> int:
-    """Appends the next stream, given in parts of any number of rows; returns its examples."""
+    """Appends the next stream, given in parts of any size; returns its number of examples."""
     stream, count = len(self._num_examples), 0
     files = {}
     try:
@@ -86,15 +87,13 @@ class Writer:
             files[name] = open(_path(self._directory, stream, name), "wb")
           rows = np.ascontiguousarray(part[name].astype(record.stored_dtype))
           if not np.array_equal(rows, part[name]):
-            raise ValueError(f"{name} has values that {record.stored_dtype} cannot hold")
+            raise ValueError(f"{name} has values that {record.stored_dtype} cannot represent")
           self._hash.update(rows)
           files[name].write(rows)
         count += len(rows)
     finally:
       for file in files.values():
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
+        atomic_files.close(file)
     self._num_examples.append(count)
     return count
 
@@ -107,8 +106,7 @@ class Writer:
       self._hash.update(rows)
       with open(_array_path(self._directory, name), "wb") as file:
         file.write(rows)
-        file.flush()
-        os.fsync(file.fileno())
+        atomic_files.close(file)
 
   def finish(self, *, settings: Mapping[str, Setting], order: str, seed: int) -> Manifest:
     """Writes the manifest that makes the directory readable."""
@@ -135,31 +133,33 @@ class Writer:
 
 
 class PreparedBatches(Iterator[Features]):
-  """Batches of one stream of prepared examples: shuffled ones for ever, others in one pass.
+  """Batches of one stream of prepared examples: shuffled ones repeat, others are read once.
 
-  The last batch of a pass is filled up with zeros (zero weights), that of an epoch with the first
-  examples of the next one, which is the same again. The position is the number of examples read.
+  The last batch of a single pass is padded with zeros (zero weights). A batch across the end of an
+  epoch continues with the first examples of the next epoch, which has the same order. The position
+  is the number of examples read.
 
   Args:
-    directory: of prepared examples.
-    manifest: of the directory.
-    stream: which one.
-    batch_size: examples a batch.
+    directory: Directory of prepared examples.
+    manifest: Manifest of the directory.
+    stream: Index of the stream.
+    batch_size: Examples per batch.
 
   Raises:
-    ValueError: if a file has not the size that the manifest tells, or a batch is larger than all.
+    ValueError: If the size of a file does not match the manifest, or a shuffled stream is smaller
+      than a batch.
   """
 
   def __init__(self, directory: str, *, manifest: Manifest, stream: int, batch_size: int):
     self._num_examples = manifest.num_examples[stream]
-    self._for_ever = manifest.order == "shuffled"
+    self._repeats = manifest.order == "shuffled"
     self._fingerprint = np.frombuffer(manifest.fingerprint.encode(), np.uint8)
     self._directory = directory
     self._batch_size = batch_size
     self._read = 0
-    if self._for_ever and self._num_examples < batch_size:
+    if self._repeats and self._num_examples < batch_size:
       raise ValueError(
-        f"{directory} holds {self._num_examples} examples for stream {stream}, less than the "
+        f"{directory} has {self._num_examples} examples for stream {stream}, fewer than the "
         f"{batch_size} of its part of a batch; prepare more, or lower batch_size"
       )
     self._arrays = {
@@ -170,7 +170,7 @@ class PreparedBatches(Iterator[Features]):
 
   def __next__(self) -> Features:
     rows = np.arange(self._read, self._read + self._batch_size)
-    if not self._for_ever:
+    if not self._repeats:
       rows = rows[rows < self._num_examples]
       if not len(rows):
         raise StopIteration
@@ -183,19 +183,19 @@ class PreparedBatches(Iterator[Features]):
     return batch
 
   def position(self) -> Features:
-    """Returns how many examples were read, and of what."""
+    """Returns the number of examples read, and their fingerprint."""
     return {_POSITION: np.array([self._read]), _FINGERPRINT: self._fingerprint}
 
   def restore(self, position: Features) -> None:
     """Continues from a saved position.
 
     Raises:
-      ValueError: if it is one of other examples.
+      ValueError: If it belongs to other examples.
     """
     if _POSITION not in position or not np.array_equal(position[_FINGERPRINT], self._fingerprint):
       raise ValueError(
-        f"the run to be continued read other examples than those in {self._directory}; give it the "
-        "same ones, or choose another workdir"
+        f"the saved run read other examples than those in {self._directory}; use the same ones, or "
+        "choose another workdir"
       )
     self._read = int(np.asarray(position[_POSITION])[0])
 
@@ -209,8 +209,8 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
   """Reads and checks a manifest.
 
   Raises:
-    FileNotFoundError: if the directory has none.
-    ValueError: if it is not one that a `Writer` wrote.
+    FileNotFoundError: If the directory has none.
+    ValueError: If it was not written by a `Writer`.
   """
   path = os.path.join(directory, MANIFEST_FILE)
   if not os.path.exists(path):
@@ -224,7 +224,7 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
     counts = tuple(map(int, content["num_examples"]))
     return Manifest(**{**content, "features": features, "arrays": arrays, "num_examples": counts})
   except (KeyError, TypeError, AttributeError, ValueError) as error:
-    raise ValueError(f"{path} is no manifest of prepared examples: {error!r}") from error
+    raise ValueError(f"{path} is not a manifest of prepared examples: {error!r}") from error
 
 
 def _records(found: dict) -> dict[str, FeatureRecord]:
@@ -243,8 +243,8 @@ def read_arrays(directory: str) -> dict[str, np.ndarray]:
   """Returns the arrays that belong to prepared examples as a whole, memory-mapped.
 
   Raises:
-    FileNotFoundError: if the examples are not there.
-    ValueError: if a file has not the size that the manifest tells.
+    FileNotFoundError: If the examples are missing.
+    ValueError: If the size of a file does not match the manifest.
   """
   local = object_store.local_copy(directory, MANIFEST_FILE, "*.bin")
   return {
@@ -261,18 +261,19 @@ def open_batches(
   batch_size: int,
   shard: Shard | None = None,
 ) -> PreparedBatches:
-  """Opens prepared examples as `input_pipeline.task_batches` opens a task.
+  """Opens prepared examples; the counterpart of `input_pipeline.task_batches`.
 
   Args:
-    directory: of prepared examples; one in an object store is copied to the local cache.
-    settings: what they must have been made with.
+    directory: Directory of prepared examples; one in an object store is copied to the local cache.
+    settings: The settings that they must have been prepared with.
     order: "shuffled" or "corpus".
-    batch_size: examples a batch.
-    shard: the part of the data this process reads; as many must have been prepared.
+    batch_size: Examples per batch.
+    shard: The part of the data that this process reads; the same number of parts must have been
+      prepared.
 
   Raises:
-    FileNotFoundError: if they are not there.
-    ValueError: if they were made with other settings, in another order or number of streams.
+    FileNotFoundError: If the examples are missing.
+    ValueError: If they were prepared with other settings, in another order or number of streams.
   """
   local = object_store.local_copy(directory, MANIFEST_FILE, "*.bin")
   manifest = read_manifest(local)
@@ -289,8 +290,8 @@ def open_batches(
   ]
   if differences:
     raise ValueError(
-      f"the examples in {directory} were prepared with {'; '.join(differences)}; prepare them anew "
-      "or change the setting"
+      f"the examples in {directory} were prepared with {'; '.join(differences)}; prepare them "
+      "again or change the setting"
     )
   stream = 0 if shard is None else shard.index
   return PreparedBatches(local, manifest=manifest, stream=stream, batch_size=batch_size)
@@ -301,7 +302,7 @@ def _open_array(path: str, record: FeatureRecord, shape: tuple[int, ...]) -> np.
   expected = int(np.prod(shape)) * dtype.itemsize
   size = os.path.getsize(path) if os.path.exists(path) else None
   if size != expected:
-    raise ValueError(f"{path} has {size} bytes instead of {expected}; prepare the examples anew")
+    raise ValueError(f"{path} has {size} bytes instead of {expected}; prepare the examples again")
   if not expected:
     return np.zeros(shape, dtype)
   return np.memmap(path, dtype, mode="r", shape=shape)

@@ -1,8 +1,8 @@
-"""The public Open-QA sets: their file formats, the original's split, and a manifest of counts.
+"""The public Open-QA datasets: file formats, the original's split, and a manifest of counts.
 
-The original kept no development set of its own: it took from each training set the questions whose
-hash ends in 0 (Lee et al. 2019, `create_data_splits`). The hash is Farm's fingerprint, so the split
-is the same everywhere and for ever.
+The original had no separate development set: it took from each training set the questions whose
+hash ends in 0 (Lee et al. 2019, `create_data_splits`). The hash is FarmHash's fingerprint, which is
+the same on every machine and in every version.
 """
 
 import ast
@@ -16,12 +16,12 @@ from typing import Literal
 
 import tensorflow as tf
 
-from realm_jax import object_store
+from realm_jax import atomic_files, object_store
 from realm_jax.data import questions
 
 Dataset = Literal["custom", "natural_questions", "web_questions", "curated_trec"]
 SPLITS = ("train", "dev", "test")
-# Questions of train, dev and test that every published figure is about.
+# Questions of train, dev and test in all published results.
 OFFICIAL_COUNTS = {
   "natural_questions": (79_168, 8_757, 3_610),
   "web_questions": (3_417, 361, 2_032),
@@ -29,25 +29,25 @@ OFFICIAL_COUNTS = {
 }
 
 _HASH_BUCKETS = 100_000
-_DEV_SHARE = 10  # one question of ten
+_DEV_SHARE = 10  # one question in ten
 _DESCRIPTION = re.compile(r"""\(description\s+("(?:[^"\\]|\\.)*"|[^()]*)\)""")
 
 
 def read_raw(path: str | os.PathLike) -> list[dict]:
-  """Reads a question file as its publishers made it.
+  """Reads a question file in its published format.
 
-  The name and the content tell which it is: JSON Lines with `question` and `answer` (NQ-open and
-  any other), WebQuestions' JSON (the official one, and that of dataset-factoid-webquestions),
-  CuratedTREC's table (id, kind, question, regular expression), TriviaQA's JSON, SQuAD's JSON. Any
-  of them may be compressed.
+  Recognises, by name and content, JSON Lines with `question` and `answer` (NQ-open and others),
+  WebQuestions' JSON (the official one and that of dataset-factoid-webquestions), CuratedTREC's
+  table (id, kind, question, regular expression), TriviaQA's JSON and SQuAD's JSON. Any of them may
+  be compressed.
 
   Returns:
-    Records with `id`, `question`, `answer`, `regex` where it is true, and what else the lines of
-    JSON Lines had.
+    Records with `id`, `question`, `answer`, `regex` if it is true, and any other fields of JSON
+    Lines.
 
   Raises:
-    FileNotFoundError: if the file is not there.
-    ValueError: if it is of no known format, or a question or an answer in it is not usable.
+    FileNotFoundError: If the file is missing.
+    ValueError: If its format is unknown, or it has an invalid question or answer.
   """
   path = os.fspath(path)
   content = object_store.absolute(path).read_bytes()
@@ -63,7 +63,7 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
     records = list(records)
   except (ValueError, KeyError, IndexError, TypeError) as error:
     raise ValueError(
-      f"{path} is no question file that is known: {error!r}; make it JSON Lines with `question` "
+      f"{path} is not in a known question format: {error!r}; make it JSON Lines with `question` "
       "and `answer`"
     ) from error
   stem = os.path.basename(name).rpartition(".")[0]
@@ -103,7 +103,7 @@ def _of_json(content) -> Iterator[dict]:
       for paragraph in article["paragraphs"]:
         for question in paragraph["qas"]:
           answers = _distinct(answer["text"] for answer in question["answers"])
-          if answers:  # SQuAD 2.0 has questions without
+          if answers:  # SQuAD 2.0 has questions without any
             yield {
               "id": question["id"],
               "question": question["question"],
@@ -134,7 +134,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 
 def split_train(records: Sequence[dict]) -> tuple[list[dict], list[dict]]:
-  """Returns the records of the training and of the development set, in their order."""
+  """Splits records into the training and the development set, in order."""
   texts = [record["question"] for record in records]
   hashed = tf.strings.to_hash_bucket_fast(texts, _HASH_BUCKETS).numpy() % _DEV_SHARE
   pairs = list(zip(records, hashed, strict=True))
@@ -146,10 +146,10 @@ def make_splits(
 ) -> dict[str, list[dict]]:
   """Returns the records of `train`, `dev` and `test`.
 
-  Of CuratedTREC, questions whose id is no number are left out, as the original did.
+  Like the original, leaves out CuratedTREC's questions whose id is not a number.
 
   Raises:
-    ValueError: if a published set has not the published counts.
+    ValueError: If the counts of a published dataset differ from the published ones.
   """
   train, test = list(train), list(test)
   if dataset == "curated_trec":
@@ -159,8 +159,8 @@ def make_splits(
   expected = OFFICIAL_COUNTS.get(dataset, counts)
   if counts != expected:
     raise ValueError(
-      f"{dataset} has {'/'.join(map(str, expected))} questions for train/dev/test, these files "
-      f"give {'/'.join(map(str, counts))}; give all its files, or call it custom"
+      f"{dataset} has {'/'.join(map(str, expected))} questions for train/dev/test, but these files "
+      f"give {'/'.join(map(str, counts))}; give all its files, or use dataset=custom"
     )
   return splits
 
@@ -171,18 +171,16 @@ def write_splits(
   """Writes `train.jsonl`, `dev.jsonl`, `test.jsonl` and the manifest into an empty directory.
 
   Returns:
-    The manifest: `dataset`, and of each of the `files` its number of `questions` and `sha256`.
+    The manifest: `dataset`, and for each of the `files` its number of `questions` and `sha256`.
   """
   files = {}
   for split, records in splits.items():
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     content = "".join(lines).encode()
-    with open(os.path.join(directory, f"{split}.jsonl"), "wb") as file:
-      file.write(content)
+    atomic_files.write_bytes(os.path.join(directory, f"{split}.jsonl"), content)
     digest = hashlib.sha256(content).hexdigest()
     files[f"{split}.jsonl"] = {"questions": len(records), "sha256": digest}
   manifest = {"dataset": dataset, "files": files}
-  with open(os.path.join(directory, questions.MANIFEST_FILE), "w", encoding="utf-8") as file:
-    json.dump(manifest, file, indent=2)
-    file.write("\n")
+  content = json.dumps(manifest, indent=2) + "\n"
+  atomic_files.write_text(os.path.join(directory, questions.MANIFEST_FILE), content)
   return manifest

@@ -1,4 +1,4 @@
-"""Questions with known answers: asked outright (Open-QA), or masked out of a sentence."""
+"""Questions with known answers (Open-QA), and sentences with one span masked."""
 
 import dataclasses
 import gzip
@@ -21,16 +21,16 @@ MANIFEST_FILE = "questions_manifest.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-  """A question, or a sentence in which one span is asked for.
+  """A question, or a masked sentence that asks for one of its spans.
 
   Attributes:
-    id: its name.
-    text: the question; or the whole sentence, answer included.
-    answers: any of them is right; empty if not known.
-    regex: whether the answers are regular expressions.
-    span: byte offsets `(start, limit)` of the answer in the sentence; None for a question.
-    passage: a sentence of the knowledge corpus that holds the answer; empty if not known.
-    group: figures are reported by group as well.
+    id: Name of the question.
+    text: The question, or the whole sentence including the answer.
+    answers: Correct answers, any of which counts; empty if unknown.
+    regex: Whether the answers are regular expressions.
+    span: Byte offsets `(start, limit)` of the answer in the sentence; None for a question.
+    passage: A sentence of the knowledge corpus with the answer; empty if unknown.
+    group: Metrics are also reported for each group.
   """
 
   id: str
@@ -55,18 +55,18 @@ class Question:
 def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> list[Question]:
   """Reads questions or masked sentences from JSON Lines, plain or gzip.
 
-  A question is `question` and `answer` (a text or a list of texts), and may have `regex`; a masked
-  sentence is `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`. If a
-  manifest lies beside the file, the file must be the one that it counts.
+  A question has `question` and `answer` (a string or a list of strings), and may have `regex`. A
+  masked sentence has `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`.
+  If there is a manifest beside the file, the file must match it.
 
   Args:
-    path: the file.
-    answers_known: whether every line must have an answer.
+    path: The file.
+    answers_known: Whether every line must have an answer.
 
   Raises:
-    FileNotFoundError: if the file is not there.
-    ValueError: if a line is no such question, an answer is an invalid regular expression, there is
-      no question, questions and masked sentences are mixed, or the manifest tells otherwise.
+    FileNotFoundError: If the file is missing.
+    ValueError: If a line is not a question, an answer is an invalid regular expression, there is no
+      question, questions and masked sentences are mixed, or the file does not match its manifest.
   """
   path = os.fspath(path)
   try:
@@ -85,40 +85,40 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
       questions.append(from_record(record, number=number, answers_known=answers_known))
     except re.error as error:
       raise ValueError(
-        f"{path}, line {number}: the answer {error.pattern!r} is no regular expression: {error}"
+        f"{path}, line {number}: the answer {error.pattern!r} is not a regular expression: {error}"
       ) from error
     except (ValueError, KeyError, IndexError, TypeError) as error:
-      raise ValueError(f"{path}, line {number} is no question: {error!r}") from error
+      raise ValueError(f"{path}, line {number} is not a question: {error!r}") from error
   if not questions:
-    raise ValueError(f"{path} holds no question")
+    raise ValueError(f"{path} has no question")
   if len({question.span is None for question in questions}) > 1:
-    raise ValueError(f"{path} mixes questions with masked sentences; put them into two files")
+    raise ValueError(f"{path} mixes questions with masked sentences; split it into two files")
   _check_manifest(path, digest, len(questions))
   return questions
 
 
 def texts_digest(questions: Sequence[Question]) -> str:
-  """Names the questions of a file in their order, whatever their answers."""
+  """Returns a digest of the questions of a file in order, regardless of their answers."""
   return hashlib.sha256("\n".join(question.text for question in questions).encode()).hexdigest()[:8]
 
 
 def answers_digest(questions: Sequence[Question]) -> str:
-  """Names the answers of questions in their order."""
+  """Returns a digest of the answers of questions in order."""
   answers = json.dumps([(question.answers, question.regex) for question in questions])
   return hashlib.sha256(answers.encode()).hexdigest()[:8]
 
 
 def from_record(record: dict, *, number: int, answers_known: bool = True) -> Question:
-  """Makes a question of a line of JSON Lines; see `read_questions`.
+  """Makes a question from a record of JSON Lines; see `read_questions`.
 
   Args:
-    record: the line's content.
-    number: names the question if it has no `id`.
-    answers_known: whether it must have an answer.
+    record: The record.
+    number: Names the question if it has no `id`.
+    answers_known: Whether it must have an answer.
 
   Raises:
-    KeyError, IndexError, TypeError, ValueError: if it is no question.
-    re.error: if an answer is an invalid regular expression.
+    KeyError, IndexError, TypeError, ValueError: If it is not a question.
+    re.error: If an answer is an invalid regular expression.
   """
   if "question" in record:
     text, span = record["question"], None
@@ -127,7 +127,7 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
   answers = record["answer"] if answers_known else record.get("answer", ())
   answers = (answers,) if isinstance(answers, str) else tuple(answers)
   if not text.strip() or not all(answer.strip() for answer in answers):
-    raise ValueError("a question or an answer is empty")
+    raise ValueError("the question or an answer is empty")
   if answers_known and not answers:
     raise ValueError("it has no answer")
   regex = bool(record.get("regex", False))
@@ -152,9 +152,9 @@ def _check_manifest(path: str, digest: str, num_questions: int) -> None:
   expected = json.loads(manifest.read_text())["files"].get(file.name)
   if expected and (expected["questions"], expected["sha256"]) != (num_questions, digest):
     raise ValueError(
-      f"{path} is not the file that {MANIFEST_FILE} was written for: {num_questions} questions "
-      f"with SHA-256 {digest[:12]}, there {expected['questions']} with {expected['sha256'][:12]}; "
-      "make both anew with `realm prepare_questions`"
+      f"{path} does not match {MANIFEST_FILE}: it has {num_questions} questions with SHA-256 "
+      f"{digest[:12]} instead of {expected['questions']} with {expected['sha256'][:12]}; make both "
+      "again with `realm prepare_questions`"
     )
 
 
@@ -166,12 +166,12 @@ def question_batches(
   max_masks: int,
   batch_size: int,
 ) -> Iterator[tuple[Sequence[Question], MaskedQueries]]:
-  """Yields questions and their masked queries, the last batch filled up with empty queries.
+  """Yields questions and their masked queries; pads the last batch with empty queries.
 
-  Of an answer longer than `max_masks` the first wordpieces are asked for, the others stay hidden.
+  Only the first `max_masks` wordpieces of a longer answer are predicted; the others stay hidden.
 
   Raises:
-    ValueError: if an answer has no wordpiece, or does not lie within `query_length`.
+    ValueError: If an answer has no wordpiece, or does not fit into `query_length`.
   """
   for first in range(0, len(questions), batch_size):
     batch = questions[first : first + batch_size]
@@ -194,16 +194,16 @@ def question_batches(
 def masked_text_query(
   text: str, *, num_masks: int, tokenizer: Tokenizer, query_length: int, max_masks: int
 ) -> MaskedQueries:
-  """Makes the query `[1, L]` of a text with one `[MASK]`, taken for `num_masks` wordpieces.
+  """Makes the query `[1, L]` of a text whose `[MASK]` stands for `num_masks` wordpieces.
 
   Raises:
-    ValueError: if the text has no `[MASK]`, several, or does not fit.
+    ValueError: If the text does not have exactly one `[MASK]`, or is too long.
   """
   if not 0 < num_masks <= max_masks:
-    raise ValueError(f"num_masks={num_masks}; a query has 1 to {max_masks} masks")
+    raise ValueError(f"num_masks={num_masks}; use 1 to {max_masks}")
   if text.count(MASK) != 1:
     raise ValueError(
-      f"{text!r} has {text.count(MASK)} {MASK}; write it once, where the answer goes"
+      f"{text!r} has {text.count(MASK)} {MASK}; write exactly one, where the answer goes"
     )
   ids = tokenizer.encode(text.replace(MASK, MASK * num_masks))
   positions = np.flatnonzero(ids == tokenizer.mask_id)

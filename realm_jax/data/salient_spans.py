@@ -1,8 +1,8 @@
-"""Salient spans by rule: dates, numbers and capitalised names, in plain text.
+"""Finds salient spans by rule: dates, numbers and capitalised names, in plain text.
 
-A tagger that needs no training. Guu et al. 2020, section 3.4, take the named entities of a trained
-tagger and the dates of a regular expression; the date patterns here are that half, and
-`merge_spans` puts both together.
+A tagger that needs no training. Guu et al. 2020, section 3.4, take named entities from a trained
+tagger and dates from a regular expression. `find_dates` provides the latter, and `merge_spans`
+combines both.
 """
 
 import bisect
@@ -13,7 +13,7 @@ _MONTH = (
   r"(?:January|February|March|April|May|June|July|August|September|October|November|December"
   r"|Jan\.|Feb\.|Mar\.|Apr\.|Jun\.|Jul\.|Aug\.|Sept?\.|Oct\.|Nov\.|Dec\.)"
 )
-# Without its full stop a short form is a month only beside a number.
+# An abbreviation without a full stop is a month only next to a number.
 _MONTH_OF_DATE = rf"(?:{_MONTH}|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)(?=[\s,–-]))"
 _WEEKDAY = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,?\s"
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?"
@@ -71,7 +71,7 @@ _FROM_A_WORD = (
   rf"(?<=\b[Tt]he )(?i:{_TENS})\b",  # the sixties
   rf"(?i:nineteen|eighteen)[ -](?i:{_TENS})\b",  # nineteen-sixties
 )
-# What every alternative would fail at is asked once, which makes it several times faster.
+# The lookaheads rule out whole groups of alternatives at once, which is several times faster.
 DATE = re.compile(
   rf"(?<!\w)(?:(?=\d)(?:{'|'.join(_FROM_A_DIGIT)})|(?=[A-Z])(?:{'|'.join(_FROM_A_NAME)})"
   rf"|(?=[aefnstwAEFNSTW])(?:{'|'.join(_FROM_A_WORD)})|['’]\d0s\b)"
@@ -83,7 +83,7 @@ _NAME_WORD = rf"(?:{_INITIALS}|\b[{_UPPER}](?:[\w'’]|-(?=\w))*)"
 _CONNECTOR = r"(?:of|the|de|la|le|du|van|von|der|den|da|di|del|al|el|and)"
 NAME = re.compile(rf"{_NAME_WORD}(?:\s(?:{_CONNECTOR}\s){{0,2}}{_NAME_WORD})*")
 
-# Words that are capitalised only because a sentence begins with them.
+# Words that are capitalised only because they begin a sentence.
 _SENTENCE_STARTERS = frozenset(
   "a an the this that these those it its he she they we you i his her their our your my there here "
   "in on at by for from to of with without within into over under after before during since until "
@@ -121,7 +121,7 @@ def find_dates(text: str) -> list[tuple[int, int]]:
 
 
 def merge_spans(*groups: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-  """Returns the spans of all groups in order; of two that overlap the longer one stays."""
+  """Returns the spans of all groups in order, keeping the longer of two that overlap."""
   taken: list[tuple[int, int]] = []
   spans = [span for group in groups for span in group]
   for start, limit in sorted(spans, key=lambda span: span[0] - span[1]):
@@ -133,7 +133,7 @@ def merge_spans(*groups: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def to_byte_offsets(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-  """Turns character offsets in ascending order into UTF-8 byte offsets."""
+  """Converts ascending character offsets to UTF-8 byte offsets."""
   if text.isascii():
     return list(spans)
   offsets = []
@@ -147,7 +147,7 @@ def to_byte_offsets(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, 
 
 
 def _without_sentence_starters(text: str, start: int, limit: int) -> tuple[int, int]:
-  """Drops leading words that are no part of a name."""
+  """Drops leading words that are not part of a name."""
   while start < limit:
     word = re.match(r"\S+", text[start:limit]).group()
     if word.lower().strip(".'’") not in _SENTENCE_STARTERS:

@@ -1,13 +1,14 @@
 """Tagged passages on disk: GZIP TFRecords in the original system's layout, plus the passage's uid.
 
-One `tf.train.Example` a passage: `title`, `text` (bytes), `uid` (int64), and byte offsets into
-`text`: `sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit` (int64
-lists).
+Each `tf.train.Example` is one passage: `title`, `text` (bytes), `uid` (int64), and byte offsets
+into `text`: `sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit`
+(int64 lists).
 """
 
+import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -25,46 +26,45 @@ FEATURE_DESCRIPTION = {
     for end in ("start", "limit")
   },
 }
+# Fast compression: a pre-training epoch reads each record once, and the text is short.
+_OPTIONS = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedPassage:
+  """A passage; `sentences` and `spans` are byte offsets `(start, limit)` into `text`."""
+
+  title: str
+  text: str
+  uid: int
+  sentences: Sequence[tuple[int, int]]
+  spans: Sequence[tuple[int, int]]
 
 
 class TaggedExampleWriter:
-  """Writes tagged passages into a fixed number of shards, in turn.
+  """Writes tagged passages round-robin into a fixed number of shards.
 
   Args:
-    directory: an existing directory.
-    num_shards: files to write.
+    directory: An existing directory.
+    num_shards: Number of files.
 
   Raises:
-    ValueError: if there is to be no file.
+    ValueError: If `num_shards` is below 1.
   """
 
   def __init__(self, directory: str | os.PathLike, *, num_shards: int):
     if num_shards < 1:
       raise ValueError(f"num_shards={num_shards}; write at least one")
-    # Fast compression: a pre-training epoch reads each record once and the text is short.
-    options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
     self._writers = [
       tf.io.TFRecordWriter(
-        os.path.join(directory, f"examples-{shard:05d}-of-{num_shards:05d}.tfrecord.gz"), options
+        os.path.join(directory, f"examples-{shard:05d}-of-{num_shards:05d}.tfrecord.gz"), _OPTIONS
       )
       for shard in range(num_shards)
     ]
     self._written = 0
 
-  def append(
-    self,
-    *,
-    title: str,
-    text: str,
-    uid: int,
-    sentences: Sequence[tuple[int, int]],
-    spans: Sequence[tuple[int, int]],
-  ) -> None:
-    """Adds a passage; `sentences` and `spans` are byte offsets `(start, limit)` into `text`."""
-    self.write(serialize(title=title, text=text, uid=uid, sentences=sentences, spans=spans))
-
   def write(self, example: bytes) -> None:
-    """Adds a passage that `serialize` has turned into bytes."""
+    """Adds a passage that `serialize` turned into bytes."""
     self._writers[self._written % len(self._writers)].write(example)
     self._written += 1
 
@@ -73,26 +73,19 @@ class TaggedExampleWriter:
       writer.close()
 
 
-def serialize(
-  *,
-  title: str,
-  text: str,
-  uid: int,
-  sentences: Sequence[tuple[int, int]],
-  spans: Sequence[tuple[int, int]],
-) -> bytes:
+def serialize(passage: TaggedPassage) -> bytes:
   """Returns a passage as an example; equal passages give equal bytes."""
   features = {
-    "title": _bytes(title),
-    "text": _bytes(text),
-    "uid": _ints([uid]),
-    "sentence_byte_start": _ints([start for start, _ in sentences]),
-    "sentence_byte_limit": _ints([limit for _, limit in sentences]),
-    "span_byte_start": _ints([start for start, _ in spans]),
-    "span_byte_limit": _ints([limit for _, limit in spans]),
+    "title": _bytes(passage.title),
+    "text": _bytes(passage.text),
+    "uid": _ints([passage.uid]),
+    "sentence_byte_start": _ints([start for start, _ in passage.sentences]),
+    "sentence_byte_limit": _ints([limit for _, limit in passage.sentences]),
+    "span_byte_start": _ints([start for start, _ in passage.spans]),
+    "span_byte_limit": _ints([limit for _, limit in passage.spans]),
   }
   example = tf.train.Example(features=tf.train.Features(feature=features))
-  # A map has no order of its own, and another process might choose another one.
+  # The entries of a map have no order, and another process may choose another one.
   return example.SerializeToString(deterministic=True)
 
 
@@ -100,17 +93,45 @@ def files(directory: str | os.PathLike) -> list[str]:
   """Returns the shards of a directory in order; those of an object store in the local cache.
 
   Raises:
-    FileNotFoundError: if there is none.
-    ValueError: if there are not as many as their names say.
+    FileNotFoundError: If there is none.
+    ValueError: If shards are missing.
   """
   local = object_store.local_copy(directory, FILE_PATTERN)
   found = input_files(os.path.join(local, FILE_PATTERN))
   number = int(re.search(r"-of-(\d+)", os.path.basename(found[0])).group(1))
   if len(found) != number:
     raise ValueError(
-      f"{os.fspath(directory)} holds {len(found)} of {number} shards; run again what was writing it"
+      f"{os.fspath(directory)} holds {len(found)} of {number} shards; run the job that "
+      "wrote it again"
     )
   return found
+
+
+def read_shard(path: str | os.PathLike) -> Iterator[TaggedPassage]:
+  """Yields the passages of a file in order."""
+  records = tf.data.TFRecordDataset(os.fspath(path), compression_type="GZIP")
+  for record in records.as_numpy_iterator():
+    features = tf.train.Example.FromString(record).features.feature
+    yield TaggedPassage(
+      title=features["title"].bytes_list.value[0].decode(),
+      text=features["text"].bytes_list.value[0].decode(),
+      uid=features["uid"].int64_list.value[0],
+      sentences=_offsets(features, "sentence"),
+      spans=_offsets(features, "span"),
+    )
+
+
+def write_shard(path: str | os.PathLike, passages: Iterable[TaggedPassage]) -> int:
+  """Writes passages to a file that appears when it is finished; returns their number."""
+  directory, name = os.path.split(os.fspath(path))
+  unfinished = os.path.join(directory, f".unfinished.{name}")
+  count = 0
+  with tf.io.TFRecordWriter(unfinished, _OPTIONS) as writer:
+    for passage in passages:
+      writer.write(serialize(passage))
+      count += 1
+  os.replace(unfinished, path)
+  return count
 
 
 def _bytes(value: str) -> tf.train.Feature:
@@ -119,3 +140,8 @@ def _bytes(value: str) -> tf.train.Feature:
 
 def _ints(values: Sequence[int]) -> tf.train.Feature:
   return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def _offsets(features, kind: str) -> tuple[tuple[int, int], ...]:
+  starts, limits = (features[f"{kind}_byte_{end}"].int64_list.value for end in ("start", "limit"))
+  return tuple(zip(starts, limits, strict=True))

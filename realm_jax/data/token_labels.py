@@ -1,7 +1,7 @@
-"""Preprocessors that turn tagged words into labelled wordpieces, dataset to dataset.
+"""Preprocessors that turn tagged words into labelled wordpieces.
 
-A word's first wordpiece has its label, 1 + the tag's place in the set of tags; all others have 0,
-which is no label, and neither have `[CLS]`, `[SEP]` and padding.
+The first wordpiece of a word has the label 1 + the index of its tag. All other wordpieces, `[CLS]`,
+`[SEP]` and padding have 0, which means no label.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ _SENTENCES_PER_CALL = 64
 
 
 class SentenceSource(seqio.DataSource):
-  """Tagged sentences in memory: `words` (strings) and `tags` (1 + the place of each in the set).
+  """Tagged sentences in memory: `words` (strings) and `tags` (1 + the index of each tag).
 
   Args:
-    sentences: all of the split `train`.
-    tags: the set, in the order of their ids.
+    sentences: All sentences of the split `train`.
+    tags: All tags, in the order of their ids.
   """
 
   def __init__(self, sentences: Sequence[TaggedSentence], *, tags: Sequence[str]):
@@ -45,7 +45,7 @@ class SentenceSource(seqio.DataSource):
     shard_info: seqio.ShardInfo | None = None,
     **unused,
   ) -> tf.data.Dataset:
-    """Returns the sentences, shuffled as a whole: a file is often sorted by where it came from."""
+    """Returns the sentences, shuffled globally: files are often sorted by source."""
     del split, shard_info, unused
     order = np.arange(len(self._words))
     if shuffle:
@@ -58,12 +58,12 @@ class SentenceSource(seqio.DataSource):
 def tokenize_words(
   dataset: tf.data.Dataset, sequence_length, *, vocabulary: WordPieceVocabulary
 ) -> tf.data.Dataset:
-  """Makes `tokens`, `[CLS] sentence [SEP]` cut to its length, and `labels` of as many.
+  """Makes `tokens`, the truncated `[CLS] sentence [SEP]`, and `labels`, one for each.
 
   Args:
-    dataset: of `words` and `tags`, see `SentenceSource`.
-    sequence_length: gives the length of `tokens`.
-    vocabulary: splits words.
+    dataset: `words` and `tags`, see `SentenceSource`.
+    sequence_length: Maximum length of `tokens`.
+    vocabulary: Tokenizes words.
   """
   room = sequence_length["tokens"] - 2
 
@@ -86,14 +86,14 @@ def tokenize_words(
       "labels": tf.concat([none, example["labels"][:room], none], 0),
     }
 
-  # A call of the tokenizer runs hundreds of small operations, for one sentence or for many.
+  # A tokenizer call runs hundreds of small operations, whether for one sentence or for many.
   batches = dataset.ragged_batch(_SENTENCES_PER_CALL)
   sentences = batches.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
   return sentences.map(enclose, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 class TokenLabelsConverter(seqio.FeatureConverter):
-  """Hands on `tokens` and `labels` unpadded: batches pad to what their own sentences need."""
+  """Passes `tokens` and `labels` on unpadded; each batch is padded to its own longest sentence."""
 
   TASK_FEATURES = {
     "tokens": seqio.FeatureConverter.FeatureSpec(tf.int32),

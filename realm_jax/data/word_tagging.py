@@ -1,4 +1,4 @@
-"""Tags words with a model that reads wordpieces: a word's tag is that of its first wordpiece."""
+"""Tags words with a model of wordpieces: a word gets the tag of its first wordpiece."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +14,12 @@ _BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # one compiled pro
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-  """Words of one sentence that are read together.
+  """Words of one sentence that the model reads together.
 
   Attributes:
-    rows: their places in the array of all words.
+    rows: Their positions in the array of all words.
     ids: int32 wordpieces of all of them.
-    firsts: where the first wordpiece of each lies in `ids`.
+    firsts: Position in `ids` of the first wordpiece of each.
   """
 
   rows: np.ndarray
@@ -38,40 +38,39 @@ def tag_words(
 ) -> list[np.ndarray]:
   """Returns the tag ids of the words of each sentence; 0 for a word without any wordpiece.
 
-  Sentences of similar length are read together. One that is longer than the model's input is read
-  in parts, a word that is longer by its beginning.
+  Sentences of similar length are read together. A sentence that exceeds the model's input is read
+  in parts, and a word that exceeds it is truncated.
 
   Args:
-    sentences: words of each.
-    tokenizer: splits a word into wordpieces.
-    predict: `Tokens [R, L] -> tag ids [R, L]`, on the devices and not awaited.
-    max_length: wordpieces that the model reads at once, the two special ones included.
-    tokens_per_batch: padded wordpieces of a batch, about.
-    multiple_of: what the number of rows R must be divisible by.
+    sentences: Words of each sentence.
+    tokenizer: Splits words into wordpieces.
+    predict: `Tokens [B, L] -> tag ids [B, L]`, dispatched to the devices without waiting.
+    max_length: Maximum wordpieces of the model's input, including two special tokens.
+    tokens_per_batch: Approximate number of padded wordpieces per batch.
+    multiple_of: The number of rows B is a multiple of this.
   """
   lengths = [len(words) for words in sentences]
-  tags_N = np.zeros(sum(lengths), np.int32)
+  all_tags = np.zeros(sum(lengths), np.int32)
   windows = list(_windows(sentences, tokenizer, max_length - _SPECIAL_TOKENS))
   pending = None
   for batch, tokens in _batches(windows, tokenizer, max_length, tokens_per_batch, multiple_of):
     # The host makes the next batch while the devices work on this one.
     predicted = predict(tokens)
     if pending is not None:
-      _take(tags_N, *pending)
+      _take(all_tags, *pending)
     pending = batch, predicted
   if pending is not None:
-    _take(tags_N, *pending)
-  return np.split(tags_N, np.cumsum(lengths)[:-1]) if lengths else []
+    _take(all_tags, *pending)
+  return np.split(all_tags, np.cumsum(lengths)[:-1]) if lengths else []
 
 
-def _take(tags_N: np.ndarray, batch: Sequence[_Window], predicted) -> None:
-  tags_RxL = np.asarray(predicted)
-  for window, tags_L in zip(batch, tags_RxL, strict=False):
-    tags_N[window.rows] = tags_L[1 + window.firsts]  # [CLS] comes first
+def _take(all_tags: np.ndarray, batch: Sequence[_Window], predicted) -> None:
+  for window, tags in zip(batch, np.asarray(predicted), strict=False):
+    all_tags[window.rows] = tags[1 + window.firsts]  # [CLS] comes first
 
 
 def _windows(sentences, tokenizer, room: int) -> Iterator[_Window]:
-  # A word is asked of the tokenizer once, however often it occurs.
+  # Each distinct word is tokenized once.
   words = sorted({word for sentence in sentences for word in sentence})
   pieces = dict(zip(words, tokenizer.encode_batch(words), strict=True))
   row = 0
@@ -99,7 +98,7 @@ def _window(rows, ids) -> _Window:
 def _batches(
   windows, tokenizer, max_length: int, tokens_per_batch: int, multiple_of: int
 ) -> Iterator[tuple[list[_Window], Tokens]]:
-  """Yields every window once, shortest first; rows past the last one repeat it."""
+  """Yields every window once, shortest first; the last window pads its batch."""
   buckets = np.array([*(b for b in _BUCKETS if b < max_length), max_length])
   lengths = np.array([len(window.ids) + _SPECIAL_TOKENS for window in windows], np.int64)
   order = np.argsort(lengths, kind="stable")
@@ -109,9 +108,9 @@ def _batches(
     size = max(multiple_of, tokens_per_batch // bucket // multiple_of * multiple_of)
     for first in range(0, len(members), size):
       batch = [windows[i] for i in members[first : first + size]]
-      ids_RxL = np.zeros((size, bucket), np.int32)
+      ids_BxL = np.zeros((size, bucket), np.int32)
       for place, window in enumerate(batch):
         sentence = [tokenizer.cls_id, *window.ids, tokenizer.sep_id]
-        ids_RxL[place, : len(sentence)] = sentence
-      ids_RxL[len(batch) :] = ids_RxL[len(batch) - 1]
-      yield batch, Tokens(ids=ids_RxL, mask=ids_RxL != 0, segments=np.zeros_like(ids_RxL))
+        ids_BxL[place, : len(sentence)] = sentence
+      ids_BxL[len(batch) :] = ids_BxL[len(batch) - 1]
+      yield batch, Tokens(ids=ids_BxL, mask=ids_BxL != 0, segments=np.zeros_like(ids_BxL))

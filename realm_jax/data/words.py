@@ -1,8 +1,8 @@
-"""Splits text into words as annotated corpora do (CoNLL, Penn Treebank).
+"""Splits text into words like annotated corpora do (CoNLL, Penn Treebank).
 
-A word is a run of letters, digits and marks; `U.S.`, `Dr.`, `e.g.`, `O'Brien`, `Osc-Dis` and
-`3,000.5` are one word each; `'s` stands alone, as do punctuation marks, symbols and ideographs. A
-character keeps its combining marks, and an emoji all that belongs to it.
+A word is a run of letters, digits and marks. `U.S.`, `Dr.`, `e.g.`, `O'Brien`, `Osc-Dis` and
+`3,000.5` are one word each; `'s` is a word of its own, as are punctuation marks, symbols and
+ideographs. Combining marks stay with their character, and modifiers with their emoji.
 """
 
 import re
@@ -43,5 +43,5 @@ _WORD = re.compile(
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-  """Returns the character offsets `(start, limit)` of words; all but white space is in one."""
+  """Returns character offsets `(start, limit)` of words, which cover all but white space."""
   return [match.span() for match in _WORD.finditer(text)]

@@ -1,1 +1,1 @@
-"""Arithmetic of what a training costs before it is run; pure, and without JAX."""
+"""Estimates the cost of a training before it runs."""

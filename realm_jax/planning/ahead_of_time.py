@@ -1,4 +1,4 @@
-"""Compiles programs for devices that need not be there."""
+"""Compiles programs for devices that this machine need not have."""
 
 import contextlib
 import dataclasses
@@ -16,25 +16,25 @@ from realm_jax.planning import chips
 from realm_jax.planning.collectives import Collective, collectives
 from realm_jax.planning.roofline import Work
 
-# How libtpu calls what the chip table calls otherwise: a chip of v4 and v5p is one device.
+# libtpu's name for the setting in which a chip of v4 is one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
 _NEEDED = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledProgram:
-  """What the compiler says of a program, for one device.
+  """The compiler's figures of a program, for one device.
 
   Attributes:
-    name: of the program.
-    argument_bytes: of what it is given.
-    temporary_bytes: that it needs beside that.
-    result_bytes: of results that do not take the place of an argument.
-    code_bytes: of the program itself.
-    work: arithmetic and traffic.
-    collectives: what devices send to each other.
-    seconds: that compilation took.
-    refusal: why it cannot be compiled for this device, or None; the figures are 0 then.
+    name: Name of the program.
+    argument_bytes: Bytes of the arguments.
+    temporary_bytes: Bytes of temporary buffers.
+    result_bytes: Bytes of results that do not reuse the buffer of an argument.
+    code_bytes: Bytes of the program itself.
+    work: Arithmetic and traffic.
+    collectives: Communication between devices.
+    seconds: Duration of the compilation.
+    refusal: Why the program cannot be compiled for this device, or None. If set, the figures are 0.
   """
 
   name: str
@@ -49,21 +49,21 @@ class CompiledProgram:
 
   @property
   def memory_bytes(self) -> int:
-    """Bytes of the device's memory that are taken while it runs."""
+    """Bytes of the device's memory in use while it runs."""
     return self.argument_bytes + self.temporary_bytes + self.result_bytes + self.code_bytes
 
 
 def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chip]:
-  """Returns the devices of a topology, which cannot run anything, and what each of them offers.
+  """Returns the devices of a topology and the figures of each; they can only be compiled for.
 
-  For `cpu` they are this machine's. Must be called before JAX has started where the process is to
-  have several CPU devices.
+  For `cpu` the devices are this machine's. To have several CPU devices, call this before JAX has
+  started.
 
   Raises:
-    ValueError: if libtpu is missing, knows no such topology, or JAX has fewer CPU devices.
+    ValueError: If libtpu is missing or knows no such topology, or JAX has fewer CPU devices.
   """
-  with contextlib.suppress(RuntimeError):  # JAX is up already
-    # An accelerator of this machine is none of a plan's business.
+  with contextlib.suppress(RuntimeError):  # JAX has started already
+    # A plan does not use an accelerator of this machine.
     jax.config.update("jax_platforms", "cpu")
   if topology.kind == "cpu":
     return _cpu_devices(topology)
@@ -71,9 +71,9 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
     raise ValueError(
       f"topology {topology.name} needs libtpu: pip install -e '.[tpu]' in the checkout"
     )
-  # libtpu would look for the machine that it runs on, for minutes, and complain of finding none.
+  # Otherwise libtpu would look for a TPU machine, for minutes, and report that there is none.
   os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-  os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # it is held by no device, two plans may run
+  os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no device is in use, so two plans may run
   os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v3-8")
   os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
   os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
@@ -94,10 +94,10 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
   """Compiles a jitted program for the devices of its arguments' shardings.
 
   Args:
-    name: for messages.
-    program: from `jax.jit`.
-    *arguments: shapes with shardings.
-    num_devices: of the mesh.
+    name: Identifies the program in messages.
+    program: A function from `jax.jit`.
+    *arguments: Shapes with shardings.
+    num_devices: Number of devices of the mesh.
   """
   started = time.perf_counter()
   try:
@@ -130,7 +130,7 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
 
 @contextlib.contextmanager
 def _little_effort():
-  """Has the compiler write slower code, of the same memory, in an eighth of the time."""
+  """Makes the compiler take an eighth of the time, for slower code that uses the same memory."""
   before = jax.config.jax_exec_time_optimization_effort
   jax.config.update("jax_exec_time_optimization_effort", -1.0)
   try:
@@ -145,8 +145,8 @@ def _cpu_devices(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chip
   devices = jax.devices("cpu")
   if len(devices) < topology.num_devices:
     raise ValueError(
-      f"topology {topology.name}: JAX has started with {len(devices)} CPU devices already; ask for "
-      "no more than these"
+      f"topology {topology.name}: JAX has already started with {len(devices)} CPU devices; ask for "
+      "at most that many"
     )
   chip = chips.this_machine(
     memory_bytes=psutil.virtual_memory().total,
@@ -161,7 +161,7 @@ def _refusal(error: Exception) -> str:
   if not figures:
     return _first_line(error)
   needed, available = figures.groups()
-  return f"the compiler needs {needed} GiB beside the arguments, {available} GiB are there"
+  return f"the compiler needs {needed} GiB beside the arguments, but only {available} GiB are free"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""What one device and one host of each kind offer, and which topology a name stands for.
+"""Figures of each kind of device and its host, and the topologies that names stand for.
 
-A device is what JAX counts as one: a core of TPU v2 and v3, a chip of the others. The figures are
-the manufacturer's published ones.
+A device is what JAX counts as one: a core of TPU v2 and v3, a chip of later TPUs. The figures are
+those that the manufacturers publish.
 """
 
 import dataclasses
@@ -17,16 +17,16 @@ class Chip:
   """One kind of accelerator.
 
   Attributes:
-    name: as in a topology's name.
-    devices_per_chip: devices that JAX counts.
-    memory_bytes: of a device.
-    reserved_bytes: of those, what the compiler keeps for itself.
-    flops: peak multiplications and additions a second of a device, in bfloat16.
-    memory_bandwidth: bytes a second between a device and its memory.
-    link_bandwidth: bytes a second that a device sends to its neighbours, all links together.
-    chips_per_host: chips that one host feeds.
-    host_memory_bytes: of one host.
-    host_cores: of one host.
+    name: As in the name of a topology.
+    devices_per_chip: Devices that JAX counts per chip.
+    memory_bytes: Memory of a device.
+    reserved_bytes: Part of the memory that the compiler reserves.
+    flops: Peak multiplications and additions per second of a device, in bfloat16.
+    memory_bandwidth: Bytes per second between a device and its memory.
+    link_bandwidth: Bytes per second that a device sends to its neighbours, over all links.
+    chips_per_host: Chips per host.
+    host_memory_bytes: Memory of one host.
+    host_cores: Cores of one host.
   """
 
   name: str
@@ -45,81 +45,39 @@ class Chip:
     return self.memory_bytes - self.reserved_bytes
 
 
-CHIPS: Mapping[str, Chip] = {
-  chip.name: chip
-  for chip in (
-    Chip(
-      name="v2",
-      devices_per_chip=2,
-      memory_bytes=8 * GIB,
-      reserved_bytes=GIB // 2,
-      flops=22.5e12,
-      memory_bandwidth=350e9,
-      link_bandwidth=62e9,
-      chips_per_host=4,
-      host_memory_bytes=300 * GIB,
-      host_cores=96,
-    ),
-    Chip(
-      name="v3",
-      devices_per_chip=2,
-      memory_bytes=16 * GIB,
-      reserved_bytes=GIB // 2,
-      flops=61.5e12,
-      memory_bandwidth=450e9,
-      link_bandwidth=82e9,
-      chips_per_host=4,
-      host_memory_bytes=340 * GIB,
-      host_cores=96,
-    ),
-    Chip(
-      name="v4",
-      memory_bytes=32 * GIB,
-      reserved_bytes=GIB // 2,
-      flops=275e12,
-      memory_bandwidth=1200e9,
-      link_bandwidth=150e9,
-      chips_per_host=4,
-      host_memory_bytes=400 * GIB,
-      host_cores=240,
-    ),
-    Chip(
-      name="v5e",
-      memory_bytes=16 * GIB,
-      reserved_bytes=GIB // 4,
-      flops=197e12,
-      memory_bandwidth=819e9,
-      link_bandwidth=200e9,
-      chips_per_host=4,
-      host_memory_bytes=192 * GIB,
-      host_cores=112,
-    ),
-    Chip(
-      name="v5p",
-      memory_bytes=95 * GIB,
-      reserved_bytes=GIB // 4,
-      flops=459e12,
-      memory_bandwidth=2765e9,
-      link_bandwidth=600e9,
-      chips_per_host=4,
-      host_memory_bytes=448 * GIB,
-      host_cores=208,
-    ),
-    Chip(
-      name="v6e",
-      memory_bytes=32 * GIB,
-      reserved_bytes=3 * GIB // 4,
-      flops=918e12,
-      memory_bandwidth=1640e9,
-      link_bandwidth=400e9,
-      chips_per_host=4,
-      host_memory_bytes=720 * GIB,
-      host_cores=180,
-    ),
+# Devices per chip. Of a device: memory and the part that the compiler reserves (GiB), TFLOP/s in
+# bfloat16, GB/s of memory and of links. Of a host, with its four chips: memory (GiB) and cores.
+_TPUS = """
+  v2   2   8  .5    22.5   350   62   300   96
+  v3   2  16  .5    61.5   450   82   340   96
+  v4   1  32  .5   275    1200  150   400  240
+  v5e  1  16  .25  197     819  200   192  112
+  v5p  1  95  .25  459    2765  600   448  208
+  v6e  1  32  .75  918    1640  400   720  180
+"""
+
+
+def _tpu(name: str, *figures: str) -> Chip:
+  devices, memory, reserved, flops, bandwidth, links, host_memory, cores = map(float, figures)
+  return Chip(
+    name=name,
+    devices_per_chip=int(devices),
+    memory_bytes=int(memory * GIB),
+    reserved_bytes=int(reserved * GIB),
+    flops=flops * 1e12,
+    memory_bandwidth=bandwidth * 1e9,
+    link_bandwidth=links * 1e9,
+    chips_per_host=4,
+    host_memory_bytes=int(host_memory * GIB),
+    host_cores=int(cores),
   )
+
+
+CHIPS: Mapping[str, Chip] = {
+  line.split()[0]: _tpu(*line.split()) for line in _TPUS.strip().splitlines()
 }
 
-# What JAX calls a device, and what it offers: memory, operations, bytes a second.
+# Devices by JAX's names; for GPUs, GB of memory, FLOP/s and bytes per second.
 _TPU_KINDS = {
   "TPU v2": "v2",
   "TPU v3": "v3",
@@ -138,7 +96,7 @@ _GPU_KINDS = {  # the longer name first
 
 
 def chip_of_device_kind(device_kind: str) -> Chip | None:
-  """Returns the published figures of a device by JAX's name for it, or None."""
+  """Returns the published figures of a device given JAX's name of it, or None."""
   if device_kind in _TPU_KINDS:
     return CHIPS[_TPU_KINDS[device_kind]]
   for name, (gigabytes, flops, bandwidth) in _GPU_KINDS.items():
@@ -159,12 +117,12 @@ def chip_of_device_kind(device_kind: str) -> Chip | None:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-  """So many chips of one kind, such as `v3:8x8` or `cpu:8`.
+  """A number of chips of one kind, such as `v3:8x8` or `cpu:8`.
 
   Attributes:
-    name: as given.
-    kind: before the colon.
-    num_chips: product of the sizes after the colon.
+    name: The name as given.
+    kind: The part before the colon.
+    num_chips: Product of the sizes after the colon.
   """
 
   name: str
@@ -181,25 +139,25 @@ class Topology:
 
 
 def parse_topology(name: str) -> Topology:
-  """Reads the name of a topology.
+  """Parses the name of a topology.
 
   Raises:
-    ValueError: if it is none.
+    ValueError: If it does not name one.
   """
   kind, _, sizes = name.partition(":")
   if (kind != "cpu" and kind not in CHIPS) or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){0,2}", sizes):
     raise ValueError(
-      f"topology {name!r}; write KIND:SIZES such as v3:8x8, v4:4x4x4 or cpu:8, with a kind out of"
+      f"topology {name!r}; write KIND:SIZES such as v3:8x8, v4:4x4x4 or cpu:8, where KIND is one of"
       f" {', '.join([*CHIPS, 'cpu'])}"
     )
   return Topology(name, kind, math.prod(map(int, sizes.split("x"))))
 
 
 def this_machine(*, memory_bytes: int, cores: int, num_devices: int) -> Chip:
-  """Returns the processor of a machine as that many devices, each with its share of the whole.
+  """Returns the processor of a machine as this many devices, each with an equal share.
 
-  Sixteen float32 multiplications and additions a cycle at 2.5 GHz for a core and 20 GB/s of memory
-  traffic are the order of magnitude, no more.
+  The figures are only orders of magnitude: per core sixteen float32 multiply-adds per cycle at
+  2.5 GHz, and 20 GB/s of memory traffic.
   """
   return Chip(
     name="cpu",

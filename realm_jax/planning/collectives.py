@@ -1,4 +1,4 @@
-"""Reads from a compiled program what its devices send to each other."""
+"""Finds the communication between devices in a compiled program."""
 
 import dataclasses
 import math
@@ -15,10 +15,10 @@ class Collective:
   """All collectives of one kind in a program.
 
   Attributes:
-    kind: one of `KINDS`.
-    count: how many. One within a loop counts once.
-    result_bytes: of their results on one device.
-    link_bytes: that one device sends, in rings.
+    kind: One of `KINDS`.
+    count: Number of collectives; one inside a loop counts once.
+    result_bytes: Bytes of their results on one device.
+    link_bytes: Bytes that one device sends, with ring algorithms.
   """
 
   kind: str
@@ -37,7 +37,7 @@ def collectives(hlo: str, *, num_devices: int) -> list[Collective]:
     shapes, kind, start = call.groups()
     sizes = [_bytes(*array) for array in _ARRAY.findall(shapes)]
     if start and kind != "all-reduce":
-      # An asynchronous one names its operand and its result, which differ but for a permutation.
+      # An asynchronous one lists its operand and its result, which differ except in a permutation.
       sizes = [min(sizes) if kind == "reduce-scatter" else max(sizes)]
     size = sum(sizes)
     found.setdefault(kind, []).append((size, _sent(kind, size, _group_size(line, num_devices))))
@@ -62,7 +62,7 @@ def _group_size(line: str, num_devices: int) -> int:
 
 
 def _sent(kind: str, result_bytes: int, group: int) -> float:
-  """Bytes that one device of a ring sends until all have their result."""
+  """Returns the bytes that one device of a ring sends."""
   share = (group - 1) / group
   return {
     "all-reduce": 2 * share * result_bytes,

@@ -1,13 +1,13 @@
-"""What one index generation costs: time to embed and build it, bytes, and how stale it gets."""
+"""Cost of an index generation: time to embed and build it, bytes, and how stale it gets."""
 
 import dataclasses
 import math
 
-# Multiplications and additions a second of one core while ScaNN trains and assigns; assumed.
+# Multiplications and additions per second of one core while ScaNN trains and assigns; assumed.
 _CORE_FLOPS = 10e9
 _KMEANS_ROUNDS = 12
 _PROCESS_BYTES = 8 * 2**30
-_LOAD_BYTES_PER_SECOND = 200e6  # from a store over the network, digests checked; assumed
+_LOAD_BYTES_PER_SECOND = 200e6  # from a store over the network, with digests checked; assumed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,13 +15,13 @@ class Index:
   """Sizes of an index.
 
   Attributes:
-    passages: N.
-    width: E.
+    passages: Number of passages, N.
+    width: Width of the embeddings, E.
     bytes_per_value: 4 for float32, 2 for bfloat16.
-    shards: of ScaNN; 0 without ScaNN.
-    leaves: k-means partitions of a shard.
-    training_rows: rows that a shard's partitions are trained on.
-    dimensions_per_code: embedding dimensions in each 4-bit code.
+    shards: Number of ScaNN shards; 0 without ScaNN.
+    leaves: K-means partitions per shard.
+    training_rows: Rows that the partitions of a shard are trained on.
+    dimensions_per_code: Embedding dimensions per 4-bit code.
   """
 
   passages: int
@@ -38,7 +38,7 @@ class Index:
 
   @property
   def bytes(self) -> int:
-    """Bytes of a generation on disk, and of a searcher in host memory."""
+    """Size of a generation on disk, and of a searcher in host memory."""
     if not self.shards:
       return self.embedding_bytes
     codes = math.ceil(self.width / self.dimensions_per_code / 2)
@@ -46,7 +46,7 @@ class Index:
 
 
 def build_seconds(index: Index, *, cores: int) -> float:
-  """Returns the time to build the index on the cores of one host, without embedding."""
+  """Returns the time to build the index on the cores of one host, excluding the embedding."""
   if not index.shards:
     return 0.0
   rows = index.passages / index.shards
@@ -57,23 +57,23 @@ def build_seconds(index: Index, *, cores: int) -> float:
 
 
 def host_bytes(index: Index) -> int:
-  """Returns the memory of a trainer's host: two generations while they are swapped, the program."""
+  """Returns the memory of a trainer's host: the program, and two generations during a swap."""
   return 2 * index.bytes + _PROCESS_BYTES
 
 
 def load_seconds(index: Index) -> float:
-  """Returns the time that a trainer needs to load a generation beside the one in use."""
+  """Returns the time in which a trainer loads a generation while it uses another."""
   return index.bytes / _LOAD_BYTES_PER_SECOND
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Staleness:
-  """How many steps the index lags behind the parameters.
+  """Number of steps by which the index lags behind the parameters.
 
   Attributes:
-    at_swap: when a generation comes into use.
-    at_most: just before the next one does.
-    generation_seconds: between two generations.
+    at_swap: Staleness when a generation comes into use.
+    at_most: Staleness just before the next one does.
+    generation_seconds: Time between two generations.
   """
 
   at_swap: int
@@ -89,9 +89,9 @@ def staleness(
   step_seconds: float,
   checkpoint_every: int,
 ) -> Staleness:
-  """Returns the staleness in the steady state of a builder that follows the newest checkpoint.
+  """Returns the steady-state staleness of an index builder that follows the newest checkpoint.
 
-  A builder slower than the checkpoints takes one that is up to `checkpoint_every` steps old; a
+  A builder slower than the checkpoints uses one that is up to `checkpoint_every` steps old; a
   faster one waits for each. The trainer loads a generation while the builder makes the next.
   """
   making = embed_seconds + build_seconds

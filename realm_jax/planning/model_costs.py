@@ -10,13 +10,13 @@ class Encoder:
   """Sizes of a BERT.
 
   Attributes:
-    layers: transformer layers.
-    width: D.
-    heads: H.
-    mlp: width of the feed-forward layer.
-    vocab: V.
+    layers: Number of transformer layers.
+    width: Width of the model, D.
+    heads: Number of heads, H.
+    mlp: Width of the feed-forward layer.
+    vocab: Size of the vocabulary, V.
     bytes_per_activation: 2 for bfloat16, 4 for float32.
-    remat: whether the backward pass computes each layer again.
+    remat: Whether the backward pass recomputes each layer.
   """
 
   layers: int
@@ -33,11 +33,11 @@ class Pass:
   """Sequences that one encoder reads in a step.
 
   Attributes:
-    encoder: which.
-    sequences: number of sequences.
-    length: wordpieces of each, padding included.
-    positions: of a sequence whose last-layer vectors are wanted.
-    words: positions of a sequence at which all words are predicted.
+    encoder: The encoder.
+    sequences: Number of sequences.
+    length: Wordpieces per sequence, including padding.
+    positions: Positions per sequence whose last-layer vectors are computed.
+    words: Positions per sequence at which words are predicted.
   """
 
   encoder: Encoder
@@ -47,8 +47,36 @@ class Pass:
   words: int = 0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+  """Estimated memory of one device during a training step, in bytes.
+
+  Attributes:
+    parameters: Parameters as kept between steps.
+    optimizer: State of the optimizer.
+    activations: Activations kept for the backward pass, gradients, and gathered parameters.
+    batch: The examples of the step.
+    search_shard: Passage embeddings, if the devices search.
+  """
+
+  parameters: int
+  optimizer: int
+  activations: int
+  batch: int
+  search_shard: int
+
+  @property
+  def step(self) -> int:
+    """Bytes of the training step."""
+    return self.parameters + self.optimizer + self.activations + self.batch
+
+  @property
+  def total(self) -> int:
+    return self.step + self.search_shard
+
+
 def forward_flops(work: Pass) -> float:
-  """Returns multiplications and additions of the matrix products, forward."""
+  """Returns the multiplications and additions of the matrix products in the forward pass."""
   e, length, positions = work.encoder, work.length, work.positions
   dense = 8 * e.width**2 + 4 * e.width * e.mlp
   whole_layer = length * dense + 4 * length**2 * e.width
@@ -62,21 +90,17 @@ def forward_flops(work: Pass) -> float:
 
 
 def training_flops(passes: list[Pass]) -> float:
-  """Returns the operations of a training step: forward, twice that backward, remat's repetition."""
+  """Returns the operations of a training step: forward, twice that backward, recomputation."""
   return sum((4 if work.encoder.remat else 3) * forward_flops(work) for work in passes)
 
 
 def model_flops(passes: list[Pass]) -> float:
-  """Returns the operations that a training step needs; a repetition is no progress."""
+  """Returns the operations that a training step needs, without recomputation."""
   return sum(3 * forward_flops(work) for work in passes)
 
 
 def activation_bytes(passes: list[Pass]) -> float:
-  """Returns what a device keeps from the forward pass for the backward pass.
-
-  Args:
-    passes: with the sequences of one device.
-  """
+  """Returns the bytes that a device keeps for the backward pass, given its own sequences."""
   return sum(_kept_bytes(work) for work in passes)
 
 
@@ -85,10 +109,10 @@ def _kept_bytes(work: Pass) -> float:
   tokens = work.sequences * work.length
   a = e.bytes_per_activation
   layer_input = tokens * e.width * a
-  # Heads narrower than a lane row are padded up to it: queries, keys, values and their mixture.
+  # Queries, keys, values and their mixture: heads narrower than a lane row are padded to it.
   per_head = _padded(e.width // e.heads) * e.heads
   attention = tokens * (4 * per_head * a + e.heads * _padded(work.length) * a)
-  # Two residual branches before and after their norm, and the feed-forward layer before and after
+  # Both residual branches before and after their norm, and the feed-forward layer before and after
   # its nonlinearity.
   rest = tokens * (4 * e.width + 2 * e.mlp) * a
   inner = layer_input + attention + rest

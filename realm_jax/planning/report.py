@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from realm_jax.planning.chips import GIB, Chip
 from realm_jax.planning.collectives import Collective
 from realm_jax.planning.generation_costs import Index, Staleness
-from realm_jax.planning.memory import MemoryEstimate
+from realm_jax.planning.model_costs import MemoryEstimate
 from realm_jax.planning.roofline import Roofline, Work
 
 
@@ -15,10 +15,10 @@ def memory_lines(
   """Returns the table of a device's memory.
 
   Args:
-    estimate: before compilation.
-    compiled_step: bytes that the compiled step takes; None: it could not be compiled.
-    compiled_state: of these, parameters and optimizer.
-    chip: the device.
+    estimate: The estimate before compilation.
+    compiled_step: Bytes of the compiled step; None if it could not be compiled.
+    compiled_state: Bytes of the parameters and the optimizer among them.
+    chip: The device.
   """
   rows = [
     ("parameters", estimate.parameters),
@@ -44,15 +44,15 @@ def memory_lines(
 
 
 def over_capacity(what: str, needed: float, chip: Chip) -> str:
-  """Returns the reason why something does not fit into a device."""
+  """Returns why something does not fit into a device."""
   return (
     f"{what} needs {needed / GIB:.2f} GiB of a {chip.name} device's {chip.usable_bytes / GIB:.2f}"
-    " GiB; lower batch_size, take more chips, accumulate_steps, remat or layout fully_sharded"
+    " GiB; lower batch_size, use more chips, accumulate_steps, remat or layout=fully_sharded"
   )
 
 
 def program_lines(programs: Sequence[tuple[str, Work, float | None]]) -> list[str]:
-  """Returns a table of programs: name, compiled work of a device, analytic operations if known."""
+  """Returns a table of programs: name, compiled work per device, analytic operations if known."""
   lines = ["program                  TFLOP analytic   compiled   GiB moved  GiB sent"]
   for name, work, analytic in programs:
     known = "" if analytic is None else f"{analytic / 1e12:.3f}"
@@ -73,7 +73,7 @@ def collective_lines(collectives: Sequence[Collective]) -> list[str]:
 
 
 def step_lines(step: Roofline, *, efficiency: float, useful_flops: float, chip: Chip) -> list[str]:
-  """Returns the roofline of a step and the time that is expected."""
+  """Returns the roofline of a step and its expected time."""
   expected = step.seconds / efficiency
   return [
     f"step: compute {step.compute:.3f} s, memory {step.memory:.3f} s, links {step.links:.3f} s;"
@@ -86,7 +86,7 @@ def step_lines(step: Roofline, *, efficiency: float, useful_flops: float, chip: 
 def refresh_lines(
   *, embed_seconds: float, build_seconds: float, load_seconds: float, stale: Staleness
 ) -> list[str]:
-  """Returns how long a generation takes and how stale the index gets."""
+  """Returns the time that a generation takes and the staleness of the index."""
   return [
     f"generation: embedding {_duration(embed_seconds)}, index {_duration(build_seconds)}, loading"
     f" {_duration(load_seconds)}; one every {_duration(stale.generation_seconds)}",
@@ -103,7 +103,7 @@ def storage_lines(
   keep_generations: int,
   keep_checkpoints: int,
 ) -> list[str]:
-  """Returns what lies in host memory and on disk."""
+  """Returns the usage of host memory and of storage."""
   return [
     f"host memory: {host_bytes / GIB:.1f} of {chip.host_memory_bytes / GIB:.0f} GiB while a"
     " generation is swapped, passages (memory-mapped) aside",
@@ -114,7 +114,7 @@ def storage_lines(
 
 
 def verdict(reasons: Sequence[str]) -> str:
-  """Returns the last line."""
+  """Returns the last line: whether the plan fits."""
   return "does not fit, because " + "; ".join(reasons) if reasons else "fits"
 
 

@@ -1,4 +1,4 @@
-"""The least time that work can take on a device: the slowest of arithmetic, memory and links."""
+"""Lower bound of the time that work takes on a device: the slowest of compute, memory and links."""
 
 import dataclasses
 
@@ -7,12 +7,12 @@ from realm_jax.planning.chips import Chip
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-  """What one device does.
+  """The work of one device.
 
   Attributes:
-    flops: multiplications and additions.
-    memory_bytes: read from and written to the device's memory.
-    link_bytes: sent to other devices.
+    flops: Multiplications and additions.
+    memory_bytes: Bytes read from and written to the device's memory.
+    link_bytes: Bytes sent to other devices.
   """
 
   flops: float
@@ -22,7 +22,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:
-  """Seconds that each part of the work takes alone at the device's peak."""
+  """Seconds that each part of the work alone takes at the device's peak."""
 
   compute: float
   memory: float
@@ -30,12 +30,12 @@ class Roofline:
 
   @property
   def seconds(self) -> float:
-    """The least time, if all three run side by side."""
+    """The time if all three overlap perfectly."""
     return max(self.compute, self.memory, self.links)
 
   @property
   def bound(self) -> str:
-    """Which of the three it is: "compute", "memory" or "links"."""
+    """The slowest part: "compute", "memory" or "links"."""
     return max(("compute", "memory", "links"), key=lambda name: getattr(self, name))
 
 

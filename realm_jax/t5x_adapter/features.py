@@ -21,7 +21,7 @@ _SPEC = seqio.FeatureConverter.FeatureSpec
 
 
 class MaskedQueryFeatures(MaskedQueryConverter):
-  """Makes masked queries whose `source_uid` is two int32, because t5x hands on nothing wider."""
+  """Makes masked queries whose `source_uid` is two int32, because t5x passes on nothing wider."""
 
   MODEL_FEATURES = {
     **MaskedQueryConverter.TASK_FEATURES,
@@ -29,15 +29,9 @@ class MaskedQueryFeatures(MaskedQueryConverter):
     "source_uid": _SPEC(tf.int32),
   }
 
-  def _convert_features(
-    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
-  ) -> tf.data.Dataset:
-    def halve(features):
-      halves = tf.bitcast(features["source_uid"], tf.int32)[0]
-      return {name: {**features, "source_uid": halves}[name] for name in self.MODEL_FEATURES}
-
-    whole = MaskedQueryConverter()._convert_features(ds, task_feature_lengths)
-    return whole.map(halve, num_parallel_calls=tf.data.AUTOTUNE)
+  def _make(self, features, lengths: Mapping[str, int]):
+    features = super()._make(features, lengths)
+    return {**features, "source_uid": tf.bitcast(features["source_uid"], tf.int32)[0]}
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
     lengths = super().get_model_feature_lengths(task_feature_lengths)

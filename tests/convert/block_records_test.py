@@ -32,7 +32,7 @@ def test_a_pickled_array_calls_nothing(tmp_path):
 
   path = tmp_path / "block_records.npy"
   np.save(path, np.array([Opens()], dtype=object))
-  with pytest.raises(ValueError, match="no array of records that can be read safely.*open"):
+  with pytest.raises(ValueError, match="not an array of records that is safe to read.*open"):
     block_records.read(path)
   assert not witness.exists()
 
@@ -41,7 +41,7 @@ def test_a_pickled_array_calls_nothing(tmp_path):
 def test_other_arrays_are_refused(content, tmp_path):
   path = tmp_path / "block_records.npy"
   np.save(path, content)
-  with pytest.raises(ValueError, match="no array of records that can be read safely"):
+  with pytest.raises(ValueError, match="not an array of records that is safe to read"):
     block_records.read(path)
 
 

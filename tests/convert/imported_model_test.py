@@ -159,7 +159,7 @@ def test_every_shape_that_does_not_fit_is_named(make_masked_lm, settings):
       model.weights,
     )
   message = str(error.value)
-  assert message.startswith("3 weights do not have the shape that the configuration demands: ")
+  assert message.startswith("3 weights do not have the shape that the configuration implies: ")
   for part in ("mlm_bias: (13,), not (14,)", "mlm_dense/kernel: (8, 8), not (9, 8)", "mlp_in/bias"):
     assert part in message
 
@@ -188,8 +188,8 @@ def test_what_is_not_ours_is_named_unless_it_is_known(make_masked_lm, settings):
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (lambda a, b: [{"x": np.zeros(1)}], "holds no BERT: no weight is named embeddings.word_emb"),
-    (lambda a, b: [a, b], "2 networks of the kind plain BERT"),
+    (lambda a, b: [{"x": np.zeros(1)}], "has no BERT: no weight is named embeddings.word_emb"),
+    (lambda a, b: [a, b], "2 networks of kind plain BERT"),
     (
       lambda a, b: [a | {"cls.predictions.decoder.weight": np.zeros((13, 8))}],
       "is not tied to the word embeddings",

@@ -40,10 +40,10 @@ def test_shards_are_read_together(tmp_path):
   index.write_text('{"weight_map": {"a": "one", "b": "two"}}')
   assert weight_files.read(tmp_path).keys() == {"a", "b"}
   index.write_text('{"weight_map": {"a": "../one"}}')
-  with pytest.raises(ValueError, match="names '../one', which is no file beside it"):
+  with pytest.raises(ValueError, match="names '../one', which is not a file beside it"):
     weight_files.read(tmp_path)
 
 
 def test_a_directory_without_weights_is_refused(tmp_path):
-  with pytest.raises(FileNotFoundError, match="it should hold model.safetensors or pytorch_model"):
+  with pytest.raises(FileNotFoundError, match="should contain model.safetensors or pytorch_model"):
     weight_files.read(tmp_path)

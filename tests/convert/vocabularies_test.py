@@ -57,7 +57,7 @@ def test_none_where_there_is_none(tmp_path):
 @pytest.mark.parametrize(
   ("files", "message"),
   [
-    ({"tokenizer": {"model": {"type": "BPE", "vocab": {}}}}, "no WordPiece but BPE"),
+    ({"tokenizer": {"model": {"type": "BPE", "vocab": {}}}}, "is BPE, not WordPiece"),
     ({"tokenizer": {"model": {"type": "WordPiece", "vocab": {"a": 1}}}}, "have gaps"),
     (
       {"vocabulary": UNCASED, "settings": {"tokenize_chinese_chars": False}},

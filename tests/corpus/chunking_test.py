@@ -125,11 +125,11 @@ def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
   ("settings", "message"),
   [
     ({"max_passage_length": 3}, "max_passage_length=3 leaves no room beside 3 special tokens"),
-    ({"max_sentences": 0}, "max_sentences=0; a passage needs one"),
-    ({"unit": "words", "num_words": 0}, "num_words=0; a passage needs one"),
-    ({"overlap": -1}, "overlap=-1 must be 0 or more"),
-    ({"max_sentences": 2, "overlap": 2}, "overlap=2 must be .* below the 2 sentences of a passage"),
-    ({"unit": "words", "overlap": 100}, "overlap=100 must be .* below the 100 words of a passage"),
+    ({"max_sentences": 0}, "max_sentences=0; use at least 1"),
+    ({"unit": "words", "num_words": 0}, "num_words=0; use at least 1"),
+    ({"overlap": -1}, "overlap=-1; use 0 or more"),
+    ({"max_sentences": 2, "overlap": 2}, "overlap=2; .* less than the 2 sentences of a passage"),
+    ({"unit": "words", "overlap": 100}, "overlap=100; .* less than the 100 words of a passage"),
   ],
 )
 def test_chunks_that_can_hold_nothing_new_are_refused(settings, message):

@@ -22,8 +22,8 @@ def tag(text):
   return [(0, 4)]
 
 
-def serialize(*, title, text, uid, sentences, spans):
-  return repr((title, text, uid, sentences, spans)).encode()
+def serialize(passage):
+  return repr((passage.title, passage.text, passage.uid, passage.sentences, passage.spans)).encode()
 
 
 def part_maker(*, drop_list_pages=True):

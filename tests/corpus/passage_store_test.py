@@ -133,7 +133,7 @@ def test_another_format_is_refused(tmp_path):
   write(tmp_path / "store")
   path = tmp_path / "store" / "metadata.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
-  with pytest.raises(ValueError, match="has format 2, not 1; make it anew"):
+  with pytest.raises(ValueError, match="has format 2, not 1; make it again"):
     PassageStore(tmp_path / "store")
 
 

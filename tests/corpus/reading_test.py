@@ -163,7 +163,7 @@ def test_broken_utf8_spoils_one_row_of_parquet(tmp_path, parquet):
 def test_a_parquet_file_cut_off_is_named(tmp_path, parquet):
   parquet(tmp_path / "a.parquet", {"text": ["One."]})
   content = (tmp_path / "a.parquet").read_bytes()
-  with pytest.raises(ValueError, match=r"a\.parquet is no whole Parquet file"):
+  with pytest.raises(ValueError, match=r"a\.parquet is not a complete Parquet file"):
     records(tmp_path / "a.parquet", content[:-20])
 
 
@@ -191,7 +191,7 @@ def test_names_tell_formats(name, format):
 
 def test_a_name_that_tells_no_format_is_refused():
   with pytest.raises(
-    ValueError, match=r"the name of a\.csv tells no format; end it in \.jsonl, .*"
+    ValueError, match=r"the name of a\.csv implies no format; end it in \.jsonl, .*"
   ):
     format_of("a.csv")
 

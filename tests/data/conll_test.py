@@ -41,7 +41,7 @@ def test_any_set_of_labels_and_odd_words(tmp_path):
     ("Oslo\tB-LOC\nBergen\n", r"some\.conll:2: 'Bergen' does not end in a tag such as O, B-PER"),
     ("Oslo LOC\n", r"some\.conll:1: 'Oslo LOC' does not end in a tag"),
     ("Oslo B-\n", r"some\.conll:1: 'Oslo B-' does not end in a tag"),
-    ("\n\n-DOCSTART- O\n", r"some\.conll holds no sentence"),
+    ("\n\n-DOCSTART- O\n", r"some\.conll has no sentence"),
   ],
 )
 def test_what_is_no_conll_file_is_refused_by_line(tmp_path, content, message):

@@ -6,6 +6,7 @@ from realm_jax.data import tagged_examples
 from realm_jax.data.batches import Streams
 from realm_jax.data.feature_converters import InverseClozeConverter, MaskedQueryConverter
 from realm_jax.data.input_pipeline import BatchIterator, task_batches
+from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import inverse_cloze, salient_span_masking
 
@@ -28,7 +29,10 @@ def corpus(tmp_path_factory):
     text = f"{sentence} {sentence}"
     ends = [(0, len(sentence)), (len(sentence) + 1, len(text))]
     spans = [(s, s + 3) for start, _ in ends for s in (start, start + 4)]
-    writer.append(title=a, text=text, uid=i + 1, sentences=ends, spans=[] if i % 10 == 9 else spans)
+    passage = TaggedPassage(
+      title=a, text=text, uid=i + 1, sentences=ends, spans=[] if i % 10 == 9 else spans
+    )
+    writer.write(tagged_examples.serialize(passage))
   writer.close()
   return directory
 
@@ -96,7 +100,8 @@ def test_a_corpus_that_gives_no_example_is_refused(tmp_path):
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, "."])
   tokenizer.save(tmp_path / "vocabulary")
   writer = tagged_examples.TaggedExampleWriter(tmp_path, num_shards=2)
-  writer.append(title="waa", text="waa .", uid=1, sentences=[(0, 5)], spans=[])
+  passage = TaggedPassage(title="waa", text="waa .", uid=1, sentences=[(0, 5)], spans=[])
+  writer.write(tagged_examples.serialize(passage))
   writer.close()
   with pytest.raises(ValueError, match=r"salient_span_masking\w+ gives no example: its corpus is"):
     masked(tmp_path, training=True)

@@ -91,7 +91,7 @@ def test_streams_are_read_side_by_side(tmp_path):
     ({"settings": {"task": "numbers"}}, "prepared with query_length=3, here None; prepare"),
     ({"order": "corpus"}, "prepared with order=shuffled, here corpus; prepare"),
     ({"shard": Shard(0, 2)}, "prepared with data_streams=1, here 2; prepare"),
-    ({"batch_size": 11}, "holds 10 examples for stream 0, less than the 11 of its part of a batch"),
+    ({"batch_size": 11}, "has 10 examples for stream 0, fewer than the 11 of its part of a batch"),
   ],
 )
 def test_examples_for_something_else_are_refused(tmp_path, settings, message):
@@ -122,7 +122,7 @@ def test_damaged_examples_are_refused(tmp_path):
   content = json.loads(manifest.read_text())
   for change in ({"format_version": 9}, {"features": {"../x": {}}}, {"num_examples": "no"}):
     manifest.write_text(json.dumps({**content, **change}))
-    with pytest.raises(ValueError, match="is no manifest of prepared examples"):
+    with pytest.raises(ValueError, match="is not a manifest of prepared examples"):
       open_batches(tmp_path / "examples")
   manifest.unlink()
   assert not prepared_examples.is_prepared(tmp_path / "examples")

@@ -100,7 +100,7 @@ def test_published_formats_are_read(tmp_path, name, content, expected):
 )
 def test_unknown_formats_are_refused(tmp_path, name, content):
   (tmp_path / name).write_text(content)
-  with pytest.raises(ValueError, match=rf"{name} is no question file that is known"):
+  with pytest.raises(ValueError, match=rf"{name} is not in a known question format"):
     read_raw(tmp_path / name)
 
 

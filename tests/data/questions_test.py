@@ -44,10 +44,10 @@ def test_questions_are_read(tmp_path):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ("", r"q\.jsonl holds no question"),
-    ('{"id": 1, "text": "a", "spans": [[0, 1]], "answer": "a"}\n{}', r"line 2 is no question"),
-    ("nothing", r"line 1 is no question"),
-    ('{"id": 1, "text": "a", "spans": [], "answer": "a"}', r"line 1 is no question"),
+    ("", r"q\.jsonl has no question"),
+    ('{"id": 1, "text": "a", "spans": [[0, 1]], "answer": "a"}\n{}', r"line 2 is not a question"),
+    ("nothing", r"line 1 is not a question"),
+    ('{"id": 1, "text": "a", "spans": [], "answer": "a"}', r"line 1 is not a question"),
   ],
 )
 def test_files_without_questions_are_refused(tmp_path, content, message):
@@ -118,11 +118,11 @@ def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():
 @pytest.mark.parametrize(
   ("text", "num_masks", "message"),
   [
-    ("no mask", 1, r"has 0 \[MASK\]; write it once"),
-    ("[MASK] is [MASK]", 1, r"has 2 \[MASK\]; write it once"),
+    ("no mask", 1, r"has 0 \[MASK\]; write exactly one"),
+    ("[MASK] is [MASK]", 1, r"has 2 \[MASK\]; write exactly one"),
     ("is " * 10 + "[MASK]", 1, "is too long: the answer must lie in the first 10 wordpieces"),
     ("is " * 9 + "[MASK]", 2, "is too long"),
-    ("[MASK]", 4, "num_masks=4; a query has 1 to 3 masks"),
+    ("[MASK]", 4, "num_masks=4; use 1 to 3"),
     ("[MASK]", 0, "num_masks=0"),
   ],
 )
@@ -155,17 +155,20 @@ def test_open_questions_are_read_plain_and_compressed(tmp_path):
 def test_answers_may_be_missing_where_they_are_asked_for(tmp_path):
   path = write_lines(tmp_path / "q.jsonl", {"question": "who?"})
   assert read_questions(path, answers_known=False)[0].answers == ()
-  with pytest.raises(ValueError, match=r"q\.jsonl, line 1 is no question: KeyError\('answer'\)"):
+  with pytest.raises(ValueError, match=r"q\.jsonl, line 1 is not a question: KeyError\('answer'\)"):
     read_questions(path)
 
 
 @pytest.mark.parametrize(
   ("record", "message"),
   [
-    ({"question": "a", "answer": []}, "line 2 is no question: .*it has no answer"),
-    ({"question": " ", "answer": ["b"]}, "line 2 is no question: .*is empty"),
-    ({"question": "a", "answer": ["b", ""]}, "line 2 is no question: .*is empty"),
-    ({"question": "a", "answer": "(b", "regex": True}, r"line 2: the answer '\(b' is no regular"),
+    ({"question": "a", "answer": []}, "line 2 is not a question: .*it has no answer"),
+    ({"question": " ", "answer": ["b"]}, "line 2 is not a question: .*is empty"),
+    ({"question": "a", "answer": ["b", ""]}, "line 2 is not a question: .*is empty"),
+    (
+      {"question": "a", "answer": "(b", "regex": True},
+      r"line 2: .*'\(b' is not a regular",
+    ),
     ({"text": "ab", "answer": "b", "spans": [[1, 2]]}, "mixes questions with masked sentences"),
   ],
 )
@@ -184,5 +187,5 @@ def test_a_file_that_is_not_its_manifests_is_refused(tmp_path):
   write_lines(tmp_path / "other.jsonl", {"question": "a", "answer": ["c"]})
   assert len(read_questions(tmp_path / "other.jsonl")) == 1  # the manifest says nothing of it
   write_lines(path, {"question": "a", "answer": ["c"]})
-  with pytest.raises(ValueError, match="not the file that questions_manifest.json was written for"):
+  with pytest.raises(ValueError, match="does not match questions_manifest.json"):
     read_questions(path)

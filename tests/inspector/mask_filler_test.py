@@ -86,7 +86,7 @@ def test_rankings_follow_the_generations(filler):
 
 
 def test_refuses_a_text_without_a_mask(filler):
-  with pytest.raises(ValueError, match=r"has 0 \[MASK\]; write it once"):
+  with pytest.raises(ValueError, match=r"has 0 \[MASK\]; write exactly one"):
     filler.fill_mask(["no mask"])
 
 

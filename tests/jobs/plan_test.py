@@ -62,7 +62,7 @@ def test_a_batch_beyond_memory_is_refused_before_it_is_compiled(capsys):
   text = capsys.readouterr().out
   assert "compiled:" not in text
   assert "does not fit, because the train step needs " in text
-  assert "GiB; lower batch_size, take more chips, accumulate_steps, remat" in text
+  assert "GiB; lower batch_size, use more chips, accumulate_steps, remat" in text
 
 
 def test_a_generation_beyond_host_memory_is_refused(capsys):
@@ -75,7 +75,7 @@ def test_a_generation_beyond_host_memory_is_refused(capsys):
   [
     ({"batch_size": 12}, "batch_size=12 cannot be split over 8 parts of the mesh and 1 accum"),
     ({"topology": "v9:2x2"}, "topology 'v9:2x2'; write KIND:SIZES"),
-    ({"topology": "cpu:64"}, "JAX has started with 8 CPU devices already"),
+    ({"topology": "cpu:64"}, "JAX has already started with 8 CPU devices"),
     ({"efficiency": 0.0}, r"efficiency=0.0; it must lie in \(0, 1\]"),
   ],
 )

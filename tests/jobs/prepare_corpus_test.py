@@ -263,9 +263,9 @@ def test_a_new_output_replaces_the_old_one_whole(tmp_path, inputs):
   [
     ({"num_shards": 0}, "num_shards=0; write at least one"),
     ({"max_passage_length": 3}, "max_passage_length=3 leaves no room"),
-    ({"max_sentences": 0}, "max_sentences=0; a passage needs one"),
+    ({"max_sentences": 0}, "max_sentences=0; use at least 1"),
     ({"num_workers": 0}, "num_workers=0; use at least one"),
-    ({"format": "parquet"}, "is no whole Parquet file"),
+    ({"format": "parquet"}, "is not a complete Parquet file"),
   ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path, inputs, setting, message):

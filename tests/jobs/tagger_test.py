@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from realm_jax import tokenization
-from realm_jax.data import tagged_examples, tagged_shards
-from realm_jax.data.tagged_shards import TaggedPassage
+from realm_jax.data import tagged_examples
+from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.jobs.preparation import tag_salient_spans
 from realm_jax.jobs.preparation.train_tagger import train_tagger
 from realm_jax.models.bert import BertConfig
@@ -178,14 +178,14 @@ def write_corpus(directory, num_shards=2):
     border = raw.find(b". ") + 1
     sentences = [(0, border), (border + 1, len(raw))] if border else [(0, len(raw))]
     passage = TaggedPassage(title="t", text=text, uid=uid, sentences=sentences, spans=[(0, 1)])
-    writer.append(**vars(passage))
+    writer.write(tagged_examples.serialize(passage))
   writer.close()
   return str(directory)
 
 
 def read_corpus(directory):
   return sorted(
-    (p for path in tagged_examples.files(directory) for p in tagged_shards.read_shard(path)),
+    (p for path in tagged_examples.files(directory) for p in tagged_examples.read_shard(path)),
     key=lambda passage: passage.uid,
   )
 

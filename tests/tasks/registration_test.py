@@ -2,6 +2,7 @@ import pytest
 import seqio
 
 from realm_jax.data import tagged_examples
+from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import inverse_cloze, salient_span_masking
@@ -11,7 +12,8 @@ def make_corpus(directory, pieces=("a", "b")):
   directory.mkdir(parents=True)
   WordPieceTokenizer([*SPECIAL_TOKENS, *pieces]).save(directory / "vocabulary")
   writer = tagged_examples.TaggedExampleWriter(directory, num_shards=2)
-  writer.append(title="", text="a b", uid=1, sentences=[(0, 3)], spans=[(0, 1)])
+  passage = TaggedPassage(title="", text="a b", uid=1, sentences=[(0, 3)], spans=[(0, 1)])
+  writer.write(tagged_examples.serialize(passage))
   writer.close()
   return {"corpus": str(directory), "vocabulary": str(directory / "vocabulary")}
 

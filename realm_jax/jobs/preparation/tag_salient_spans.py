@@ -1,5 +1,6 @@
 """Tags the passages of a corpus: entities by a trained tagger, dates by pattern."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -7,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from realm_jax import __version__, atomic_files, object_store, partitioning, progress
-from realm_jax.data import entity_spans, salient_spans, tagged_examples, tagged_shards
-from realm_jax.data.tagged_shards import TaggedPassage
+from realm_jax.data import entity_spans, salient_spans, tagged_examples
+from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.runs import taggers
 from realm_jax.saved import saved_models
 
@@ -77,9 +78,9 @@ def tag_salient_spans(
     target = os.path.join(output, os.path.basename(path))
     if os.path.exists(target):
       continue
-    passages = progress.track(tagged_shards.read_shard(path), what="passages")
+    passages = progress.track(tagged_examples.read_shard(path), what="passages")
     tagged = _tagged(passages, word_tagger, saved.params, manifest["labels"], counts)
-    counts["passages"] += tagged_shards.write_shard(target, tagged)
+    counts["passages"] += tagged_examples.write_shard(target, tagged)
     counts["shards"] += 1
   report = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
   print(f"{output}: {report or 'all shards were there'}", flush=True)
@@ -107,13 +108,7 @@ def _tagged(
       dates = salient_spans.find_dates(passage.text)
       spans = salient_spans.merge_spans(entities, dates)
       counts.update(entities=len(entities), dates=len(dates), spans=len(spans))
-      yield TaggedPassage(
-        title=passage.title,
-        text=passage.text,
-        uid=passage.uid,
-        sentences=passage.sentences,
-        spans=tuple(spans),
-      )
+      yield dataclasses.replace(passage, spans=tuple(spans))
 
 
 def _check_or_write(path: str, manifest: dict) -> None:

@@ -15,7 +15,7 @@ from realm_jax.models.dual_encoder import Tower, passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import chips, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
-from realm_jax.planning.memory import MemoryEstimate
+from realm_jax.planning.model_costs import MemoryEstimate
 from realm_jax.planning.roofline import roofline
 from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
 

@@ -5,9 +5,9 @@
     --num_steps=1000
   python launch/xm_launch.py --workdir=/data/ablation --sweep=gin/experiments/ablation.sweep
 
-The jobs share nothing but the directory. A sweep file (see `realm sweep`) becomes work units, each
-in a directory of its name: of the job `pretrain` with all three jobs, of any other job with that
-one. docs/launching.md tells of Vertex AI and Kubernetes.
+The jobs share only the directory. Each entry of a sweep file (see `realm sweep`) becomes a work
+unit in a directory of its own: all three jobs for `pretrain`, otherwise the job that the file
+names. See docs/launching.md for Vertex AI and Kubernetes.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ EXECUTORS = ("local", "vertex", "kubernetes")
 _SECONDS_TO_SAVE = 60
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "directory of the experiment", required=True)
-_NAME = flags.DEFINE_string("name", "realm", "of the experiment")
+_NAME = flags.DEFINE_string("name", "realm", "name of the experiment")
 _GIN_FILES = flags.DEFINE_multi_string("gin_file", [], "may be repeated; a sweep has its own")
 _GIN_BINDINGS = flags.DEFINE_multi_string("gin", [], "NAME=VALUE for all jobs; may be repeated")
-_SWEEP = flags.DEFINE_string("sweep", None, "sweep file; none: a single training")
+_SWEEP = flags.DEFINE_string("sweep", None, "sweep file; None launches a single training")
 _CORPUS = flags.DEFINE_string("corpus", None, "training corpus")
 _PASSAGES = flags.DEFINE_string("passages", None, "knowledge corpus")
-_QUESTIONS = flags.DEFINE_string("questions", None, "for the evaluator; none: no evaluator")
-_NUM_STEPS = flags.DEFINE_integer("num_steps", None, "of the training")
-_ICT = flags.DEFINE_string("ict_checkpoints", None, "that the dual encoder begins with")
+_QUESTIONS = flags.DEFINE_string("questions", None, "for the evaluator; None launches none")
+_NUM_STEPS = flags.DEFINE_integer("num_steps", None, "length of the training")
+_ICT = flags.DEFINE_string("ict_checkpoints", None, "warm start of the dual encoder")
 _EXECUTOR = flags.DEFINE_enum("executor", "local", EXECUTORS, "where the jobs run")
 _IMAGE = flags.DEFINE_string("image", None, "container image with realm_jax; not for local jobs")
 _RESOURCES = flags.DEFINE_multi_string(
@@ -46,12 +46,12 @@ _RESOURCES = flags.DEFINE_multi_string(
 
 
 class LaunchError(Exception):
-  """What is wrong with the command line, in one line."""
+  """Says in one line what is wrong with the command line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-  """One work unit: a name, and the arguments of `realm` for each of its jobs by name."""
+  """A work unit: its name, and the arguments of `realm` for each of its jobs."""
 
   name: str
   jobs: Mapping[str, Sequence[str]]
@@ -72,13 +72,13 @@ def training(
   The directories are those of `realm launch_local`.
 
   Args:
-    workdir: that they share.
-    corpus: directory of the training corpus.
-    passages: directory of the knowledge corpus.
-    num_steps: of the training.
-    ict_checkpoints: see `realm pretrain`.
-    questions: see `realm evaluate_training`.
-    common: arguments that all of them get.
+    workdir: Directory that the jobs share.
+    corpus: Directory of the training corpus.
+    passages: Directory of the knowledge corpus.
+    num_steps: Length of the training.
+    ict_checkpoints: See `realm pretrain`.
+    questions: See `realm evaluate_training`.
+    common: Arguments of all jobs.
   """
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   checkpoints = os.path.join(run, "checkpoints")
@@ -104,10 +104,10 @@ def training(
 
 
 def units() -> list[Unit]:
-  """Returns the work units that the flags ask for.
+  """Returns the work units that the flags describe.
 
   Raises:
-    LaunchError: if a flag lacks.
+    LaunchError: If a flag is missing.
   """
   common = [
     *(f"--gin_file={file}" for file in _GIN_FILES.value),
@@ -144,30 +144,30 @@ def _training(workdir: str, common: Sequence[str]) -> dict[str, list[str]]:
 
 
 def resources(job: str) -> dict[str, int]:
-  """Returns what a job asks for, such as `{"tpu_v3": 8}`.
+  """Returns the resources of a job, such as `{"tpu_v3": 8}`.
 
   Raises:
-    LaunchError: if --resources is no list of such.
+    LaunchError: If --resources is malformed.
   """
-  for wish in _RESOURCES.value:
-    name, _, kinds = wish.partition(":")
+  for request in _RESOURCES.value:
+    name, _, kinds = request.partition(":")
     if name == job:
       try:
         pairs = [kind.split("=") for kind in kinds.split(",")]
         return {kind: int(count) for kind, count in pairs}
       except ValueError as error:
-        raise LaunchError(f"--resources={wish} is not like pretrain:tpu_v3=8") from error
+        raise LaunchError(f"--resources={request}; write it like pretrain:tpu_v3=8") from error
   return {"cpu": 8, "ram": 30 * xm.GiB}
 
 
 def executor(job: str) -> xm.Executor:
-  """Returns where a job runs, and with what.
+  """Returns where a job runs, and its resources.
 
   Raises:
-    LaunchError: If there is nothing like it there.
+    LaunchError: If XManager cannot provide them.
   """
   if _EXECUTOR.value == "local":
-    # XManager waits for the output of every job before it looks whether one has failed.
+    # Otherwise XManager waits for the output of every job before it notices that one has failed.
     return xm_local.Local(experimental_stream_output=False)
   wanted = resources(job)
   try:
@@ -186,27 +186,27 @@ def executor(job: str) -> xm.Executor:
   return xm_local.Kubernetes(requirements)
 
 
-def package(experiment: xm.Experiment, of: xm.Executor) -> xm.Executable:
-  """Returns `realm` as a program of this machine, or as an image.
+def package(experiment: xm.Experiment, target: xm.Executor) -> xm.Executable:
+  """Returns `realm` as a local program, or as a container image.
 
   Raises:
-    LaunchError: if an image is needed and none is named.
+    LaunchError: If an image is needed and none is given.
   """
   if _EXECUTOR.value == "local":
-    program = xm.binary(of.Spec(), path=sys.executable, args=["-m", "realm_jax.main"])
+    program = xm.binary(target.Spec(), path=sys.executable, args=["-m", "realm_jax.main"])
   elif _IMAGE.value is None:
     raise LaunchError(f"--executor={_EXECUTOR.value} needs --image; launch/Dockerfile makes one")
   else:
-    program = xm.container(of.Spec(), image_path=_IMAGE.value)
+    program = xm.container(target.Spec(), image_path=_IMAGE.value)
   [executable] = experiment.package([program])
   return executable
 
 
 def launch(planned: Sequence[Unit]) -> None:
-  """Starts all work units; local ones are waited for, and end with this program.
+  """Starts all work units; waits for local ones, which end with this program.
 
   Raises:
-    LaunchError: if a local job fails.
+    LaunchError: If a local job fails.
   """
   executors = {job: executor(job) for unit in planned for job in unit.jobs}
   try:
@@ -220,15 +220,15 @@ def launch(planned: Sequence[Unit]) -> None:
         }
         experiment.add(xm.JobGroup(**jobs))
   except RuntimeError as error:
-    # What XManager makes of an exit code.
-    raise LaunchError(f"a job failed, its output is above ({error})") from error
+    # How XManager reports an exit code.
+    raise LaunchError(f"a job failed; its output is above ({error})") from error
   finally:
     if _EXECUTOR.value == "local":
       _end_local_jobs()
 
 
 def _end_local_jobs() -> None:
-  # At its own end XManager signals the shells that it started, but not the jobs in them.
+  # When XManager ends, it signals the shells that it started but not the jobs in them.
   left = psutil.Process().children(recursive=True)
   for process in left:
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -237,7 +237,7 @@ def _end_local_jobs() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-  """Launches what the flags say and returns the exit code."""
+  """Launches the jobs that the flags describe; returns the exit code."""
   del argv
   try:
     with sigterm_interrupts():

@@ -1,9 +1,32 @@
-"""The arrays that rooms hand to each other.
+"""The arrays that rooms hand to each other, and the glossary of axis letters.
 
-Axis letters, used as suffixes of arrays with two or more axes:
-B queries, K passages per query (the null passage included), L query length, P passage length,
-T joint length, M masked positions, D model width, H heads, E retrieval embedding, V vocabulary,
-N passages of the corpus, R passages of a beam (the first K of them are read), W widths of spans.
+The name of an array with two or more axes ends in their letters, such as `scores_BxK`. Each letter
+has one meaning in the whole package:
+
+  A  alternative words at a masked position
+  B  batch: queries, questions, or any other examples
+  C  candidate answers
+  D  model width
+  E  width of a retrieval embedding
+  F  sequences of one encoder call, such as the B × K joint inputs
+  G  width of one attention head
+  H  attention heads
+  I  sources of candidate answers: each passage alone, and all together
+  J  passages added or changed by edits
+  K  passages read per query, including the null passage
+  L  query length, or the length of any other sequence
+  M  masked positions
+  N  passages of the corpus
+  P  passage length
+  Q  positions that a layer computes, of L
+  R  passages of a beam, of which the first K are read
+  S  spans, numbered through all passages
+  T  joint length, of query and passage
+  U  hidden units of the span scorer
+  V  vocabulary
+  W  widths of spans
+  Y  labels of a token tagger
+  Z  segments
 """
 
 import typing
@@ -18,16 +41,16 @@ Array = Any  # np.ndarray on the host, jax.Array on a device.
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 NULL_PASSAGE_ID = -1  # the empty passage that every query is also read with
-MISSING_PASSAGE_ID = -2  # fills up to K where the corpus has too few passages
+MISSING_PASSAGE_ID = -2  # pads to K if the corpus has too few passages
 
 
 @flax.struct.dataclass
 class Tokens:
-  """Token sequences ready for an encoder; all three arrays have one shape `[..., length]`.
+  """Token sequences ready for an encoder; all three arrays have the shape `[..., length]`.
 
   Attributes:
-    ids: int32 wordpiece ids, 0 where padded.
-    mask: bool, False where padded.
+    ids: int32 wordpiece ids, 0 for padding.
+    mask: bool, False for padding.
     segments: int32 segment (token type) ids.
   """
 
@@ -45,13 +68,13 @@ class Tokens:
 
 @flax.struct.dataclass
 class MaskedQueries:
-  """A batch of queries with the answer masked out; what a pre-training task yields.
+  """A batch of queries with the answer masked out, as yielded by a pre-training task.
 
   Attributes:
     query: `Tokens` `[B, L]`, `[CLS] x [SEP]`.
     mlm_positions_BxM: int32 positions of masks in the query (the same in the joint input).
-    mlm_targets_BxM: int32 original ids there.
-    mlm_weights_BxM: float32, 1 for a real mask, 0 for padding.
+    mlm_targets_BxM: int32 original ids at these positions.
+    mlm_weights_BxM: float32, 1 for a mask, 0 for padding.
     source_uid_B: int64 uid of the passage the query was cut from (the trivial passage); 0 if none.
   """
 
@@ -67,13 +90,13 @@ class RetrievedBatch:
   """Masked queries with the K passages to read; slot 0 of K is the null passage.
 
   Attributes:
-    queries: the `MaskedQueries`, without change.
+    queries: The `MaskedQueries`, unchanged.
     passage: `Tokens` `[B, K, P]`, `[CLS] title [SEP] body [SEP]`, scored by the dual encoder.
     joint: `Tokens` `[B, K, T]`, `[CLS] x [SEP] body [SEP]`, read by the knowledge-augmented
       encoder.
-    valid_BxK: bool, False where a corpus smaller than K left a slot empty.
+    valid_BxK: bool, False for slots that are empty because the corpus has too few passages.
     passage_ids_BxK: int32 rows of the passage store, NULL_PASSAGE_ID or MISSING_PASSAGE_ID.
-    stale_scores_BxK: float32 scores of the index that chose the passages; 0 for the null passage.
+    stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
   """
 
   queries: MaskedQueries
@@ -86,18 +109,18 @@ class RetrievedBatch:
 
 @flax.struct.dataclass
 class RetrievedQuestions:
-  """Questions with the beam found for them, best first; its first K passages are read.
+  """Questions with their beams of passages, best first; the first K passages are read.
 
   Attributes:
     query: `Tokens` `[B, L]`, `[CLS] x [SEP]`.
-    weights_B: float32, 1 for a real question, 0 for padding.
+    weights_B: float32, 1 for a question, 0 for padding.
     question_index_B: int32 position in the question set.
-    passage_ids_BxR: int32 rows of the passage store, MISSING_PASSAGE_ID past a small corpus.
-    embeddings_BxRxE: embeddings of the beam, from the index.
-    has_answer_BxR: bool, whether the passage holds an answer.
+    passage_ids_BxR: int32 rows of the passage store, or MISSING_PASSAGE_ID.
+    embeddings_BxRxE: Embeddings of the beam, from the index.
+    has_answer_BxR: bool, whether the passage contains an answer.
     joint: `Tokens` `[B, K, T]`, `[CLS] x [SEP] body [SEP]`, read by the span reader.
     gold_BxKxTxW: bool, True where the span of the wordpieces t to t + w is an answer.
-    passage: `Tokens` `[B, K, P]` to embed the passages read afresh; None with a frozen index.
+    passage: `Tokens` `[B, K, P]` to embed the K passages afresh; None with a frozen index.
   """
 
   query: Tokens
@@ -112,7 +135,7 @@ class RetrievedQuestions:
 
   @property
   def valid_BxR(self) -> Array:
-    """False where a corpus smaller than the beam left a slot empty."""
+    """False for slots that are empty because the corpus has too few passages."""
     return self.passage_ids_BxR >= 0
 
 
@@ -140,7 +163,7 @@ class Mean:
 
 
 class SearchResults(typing.NamedTuple):
-  """Best first: `ids_BxK` int32 rows, -2 past the corpus; `scores_BxK` float32, -inf there."""
+  """Best first: int32 rows `ids_BxK`, float32 `scores_BxK`; -2 and -inf beyond a small corpus."""
 
   ids_BxK: np.ndarray
   scores_BxK: np.ndarray

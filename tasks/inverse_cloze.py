@@ -22,14 +22,14 @@ def register(
   """Registers the inverse cloze task over a corpus, unless it is registered already.
 
   Args:
-    corpus: directory of tagged examples, such as a passage store.
-    vocabulary: directory with `vocab.txt`.
-    removal_rate: how often the pseudo-query leaves its passage.
-    hide_salient_spans: whether salient spans of the pseudo-query are masked.
-    in_order: whether examples come in the order of the corpus where nothing shuffles them.
+    corpus: Directory of tagged examples, such as a passage store.
+    vocabulary: Directory with `vocab.txt`.
+    removal_rate: Probability of removing the pseudo-query from its passage.
+    hide_salient_spans: Whether to mask salient spans of the pseudo-query.
+    in_order: Whether unshuffled examples come in the order of the corpus.
 
   Raises:
-    FileNotFoundError: if the corpus has no tagged examples or the vocabulary is missing.
+    FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
   kind = f"inverse_cloze_{removal_rate}_{'hidden' if hide_salient_spans else 'plain'}"

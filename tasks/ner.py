@@ -1,4 +1,4 @@
-"""SeqIO task of named entities: CoNLL files to labelled wordpieces."""
+"""SeqIO task of named entity recognition, from CoNLL files."""
 
 import functools
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ def register(*, file: str, vocabulary: str, tags: Sequence[str]) -> seqio.Task:
   """Registers the sentences of a CoNLL file, unless they are registered already.
 
   Args:
-    file: see `conll.read_conll`.
-    vocabulary: directory with `vocab.txt`.
-    tags: what a word can have, in the order of their ids.
+    file: See `conll.read_conll`.
+    vocabulary: Directory with `vocab.txt`.
+    tags: All tags, in the order of their ids.
 
   Returns:
     The task, named by the file, the tags and the vocabulary.
 
   Raises:
-    FileNotFoundError: if the file or the vocabulary is missing.
-    ValueError: if a sentence has another tag.
+    FileNotFoundError: If the file or the vocabulary is missing.
+    ValueError: If a sentence has another tag.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
   name = seqio_name(f"ner_{'_'.join(tags)}", file, pieces)
@@ -34,7 +34,9 @@ def register(*, file: str, vocabulary: str, tags: Sequence[str]) -> seqio.Task:
   sentences = conll.read_conll(file)
   others = {tag for sentence in sentences for tag in sentence.tags} - set(tags)
   if others:
-    raise ValueError(f"{file} has tags {sorted(others)} beside {list(tags)}; train with these too")
+    raise ValueError(
+      f"{file} has tags {sorted(others)} that are not among {list(tags)}; train with these as well"
+    )
   feature = functools.partial(seqio.Feature, add_eos=False, dtype=tf.int32)
   return seqio.TaskRegistry.add(
     name,

@@ -1,4 +1,4 @@
-"""SeqIO task of questions, named by their positions in a file: NQ-open or any other."""
+"""SeqIO task of the questions in a file: NQ-open or any other."""
 
 import functools
 from collections.abc import Mapping
@@ -15,23 +15,23 @@ from tasks.salient_span_masking import seqio_name
 def register(*, questions: str, vocabulary: str) -> seqio.Task:
   """Registers the questions of a file, unless they are registered already.
 
-  An example is `query`, the wordpieces `[CLS] x [SEP]` cut to its length, and `question_index`, the
-  position in the file. In training every epoch has an order of its own.
+  An example has `query`, the truncated `[CLS] x [SEP]`, and `question_index`, the position in the
+  file. In training every epoch has a different order.
 
   Args:
     questions: JSON Lines with `question` and `answer`.
-    vocabulary: directory with `vocab.txt`.
+    vocabulary: Directory with `vocab.txt`.
 
   Raises:
-    FileNotFoundError: if one of them is missing.
-    ValueError: if the questions are not usable, or are masked sentences.
+    FileNotFoundError: If one of them is missing.
+    ValueError: If the questions are invalid, or are masked sentences.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
-  asked = read_questions(questions)
-  if asked[0].span is not None:
-    raise ValueError(f"{questions} holds masked sentences, not questions")
-  texts = [question.text for question in asked]
-  name = seqio_name(f"open_qa_{texts_digest(asked)}", questions, pieces)
+  loaded = read_questions(questions)
+  if loaded[0].span is not None:
+    raise ValueError(f"{questions} has masked sentences, not questions")
+  texts = [question.text for question in loaded]
+  name = seqio_name(f"open_qa_{texts_digest(loaded)}", questions, pieces)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
   return seqio.TaskRegistry.add(
@@ -63,7 +63,7 @@ def tokenize_question(
   *,
   vocabulary: WordPieceVocabulary,
 ) -> tf.data.Dataset:
-  """Turns `text` into `query`, at most as many wordpieces as it may have."""
+  """Makes `query` from `text`, truncated to its length."""
   tokenizer = vocabulary.tokenizer
   room = sequence_length["query"] - 2
 

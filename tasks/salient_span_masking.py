@@ -1,4 +1,4 @@
-"""SeqIO tasks that mask queries: salient spans, and the paper's two ablations."""
+"""SeqIO tasks of masked queries: salient span masking, and the paper's two ablations."""
 
 import functools
 import hashlib
@@ -18,15 +18,15 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
   """Registers the masked queries of a tagged corpus, unless they are registered already.
 
   Args:
-    corpus: directory of tagged examples.
-    vocabulary: directory with `vocab.txt`.
-    mask: what is masked.
+    corpus: Directory of tagged examples.
+    vocabulary: Directory with `vocab.txt`.
+    mask: What to mask.
 
   Returns:
-    The task, named by what is masked, the corpus directory and the vocabulary.
+    The task, named by the kind of mask, the corpus directory and the vocabulary.
 
   Raises:
-    FileNotFoundError: if the corpus has no tagged examples or the vocabulary is missing.
+    FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
   name = seqio_name(f"{mask}_masking", corpus, pieces)
@@ -61,14 +61,14 @@ def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
   """Opens the tagged examples of a directory.
 
   Args:
-    corpus: directory of tagged examples.
-    in_order: whether they come in the order of the corpus where nothing shuffles them.
+    corpus: Directory of tagged examples.
+    in_order: Whether unshuffled examples come in the order of the corpus.
 
   Raises:
-    FileNotFoundError: if there are none.
+    FileNotFoundError: If there are none.
   """
   files = tagged_examples.files(corpus)
-  # They were written to the files in turn.
+  # They were written round-robin.
   order = {"cycle_length": len(files), "block_length": 1} if in_order else {}
   return seqio.TFExampleDataSource(
     {"train": files},
@@ -79,8 +79,8 @@ def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
 
 
 def seqio_name(kind: str, corpus: str, vocabulary: WordPieceVocabulary) -> str:
-  """Returns a registry name that tells apart corpora and vocabularies."""
+  """Returns a registry name that is unique to the corpus and the vocabulary."""
   path = os.path.abspath(corpus)
-  # SeqIO takes only letters, digits, dots and underscores; the digest keeps /a-b and /a_b apart.
+  # SeqIO allows only letters, digits, dots and underscores; the digest distinguishes /a-b and /a_b.
   digest = hashlib.sha256(path.encode()).hexdigest()[:8]
   return re.sub(r"\W+", "_", f"{kind}:{path}:{digest}:{vocabulary.tokenizer.digest}")

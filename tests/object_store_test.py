@@ -54,7 +54,7 @@ def test_a_directory_is_there_when_its_list_of_files_is(root, emulated_gcs):
   assert listed == {"below/a": {"size": 3, "sha256": hashlib.sha256(b"one").hexdigest()}}
   assert read(root, "below/a") == "one"
   object_store.absolute(f"{root}/complete.json").unlink()
-  with pytest.raises(FileNotFoundError, match=r"not complete: it has no complete\.json.*upload"):
+  with pytest.raises(FileNotFoundError, match=r"incomplete: it has no complete\.json.*upload"):
     read(root, "below/a")
 
 

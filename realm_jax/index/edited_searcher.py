@@ -43,6 +43,6 @@ class EditedSearcher:
     )
     if not len(self._ids):
       return searcher.merge([kept], k)
-    scores_BxA = queries_BxE.astype(np.float32) @ self._embeddings.T
-    ids_BxA = np.broadcast_to(self._ids, scores_BxA.shape)
-    return searcher.merge([kept, datatypes.SearchResults(ids_BxA, scores_BxA)], k)
+    scores_BxJ = queries_BxE.astype(np.float32) @ self._embeddings.T
+    ids_BxJ = np.broadcast_to(self._ids, scores_BxJ.shape)
+    return searcher.merge([kept, datatypes.SearchResults(ids_BxJ, scores_BxJ)], k)

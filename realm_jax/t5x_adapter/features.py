@@ -1,4 +1,4 @@
-"""Between t5x's batches, flat mappings of arrays, and the batches of realm_jax."""
+"""Converts between t5x's batches, flat mappings of arrays, and the batches of realm_jax."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -43,15 +43,15 @@ def make_converter(
   pack: bool = False,
   use_custom_packing_ops: bool = False,
 ) -> seqio.FeatureConverter:
-  """Makes a feature converter as t5x asks for one.
+  """Makes a feature converter with the signature that t5x expects.
 
   Args:
-    make: a converter of realm_jax, or a function that makes it.
-    pack: not possible: a query is one example.
-    use_custom_packing_ops: of t5x, for packing.
+    make: A converter of realm_jax, or a function that makes it.
+    pack: Not supported: a query is one example.
+    use_custom_packing_ops: Not supported.
 
   Raises:
-    ValueError: if examples are to be packed.
+    ValueError: If packing is requested.
   """
   if pack or use_custom_packing_ops:
     raise ValueError(
@@ -62,19 +62,19 @@ def make_converter(
 
 
 def features_of(batch) -> dict[str, Array]:
-  """Names the arrays of a batch by their paths, such as `queries/query/ids`."""
+  """Returns the arrays of a batch by their paths, such as `queries/query/ids`."""
   nested = flax.serialization.to_state_dict(batch)
   flat = flax.traverse_util.flatten_dict(nested, sep="/")
   return {name: array for name, array in flat.items() if array is not None}
 
 
 def batch_of(kind: type, features: Features, *, prefix: str = ""):
-  """Makes a batch of its named arrays; the inverse of `features_of`.
+  """Makes a batch from its named arrays; the inverse of `features_of`.
 
   Args:
     kind: `RetrievedBatch` or `RetrievedQuestions`.
-    features: arrays by their paths.
-    prefix: of the paths of this batch.
+    features: Arrays by their paths.
+    prefix: Prefix of the paths of this batch.
   """
   values = {}
   for field in dataclasses.fields(kind):
@@ -87,14 +87,14 @@ def batch_of(kind: type, features: Features, *, prefix: str = ""):
 
 
 def masked_queries(features: Features) -> MaskedQueries:
-  """Makes the queries of this process of `MaskedQueryFeatures`."""
+  """Returns the queries of this process, made from `MaskedQueryFeatures`."""
   rows = own_rows(features)
   uids_Bx1 = np.ascontiguousarray(rows["source_uid"], np.int32).view(np.int64)
   return batches.masked_queries({**rows, "source_uid": uids_Bx1})
 
 
 def questions(features: Features) -> Questions:
-  """Makes the questions of this process of `OpenQuestionConverter`'s features."""
+  """Returns the questions of this process, made from `OpenQuestionConverter`'s features."""
   rows = own_rows(features)
   query = batches.tokens(rows["query"])
   return Questions(
@@ -105,7 +105,7 @@ def questions(features: Features) -> Questions:
 
 
 def own_rows(features: Features) -> dict[str, np.ndarray]:
-  """Returns the rows of this process on the host, wherever they are; waits for them."""
+  """Returns the rows of this process on the host; waits for them."""
   return {
     name: rows if isinstance(rows, np.ndarray) else processes.local_rows(rows)
     for name, rows in features.items()

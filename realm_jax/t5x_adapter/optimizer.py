@@ -1,4 +1,4 @@
-"""The optimizers of realm_jax as t5x's."""
+"""Wraps the optimizers of realm_jax for t5x."""
 
 import flax.core
 import flax.traverse_util
@@ -9,17 +9,17 @@ from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
 
 class RealmOptimizer(optimizers.OptaxWrapper):
-  """An optimizer of realm_jax; its schedule is its own, the trainer's rate is only shown.
+  """An optimizer of realm_jax with its own schedule; the trainer's rate is only reported.
 
   Args:
-    config: its settings.
+    config: Settings of the optimizer.
   """
 
   def __init__(self, config: OptimizerConfig):
     super().__init__(_of_frozen_dicts(make_optimizer(config)))
 
   def derive_logical_axes(self, optimizer, param_logical_axes):
-    """Returns the optimizer with names of axes for arrays; a moment has those of its parameter."""
+    """Returns the optimizer with names of axes for arrays; moments have their parameter's names."""
     axes = flax.traverse_util.flatten_dict(flax.core.unfreeze(param_logical_axes))
     state = flax.traverse_util.flatten_dict(optimizer.state_dict()["state"])
 
@@ -34,7 +34,7 @@ class RealmOptimizer(optimizers.OptaxWrapper):
 
 
 def _of_frozen_dicts(transformation: optax.GradientTransformation) -> optax.GradientTransformation:
-  """Lets a transformation see plain dictionaries where t5x has frozen ones."""
+  """Wraps a transformation of plain dictionaries for t5x's frozen ones."""
 
   def init(params):
     return transformation.init(flax.core.unfreeze(params))

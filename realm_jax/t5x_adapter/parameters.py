@@ -1,10 +1,10 @@
-"""Parameters of our modules as t5x wants them: names of their axes in a collection of its own."""
+"""Parameters of our modules in t5x's form: the names of their axes are a separate collection."""
 
 import flax.linen as nn
 import flax.traverse_util
 from flax.linen import partitioning as flax_partitioning
 
-# Our names are t5x's but for this one; the standard rules leave names that they lack whole.
+# Our names equal t5x's except this one; t5x's standard rules do not split axes they do not name.
 _T5X_NAMES = {"position": "abspos_buckets"}
 
 
@@ -12,7 +12,7 @@ def variables_of(boxed: dict) -> dict[str, dict]:
   """Returns the collections `params` and `params_axes` of boxed parameters.
 
   Args:
-    boxed: parameters in `flax.linen.LogicallyPartitioned`.
+    boxed: Parameters in `flax.linen.LogicallyPartitioned`.
   """
   axes = {}
   for (*parts, name), box in flax.traverse_util.flatten_dict(boxed).items():

@@ -58,7 +58,7 @@ def test_an_error_of_the_function_reaches_the_caller():
 
 
 def test_a_dead_worker_is_told_in_words():
-  with pytest.raises(ChildProcessError, match="a worker process died.*use fewer"):
+  with pytest.raises(ChildProcessError, match="a worker process died.*lower --num_workers"):
     list(ordered_map(die_elsewhere, [os.getpid()] * 9, num_workers=2))
 
 

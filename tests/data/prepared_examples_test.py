@@ -108,7 +108,7 @@ def test_a_position_in_other_examples_is_refused(tmp_path):
     open_batches(tmp_path / "others").position(),
     {"iterator.index": np.zeros(3, np.uint8)},
   ):
-    with pytest.raises(ValueError, match="read other examples than those in .*examples; give it"):
+    with pytest.raises(ValueError, match="read other examples than those in .*examples; use the"):
       batches.restore(position)
 
 
@@ -132,7 +132,7 @@ def test_damaged_examples_are_refused(tmp_path):
 
 def test_values_that_do_not_fit_are_refused(tmp_path):
   writer = prepared_examples.Writer(str(tmp_path), vocab_size=100)
-  with pytest.raises(ValueError, match="query has values that uint16 cannot hold"):
+  with pytest.raises(ValueError, match="query has values that uint16 cannot represent"):
     writer.write_stream([{"query": np.array([[-1]], np.int32)}])
   writer = prepared_examples.Writer(str(tmp_path), vocab_size=100)
   with pytest.raises(ValueError, match="a feature of dtype bool cannot be stored; int32"):

@@ -141,7 +141,7 @@ def test_a_set_is_written_with_a_manifest_that_its_reader_checks(tmp_path):
   assert [q.text for q in read_questions(tmp_path / "test.jsonl")] == ["é?"]
   with open(tmp_path / "test.jsonl", "a") as file:
     file.write(json.dumps(record("more")) + "\n")
-  with pytest.raises(ValueError, match="2 questions .* there 1 with"):
+  with pytest.raises(ValueError, match="2 questions .* instead of 1 with"):
     read_questions(tmp_path / "test.jsonl")
 
 

@@ -119,7 +119,7 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
     ([*TRAINING, "--executor=vertex"], "needs --image"),
     (
       [*TRAINING, "--executor=vertex", "--resources=pretrain:tpu_v3"],
-      "is not like pretrain:tpu_v3=8",
+      "write it like pretrain:tpu_v3=8",
     ),
     ([*TRAINING, "--executor=vertex", "--resources=pretrain:abacus=1"], "knows no such resource"),
     (

@@ -20,7 +20,7 @@ def test_a_topology_counts_devices_and_hosts(name, devices, hosts):
 
 @pytest.mark.parametrize("name", ["v3", "v3:", "v3:8x0", "v9:2x2", "v3:8x8x8x8", "cpu:", "v3:8,8"])
 def test_what_is_no_topology_is_refused(name):
-  with pytest.raises(ValueError, match=r"write KIND:SIZES such as v3:8x8.* out of v2, v3, .*cpu"):
+  with pytest.raises(ValueError, match=r"write KIND:SIZES such as v3:8x8.* one of v2, v3, .*cpu"):
     chips.parse_topology(name)
 
 

@@ -58,7 +58,9 @@ def test_a_long_sentence_is_cut(tmp_path):
 
 
 def test_another_tag_is_refused(tmp_path):
-  with pytest.raises(ValueError, match=r"has tags \['B-PER', 'I-PER'\] beside \['O', 'B-LOC'"):
+  with pytest.raises(
+    ValueError, match=r"has tags \['B-PER', 'I-PER'\] that are not among \['O', 'B-LOC'"
+  ):
     register(tmp_path, tags=TAGS[:3])
 
 

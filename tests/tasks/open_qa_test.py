@@ -71,5 +71,5 @@ def test_masked_sentences_are_refused(tmp_path):
   given = write(tmp_path, ["w0"])
   record = {"id": 1, "text": "ab", "spans": [[0, 1]], "answer": "a"}
   (tmp_path / "questions.jsonl").write_text(json.dumps(record))
-  with pytest.raises(ValueError, match="holds masked sentences, not questions"):
+  with pytest.raises(ValueError, match="has masked sentences, not questions"):
     open_qa.register(**given)

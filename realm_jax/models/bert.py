@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
+from realm_jax.models.typed_module import TypedModule
 
 _ACTIVATIONS = {
   "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
@@ -87,7 +88,7 @@ def activation(config: BertConfig, inputs: jax.Array) -> jax.Array:
   return _ACTIVATIONS[config.activation](inputs)
 
 
-class Dense(nn.Module):
+class Dense(TypedModule):
   """A dense layer from the last dimensions of its inputs to new ones, drawn as BERT draws them.
 
   Attributes:
@@ -141,7 +142,7 @@ def kernel_init(config: BertConfig) -> nn.initializers.Initializer:
   return nn.initializers.truncated_normal(config.initializer_range)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(TypedModule):
   """Multi-head attention of some positions of a sequence over all of it, padding excepted."""
 
   config: BertConfig
@@ -169,7 +170,7 @@ class SelfAttention(nn.Module):
     return output(context_NxQxHxC)
 
 
-class Layer(nn.Module):
+class Layer(TypedModule):
   """One transformer layer; each branch is added to its input and then normalised."""
 
   config: BertConfig
@@ -193,7 +194,7 @@ class Layer(nn.Module):
     return norm(name="mlp_norm")(some_NxQxD + drop(branch)).astype(config.dtype)
 
 
-class BertEncoder(nn.Module):
+class BertEncoder(TypedModule):
   """Turns tokens into contextual vectors."""
 
   config: BertConfig
@@ -275,7 +276,7 @@ class BertEncoder(nn.Module):
     return logits_NxV.reshape(*hidden.shape[:-1], -1)
 
 
-class BertPooler(nn.Module):
+class BertPooler(TypedModule):
   """BERT's summary of a sequence: the first token's vector, dense, tanh."""
 
   config: BertConfig

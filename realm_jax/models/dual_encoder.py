@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
 from realm_jax.models import bert
+from realm_jax.models.typed_module import TypedModule
 
 Pooling = Literal["cls", "mean", "pooler"]
 Output = Literal["pooled", "projection", "unit_length"]
@@ -66,7 +67,7 @@ class DualEncoderConfig:
       )
 
 
-class Tower(nn.Module):
+class Tower(TypedModule):
   """Turns tokens into retrieval embeddings."""
 
   config: DualEncoderConfig
@@ -114,7 +115,7 @@ class Tower(nn.Module):
     return hidden_Nx1xD[:, 0].astype(wide)
 
 
-class DualEncoder(nn.Module):
+class DualEncoder(TypedModule):
   """Embeds queries and passages with one shared tower or with one tower each."""
 
   config: DualEncoderConfig

@@ -9,9 +9,10 @@ import jax
 
 from realm_jax import datatypes
 from realm_jax.models import bert
+from realm_jax.models.typed_module import TypedModule
 
 
-class KnowledgeAugmentedEncoder(nn.Module):
+class KnowledgeAugmentedEncoder(TypedModule):
   """BERT with its masked-LM head: dense, activation, layer norm, tied word embeddings, bias."""
 
   config: bert.BertConfig

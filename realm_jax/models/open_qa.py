@@ -1,12 +1,12 @@
 """Retriever and span reader side by side: scores of a beam, span scores of the passages read."""
 
-import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
 from realm_jax.models import dual_encoder, span_reader
+from realm_jax.models.typed_module import TypedModule
 
 
 @flax.struct.dataclass
@@ -22,7 +22,7 @@ class OpenQaOutputs:
   logits_BxKxTxW: jax.Array
 
 
-class OpenQaModel(nn.Module):
+class OpenQaModel(TypedModule):
   """Scores a beam with the query encoder and the index's embeddings, and reads the best of it.
 
   Where the batch brings the passages read as the dual encoder sees them, these are embedded afresh,

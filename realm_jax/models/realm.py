@@ -1,12 +1,12 @@
 """REALM's two networks side by side: retrieval scores and masked-LM logits of the same passages."""
 
-import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
 from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder
+from realm_jax.models.typed_module import TypedModule
 
 
 @flax.struct.dataclass
@@ -22,7 +22,7 @@ class RealmOutputs:
   logits_BxKxMxV: jax.Array
 
 
-class RealmPretrainingModel(nn.Module):
+class RealmPretrainingModel(TypedModule):
   """Scores the retrieved passages and reads the query with each; the networks share nothing."""
 
   dual_encoder_config: dual_encoder.DualEncoderConfig

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from realm_jax import datatypes
 from realm_jax.models import bert
+from realm_jax.models.typed_module import TypedModule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class SpanReaderConfig:
         raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
 
 
-class SpanReader(nn.Module):
+class SpanReader(TypedModule):
   """BERT, and a score of each span: dense(layer norm(relu(start part + end part)))."""
 
   config: SpanReaderConfig

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from realm_jax import datatypes
 from realm_jax.models import bert
+from realm_jax.models.typed_module import TypedModule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class TokenTaggerConfig:
       raise ValueError(f"dropout_rate={self.dropout_rate}; it must lie in [0, 1)")
 
 
-class TokenTagger(nn.Module):
+class TokenTagger(TypedModule):
   """Turns tokens into logits of tags."""
 
   config: TokenTaggerConfig

@@ -1,0 +1,20 @@
+"""Flax modules whose `apply` and `param` have the types that their users see."""
+
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax
+
+
+class TypedModule(nn.Module):
+  """A module that is applied without mutable variables.
+
+  Flax's own annotations admit pairs with mutated variables and boxed parameters, which every use
+  would have to rule out.
+  """
+
+  if TYPE_CHECKING:
+
+    def apply(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def param(self, *args: Any, **kwargs: Any) -> jax.Array: ...

@@ -1,0 +1,89 @@
+"""The documents: every command parses, every path exists, every line fits."""
+
+import pathlib
+import re
+import shlex
+
+import gin
+import pytest
+
+from realm_jax import backend, configuration, main, processes
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in DOCUMENTS}
+_FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(
+  r"(?:docs|gin|tests|launch|tasks|benchmarks|realm_jax)/[\w./-]*\w\.(?:py|md|gin|sweep|png)"
+)
+_MAX_COLUMNS = 100
+
+
+def commands(program):
+  """Returns the commands of a program in the documents, with their document, as lists of words."""
+  found = []
+  for document, text in TEXTS.items():
+    lines = "\n".join(_FENCED.findall(text)).replace("\\\n", " ").splitlines()
+    for line in [*lines, *re.findall(rf"`({program}\s[^`]+)`", _FENCED.sub("", text))]:
+      if re.match(rf"{program}\s", line):
+        words = shlex.split(line, comments=True)
+        found.append((document, [word for word in words[1:] if word not in ("...", "&")]))
+  return found
+
+
+JOBS = [(document, words) for document, words in commands("realm") if words[0] in main.JOBS]
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+  monkeypatch.chdir(ROOT)
+  monkeypatch.setattr(configuration, "run", lambda *_: 0)
+  monkeypatch.setattr(backend, "check", lambda: None)
+  monkeypatch.setattr(processes, "join", lambda **_: None)
+  yield
+  gin.clear_config()
+
+
+@pytest.mark.parametrize(("document", "words"), JOBS, ids=[" ".join(words) for _, words in JOBS])
+def test_every_command_is_one_that_its_job_knows(document, words, nothing_runs, capsys):
+  assert main.main(words) == 0, f"{document}: {capsys.readouterr().err}"
+
+
+def test_every_job_is_in_the_readme(capsys):
+  assert main.main(["--help"]) == 0
+  listed = capsys.readouterr().out
+  for job in main.JOBS:
+    assert f"  {job} " in listed
+    assert f"`{job}`" in TEXTS["README.md"], job
+
+
+def test_flags_of_other_programs_are_in_their_source():
+  found = commands("python")
+  assert len(found) > 10
+  for document, (script, *words) in found:
+    if script != "-m":
+      source = (ROOT / script).read_text("utf-8")
+      for flag in re.findall(r"--(\w+)", " ".join(words)):
+        assert re.search(rf"\b{flag}\b", source), f"{document}: {script} knows no --{flag}"
+
+
+@pytest.mark.parametrize("document", TEXTS)
+def test_every_path_and_link_exists(document):
+  links = re.findall(r"\]\((?!https?:)([^)#]+)", TEXTS[document])
+  folder = (ROOT / document).parent
+  missing = [path for path in _PATH.findall(TEXTS[document]) if not (ROOT / path).exists()]
+  missing += [link for link in links if not (folder / link).exists()]
+  assert missing == []
+
+
+@pytest.mark.parametrize("document", TEXTS)
+def test_lines_fit(document):
+  table = re.compile(r"^\||https?://")
+  lines = TEXTS[document].splitlines()
+  assert [n for n in lines if len(n) > _MAX_COLUMNS and not table.search(n)] == []
+
+
+def test_the_readme_lists_every_document():
+  for document in TEXTS:
+    if document != "README.md":
+      assert f"({document})" in TEXTS["README.md"], document

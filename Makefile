@@ -1,7 +1,7 @@
 # `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
 # `make parity` compares with transformers, in an environment of its own.
 
-.PHONY: demo test parity lint clean
+.PHONY: demo test parity lint docs-check clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -24,6 +24,9 @@ test: lint
 lint: .venv/installed
 	.venv/bin/ruff check --quiet .
 	.venv/bin/ruff format --check --quiet .
+
+docs-check: .venv/installed
+	.venv/bin/python -m pytest -q tests/docs_test.py
 
 parity: .venv-parity/installed
 	.venv-parity/bin/python -m pytest -q -m parity

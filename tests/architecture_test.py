@@ -10,59 +10,22 @@ from realm_jax import main
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "realm_jax"
 
-# A room is a folder of realm_jax, or a file directly in it. What each may import beside itself:
-ARROWS = {
-  "__init__": "backend",
-  "almanac": "atomic_files",
-  "atomic_files": "",
-  "backend": "",
-  "choices": "",
-  "configuration": "flags",
-  "convert": "models tokenization",
-  "corpus": "tokenization",
-  "data": "corpus tokenization",
-  "datatypes": "",
-  "evaluation": "corpus data index inference labels progress saved tokenization",
-  "flags": "",
-  "index": "",
-  "indexing": "convert corpus data index inference models progress retrieval saved tokenization",
-  "inference": "corpus index retrieval tokenization",
-  "inspector": "corpus inference",
-  "labels": "corpus data tokenization",
-  "main": "backend configuration flags processes",  # it finds jobs by their names
-  "models": "",
-  "normalization": "",
-  "object_store": "",
-  "objectives": "",
-  "partitioning": "",
-  "planning": "",
-  "processes": "",
-  "progress": "",
-  "retrieval": "corpus index",
-  "runs": (
-    "corpus data evaluation labels models objectives planning retrieval saved tasks tokenization "
-    "training"
-  ),
-  "saved": "corpus data index inference models objectives retrieval tokenization training",
-  # A second trainer over the same rooms.
-  "t5x_adapter": (
-    "corpus data index inference labels models objectives retrieval runs saved tokenization "
-    "training"
-  ),
-  "tasks": "corpus data tokenization",
-  "tokenization": "normalization",
-  "training": "",
-  "wordpieces": "",
-}
-FOUNDATIONS = {
-  "atomic_files",
-  "choices",
-  "datatypes",
-  "object_store",
-  "partitioning",
-  "processes",
-  "wordpieces",
-}  # everyone but the almanac builds on them
+DOCUMENT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def table(header):
+  """Returns the rows of the document's table with this header, as lists of cells."""
+  lines = DOCUMENT.partition(f"| {header} |")[2].partition("\n\n")[0].splitlines()[2:]
+  return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def name(room):
+  return room.removesuffix(".py").removesuffix("/")
+
+
+# What each room may import beside itself and the foundations.
+ARROWS = {name(room): imports.split() for room, _, imports in table("room | contents | may import")}
+FOUNDATIONS = {name(file) for file, _ in table("foundation | contents")}
 
 HOMES = {
   "apache_beam": ("corpus/beam_pipeline.py",),
@@ -150,11 +113,16 @@ def violations(file, source):
         target != "jobs" or rest[2] not in main.JOBS or file in MEETINGS
       )
     else:
-      allowed = target == room or target in ARROWS[room].split()
+      allowed = target == room or target in ARROWS.get(room, ())
       allowed = allowed or (target in FOUNDATIONS and room != "almanac")
     if not allowed:
       found.append(f"{file} imports {module}")
   return found
+
+
+def test_the_document_has_every_room():
+  rooms = {file.split("/")[0].removesuffix(".py") for file, _ in source_files()}
+  assert ARROWS.keys() | FOUNDATIONS == rooms | {"tasks"}
 
 
 def test_imports_follow_the_arrows():

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
+from realm_jax.models.products import add_bias, product, product_transposed
 from realm_jax.models.typed_module import TypedModule
 
 _ACTIVATIONS = {
@@ -116,13 +117,11 @@ class Dense(TypedModule):
       nn.with_logical_partitioning(nn.initializers.zeros, self.axes[-len(self.features) :]),
       self.features,
     )
-    # One product of two matrices: for the backward pass of a product with more dimensions XLA on
-    # CPU copies the activations into transposed order first.
     num_inputs, num_outputs = math.prod(input_shape), math.prod(self.features)
-    outputs = inputs.astype(dtype).reshape(-1, num_inputs) @ (
-      kernel.astype(dtype).reshape(num_inputs, num_outputs)
+    outputs = product(
+      inputs.reshape(-1, num_inputs), kernel.reshape(num_inputs, num_outputs), dtype
     )
-    outputs = outputs + bias.astype(dtype).reshape(1, num_outputs)
+    outputs = add_bias(outputs, bias.reshape(num_outputs)).astype(dtype)
     return outputs.reshape(*inputs.shape[:num_leading], *self.features)
 
 
@@ -154,18 +153,18 @@ class SelfAttention(TypedModule):
     heads = functools.partial(
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
     )
-    query_NxQxHxC = heads(name="query")(some_NxQxD) * head_size**-0.5
-    key_NxLxHxC = heads(name="key")(all_NxLxD)
-    value_NxLxHxC = heads(name="value")(all_NxLxD)
-    logits_NxHxQxL = jnp.einsum(
-      "NQHC,NLHC->NHQL", query_NxQxHxC, key_NxLxHxC, preferred_element_type=wide_dtype(config)
-    )
+    # Heads before positions: each head's product is then one of contiguous matrices.
+    query_NxHxQxC = heads(name="query")(some_NxQxD).swapaxes(1, 2) * head_size**-0.5
+    key_NxHxLxC = heads(name="key")(all_NxLxD).swapaxes(1, 2)
+    value_NxHxLxC = heads(name="value")(all_NxLxD).swapaxes(1, 2)
+    logits_NxHxQxL = product_transposed(query_NxHxQxC, key_NxHxLxC, config.dtype)
     lowest = jnp.finfo(logits_NxHxQxL.dtype).min
     probs_NxHxQxL = jax.nn.softmax(jnp.where(mask_NxL[:, None, None, :], logits_NxHxQxL, lowest))
     probs_NxHxQxL = nn.Dropout(config.attention_dropout_rate)(
       probs_NxHxQxL.astype(config.dtype), deterministic=deterministic
     )
-    context_NxQxHxC = jnp.einsum("NHQL,NLHC->NQHC", probs_NxHxQxL, value_NxLxHxC)
+    context_NxHxQxC = product(probs_NxHxQxL, value_NxHxLxC, config.dtype)
+    context_NxQxHxC = context_NxHxQxC.astype(config.dtype).swapaxes(1, 2)
     output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
     return output(context_NxQxHxC)
 
@@ -267,11 +266,8 @@ class BertEncoder(TypedModule):
   def word_logits(self, hidden: jax.Array) -> jax.Array:
     """Returns the float32 products `[..., V]` of vectors `[..., D]` with the word embeddings."""
     dtype = self.config.dtype
-    logits_NxV = jax.lax.dot_general(
-      hidden.astype(dtype).reshape(-1, self.config.hidden_size),
-      self.word_embedding.embedding.astype(dtype),
-      (((1,), (1,)), ((), ())),
-      preferred_element_type=wide_dtype(self.config),
+    logits_NxV = product_transposed(
+      hidden.reshape(-1, self.config.hidden_size), self.word_embedding.embedding, dtype
     )
     return logits_NxV.reshape(*hidden.shape[:-1], -1)
 

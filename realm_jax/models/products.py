@@ -1,0 +1,106 @@
+"""Products of matrices that a CPU's matrix units take, as those of TPUs and GPUs do.
+
+Narrow factors such as bfloat16 are multiplied exactly and added up in float32, and so are those of
+the gradients: a float32 parameter gets a float32 gradient. XLA on CPU has matrix units only for
+products that sum over the rows of the first factor, `a @ b` and `a @ b.T`; for `a.T @ b`, which
+gradients need, the transposed factor is written out first.
+
+Factors are `[..., M, I]` with the same leading dimensions, and `dtype` is that in which they are
+multiplied. Gradients have gradients in turn, but only in reverse mode.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.experimental.layout import Layout, with_layout_constraint
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
+  """Returns `first @ second`, float32 at least."""
+  return _dot(first, second, dtype, second_axis=-2)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
+  """Returns `first @ second.T`, float32 at least."""
+  return _dot(first, second, dtype, second_axis=-1)
+
+
+@jax.custom_vjp
+def add_bias(rows_NxD: jax.Array, bias_D: jax.Array) -> jax.Array:
+  """Adds a bias to wide rows; its gradient is a product with ones."""
+  return rows_NxD + bias_D[None]
+
+
+def _dot(first, second, dtype, *, second_axis: int):
+  batch = tuple(range(first.ndim - 2))
+  return jax.lax.dot_general(
+    first.astype(dtype),
+    second.astype(dtype),
+    (((first.ndim - 1,), (second.ndim + second_axis,)), (batch, batch)),
+    preferred_element_type=jnp.promote_types(dtype, jnp.float32),
+  )
+
+
+def _product_gradients(dtype, factors, slope):
+  first, second = factors
+  return (
+    product_transposed(slope, second, dtype).astype(first.dtype),
+    product(_transposed(first, dtype), slope, dtype).astype(second.dtype),
+  )
+
+
+def _product_transposed_gradients(dtype, factors, slope):
+  first, second = factors
+  return (
+    product(slope, second, dtype).astype(first.dtype),
+    product(_transposed(slope, dtype), first, dtype).astype(second.dtype),
+  )
+
+
+def _add_bias_gradients(like_D, slope_NxD):
+  # As a sum XLA on CPU would take windows of rows, which are far apart in memory.
+  ones_1xN = jnp.ones((1, len(slope_NxD)), slope_NxD.dtype)
+  return slope_NxD, (ones_1xN @ slope_NxD)[0].astype(like_D.dtype)
+
+
+def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
+  matrix = matrix.astype(dtype).swapaxes(-1, -2)
+  if dtype != "bfloat16":
+    return matrix
+  return jax.lax.platform_dependent(matrix, cpu=_written_out, default=_as_it_is)
+
+
+def _as_it_is(matrix: jax.Array) -> jax.Array:
+  return matrix
+
+
+def _row_by_row(matrix: jax.Array) -> jax.Array:
+  return with_layout_constraint(matrix, Layout(tuple(range(matrix.ndim))))
+
+
+# To the partitioner a layout constraint is unknown; it would bring a split matrix together.
+_written_out = custom_partitioning(_row_by_row)
+_written_out.def_partition(
+  partition=lambda mesh, arguments, result: (
+    mesh,
+    _row_by_row,
+    result.sharding,
+    (result.sharding,),
+  ),
+  sharding_rule="... -> ...",
+)
+
+
+def _with_gradients(multiply, gradients):
+  multiply.defvjp(
+    lambda first, second, dtype: (multiply(first, second, dtype), (first, second)), gradients
+  )
+
+
+_with_gradients(product, _product_gradients)
+_with_gradients(product_transposed, _product_transposed_gradients)
+add_bias.defvjp(lambda rows_NxD, bias_D: (add_bias(rows_NxD, bias_D), bias_D), _add_bias_gradients)

@@ -2,7 +2,7 @@
 
 TensorFlow Text tokenizes, in a `tf.data` graph or outside, and gives byte offsets into the raw text
 that are exact for accents, combining marks, CJK and emoji. The `tokenizers` library learns new
-vocabularies.
+vocabularies. TensorFlow is imported with the first text: jobs that name a tokenizer start without.
 """
 
 import functools
@@ -10,11 +10,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_text as tf_text
-import tokenizers
 
-from realm_jax import normalization, wordpieces
+from realm_jax import wordpieces
 from realm_jax.wordpieces import CONFIG_FILE as CONFIG_FILE
 from realm_jax.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
 from realm_jax.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
@@ -32,7 +29,10 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
     return make, (self.vocabulary,)
 
   @functools.cached_property
-  def _tokenizer(self) -> tf_text.FastBertTokenizer:
+  def _tokenizer(self):
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+
     # Lifted out of any graph that is being built when the first text arrives.
     with tf.init_scope():
       return tf_text.FastBertTokenizer(
@@ -43,11 +43,15 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
       )
 
   @functools.cached_property
-  def _normalizer(self) -> normalization.Normalizer:
+  def _normalizer(self):
+    from realm_jax import normalization
+
     return normalization.Normalizer(lower_case=self.lower_case)
 
   @functools.cached_property
   def _graph(self) -> Callable:
+    import tensorflow as tf
+
     # One graph for any number of texts: executed eagerly, a call takes tens of milliseconds.
     return tf.function(
       self.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
@@ -66,6 +70,8 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
   def encode_with_offsets(
     self, texts: Sequence[str | bytes]
   ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    import tensorflow as tf
+
     encoded: list = [None] * len(texts)
     for group in _groups_of_similar_length(texts):
       with tf.device("CPU"):
@@ -121,6 +127,8 @@ def learn(
   Raises:
     ValueError: If there is no text, or `vocab_size` is smaller than the number of its characters.
   """
+
+  import tokenizers
 
   def train(size: int, fixed: Sequence[str]) -> list[str]:
     learner = tokenizers.BertWordPieceTokenizer(lowercase=lower_case)

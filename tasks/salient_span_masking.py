@@ -72,7 +72,7 @@ def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
   order = {"cycle_length": len(files), "block_length": 1} if in_order else {}
   return seqio.TFExampleDataSource(
     {"train": files},
-    tagged_examples.FEATURE_DESCRIPTION,
+    tagged_examples.feature_description(),
     reader_cls=functools.partial(tf.data.TFRecordDataset, compression_type="GZIP"),
     **order,
   )

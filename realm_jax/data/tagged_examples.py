@@ -2,7 +2,8 @@
 
 Each `tf.train.Example` is one passage: `title`, `text` (bytes), `uid` (int64), and byte offsets
 into `text`: `sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit`
-(int64 lists).
+(int64 lists). TensorFlow is imported where records are read or written, so that jobs which name
+this module start without it.
 """
 
 import dataclasses
@@ -10,24 +11,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import tensorflow as tf
-
 from realm_jax import object_store
 from realm_jax.corpus.documents import input_files
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"
-FEATURE_DESCRIPTION = {
-  "title": tf.io.FixedLenFeature([], tf.string, ""),
-  "text": tf.io.FixedLenFeature([], tf.string),
-  "uid": tf.io.FixedLenFeature([], tf.int64, 0),
-  **{
-    f"{kind}_byte_{end}": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-    for kind in ("sentence", "span")
-    for end in ("start", "limit")
-  },
-}
-# Fast compression: a pre-training epoch reads each record once, and the text is short.
-_OPTIONS = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,10 +43,8 @@ class TaggedExampleWriter:
     if num_shards < 1:
       raise ValueError(f"num_shards={num_shards}; write at least one")
     self._writers = [
-      tf.io.TFRecordWriter(
-        os.path.join(directory, f"examples-{shard:05d}-of-{num_shards:05d}.tfrecord.gz"), _OPTIONS
-      )
-      for shard in range(num_shards)
+      _open_writer(os.path.join(directory, f"examples-{i:05d}-of-{num_shards:05d}.tfrecord.gz"))
+      for i in range(num_shards)
     ]
     self._written = 0
 
@@ -73,18 +58,42 @@ class TaggedExampleWriter:
       writer.close()
 
 
+def feature_description() -> dict:
+  """Returns how TensorFlow parses an example."""
+  import tensorflow as tf
+
+  return {
+    "title": tf.io.FixedLenFeature([], tf.string, ""),
+    "text": tf.io.FixedLenFeature([], tf.string),
+    "uid": tf.io.FixedLenFeature([], tf.int64, 0),
+    **{
+      f"{kind}_byte_{end}": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+      for kind in ("sentence", "span")
+      for end in ("start", "limit")
+    },
+  }
+
+
 def serialize(passage: TaggedPassage) -> bytes:
   """Returns a passage as an example; equal passages give equal bytes."""
-  features = {
-    "title": _bytes(passage.title),
-    "text": _bytes(passage.text),
-    "uid": _ints([passage.uid]),
-    "sentence_byte_start": _ints([start for start, _ in passage.sentences]),
-    "sentence_byte_limit": _ints([limit for _, limit in passage.sentences]),
-    "span_byte_start": _ints([start for start, _ in passage.spans]),
-    "span_byte_limit": _ints([limit for _, limit in passage.spans]),
+  from tensorflow import train
+
+  texts = {"title": passage.title, "text": passage.text}
+  numbers = {
+    "uid": [passage.uid],
+    "sentence_byte_start": [start for start, _ in passage.sentences],
+    "sentence_byte_limit": [limit for _, limit in passage.sentences],
+    "span_byte_start": [start for start, _ in passage.spans],
+    "span_byte_limit": [limit for _, limit in passage.spans],
   }
-  example = tf.train.Example(features=tf.train.Features(feature=features))
+  features = {
+    name: train.Feature(bytes_list=train.BytesList(value=[text.encode()]))
+    for name, text in texts.items()
+  } | {
+    name: train.Feature(int64_list=train.Int64List(value=values))
+    for name, values in numbers.items()
+  }
+  example = train.Example(features=train.Features(feature=features))
   # The entries of a map have no order, and another process may choose another one.
   return example.SerializeToString(deterministic=True)
 
@@ -109,6 +118,8 @@ def files(directory: str | os.PathLike) -> list[str]:
 
 def read_shard(path: str | os.PathLike) -> Iterator[TaggedPassage]:
   """Yields the passages of a file in order."""
+  import tensorflow as tf
+
   records = tf.data.TFRecordDataset(os.fspath(path), compression_type="GZIP")
   for record in records.as_numpy_iterator():
     features = tf.train.Example.FromString(record).features.feature
@@ -126,7 +137,7 @@ def write_shard(path: str | os.PathLike, passages: Iterable[TaggedPassage]) -> i
   directory, name = os.path.split(os.fspath(path))
   unfinished = os.path.join(directory, f".unfinished.{name}")
   count = 0
-  with tf.io.TFRecordWriter(unfinished, _OPTIONS) as writer:
+  with _open_writer(unfinished) as writer:
     for passage in passages:
       writer.write(serialize(passage))
       count += 1
@@ -134,12 +145,12 @@ def write_shard(path: str | os.PathLike, passages: Iterable[TaggedPassage]) -> i
   return count
 
 
-def _bytes(value: str) -> tf.train.Feature:
-  return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
+def _open_writer(path: str):
+  from tensorflow import io
 
-
-def _ints(values: Sequence[int]) -> tf.train.Feature:
-  return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+  # Fast compression: a pre-training epoch reads each record once, and the text is short.
+  options = io.TFRecordOptions(compression_type="GZIP", compression_level=1)
+  return io.TFRecordWriter(path, options)
 
 
 def _offsets(features, kind: str) -> tuple[tuple[int, int], ...]:

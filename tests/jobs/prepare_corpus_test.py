@@ -32,7 +32,7 @@ def read_examples(directory):
   files = tagged_examples.files(directory)
   dataset = tf.data.TFRecordDataset(files, compression_type="GZIP")
   return [
-    tf.io.parse_single_example(record, tagged_examples.FEATURE_DESCRIPTION) for record in dataset
+    tf.io.parse_single_example(record, tagged_examples.feature_description()) for record in dataset
   ]
 
 

@@ -135,7 +135,7 @@ def _pool_parts(
     make_part,
     reading.batches(reader),
     num_workers=num_workers,
-    preload=[PartMaker.__module__, tagged_examples.__name__],
+    preload=[PartMaker.__module__, "realm_jax.normalization", "tensorflow_text"],
   )
   return progress.track(
     parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction

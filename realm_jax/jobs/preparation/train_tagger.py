@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 
 from realm_jax import atomic_files, partitioning, tokenization
-from realm_jax.data import conll, input_pipeline
-from realm_jax.data.token_labels import TokenLabelsConverter
+from realm_jax.data import conll
 from realm_jax.evaluation import entities
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
@@ -16,7 +15,6 @@ from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
 from realm_jax.training.optimizer import OptimizerConfig
-from tasks import ner
 
 _MAIN_FIGURES = ("precision", "recall", "f1")
 
@@ -97,6 +95,11 @@ def train_tagger(
     tags=tags,
     vocabulary_digest=tokenizer.digest,
   )
+  # Needs TensorFlow, without which other jobs of the same gin file start.
+  from realm_jax.data import input_pipeline
+  from realm_jax.data.token_labels import TokenLabelsConverter
+  from tasks import ner
+
   features = input_pipeline.task_batches(
     ner.register(file=train, vocabulary=vocabulary, tags=tags),
     converter=TokenLabelsConverter(),

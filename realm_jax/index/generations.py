@@ -30,6 +30,10 @@ _MANIFEST_FILE = "metadata"
 _STEPS = ocp.step.standard_name_format()
 
 
+class ForeignGenerationError(RuntimeError):
+  """A generation was made from another run's checkpoint than those that are being trained."""
+
+
 class DamagedGenerationError(RuntimeError):
   """A published generation does not hold what its publisher wrote, or has an older format."""
 
@@ -58,6 +62,7 @@ class Manifest:
 
   Attributes:
     training_step: step of the checkpoint whose passage encoder made the embeddings.
+    run: name of the run that the checkpoint is of; None if it was imported.
     parameters_digest: digest of that encoder's parameters.
     corpus_fingerprint: fingerprint of the passage store whose rows the ids are.
     vocabulary_digest: digest of the vocabulary that cut the passages into wordpieces.
@@ -80,6 +85,7 @@ class Manifest:
   embedding_size: int
   dtype: str
   searcher: dict[str, str | int | float | None]
+  run: str | None = None
   recall: dict[int, float] = dataclasses.field(default_factory=dict)
   scorecard: dict[str, float] = dataclasses.field(default_factory=dict)
   generation: int = -1

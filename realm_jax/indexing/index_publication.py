@@ -25,6 +25,7 @@ def publish(
   config: SearcherConfig,
   training_step: int,
   parameters_digest: str,
+  run: str | None = None,
   keep: int,
   scorecard: Mapping[str, float] = types.MappingProxyType({}),
   part: CorpusPart | None = None,
@@ -38,6 +39,7 @@ def publish(
     config: settings of the index, from `for_corpus`.
     training_step: of the checkpoint that embedded the passages.
     parameters_digest: of its passage encoder.
+    run: that the checkpoint is of, see `Manifest`.
     keep: generations kept.
     scorecard: figures of this generation.
     part: of several processes, which all call this, the shards of this one; None: all shards.
@@ -56,6 +58,7 @@ def publish(
     manifest=generations.Manifest(
       training_step=training_step,
       parameters_digest=parameters_digest,
+      run=run,
       corpus_fingerprint=store.fingerprint,
       vocabulary_digest=store.metadata.vocabulary_digest,
       num_passages=len(store),

@@ -18,6 +18,7 @@ from realm_jax import choices, processes
 from realm_jax.index.searcher import Searcher
 
 WhenLate = Literal["continue", "wait", "stop"]
+OtherRuns = Literal["refuse", "accept"]
 _FAILED = -2  # _FAILED - g tells that generation g cannot be used
 
 
@@ -58,11 +59,14 @@ class RefreshConfig:
     poll_seconds: time between two looks for a new generation.
     max_staleness_steps: steps the index may lag behind; None: any number.
     when_late: what happens past that: "continue", "wait" for a generation, or "stop".
+    other_runs: whether generations made from another run's checkpoints are passed over ("refuse"),
+      or searched as well ("accept"), such as those of the run that this one begins with.
   """
 
   poll_seconds: float = 5.0
   max_staleness_steps: int | None = None
   when_late: WhenLate = "continue"
+  other_runs: OtherRuns = "refuse"
 
   def __post_init__(self):
     choices.check_fields(self)

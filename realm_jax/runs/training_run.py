@@ -53,6 +53,7 @@ class TrainingRun:
     batch_sharding: of every array of a batch.
     state: the train state, on the mesh.
     resumed: the checkpoint that the run continues, or None.
+    identity: tells it from other runs.
     logs: local directory of what the run appends to; the working directory unless that lies in an
       object store.
   """
@@ -90,10 +91,10 @@ class TrainingRun:
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
     self._train_step = program.train_step
-    self._checkpointer = checkpoints.Checkpointer(
-      os.path.join(workdir, CHECKPOINTS), keep=keep_checkpoints
-    )
+    directory = os.path.join(workdir, CHECKPOINTS)
+    self._checkpointer = checkpoints.Checkpointer(directory, keep=keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
+    self.identity = checkpoints.run_of(directory)
     if self.resumed is not None:
       self.state = self.resumed.state
     else:
@@ -146,6 +147,7 @@ class TrainingRun:
       # A run that goes on from here finds every row up to here.
       self._writer.flush()
       self._mirror.flush()
+    metadata = {**metadata, "run": self.identity.name}
     self._checkpointer.save(step, state, input=input, metadata=metadata)
 
   def wait_for_checkpoint(self) -> None:

@@ -30,14 +30,11 @@ class EmbeddedGenerations:
   Args:
     index: directory of the generations.
     published: checks and loads them.
-    of_this_run: whether training steps are counted in the run that uses them; of an index made
-      before it, they count as 0, so that staleness is what the query encoder has moved since.
   """
 
-  def __init__(self, index: str, *, published: PublishedGenerations, of_this_run: bool = False):
+  def __init__(self, index: str, *, published: PublishedGenerations):
     self._index = index
     self._published = published
-    self._of_this_run = of_this_run
 
   def newest(self) -> int | None:
     return self._published.newest()
@@ -52,8 +49,6 @@ class EmbeddedGenerations:
 
   def _embedded(self, loaded: LoadedGeneration) -> EmbeddedGeneration:
     fields = {field.name: getattr(loaded, field.name) for field in dataclasses.fields(loaded)}
-    if not self._of_this_run:
-      fields["training_step"] = 0
     embeddings_NxE = assembly.load_embeddings(self._index, loaded.generation)
     return EmbeddedGeneration(**fields, embeddings_NxE=embeddings_NxE)
 

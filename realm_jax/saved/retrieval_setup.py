@@ -17,10 +17,11 @@ from realm_jax.inference.predictor import Predictor
 from realm_jax.inference.reading import read
 from realm_jax.models.encoder_programs import query_encoder_program
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.saved.saved_models import ModelDescription, SavedModel
 from realm_jax.training import metric_writers
+from realm_jax.training.checkpoints import Run
 
 if TYPE_CHECKING:
   from realm_jax.tokenization import WordPieceTokenizer
@@ -36,6 +37,9 @@ class PublishedGenerations:
     description: the model that searches them.
     kind: "exact" searches any generation exactly, "auto" as it was built.
     spread: whether each process loads its part of an index only, see `SpreadSearcher`.
+    run: in training, with the model; None: nothing is trained.
+    other_runs: whether generations of other runs are refused or accepted. Their steps count as 0,
+      so that staleness is what the run itself has trained since it began.
   """
 
   def __init__(
@@ -45,11 +49,15 @@ class PublishedGenerations:
     description: ModelDescription,
     kind: str = "auto",
     spread: bool = False,
+    run: Run | None = None,
+    other_runs: OtherRuns = "refuse",
   ):
     self._index = index
     self._description = description
     self._kind = kind
     self._spread = spread
+    self._run = run
+    self._other_runs = other_runs
 
   def newest(self) -> int | None:
     return generations.newest(self._index)
@@ -59,6 +67,7 @@ class PublishedGenerations:
 
     Raises:
       ValueError: if it is of another corpus, width or vocabulary.
+      ForeignGenerationError: if it is of another run.
       DamagedGenerationError: if it is not what was published.
     """
     manifest = generations.read_manifest(self._index, generation)
@@ -68,12 +77,22 @@ class PublishedGenerations:
       embedding_size=self._description.dual_encoder.projection_size,
       vocabulary_digest=self._description.vocabulary_digest,
     )
+    own = self._run is None or (
+      manifest.run == self._run.name and self._run.has_reached(manifest.training_step)
+    )
+    if not own and self._other_runs == "refuse":
+      raise generations.ForeignGenerationError(
+        f"{self._index} has it from step {manifest.training_step} of run {manifest.run}, which is "
+        f"not what run {self._run.name} has trained; make one with `realm build_index "
+        f"--checkpoints={self._run.checkpoints}`, name it as the generation to stay with, or set "
+        'the refresh\'s other_runs="accept"'
+      )
     return LoadedGeneration(
       generation=generation,
       searcher=assembly.load_searcher(
         self._index, generation, kind=self._kind, spread=self._spread
       ),
-      training_step=manifest.training_step,
+      training_step=manifest.training_step if own else 0,
       created=manifest.created,
     )
 

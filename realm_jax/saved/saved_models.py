@@ -71,11 +71,19 @@ class ModelDescription:
 
 @dataclasses.dataclass(frozen=True)
 class SavedModel:
-  """A checkpoint's description, and where its parameters are."""
+  """A checkpoint's description, and where its parameters are.
+
+  Attributes:
+    path: of the checkpoint.
+    step: of the training.
+    description: of the model.
+    run: name of the run that it is of, see `checkpoints.Run`; None if it was imported.
+  """
 
   path: os.PathLike
   step: int
   description: ModelDescription
+  run: str | None = None
 
   def passage_tower(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.Tower, dict]:
     """Restores the passage encoder alone."""
@@ -133,7 +141,8 @@ def load(directory: str, *, step: int | None = None) -> SavedModel:
   """
   path = checkpoints.resolve(directory, step=step)
   metadata = checkpoints.read_metadata(path)
-  return SavedModel(path, int(path.name), ModelDescription.from_json(metadata["model"]))
+  description = ModelDescription.from_json(metadata["model"])
+  return SavedModel(path, int(path.name), description, metadata.get("run"))
 
 
 def init_pretraining_model(model: realm.RealmPretrainingModel, key: jax.Array) -> dict:

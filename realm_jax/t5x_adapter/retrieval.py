@@ -10,20 +10,21 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
 from realm_jax.index import generations
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration
+from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.retrieval.retrieved_batches import PassageFinder
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.saved import question_setup, retrieval_setup, saved_models
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import OpenQaModel, PretrainingModel
+from realm_jax.training.checkpoints import Run
 
 
 class Retrieval(Protocol):
   """Opens a corpus and its index for the model in training."""
 
-  def generations(self, model) -> Generations:
-    """Returns where the generations come from, refused unless they fit the model."""
+  def generations(self, model, *, run: Run, other_runs: OtherRuns) -> Generations:
+    """Returns where the generations come from, refused unless they fit model and run."""
     ...
 
   def fixed_generation(self, model, params) -> int | None:
@@ -55,8 +56,10 @@ class MaskedQueryRetrieval:
     self._index = index
     self._generation = generation
 
-  def generations(self, model: PretrainingModel) -> Generations:
-    return retrieval_setup.PublishedGenerations(self._index, description=model.description)
+  def generations(self, model: PretrainingModel, *, run: Run, other_runs: OtherRuns) -> Generations:
+    return retrieval_setup.PublishedGenerations(
+      self._index, description=model.description, run=run, other_runs=other_runs
+    )
 
   def fixed_generation(self, model: PretrainingModel, params) -> int | None:
     del model, params
@@ -106,11 +109,12 @@ class QuestionRetrieval:
       rule=answer_rule,
     )
 
-  def generations(self, model: OpenQaModel) -> Generations:
+  def generations(self, model: OpenQaModel, *, run: Run, other_runs: OtherRuns) -> Generations:
     return question_setup.EmbeddedGenerations(
       self._index,
-      published=retrieval_setup.PublishedGenerations(self._index, description=model.description),
-      of_this_run=model.passage_encoder == "trained",
+      published=retrieval_setup.PublishedGenerations(
+        self._index, description=model.description, run=run, other_runs=other_runs
+      ),
     )
 
   def fixed_generation(self, model: OpenQaModel, params) -> int | None:

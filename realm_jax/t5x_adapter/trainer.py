@@ -78,9 +78,9 @@ class PublishingTrainer(t5x_trainer.Trainer):
     )
     self._model_dir = summary_dir
     self._publish_every = publish_every
-    self._published = checkpoints.Checkpointer(
-      os.path.join(summary_dir, training_run.CHECKPOINTS), keep=keep_published
-    )
+    directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
+    self._published = checkpoints.Checkpointer(directory, keep=keep_published)
+    self.run = checkpoints.run_of(directory)
     self._host_step = int(train_state.step)
     if self._host_step == 0:
       self._take_up_warm_starts()
@@ -107,7 +107,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
 
   def metadata(self) -> dict:
     """Returns the JSON values of a published checkpoint."""
-    return {"model": self._model.description.to_json()}
+    return {"model": self._model.description.to_json(), "run": self.run.name}
 
   def _publish(self) -> None:
     self._publish_with(self._published)
@@ -185,9 +185,11 @@ class RetrievingTrainer(PublishingTrainer):
     self._retrieval = retrieval
     self._sharding = NamedSharding(partitioner.mesh, partitioner.data_partition_spec)
     self._wanted = retrieval.fixed_generation(model, self.train_state.params)
-    self._refresher = IndexRefresher(
-      retrieval.generations(model), config=refresh, watch=self._wanted is None
+    watch = self._wanted is None
+    generations = retrieval.generations(
+      model, run=self.run, other_runs=refresh.other_runs if watch else "accept"
     )
+    self._refresher = IndexRefresher(generations, config=refresh, watch=watch)
     self._refresher.__enter__()
     self._finder = None
     self._source = None

@@ -7,15 +7,40 @@ that batch, so its losses are those of a run that was never stopped.
 
 import dataclasses
 import os
+import uuid
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 
-from realm_jax import object_store
+from realm_jax import object_store, processes
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
 _STEPS = ocp.step.standard_name_format()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """Tells a run's checkpoints, and what is made from them, from those of other runs.
+
+  Attributes:
+    name: drawn at random when the run began; written into every checkpoint.
+    checkpoints: their directory.
+  """
+
+  name: str
+  checkpoints: str
+
+  def has_reached(self, step: int) -> bool:
+    """Returns whether there is a checkpoint of this step, or of a later one."""
+    return step <= max(steps(self.checkpoints), default=-1)
+
+
+def run_of(directory: str) -> Run:
+  """Returns the run whose checkpoints lie in a directory; a new one where there are none."""
+  metadata = read_metadata(resolve(directory)) if steps(directory) else {}
+  new = processes.share(uuid.uuid4().hex[:12])[0]
+  return Run(name=metadata.get("run", new), checkpoints=directory)
 
 
 @dataclasses.dataclass(frozen=True)

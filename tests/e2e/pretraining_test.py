@@ -17,6 +17,8 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.runs.training_run import WarmStart
+from realm_jax.saved import saved_models
+from realm_jax.saved.retrieval_setup import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 
@@ -134,7 +136,7 @@ def test_an_index_that_another_training_left_is_made_anew(world, start, tmp_path
   index = str(tmp_path / "index")
   shutil.copytree(world / "index", index)
   shard = generations.restore(index, 0, 0)
-  manifest = dataclasses.replace(generations.read_manifest(index, 0), training_step=200)
+  manifest = dataclasses.replace(generations.read_manifest(index, 0), training_step=1)
   generations.publish(index, 1, [shard], manifest=manifest, keep=2)
   build_index(
     checkpoints=str(world / "begun_anew" / "checkpoints"),
@@ -145,6 +147,34 @@ def test_an_index_that_another_training_left_is_made_anew(world, start, tmp_path
   )
   assert generations.newest(index) == 2
   assert generations.read_manifest(index, 2).training_step == 1
+
+
+def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are_accepted(
+  world, start, tmp_path
+):
+  start("own", num_steps=1, checkpoint_every=1)
+  directory = str(world / "own" / "checkpoints")
+  run = checkpoints.run_of(directory)
+  build_index(checkpoints=directory, passages=str(world / "passages"), index=str(tmp_path))
+
+  def load(index, **settings):
+    description = saved_models.load(directory).description
+    published = PublishedGenerations(str(index), description=description, run=run, **settings)
+    return published.load(0).training_step
+
+  assert load(tmp_path) == 1
+  theirs = checkpoints.run_of(str(world / "first" / "checkpoints")).name
+  refused = f"from step 0 of run {theirs}, which is not what run {run.name} has trained; make one"
+  with pytest.raises(generations.ForeignGenerationError, match=refused):
+    load(world / "index")
+  assert load(world / "index", other_runs="accept") == 0
+  start("own", num_steps=2)
+  assert checkpoints.run_of(directory) == run
+  for step in (1, 2):
+    shutil.rmtree(os.path.join(directory, str(step)))
+  with pytest.raises(generations.ForeignGenerationError, match=f"from step 1 of run {run.name}"):
+    load(tmp_path)  # from a step that the run was put back before
+  assert load(tmp_path, other_runs="accept") == 0
 
 
 def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):

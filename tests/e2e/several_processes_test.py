@@ -19,6 +19,7 @@ import pytest
 from realm_jax import main
 from realm_jax.index import generations
 from realm_jax.saved import saved_models
+from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
@@ -39,13 +40,19 @@ def publish_in_two_shards(world, name, generation, *, sign, training_step):
   shards = [{"embeddings": sign * part} for part in np.array_split(embeddings_NxE, 2)]
   manifest = generations.read_manifest(source, 0)
   manifest = dataclasses.replace(
-    manifest, training_step=training_step, searcher={**manifest.searcher, "kind": "exact"}
+    manifest,
+    training_step=training_step,
+    run=checkpoints.run_of(str(world / name / "checkpoints")).name,
+    searcher={**manifest.searcher, "kind": "exact"},
   )
   generations.publish(str(world / f"{name}_index"), generation, shards, manifest=manifest, keep=2)
 
 
 def publish_when_waited_for(world, name):
-  """Publishes generation 1, of step 10, when a run has no more steps to take without it."""
+  """Publishes generation 0 of a run's first checkpoint, and generation 1 when it must have it."""
+  while not checkpoints.steps(world / name / "checkpoints"):
+    time.sleep(0.05)
+  publish_in_two_shards(world, name, 0, sign=1, training_step=0)
   metrics = world / name / METRICS_FILE
   size, since = -1, time.monotonic()
   while size <= 0 or time.monotonic() < since + 2:
@@ -59,8 +66,7 @@ def publish_when_waited_for(world, name):
 
 @contextlib.contextmanager
 def published(world, name):
-  """Publishes a generation for the run of a name now, and another when the run waits for it."""
-  publish_in_two_shards(world, name, 0, sign=1, training_step=0)
+  """Publishes two generations for the run of a name, each when the run waits for it."""
   publisher = threading.Thread(target=publish_when_waited_for, args=(world, name))
   publisher.start()
   yield

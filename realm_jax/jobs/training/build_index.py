@@ -140,11 +140,10 @@ class _Builder:
   def last_training_step(self) -> int | None:
     """Returns the training step of the newest generation.
 
-    None if it is damaged, of another corpus, or of a step that this training has not reached, as
-    one of another training may be.
+    None if it is damaged, of another corpus or run, or of a step that the run has not reached.
     """
-    newest = generations.newest(self._index)
-    if newest is None or jax.process_index():
+    newest, reached = generations.newest(self._index), steps(self._checkpoints)
+    if newest is None or not reached or jax.process_index():
       return None
     try:
       manifest = generations.read_manifest(self._index, newest)
@@ -153,9 +152,10 @@ class _Builder:
     except generations.DamagedGenerationError as error:
       logging.error("%s", error)
       return None
-    reached = manifest.training_step <= max(steps(self._checkpoints), default=-1)
-    same = manifest.corpus_fingerprint == self._store.fingerprint
-    return manifest.training_step if same and reached else None
+    same_run = manifest.run == saved_models.load(self._checkpoints).run
+    same_corpus = manifest.corpus_fingerprint == self._store.fingerprint
+    known = same_run and same_corpus and manifest.training_step <= reached[-1]
+    return manifest.training_step if known else None
 
   def publish(self, *, step: int | None) -> None:
     """Embeds the corpus with the checkpoint of a step and publishes the next generation.
@@ -182,6 +182,7 @@ class _Builder:
       config=self._config,
       training_step=saved.step,
       parameters_digest=saved_models.params_digest(params),
+      run=saved.run,
       keep=self._keep,
       scorecard=self._scorecard(saved, embeddings_NxE),
       part=self._part,

@@ -206,15 +206,20 @@ def finetune(
           f"{workdir} was trained on other questions than {questions}; continue with the same "
           "file, or choose another workdir"
         )
-    published = PublishedGenerations(index, description=description)
     if frozen:
-      generation = _frozen_generation(run, published, index, generation)
+      generation = _frozen_generation(run, index, generation)
     if num_steps == 0:
       run.wait_for_checkpoint()
       return
+    published = PublishedGenerations(
+      index,
+      description=description,
+      run=run.identity,
+      other_runs=refresh.other_runs if generation is None else "accept",
+    )
     refresher = stack.enter_context(
       IndexRefresher(
-        EmbeddedGenerations(index, published=published, of_this_run=not frozen),
+        EmbeddedGenerations(index, published=published),
         config=refresh,
         watch=generation is None,
       )
@@ -285,9 +290,7 @@ def finetune(
     print(f"{workdir}: step {run.step}{at_best}", flush=True)
 
 
-def _frozen_generation(
-  run: TrainingRun, published: PublishedGenerations, index: str, generation: int | None
-) -> int:
+def _frozen_generation(run: TrainingRun, index: str, generation: int | None) -> int:
   """Returns the generation to stay with, made by the very passage encoder that stands still.
 
   Raises:
@@ -297,7 +300,7 @@ def _frozen_generation(
   if generation is None and run.resumed is not None:
     generation = run.resumed.metadata["generation"]
   if generation is None:
-    generation = published.newest()
+    generation = generations.newest(index)
   if generation is None:
     raise FileNotFoundError(
       f"no index generation in {index}; make one of the retriever's checkpoint with "

@@ -183,7 +183,13 @@ def pretrain(
     # A single passage beside the null passage has all the probability when all is well.
     alarm_settings=AlarmSettings(entropy=0.0) if retrieval.num_passages == 2 else AlarmSettings(),
   ) as run:
-    published = PublishedGenerations(index, description=description, spread=spread_index)
+    published = PublishedGenerations(
+      index,
+      description=description,
+      spread=spread_index,
+      run=run.identity,
+      other_runs=refresh.other_runs if generation is None else "accept",
+    )
     with IndexRefresher(published, config=refresh, watch=generation is None) as refresher:
       if run.resumed is None:
         # The first checkpoint is what the index builder makes the first generation from.

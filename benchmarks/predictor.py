@@ -63,6 +63,7 @@ def untrained(root: str, *, passages: str, size: str, passage_length: int) -> li
     embeddings_NxE,
     store=store,
     config=SearcherConfig().for_corpus(len(store)),
+    queries=lambda: embeddings_NxE[:512],
     training_step=0,
     parameters_digest="random",
     keep=1,

@@ -22,7 +22,8 @@ from demo_training import BATCH_SIZE, RETRIEVAL, DemoTraining, random_queries, w
 from search import clustered_embeddings
 
 from realm_jax.index import assembly
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.searcher import SearcherConfig, own_part
+from realm_jax.indexing import index_recall
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.training import train_loop
@@ -45,9 +46,15 @@ class OneGeneration:
 
 def build_searcher(num_passages: int):
   """Returns a ScaNN searcher with the settings derived for the number of passages."""
-  embeddings, _ = clustered_embeddings(num_passages=num_passages, size=128, num_queries=1)
+  embeddings, queries = clustered_embeddings(num_passages=num_passages, size=128, num_queries=512)
   config = SearcherConfig(kind="scann").for_corpus(num_passages)
-  return assembly.assemble(assembly.build_shards(embeddings, config=config), config=config)
+  shards = assembly.build_shards(embeddings, config=config)
+  if config.is_approximate(num_passages):
+    part = own_part(num_passages, num_shards=config.num_shards, index=0, count=1)
+    config, _ = index_recall.reach_target(
+      config, shards, embeddings_NxE=embeddings, queries_BxE=queries, part=part
+    )
+  return assembly.assemble(shards, config=config)
 
 
 class Turns:

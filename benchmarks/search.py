@@ -1,8 +1,8 @@
 """Queries per second of the sharded searcher, a bare ScaNN call and exact search, in one run.
 
-The bare call searches one index with the settings derived for the corpus. Our searcher runs with
-the same settings on one shard and, on several, with as few leaves as reach the bare call's recall
-(less 0.002, by which the recall of two trainings of one index differs).
+The bare call searches as many leaves of one index as the target recall takes. Our searcher runs
+with the same settings on one shard and, on several, with as few leaves as reach the bare call's
+recall (less 0.002, by which the recall of two trainings of one index differs).
 All variants take turns, so that what else the machine does falls on all alike.
 
   python benchmarks/search.py --output=search.json
@@ -19,6 +19,7 @@ import numpy as np
 from scann.scann_ops.py import scann_ops_pybind
 
 from realm_jax.index import assembly, exact_searcher, searcher
+from realm_jax.indexing.index_recall import choose_leaves
 
 _K = 10
 _EXACT = "exact"
@@ -65,19 +66,16 @@ def bare_index(passages: np.ndarray, config: searcher.SearcherConfig):
   )
 
 
-def sharded_searcher(passages, queries, exact_ids, *, config, recall):
-  """Returns a searcher with the fewest leaves searched that reach `recall`, or with all."""
-  shards = assembly.build_shards(passages, config=config)
-  low, high = 1, config.num_leaves
-  while low < high:
-    leaves = (low + high) // 2
-    trial = dataclasses.replace(config, num_leaves_to_search=leaves)
-    found = assembly.assemble(shards, config=trial).search(queries, _K).ids_BxK
-    if searcher.recall_at_k(found, exact_ids) >= recall - _RECALL_TOLERANCE:
-      high = leaves
-    else:
-      low = leaves + 1
-  return assembly.assemble(shards, config=dataclasses.replace(config, num_leaves_to_search=low))
+def searcher_with_recall(passages, queries, exact_ids, *, config, recall):
+  """Returns a searcher and about the fewest leaves of it that reach `recall`, or all of them."""
+  built = assembly.assemble(assembly.build_shards(passages, config=config), config=config)
+
+  def reached(leaves: int) -> float:
+    found = built.with_leaves(leaves).search(queries, _K).ids_BxK
+    return searcher.recall_at_k(found, exact_ids)
+
+  leaves, _ = choose_leaves(reached, num_leaves=config.num_leaves, target=recall)
+  return built.with_leaves(leaves), leaves
 
 
 def time_in_turns(variants, queries, *, repetitions: int) -> dict[str, list[float]]:
@@ -118,7 +116,10 @@ def main():
   exact = exact_searcher.ExactSearcher(passages)
   exact_ids = exact.search(queries, _K).ids_BxK
   config = searcher.SearcherConfig(kind="scann", num_shards=1).for_corpus(len(passages))
-  bare = bare_index(passages, config)
+  same, leaves = searcher_with_recall(
+    passages, queries, exact_ids, config=config, recall=config.target_recall
+  )
+  bare = bare_index(passages, dataclasses.replace(config, num_leaves_to_search=leaves))
   threads = config.num_threads()
   bare.set_num_threads(threads)
 
@@ -131,10 +132,10 @@ def main():
   for num_shards in args.num_shards:
     name = f"ours, {num_shards} shard{'s' if num_shards > 1 else ''}"
     setting = searcher.SearcherConfig(kind="scann", num_shards=num_shards).for_corpus(len(passages))
-    if num_shards == 1:
-      ours = assembly.assemble(assembly.build_shards(passages, config=setting), config=setting)
-    else:
-      ours = sharded_searcher(passages, queries, exact_ids, config=setting, recall=recalls["bare"])
+    ours = same
+    if num_shards > 1:
+      target = recalls["bare"] - _RECALL_TOLERANCE
+      ours, _ = searcher_with_recall(passages, queries, exact_ids, config=setting, recall=target)
     recalls[name] = searcher.recall_at_k(ours.search(queries, _K).ids_BxK, exact_ids)
     variants[name] = lambda q, ours=ours: ours.search(q, _K)
   recalls[_EXACT] = 1.0

@@ -64,7 +64,7 @@ def assemble(
   if config.kind == "device":
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
     return device_searcher.DeviceSearcher(
-      embeddings_NxE, recall_target=config.recall_target, generation=generation
+      embeddings_NxE, recall_target=config.target_recall, generation=generation
     )
   scann_searcher = _import_scann_searcher()
   # One at a time, so that an iterator's shards are freed as soon as ScaNN holds them.

@@ -69,8 +69,8 @@ class Manifest:
     num_passages: N.
     embedding_size: E.
     dtype: of the embeddings, "float32" or "bfloat16".
-    searcher: settings that the shards were built with.
-    recall: k to recall@k of the searcher against exact search on a sample; may be empty.
+    searcher: settings that the shards were built with and are searched with.
+    recall: k to recall@k against exact search on sample queries; empty if the search is exact.
     scorecard: figures on probe questions and against the generation before; may be empty.
     generation: its number; filled in by `publish`.
     created: time of publication in seconds since 1970; filled in by `publish`.

@@ -10,6 +10,8 @@ that with bfloat16.
 """
 
 import concurrent.futures
+import copy
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -69,7 +71,7 @@ class ScannShard:
       candidates = max(k, share, config.reorder_candidates)
       # Leaves that hold 2 k passages on average, for a k that is large beside the corpus.
       needed = -(-2 * k * config.num_leaves // self.num_passages)
-      leaves = min(max(needed, config.num_leaves_to_search), config.num_leaves)
+      leaves = min(max(needed, config.num_leaves_to_search or config.num_leaves), config.num_leaves)
     num_parts = min(self._threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
     if num_parts > 1:
       size = -(-len(queries_BxE) // num_parts)
@@ -82,6 +84,12 @@ class ScannShard:
       ids_BxK[empty_BxK] = datatypes.MISSING_PASSAGE_ID
       scores_BxK[empty_BxK] = -np.inf
     return datatypes.SearchResults(ids_BxK, scores_BxK)
+
+  def with_leaves(self, num_leaves_to_search: int) -> "ScannShard":
+    """Returns the same shard, of which another number of leaves is searched."""
+    shard = copy.copy(self)
+    shard._config = dataclasses.replace(self._config, num_leaves_to_search=num_leaves_to_search)
+    return shard
 
   def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the shard as named arrays, the embeddings that it was built from among them."""
@@ -121,9 +129,8 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig) 
   else:
     sample = min(num_rows, config.training_sample_size)
     leaves = min(config.num_leaves, num_rows)
-    builder = builder.tree(
-      leaves, min(config.num_leaves_to_search, leaves), training_sample_size=sample
-    )
+    # How many leaves are searched is said by each search.
+    builder = builder.tree(leaves, leaves, training_sample_size=sample)
     # ScaNN's threshold is meant for unit vectors: its weights depend on T / |x|.
     threshold = config.anisotropic_quantization_threshold * float(norms_N.mean())
     builder = builder.score_ah(
@@ -206,6 +213,11 @@ class ScannSearcher:
     self._first_rows = np.cumsum([0] + [shard.num_passages for shard in shards[:-1]])
     self._threads = min(threads, len(shards))
     self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="scann")
+
+  def with_leaves(self, num_leaves_to_search: int) -> "ScannSearcher":
+    """Returns a searcher of the same shards that looks into another number of leaves of each."""
+    shards = [shard.with_leaves(num_leaves_to_search) for shard in self._shards]
+    return ScannSearcher(shards, generation=self.generation, threads=self._threads)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns about the best `k` passages of each query, exact float32 scores, best first.

@@ -11,6 +11,7 @@ import numpy as np
 from realm_jax import choices, datatypes
 
 _PASSAGES_PER_SHARD = 1_000_000
+_SCANN_RECALL = 0.98
 
 
 class Searcher(Protocol):
@@ -33,18 +34,15 @@ class Searcher(Protocol):
 class SearcherConfig:
   """Settings of searchers; `None` is derived from the number of passages N by `for_corpus`.
 
-  The ScaNN settings are those of one shard, of n = N / num_shards passages. The derived ones gave
-  recall@10 of 0.97 to 1.00 on clustered embeddings of 15,000 to 300,000 passages. A shard's share
-  of leaves searched depends on N alone, so sharding leaves the work as it is.
+  The ScaNN settings are those of one shard, of n = N / num_shards passages.
 
   Attributes:
     kind: "scann"; "exact", on one device; "device", split over all devices of the process; or
       "auto", which is exact below `min_passages_for_tree`.
     num_shards: shards, searched in parallel. None: one per million passages.
     num_leaves: k-means partitions. None: 2 √n.
-    num_leaves_to_search: partitions looked into per query. None: with L = 2 √N, the larger of the
-      shares L^-0.3 and 64 / L (64 of 245 for 15,000 passages, 91 of 632 for 100,000, a 14th for 13
-      million).
+    num_leaves_to_search: partitions looked into per query. None: the index builder chooses as many
+      as `target_recall` takes, with queries of the encoder that made the embeddings.
     dimensions_per_block: embedding dimensions per 4-bit code of asymmetric hashing.
     anisotropic_quantization_threshold: T of Guo et al. (2020), relative to the mean norm.
     reorder_candidates: candidates re-scored with the full embeddings; a search for many passages
@@ -53,7 +51,8 @@ class SearcherConfig:
       None: 200 per leaf.
     min_passages_for_tree: a ScaNN shard with fewer rows is searched by brute force.
     threads: threads used for building and for one search. None: the cores of this process.
-    recall_target: of "device", the expected share of the true best that is found. None: all.
+    target_recall: share of the true best passages that a search is to find. None: 0.98 with
+      "scann", all with "device".
   """
 
   kind: Literal["auto", "scann", "exact", "device"] = "auto"
@@ -66,7 +65,7 @@ class SearcherConfig:
   training_sample_size: int | None = None
   min_passages_for_tree: int = 4096
   threads: int | None = None
-  recall_target: float | None = None
+  target_recall: float | None = None
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -74,8 +73,10 @@ class SearcherConfig:
       value = getattr(self, field.name)
       if field.name != "kind" and value is not None and value <= 0:
         raise ValueError(f"searcher setting {field.name}={value} must be above 0")
-    if self.recall_target is not None and self.recall_target >= 1:
-      raise ValueError(f"recall_target={self.recall_target}; leave it out for exact search")
+    if self.target_recall is not None and self.target_recall >= 1:
+      raise ValueError(
+        f'target_recall={self.target_recall} must be below 1; kind="exact" finds all'
+      )
     if self.min_passages_for_tree < 16:
       raise ValueError(
         f"searcher setting min_passages_for_tree={self.min_passages_for_tree} must be at least 16,"
@@ -83,7 +84,7 @@ class SearcherConfig:
       )
 
   def for_corpus(self, num_passages: int) -> "SearcherConfig":
-    """Returns the settings with "auto" and every `None` but `threads` decided for N passages."""
+    """Returns the settings with "auto" and every `None` decided that N passages decide."""
     if num_passages < 1:
       raise ValueError("an index needs at least one passage; the corpus has none")
     kind = self.kind
@@ -91,17 +92,22 @@ class SearcherConfig:
       kind = "exact" if num_passages < self.min_passages_for_tree else "scann"
     num_shards = min(self.num_shards or -(-num_passages // _PASSAGES_PER_SHARD), num_passages)
     num_leaves = self.num_leaves or round(2 * math.sqrt(num_passages / num_shards))
-    whole = 2 * math.sqrt(num_passages)
-    leaves_share = min(1, max(whole**-0.3, 64 / whole))
     return dataclasses.replace(
       self,
       kind=kind,
       num_shards=num_shards,
       num_leaves=num_leaves,
-      num_leaves_to_search=self.num_leaves_to_search or max(1, round(leaves_share * num_leaves)),
       reorder_candidates=self.reorder_candidates or share_of_candidates(100, num_shards),
       training_sample_size=self.training_sample_size or 200 * num_leaves,
+      target_recall=self.target_recall or (_SCANN_RECALL if kind == "scann" else None),
     )
+
+  def is_approximate(self, num_passages: int) -> bool:
+    """Returns whether a search of N passages may miss some of the best; after `for_corpus`."""
+    largest_shard = -(-num_passages // self.num_shards)
+    if self.kind == "scann":
+      return largest_shard >= self.min_passages_for_tree
+    return self.kind == "device" and self.target_recall is not None
 
   def num_threads(self) -> int:
     """Returns `threads`, or the number of cores that this process may run on."""

@@ -2,19 +2,15 @@
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-import jax
 import numpy as np
 
 from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import assembly, exact_searcher, generations
-from realm_jax.index.searcher import CorpusPart, SearcherConfig, own_part, recall_at_k
-from realm_jax.index.spread_searcher import SpreadSearcher
-
-_RECALL_SAMPLE = 256
-_RECALL_AT = 10
+from realm_jax.index import assembly, generations
+from realm_jax.index.searcher import CorpusPart, SearcherConfig, own_part
+from realm_jax.indexing import index_recall
 
 
 def publish(
@@ -23,6 +19,7 @@ def publish(
   *,
   store: PassageStore,
   config: SearcherConfig,
+  queries: Callable[[], np.ndarray],
   training_step: int,
   parameters_digest: str,
   run: str | None = None,
@@ -30,13 +27,14 @@ def publish(
   scorecard: Mapping[str, float] = types.MappingProxyType({}),
   part: CorpusPart | None = None,
 ) -> generations.Manifest:
-  """Builds the shards, measures their recall and publishes them.
+  """Builds the shards, has them find as much as the settings demand, and publishes them.
 
   Args:
     index: directory of the generations.
     embeddings_NxE: float32 or bfloat16, a row for each passage of the part.
     store: the corpus.
     config: settings of the index, from `for_corpus`.
+    queries: embeds queries `[B, E]` that an index which is not exact is measured with.
     training_step: of the checkpoint that embedded the passages.
     parameters_digest: of its passage encoder.
     run: that the checkpoint is of, see `Manifest`.
@@ -50,6 +48,11 @@ def publish(
   if part is None:
     part = own_part(len(store), num_shards=config.num_shards, index=0, count=1)
   shards = assembly.build_shards(embeddings_NxE, config=config, part=part)
+  recall = {}
+  if config.is_approximate(len(store)):
+    config, recall = index_recall.reach_target(
+      config, shards, embeddings_NxE=embeddings_NxE, queries_BxE=queries(), part=part
+    )
   last = processes.share(generations.newest(index))[0]
   return generations.publish(
     index,
@@ -65,24 +68,8 @@ def publish(
       embedding_size=embeddings_NxE.shape[1],
       dtype=str(embeddings_NxE.dtype),
       searcher=dataclasses.asdict(config),
-      recall=_recall(embeddings_NxE, shards, config, part),
+      recall=recall,
       scorecard=dict(scorecard),
     ),
     keep=keep,
   )
-
-
-def _recall(embeddings_NxE, shards, config: SearcherConfig, part: CorpusPart) -> dict[int, float]:
-  """Measures the index against exact search, with passages of the corpus as queries."""
-  size = -(-_RECALL_SAMPLE // jax.process_count())
-  sample = np.random.default_rng(0).permutation(len(embeddings_NxE))[:size]
-  queries = embeddings_NxE[sample].astype(np.float32)
-  approximate, exact = (
-    SpreadSearcher(own, part=part).search(queries, _RECALL_AT)
-    for own in (
-      assembly.assemble(shards, config=config),
-      exact_searcher.BlockwiseExactSearcher(embeddings_NxE),
-    )
-  )
-  found = processes.share(recall_at_k(approximate.ids_BxK, exact.ids_BxK))
-  return {_RECALL_AT: float(np.mean(found))}

@@ -14,6 +14,7 @@ from realm_jax.indexing import index_publication
 from realm_jax.tokenization import WordPieceTokenizer
 
 _PASSAGES_AT_ONCE = 1024
+_NUM_QUERIES = 512  # of the passages, asked of the index
 
 
 def write_store(
@@ -78,11 +79,14 @@ def publish_embeddings(
       f"embeddings {embeddings_NxE.shape} for {len(store)} passages and a model of width "
       f"{embedding_size}; take the blocks that the embeddings were made from"
     )
+  embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
+  sample = np.random.default_rng(0).permutation(len(store))[:_NUM_QUERIES]
   index_publication.publish(
     index,
-    np.asarray(embeddings_NxE, np.float32),
+    embeddings_NxE,
     store=store,
     config=searcher.for_corpus(len(store)),
+    queries=lambda: embeddings_NxE[sample],
     training_step=0,
     parameters_digest=parameters_digest,
     keep=1,

@@ -87,10 +87,17 @@ class SavedModel:
 
   def passage_tower(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.Tower, dict]:
     """Restores the passage encoder alone."""
+    return self._tower(mesh, "passage_tower")
+
+  def query_tower(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.Tower, dict]:
+    """Restores the query encoder alone."""
+    return self._tower(mesh, "query_tower")
+
+  def _tower(self, mesh: jax.sharding.Mesh, name: str) -> tuple[dual_encoder.Tower, dict]:
     config = self.description.dual_encoder
     module = dual_encoder.DualEncoder(config)
     boxed = jax.eval_shape(lambda: init_dual_encoder(module, jax.random.key(0)))
-    name = "tower" if config.towers == "shared" else "passage_tower"
+    name = "tower" if config.towers == "shared" else name
     abstract = {"dual_encoder": {name: abstract_params(mesh, boxed)[name]}}
     params = checkpoints.restore_params(self.path, abstract)
     return dual_encoder.Tower(config), params["dual_encoder"][name]

@@ -26,12 +26,12 @@ from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training.build_index import build_index
 
-def build():
+def build(name="together", **settings):
   build_index(
     checkpoints=f"{root}/first/checkpoints",
     passages=f"{root}/passages",
-    index=f"{root}/together",
-    searcher=SearcherConfig(kind="scann", num_shards=3),
+    index=f"{root}/{name}",
+    searcher=SearcherConfig(kind="scann", num_shards=3, **settings),
   )
 
 build()
@@ -54,6 +54,7 @@ else:
 assert generations.newest(f"{root}/together") == 0
 generations._write_files = saved
 build()
+build("trees", min_passages_for_tree=100, num_leaves=30, target_recall=0.9)
 """
 
 
@@ -94,6 +95,9 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
       assembly.load_embeddings(str(world / "alone"), 0),
       atol=atol,
     )
+  trees = generations.read_manifest(str(world / "trees"), 0)
+  assert trees.recall[10] >= 0.9
+  assert 1 < trees.searcher["num_leaves_to_search"] < trees.searcher["num_leaves"]
   for process in range(2):
     with np.load(world / f"found_{process}.npz") as found:
       expected = assembly.load_searcher(str(world / "alone"), 0).search(found["queries"], 7)

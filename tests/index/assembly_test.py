@@ -110,7 +110,7 @@ def test_scann_cannot_be_asked_of_a_generation_built_without_it(tmp_path):
 
 def test_an_unknown_kind_is_refused(tmp_path):
   publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
-  with pytest.raises(ValueError, match="'faiss' is unknown"):
+  with pytest.raises(ValueError, match="kind='faiss'; choose one of"):
     assembly.load_searcher(str(tmp_path), 3, kind="faiss")
 
 

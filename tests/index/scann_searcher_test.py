@@ -33,7 +33,9 @@ def build(embeddings_NxE, config):
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_finds_nearly_what_exact_search_finds_on_clustered_embeddings(num_shards, float_tolerance):
   embeddings_NxE, queries_BxE = clustered(9000, num_queries=256)
-  config = searcher.SearcherConfig(num_shards=num_shards, min_passages_for_tree=2000)
+  config = searcher.SearcherConfig(
+    num_shards=num_shards, num_leaves_to_search=40, min_passages_for_tree=2000
+  )
   index, shards, config = build(embeddings_NxE, config)
   assert config.kind == "scann"
   assert "hashed_dataset.npy" in shards[0]  # a tree, not brute force

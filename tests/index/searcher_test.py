@@ -1,7 +1,5 @@
 """Settings, exact merging of shards, recall."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -90,12 +88,23 @@ def test_settings_are_derived_from_the_number_of_passages():
   assert config.for_corpus(1_000_001).num_shards == 2
   assert config.for_corpus(1).num_shards == 1
   small, large = config.for_corpus(15_000), config.for_corpus(13_000_000)
-  assert (small.num_leaves, small.num_leaves_to_search) == (245, 64)
+  assert (small.num_leaves, small.num_leaves_to_search) == (245, None)
+  assert (small.target_recall, config.for_corpus(4095).target_recall) == (0.98, None)
   assert large.num_shards == 13
-  sharded = dataclasses.replace(config, num_shards=4).for_corpus(15_000)
-  share = sharded.num_leaves_to_search / sharded.num_leaves
-  assert abs(share - 64 / 245) < 1 / sharded.num_leaves
-  assert 0.06 < large.num_leaves_to_search / large.num_leaves < 0.08
+
+
+def test_a_search_is_approximate_where_it_has_a_tree_or_a_target():
+  def approximate(num_passages, **settings):
+    config = searcher.SearcherConfig(**settings).for_corpus(num_passages)
+    return config.is_approximate(num_passages)
+
+  assert approximate(4096)
+  assert not approximate(4095)
+  assert approximate(8191, num_shards=2)
+  assert not approximate(8190, num_shards=2)
+  assert not approximate(10_000, kind="exact")
+  assert not approximate(10_000, kind="device")
+  assert approximate(100, kind="device", target_recall=0.9)
 
 
 def test_settings_given_by_hand_stay():
@@ -114,7 +123,7 @@ def test_settings_given_by_hand_stay():
   [
     ({"kind": "faiss"}, "kind='faiss'; choose one of auto, scann, exact"),
     ({"num_leaves": 0}, "num_leaves=0 must be above 0"),
-    ({"recall_target": 1.0}, "recall_target=1.0; leave it out for exact search"),
+    ({"target_recall": 1.0}, 'target_recall=1.0 must be below 1; kind="exact" finds all'),
     ({"min_passages_for_tree": 15}, "min_passages_for_tree=15 must be at least 16"),
   ],
 )

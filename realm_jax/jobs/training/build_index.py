@@ -1,6 +1,8 @@
 """Embeds the knowledge corpus with a checkpoint's passage encoder; publishes index generations."""
 
 import dataclasses
+import functools
+import os
 import time
 from typing import Literal
 
@@ -9,11 +11,12 @@ import ml_dtypes
 import numpy as np
 from absl import logging
 
-from realm_jax import partitioning, processes, progress
+from realm_jax import partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
 from realm_jax.index.searcher import SearcherConfig, own_part
 from realm_jax.indexing import index_publication
+from realm_jax.indexing.sample_queries import sample_queries
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 from realm_jax.saved import saved_models
@@ -21,6 +24,7 @@ from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
 
 _MAX_PROBES = 500
+_SAMPLE_QUERIES = 512  # that recall is measured with
 
 
 def build_index(
@@ -180,6 +184,7 @@ class _Builder:
       embeddings_NxE,
       store=self._store,
       config=self._config,
+      queries=functools.partial(self._queries, saved),
       training_step=saved.step,
       parameters_digest=saved_models.params_digest(params),
       run=saved.run,
@@ -190,13 +195,13 @@ class _Builder:
     finished = time.perf_counter()
     logging.info(
       "generation %d of step %d: %d passages, embedded in %.1f s, "
-      "index built and published in %.1f s, %s",
+      "index built and published in %.1f s%s",
       manifest.generation,
       saved.step,
       len(self._store),
       embedded - started,
       finished - embedded,
-      ", ".join(f"recall@{k} {value:.3f}" for k, value in manifest.recall.items()),
+      _recall(manifest),
     )
 
   def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
@@ -228,6 +233,22 @@ class _Builder:
     )
     return params, embeddings_NxE
 
+  def _queries(self, saved: saved_models.SavedModel) -> np.ndarray:
+    """Embeds the sample queries of this process with the query encoder."""
+    description = saved.description
+    pieces = wordpieces.load(os.path.join(self._store.directory, "vocabulary"))
+    count, multiple = jax.process_count(), self._mesh.shape["data"]
+    tokens = sample_queries(
+      self._store,
+      num_queries=-(-_SAMPLE_QUERIES // (count * multiple)) * count * multiple,
+      query_length=description.query_length,
+      mask_id=pieces.mask_id if description.max_masks else None,
+    )
+    own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
+    tower, params = saved.query_tower(self._mesh)
+    placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
+    return np.asarray(self._encoder(tower)(params, placed))
+
   def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
     if self._probe_questions is None:
       return {}
@@ -248,3 +269,15 @@ class _Builder:
     if tower not in self._encode:
       self._encode[tower] = passage_encoder_program(tower)
     return self._encode[tower]
+
+
+def _recall(manifest: generations.Manifest) -> str:
+  """Says how much of exact search is found, if not all."""
+  settings = manifest.searcher
+  leaves = ""
+  if settings["kind"] == "scann":
+    leaves = f", {settings['num_leaves_to_search']} of {settings['num_leaves']} leaves searched"
+  return "".join(
+    f", recall@{k} {value:.3f} (target {settings['target_recall']}{leaves})"
+    for k, value in manifest.recall.items()
+  )

@@ -1,0 +1,39 @@
+"""Queries like those of a training, cut from the passages, to measure an index with."""
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.datatypes import Tokens
+
+_SHORTEST = 8
+_NUM_MASKS = 2
+
+
+def sample_queries(
+  store: PassageStore, *, num_queries: int, query_length: int, mask_id: int | None
+) -> Tokens:
+  """Returns `[CLS] x [SEP]`, `[B, L]`, where x are consecutive wordpieces of a passage.
+
+  Args:
+    store: the knowledge corpus, of which always the same passages are taken.
+    num_queries: B.
+    query_length: L.
+    mask_id: replaces wordpieces in the middle of x, as pre-training does; None: nothing is masked.
+  """
+  random = np.random.default_rng(0)
+  rows = random.integers(len(store), size=num_queries)
+  bodies, body_lengths = store.body_ids(rows, length=store.metadata.max_passage_length)
+  longest = query_length - 2
+  lengths = random.integers(min(_SHORTEST, longest), longest + 1, num_queries)
+  lengths = np.minimum(lengths, body_lengths)[:, None]
+  firsts = random.integers(0, body_lengths[:, None] - lengths + 1)
+  columns = np.arange(query_length)
+  places = np.clip(firsts + columns - 1, 0, bodies.shape[1] - 1)
+  ids = np.where(columns <= lengths, np.take_along_axis(bodies, places, axis=1), 0)
+  if mask_id is not None:
+    first_mask = 1 + (lengths - 1) // 2
+    masked = (columns >= first_mask) & (columns < first_mask + _NUM_MASKS) & (columns <= lengths)
+    ids[masked] = mask_id
+  ids[:, 0] = store.metadata.cls_id
+  np.put_along_axis(ids, lengths + 1, store.metadata.sep_id, axis=1)
+  return Tokens(ids=ids, mask=columns <= lengths + 1, segments=np.zeros_like(ids))

@@ -124,9 +124,9 @@ def publish(
 ) -> Manifest:
   """Writes a generation, makes it visible at once, and deletes all but the newest `keep`.
 
-  Only one job may publish to a directory. Of a job of several processes all publish together: each
-  writes its own shards, and the first one makes them visible when all are written. What a killed
-  publisher left unfinished is removed.
+  One job publishes to a directory, see `publisher_lock`. Of a job of several processes all publish
+  together: each writes its own shards, and the first one makes them visible when all are written.
+  What a killed publisher left unfinished is removed.
 
   Args:
     root: directory of the generations, created if missing.

@@ -9,6 +9,7 @@ import numpy as np
 from realm_jax import atomic_files, progress
 from realm_jax.convert import block_records
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.index import publisher_lock
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing import index_publication
 from realm_jax.tokenization import WordPieceTokenizer
@@ -81,16 +82,17 @@ def publish_embeddings(
     )
   embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
   sample = np.random.default_rng(0).permutation(len(store))[:_NUM_QUERIES]
-  index_publication.publish(
-    index,
-    embeddings_NxE,
-    store=store,
-    config=searcher.for_corpus(len(store)),
-    queries=lambda: embeddings_NxE[sample],
-    training_step=0,
-    parameters_digest=parameters_digest,
-    keep=1,
-  )
+  with publisher_lock.hold(index):
+    index_publication.publish(
+      index,
+      embeddings_NxE,
+      store=store,
+      config=searcher.for_corpus(len(store)),
+      queries=lambda: embeddings_NxE[sample],
+      training_step=0,
+      parameters_digest=parameters_digest,
+      keep=1,
+    )
 
 
 def _pairs(texts: Iterable[bytes], titles: Iterable[bytes], *, many: bool):

@@ -77,24 +77,31 @@ class PublishedGenerations:
       embedding_size=self._description.dual_encoder.projection_size,
       vocabulary_digest=self._description.vocabulary_digest,
     )
-    own = self._run is None or (
-      manifest.run == self._run.name and self._run.has_reached(manifest.training_step)
-    )
-    if not own and self._other_runs == "refuse":
+    foreign = self._foreign(manifest)
+    if foreign and self._other_runs == "refuse":
       raise generations.ForeignGenerationError(
-        f"{self._index} has it from step {manifest.training_step} of run {manifest.run}, which is "
-        f"not what run {self._run.name} has trained; make one with `realm build_index "
-        f"--checkpoints={self._run.checkpoints}`, name it as the generation to stay with, or set "
-        'the refresh\'s other_runs="accept"'
+        f"{self._index} has it from step {manifest.training_step} of {foreign}; make one with "
+        f"`realm build_index --checkpoints={self._run.checkpoints}`, name it as the generation to "
+        'stay with, or set other_runs="accept" of the refresh'
       )
     return LoadedGeneration(
       generation=generation,
       searcher=assembly.load_searcher(
         self._index, generation, kind=self._kind, spread=self._spread
       ),
-      training_step=manifest.training_step if own else 0,
+      training_step=0 if foreign else manifest.training_step,
       created=manifest.created,
     )
+
+  def _foreign(self, manifest: generations.Manifest) -> str:
+    """Says what makes a generation another run's; empty if nothing does."""
+    if self._run is None:
+      return ""
+    if manifest.run != self._run.name:
+      return f"run {manifest.run}, and this is run {self._run.name}"
+    if not self._run.has_reached(manifest.training_step):
+      return f"run {manifest.run}, which has no checkpoint of that step yet or any more"
+    return ""
 
   def load_newest(self) -> LoadedGeneration:
     """Loads the newest generation.

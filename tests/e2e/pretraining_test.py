@@ -1,8 +1,10 @@
 """Pre-training from raw text to answers, on a few hundred facts and a model of a few rows."""
 
 import dataclasses
+import glob
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +13,8 @@ import time
 
 import pytest
 
-from realm_jax.index import generations
+from realm_jax import main
+from realm_jax.index import generations, publisher_lock
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
@@ -164,7 +167,7 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
 
   assert load(tmp_path) == 1
   theirs = checkpoints.run_of(str(world / "first" / "checkpoints")).name
-  refused = f"from step 0 of run {theirs}, which is not what run {run.name} has trained; make one"
+  refused = f"from step 0 of run {theirs}, and this is run {run.name}; make one with"
   with pytest.raises(generations.ForeignGenerationError, match=refused):
     load(world / "index")
   assert load(world / "index", other_runs="accept") == 0
@@ -175,6 +178,21 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
   with pytest.raises(generations.ForeignGenerationError, match=f"from step 1 of run {run.name}"):
     load(tmp_path)  # from a step that the run was put back before
   assert load(tmp_path, other_runs="accept") == 0
+
+
+def test_a_second_builder_of_a_directory_ends_in_one_line(world, tmp_path, capsys):
+  flags = {
+    "checkpoints": world / "first" / "checkpoints",
+    "passages": world / "passages",
+    "index": tmp_path,
+  }
+  command = ["build_index", *(f"--{name}={value}" for name, value in flags.items())]
+  with publisher_lock.hold(str(tmp_path)):
+    assert main.main(command) == 1
+  line = capsys.readouterr().err.splitlines()[-1]
+  refused = rf"process {os.getpid()} on \S+ is publishing to {tmp_path} already; wait for"
+  assert re.match(f"realm build_index: {refused}", line)
+  assert main.main(command) == 0
 
 
 def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):
@@ -194,7 +212,7 @@ def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):
   environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
   with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as builder:
     deadline = time.monotonic() + 90
-    while not os.path.exists(index) and time.monotonic() < deadline:
+    while not glob.glob(f"{index}/*tmp*") and time.monotonic() < deadline:
       time.sleep(0.02)
     builder.send_signal(signal.SIGKILL)
   complete = generations.all_generations(index)

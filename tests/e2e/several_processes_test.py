@@ -60,6 +60,8 @@ def publish_when_waited_for(world, name):
     found = metrics.stat().st_size if metrics.exists() else 0
     if found != size:
       size, since = found, time.monotonic()
+  while not checkpoints.run_of(str(world / name / "checkpoints")).has_reached(10):
+    time.sleep(0.05)
   # Other passages are found from here on.
   publish_in_two_shards(world, name, 1, sign=-1, training_step=10)
 

@@ -13,7 +13,7 @@ from absl import logging
 
 from realm_jax import partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import generations
+from realm_jax.index import generations, publisher_lock
 from realm_jax.index.searcher import SearcherConfig, own_part
 from realm_jax.indexing import index_publication
 from realm_jax.indexing.sample_queries import sample_queries
@@ -67,6 +67,7 @@ def build_index(
   Raises:
     FileNotFoundError: if the corpus is missing, or the checkpoint where not following.
     ValueError: if the checkpoint's vocabulary is not the corpus's.
+    AnotherPublisherError: if another job publishes to the index.
   """
   if probe_questions is not None and jax.process_count() > 1:
     raise ValueError(
@@ -74,55 +75,42 @@ def build_index(
       "all embeddings in one: leave them out"
     )
   store = PassageStore(passages)
-  builder = _Builder(
-    checkpoints=checkpoints,
-    store=store,
-    index=index,
-    config=searcher,
-    dtype=dtype,
-    tokens_per_batch=tokens_per_batch,
-    keep=keep,
-    probe_questions=probe_questions,
-  )
-  if not follow:
-    newest = max(steps(checkpoints), default=None)
-    builder.publish(step=processes.share(newest if step is None else step)[0])
-    return
-  with train_loop.StopSignal() as stopped:
-    built = processes.share(builder.last_training_step())[0]
-    idle = 0
-    if not steps(checkpoints):
-      logging.info("waiting for a checkpoint in %s", checkpoints)
-    while True:
-      told = processes.share([stopped(), max(steps(checkpoints), default=None)])
-      if any(stop for stop, _ in told):
-        return
-      newest = told[0][1]
-      if newest is not None and (built is None or newest > built):
-        try:
-          builder.publish(step=newest)
-        except Exception as error:
-          # Of several processes each may have failed elsewhere: they end, and are started again.
-          if jax.process_count() > 1 or newest == max(steps(checkpoints), default=None):
-            raise
-          # The training may have deleted it meanwhile; there is a newer one.
-          logging.warning("no generation of step %d: %s", newest, error)
-          continue
-        built = newest
-      elif until_step is not None and built is not None and built >= until_step:
-        return
-      else:
-        time.sleep(poll_seconds)
-        idle += 1  # in all processes alike
-        if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
-          built = processes.share(builder.last_training_step())[0]
+  with publisher_lock.hold(index) as still_held:
+    builder = _Builder(
+      checkpoints=checkpoints,
+      store=store,
+      index=index,
+      config=searcher,
+      dtype=dtype,
+      tokens_per_batch=tokens_per_batch,
+      keep=keep,
+      probe_questions=probe_questions,
+      still_held=still_held,
+    )
+    if follow:
+      builder.follow(
+        until_step=until_step, poll_seconds=poll_seconds, recheck_seconds=recheck_seconds
+      )
+    else:
+      newest = max(steps(checkpoints), default=None)
+      builder.publish(step=processes.share(newest if step is None else step)[0])
 
 
 class _Builder:
   """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
 
   def __init__(
-    self, *, checkpoints, store, index, config, dtype, tokens_per_batch, keep, probe_questions
+    self,
+    *,
+    checkpoints,
+    store,
+    index,
+    config,
+    dtype,
+    tokens_per_batch,
+    keep,
+    probe_questions,
+    still_held,
   ):
     self._checkpoints = checkpoints
     self._store = store
@@ -138,8 +126,43 @@ class _Builder:
     self._tokens_per_batch = tokens_per_batch // count
     self._keep = keep
     self._probe_questions = probe_questions
+    self._still_held = still_held
     self._mesh = partitioning.make_mesh(devices=jax.local_devices())
     self._encode = {}
+
+  def follow(self, *, until_step: int | None, poll_seconds: float, recheck_seconds: float) -> None:
+    """Publishes a generation of each newer checkpoint until told to stop; see `build_index`."""
+    with train_loop.StopSignal() as stopped:
+      built = processes.share(self.last_training_step())[0]
+      idle = 0
+      if not steps(self._checkpoints):
+        logging.info("waiting for a checkpoint in %s", self._checkpoints)
+      while True:
+        told = processes.share([stopped(), max(steps(self._checkpoints), default=None)])
+        if any(stop for stop, _ in told):
+          return
+        newest = told[0][1]
+        if newest is not None and (built is None or newest > built):
+          built = newest if self._published(newest) else built
+        elif until_step is not None and built is not None and built >= until_step:
+          return
+        else:
+          time.sleep(poll_seconds)
+          idle += 1  # in all processes alike
+          if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
+            built = processes.share(self.last_training_step())[0]
+
+  def _published(self, step: int) -> bool:
+    """Publishes; returns False if the training has deleted the checkpoint meanwhile."""
+    try:
+      self.publish(step=step)
+      return True
+    except Exception as error:
+      # Of several processes each may have failed elsewhere: they end, and are started again.
+      if jax.process_count() > 1 or step == max(steps(self._checkpoints), default=None):
+        raise
+      logging.warning("no generation of step %d, there is a newer one: %s", step, error)
+      return False
 
   def last_training_step(self) -> int | None:
     """Returns the training step of the newest generation.
@@ -172,6 +195,7 @@ class _Builder:
     try:
       saved = saved_models.load(self._checkpoints, step=step)
       params, embeddings_NxE = self._embed(saved)
+      self._still_held()
     except Exception as error:
       processes.share(f"process {jax.process_index()}: {error!r}")
       raise

@@ -10,13 +10,13 @@ def choose_passages(
 ) -> SearchResults:
   """Puts the null passage before the best K-1 passages that are not trivial.
 
-  Guu et al. 2020, section 3.4. The search fetches one passage more than is read, so that K-1 real
-  ones remain where the trivial passage is dropped. A corpus too small leaves slots with
+  Guu et al. 2020, section 3.4. The search fetches a few passages more than are read, so that K-1
+  real ones remain where trivial ones are dropped. Where fewer remain, slots are left with
   MISSING_PASSAGE_ID.
 
   Args:
     results: R search results a query, best first.
-    trivial_BxR: True where a result is the passage the query was cut from.
+    trivial_BxR: True where a result gives the query's answer away.
     num_passages: K, the null passage included.
 
   Returns:

@@ -19,7 +19,7 @@ from realm_jax.datatypes import Array, RetrievedQuestions, Tokens
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
-from realm_jax.retrieval.retriever import RetrievalSeconds
+from realm_jax.retrieval.retriever import seconds_taken
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,8 +129,8 @@ class QuestionRetriever:
 
   def finish(
     self, begun: tuple[Questions, jax.Array]
-  ) -> tuple[RetrievedQuestions, RetrievalSeconds]:
-    """Waits for the embeddings, searches, and gathers what is scored and read."""
+  ) -> tuple[RetrievedQuestions, dict[str, float]]:
+    """Waits for the embeddings, searches, and gathers what is scored and read; with figures."""
     questions, embeddings = begun
     started = time.perf_counter()
     queries_BxE = processes.local_rows(embeddings).astype(np.float32)
@@ -140,7 +140,9 @@ class QuestionRetriever:
     searched = time.perf_counter()
     batch = self._gather(questions, self._ordered(queries_BxE, ids_BxR))
     gathered = time.perf_counter()
-    return batch, RetrievalSeconds(embedded - started, searched - embedded, gathered - searched)
+    return batch, seconds_taken(
+      started=started, embedded=embedded, searched=searched, gathered=gathered
+    )
 
   def in_flight(self, batch: RetrievedQuestions) -> dict:
     """Returns the questions and passage ids of a batch in numpy, from which `resume` makes it."""

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
-from realm_jax.retrieval.retriever import RetrievalSeconds
 
 _HUB_RANKS = 8  # of a long beam, only the best count
 
@@ -18,7 +17,7 @@ class PassageFinder(Protocol):
 
   def begin(self, params, queries) -> Any: ...
 
-  def finish(self, begun) -> tuple[Any, RetrievalSeconds]: ...
+  def finish(self, begun) -> tuple[Any, dict[str, float]]: ...
 
   def in_flight(self, batch) -> dict: ...
 
@@ -69,17 +68,15 @@ class RetrievedBatches:
     self._begun = self._retriever.begin(params, queries)
 
   def finish(self) -> tuple[Any, dict[str, float]]:
-    """Searches and gathers; returns the batch with staleness and times."""
-    self._batch, seconds = self._retriever.finish(self._begun)
+    """Searches and gathers; returns the batch with figures such as staleness and times."""
+    self._batch, retrieval = self._retriever.finish(self._begun)
     figures = {
       **self._figures,
+      **retrieval,
       "index/generation": self._refresher.current.generation,
       "index/staleness_steps": self._refresher.staleness_steps(self._step),
       "index/age_seconds": self._refresher.age_seconds(),
       "retrieval/hub_share": hub_share(self._retriever.in_flight(self._batch)["passage_ids"]),
-      "throughput/query_embedding_wait_seconds": seconds.wait,
-      "throughput/search_seconds": seconds.search,
-      "throughput/gather_seconds": seconds.gather,
     }
     self._step += 1
     return self._place(self._batch), figures

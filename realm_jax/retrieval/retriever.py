@@ -8,17 +8,21 @@ stale; it only chooses the passages, whose scores the training step computes afr
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import numpy as np
 
-from realm_jax import processes
+from realm_jax import choices, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import Array, MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
+from realm_jax.retrieval import trivial_passages
 from realm_jax.retrieval.candidates import choose_passages
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
+
+_SPARE_PASSAGES = 3  # a sentence stands in two passages that overlap, and in some that quote it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,35 +34,34 @@ class RetrievalConfig:
     passage_length: P, wordpieces of a passage as the dual encoder sees it.
     joint_length: T, wordpieces of query and passage together.
     null_passage: "keep" reads every query with the null passage as well; "mask" gives it no weight.
-    trivial_passage: "drop" leaves out the passage that the query was cut from; "allow" does not.
+    trivial_passage: "drop" leaves out the passage that the query was cut from, and others with its
+      sentence; "allow" does not.
   """
 
   num_passages: int = 8
   passage_length: int = 288
   joint_length: int = 384
-  null_passage: str = "keep"
-  trivial_passage: str = "drop"
+  null_passage: Literal["keep", "mask"] = "keep"
+  trivial_passage: Literal["drop", "allow"] = "drop"
 
   def __post_init__(self):
     if self.num_passages < 2:
       raise ValueError(
         f"num_passages is {self.num_passages}; the null passage and one more are needed"
       )
-    for name, choices in (
-      ("null_passage", ("keep", "mask")),
-      ("trivial_passage", ("drop", "allow")),
-    ):
-      if getattr(self, name) not in choices:
-        raise ValueError(f"{name} is {getattr(self, name)!r}; choose from {choices}")
+    choices.check_fields(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class RetrievalSeconds:
-  """Host seconds that one retrieval took."""
-
-  wait: float  # until the query embeddings had left the device
-  search: float
-  gather: float
+def seconds_taken(
+  *, started: float, embedded: float, searched: float, gathered: float
+) -> dict[str, float]:
+  """Returns the host seconds of a retrieval's parts, by the names of their figures."""
+  return {
+    # Until the query embeddings had left the device.
+    "throughput/query_embedding_wait_seconds": embedded - started,
+    "throughput/search_seconds": searched - embedded,
+    "throughput/gather_seconds": gathered - searched,
+  }
 
 
 class Retriever:
@@ -94,27 +97,31 @@ class Retriever:
 
   def finish(
     self, begun: tuple[MaskedQueries, jax.Array]
-  ) -> tuple[RetrievedBatch, RetrievalSeconds]:
-    """Waits for the embeddings, searches, and gathers the passages."""
+  ) -> tuple[RetrievedBatch, dict[str, float]]:
+    """Waits for the embeddings, searches, and gathers the passages; returns figures besides."""
     queries, embeddings = begun
     started = time.perf_counter()
     queries_BxE = processes.local_rows(embeddings).astype(np.float32)
     embedded = time.perf_counter()
-    chosen = self.search(queries_BxE, queries.source_uid_B)
+    chosen, num_trivial = self.search(queries_BxE, queries)
     searched = time.perf_counter()
     batch = self.gather(queries, chosen)
     gathered = time.perf_counter()
-    return batch, RetrievalSeconds(embedded - started, searched - embedded, gathered - searched)
+    return batch, {
+      "retrieval/trivial_passages": num_trivial / len(queries_BxE),
+      **seconds_taken(started=started, embedded=embedded, searched=searched, gathered=gathered),
+    }
 
-  def search(self, queries_BxE: np.ndarray, source_uid_B: np.ndarray) -> SearchResults:
-    """Returns ids and scores `[B, K]`, the null passage in slot 0."""
+  def search(self, queries_BxE: np.ndarray, queries: MaskedQueries) -> tuple[SearchResults, int]:
+    """Returns ids and scores `[B, K]`, the null passage in slot 0, and how many were trivial."""
     config = self._config
-    results = self.searcher.search(queries_BxE, config.num_passages)
-    trivial = np.zeros(results.ids_BxK.shape, bool)
+    spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
+    results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
+    trivial_BxR = np.zeros(results.ids_BxK.shape, bool)
     if config.trivial_passage == "drop":
-      uids = self._store.uids[np.maximum(results.ids_BxK, 0)]
-      trivial = (uids == np.asarray(source_uid_B)[:, None]) & (results.ids_BxK >= 0)
-    return choose_passages(results, trivial_BxR=trivial, num_passages=config.num_passages)
+      trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self._store)
+    chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
+    return chosen, int(trivial_BxR.sum())
 
   def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
     """Makes the encoder inputs of chosen passages."""

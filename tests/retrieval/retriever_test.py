@@ -26,8 +26,8 @@ def make_retriever(store, *, embeddings=EMBEDDINGS_NxE, num_passages=3, **settin
 
 
 def retrieve(retriever, queries):
-  batch, seconds = retriever.finish(retriever.begin(PARAMS, queries))
-  assert min(seconds.wait, seconds.search, seconds.gather) >= 0
+  batch, figures = retriever.finish(retriever.begin(PARAMS, queries))
+  assert min(figures.values()) >= 0
   return batch
 
 
@@ -47,6 +47,25 @@ def test_a_query_gets_the_null_passage_and_the_best_that_are_not_its_own(store, 
 def test_its_own_passage_can_be_allowed(store, queries):
   batch = retrieve(make_retriever(store, trivial_passage="allow"), queries)
   assert batch.passage_ids_BxK.tolist() == [[-1, 0, 1], [-1, 0, 1], [-1, 0, 1], [-1, 3, 2]]
+
+
+def test_passages_that_hold_the_masked_sentence_are_dropped_and_counted(make_store, make_queries):
+  # The sentence 20 30 stands in passages 1 and 2; 0 has its beginning, and 3 its wordpieces apart.
+  bodies = [7, 20, 31], [6, 20, 30], [20, 30, 9], [20, 8, 30]
+  store = make_store(*(([5], body) for body in bodies))
+  cut_from_another_corpus, without_source = (
+    make_queries(([20, 30], 999)),
+    make_queries(([20, 30], 0)),
+  )
+
+  def retrieved(queries, **settings):
+    retriever = make_retriever(store, num_passages=4, **settings)
+    batch, figures = retriever.finish(retriever.begin(PARAMS, queries))
+    return batch.passage_ids_BxK.tolist(), figures["retrieval/trivial_passages"]
+
+  assert retrieved(cut_from_another_corpus) == ([[-1, 0, 3, -2]], 2)
+  assert retrieved(without_source) == ([[-1, 0, 1, 2]], 0)
+  assert retrieved(cut_from_another_corpus, trivial_passage="allow") == ([[-1, 0, 1, 2]], 0)
 
 
 def test_a_corpus_smaller_than_k_leaves_slots_invalid(make_store, queries):
@@ -94,8 +113,8 @@ def test_a_new_searcher_serves_the_next_retrieval(store, queries):
   ("settings", "message"),
   [
     ({"num_passages": 1}, "num_passages is 1; the null passage and one more"),
-    ({"null_passage": "drop"}, r"null_passage is 'drop'; choose from \('keep', 'mask'\)"),
-    ({"trivial_passage": "keep"}, r"trivial_passage is 'keep'; choose from \('drop', 'allow'\)"),
+    ({"null_passage": "drop"}, r"null_passage='drop'; choose one of keep, mask"),
+    ({"trivial_passage": "keep"}, r"trivial_passage='keep'; choose one of drop, allow"),
   ],
 )
 def test_wrong_settings_are_refused(settings, message):

@@ -5,12 +5,15 @@ together; no passage is tokenized for it. Regular expressions, and answers with 
 vocabulary lacks, are looked for in the raw text, and only the passages that match are tokenized, to
 turn bytes into wordpieces.
 
+What is found lies in temporary files (in `$TMPDIR`), mapped into memory: memory is taken for the
+answers and a chunk of passages, however many passages there are and however often answers occur.
+
 The original used two rules (specification, 7.3): it labelled a passage by case-sensitive substrings
 of its raw text, a span by its wordpieces, both without a look at the borders of words.
 """
 
 import bisect
-import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +24,14 @@ import numpy as np
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.answers import compile_answer
+from realm_jax.labels.grouped_rows import GroupedRows, RowCollector
 from realm_jax.labels.pattern_literals import fold, required_literals
 from realm_jax.labels.sequence_search import SequenceSearch
 
 Rule = Literal["words", "original"]
 
 _ROWS_AT_ONCE = 8192
-_RAGGED = ("occurrences", "holders", "questions")
+_PARTS = ("occurrences", "holders", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
 
@@ -41,36 +45,24 @@ class HasAnswers(Protocol):
   regex: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class _Answer:
-  """Where one answer occurs.
-
-  Attributes:
-    occurrences: int32 `[n, 3]`, sorted by row: row, first and last wordpiece.
-    holders: int32, sorted: the rows that count as holding it.
-  """
-
-  occurrences: np.ndarray
-  holders: np.ndarray
-
-
 class AnswerMatcher:
   """Tells where the answers of questions occur; questions are named by their positions.
 
   Args:
-    answers: all that occur.
-    of_questions: which of them are a question's, for each question.
+    occurrences: of each answer, sorted by row: row, first and last wordpiece.
+    holders: of each answer, sorted: the rows that count as holding it.
+    questions: the answers of each question.
 
   Attributes:
     unanswerable: questions that no passage holds an answer of.
   """
 
-  def __init__(self, answers: Sequence[_Answer], of_questions: Sequence[Sequence[int]]):
-    self._answers = answers
-    self._of_questions = of_questions
-    self.unanswerable = sum(
-      not any(len(answers[place].holders) for place in places) for places in of_questions
-    )
+  def __init__(self, occurrences: GroupedRows, holders: GroupedRows, questions: GroupedRows):
+    self._occurrences = occurrences
+    self._holders = holders
+    self._questions = questions
+    held = holders.lengths > 0
+    self.unanswerable = sum(not held[questions[i]].any() for i in range(len(questions)))
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
@@ -80,32 +72,27 @@ class AnswerMatcher:
       ValueError: if they are not those of a matcher.
     """
     try:
-      occurrences, holders, questions = (_parts(arrays, name) for name in _RAGGED)
-      answers = [_Answer(*each) for each in zip(occurrences, holders, strict=True)]
-      return cls(answers, [places.tolist() for places in questions])
+      parts = [GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS]
+      if len(parts[0]) != len(parts[1]):
+        raise ValueError(f"{len(parts[0])} answers occur, {len(parts[1])} are held")
+      return cls(*parts)
     except (KeyError, IndexError, ValueError) as error:
       raise ValueError(f"these arrays hold no labels of questions: {error!r}") from error
 
   def arrays(self) -> dict[str, np.ndarray]:
-    """Returns int32 arrays that say all: parts one after the other, and the length of each."""
-    ragged = (
-      [answer.occurrences for answer in self._answers],
-      [answer.holders for answer in self._answers],
-      [np.array(places, np.int32) for places in self._of_questions],
-    )
+    """Returns int32 arrays that say all: groups one after the other, and the length of each."""
+    parts = (self._occurrences, self._holders, self._questions)
     arrays = {}
-    for name, parts in zip(_RAGGED, ragged, strict=True):
-      empty = np.zeros((0, 3) if name == "occurrences" else 0, np.int32)
-      arrays[name] = np.concatenate([empty, *parts])
-      arrays[f"{name}_lengths"] = np.array([len(part) for part in parts], np.int32)
+    for name, part in zip(_PARTS, parts, strict=True):
+      arrays[name], arrays[f"{name}_lengths"] = part.values, part.lengths
     return arrays
 
   def contains(self, question_index_B: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
     """Returns bool `[B, R]`: whether a passage holds an answer; False for ids below 0."""
     found_BxR = np.zeros(ids_BxR.shape, bool)
     for found_R, index, ids_R in zip(found_BxR, question_index_B, ids_BxR, strict=True):
-      for place in self._of_questions[int(index)]:
-        rows = self._answers[place].holders
+      for answer in self._questions[int(index)]:
+        rows = self._holders[answer]
         if len(rows):
           places = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
           found_R |= rows[places] == ids_R
@@ -114,8 +101,8 @@ class AnswerMatcher:
   def spans(self, question_index: int, row: int) -> np.ndarray:
     """Returns int32 `[n, 2]`: first and last body wordpiece of each occurrence, sorted."""
     spans = set()
-    for place in self._of_questions[question_index]:
-      occurrences = self._answers[place].occurrences
+    for answer in self._questions[question_index]:
+      occurrences = self._occurrences[answer]
       rows = occurrences[:, 0]
       first, limit = bisect.bisect_left(rows, row), bisect.bisect_right(rows, row)
       spans.update(map(tuple, occurrences[first:limit, 1:].tolist()))
@@ -156,58 +143,57 @@ def match_answers(
   if rule == "words":
     unknown = [text for text in texts if tokenizer.unk_id in ids[text]]
     patterns |= {("text", text): rf"(?<!\w){re.escape(text)}(?!\w)" for text in unknown}
-  found = _Collector()
-  _find_wordpieces(
-    {
-      ("wordpieces", text): tuple(i.tolist())
-      for text, i in ids.items()
-      if len(i) and tokenizer.unk_id not in i
-    },
-    store=store,
-    tokenizer=tokenizer,
-    rows=rows,
-    whole_words=rule == "words",
-    found=found,
-  )
-  _find_patterns(patterns, store=store, tokenizer=tokenizer, rows=rows, found=found)
-  occurrences = found.occurrences()
-  holding = {name: np.unique(found[:, 0]) for name, found in occurrences.items()}
-  if rule == "original":
-    holding = {name: holding[name] for name in patterns if name in holding}
-    holding |= _rows_with_substring(texts, store=store, rows=rows)
   names = [
     [(way, a) for a in q.answers for way in (("regex",) if q.regex else ("wordpieces", "text"))]
     for q in questions
   ]
-  places = {name: place for place, name in enumerate(sorted(occurrences.keys() | holding.keys()))}
-  answers = [
-    _Answer(
-      occurrences.get(name, np.zeros((0, 3), np.int32)),
-      holding.get(name, np.zeros(0, np.int32)).astype(np.int32),
-    )
-    for name in places
-  ]
-  return AnswerMatcher(answers, [[places[n] for n in of_one if n in places] for of_one in names])
-
-
-def _parts(arrays: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
-  values, lengths = np.asarray(arrays[name]), arrays[f"{name}_lengths"]
-  if lengths.sum() != len(values):
-    raise ValueError(f"{name} has {len(values)} rows, not {lengths.sum()}")
-  return np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
+  found = _Collector(sorted({name for of_one in names for name in of_one}))
+  searched = {"store": store, "rows": rows, "found": found}
+  wordpieces = {
+    ("wordpieces", text): tuple(i.tolist())
+    for text, i in ids.items()
+    if len(i) and tokenizer.unk_id not in i
+  }
+  _find_wordpieces(wordpieces, tokenizer=tokenizer, whole_words=rule == "words", **searched)
+  _find_patterns(patterns, tokenizer=tokenizer, **searched)
+  if rule == "original":
+    _find_substrings(texts, **searched)
+  answers = [[found.places[name] for name in of_one] for of_one in names]
+  lengths = [len(of_one) for of_one in answers]
+  occurrences, holders = found.grouped()
+  return AnswerMatcher(
+    occurrences, holders, GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
+  )
 
 
 class _Collector:
-  """Gathers occurrences chunk by chunk, in the order of rows."""
+  """Gathers what is found of each answer, chunk by chunk in the order of rows.
 
-  def __init__(self):
-    self._parts = defaultdict(list)
+  Args:
+    names: of all that is looked for.
 
-  def add(self, name: _Name, rows: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> None:
-    self._parts[name].append(np.stack([rows, firsts, lasts], axis=1).astype(np.int32))
+  Attributes:
+    places: of the names.
+  """
 
-  def occurrences(self) -> dict[_Name, np.ndarray]:
-    return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+  def __init__(self, names: Sequence[_Name]):
+    self.places = {name: place for place, name in enumerate(names)}
+    self._occurrences = RowCollector(len(names), width=3)
+    self._holders = RowCollector(len(names), width=1)
+
+  def add(self, places: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
+    """Notes where the names at these places occur in rows of a chunk."""
+    self._occurrences.add(places, np.column_stack([rows, firsts, lasts]))
+
+  def hold(self, places: np.ndarray, rows: np.ndarray) -> None:
+    """Notes which rows of a chunk count as holding the names at these places."""
+    pairs = np.unique(np.column_stack([places, rows]), axis=0)
+    self._holders.add(pairs[:, 0], pairs[:, 1:])
+
+  def grouped(self) -> tuple[GroupedRows, GroupedRows]:
+    """Returns occurrences and holders of each name."""
+    holders = self._holders.grouped()
+    return self._occurrences.grouped(), GroupedRows(holders.values[:, 0], holders.lengths)
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -215,26 +201,19 @@ def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
     yield rows[first : first + _ROWS_AT_ONCE]
 
 
-def _grouped(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields each number with the places where it stands, in order."""
-  order = np.argsort(numbers, kind="stable")
-  borders = np.flatnonzero(np.diff(numbers[order])) + 1
-  for places in np.split(order, borders):
-    if len(places):
-      yield int(numbers[places[0]]), places
-
-
 def _find_wordpieces(
   ids: dict[_Name, tuple[int, ...]], *, store, tokenizer, rows, whole_words: bool, found: _Collector
 ) -> None:
   if not ids:
     return
-  names = defaultdict(list)  # texts that differ only in case, accents or spacing
+  names = defaultdict(list)  # of texts that differ only in case, accents or spacing
   for name, sequence in ids.items():
-    names[sequence].append(name)
-  sequences = list(names)
-  lengths = np.array([len(sequence) for sequence in sequences])
-  search = SequenceSearch(sequences, alphabet_size=tokenizer.vocab_size)
+    names[sequence].append(found.places[name])
+  lengths = np.array([len(sequence) for sequence in names])
+  places = np.fromiter(itertools.chain(*names.values()), np.int64)
+  counts = np.array([len(places) for places in names.values()])
+  ends = np.cumsum(counts)
+  search = SequenceSearch(names, alphabet_size=tokenizer.vocab_size)
   inside_word = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
   # One column more than any body has: a sequence never runs on into the next row.
   width = store.metadata.max_passage_length + 1
@@ -242,17 +221,22 @@ def _find_wordpieces(
     values = store.body_ids(chunk, length=width)[0].reshape(-1)
     positions, numbers = search.find(values)
     if whole_words:
-      ends = np.minimum(positions + lengths[numbers], len(values) - 1)
-      whole = ~inside_word[values[ends]]
+      after = np.minimum(positions + lengths[numbers], len(values) - 1)
+      whole = ~inside_word[values[after]]
       positions, numbers = positions[whole], numbers[whole]
     order = np.argsort(positions, kind="stable")
     positions, numbers = positions[order], numbers[order]
-    for number, places in _grouped(numbers):
-      firsts = positions[places] % width
-      for name in names[sequences[number]]:
-        found.add(
-          name, chunk[positions[places] // width], firsts, firsts + len(sequences[number]) - 1
-        )
+    # A sequence stands for all its names.
+    repeated = np.repeat(np.arange(len(numbers)), counts[numbers])
+    rank = np.arange(len(repeated)) - np.repeat(
+      np.cumsum(counts[numbers]) - counts[numbers], counts[numbers]
+    )
+    positions, numbers = positions[repeated], numbers[repeated]
+    of_names = places[ends[numbers] - counts[numbers] + rank]
+    holders, firsts = chunk[positions // width], positions % width
+    found.add(of_names, holders, firsts, firsts + lengths[numbers] - 1)
+    if whole_words:
+      found.hold(of_names, holders)
 
 
 def _find_patterns(
@@ -273,10 +257,9 @@ def _find_patterns(
   for chunk in _chunks(rows):
     texts = [store.text(row) for row in chunk]
     candidates = {(place, name) for place in range(len(texts)) for name in everywhere}
-    for number, places in _rows_of_matches(search, [fold(text).encode() for text in texts]):
-      candidates |= {
-        (place, name) for place in places.tolist() for name in by_literal[literals[number]]
-      }
+    numbers, holders = _rows_of_matches(search, [fold(text).encode() for text in texts])
+    for number, place in set(zip(numbers.tolist(), holders.tolist(), strict=True)):
+      candidates |= {(place, name) for name in by_literal[literals[number]]}
     matches = defaultdict(list)
     for place, name in sorted(candidates):
       spans = [m.span() for m in compiled[name].finditer(texts[place]) if m.end() > m.start()]
@@ -288,7 +271,12 @@ def _find_patterns(
       for name, spans in of_row:
         pieces = [_covering(starts, limits, to_byte(a), to_byte(b)) for a, b in spans]
         firsts, lasts = np.array([piece for piece in pieces if piece], np.int32).reshape(-1, 2).T
-        found.add(name, np.full(len(firsts), chunk[place]), firsts, lasts)
+        places, holders = (
+          np.full(len(firsts), found.places[name]),
+          np.full(len(firsts), chunk[place]),
+        )
+        found.add(places, holders, firsts, lasts)
+        found.hold(places, holders)
 
 
 def _without_open_ends(pattern: str) -> str:
@@ -309,24 +297,18 @@ def _covering(starts, limits, start: int, limit: int) -> tuple[int, int] | None:
   return (int(places[0]), int(places[-1])) if len(places) else None
 
 
-def _rows_of_matches(
-  search: SequenceSearch, texts: list[bytes]
-) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields each sequence that occurs, with the places of the texts that hold it."""
+def _rows_of_matches(search: SequenceSearch, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+  """Returns numbers of sequences that occur, and the places of the texts that they occur in."""
   starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
   positions, numbers = search.find(np.frombuffer(_NO_TEXT.join(texts), np.uint8))
-  holders = np.searchsorted(starts, positions, side="right") - 1
-  for number, places in _grouped(numbers):
-    yield number, np.unique(holders[places])
+  return numbers, np.searchsorted(starts, positions, side="right") - 1
 
 
-def _rows_with_substring(texts: list[str], *, store, rows) -> dict[_Name, np.ndarray]:
+def _find_substrings(texts: list[str], *, store, rows, found: _Collector) -> None:
   if not texts:
-    return {}
+    return
   search = SequenceSearch([text.encode() for text in texts], alphabet_size=256)
-  parts = defaultdict(list)
+  places = np.array([found.places["text", text] for text in texts])
   for chunk in _chunks(rows):
-    raw = [store.text(row).encode() for row in chunk]
-    for number, places in _rows_of_matches(search, raw):
-      parts["text", texts[number]].append(chunk[places])
-  return {name: np.concatenate(part) for name, part in parts.items()}
+    numbers, holders = _rows_of_matches(search, [store.text(row).encode() for row in chunk])
+    found.hold(places[numbers], chunk[holders])

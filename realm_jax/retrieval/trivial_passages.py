@@ -10,6 +10,8 @@ import numpy as np
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import MaskedQueries
 
+ANY = -1  # a wordpiece of a sentence that is not known
+
 
 def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) -> np.ndarray:
   """Returns bool `[B, R]`: which passages must not be read with which query.
@@ -31,10 +33,17 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
 
 
 def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the wordpieces `[B, L]` of the queries before they were masked, and their number."""
+  """Returns the wordpieces `[B, L]` of the queries before they were masked, and their number.
+
+  Of a span with more wordpieces than are predicted the last ones are not known: they are `ANY`.
+  """
   ids_BxL = np.array(queries.query.ids)
-  rows, slots = np.nonzero(np.asarray(queries.mlm_weights_BxM))
+  predicted_BxM = np.asarray(queries.mlm_weights_BxM) > 0
+  masks_BxM = np.take_along_axis(ids_BxL, queries.mlm_positions_BxM, axis=1)
+  masks_BxM = np.where(predicted_BxM, masks_BxM, ANY)
+  rows, slots = np.nonzero(predicted_BxM)
   ids_BxL[rows, queries.mlm_positions_BxM[rows, slots]] = queries.mlm_targets_BxM[rows, slots]
+  ids_BxL[(ids_BxL[:, :, None] == masks_BxM[:, None, :]).any(axis=2)] = ANY
   lengths_B = np.maximum(queries.query.mask.sum(axis=1) - 2, 0)
   sentences_BxL = np.where(np.arange(ids_BxL.shape[1] - 1) < lengths_B[:, None], ids_BxL[:, 1:], 0)
   return sentences_BxL, lengths_B
@@ -57,9 +66,9 @@ def _holds(
       break
     query_H = query_C[body_H]
     column_H = np.minimum(first_H + place, bodies_CxP.shape[1] - 1)
-    alive = (place >= lengths_B[query_H]) | (
-      bodies_CxP[body_H, column_H] == sentences_BxL[query_H, place]
-    )
+    wanted_H = sentences_BxL[query_H, place]
+    alive = (place >= lengths_B[query_H]) | (wanted_H == ANY)
+    alive |= bodies_CxP[body_H, column_H] == wanted_H
     body_H, first_H = body_H[alive], first_H[alive]
   found_C = np.zeros(len(bodies_CxP), bool)
   found_C[body_H] = True

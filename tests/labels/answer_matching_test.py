@@ -1,12 +1,13 @@
 import itertools
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
-from realm_jax.labels import answer_matching
+from realm_jax.labels import answer_matching, grouped_rows
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -138,7 +139,7 @@ def test_labels_come_back_from_arrays(store, rule):
   for index, row in itertools.product(range(4), range(len(store))):
     np.testing.assert_array_equal(again.spans(index, row), before.spans(index, row))
   assert again.unanswerable == before.unanswerable == 1
-  with pytest.raises(ValueError, match=r"no labels of questions: .*holders has 3 rows, not"):
+  with pytest.raises(ValueError, match=r"no labels of questions: .*3 rows in groups of \d+ in all"):
     AnswerMatcher.from_arrays({**arrays, "holders": arrays["holders"][:3]})
   with pytest.raises(ValueError, match=r"no labels of questions: KeyError\('occurrences'\)"):
     AnswerMatcher.from_arrays({})
@@ -168,3 +169,24 @@ def test_another_vocabulary_is_refused(store):
   other = WordPieceTokenizer([*SPECIAL_TOKENS, "cat"])
   with pytest.raises(ValueError, match="match answers with the vocabulary of the corpus"):
     match_answers([question("cat")], store=store, tokenizer=other)
+
+
+@pytest.mark.parametrize("rule", ["words", "original"])
+def test_memory_does_not_grow_with_the_passages_that_answers_occur_in(tmp_path, monkeypatch, rule):
+  monkeypatch.setattr(answer_matching, "_ROWS_AT_ONCE", 100)
+  monkeypatch.setattr(grouped_rows, "_ROWS_AT_ONCE", 1000)
+  asked = [question(word) for word in ("the", "cat", "sat", "on", "mat", "july", "1969", "cafe")]
+
+  def peak(num_rows):
+    directory = tmp_path / str(num_rows)
+    directory.mkdir()
+    store = make_store(directory, ["the cat sat on the mat. july 1969 cafe"] * num_rows)
+    tracemalloc.start()
+    matcher = match_answers(asked, store=store, tokenizer=TOKENIZER, rule=rule)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert matcher.contains(np.array([7]), np.array([[num_rows - 1]])).all()
+    return used
+
+  # An occurrence is three integers of four bytes, nine of them in a row.
+  assert peak(4000) - peak(200) < 3800 * 9 * 12 / 4

@@ -1,0 +1,25 @@
+import numpy as np
+import pytest
+
+from realm_jax.labels import grouped_rows
+from realm_jax.labels.grouped_rows import GroupedRows, RowCollector
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_rows_come_back_by_group_in_the_order_they_came(monkeypatch, at_once):
+  monkeypatch.setattr(grouped_rows, "_ROWS_AT_ONCE", at_once)
+  random = np.random.default_rng(0)
+  collector, expected = RowCollector(5, width=2), [[] for _ in range(5)]
+  for size in (0, 3, 20, 1):
+    groups, rows = random.integers(0, 4, size), random.integers(-9, 9, (size, 2))
+    collector.add(groups, rows)
+    for group, row in zip(groups, rows.tolist(), strict=True):
+      expected[group].append(row)
+  grouped = collector.grouped()
+  assert [grouped[group].tolist() for group in range(len(grouped))] == expected
+  assert expected[4] == []
+
+
+def test_groups_that_do_not_add_up_are_refused():
+  with pytest.raises(ValueError, match="3 rows in groups of 4 in all"):
+    GroupedRows(np.zeros(3, np.int32), np.array([1, 3]))

@@ -45,3 +45,18 @@ def test_a_process_that_refuses_its_input_ends_all_in_one_line(world, tmp_path, 
   assert main.main(command) == 1
   last = capfd.readouterr().err.splitlines()[-1]
   assert last == "realm launch_local: pretrain ended with exit code 1"
+
+
+def test_two_processes_for_one_tpu_are_refused_at_once(world, tmp_path, capfd, monkeypatch):
+  monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+  command = [
+    "launch_local",
+    f"--gin_file={world / 'tiny.gin'}",
+    f"--workdir={tmp_path}",
+    f"--corpus={world / 'training'}",
+    f"--passages={world / 'passages'}",
+    "--num_steps=4",
+  ]
+  assert main.main(command) == 1
+  assert "cannot both open the TPU of this machine; give --builder" in capfd.readouterr().err
+  assert not (tmp_path / "logs").exists()

@@ -4,6 +4,7 @@ import os
 
 from realm_jax import object_store
 from realm_jax.index import generations
+from realm_jax.runs import device_shares
 from realm_jax.runs.supervisor import Process, realm_command, supervise
 from realm_jax.training.checkpoints import steps
 
@@ -17,6 +18,7 @@ def launch_local(
   ict_checkpoints: str | None = None,
   warm_start: str | None = None,
   questions: str | None = None,
+  builder_devices: str | None = None,
   config: str | None = None,
   max_restarts: int = 3,
 ) -> None:
@@ -33,15 +35,20 @@ def launch_local(
     ict_checkpoints: see `realm pretrain`.
     warm_start: see `realm pretrain`.
     questions: asked of the last checkpoint and generation; none: no evaluation.
+    builder_devices: devices of the index builder, "cpu" or numbers of GPUs such as "6,7", which
+      the trainer then leaves alone; none: the last of several GPUs, or a part of the memory of the
+      only one. A TPU can be opened by one of the two only.
     config: gin file that the processes read; none: what this job was started with, as it lies in
       `workdir`.
     max_restarts: of each process.
 
   Raises:
     ChildProcessError: if a process fails.
-    ValueError: if `workdir` lies in an object store.
+    ValueError: if `workdir` lies in an object store, or devices cannot be shared so.
   """
   object_store.check_local(workdir=workdir)
+  shares = device_shares.share(builder_devices)
+  print(shares.description, flush=True)
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   checkpoints, logs = os.path.join(run, "checkpoints"), os.path.join(workdir, "logs")
   starts = {"ict_checkpoints": ict_checkpoints, "warm_start": warm_start}
@@ -79,8 +86,8 @@ def launch_local(
 
   supervise(
     [
-      process("build_index", builder, finished=indexed),
-      process("pretrain", trainer, shown=True, finished=trained),
+      process("build_index", builder, finished=indexed, environment=shares.builder),
+      process("pretrain", trainer, shown=True, finished=trained, environment=shares.trainer),
     ],
     logs=logs,
     max_restarts=max_restarts,

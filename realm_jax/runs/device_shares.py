@@ -1,0 +1,105 @@
+"""Which devices of one machine a trainer gets, and which the index builder beside it.
+
+A TPU can be opened by one process only. GPUs are split; on a single one both processes live, each
+with a part of its memory, which JAX otherwise takes whole.
+"""
+
+import dataclasses
+import glob
+import importlib.util
+import os
+from collections.abc import Mapping
+
+_TPUS = ("accel*", "vfio/[0-9]*")  # device files
+_MEMORY_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # new, old name
+_TRAINER_MEMORY, _BUILDER_MEMORY = "0.70", "0.20"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shares:
+  """Environment variables of both processes, and what they amount to in words."""
+
+  trainer: dict[str, str]
+  builder: dict[str, str]
+  description: str
+
+
+def share(
+  wanted: str | None, *, environment: Mapping[str, str] = os.environ, devices: str = "/dev"
+) -> Shares:
+  """Returns the devices of each process.
+
+  Args:
+    wanted: devices of the builder: "cpu", or numbers of GPUs such as "6,7"; None: the last of
+      several GPUs, or a part of the only one.
+    environment: variables that both inherit.
+    devices: where the device files are.
+
+  Raises:
+    ValueError: if there is a TPU and the builder may use it, or the trainer would get no GPU.
+  """
+  kind = _accelerator(environment, devices)
+  if wanted == "cpu" or kind == "cpu":
+    if wanted not in (None, "cpu"):
+      raise ValueError(f"builder_devices={wanted}, but there are no GPUs here; leave it out")
+    cpu = {"JAX_PLATFORMS": "cpu"} if wanted == "cpu" else {}
+    return Shares(trainer={}, builder=cpu, description=f"trainer on {kind}, index builder on cpu")
+  if kind == "tpu":
+    raise ValueError(
+      "trainer and index builder cannot both open the TPU of this machine; give "
+      "--builder_devices=cpu, or run `realm pretrain` here and `realm build_index --follow=true` "
+      "on another machine"
+    )
+  return _split(wanted, environment, devices)
+
+
+def _accelerator(environment: Mapping[str, str], devices: str) -> str:
+  """Returns "tpu", "gpu" or "cpu": what JAX will compute on."""
+  allowed = environment.get("JAX_PLATFORMS", "")
+  if "tpu" in allowed or (not allowed and _installed("libtpu") and _files(devices, *_TPUS)):
+    return "tpu"
+  plugin = _installed("jax_cuda12_plugin") or _installed("jax_cuda13_plugin")
+  if "cuda" in allowed or "gpu" in allowed or (not allowed and plugin):
+    return "gpu" if _gpus(environment, devices) else "cpu"
+  return "cpu"
+
+
+def _split(wanted: str | None, environment: Mapping[str, str], devices: str) -> Shares:
+  gpus = _gpus(environment, devices)
+  if wanted is None and len(gpus) == 1:
+    if any(name in environment for name in _MEMORY_FRACTIONS):
+      return Shares(trainer={}, builder={}, description=f"both on GPU {gpus[0]}")
+    return Shares(
+      trainer={_MEMORY_FRACTIONS[0]: _TRAINER_MEMORY},
+      builder={_MEMORY_FRACTIONS[0]: _BUILDER_MEMORY},
+      description=f"trainer and index builder share GPU {gpus[0]}, with {_TRAINER_MEMORY} and "
+      f"{_BUILDER_MEMORY} of its memory",
+    )
+  builder = gpus[-1:] if wanted is None else wanted.split(",")
+  trainer = [gpu for gpu in gpus if gpu not in builder]
+  if not set(builder) <= set(gpus) or not trainer:
+    raise ValueError(
+      f"builder_devices={wanted} of the GPUs {','.join(gpus)}; name some of them, not all, or cpu"
+    )
+  both = [",".join(trainer), ",".join(builder)]
+  return Shares(
+    trainer={"CUDA_VISIBLE_DEVICES": both[0]},
+    builder={"CUDA_VISIBLE_DEVICES": both[1]},
+    description="trainer on GPU {}, index builder on GPU {}".format(*both),
+  )
+
+
+def _gpus(environment: Mapping[str, str], devices: str) -> list[str]:
+  """Returns the GPUs that JAX may use, as CUDA numbers or names them."""
+  visible = environment.get("CUDA_VISIBLE_DEVICES")
+  if visible is not None:
+    return [gpu for gpu in visible.split(",") if gpu]
+  return [str(number) for number in range(len(_files(devices, "nvidia[0-9]*")))]
+
+
+def _files(devices: str, *patterns: str) -> list[str]:
+  return [file for pattern in patterns for file in glob.glob(os.path.join(devices, pattern))]
+
+
+def _installed(module: str) -> bool:
+  return importlib.util.find_spec(module) is not None

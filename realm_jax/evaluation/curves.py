@@ -1,4 +1,4 @@
-"""Draws the curves of a pre-training, with the steps at which generations were swapped in."""
+"""Draws the curves of a pre-training, and the steps at which generations were swapped in."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ _PANELS = (
 
 
 def draw(metrics: Sequence[dict], *, swaps: Sequence[dict], output: str) -> None:
-  """Writes a picture of the metrics by step.
+  """Plots the metrics over steps.
 
   Args:
-    metrics: lines of `metrics.jsonl`.
-    swaps: lines of `swaps.jsonl`; each is a dotted line.
-    output: path of a PNG.
+    metrics: Lines of `metrics.jsonl`.
+    swaps: Lines of `swaps.jsonl`; each becomes a dotted line.
+    output: Path of a PNG to write.
   """
   figure = matplotlib.figure.Figure(figsize=(12, 6.5), layout="constrained")
   for axes, (title, names) in zip(figure.subplots(2, 3).flat, _PANELS, strict=True):

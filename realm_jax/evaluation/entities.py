@@ -1,40 +1,40 @@
-"""Precision, recall and F1 of entities, as CoNLL counts them; by seqeval (the extra `ner`)."""
+"""Precision, recall and F1 of entities as in CoNLL's evaluation, by seqeval (the extra `ner`)."""
 
 import importlib.util
 from collections.abc import Sequence
 
 
 def check_available() -> None:
-  """Checks that entities can be counted here.
+  """Checks that seqeval is installed.
 
   Raises:
-    ValueError: if seqeval is not installed.
+    ValueError: If it is not.
   """
   if importlib.util.find_spec("seqeval") is None:
-    raise ValueError("figures of entities need seqeval: pip install -e '.[ner]' in the checkout")
+    raise ValueError("metrics of entities need seqeval: pip install -e '.[ner]' in the checkout")
 
 
 def entity_figures(
   references: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> dict:
-  """Returns `precision`, `recall`, `f1` and `entities`, and the same of each label in `labels`.
+  """Returns `precision`, `recall`, `f1` and `entities`, and the same per label in `labels`.
 
-  An entity is right if its label, its first and its last word are; `entities` is how many the
-  references hold. Every entity counts alike (micro average).
+  An entity is correct if its label, its first and its last word are. `entities` is their number in
+  the references. Every entity has the same weight (micro average).
 
   Args:
-    references: tags of the words of each sentence.
-    predictions: the same of the tagger.
+    references: Tags of the words of each sentence.
+    predictions: Predicted tags of the same words.
 
   Raises:
-    ValueError: if seqeval is not installed, or the two have not as many sentences and words.
+    ValueError: If seqeval is not installed, or the numbers of sentences or words differ.
   """
   check_available()
-  # Here and not above: a project without the extra still lists and runs its other jobs.
+  # Imported here, so that everything else works without the extra.
   from seqeval.metrics import classification_report
 
   if [len(tags) for tags in references] != [len(tags) for tags in predictions]:
-    raise ValueError("references and predictions are of other sentences: their words differ")
+    raise ValueError("references and predictions belong to different sentences")
   rows = classification_report(
     [list(tags) for tags in references],
     [list(tags) for tags in predictions],

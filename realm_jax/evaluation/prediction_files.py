@@ -1,4 +1,4 @@
-"""Predictions for other programs: JSON Lines, DPR's JSON, and TREC run files."""
+"""Prediction files for other programs: JSON Lines, DPR's JSON, and TREC run files."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from realm_jax.labels.answer_matching import AnswerMatcher
 
 
 def jsonl_lines(outcomes: Sequence[Outcome], *, scores: Mapping[str, np.ndarray]) -> Iterator[str]:
-  """Yields a JSON object of each question: asked, found, read, answered, and its scores."""
+  """Yields a JSON object per question, with its answers, passages and scores."""
   for place, outcome in enumerate(outcomes):
     question = outcome.question
     record = {
@@ -38,13 +38,13 @@ def dpr_json(
   text: Callable[[int], str],
   matcher: AnswerMatcher,
 ) -> str:
-  """Returns the retrieved passages as Dense Passage Retrieval writes them.
+  """Returns the retrieved passages in the format of Dense Passage Retrieval.
 
   Args:
-    outcomes: of the questions that the matcher was made for, in their order.
-    title: of a passage id.
-    text: of a passage id.
-    matcher: knows which passages hold an answer.
+    outcomes: Outcomes of the matcher's questions, in order.
+    title: Returns the title of a passage.
+    text: Returns the text of a passage.
+    matcher: Knows which passages contain an answer.
   """
   records = []
   for place, outcome in enumerate(outcomes):
@@ -87,8 +87,8 @@ class PredictionScores:
   """Scores of a prediction file.
 
   Attributes:
-    scores: every figure of every question, `[n]` each.
-    missing: questions without a prediction, which count as wrong.
+    scores: Every metric of every question, `[n]` each.
+    missing: Number of questions without a prediction, which count as wrong.
   """
 
   scores: dict[str, np.ndarray]
@@ -96,14 +96,14 @@ class PredictionScores:
 
 
 def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> PredictionScores:
-  """Reads what a prediction file says of each question.
+  """Reads the scores of questions from a prediction file.
 
-  Lines name their question by `id`, by `question` or by both, which must agree; the figures are
-  those that `realm evaluate` wrote there (`figures`), or else those of `prediction`, an answer of
-  any other program.
+  A line names its question by `id`, `question` or both, which must agree. Its metrics are those
+  that `realm evaluate` wrote (`figures`), or else those of `prediction`, the answer of any other
+  program.
 
   Raises:
-    ValueError: if a line is no prediction, or none of the questions is predicted.
+    ValueError: If a line is not a prediction, or none of the questions is predicted.
   """
   by_id: dict[str, dict] = {}
   by_text: dict[str, dict] = {}
@@ -118,16 +118,18 @@ def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> Predi
         if "question" in record or "id" not in record:
           by_text[str(record["question"])] = record
       except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{os.fspath(path)}, line {number} is no prediction: {error!r}") from error
+        raise ValueError(
+          f"{os.fspath(path)}, line {number} is not a prediction: {error!r}"
+        ) from error
 
-  def of(question: Question) -> dict:
+  def find(question: Question) -> dict:
     record = by_id.get(question.id)
-    # Ids are often line numbers, and another file's lines are others.
+    # Ids are often line numbers, which differ between files.
     if record is not None and record.get("question", question.text) == question.text:
       return record
     return by_text.get(question.text, {})
 
-  found = [of(question) for question in questions]
+  found = [find(question) for question in questions]
   missing = sum(not record for record in found)
   if missing == len(questions):
     raise ValueError(f"{os.fspath(path)} predicts none of the {len(questions)} questions")

@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap intervals, and paired tests between two systems."""
+"""Uncertainty of metrics: bootstrap confidence intervals, and paired tests of two systems."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ _VALUES_AT_ONCE = 4_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """One figure of two systems on the same questions.
+  """A metric of two systems on the same questions.
 
   Attributes:
-    first: mean of the first.
-    second: mean of the second.
-    difference: first minus second.
-    interval: 95 % bootstrap interval of the difference.
-    p_value: two-sided, by a paired permutation test.
+    first: Mean of the first system.
+    second: Mean of the second system.
+    difference: First minus second.
+    interval: 95 % bootstrap confidence interval of the difference.
+    p_value: Two-sided, from a paired permutation test.
   """
 
   first: float
@@ -33,23 +33,23 @@ class Comparison:
 def bootstrap_intervals(
   scores: Mapping[str, np.ndarray], *, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-  """Returns the 95 % percentile interval of the mean of each array; all have one length.
+  """Returns the 95 % percentile interval of the mean of each array; all have the same length.
 
-  A resample draws the same questions for every array.
+  Every resample draws the same questions for all arrays.
   """
   names = list(scores)
   if not names or not len(scores[names[0]]):
     return {}
-  values_Fxn = np.stack([scores[name] for name in names]).astype(np.float64)
-  if values_Fxn.shape[1] == 1:  # scipy refuses a single observation
-    return {name: (value, value) for name, (value,) in zip(names, values_Fxn.tolist(), strict=True)}
+  values = np.stack([scores[name] for name in names]).astype(np.float64)
+  if values.shape[1] == 1:  # scipy refuses a single observation
+    return {name: (value, value) for name, (value,) in zip(names, values.tolist(), strict=True)}
   interval = scipy.stats.bootstrap(
-    (values_Fxn,),
+    (values,),
     np.mean,
     axis=1,
     n_resamples=_RESAMPLES,
     method="percentile",
-    batch=max(1, _VALUES_AT_ONCE // values_Fxn.size),
+    batch=max(1, _VALUES_AT_ONCE // values.size),
     rng=np.random.default_rng(seed),
   ).confidence_interval
   bounds = zip(interval.low.tolist(), interval.high.tolist(), strict=True)
@@ -59,8 +59,8 @@ def bootstrap_intervals(
 def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
   """Compares the scores of two systems on the same questions.
 
-  If both were equally good, the sign of each question's difference would be a coin flip: p is the
-  share of sign assignments (all of them, or 10,000 drawn) whose difference is at least as large.
+  If both were equally good, the sign of each question's difference would be a coin flip. p is the
+  share of sign assignments (all of them, or 10,000 samples) whose difference is at least as large.
   """
   differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
   return Comparison(

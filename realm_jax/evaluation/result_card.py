@@ -1,14 +1,15 @@
-"""The card of an evaluation: its figures, and exactly what they are figures of."""
+"""Renders the result card of an evaluation: its metrics, and exactly what they describe."""
 
 from collections.abc import Mapping
 
 
 def markdown(card: Mapping) -> str:
-  """Returns the card as a page.
+  """Returns the card as Markdown.
 
   Args:
-    card: `measured` (what by name: text or number), `figures` as `open_qa.summary` gives them,
-      `intervals` by figure, and optional `against`: `measured` and the comparison of each figure.
+    card: `measured` (what was evaluated: strings and numbers by name), `figures` from
+      `open_qa.summary`, `intervals` by metric, and optionally `against`: `measured` and the
+      comparison of each metric.
   """
   figures = dict(card["figures"])
   groups = figures.pop("groups", {})

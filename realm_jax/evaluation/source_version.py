@@ -1,4 +1,4 @@
-"""Which code is running: the commit of a checkout, or the version of an installed package."""
+"""The version of the running code: the commit of a checkout, or the version of the package."""
 
 import pathlib
 import subprocess
@@ -7,7 +7,7 @@ from realm_jax import __version__
 
 
 def source_version() -> str:
-  """Returns version and commit, with a mark if the checkout was changed since."""
+  """Returns version and commit, marked if the checkout has changes."""
   root = pathlib.Path(__file__).resolve().parents[2]
   if not (root / ".git").exists():
     return __version__

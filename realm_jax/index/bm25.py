@@ -1,4 +1,4 @@
-"""BM25, the sparse baseline: passages that share rare words with a question."""
+"""BM25, the sparse baseline: ranks passages by the rare words they share with a question."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -11,16 +11,16 @@ from realm_jax.index import searcher
 
 
 class Bm25Retriever:
-  """Searches texts by their words; the whole index lies in memory.
+  """Searches texts by their words; the whole index is in memory.
 
   Args:
-    texts: of the passages, in the order of their ids.
-    stemmer: "english" takes words of one stem for the same.
-    k1: how soon a word's repetitions stop to count.
-    b: how much long passages are held back.
+    texts: Texts of the passages, in the order of their ids.
+    stemmer: "english" treats words with the same stem as equal.
+    k1: Saturation of repeated words.
+    b: Strength of the length normalisation.
 
   Raises:
-    ValueError: if there is no text, or the extra `bm25` is not installed.
+    ValueError: If there is no text, or the extra `bm25` is not installed.
   """
 
   def __init__(

@@ -22,15 +22,15 @@ def _top_k(embeddings_NxE, queries_BxE, k):
     precision=jax.lax.Precision.HIGHEST,
     preferred_element_type=jnp.float32,
   )
-  return jax.lax.top_k(scores_BxN, k)  # of equal scores the lower index comes first
+  return jax.lax.top_k(scores_BxN, k)  # breaks ties by the lower index
 
 
 class BlockwiseExactSearcher:
-  """Searches N passages in float32, a block after the other, for corpora of any size.
+  """Searches N passages in float32, block by block, for corpora of any size.
 
   Args:
-    embeddings_NxE: float32 or bfloat16; stays where it is.
-    block_size: passages copied to the device at once.
+    embeddings_NxE: float32 or bfloat16, possibly memory-mapped.
+    block_size: Number of passages copied to the device at once.
   """
 
   def __init__(self, embeddings_NxE: np.ndarray, *, block_size: int = 2**20):
@@ -40,7 +40,7 @@ class BlockwiseExactSearcher:
     self._block_size = block_size
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns what `ExactSearcher` would."""
+    """Returns the same as `ExactSearcher`."""
     blocks = []
     for first in range(0, self.num_passages, self._block_size):
       block_NxE = self._embeddings_NxE[first : first + self._block_size]
@@ -71,9 +71,9 @@ class ExactSearcher:
     self._max_bucket = 1 << (fitting.bit_length() - 1)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` passages of each query, float32 scores, equal scores by lower id.
+    """Returns the best `k` passages of each query with float32 scores; ties go to the lower id.
 
-    Queries are padded to a power of two, so that a new batch size seldom means a compilation.
+    Queries are padded to a power of two, so that few batch sizes cause a compilation.
     """
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
     found = min(k, self.num_passages)

@@ -1,4 +1,4 @@
-"""Finds many sequences at once in a long array, by a trie whose levels are walked in numpy."""
+"""Finds many sequences at once in a long array, with a trie whose levels are numpy arrays."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,8 +12,8 @@ class SequenceSearch:
   """Searches for a fixed set of sequences of symbols.
 
   Args:
-    sequences: distinct sequences of symbols from 0 to `alphabet_size` - 1, none empty.
-    alphabet_size: A.
+    sequences: Distinct, non-empty sequences of symbols from 0 to `alphabet_size` - 1.
+    alphabet_size: Number of symbols, A.
   """
 
   def __init__(self, sequences: Iterable[Sequence[int]], *, alphabet_size: int):
@@ -31,7 +31,7 @@ class SequenceSearch:
     self._levels = [_Level(e, n) for e, n in zip(edges, ends, strict=True)]
 
   def find(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns first positions in `values` and numbers of all occurrences, overlapping ones too."""
+    """Returns start positions in `values` and sequence numbers of all occurrences."""
     positions = np.arange(len(values))
     nodes = np.zeros(len(values), np.int64)
     found = []
@@ -52,7 +52,7 @@ class SequenceSearch:
 
 
 class _Level:
-  """The edges of one depth, as a sorted table; behind a filter, since most keys are no edge."""
+  """The edges of one depth as a sorted table, behind a filter because most keys are not edges."""
 
   def __init__(self, edges: dict[int, int], ends: dict[int, int]):
     keys = np.fromiter(edges.keys(), np.int64, len(edges))
@@ -70,7 +70,7 @@ class _Level:
     return (mixed >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)
 
   def follow(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which keys are edges, and the nodes that those lead to."""
+    """Returns which keys are edges, and the nodes that these lead to."""
     candidates = np.flatnonzero(self._filter[self._hashed(keys)])
     wanted = keys[candidates]
     places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)

@@ -1,4 +1,4 @@
-"""Encoder inputs of retrieved passages, gathered from the passage store."""
+"""Builds the encoder inputs of retrieved passages from the passage store."""
 
 import numpy as np
 
@@ -14,14 +14,14 @@ def gather(
   passage_length: int,
   joint_length: int,
 ) -> RetrievedBatch:
-  """Makes the batch that a training step takes.
+  """Makes the batch of a training step.
 
   Args:
     queries: B masked queries.
-    passages: ids `[B, K]` with the null passage in slot 0, and the scores that chose them.
-    store: the knowledge corpus.
-    passage_length: P.
-    joint_length: T.
+    passages: Ids `[B, K]` with the null passage in slot 0, and the scores that chose them.
+    store: The knowledge corpus.
+    passage_length: Length P of the passages.
+    joint_length: Length T of query and passage together.
   """
   ids_BxK = np.asarray(passages.ids_BxK, np.int32)
   return RetrievedBatch(
@@ -37,12 +37,12 @@ def gather(
 def passage_tokens(store: PassageStore, ids: np.ndarray, *, length: int) -> Tokens:
   """Returns `[CLS] title [SEP] body [SEP]` of each id; a negative id gives the null passage.
 
-  A title too long for `length` is cut first by the room that specials leave, then the body.
+  The title is truncated to the length without special tokens, and the body to what then remains.
 
   Args:
-    store: the knowledge corpus.
-    ids: rows, of any shape.
-    length: P.
+    store: The knowledge corpus.
+    ids: Rows of the store, in an array of any shape.
+    length: Length P of the passages.
   """
   rows = ids.reshape(-1)
   titles, title_lengths = _rows_or_nothing(store.title_ids, rows, length - 3)
@@ -62,17 +62,17 @@ def passage_tokens(store: PassageStore, ids: np.ndarray, *, length: int) -> Toke
 
 
 def joint_tokens(store: PassageStore, query: Tokens, ids_BxK: np.ndarray, *, length: int) -> Tokens:
-  """Returns `[CLS] x [SEP] body [SEP]`, `[B, K, T]`; titles serve retrieval alone.
+  """Returns `[CLS] x [SEP] body [SEP]`, `[B, K, T]`; titles are used for retrieval only.
 
   Raises:
-    ValueError: if a query leaves no room for a passage.
+    ValueError: If a query leaves no room for a passage.
   """
   batch, num_passages = ids_BxK.shape
   query_length = query.ids.shape[-1]
   if query_length + 2 > length:
     raise ValueError(
       f"joint length {length} leaves no room for a passage beside queries of {query_length}; "
-      "set joint_length higher"
+      "raise joint_length"
     )
   rows = ids_BxK.reshape(-1)
   query_lengths = np.repeat(query.mask.sum(-1), num_passages)
@@ -90,7 +90,7 @@ def joint_tokens(store: PassageStore, query: Tokens, ids_BxK: np.ndarray, *, len
 
 
 def _rows_or_nothing(read, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-  """Reads ragged rows; negative ids are empty."""
+  """Reads ragged rows; those of negative ids are empty."""
   ids, lengths = read(np.maximum(rows, 0), length=length)
   return ids, np.where(rows >= 0, lengths, 0)
 

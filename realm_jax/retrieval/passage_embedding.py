@@ -19,18 +19,18 @@ def passage_batches(
   multiple_of: int = 1,
   part: slice | None = None,
 ) -> Iterator[tuple[np.ndarray, Tokens]]:
-  """Yields every passage once, shortest first, in batches of about equally many tokens.
+  """Yields every passage once, shortest first, in batches of about the same number of tokens.
 
   Args:
-    store: the knowledge corpus.
-    passage_length: P, longest input.
-    tokens_per_batch: padded tokens of a batch, about.
-    multiple_of: what the batch size must be divisible by.
-    part: the only rows of the store to embed, from which on rows are counted; None: all.
+    store: The knowledge corpus.
+    passage_length: Maximum length P of the inputs.
+    tokens_per_batch: Approximate number of padded tokens per batch.
+    multiple_of: The batch size is a multiple of this.
+    part: Rows of the store to embed; rows are counted from its start. None embeds all.
 
   Yields:
-    rows `[R]` and `Tokens` `[R', L]` with R' ≥ R; rows past R repeat the last one, so that each
-    length has one shape only.
+    Rows `[n]` and `Tokens` `[B, L]` with B ≥ n; rows past n repeat the last one, so that each
+    length has a single shape.
   """
   part = slice(0, len(store)) if part is None else part
   lengths = np.minimum(store.lengths()[part], passage_length)
@@ -56,14 +56,14 @@ def embed_passages(
   """Returns the embeddings `[N, E]` of all passages.
 
   Args:
-    batches: from `passage_batches`.
-    encode_passage: `Tokens [R', L] -> [R', E]`, on the devices and not awaited.
-    num_passages: N.
-    embedding_size: E.
-    dtype: of the result.
+    batches: Batches from `passage_batches`.
+    encode_passage: `Tokens [B, L] -> [B, E]`, dispatched to the devices without waiting.
+    num_passages: Number of passages, N.
+    embedding_size: Width of the embeddings, E.
+    dtype: Dtype of the result.
 
   Raises:
-    ValueError: if a passage was not embedded, or to something not finite.
+    ValueError: If the embedding of a passage is missing or not finite.
   """
   embeddings_NxE = np.full((num_passages, embedding_size), np.nan, dtype)
   pending = None

@@ -1,4 +1,4 @@
-"""The same masked queries asked again and again while a model trains."""
+"""Evaluates a model on the same masked queries throughout its training."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -13,17 +13,17 @@ from realm_jax.retrieval.retriever import Retriever
 
 
 class FixedEvaluation:
-  """Answers fixed queries with the parameters of a step and the index generation in use.
+  """Evaluates fixed queries with the parameters of a step and the index generation in use.
 
   Args:
-    features: batches of masked queries, the same in every process, read once and kept.
-    max_batches: how many of them are used.
-    retriever: the training's, so that the generation in use is searched.
-    figures: `(params, placed RetrievedBatch) -> figures` of a batch.
-    place: puts a batch on the devices.
+    features: Batches of masked queries, the same in every process; read once and kept.
+    max_batches: Maximum number of batches.
+    retriever: The retriever of the training, which searches the generation in use.
+    figures: `(params, placed RetrievedBatch) -> metrics` of a batch.
+    place: Puts a batch on the devices.
 
   Raises:
-    ValueError: if there is no query.
+    ValueError: If there is no query.
   """
 
   def __init__(
@@ -46,7 +46,7 @@ class FixedEvaluation:
     self.first_batch = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
-    """Returns the figures named `eval/...`, over all batches."""
+    """Returns the metrics over all batches, named `eval/...`."""
     rows = []
     for queries in self._batches:
       own = jax.tree.map(processes.own_rows, queries)

@@ -1,4 +1,4 @@
-"""Queries with the passages retrieved for them, as text for TensorBoard and for reports."""
+"""Formats queries with their retrieved passages as text for TensorBoard and for reports."""
 
 from collections.abc import Iterable
 
@@ -16,13 +16,13 @@ def markdown(
   store: PassageStore,
   num_queries: int = 4,
 ) -> str:
-  """Returns the first queries of a batch, what is masked, and a table of their passages.
+  """Returns the first queries of a batch, their masked words, and tables of their passages.
 
   Args:
-    batch: on the host.
-    tokenizer: of the corpus.
-    store: the knowledge corpus.
-    num_queries: how many at most.
+    batch: A batch on the host.
+    tokenizer: Vocabulary of the corpus.
+    store: The knowledge corpus.
+    num_queries: Maximum number of queries.
   """
   shown = range(min(num_queries, len(batch.passage_ids_BxK)))
   return "\n\n".join(_query(batch, row, tokenizer, store) for row in shown)
@@ -42,10 +42,10 @@ def table(
   """Returns a query, its answer, and a table of its passages.
 
   Args:
-    query: as text.
-    answer: as text.
-    passages: ids and scores, best first; negative ids are left out.
-    store: the knowledge corpus.
+    query: Text of the query.
+    answer: Text of the answer.
+    passages: Ids and scores, best first; negative ids are omitted.
+    store: The knowledge corpus.
   """
   lines = [f"**{_plain(query)}** ({_plain(answer)})", "", "| score | passage |", "|---:|---|"]
   for passage_id, score in passages:
@@ -56,7 +56,7 @@ def table(
 
 
 def _plain(text: str) -> str:
-  """Takes what Markdown or HTML would read as more than text."""
+  """Escapes characters that are special in Markdown or HTML."""
   for sign in "\\&|*_<>`[]":
     text = text.replace(sign, f"\\{sign}" if sign in "\\|*_`[]" else f"&#{ord(sign)};")
   return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Processes side by side on one machine: started, restarted when killed, ended together."""
+"""Supervises processes on one machine: starts them, restarts killed ones, ends them together."""
 
 import contextlib
 import dataclasses
@@ -19,11 +19,11 @@ class Process:
   """One process to keep alive.
 
   Attributes:
-    name: of the process and of its log.
-    command: program and arguments.
-    shown: whether its output goes to the terminal instead of the log.
-    environment: variables beside those of this process.
-    finished: asked when it has ended well, because a job that is told to stop does so, too.
+    name: Names the process and its log.
+    command: Program and arguments.
+    shown: Whether its output goes to the terminal instead of the log.
+    environment: Variables in addition to those of this process.
+    finished: Called after exit code 0, because a job that was asked to stop also ends with it.
   """
 
   name: str
@@ -42,21 +42,21 @@ def realm_command(job: str, *, gin_file: str, keywords: Mapping[str, object]) ->
 def supervise(
   processes: Sequence[Process], *, logs: str, max_restarts: int = 3, grace_seconds: float = 60
 ) -> None:
-  """Runs processes until all have ended well.
+  """Runs processes until all have finished.
 
-  A process that a signal killed, or that ended before it was finished, is started again, as jobs
-  go on where they were. One that ended with an exit code of its own would end so again: the others
-  are then ended, too. SIGTERM and Ctrl-C are passed on as SIGTERM, on which jobs save.
+  Restarts a process that was killed by a signal, or that ended before it had finished, because jobs
+  resume. A process that failed with an exit code would fail again, so the others are ended as well.
+  SIGTERM and Ctrl-C are passed on as SIGTERM, on which jobs save.
 
   Args:
-    processes: with different names.
-    logs: directory; `NAME.log` grows over restarts.
-    max_restarts: of each process.
-    grace_seconds: between SIGTERM and SIGKILL.
+    processes: Processes with distinct names.
+    logs: Directory of the logs; restarts append to `NAME.log`.
+    max_restarts: Maximum number of restarts per process.
+    grace_seconds: Seconds between SIGTERM and SIGKILL.
 
   Raises:
-    KeyboardInterrupt: after Ctrl-C or SIGTERM, when every process has ended.
-    ChildProcessError: if a process failed; names it and its log.
+    KeyboardInterrupt: After Ctrl-C or SIGTERM, when every process has ended.
+    ChildProcessError: If a process failed; names it and its log.
   """
   os.makedirs(logs, exist_ok=True)
   running: dict[str, subprocess.Popen] = {}
@@ -88,7 +88,7 @@ def supervise(
 
 @contextlib.contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-  """Makes SIGTERM raise `KeyboardInterrupt`, as Ctrl-C does."""
+  """Makes SIGTERM raise `KeyboardInterrupt`, like Ctrl-C."""
 
   def interrupt(signum, frame):
     raise KeyboardInterrupt
@@ -110,7 +110,7 @@ def _start(process: Process, logs: str) -> subprocess.Popen:
       stdout=log,
       stderr=log,
       env={**os.environ, **process.environment},
-      start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on as SIGTERM
+      start_new_session=True,  # Ctrl-C reaches only this process, which passes it on as SIGTERM
     )
   finally:
     if log is not None:

@@ -1,4 +1,4 @@
-"""The best parameters so far by one figure, kept over restarts."""
+"""Keeps the best parameters so far by one metric, across restarts."""
 
 import os
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from realm_jax.training import checkpoints
 
 
 class BestCheckpoint:
-  """Keeps one checkpoint, of parameters alone; use as a context manager.
+  """Keeps one checkpoint, of parameters only; use as a context manager.
 
-  What it holds is read from the checkpoint itself, so a run that is restarted knows its best.
+  The best value is read from the checkpoint itself, so a restarted run knows it.
 
   Args:
-    directory: of the checkpoint.
-    metric: the figure, of which more is better.
+    directory: Directory of the checkpoint.
+    metric: Name of the metric; higher is better.
 
   Raises:
-    ValueError: if the checkpoint that is there is the best by another figure.
+    ValueError: If the existing checkpoint is the best by another metric.
   """
 
   def __init__(self, directory: str | os.PathLike, *, metric: str):
@@ -30,8 +30,8 @@ class BestCheckpoint:
       saved = checkpoints.read_metadata(self._checkpointer.directory / str(self.step))["best"]
       if saved["metric"] != metric:
         raise ValueError(
-          f"{os.fspath(directory)} holds the best checkpoint by {saved['metric']!r}; go on with "
-          f"that figure, or move it away to choose by {metric!r}"
+          f"{os.fspath(directory)} has the best checkpoint by {saved['metric']!r}; keep that "
+          f"metric, or move it away to select by {metric!r}"
         )
       self.value = saved["value"]
 
@@ -42,13 +42,13 @@ class BestCheckpoint:
     self._checkpointer.__exit__()
 
   def offer(self, step: int, params, *, figures: Mapping[str, float], metadata: dict) -> bool:
-    """Keeps the parameters of a step if they are better than any before; returns whether.
+    """Keeps the parameters of a step if they are the best so far; returns whether they are.
 
     Raises:
-      ValueError: if the figure is not among those given.
+      ValueError: If the metric is not among `figures`.
     """
     if self._metric not in figures:
-      raise ValueError(f"no figure is named {self._metric!r}; choose from {sorted(figures)}")
+      raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(figures)}")
     value = float(figures[self._metric])
     if self.value is not None and not value > self.value:
       return False

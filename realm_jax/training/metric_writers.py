@@ -1,4 +1,4 @@
-"""Where metrics go: TensorBoard through CLU, and `metrics.jsonl`."""
+"""Writers of metrics: TensorBoard through CLU, and `metrics.jsonl`."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SAMPLES_FILE = "samples.jsonl"
 
 
 class MetricWriter(Protocol):
-  """Where figures and texts go."""
+  """Writes metrics and texts."""
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
@@ -29,13 +29,13 @@ class MetricWriter(Protocol):
 
 
 class JsonLinesWriter:
-  """Appends one JSON object a write: scalars to `metrics.jsonl`, texts to `samples.jsonl`.
+  """Appends one JSON object per write: scalars to `metrics.jsonl`, texts to `samples.jsonl`.
 
-  Each has `step` and `seconds` (unix time) beside its values.
+  Each has `step`, `seconds` (unix time) and its values.
 
   Args:
-    directory: where the file is or will be.
-    step: that the run begins after; see `drop_rows_after`.
+    directory: Directory of the files.
+    step: Step after which the run begins; see `drop_rows_after`.
   """
 
   def __init__(self, directory: str | os.PathLike, *, step: int):
@@ -64,36 +64,36 @@ class JsonLinesWriter:
 
 
 class AlarmWriter:
-  """Says in the log, once each, what the figures written so far are alarming about.
+  """Logs alarms about the metrics written so far, once each.
 
   Args:
-    settings: when figures are alarming.
+    settings: Conditions of the alarms.
   """
 
   def __init__(self, settings: alarms.AlarmSettings = alarms.AlarmSettings()):
     self._settings = settings
     self._rows: list[dict] = []
-    self._told: set[tuple[str, int]] = set()
+    self._logged: set[tuple[str, int]] = set()
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     self._rows.append({"step": step, **{name: _plain(value) for name, value in scalars.items()}})
     for alarm in alarms.find(self._rows, settings=self._settings):
-      if (alarm.name, alarm.first_step) not in self._told:
-        self._told.add((alarm.name, alarm.first_step))
+      if (alarm.name, alarm.first_step) not in self._logged:
+        self._logged.add((alarm.name, alarm.first_step))
         logging.warning("ALARM: %s", alarm)
 
   def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-    """Texts alarm nobody."""
+    """Texts raise no alarms."""
 
   def flush(self) -> None:
-    """Nothing is held back."""
+    """Nothing is buffered."""
 
   def close(self) -> None:
     """Nothing is open."""
 
 
 class _Several:
-  """Passes everything on to several writers."""
+  """Forwards everything to several writers."""
 
   def __init__(self, writers: Sequence[MetricWriter]):
     self._writers = writers
@@ -116,9 +116,9 @@ class _Several:
 
 
 def drop_rows_after(path: str | os.PathLike, step: int) -> None:
-  """Removes what a run that was killed after `step`, and goes on from there, will write again.
+  """Removes the rows after `step`, which a run that resumes from there will write again.
 
-  A last line that was cut short is removed, too. A file that is missing stays so.
+  Removes a truncated last line as well. Does nothing if the file is missing.
   """
   if not os.path.exists(path):
     return
@@ -139,10 +139,10 @@ def make_writer(
   """Returns the writers of a run; processes other than the first write nothing.
 
   Args:
-    workdir: of the run.
-    step: that the run begins after.
-    first_process: whether this is the process that writes.
-    alarm_settings: when figures are alarming.
+    workdir: Directory of the run.
+    step: Step after which the run begins.
+    first_process: Whether this is the process that writes.
+    alarm_settings: Conditions of the alarms.
   """
   if not first_process:
     return _Several([])
@@ -151,11 +151,11 @@ def make_writer(
 
 
 def _tensorboard(workdir: str | os.PathLike) -> list[MetricWriter]:
-  """Returns the writer of TensorBoard's files; none where TensorFlow is missing."""
+  """Returns the writer of TensorBoard's files, or none without TensorFlow."""
   try:
     from clu import metric_writers
   except ModuleNotFoundError as error:
-    logging.info("no files for TensorBoard, because %s is missing", error.name)
+    logging.info("writing no files for TensorBoard, because %s is missing", error.name)
     return []
   return [metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))])]
 

@@ -1,4 +1,4 @@
-"""What a training step carries on."""
+"""The state of a training."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ class TrainState:
   """State of a training.
 
   Attributes:
-    step: int32, steps taken.
-    params: parameters, a dict by model.
-    opt_state: of the optimizer.
-    skipped_steps: int32, steps whose gradients were not finite and changed nothing.
+    step: int32, number of steps taken.
+    params: Parameters, a dict by model.
+    opt_state: State of the optimizer.
+    skipped_steps: int32, number of steps skipped because their gradients were not finite.
   """
 
   step: Array
@@ -30,7 +30,7 @@ class TrainState:
 def create(
   init_params: Callable[[jax.Array], dict], optimizer: optax.GradientTransformation, *, seed: int
 ) -> TrainState:
-  """Makes the state of step 0; pure, so that `jax.eval_shape` and `jax.jit` take it."""
+  """Makes the state of step 0; pure, so it works with `jax.eval_shape` and `jax.jit`."""
   params = init_params(jax.random.key(seed))
   return TrainState(
     step=jnp.zeros([], jnp.int32),

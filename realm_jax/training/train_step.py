@@ -1,7 +1,7 @@
 """One training step: loss, gradients, update; non-finite steps change nothing and are counted.
 
-Schedules go on even over a step that is skipped: they are functions of the steps taken, as data
-order and dropout are, so that a run of `num_steps` always ends with the rate that was asked for.
+Schedules advance even over a skipped step: like data order and dropout they are functions of the
+steps taken, so a run of `num_steps` always ends with the configured rate.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def make_train_step(
     accumulate_steps: Parts of the batch that are computed one after the other.
 
   Raises:
-    ValueError: on tracing, if the batch cannot be cut into `accumulate_steps` equal parts.
+    ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:

@@ -32,9 +32,9 @@ def test_all_right_and_none_found():
 
 
 def test_other_words_are_refused():
-  with pytest.raises(ValueError, match="their words differ"):
+  with pytest.raises(ValueError, match="different sentences"):
     entities.entity_figures(REFERENCES, REFERENCES[:2])
-  with pytest.raises(ValueError, match="their words differ"):
+  with pytest.raises(ValueError, match="different sentences"):
     entities.entity_figures(REFERENCES, [["O"], *REFERENCES[1:]])
 
 

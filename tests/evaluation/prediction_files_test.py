@@ -72,9 +72,9 @@ def test_an_id_that_names_another_question_does_not_count(tmp_path, questions):
 @pytest.mark.parametrize(
   ("line", "message"),
   [
-    ('{"prediction": "Oslo"}', "line 2 is no prediction: KeyError"),
-    ('{"question": "where?"}', "line 2 is no prediction: KeyError"),
-    ("nothing", "line 2 is no prediction"),
+    ('{"prediction": "Oslo"}', "line 2 is not a prediction: KeyError"),
+    ('{"question": "where?"}', "line 2 is not a prediction: KeyError"),
+    ("nothing", "line 2 is not a prediction"),
   ],
 )
 def test_what_is_no_prediction_is_named(tmp_path, questions, line, message):

@@ -104,10 +104,10 @@ def test_a_figure_that_is_missing_is_named(file, tmp_path, program):
 @pytest.mark.parametrize(
   ("old", "new", "message"),
   [
-    ('job = "pretrain"\n', "", "does not say job"),
+    ('job = "pretrain"\n', "", "lacks job"),
     ("[figures]", "[figure]", "no sweep has figure"),
     ("[0, 1, 2]", "7", "pretrain.pretrain.seed = 7 in .grid.; give a list"),
-    ("[0, 1, 2]", "[0,", "is no TOML file"),
+    ("[0, 1, 2]", "[0,", "is not a TOML file"),
   ],
 )
 def test_a_wrong_file_is_refused(file, tmp_path, old, new, message):

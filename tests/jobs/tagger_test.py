@@ -240,10 +240,10 @@ def test_the_output_says_which_tagger_tagged_it(world, tagger, tmp_path):
     40,
     ["LOC", "PER"],
   )
-  with pytest.raises(ValueError, match="is a tagging with another labels"):
+  with pytest.raises(ValueError, match="is a tagging with a different labels"):
     tag(tagger, corpus, output, labels=["PER"])
   train(world, "another", num_steps=1, test=None)
-  with pytest.raises(ValueError, match="is a tagging with another (step|parameters_digest)"):
+  with pytest.raises(ValueError, match="is a tagging with a different (step|parameters_digest)"):
     tag([str(world / "another")], corpus, output)
 
 

@@ -48,7 +48,7 @@ def test_a_step_done_again_is_never_kept_in_place_of_a_later_one(tmp_path):
 
 def test_another_figure_or_none_is_refused(tmp_path):
   with BestCheckpoint(tmp_path, metric="em") as best:
-    with pytest.raises(ValueError, match=r"no figure is named 'em'; choose from \['f1'\]"):
+    with pytest.raises(ValueError, match=r"no metric is named 'em'; choose one of \['f1'\]"):
       best.offer(1, {}, figures={"f1": 1.0}, metadata={})
     offer(best, 10, 0.5)
   with pytest.raises(ValueError, match="the best checkpoint by 'em'"):

@@ -17,18 +17,18 @@ def learn_vocabulary(
   """Writes `output`: a Hugging Face tokenizer directory with `vocab.txt`.
 
   Args:
-    inputs: glob patterns or folders of files that `realm prepare_corpus` can read.
-    output: directory to write.
-    vocab_size: wordpieces at most, the five special tokens included.
-    lower_case: whether to lower-case and strip accents.
-    min_frequency: how often a merge must occur to become a wordpiece.
+    inputs: Glob patterns or directories of files that `realm prepare_corpus` can read.
+    output: Directory to write.
+    vocab_size: Maximum number of wordpieces, including the five special tokens.
+    lower_case: Whether to lower-case text and strip accents.
+    min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
 
   Returns:
     The tokenizer.
 
   Raises:
-    FileNotFoundError: if a pattern matches no file.
-    ValueError: if the inputs hold no text.
+    FileNotFoundError: If a pattern matches no file.
+    ValueError: If the inputs contain no text.
   """
 
   def texts():

@@ -1,4 +1,4 @@
-"""Splits the questions of an Open-QA set as the original did, and writes their manifest."""
+"""Converts a public Open-QA dataset, with the original's split into train, dev and test."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ def prepare_questions(
 ) -> dict:
   """Writes `output`: `train.jsonl`, `dev.jsonl`, `test.jsonl` and `questions_manifest.json`.
 
-  The development set is the tenth of the training questions that the original took.
+  The development set is the same tenth of the training questions as in the original.
 
   Args:
-    train: files of training questions: JSON Lines with `question` and `answer`, or as published
-      with WebQuestions, CuratedTREC, TriviaQA or SQuAD; plain or gzip.
-    test: files of test questions.
-    output: directory to write; replaced as a whole when finished.
-    dataset: a published set must have its published counts.
+    train: Files of training questions: JSON Lines with `question` and `answer`, or the published
+      files of WebQuestions, CuratedTREC, TriviaQA or SQuAD; plain or gzip.
+    test: Files of test questions.
+    output: Directory to write; replaced if it exists.
+    dataset: Name of the dataset; the counts of a published one are checked.
 
   Returns:
     The manifest.
 
   Raises:
-    FileNotFoundError: if a file is not there.
-    ValueError: if a file or a question is not usable, or the counts are not the published ones.
+    FileNotFoundError: If a file is missing.
+    ValueError: If a file or a question is invalid, or counts differ from the published ones.
   """
   read = lambda paths: itertools.chain.from_iterable(map(question_sets.read_raw, paths))  # noqa: E731
   splits = question_sets.make_splits(read(train), read(test), dataset=dataset)

@@ -1,4 +1,4 @@
-"""Tags the passages of a corpus: entities by a trained tagger, dates by pattern."""
+"""Tags the salient spans of a corpus: entities with a trained tagger, dates by pattern."""
 
 import dataclasses
 import itertools
@@ -14,7 +14,7 @@ from realm_jax.runs import taggers
 from realm_jax.saved import saved_models
 
 MANIFEST = "tagging.json"
-_PASSAGES_PER_BLOCK = 4096  # tagged together, batched by length; keeps memory flat
+_PASSAGES_PER_BLOCK = 4096  # tagged together, batched by length; bounds memory
 
 
 def tag_salient_spans(
@@ -27,26 +27,26 @@ def tag_salient_spans(
   tokens_per_batch: int = 4096,
   model_parallel: int = 1,
 ) -> dict:
-  """Writes the passages of a corpus with new salient spans, those of Guu et al. 2020, section 3.4.
+  """Writes the passages of a corpus with new salient spans (Guu et al. 2020, section 3.4).
 
-  Each shard of the corpus becomes one of the output, which appears when it is finished: a run that
-  was stopped goes on with the next. `tagging.json` says which tagger and version found the spans.
+  Each shard of the output appears when it is complete; an interrupted run continues with the next.
+  `tagging.json` records the tagger and the version that found the spans.
 
   Args:
-    tagger: working directory of `realm train_tagger`.
-    corpus: directory of a corpus from `realm prepare_corpus`.
-    output: directory to write; a tagging that is there is continued.
-    step: checkpoint of the tagger; none: the newest.
-    labels: of the entities to take; none: all that the tagger knows.
-    tokens_per_batch: padded wordpieces read at once, over all devices.
-    model_parallel: devices that share one copy of the tagger.
+    tagger: Working directory of `realm train_tagger`.
+    corpus: Directory of a corpus from `realm prepare_corpus`.
+    output: Directory to write; continues an unfinished tagging.
+    step: Checkpoint of the tagger; None uses the newest.
+    labels: Labels of the entities to use; None uses all that the tagger knows.
+    tokens_per_batch: Padded wordpieces per batch, over all devices.
+    model_parallel: Number of devices that share one copy of the tagger.
 
   Returns:
-    How many shards, passages, entities, dates and spans this call wrote.
+    The numbers of shards, passages, entities, dates and spans that this call wrote.
 
   Raises:
-    FileNotFoundError: if tagger or corpus are missing.
-    ValueError: if the tagger lacks a label, or the output is another tagging.
+    FileNotFoundError: If tagger or corpus are missing.
+    ValueError: If the tagger lacks a label, or the output is a different tagging.
   """
   taggers.check_one_process()
   mesh = partitioning.make_mesh(model=model_parallel)
@@ -83,7 +83,7 @@ def tag_salient_spans(
     counts["passages"] += tagged_examples.write_shard(target, tagged)
     counts["shards"] += 1
   report = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-  print(f"{output}: {report or 'all shards were there'}", flush=True)
+  print(f"{output}: {report or 'all shards are finished'}", flush=True)
   return dict(counts)
 
 
@@ -121,6 +121,6 @@ def _check_or_write(path: str, manifest: dict) -> None:
   for name in manifest.keys() - {"tagger", "corpus"}:
     if before.get(name) != manifest[name]:
       raise ValueError(
-        f"{os.path.dirname(path)} is a tagging with another {name} ({before.get(name)}, now "
+        f"{os.path.dirname(path)} is a tagging with a different {name} ({before.get(name)}, now "
         f"{manifest[name]}); choose another output"
       )

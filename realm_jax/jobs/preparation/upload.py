@@ -1,4 +1,4 @@
-"""Copies a finished local directory into an object store, where other jobs find it complete."""
+"""Copies a finished local directory to an object store, where other jobs can read it."""
 
 import os
 
@@ -6,19 +6,19 @@ from realm_jax import object_store
 
 
 def upload(source: str, *, output: str) -> None:
-  """Writes `OUTPUT`: every file below a directory, and at last `complete.json`, the list of them.
+  """Writes `output`: every file below a directory and, last, their list `complete.json`.
 
   Args:
-    source: local directory.
-    output: directory in an object store, `gs://BUCKET/...`; replaced if it is there.
+    source: Local directory.
+    output: Directory in an object store, `gs://BUCKET/...`; replaced if it exists.
 
   Raises:
-    FileNotFoundError: if there is no such directory.
-    ValueError: if the source lies in an object store, or the output does not.
+    FileNotFoundError: If the directory is missing.
+    ValueError: If the source is in an object store, or the output is not.
   """
   object_store.check_local(source=source)
   if not object_store.is_remote(output):
-    raise ValueError(f"output={output} is local; name a directory in an object store, gs://...")
+    raise ValueError(f"output={output} is local; use a directory in an object store, gs://...")
   if not os.path.isdir(source):
     raise FileNotFoundError(f"no directory {source}")
   count = object_store.upload(source, output)

@@ -1,4 +1,4 @@
-"""Evaluates a training while it runs: each index generation with the checkpoint it is made of."""
+"""Evaluates a training while it runs: each index generation, with the checkpoint it comes from."""
 
 import json
 import os
@@ -27,25 +27,25 @@ def evaluate_training(
   batch_size: int = 32,
   poll_seconds: float = 5.0,
 ) -> None:
-  """Asks questions of the newest generation, again and again, and adds the figures to a file.
+  """Evaluates every new generation on questions, and appends the metrics to a file.
 
-  Generations that come faster than they are evaluated are passed over, as are those whose
-  checkpoint is deleted already. Started again, it goes on behind the last line.
+  Skips generations that appear faster than they can be evaluated, and those whose checkpoint is
+  already deleted. After a restart it continues behind the last line.
 
   Args:
-    checkpoints: directory of the training's checkpoints.
-    passages: directory of the knowledge corpus.
-    index: directory of the index generations.
+    checkpoints: Directory of the training's checkpoints.
+    passages: Directory of the knowledge corpus.
+    index: Directory of the index generations.
     questions: JSON Lines, as for `realm evaluate`.
-    output: directory; `evaluations.jsonl` gets a line of step, generation and figures each time.
-    until_step: ends after the evaluation of this step or a later one.
-    max_questions: of more questions, so many are drawn, always the same ones; none: all are asked.
-    batch_size: questions asked at once.
-    poll_seconds: time between two looks for a newer generation.
+    output: Directory for `evaluations.jsonl`, with a line of step, generation and metrics each.
+    until_step: Stops after evaluating this step or a later one.
+    max_questions: Samples at most this many, always the same ones; None uses all.
+    batch_size: Questions per batch.
+    poll_seconds: Time between two checks for a newer generation.
 
   Raises:
-    FileNotFoundError: if corpus or questions are missing.
-    ValueError: if checkpoint, corpus, index and questions do not fit each other.
+    FileNotFoundError: If corpus or questions are missing.
+    ValueError: If checkpoint, corpus, index and questions do not match.
   """
   path = os.path.join(output, EVALUATIONS)
   written = object_store.absolute(path)
@@ -75,7 +75,7 @@ def evaluate_training(
         still_there = generation in generations.all_generations(index)
         if still_there and step in saved.steps(checkpoints):
           raise
-        logging.warning("generation %d is passed over: %s", generation, error)
+        logging.warning("skipping generation %d: %s", generation, error)
         continue
       last = {"step": step, "generation": generation, **figures}
       lines.append(json.dumps(last))

@@ -1,4 +1,4 @@
-"""Runs one job under many settings, one directory each, and tabulates what came out."""
+"""Runs one job with many settings, each in its own directory, and tabulates the results."""
 
 import concurrent.futures
 import dataclasses
@@ -22,9 +22,9 @@ class WorkUnit:
   """One run of a sweep.
 
   Attributes:
-    row: its entry of the list; runs of one row differ in the grid alone.
-    name: readable, unique and fit for a directory.
-    bindings: gin bindings, values as gin writes them.
+    row: Its entry in the list; runs of one row differ only in the grid.
+    name: Readable and unique; names its directory.
+    bindings: Gin bindings, with values in gin's syntax.
   """
 
   row: str
@@ -37,11 +37,11 @@ class Sweep:
   """A sweep file.
 
   Attributes:
-    job: which is run.
-    gin_file: of all runs.
-    summary: JSON file in a run's directory that holds its figures; its presence means finished.
-    figures: dotted path in that file by column title.
-    units: the runs.
+    job: Job to run.
+    gin_file: Gin file of all runs.
+    summary: JSON file with the metrics in the directory of a run; a run with it is finished.
+    figures: Dotted path in that file, by column title.
+    units: The runs.
   """
 
   job: str
@@ -52,23 +52,23 @@ class Sweep:
 
 
 def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
-  """Runs every work unit of a sweep that is not finished yet, and writes a table of the figures.
+  """Runs the unfinished work units of a sweep, and writes a table of their metrics.
 
-  The file is TOML: `job`, `gin_file`, `summary`; `[figures]`, title = "path.in.summary";
-  `[grid]`, "gin.name" = [values]; `[list.ROW]`, "gin.name" = value. Each row is run at each point
-  of the grid. A string that begins with @ or % is a gin reference. Runs that are unfinished are
-  given the same command again.
+  The file is TOML: `job`, `gin_file`, `summary`; `[figures]` with title = "path.in.summary";
+  `[grid]` with "gin.name" = [values]; `[list.ROW]` with "gin.name" = value. Each row runs at each
+  point of the grid. A string that begins with @ or % is a gin reference. An unfinished run gets the
+  same command again.
 
   Args:
-    file: the sweep file.
-    workdir: gets a directory and a log a unit, `table.md` and `table.json`: means over the grid,
-      with 95 % intervals (Student's t).
-    parallel: units run at once.
+    file: The sweep file.
+    workdir: Directory for the runs and their logs, and for `table.md` and `table.json`: means over
+      the grid with 95 % confidence intervals (Student's t).
+    parallel: Number of units to run at once.
 
   Raises:
-    FileNotFoundError: if there is no such file.
-    ValueError: if the file is no sweep.
-    ChildProcessError: if units failed; the others are finished first, and the table is written.
+    FileNotFoundError: If the file is missing.
+    ValueError: If the file is not a sweep.
+    ChildProcessError: If units failed, after the others have finished and the table is written.
   """
   object_store.check_local(workdir=workdir)
   plan = read_sweep(file)
@@ -95,7 +95,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
   if failed:
     raise ChildProcessError(
       f"{len(failed)} runs failed: {', '.join(sorted(failed))}; see the logs in {workdir}, "
-      "and give the same command again"
+      "and run the same command again"
     )
 
 
@@ -103,20 +103,20 @@ def read_sweep(file: str) -> Sweep:
   """Reads a sweep file.
 
   Raises:
-    ValueError: names the file and what is wrong in it.
+    ValueError: Naming the file and what is wrong with it.
   """
   with open(file, "rb") as content:
     try:
       entries = tomllib.load(content)
     except tomllib.TOMLDecodeError as error:
-      raise ValueError(f"{file} is no TOML file: {error}") from error
+      raise ValueError(f"{file} is not a TOML file: {error}") from error
   known = {"job": str, "gin_file": str, "summary": str, "figures": dict, "grid": dict, "list": dict}
   for name, value in entries.items():
     if not isinstance(value, known.get(name, ())):
       raise ValueError(f"{file}: no sweep has {name} = {value!r}; known are {', '.join(known)}")
   missing = [name for name in ("job", "gin_file", "summary", "figures") if name not in entries]
   if missing:
-    raise ValueError(f"{file} does not say {', '.join(missing)}")
+    raise ValueError(f"{file} lacks {', '.join(missing)}")
   grid = entries.get("grid", {})
   for name, values in grid.items():
     if not isinstance(values, list) or not values:

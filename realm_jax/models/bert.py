@@ -1,7 +1,7 @@
 """BERT as published (Devlin et al. 2018): post-layer-norm, learned positions and segments.
 
-Parameters are float32; activations have `BertConfig.dtype`, with softmax and layer norm in float32
-at least.
+Parameters are float32; activations have `BertConfig.compute_dtype`, with softmax and layer norm in
+float32 at least.
 Axis letters beside those of `datatypes`: N sequences, Q positions that a layer computes (of L),
 C width of one head.
 """
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
-from realm_jax.models.products import add_bias, product, product_transposed
+from realm_jax.models.products import add_bias, fastest_dtype, product, product_transposed
 from realm_jax.models.typed_module import TypedModule
 
 _ACTIVATIONS = {
@@ -41,7 +41,8 @@ class BertConfig:
     attention_dropout_rate: of the attention probabilities.
     layer_norm_epsilon: added to the variance.
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
-    dtype: of the activations, "float32", "bfloat16", or "float64" for comparisons.
+    dtype: of the activations, "float32", "bfloat16", "float64" for comparisons, or "auto",
+      whichever of the first two each machine multiplies faster.
     remat: keeps only each layer's input for the backward pass and computes the rest again.
     initializer_range: standard deviation of the truncated normal that draws kernels and embeddings.
   """
@@ -57,7 +58,7 @@ class BertConfig:
   attention_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-12
   activation: Literal["gelu_erf", "gelu_tanh"] = "gelu_tanh"
-  dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+  dtype: Literal["float32", "bfloat16", "float64", "auto"] = "float32"
   remat: bool = False
   initializer_range: float = 0.02
 
@@ -78,10 +79,15 @@ class BertConfig:
     if self.dtype == "float64" and not jax.config.jax_enable_x64:
       raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
 
+  @property
+  def compute_dtype(self) -> str:
+    """The dtype of the activations on this machine."""
+    return fastest_dtype() if self.dtype == "auto" else self.dtype
+
 
 def wide_dtype(config: BertConfig) -> jnp.dtype:
   """Returns the dtype of softmax, layer norm, logits and embeddings: float32 at least."""
-  return jnp.promote_types(config.dtype, jnp.float32)
+  return jnp.promote_types(config.compute_dtype, jnp.float32)
 
 
 def activation(config: BertConfig, inputs: jax.Array) -> jax.Array:
@@ -104,7 +110,7 @@ class Dense(TypedModule):
 
   @nn.compact
   def __call__(self, inputs: jax.Array) -> jax.Array:
-    dtype = self.config.dtype
+    dtype = self.config.compute_dtype
     num_leading = inputs.ndim - (len(self.axes) - len(self.features))
     input_shape = inputs.shape[num_leading:]
     kernel = self.param(
@@ -157,14 +163,14 @@ class SelfAttention(TypedModule):
     query_NxHxQxC = heads(name="query")(some_NxQxD).swapaxes(1, 2) * head_size**-0.5
     key_NxHxLxC = heads(name="key")(all_NxLxD).swapaxes(1, 2)
     value_NxHxLxC = heads(name="value")(all_NxLxD).swapaxes(1, 2)
-    logits_NxHxQxL = product_transposed(query_NxHxQxC, key_NxHxLxC, config.dtype)
+    logits_NxHxQxL = product_transposed(query_NxHxQxC, key_NxHxLxC, config.compute_dtype)
     lowest = jnp.finfo(logits_NxHxQxL.dtype).min
     probs_NxHxQxL = jax.nn.softmax(jnp.where(mask_NxL[:, None, None, :], logits_NxHxQxL, lowest))
     probs_NxHxQxL = nn.Dropout(config.attention_dropout_rate)(
-      probs_NxHxQxL.astype(config.dtype), deterministic=deterministic
+      probs_NxHxQxL.astype(config.compute_dtype), deterministic=deterministic
     )
-    context_NxHxQxC = product(probs_NxHxQxL, value_NxHxLxC, config.dtype)
-    context_NxQxHxC = context_NxHxQxC.astype(config.dtype).swapaxes(1, 2)
+    context_NxHxQxC = product(probs_NxHxQxL, value_NxHxLxC, config.compute_dtype)
+    context_NxQxHxC = context_NxHxQxC.astype(config.compute_dtype).swapaxes(1, 2)
     output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
     return output(context_NxQxHxC)
 
@@ -185,12 +191,12 @@ class Layer(TypedModule):
       some_NxQxD = jnp.take_along_axis(hidden_NxLxD, positions_NxQ[..., None], axis=1)
     attention = SelfAttention(config, name="attention")
     branch = attention(some_NxQxD, hidden_NxLxD, mask_NxL, deterministic=deterministic)
-    some_NxQxD = norm(name="attention_norm")(some_NxQxD + drop(branch)).astype(config.dtype)
+    some_NxQxD = norm(name="attention_norm")(some_NxQxD + drop(branch)).astype(config.compute_dtype)
 
     branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_NxQxD)
     branch = activation(config, branch)
     branch = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="mlp_out")(branch)
-    return norm(name="mlp_norm")(some_NxQxD + drop(branch)).astype(config.dtype)
+    return norm(name="mlp_norm")(some_NxQxD + drop(branch)).astype(config.compute_dtype)
 
 
 class BertEncoder(TypedModule):
@@ -204,7 +210,7 @@ class BertEncoder(TypedModule):
     self.word_embedding = nn.Embed(
       config.vocab_size,
       config.hidden_size,
-      dtype=config.dtype,
+      dtype=config.compute_dtype,
       embedding_init=nn.with_logical_partitioning(init, ("vocab", "embed")),
     )
     self.position_embedding = self.param(
@@ -229,7 +235,7 @@ class BertEncoder(TypedModule):
     deterministic: bool,
     positions_NxQ: jax.Array | None = None,
   ) -> jax.Array:
-    """Returns the last layer's vectors of `Tokens` `[N, L]`, in `config.dtype`.
+    """Returns the last layer's vectors of `Tokens` `[N, L]`, in `config.compute_dtype`.
 
     Args:
       tokens: sequences of any length up to `config.max_length`.
@@ -251,13 +257,14 @@ class BertEncoder(TypedModule):
       )
     # A product with one-hot rows, because all tokens of the batch would collide in the gradient of
     # a gather from so few.
-    segments_NxLxS = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=config.dtype)
+    dtype = config.compute_dtype
+    segments_NxLxS = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=dtype)
     hidden_NxLxD = (
       self.word_embedding(tokens.ids)
-      + segments_NxLxS @ self.segment_embedding.astype(config.dtype)
-      + self.position_embedding[None, :length].astype(config.dtype)
+      + segments_NxLxS @ self.segment_embedding.astype(dtype)
+      + self.position_embedding[None, :length].astype(dtype)
     )
-    hidden_NxLxD = self.embedding_norm(hidden_NxLxD).astype(config.dtype)
+    hidden_NxLxD = self.embedding_norm(hidden_NxLxD).astype(dtype)
     hidden_NxLxD = self.dropout(hidden_NxLxD, deterministic=deterministic)
     for layer in self.layers[:-1]:
       hidden_NxLxD = layer(hidden_NxLxD, tokens.mask, None, deterministic)
@@ -265,7 +272,7 @@ class BertEncoder(TypedModule):
 
   def word_logits(self, hidden: jax.Array) -> jax.Array:
     """Returns the float32 products `[..., V]` of vectors `[..., D]` with the word embeddings."""
-    dtype = self.config.dtype
+    dtype = self.config.compute_dtype
     logits_NxV = product_transposed(
       hidden.reshape(-1, self.config.hidden_size), self.word_embedding.embedding, dtype
     )
@@ -279,7 +286,7 @@ class BertPooler(TypedModule):
 
   @nn.compact
   def __call__(self, hidden_NxLxD: jax.Array) -> jax.Array:
-    """Returns `[N, D]` in `config.dtype`."""
+    """Returns `[N, D]` in `config.compute_dtype`."""
     size = self.config.hidden_size
     dense = Dense(self.config, (size,), ("embed", "embed_out"), name="dense")
     return jnp.tanh(dense(hidden_NxLxD[:, 0]))

@@ -76,6 +76,19 @@ class Pretraining:
     """Returns the same training with its state laid out in another way."""
     return dataclasses.replace(self, layout=layout)
 
+  def on_accelerators(self) -> "Pretraining":
+    """Returns the same training with the dtype that "auto" stands for there."""
+
+    def resolved(config: BertConfig) -> BertConfig:
+      return dataclasses.replace(config, dtype="bfloat16") if config.dtype == "auto" else config
+
+    dual_encoder = dataclasses.replace(self.dual_encoder, bert=resolved(self.dual_encoder.bert))
+    return dataclasses.replace(
+      self,
+      dual_encoder=dual_encoder,
+      knowledge_augmented_encoder=resolved(self.knowledge_augmented_encoder),
+    )
+
   def abstract_batch(self) -> datatypes.RetrievedBatch:
     """Returns the shapes of a batch."""
     retrieval = self.retrieval
@@ -123,7 +136,7 @@ def encoder_pass(
       heads=bert.num_heads,
       mlp=bert.mlp_size,
       vocab=bert.vocab_size,
-      bytes_per_activation=2 if bert.dtype == "bfloat16" else 4,
+      bytes_per_activation=2 if bert.compute_dtype == "bfloat16" else 4,
       remat=bert.remat,
     ),
     sequences=sequences,

@@ -96,3 +96,14 @@ def test_a_split_batch_needs_no_more_than_the_sum_of_its_gradients():
   assert not any(name in text for name in ("all-gather", "all-to-all", "collective-permute"))
   for ours, true in zip(program(split, whole), expected, strict=True):
     np.testing.assert_allclose(ours, true, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  ("flags", "dtype"),
+  [("fpu avx512_bf16 amx_bf16", "bfloat16"), ("fpu avx512_bf16", "float32"), (None, "float32")],
+)
+def test_the_fastest_dtype_follows_from_the_processor(tmp_path, flags, dtype):
+  file = tmp_path / "cpuinfo"
+  if flags is not None:
+    file.write_text(f"processor: 0\nflags: {flags}\n")
+  assert products.fastest_dtype(processors=str(file)) == dtype

@@ -67,6 +67,8 @@ def plan(
   pretrain(workdir="", corpus="", passages="", index="", instead=planned.append)
   [pretraining] = planned
   trainer = chips.parse_topology(topology)
+  if trainer.kind != "cpu":
+    pretraining = pretraining.on_accelerators()
   builder = chips.parse_topology(builder_topology or topology)
   devices, chip = open_topology(trainer)
   mesh = partitioning.make_mesh(model=pretraining.model_parallel, devices=devices)

@@ -152,14 +152,14 @@ def test_names_that_do_not_match_the_shape_are_refused():
     partitioning.tree_shardings(partitioning.make_mesh(), boxed)
 
 
-def realm_loss(params, batch):
+def realm_figures(params, batch):
   outputs = MODEL.apply({"params": params}, batch, deterministic=True)
   return marginal_likelihood.masked_lm_over_retrieval(
     outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
   )
 
 
-def cloze_loss(params, batch):
+def cloze_figures(params, batch):
   query_BxE, passage_BxE = dual_encoder.DualEncoder(MODEL.dual_encoder_config).apply(
     {"params": params["dual_encoder"]},
     batch.queries.query,
@@ -170,12 +170,17 @@ def cloze_loss(params, batch):
   return inverse_cloze.inverse_cloze(query_BxE, passage_BxE)
 
 
-@pytest.mark.parametrize("loss", [realm_loss, cloze_loss])
-def test_many_devices_give_the_answer_of_one(batch, loss, float_tolerance, encoder_depth):
+@pytest.mark.parametrize("figures", [realm_figures, cloze_figures])
+def test_many_devices_give_the_answer_of_one(batch, figures, float_tolerance, encoder_depth):
   """Data parallel, and data × model: every figure is the global one, and so is every gradient."""
   abstract = jax.eval_shape(make_state, batch)["params"]
   params = jax.jit(lambda batch: nn.unbox(make_state(batch)["params"]))(batch)
-  step = jax.value_and_grad(loss, has_aux=True)
+
+  def loss_and_figures(params, batch):
+    values = {name: mean.value for name, mean in figures(params, batch).items()}
+    return values["loss"], values
+
+  step = jax.value_and_grad(loss_and_figures, has_aux=True)
   # Forward, backward, and a mean over the examples.
   atol = float_tolerance(depth=2 * encoder_depth(BERT) + 8, scale=4)
   expected = jax.jit(step)(params, batch)

@@ -144,10 +144,10 @@ def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
   def value_and_gradient(params):
     def loss(params):
       outputs = module.apply({"params": params}, batch, deterministic=True)
-      loss, _ = masked_lm_over_retrieval(
+      figures = masked_lm_over_retrieval(
         outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="token"
       )
-      return loss, outputs
+      return figures["loss"].value, outputs
 
     return jax.value_and_grad(loss, has_aux=True)(params)
 
@@ -194,20 +194,20 @@ def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
   def value_and_gradient(params, relevance_1xR):
     def loss(params, relevance_1xR):
       logits_KxTxW = SpanReader(config).apply({"params": params}, read, deterministic=True)
-      loss, metrics = open_qa(relevance_1xR, logits_KxTxW[None], batch)
-      return loss, (logits_KxTxW, metrics)
+      figures = open_qa(relevance_1xR, logits_KxTxW[None], batch)
+      return figures["loss"].value, (logits_KxTxW, figures)
 
     return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, relevance_1xR)
 
-  (_, (logits_KxTxW, metrics)), (gradients, slope_1xR) = value_and_gradient(
+  (_, (logits_KxTxW, figures)), (gradients, slope_1xR) = value_and_gradient(
     model.params["span_reader"], relevance_1xR
   )
   ours_KxS = np.asarray(logits_KxTxW)[:, starts, ends - starts]
   valid_KxS = words_NxT[:, starts] & words_NxT[:, ends]
   assert valid_KxS.sum() > 20
   assert_close(ours_KxS[valid_KxS], arrays[f"{name}/span_logits"][valid_KxS], dtype)
-  assert_close(metrics["retrieval_loss"], arrays[f"{name}/retriever_loss"], dtype)
-  assert_close(metrics["reader_loss"], arrays[f"{name}/reader_loss"], dtype)
+  assert_close(figures["retrieval_loss"].value, arrays[f"{name}/retriever_loss"], dtype)
+  assert_close(figures["reader_loss"].value, arrays[f"{name}/reader_loss"], dtype)
   assert_close(slope_1xR[0], arrays[f"{name}/gradient/relevance"], dtype)
   model.check_gradients({"span_reader": gradients}, [taken(arrays, f"{name}/gradient/reader/")])
   total_KxS = np.where(valid_KxS, ours_KxS + relevance_1xR[0, : len(ours_KxS), None], -np.inf)

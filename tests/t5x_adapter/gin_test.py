@@ -49,6 +49,13 @@ def test_a_training_uses_all_its_macros_and_says_how_to_run_it(file):
   gin.finalize()
 
 
+@pytest.mark.parametrize("file", RUNS)
+def test_a_pretraining_begins_with_a_reader_that_can_read(file):
+  gin.parse_config_file(file)
+  config = gin.config_str()
+  assert ("PretrainingModel.warm_starts" in config) == ("PretrainingModel.passages" in config)
+
+
 @pytest.mark.timeout(600)
 def test_a_training_from_the_command_line(world):
   model_dir, passages = world / "command_line", world / "passages"

@@ -30,8 +30,8 @@ from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.planning import chips, model_costs
 from realm_jax.planning.roofline import Work, roofline
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
-from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.pretraining import ModelConfig, Pretraining, abstract_tokens, encoder_pass
 
 _K = 10
 _RECALL_TARGET = 0.95
@@ -75,27 +75,33 @@ def random_like(abstract, *, below: int):
   return jax.tree.map(leaf, abstract)
 
 
+def with_batch(pretraining: Pretraining, batch_size: int) -> Pretraining:
+  """Returns the same training with another batch size."""
+  data = dataclasses.replace(pretraining.data, batch_size=batch_size)
+  return dataclasses.replace(pretraining, data=data)
+
+
 def measure_train_step(pretraining: Pretraining, mesh, chip, *, repetitions: int) -> dict:
   """Measures the pre-training step with the largest batch, a power of two a device, that fits."""
   best = None
   per_device = 1
   while True:
-    candidate = dataclasses.replace(pretraining, batch_size=per_device * mesh.size)
+    candidate = with_batch(pretraining, per_device * mesh.size)
     try:
       best = candidate, _step_seconds(candidate, mesh, repetitions=repetitions)
     except jax.errors.JaxRuntimeError as error:
       if "RESOURCE_EXHAUSTED" not in str(error) or best is None:
         raise
       break
-    if pretraining.batch_size <= candidate.batch_size:
+    if pretraining.data.batch_size <= candidate.data.batch_size:
       break
     per_device *= 2
   candidate, seconds = best
   flops = model_costs.model_flops(candidate.passes(num_devices=mesh.size))
   return {
-    "what": f"train step, batch {candidate.batch_size}",
+    "what": f"train step, batch {candidate.data.batch_size}",
     "seconds": seconds,
-    "rate": f"{candidate.batch_size / seconds:.1f} queries/s",
+    "rate": f"{candidate.data.batch_size / seconds:.1f} queries/s",
     "of_roofline": flops / chip.flops / seconds,
   }
 
@@ -103,7 +109,7 @@ def measure_train_step(pretraining: Pretraining, mesh, chip, *, repetitions: int
 def _step_seconds(pretraining: Pretraining, mesh, *, repetitions: int) -> float:
   program = pretraining.program(mesh)
   # Small enough to be positions of masks as well.
-  batch = random_like(pretraining.abstract_batch(), below=pretraining.query_length)
+  batch = random_like(pretraining.abstract_batch(), below=pretraining.data.query_length)
   batch = jax.device_put(batch, program.batch_sharding)
   state = program.new_state()
 
@@ -120,9 +126,9 @@ def measure_embedding(
 ) -> dict:
   """Measures the passage encoder on passages of full length."""
   length = pretraining.retrieval.passage_length
-  tower = pretraining.dual_encoder
+  tower = pretraining.model.dual_encoder
   size = max(1, tokens_per_device // length) * mesh.size
-  tokens = random_like(abstract_tokens(size, length), below=pretraining.query_length)
+  tokens = random_like(abstract_tokens(size, length), below=pretraining.data.query_length)
   tokens = jax.device_put(tokens, partitioning.batch_sharding(mesh))
   params = passage_tower_params(pretraining.program(mesh).new_state().params)
   encode = passage_encoder_program(Tower(tower))
@@ -203,20 +209,9 @@ def pretraining_to_measure(*, tiny: bool, largest_batch: int) -> Pretraining:
     )
     retrieval = RetrievalConfig(num_passages=3, passage_length=32, joint_length=48)
   return Pretraining(
-    dual_encoder=DualEncoderConfig(bert=bert),
-    knowledge_augmented_encoder=bert,
+    data=MaskedQueryData(batch_size=largest_batch, query_length=16 if tiny else 96),
+    model=ModelConfig(dual_encoder=DualEncoderConfig(bert=bert), knowledge_augmented_encoder=bert),
     retrieval=retrieval,
-    optimizer=OptimizerConfig(),
-    batch_size=largest_batch,
-    query_length=16 if tiny else 96,
-    max_masks=10,
-    marginalize="span",
-    seed=0,
-    accumulate_steps=1,
-    model_parallel=1,
-    layout="replicated",
-    checkpoint_every=500,
-    keep_checkpoints=5,
   )
 
 
@@ -243,7 +238,7 @@ def main():
   )
   rows = [measure_train_step(pretraining, mesh, chip, repetitions=args.repetitions)]
   if args.profile:
-    fitting = dataclasses.replace(pretraining, batch_size=int(rows[0]["what"].split()[-1]))
+    fitting = with_batch(pretraining, int(rows[0]["what"].split()[-1]))
     with jax.profiler.trace(args.profile):
       _step_seconds(fitting, mesh, repetitions=3)
   rows.append(

@@ -88,7 +88,9 @@ class DemoTraining:
 
   def __init__(self):
     model = RealmPretrainingModel(DUAL_ENCODER, BERT)
-    optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-4, warmup_steps=0))
+    optimizer = make_optimizer(
+      OptimizerConfig(learning_rate=1e-4, warmup_steps=0, schedule="constant"), num_steps=1000
+    )
     self._batch_sharding = partitioning.batch_sharding(partitioning.make_mesh())
 
     objective = objectives.masked_lm(model, marginalize="span")

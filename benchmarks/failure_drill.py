@@ -33,6 +33,7 @@ from emulated_gcs import EmulatedGcs
 
 from realm_jax import main as realm
 from realm_jax import object_store
+from realm_jax.corpus import chunking
 from realm_jax.index import generations
 from realm_jax.jobs.preparation import learn_vocabulary, make_almanac, prepare_corpus, upload
 from realm_jax.jobs.training import pretrain as pretraining
@@ -48,21 +49,19 @@ _TINY_MODEL = pathlib.Path(__file__).parents[1] / "gin" / "jobs" / "tiny.gin"
 _SETTINGS = f"""
 from __gin__ import dynamic_registration
 include "{_TINY_MODEL}"
-from realm_jax.jobs.training import pretrain
 from realm_jax.retrieval import index_refresher
-from realm_jax.training import optimizer
-optimizer.OptimizerConfig.num_steps = 100_000
-pretrain.pretrain.refresh = @index_refresher.RefreshConfig()
+from realm_jax.runs import training_config
 index_refresher.RefreshConfig.poll_seconds = 0.05
 index_refresher.RefreshConfig.max_staleness_steps = {MAX_STALENESS}
 index_refresher.RefreshConfig.when_late = "wait"
-pretrain.pretrain.checkpoint_every = {CHECKPOINT_EVERY}
-pretrain.pretrain.keep_checkpoints = 1000
+training_config.RunConfig.checkpoint_every = {CHECKPOINT_EVERY}
+training_config.RunConfig.keep_checkpoints = 1000
 """
 _BUILDER = """
 from __gin__ import dynamic_registration
+from realm_jax.indexing import builder_config
 from realm_jax.jobs.training import build_index
-build_index.build_index.keep = 1000
+builder_config.BuilderConfig.keep = 1000
 build_index.build_index.poll_seconds = 0.05
 build_index.build_index.recheck_seconds = 1.0
 build_index.build_index.follow = True
@@ -120,7 +119,7 @@ class Drill:
         input=path,
         output=f"{here}/{name}",
         vocabulary=vocabulary,
-        max_passage_length=32,
+        chunking=chunking.ChunkingConfig(max_passage_length=32),
         num_shards=1,
       )
       if self.store is not None:

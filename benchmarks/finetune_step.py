@@ -64,8 +64,12 @@ class FinetuneTraining:
     model = OpenQaModel(self.config, SpanReaderConfig(bert=bert))
     optimizer = make_optimizer(
       OptimizerConfig(
-        learning_rate=1e-5, warmup_steps=0, frozen_parts=("dual_encoder/passage_tower",)
-      )
+        learning_rate=1e-5,
+        warmup_steps=0,
+        schedule="constant",
+        frozen_parts=("dual_encoder/passage_tower",),
+      ),
+      num_steps=1000,
     )
     self._batch_sharding = partitioning.batch_sharding(partitioning.make_mesh())
 

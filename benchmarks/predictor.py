@@ -33,8 +33,12 @@ from realm_jax.models.bert import BertConfig  # noqa: E402
 from realm_jax.models.dual_encoder import DualEncoderConfig  # noqa: E402
 from realm_jax.retrieval.question_retriever import BeamConfig  # noqa: E402
 from realm_jax.retrieval.retriever import RetrievalConfig  # noqa: E402
+from realm_jax.runs.example_sources import MaskedQueryData, QuestionData  # noqa: E402
+from realm_jax.runs.finetuning import Finetuning  # noqa: E402
+from realm_jax.runs.pretraining import ModelConfig, Pretraining  # noqa: E402
+from realm_jax.runs.starting_points import StartConfig  # noqa: E402
+from realm_jax.runs.training_config import RunConfig  # noqa: E402
 from realm_jax.saved.answering_models import open_answering_model  # noqa: E402
-from realm_jax.training.optimizer import OptimizerConfig  # noqa: E402
 
 BATCH = 16
 
@@ -68,19 +72,23 @@ def untrained(root: str, *, passages: str, size: str, passage_length: int) -> li
     parameters_digest="random",
     keep=1,
   )
-  optimizer = OptimizerConfig(num_steps=1)
-  shared = {"passages": passages, "index": index, "num_steps": 0, "query_length": query_length}
+  shared = {"passages": passages, "index": index}
+  untrained = RunConfig(num_steps=0)
   pretrain(
     **shared,
     workdir=masks,
     corpus=passages,
-    dual_encoder=DualEncoderConfig(bert=bert),
-    knowledge_augmented_encoder=bert,
-    retrieval=RetrievalConfig(
-      num_passages=6, passage_length=passage_length, joint_length=joint_length
+    pretraining=Pretraining(
+      run=untrained,
+      data=MaskedQueryData(query_length=query_length),
+      model=ModelConfig(
+        dual_encoder=DualEncoderConfig(bert=bert), knowledge_augmented_encoder=bert
+      ),
+      retrieval=RetrievalConfig(
+        num_passages=6, passage_length=passage_length, joint_length=joint_length
+      ),
+      generation=0,
     ),
-    optimizer=optimizer,
-    generation=0,
   )
   asked = os.path.join(root, "questions.jsonl")
   with open(asked, "w", encoding="utf-8") as file:
@@ -92,9 +100,12 @@ def untrained(root: str, *, passages: str, size: str, passage_length: int) -> li
     questions=asked,
     retriever=made[0],
     reader=made[0],
-    passage_encoder="trained",
-    beam=BeamConfig(beam_size=5, num_read=5, joint_length=joint_length),
-    optimizer=optimizer,
+    finetuning=Finetuning(
+      run=untrained,
+      data=QuestionData(query_length=query_length),
+      start=StartConfig(passage_encoder="trained"),
+      beam=BeamConfig(beam_size=5, num_read=5, joint_length=joint_length),
+    ),
   )
   return made
 

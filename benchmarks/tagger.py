@@ -31,6 +31,8 @@ IGNORED = -100  # by transformers' loss
 def train_ours(args) -> dict:
   from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
   from realm_jax.jobs.preparation.train_tagger import train_tagger
+  from realm_jax.runs.taggers import TaggerTraining
+  from realm_jax.runs.training_config import RunConfig
   from realm_jax.training.optimizer import OptimizerConfig
 
   imported = os.path.join(args.workdir, "imported")
@@ -42,19 +44,23 @@ def train_ours(args) -> dict:
     test=os.path.join(args.data, "test.conll"),
     vocabulary=os.path.join(imported, "vocabulary"),
     warm_start=os.path.join(imported, "checkpoints"),
-    optimizer=OptimizerConfig(
-      name="adamw",
-      learning_rate=args.learning_rate,
-      num_steps=args.num_steps,
-      warmup_steps=args.warmup_steps,
-      weight_decay=0.01,
-      epsilon=1e-8,
+    tagging=TaggerTraining(
+      run=RunConfig(
+        num_steps=args.num_steps,
+        checkpoint_every=args.checkpoint_every,
+        log_every=20,
+        seed=args.seed,
+        keep_checkpoints=2,
+      ),
+      optimizer=OptimizerConfig(
+        name="adamw",
+        learning_rate=args.learning_rate,
+        warmup_steps=args.warmup_steps,
+        weight_decay=0.01,
+        epsilon=1e-8,
+      ),
+      batch_size=args.batch_size,
     ),
-    num_steps=args.num_steps,
-    batch_size=args.batch_size,
-    checkpoint_every=args.checkpoint_every,
-    log_every=20,
-    seed=args.seed,
   )
 
 

@@ -85,7 +85,8 @@ def configure(
   header = _DYNAMIC + _import(job)
   gin.clear_config()
   # Only a mention registers a function; the mention itself is not part of the configuration.
-  gin.parse_config(f"{header}JOB = @{_name(job)}")
+  for number, function in enumerate([job, *flags.configs(job)]):
+    gin.parse_config(f"{_DYNAMIC}{_import(function)}MENTIONED_{number} = @{_name(function)}")
   gin.clear_config()
   gin.parse_config(header)
   for path in (*filter(None, search_paths), *SEARCH_PATHS):

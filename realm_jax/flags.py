@@ -90,6 +90,12 @@ def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Key
   return tuple(found)
 
 
+def configs(function: Callable[..., Any]) -> tuple[type, ...]:
+  """Returns the dataclasses among the keywords of a job, and among their fields."""
+  found = [keyword.config for keyword in keywords(function) if keyword.config is not None]
+  return tuple(dict.fromkeys(inner for config in found for inner in (config, *configs(config))))
+
+
 def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
   """Returns the keywords with the fields of configurations in their place, by dotted names."""
   found = []

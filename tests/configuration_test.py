@@ -16,7 +16,7 @@ import pathlib
 
 
 @dataclasses.dataclass(frozen=True)
-class Voice:
+class Singer:
   """A voice.
 
   Attributes:
@@ -41,16 +41,16 @@ class Duet:
     verses: how many.
   """
 
-  high: Voice
-  low: Voice = Voice(volume=2)
-  guest: Voice | None = None
+  high: Singer
+  low: Singer = Singer(volume=2)
+  guest: Singer | None = None
   verses: int = 4
 
 
-DUET = Duet(high=Voice(pitch=2.0), verses=3)
+DUET = Duet(high=Singer(pitch=2.0), verses=3)
 
 
-def sing(*, workdir: str, duet: Duet = DUET, solo: Voice = Voice()):
+def sing(*, workdir: str, duet: Duet = DUET, solo: Singer = Singer()):
   """Writes what is sung.
 
   Args:
@@ -126,22 +126,22 @@ def changed(**values):
     ),
     # What gin binds without a scope reaches every voice, with one that voice, and a flag beats it.
     (
-      ["gin:singing.Voice.pitch = 3.0", "--solo.pitch=4"],
+      ["gin:singing.Singer.pitch = 3.0", "--solo.pitch=4"],
       changed(duet__high__pitch=3.0, duet__low__pitch=3.0, solo__pitch=4.0),
     ),
-    (["gin:duet/singing.Voice.volume = 6"], changed(duet__high__volume=6, duet__low__volume=6)),
-    (["--gin.duet/low/singing.Voice.volume=6"], changed(duet__low__volume=6)),
+    (["gin:duet/singing.Singer.volume = 6"], changed(duet__high__volume=6, duet__low__volume=6)),
+    (["--gin.duet/low/singing.Singer.volume=6"], changed(duet__low__volume=6)),
     # Two fields that gin binds to one reference are still two.
     (
       [
-        "gin:singing.Duet.high = @a/singing.Voice()\nsinging.Duet.low = @a/singing.Voice()\n"
-        "a/singing.Voice.pitch = 8.0",
+        "gin:singing.Duet.high = @a/singing.Singer()\nsinging.Duet.low = @a/singing.Singer()\n"
+        "a/singing.Singer.pitch = 8.0",
         "--high.volume=5",
       ],
       changed(duet__high__pitch=8.0, duet__low__pitch=8.0, duet__high__volume=5),
     ),
     (
-      ["gin:singing.Voice.tags = {'a': 1}", "gin:solo/singing.Voice.tags = {}"],
+      ["gin:singing.Singer.tags = {'a': 1}", "gin:solo/singing.Singer.tags = {}"],
       changed(duet__high__tags={"a": 1}, duet__low__tags={"a": 1}),
     ),
   ],
@@ -172,7 +172,7 @@ def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
     (["--volume=1"], r"sing: --volume: several keywords end so; write --duet.high.volume=1 or .*"),
     (["--solo.volme=1"], r"sing knows no --solo.volme \(did you mean --solo.volume\?\); .*"),
     (
-      ["gin:V = @singing.Voice()\nsinging.sing.solo = %V", "--solo.volume=2"],
+      ["gin:V = @singing.Singer()\nsinging.sing.solo = %V", "--solo.volume=2"],
       r"the fields of solo cannot be set, gin binds it to %V",
     ),
   ],

@@ -66,9 +66,14 @@ class MemoryEstimate:
   search_shard: int
 
   @property
+  def state(self) -> int:
+    """Bytes that stay between two steps."""
+    return self.parameters + self.optimizer
+
+  @property
   def step(self) -> int:
     """Bytes of the training step."""
-    return self.parameters + self.optimizer + self.activations + self.batch
+    return self.state + self.activations + self.batch
 
   @property
   def total(self) -> int:

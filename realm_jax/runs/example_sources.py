@@ -1,86 +1,65 @@
 """Where a training's examples come from: a SeqIO task, or arrays prepared from one beforehand."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from realm_jax import wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
+from realm_jax.labels.answer_matching import Rule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Examples:
-  """Examples of one kind.
+class DataConfig:
+  """What the batches of a training are made of.
 
   Attributes:
-    source: what the task is made of, or a directory of prepared examples.
-    vocabulary: directory with `vocab.txt`.
+    batch_size: Examples a step.
+    query_length: Wordpieces of a query; longer ones lose their end.
+    data_streams: Parts of the data that are read side by side; another number gives other batches,
+      another number of processes does not. None for one a process.
   """
 
   kind: ClassVar[str]
-  source: str
-  vocabulary: str
+  batch_size: int
+  query_length: int
+  data_streams: int | None = None
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    """Returns what decides the examples, beside their source."""
-    own = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("source", "vocabulary")}
-    return {"vocabulary": wordpieces.load(self.vocabulary).digest, "task": self.kind} | own
+    """Returns what decides the examples, however they are put into batches."""
+    fields = dataclasses.asdict(self)
+    return {k: v for k, v in fields.items() if k not in ("batch_size", "data_streams")}
 
-  def open(
-    self, *, batch_size: int, seed: int, training: bool, shard: batches.Shard | None = None
-  ) -> batches.Batches:
-    """Opens the examples; of prepared ones the seed was chosen when they were prepared.
-
-    Args:
-      batch_size: examples a batch.
-      seed: of order and masks.
-      training: whether they are shuffled and repeated for ever; otherwise one pass in order.
-      shard: the part of the data this process reads.
-
-    Raises:
-      FileNotFoundError: if they are missing.
-      ValueError: if they were prepared for something else, or there are none.
-    """
-    if prepared_examples.is_prepared(self.source):
-      return prepared_examples.open_batches(
-        self.source,
-        settings=self.settings(),
-        order="shuffled" if training else "corpus",
-        batch_size=batch_size,
-        shard=shard,
-      )
-    # A task needs TensorFlow, which takes seconds to import and is missing on some machines.
-    from realm_jax.data import input_pipeline
-
-    return input_pipeline.task_batches(
-      **self.task(), batch_size=batch_size, seed=seed, training=training, shard=shard
-    )
-
-  def task(self) -> dict[str, Any]:
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     """Returns the task, its converter and its lengths, as `input_pipeline.task_batches` wants."""
     raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskedQueryExamples(_Examples):
-  """Masked queries of a tagged corpus; see `realm pretrain`."""
+class MaskedQueryData(DataConfig):
+  """Masked queries of a tagged corpus.
+
+  Attributes:
+    max_masks: Masked wordpieces that are predicted in a query.
+    mask: What is masked.
+  """
 
   kind = "masked_queries"
-  mask: batches.Masking = "salient_span"
+  batch_size: int = 512
   query_length: int = 96
   max_masks: int = 10
+  mask: batches.Masking = "salient_span"
 
-  def task(self) -> dict[str, Any]:
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.feature_converters import MaskedQueryConverter
     from tasks import salient_span_masking
 
     return {
-      "task": salient_span_masking.register(
-        corpus=self.source, vocabulary=self.vocabulary, mask=self.mask
-      ),
+      "task": salient_span_masking.register(corpus=source, vocabulary=vocabulary, mask=self.mask),
       "converter": MaskedQueryConverter(),
       "lengths": {
         "query": self.query_length,
@@ -91,25 +70,34 @@ class MaskedQueryExamples(_Examples):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InverseClozeExamples(_Examples):
-  """Pseudo-queries with their passages; see `realm pretrain_ict`."""
+class InverseClozeData(DataConfig):
+  """Pseudo-queries with their passages; each passage is a negative for all other queries.
+
+  Attributes:
+    passage_length: Wordpieces of a passage.
+    removal_rate: How often the pseudo-query's sentence leaves its passage.
+    hide_salient_spans: Whether salient spans of a pseudo-query are masked.
+    neighbours: Passages that follow one another in the corpus and come into a batch together, as
+      each other's negatives; 1 shuffles all. The released code had some 341.
+  """
 
   kind = "inverse_cloze"
+  batch_size: int = 4096
   query_length: int = 64
   passage_length: int = 288
   removal_rate: float = 0.9
   hide_salient_spans: bool = False
   neighbours: int = 1
 
-  def task(self) -> dict[str, Any]:
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.feature_converters import InverseClozeConverter
     from tasks import inverse_cloze
 
-    pieces = wordpieces.load(self.vocabulary)
+    pieces = wordpieces.load(vocabulary)
     return {
       "task": inverse_cloze.register(
-        corpus=self.source,
-        vocabulary=self.vocabulary,
+        corpus=source,
+        vocabulary=vocabulary,
         removal_rate=self.removal_rate,
         hide_salient_spans=self.hide_salient_spans,
         in_order=self.neighbours > 1,
@@ -125,50 +113,108 @@ class InverseClozeExamples(_Examples):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionExamples(_Examples):
-  """Questions of a file; see `realm finetune`.
+class QuestionData(DataConfig):
+  """Questions of a file.
 
   Attributes:
-    questions_digest: `questions.texts_digest` of the file, whose positions the examples name.
-    answers_digest: `questions.answers_digest` of the file. This and the rest decides the labels.
-    corpus_fingerprint: of the passages in which the answers are found.
-    answer_rule: see `match_answers`.
+    answer_rule: "words" labels retriever and reader by one rule; "original" as the released ORQA.
   """
 
   kind = "questions"
+  batch_size: int = 16
   query_length: int = 64
-  questions_digest: str
-  answers_digest: str
-  corpus_fingerprint: str
-  answer_rule: str
+  answer_rule: Rule = "words"
 
-  @classmethod
-  def of(
-    cls,
-    asked: Sequence[Question],
-    *,
-    source: str,
-    store: PassageStore,
-    query_length: int,
-    answer_rule: str,
-  ) -> "QuestionExamples":
-    """Returns the examples of questions that are asked of a corpus."""
-    return cls(
-      source=source,
-      vocabulary=os.path.join(store.directory, "vocabulary"),
-      query_length=query_length,
-      questions_digest=texts_digest(asked),
-      answers_digest=answers_digest(asked),
-      corpus_fingerprint=store.fingerprint,
-      answer_rule=answer_rule,
-    )
-
-  def task(self) -> dict[str, Any]:
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.feature_converters import OpenQuestionConverter
     from tasks import open_qa
 
     return {
-      "task": open_qa.register(questions=self.source, vocabulary=self.vocabulary),
+      "task": open_qa.register(questions=source, vocabulary=vocabulary),
       "converter": OpenQuestionConverter(),
       "lengths": {"query": self.query_length, "question_index": 1},
     }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+  """Examples of one kind.
+
+  Attributes:
+    data: Their settings.
+    source: What the task is made of, or a directory of prepared examples.
+    vocabulary: Directory with `vocab.txt`.
+    origin: Whatever else decides the examples, by name.
+  """
+
+  data: DataConfig
+  source: str
+  vocabulary: str
+  origin: Mapping[str, prepared_examples.Setting] = dataclasses.field(default_factory=dict)
+
+  def settings(self) -> dict[str, prepared_examples.Setting]:
+    """Returns what decides the examples, beside their source."""
+    digest = wordpieces.load(self.vocabulary).digest
+    return {"vocabulary": digest, "task": self.data.kind, **self.data.settings(), **self.origin}
+
+  def streams(self, *, seed: int) -> batches.Streams:
+    """Opens the batches of a training, shuffled and repeated for ever."""
+    return batches.Streams(
+      functools.partial(self.open, seed=seed, training=True),
+      num_streams=self.data.data_streams,
+      batch_size=self.data.batch_size,
+    )
+
+  def open(
+    self, *, batch_size: int, seed: int, training: bool, shard: batches.Shard | None = None
+  ) -> batches.Batches:
+    """Opens the examples; of prepared ones the seed was chosen when they were prepared.
+
+    Args:
+      batch_size: Examples a batch.
+      seed: Seeds order and masks.
+      training: Whether they are shuffled and repeated for ever; otherwise one pass in order.
+      shard: The part of the data this process reads.
+
+    Raises:
+      FileNotFoundError: If they are missing.
+      ValueError: If they were prepared for something else, or there are none.
+    """
+    if prepared_examples.is_prepared(self.source):
+      return prepared_examples.open_batches(
+        self.source,
+        settings=self.settings(),
+        order="shuffled" if training else "corpus",
+        batch_size=batch_size,
+        shard=shard,
+      )
+    # A task needs TensorFlow, which takes seconds to import and is missing on some machines.
+    from realm_jax.data import input_pipeline
+
+    return input_pipeline.task_batches(
+      **self.data.task(source=self.source, vocabulary=self.vocabulary),
+      batch_size=batch_size,
+      seed=seed,
+      training=training,
+      shard=shard,
+    )
+
+
+def question_examples(
+  asked: Sequence[Question], *, data: QuestionData, source: str, store: PassageStore
+) -> Examples:
+  """Returns the examples of questions that are asked of a corpus.
+
+  Their positions in the file are what the examples name, and their answers and the corpus decide
+  the labels, so all three are part of the settings.
+  """
+  return Examples(
+    data=data,
+    source=source,
+    vocabulary=os.path.join(store.directory, "vocabulary"),
+    origin={
+      "questions_digest": texts_digest(asked),
+      "answers_digest": answers_digest(asked),
+      "corpus_fingerprint": store.fingerprint,
+    },
+  )

@@ -1,4 +1,4 @@
-"""Model, loss and batch of a pre-training: what its compiled programs follow from."""
+"""The settings of a pre-training, and its model, loss and batch, from which its programs follow."""
 
 import dataclasses
 from typing import Literal
@@ -8,73 +8,132 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from realm_jax import datatypes, partitioning
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.planning import model_costs
+from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.training.objective import Objective
-from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
+from realm_jax.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pretraining:
-  """The settings of `realm pretrain` that its programs and checkpoints follow from; see there."""
+class ModelConfig:
+  """The two encoders of a pre-training.
 
-  dual_encoder: DualEncoderConfig
-  knowledge_augmented_encoder: BertConfig
-  retrieval: RetrievalConfig
-  optimizer: OptimizerConfig
-  batch_size: int
-  query_length: int
-  max_masks: int
-  marginalize: Literal["span", "token"]
-  seed: int
-  accumulate_steps: int
-  model_parallel: int
-  layout: partitioning.Layout
-  checkpoint_every: int
-  keep_checkpoints: int
+  Attributes:
+    dual_encoder: The retrieval model.
+    knowledge_augmented_encoder: The model that reads query and passage together.
+  """
+
+  dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
+  knowledge_augmented_encoder: BertConfig = BertConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretraining(TrainingConfig):
+  """A pre-training, as far as it does not depend on where its files are.
+
+  Attributes:
+    data: What its batches are made of.
+    model: The two encoders.
+    retrieval: How many passages are read, and how long.
+    refresh: How new generations of the index are followed.
+    marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
+      released code's.
+    generation: Index generation to stay with; None follows the newest.
+    spread_index: Whether each of several processes holds only a part of the index, for corpora
+      beyond the memory of one host; queries are then gathered and answers merged.
+    eval_every: Steps between two evaluations; the last step has one as well.
+    eval_steps: Batches of an evaluation.
+  """
+
+  run: RunConfig = RunConfig(num_steps=200_000, checkpoint_every=500)
+  data: MaskedQueryData = MaskedQueryData()
+  model: ModelConfig = ModelConfig()
+  retrieval: RetrievalConfig = RetrievalConfig()
+  refresh: RefreshConfig = RefreshConfig()
+  marginalize: Literal["span", "token"] = "span"
+  generation: int | None = None
+  spread_index: bool = False
+  eval_every: int = 1000
+  eval_steps: int = 20
 
   @property
-  def model(self) -> RealmPretrainingModel:
-    return RealmPretrainingModel(self.dual_encoder, self.knowledge_augmented_encoder)
+  def module(self) -> RealmPretrainingModel:
+    """Both encoders as one module."""
+    return RealmPretrainingModel(self.model.dual_encoder, self.model.knowledge_augmented_encoder)
+
+  def check(self, pieces: WordPieces) -> None:
+    """Checks that a vocabulary and the lengths fit the encoders, and that the index can keep up.
+
+    Raises:
+      ValueError: If they do not.
+    """
+    if self.generation is None:
+      self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
+    retrieval, reader = self.retrieval, self.model.knowledge_augmented_encoder
+    queries = {
+      "query_length": self.data.query_length,
+      "passage_length": retrieval.passage_length,
+    }
+    saved_models.check_sizes(
+      pieces,
+      {"dual_encoder": self.model.dual_encoder.bert, "knowledge_augmented_encoder": reader},
+      {
+        "dual_encoder": queries,
+        "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
+      },
+    )
+
+  def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
+    """Returns what a checkpoint says of the model and of what it is trained with."""
+    return saved_models.ModelDescription(
+      dual_encoder=self.model.dual_encoder,
+      knowledge_augmented_encoder=self.model.knowledge_augmented_encoder,
+      retrieval=self.retrieval,
+      query_length=self.data.query_length,
+      max_masks=self.data.max_masks,
+      passage_length=self.retrieval.passage_length,
+      vocabulary_digest=pieces.digest,
+      corpus_fingerprint=store.fingerprint,
+    )
 
   def init_params(self, key: jax.Array) -> dict:
     """Makes the boxed parameters of both encoders."""
-    return saved_models.init_pretraining_model(self.model, key)
+    return saved_models.init_pretraining_model(self.module, key)
 
   @property
   def objective(self) -> Objective:
     """What is minimised."""
-    return objectives.masked_lm(self.model, marginalize=self.marginalize)
+    return objectives.masked_lm(self.module, marginalize=self.marginalize)
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
     """Returns the figures of a batch without dropout, not yet named in groups."""
-    outputs = self.model.apply({"params": params}, batch, deterministic=True)
+    outputs = self.module.apply({"params": params}, batch, deterministic=True)
     return masked_lm_over_retrieval(
       outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize=self.marginalize
     )
 
-  def program(self, mesh: Mesh) -> TrainProgram:
-    """Returns the train step and the layout of its state on a mesh."""
-    return TrainProgram(
-      mesh=mesh,
-      init_params=self.init_params,
-      objective=self.objective,
-      optimizer=self.optimizer,
-      seed=self.seed,
-      accumulate_steps=self.accumulate_steps,
-      layout=self.layout,
-    )
+  def program(self, mesh: Mesh | None = None) -> TrainProgram:
+    """Returns the train step and the layout of its state, on a mesh or on all devices."""
+    return self.make_program(self.objective, init_params=self.init_params, mesh=mesh)
 
   def with_layout(self, layout: partitioning.Layout) -> "Pretraining":
     """Returns the same training with its state laid out in another way."""
-    return dataclasses.replace(self, layout=layout)
+    return dataclasses.replace(self, mesh=dataclasses.replace(self.mesh, layout=layout))
+
+  def with_steps(self, num_steps: int) -> "Pretraining":
+    """Returns the same training with another number of steps."""
+    return dataclasses.replace(self, run=dataclasses.replace(self.run, num_steps=num_steps))
 
   def on_accelerators(self) -> "Pretraining":
     """Returns the same training with the dtype that "auto" stands for there."""
@@ -82,20 +141,22 @@ class Pretraining:
     def resolved(config: BertConfig) -> BertConfig:
       return dataclasses.replace(config, dtype="bfloat16") if config.dtype == "auto" else config
 
-    dual_encoder = dataclasses.replace(self.dual_encoder, bert=resolved(self.dual_encoder.bert))
-    return dataclasses.replace(
-      self,
-      dual_encoder=dual_encoder,
-      knowledge_augmented_encoder=resolved(self.knowledge_augmented_encoder),
+    encoders = self.model
+    model = ModelConfig(
+      dual_encoder=dataclasses.replace(
+        encoders.dual_encoder, bert=resolved(encoders.dual_encoder.bert)
+      ),
+      knowledge_augmented_encoder=resolved(encoders.knowledge_augmented_encoder),
     )
+    return dataclasses.replace(self, model=model)
 
   def abstract_batch(self) -> datatypes.RetrievedBatch:
     """Returns the shapes of a batch."""
     retrieval = self.retrieval
-    B, K, M = self.batch_size, retrieval.num_passages, self.max_masks
+    B, K, M = self.data.batch_size, retrieval.num_passages, self.data.max_masks
     return datatypes.RetrievedBatch(
       queries=datatypes.MaskedQueries(
-        query=abstract_tokens(B, self.query_length),
+        query=abstract_tokens(B, self.data.query_length),
         mlm_positions_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
         mlm_targets_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
         mlm_weights_BxM=jax.ShapeDtypeStruct((B, M), jnp.float32),
@@ -110,17 +171,17 @@ class Pretraining:
 
   def passes(self, *, num_devices: int) -> list[model_costs.Pass]:
     """Returns what one device reads in a step: queries, passages, both together."""
-    queries = self.batch_size / num_devices
+    queries = self.data.batch_size / num_devices
     sequences = queries * self.retrieval.num_passages
-    tower = self.dual_encoder.bert
+    tower = self.model.dual_encoder.bert
     return [
-      encoder_pass(tower, sequences=queries, length=self.query_length),
+      encoder_pass(tower, sequences=queries, length=self.data.query_length),
       encoder_pass(tower, sequences=sequences, length=self.retrieval.passage_length),
       encoder_pass(
-        self.knowledge_augmented_encoder,
+        self.model.knowledge_augmented_encoder,
         sequences=sequences,
         length=self.retrieval.joint_length,
-        words=self.max_masks,
+        words=self.data.max_masks,
       ),
     ]
 

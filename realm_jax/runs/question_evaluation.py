@@ -1,7 +1,10 @@
 """The dev questions, asked again and again while a model trains."""
 
+import dataclasses
+import os
 import random
 from collections.abc import Callable
+from typing import Literal
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
@@ -12,10 +15,26 @@ from realm_jax.retrieval.question_retriever import EmbeddedGeneration
 from realm_jax.runs import retrieved_samples
 from realm_jax.saved.question_setup import make_predictor, span_reader
 from realm_jax.saved.saved_models import ModelDescription
-from realm_jax.wordpieces import Tokenizer
 
 _RETRIEVED = 20  # passages looked at for recall
 _SHOWN_QUESTIONS, _SHOWN_PASSAGES = 4, 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DevConfig:
+  """How dev questions are asked while a model trains.
+
+  Attributes:
+    eval_every: Steps between two evaluations; the last step has one as well.
+    max_dev_questions: Samples at most this many; None uses all.
+    best_metric: The dev figure that chooses the best checkpoint.
+    answer_text: "raw" slices answers from the passage; "spaced" as the released ORQA.
+  """
+
+  eval_every: int = 1000
+  max_dev_questions: int | None = None
+  best_metric: str = "exact_match"
+  answer_text: Literal["raw", "spaced"] = "raw"
 
 
 class QuestionEvaluation:
@@ -23,42 +42,50 @@ class QuestionEvaluation:
 
   Args:
     questions: file of the questions.
-    max_questions: of more questions, so many are drawn, always the same ones; None: all are asked.
+    config: How many of them are asked, always the same ones, and how answers are given.
     model: in training.
     description: of the model.
     store: the knowledge corpus.
-    tokenizer: of the model.
     generation: gives the generation in use.
     place: puts a batch on the devices.
     encode_query: `(params, Tokens [B, L]) -> [B, E]`.
     batch_size: questions answered at once.
     answer_rule: see `match_answers`.
-    answer_text: see `QuestionPredictor`.
+
+  Attributes:
+    metric: The figure that chooses the best checkpoint.
+
+  Raises:
+    ValueError: If there will be no such figure.
   """
 
   def __init__(
     self,
     questions: str,
     *,
-    max_questions: int | None,
+    config: DevConfig,
     model: OpenQaModel,
     description: ModelDescription,
     store: PassageStore,
-    tokenizer: Tokenizer,
     generation: Callable[[], EmbeddedGeneration],
     place: Callable,
     encode_query: Callable,
     batch_size: int,
     answer_rule: str,
-    answer_text: str,
   ):
     asked = read_questions(questions)
-    if max_questions is not None and len(asked) > max_questions:
-      asked = random.Random(0).sample(asked, max_questions)
+    if config.max_dev_questions is not None and len(asked) > config.max_dev_questions:
+      asked = random.Random(0).sample(asked, config.max_dev_questions)
+    known = open_qa.score_names(asked, width=min(_RETRIEVED, len(store)))
+    if config.best_metric not in known:
+      raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
+    # Answers are given as text, which needs TensorFlow.
+    from realm_jax import tokenization
+
+    tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
+    self.metric = f"dev/{config.best_metric}"
     self._questions = asked
-    self._matcher = match_answers(
-      self._questions, store=store, tokenizer=tokenizer, rule=answer_rule
-    )
+    self._matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
     self._description = description
     self._store = store
     self._tokenizer = tokenizer
@@ -66,18 +93,8 @@ class QuestionEvaluation:
     self._read = span_reader(model, place)
     self._encode_query = encode_query
     self._batch_size = batch_size
-    self._answer_text = answer_text
+    self._config = config
     self._outcomes = []
-
-  def check_metric(self, metric: str) -> None:
-    """Checks that a figure will be there.
-
-    Raises:
-      ValueError: naming those that will.
-    """
-    known = open_qa.score_names(self._questions, width=min(_RETRIEVED, len(self._store)))
-    if metric not in known:
-      raise ValueError(f"best_metric={metric!r}; choose one of {', '.join(known)}")
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the figures named `dev/...`."""
@@ -90,7 +107,7 @@ class QuestionEvaluation:
       store=self._store,
       tokenizer=self._tokenizer,
       batch_size=self._batch_size,
-      answer_text=self._answer_text,
+      answer_text=self._config.answer_text,
     )
     self._outcomes = open_qa.evaluate_questions(
       predictor, self._questions, retrieve_k=_RETRIEVED, batch_size=self._batch_size

@@ -34,33 +34,45 @@ class StartingPoint:
   warm_starts: tuple[WarmStart, ...]
 
 
-def find(
-  *,
-  retriever: str,
-  reader: str,
-  passage_encoder: PassageEncoder,
-  max_span_width: int,
-  span_hidden_size: int,
-  temperature: float | None = None,
-) -> StartingPoint:
-  """Returns how to begin with the newest checkpoints of two directories; see `finetune`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartConfig:
+  """What is made of the checkpoints that a fine-tuning begins with.
+
+  Attributes:
+    passage_encoder: "frozen", as published: the query encoder alone learns to retrieve; or
+      "trained": the passages read are embedded afresh in every step, and the index follows.
+    max_span_width: Wordpieces of an answer at most.
+    span_hidden_size: Width of the MLP that scores spans.
+    temperature: Scores are divided by it; None takes that of the retriever's checkpoint. Embeddings
+      of unit length need one far below 1, or all passages are alike to the softmax.
+  """
+
+  passage_encoder: PassageEncoder = "frozen"
+  max_span_width: int = 10
+  span_hidden_size: int = 256
+  temperature: float | None = None
+
+  def __post_init__(self):
+    choices.check_fields(self)
+
+
+def find(*, retriever: str, reader: str, config: StartConfig) -> StartingPoint:
+  """Returns how to begin with the newest checkpoints of two directories.
 
   Raises:
-    FileNotFoundError: if a directory has no checkpoint.
-    ValueError: if `passage_encoder` is neither.
+    FileNotFoundError: If a directory has no checkpoint.
   """
-  choices.check(PassageEncoder, passage_encoder=passage_encoder)
   ours = saved_models.load(retriever).description
   dual_encoder = ours.dual_encoder
-  if temperature is not None:
-    dual_encoder = dataclasses.replace(dual_encoder, temperature=temperature)
+  if config.temperature is not None:
+    dual_encoder = dataclasses.replace(dual_encoder, temperature=config.temperature)
   parts = [("dual_encoder", "dual_encoder")]
-  if passage_encoder == "frozen" and dual_encoder.towers == "shared":
+  if config.passage_encoder == "frozen" and dual_encoder.towers == "shared":
     # The query encoder moves away from the passage encoder, which the index is made with.
     dual_encoder = dataclasses.replace(dual_encoder, towers="separate")
     parts = [(f"dual_encoder/{tower}", "dual_encoder/tower") for tower in _TOWERS]
   theirs = saved_models.load(reader).description
-  reader_part, span_reader = _reader(theirs, max_span_width, span_hidden_size)
+  reader_part, span_reader = _reader(theirs, config)
   return StartingPoint(
     dual_encoder=dual_encoder,
     span_reader=span_reader,
@@ -73,17 +85,17 @@ _TOWERS = ("query_tower", "passage_tower")
 
 
 def _reader(
-  description: ModelDescription, max_span_width: int, span_hidden_size: int
+  description: ModelDescription, config: StartConfig
 ) -> tuple[tuple[str, str], SpanReaderConfig]:
   if description.span_reader is not None:
-    config = dataclasses.replace(description.span_reader, max_span_width=max_span_width)
-    return ("span_reader", "span_reader"), config
+    reader = dataclasses.replace(description.span_reader, max_span_width=config.max_span_width)
+    return ("span_reader", "span_reader"), reader
   if description.knowledge_augmented_encoder is not None:
     bert, there = description.knowledge_augmented_encoder, "knowledge_augmented_encoder/bert"
   else:
     tower = "tower" if description.dual_encoder.towers == "shared" else "query_tower"
     bert, there = description.dual_encoder.bert, f"dual_encoder/{tower}/bert"
-  config = SpanReaderConfig(
-    bert=bert, max_span_width=max_span_width, span_hidden_size=span_hidden_size
+  reader = SpanReaderConfig(
+    bert=bert, max_span_width=config.max_span_width, span_hidden_size=config.span_hidden_size
   )
-  return ("span_reader/bert", there), config
+  return ("span_reader/bert", there), reader

@@ -1,6 +1,7 @@
 """A trained tagger: what its checkpoint says of it, and how it tags words."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 
@@ -11,10 +12,14 @@ from realm_jax import partitioning, tokenization
 from realm_jax.data.word_tagging import tag_words
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
+from realm_jax.runs import objectives
+from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import CHECKPOINTS
 from realm_jax.saved import saved_models
 from realm_jax.tokenization import WordPieceTokenizer
 from realm_jax.training import checkpoints
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.train_program import TrainProgram
 
 VOCABULARY = "vocabulary"
 
@@ -49,6 +54,39 @@ class TaggerDescription:
       tags=tuple(content["tags"]),
       vocabulary_digest=content["vocabulary_digest"],
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggerTraining(TrainingConfig):
+  """A training of a tagger, as far as it does not depend on where its files are.
+
+  Attributes:
+    batch_size: Sentences a step.
+    buckets: Wordpieces that batches are padded to, in ascending order; a sentence longer than the
+      last one is cut in training, never in evaluation.
+    dropout_rate: Before the classifier.
+    eval_every: Steps between two evaluations.
+    tokens_per_batch: Padded wordpieces evaluated at once.
+  """
+
+  run: RunConfig = RunConfig(num_steps=1000, log_every=50, checkpoint_every=500, keep_checkpoints=2)
+  optimizer: OptimizerConfig = OptimizerConfig(name="adamw")
+  batch_size: int = 32
+  buckets: tuple[int, ...] = (32, 64, 128)
+  dropout_rate: float = 0.1
+  eval_every: int = 500
+  tokens_per_batch: int = 4096
+
+  def __post_init__(self):
+    if list(self.buckets) != sorted(set(self.buckets)) or not self.buckets:
+      raise ValueError(f"buckets={list(self.buckets)}; buckets must ascend, and there must be one")
+
+  def program(self, config: TokenTaggerConfig) -> TrainProgram:
+    """Returns the train step and the layout of its state."""
+    model = TokenTagger(config)
+
+    init = functools.partial(init_params, config)
+    return self.make_program(objectives.tags(model), init_params=init)
 
 
 class WordTagger:

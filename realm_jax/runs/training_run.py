@@ -2,18 +2,22 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 
-from realm_jax import object_store, partitioning, processes
+from realm_jax import object_store, processes
+from realm_jax.data import batches
+from realm_jax.retrieval.index_refresher import IndexRefresher
+from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
+from realm_jax.runs.training_config import RunConfig
+from realm_jax.saved import saved_models
+from realm_jax.saved.retrieval_setup import SwapLog
 from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint
-from realm_jax.training.objective import Objective
-from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 
 CHECKPOINTS = "checkpoints"
@@ -32,70 +36,67 @@ class WarmStart:
   parts: Sequence[tuple[str, str]]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+  """What is measured between two steps.
+
+  Attributes:
+    figures: Returns figures of the parameters.
+    every: Steps between two evaluations; the last step has one as well.
+    best: Keeps the parameters that were evaluated best, if it is there.
+  """
+
+  figures: Callable[[dict], dict[str, float]]
+  every: int
+  best: BestCheckpoint | None = None
+
+
 class TrainingRun:
   """A training in a working directory: new, warm-started or continued; a context manager.
 
   Args:
-    workdir: holds `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
-    init_params: makes the boxed parameters from a key.
-    objective: what is minimised.
-    optimizer: settings.
-    warm_starts: where a new run takes parameters from.
-    seed: of parameters and dropout.
-    accumulate_steps: see `make_train_step`.
-    model_parallel: devices that share one copy of the model; the others split the batch.
-    layout: of parameters and optimizer, see `partitioning`.
-    keep_checkpoints: how many are kept.
-    alarm_settings: when figures are alarming.
+    workdir: Holds `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
+    program: How the training begins and steps.
+    config: How long it runs, and what it writes.
+    description: Of the model, a dataclass with `to_json` and `from_json`; every checkpoint says it.
+    warm_starts: Where a new run takes parameters from.
+    alarm_settings: When figures are alarming.
 
   Attributes:
-    mesh: of all devices of all processes.
-    batch_sharding: of every array of a batch.
-    state: the train state, on the mesh.
-    resumed: the checkpoint that the run continues, or None.
-    identity: tells it from other runs.
-    logs: local directory of what the run appends to; the working directory unless that lies in an
+    mesh: Of all devices of all processes.
+    batch_sharding: Of every array of a batch.
+    state: The train state, on the mesh.
+    resumed: The checkpoint that the run continues, or None.
+    identity: Tells it from other runs.
+    logs: Local directory of what the run appends to; the working directory unless that lies in an
       object store.
+
+  Raises:
+    ValueError: If the run that is there has another model.
   """
 
   def __init__(
     self,
-    *,
     workdir: str,
-    init_params: Callable[[jax.Array], dict],
-    objective: Objective,
-    optimizer: OptimizerConfig,
-    warm_starts: Sequence[WarmStart],
-    seed: int,
-    accumulate_steps: int,
-    model_parallel: int,
-    keep_checkpoints: int,
-    layout: partitioning.Layout = "replicated",
+    *,
+    program: TrainProgram,
+    config: RunConfig,
+    description,
+    warm_starts: Sequence[WarmStart] = (),
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
-    if jax.local_device_count() % model_parallel:
-      raise ValueError(
-        f"model_parallel={model_parallel} does not divide the {jax.local_device_count()} devices "
-        "of a process; a copy of the model must lie within one process"
-      )
     self.workdir = workdir
-    program = TrainProgram(
-      mesh=partitioning.make_mesh(model=model_parallel),
-      init_params=init_params,
-      objective=objective,
-      optimizer=optimizer,
-      seed=seed,
-      accumulate_steps=accumulate_steps,
-      layout=layout,
-    )
+    self._config = config
+    self._description = description
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
     self._train_step = program.train_step
     directory = os.path.join(workdir, CHECKPOINTS)
-    self._checkpointer = checkpoints.Checkpointer(directory, keep=keep_checkpoints)
+    self._checkpointer = checkpoints.Checkpointer(directory, keep=config.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = checkpoints.run_of(directory)
     if self.resumed is not None:
+      saved_models.check_same_run(self.resumed.metadata, description, workdir)
       self.state = self.resumed.state
     else:
       self.state = program.new_state()
@@ -141,26 +142,107 @@ class TrainingRun:
     """Splits a batch over the mesh; every process gives its own rows."""
     return processes.place(batch, self.batch_sharding)
 
-  def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
-    """Starts to write a checkpoint."""
-    if self._mirror is not None:
-      # A run that goes on from here finds every row up to here.
-      self._writer.flush()
-      self._mirror.flush()
-    metadata = {**metadata, "run": self.identity.name}
-    self._checkpointer.save(step, state, input=input, metadata=metadata)
+  def save_start(self, metadata: Mapping = MappingProxyType({})) -> None:
+    """Saves a new run's first parameters, of which an index builder makes the first generation."""
+    if self.resumed is None:
+      self._save(0, self.state, input={}, metadata=metadata)
 
   def wait_for_checkpoint(self) -> None:
     """Waits until the checkpoint under way is on disk."""
     self._checkpointer.wait()
 
-  def first_batch(self, source, features):
-    """Returns the batch in flight of the checkpoint continued, or the first one of a new run.
+  def retrieved_batches(
+    self, queries: Iterator, *, retriever: PassageFinder, refresher: IndexRefresher
+  ) -> RetrievedBatches:
+    """Returns the batches of queries; notes in `swaps.jsonl` which generations they come from.
 
     Args:
-      source: of batches.
-      features: the iterator that the source takes from; it is put where the checkpoint left it.
+      queries: Yields the queries of a batch and figures about their making.
+      retriever: Finds their passages.
+      refresher: Gives the generations; its current one is in the retriever.
     """
+    swaps = SwapLog(self.logs, step=self.step)
+    swaps.write(self.step, refresher.current)
+    return RetrievedBatches(
+      queries,
+      retriever=retriever,
+      refresher=refresher,
+      place=self.place,
+      first_step=self.step,
+      on_swap=swaps.write,
+      stop=self.stopped,
+    )
+
+  def train(
+    self,
+    source,
+    features: batches.Streams,
+    *,
+    metadata: Callable[[], Mapping] = dict,
+    evaluation: Evaluation | None = None,
+    samples: Callable[[], str] | None = None,
+  ) -> None:
+    """Trains to the end or until stopped, and saves what was reached.
+
+    Args:
+      source: Of batches; a `train_loop.BatchSource` that can be resumed.
+      features: What the source takes from; it is put where the checkpoint left it.
+      metadata: Returns what a checkpoint says beside its model.
+      evaluation: What is measured on the way; None for nothing.
+      samples: Returns examples as Markdown, written at each evaluation; where nothing is evaluated,
+        at each checkpoint.
+    """
+    num_steps, checkpoint_every = self._config.num_steps, self._config.checkpoint_every
+
+    def evaluated(step: int) -> bool:
+      return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
+
+    def figures(step: int, state) -> dict[str, float]:
+      if not evaluated(step):
+        return {}
+      found = evaluation.figures(state.params)
+      if evaluation.best is not None:
+        said = self._metadata(metadata())
+        evaluation.best.offer(step, state.params, figures=found, metadata=said)
+      return found
+
+    def save(step: int, state) -> None:
+      position = {
+        name: value
+        for part in processes.gather(features.position())
+        for name, value in part.items()
+      }
+      whole = {"position": position, "batch": processes.gather_rows(source.in_flight())}
+      self._save(step, state, input=whole, metadata=metadata())
+
+    def save_in_turn(step: int, state) -> None:
+      if step % checkpoint_every == 0:
+        save(step, state)
+
+    def write_samples(step: int, state) -> None:
+      del state
+      due = step % checkpoint_every == 0 if evaluation is None else evaluated(step)
+      if samples is not None and due:
+        self._writer.write_texts(step, {"samples/retrieved": samples()})
+
+    self.state = train_loop.train(
+      self.state,
+      self._first_batch(source, features),
+      train_step=self._train_step,
+      source=source,
+      num_steps=num_steps,
+      hooks=[write_samples, save_in_turn],
+      writer=self._writer,
+      log_every=self._config.log_every,
+      stop=self.stopped,
+      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
+      evaluate=figures,
+    )
+    save(self.step, self.state)
+    self.wait_for_checkpoint()
+
+  def _first_batch(self, source, features: batches.Streams):
+    """Returns the batch in flight of the checkpoint continued, or the first one of a new run."""
     if self.resumed is not None and self.resumed.input:
       features.restore(self.resumed.input["position"])
       rows = self.resumed.input["batch"]
@@ -169,82 +251,15 @@ class TrainingRun:
     batch, _ = source.finish()
     return batch
 
-  def train(
-    self,
-    batch,
-    *,
-    source: train_loop.BatchSource,
-    num_steps: int,
-    log_every: int,
-    checkpoint_every: int,
-    input: Callable[[], dict],
-    metadata: Callable[[], dict],
-    evaluate: Callable[[dict], dict[str, float]] | None = None,
-    eval_every: int = 1,
-    best: BestCheckpoint | None = None,
-    samples: Callable[[], str] | None = None,
-  ) -> None:
-    """Trains to the end or until stopped, and saves what was reached.
+  def _metadata(self, more: Mapping) -> dict:
+    return {"model": self._description.to_json(), "run": self.identity.name, **more}
 
-    Args:
-      batch: of the first step.
-      source: of the following ones.
-      num_steps: of the whole run.
-      log_every: steps between two writes of metrics; checkpoints and evaluations write, too.
-      checkpoint_every: steps between two checkpoints.
-      input: the numpy trees that belong to the state: data position and batch in flight.
-      metadata: the JSON values of a checkpoint.
-      evaluate: returns figures of the parameters; none: no evaluation.
-      eval_every: steps between two evaluations; the last step has one as well.
-      best: keeps the parameters that were evaluated best.
-      samples: returns examples as Markdown, written at each evaluation; where nothing is evaluated,
-        at each checkpoint.
-    """
-
-    def evaluated(step: int) -> bool:
-      return evaluate is not None and (step % eval_every == 0 or step == num_steps)
-
-    def figures(step: int, state) -> dict[str, float]:
-      if not evaluated(step):
-        return {}
-      found = evaluate(state.params)
-      if best is not None:
-        best.offer(step, state.params, figures=found, metadata=metadata())
-      return found
-
-    def save(step: int, state) -> None:
-      own = input()
-      position = {
-        name: value for part in processes.gather(own["position"]) for name, value in part.items()
-      }
-      whole = {"position": position, "batch": processes.gather_rows(own["batch"])}
-      self.save(step, state, input=whole, metadata=metadata())
-
-    def save_in_turn(step: int, state) -> None:
-      if step % checkpoint_every == 0:
-        save(step, state)
-
-    def write_samples(step: int, state) -> None:
-      del state
-      due = step % checkpoint_every == 0 if evaluate is None else evaluated(step)
-      if samples is not None and due:
-        self._writer.write_texts(step, {"samples/retrieved": samples()})
-
-    self.state = train_loop.train(
-      self.state,
-      batch,
-      train_step=self._train_step,
-      source=source,
-      num_steps=num_steps,
-      hooks=[write_samples, save_in_turn],
-      writer=self._writer,
-      log_every=log_every,
-      stop=self.stopped,
-      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-      evaluate=figures,
-    )
-    save(self.step, self.state)
-    self.wait_for_checkpoint()
+  def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
+    if self._mirror is not None:
+      # A run that goes on from here finds every row up to here.
+      self._writer.flush()
+      self._mirror.flush()
+    self._checkpointer.save(step, state, input=input, metadata=self._metadata(metadata))
 
 
 def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:

@@ -317,10 +317,7 @@ class OpenQaModel(RealmModel):
     reader: checkpoints of realm_jax that the span reader begins with.
     query_length: wordpieces of a question, as in the data set's feature lengths.
     beam: how many passages are found and read.
-    max_span_width: wordpieces of an answer at most.
-    span_hidden_size: width of the MLP that scores spans.
-    temperature: scores are divided by it; none: as in the retriever's checkpoint.
-    passage_encoder: "frozen" or "trained".
+    start: What is made of the two checkpoints.
     accumulate_steps: see `RealmModel`.
 
   Raises:
@@ -339,48 +336,38 @@ class OpenQaModel(RealmModel):
     reader: str,
     query_length: int,
     beam: BeamConfig = BeamConfig(),
-    max_span_width: int = 10,
-    span_hidden_size: int = 256,
-    temperature: float | None = None,
-    passage_encoder: Literal["frozen", "trained"] = "frozen",
+    start: starting_points.StartConfig = starting_points.StartConfig(),
     accumulate_steps: int = 1,
   ):
     store, tokenizer = _corpus(passages)
-    start = starting_points.find(
-      retriever=retriever,
-      reader=reader,
-      passage_encoder=passage_encoder,
-      max_span_width=max_span_width,
-      span_hidden_size=span_hidden_size,
-      temperature=temperature,
-    )
+    begun = starting_points.find(retriever=retriever, reader=reader, config=start)
     saved_models.check_warm_starts([retriever, reader], tokenizer)
     saved_models.check_sizes(
       tokenizer,
-      {"dual_encoder": start.dual_encoder.bert, "span_reader": start.span_reader.bert},
+      {"dual_encoder": begun.dual_encoder.bert, "span_reader": begun.span_reader.bert},
       {
-        "dual_encoder": {"query_length": query_length, "passage_length": start.passage_length},
+        "dual_encoder": {"query_length": query_length, "passage_length": begun.passage_length},
         "span_reader": {"joint_length": beam.joint_length},
       },
     )
-    module = OpenQaModule(start.dual_encoder, start.span_reader)
+    module = OpenQaModule(begun.dual_encoder, begun.span_reader)
     super().__init__(
       optimizer_def,
       description=saved_models.ModelDescription(
-        dual_encoder=start.dual_encoder,
-        span_reader=start.span_reader,
+        dual_encoder=begun.dual_encoder,
+        span_reader=begun.span_reader,
         beam=beam,
         query_length=query_length,
-        passage_length=start.passage_length,
+        passage_length=begun.passage_length,
         vocabulary_digest=tokenizer.digest,
         corpus_fingerprint=store.fingerprint,
       ),
-      warm_starts=start.warm_starts,
+      warm_starts=begun.warm_starts,
       objective=objectives.questions(module),
       accumulate_steps=accumulate_steps,
     )
     self.module = module
-    self.passage_encoder = passage_encoder
+    self.passage_encoder = start.passage_encoder
 
   def init_params(self, key: jax.Array) -> dict:
     return saved_models.init_open_qa_model(self.module, key)

@@ -13,10 +13,11 @@ class RealmOptimizer(optimizers.OptaxWrapper):
 
   Args:
     config: Settings of the optimizer.
+    num_steps: Length of the run, as the trainer has it.
   """
 
-  def __init__(self, config: OptimizerConfig):
-    super().__init__(_of_frozen_dicts(make_optimizer(config)))
+  def __init__(self, config: OptimizerConfig, *, num_steps: int):
+    super().__init__(_of_frozen_dicts(make_optimizer(config, num_steps=num_steps)))
 
   def derive_logical_axes(self, optimizer, param_logical_axes):
     """Returns the optimizer with names of axes for arrays; moments have their parameter's names."""

@@ -26,62 +26,31 @@ class PublishingTrainer(t5x_trainer.Trainer):
   t5x goes on. A new run takes up the model's warm starts first.
 
   Args:
-    model: one of `models`.
-    train_state: see t5x's trainer, as all up to `publish_every`.
-    partitioner: see there.
-    eval_names: see there.
-    summary_dir: the model directory.
-    train_state_axes: see there.
-    rng: see there.
-    learning_rate_fn: only shown where the optimizer has a schedule of its own.
-    num_microbatches: 1 or None; the model computes in parts, see its `accumulate_steps`.
-    weight_metrics_computer: see there.
-    publish_every: steps between two published checkpoints; the first and last are published too.
-    keep_published: how many of them are kept.
+    model: One of `models`.
+    publish_every: Steps between two published checkpoints; the first and last are published too.
+    keep_published: Published checkpoints to keep.
+    trainer: What t5x gives to its own trainer. Its `learning_rate_fn` is only shown, where the
+      optimizer has a schedule of its own.
 
   Raises:
-    ValueError: if there are several microbatches.
+    ValueError: If there are several microbatches; the model computes in parts, see its
+      `accumulate_steps`.
   """
 
-  def __init__(
-    self,
-    model: RealmModel,
-    train_state,
-    partitioner,
-    eval_names,
-    summary_dir,
-    train_state_axes,
-    rng,
-    learning_rate_fn,
-    num_microbatches,
-    weight_metrics_computer=None,
-    *,
-    publish_every: int,
-    keep_published: int = 5,
-  ):
+  def __init__(self, model: RealmModel, *, publish_every: int, keep_published: int = 5, **trainer):
+    num_microbatches, summary_dir = trainer["num_microbatches"], trainer["summary_dir"]
     if (num_microbatches or 1) != 1:
       raise ValueError(
         f"num_microbatches={num_microbatches} would train another loss, because t5x takes that of "
         "each microbatch alone; set the model's accumulate_steps instead"
       )
-    super().__init__(
-      model=model,
-      train_state=train_state,
-      partitioner=partitioner,
-      eval_names=eval_names,
-      summary_dir=summary_dir,
-      train_state_axes=train_state_axes,
-      rng=rng,
-      learning_rate_fn=learning_rate_fn,
-      num_microbatches=num_microbatches,
-      weight_metrics_computer=weight_metrics_computer,
-    )
+    super().__init__(model=model, **trainer)
     self._model_dir = summary_dir
     self._publish_every = publish_every
     directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
     self._published = checkpoints.Checkpointer(directory, keep=keep_published)
     self.run = checkpoints.run_of(directory)
-    self._host_step = int(train_state.step)
+    self._host_step = int(self.train_state.step)
     if self._host_step == 0:
       self._take_up_warm_starts()
     if self._published.latest_step() is None:
@@ -134,54 +103,22 @@ class RetrievingTrainer(PublishingTrainer):
 
   Args:
     model: `PretrainingModel` or `OpenQaModel`.
-    train_state: see `PublishingTrainer`, as all up to `keep_published`.
-    partitioner: see there.
-    eval_names: see there.
-    summary_dir: see there.
-    train_state_axes: see there.
-    rng: see there.
-    learning_rate_fn: see there.
-    num_microbatches: see there.
-    weight_metrics_computer: see there.
-    publish_every: see there; the index builder follows these checkpoints.
-    keep_published: see there.
-    retrieval: what is searched.
-    refresh: how new generations are followed.
+    retrieval: What is searched.
+    refresh: How new generations are followed.
+    trainer: See `PublishingTrainer`; the index builder follows its checkpoints.
   """
 
   def __init__(
     self,
     model: RealmModel,
-    train_state,
-    partitioner,
-    eval_names,
-    summary_dir,
-    train_state_axes,
-    rng,
-    learning_rate_fn,
-    num_microbatches,
-    weight_metrics_computer=None,
     *,
-    publish_every: int,
     retrieval: Retrieval,
     refresh: RefreshConfig = RefreshConfig(),
-    keep_published: int = 5,
+    **trainer,
   ):
     self._refresher = None
-    super().__init__(
-      model=model,
-      train_state=train_state,
-      partitioner=partitioner,
-      eval_names=eval_names,
-      summary_dir=summary_dir,
-      train_state_axes=train_state_axes,
-      rng=rng,
-      learning_rate_fn=learning_rate_fn,
-      num_microbatches=num_microbatches,
-      weight_metrics_computer=weight_metrics_computer,
-      publish_every=publish_every,
-      keep_published=keep_published,
-    )
+    super().__init__(model, **trainer)
+    partitioner = trainer["partitioner"]
     self._retrieval = retrieval
     self._sharding = NamedSharding(partitioner.mesh, partitioner.data_partition_spec)
     self._wanted = retrieval.fixed_generation(model, self.train_state.params)

@@ -17,9 +17,9 @@ class OptimizerConfig:
   Attributes:
     name: "bert_adam" (Adam without bias correction, as BERT and REALM trained) or "adamw".
     learning_rate: at the end of the warm-up.
-    num_steps: length of the schedule; the rate falls linearly to zero there.
-    warmup_steps: steps of linear warm-up; None for BERT's min(10000, max(100, num_steps / 10)).
-    schedule: "linear" decay, or "constant" after the warm-up.
+    warmup_steps: Steps of linear warm-up; None for a tenth of the run, at most 10,000.
+    warmup_fraction: The same as a share of the run; None where steps are given.
+    schedule: "linear" decay to zero at the end of the run, or "constant" after the warm-up.
     weight_decay: decoupled; not applied to biases and LayerNorm.
     clip_norm: limit of the global gradient norm; None for none.
     beta1: decay of the first moment.
@@ -34,8 +34,8 @@ class OptimizerConfig:
 
   name: str = "bert_adam"
   learning_rate: float = 3e-5
-  num_steps: int = 200_000
   warmup_steps: int | None = None
+  warmup_fraction: float | None = None
   schedule: str = "linear"
   weight_decay: float = 0.01
   clip_norm: float | None = 1.0
@@ -50,6 +50,30 @@ class OptimizerConfig:
     for name, choices in (("name", ("bert_adam", "adamw")), ("schedule", ("linear", "constant"))):
       if getattr(self, name) not in choices:
         raise ValueError(f"optimizer {name} is {getattr(self, name)!r}; choose from {choices}")
+    if self.warmup_fraction is not None:
+      if self.warmup_steps is not None:
+        raise ValueError(
+          f"warmup_steps={self.warmup_steps} and warmup_fraction={self.warmup_fraction}; give one"
+        )
+      if not 0 <= self.warmup_fraction <= 1:
+        raise ValueError(f"warmup_fraction={self.warmup_fraction}; it must lie in [0, 1]")
+
+  def warmup(self, num_steps: int) -> int:
+    """Returns the steps of the warm-up of a run.
+
+    Raises:
+      ValueError: if it is longer than the run.
+    """
+    if self.warmup_fraction is not None:
+      return round(self.warmup_fraction * num_steps)
+    if self.warmup_steps is None:
+      return min(10_000, num_steps // 10)
+    if 0 < num_steps < self.warmup_steps:
+      raise ValueError(
+        f"warmup_steps={self.warmup_steps} is longer than the run of num_steps={num_steps}; lower "
+        "it, or give warmup_fraction"
+      )
+    return self.warmup_steps
 
 
 class BertAdamState(NamedTuple):
@@ -59,8 +83,13 @@ class BertAdamState(NamedTuple):
   nu: optax.Updates
 
 
-def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-  """Returns clipping, moments, weight decay and the learning rate, in this order."""
+def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.GradientTransformation:
+  """Returns clipping, moments, weight decay and the learning rate, in this order.
+
+  Args:
+    config: Settings.
+    num_steps: Length of the run.
+  """
   if config.name == "bert_adam":
     moments = scale_by_bert_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
   else:
@@ -72,7 +101,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
     clip,
     moments,
     optax.add_decayed_weights(config.weight_decay, mask=decayed),
-    optax.scale_by_learning_rate(learning_rate_schedule(config)),
+    optax.scale_by_learning_rate(learning_rate_schedule(config, num_steps=num_steps)),
     scale_parts(dict(config.learning_rate_factors), frozen_steps=dict(config.frozen_steps)),
   )
   if not config.frozen_parts:
@@ -83,17 +112,23 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
   )
 
 
-def learning_rate_schedule(config: OptimizerConfig) -> optax.Schedule:
-  """Returns BERT's schedule: a line up to the peak, then the line to zero that began at step 0."""
-  warmup = config.warmup_steps
-  if warmup is None:
-    warmup = min(10_000, max(100, config.num_steps // 10))
+def learning_rate_schedule(config: OptimizerConfig, *, num_steps: int) -> optax.Schedule:
+  """Returns BERT's schedule: a line up to the peak, then the line to zero that began at step 0.
+
+  Args:
+    config: Settings.
+    num_steps: Length of the run, where the line is at zero.
+
+  Raises:
+    ValueError: if the warm-up is longer than the run.
+  """
+  warmup = config.warmup(num_steps)
 
   def schedule(step):
     step = jnp.asarray(step, jnp.float32)
     after = 1.0
     if config.schedule == "linear":
-      after = jnp.maximum(0.0, 1.0 - step / config.num_steps)
+      after = jnp.maximum(0.0, 1.0 - step / max(num_steps, 1))
     return config.learning_rate * jnp.where(step < warmup, step / max(warmup, 1), after)
 
   return schedule

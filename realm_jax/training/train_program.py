@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import flax.linen as nn
 import jax
+import optax
 from jax.sharding import Mesh
 
 from realm_jax import partitioning
 from realm_jax.training import train_state
 from realm_jax.training.objective import Objective
-from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step
 
 
@@ -25,7 +25,7 @@ class TrainProgram:
     mesh: of the devices that train, see `partitioning.make_mesh`.
     init_params: makes the boxed parameters from a key.
     objective: what is minimised.
-    optimizer: settings.
+    optimizer: see `optimizer.make_optimizer`.
     seed: of parameters and dropout.
     accumulate_steps: see `make_train_step`.
     layout: of parameters and optimizer, see `partitioning.Layout`.
@@ -42,15 +42,13 @@ class TrainProgram:
     mesh: Mesh,
     init_params: Callable[[jax.Array], dict],
     objective: Objective,
-    optimizer: OptimizerConfig,
+    optimizer: optax.GradientTransformation,
     seed: int,
     accumulate_steps: int,
     layout: partitioning.Layout,
   ):
-    transformation = make_optimizer(optimizer)
-
     def create():
-      return train_state.create(init_params, transformation, seed=seed)
+      return train_state.create(init_params, optimizer, seed=seed)
 
     self.mesh = mesh
     self.batch_sharding = partitioning.batch_sharding(mesh)
@@ -71,7 +69,7 @@ class TrainProgram:
     self.train_step = jax.jit(
       make_train_step(
         dataclasses.replace(objective, outputs=outputs_of_gathered),
-        transformation,
+        optimizer,
         seed=seed,
         accumulate_steps=accumulate_steps,
       ),

@@ -15,7 +15,10 @@ from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.answering.serve import serve
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.runs.example_sources import QuestionData
+from realm_jax.runs.finetuning import Finetuning
+from realm_jax.runs.starting_points import StartConfig
+from realm_jax.runs.training_config import RunConfig
 
 pytestmark = pytest.mark.timeout(600)
 SENTENCE = "The capital of France is [MASK]."
@@ -40,13 +43,12 @@ def tuned(world, corpus, pretrained):
     questions=str(world / "almanac" / "training_questions.jsonl"),
     retriever=pretrained,
     reader=pretrained,
-    passage_encoder="trained",
-    beam=BeamConfig(beam_size=4, num_read=4, joint_length=48),
-    max_span_width=3,
-    span_hidden_size=8,
-    optimizer=OptimizerConfig(learning_rate=1e-3, num_steps=1),
-    num_steps=0,
-    query_length=32,
+    finetuning=Finetuning(
+      run=RunConfig(num_steps=0),
+      data=QuestionData(query_length=32),
+      start=StartConfig(passage_encoder="trained", max_span_width=3, span_hidden_size=8),
+      beam=BeamConfig(beam_size=4, num_read=4, joint_length=48),
+    ),
   )
   return str(world / "tuned_for_asking" / "checkpoints")
 

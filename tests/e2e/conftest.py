@@ -7,18 +7,28 @@ import shutil
 
 import pytest
 
+from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.make_almanac import make_almanac
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
-from realm_jax.jobs.preparation.prepare_examples import prepare_examples
+from realm_jax.jobs.preparation.prepare_examples import (
+  ExampleSettings,
+  ReadingOrder,
+  prepare_examples,
+)
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
+from tests.configurations import changed, names
 
 TINY = pathlib.Path(__file__).parents[2] / "gin" / "jobs" / "tiny.gin"
 BERT = BertConfig(
@@ -30,16 +40,17 @@ BERT = BertConfig(
   max_length=48,
   dropout_rate=0.1,
 )
-SETTINGS = {
-  "dual_encoder": DualEncoderConfig(bert=BERT, projection_size=8),
-  "knowledge_augmented_encoder": BERT,
-  "retrieval": RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
-  "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2),
-  "batch_size": 8,
-  "query_length": 32,
-  "max_masks": 3,
-  "log_every": 1,
-}
+PRETRAINING = Pretraining(
+  run=RunConfig(num_steps=100, log_every=1, checkpoint_every=500),
+  # A run of any length begins alike.
+  optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="constant"),
+  data=MaskedQueryData(batch_size=8, query_length=32, max_masks=3),
+  model=ModelConfig(
+    dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8), knowledge_augmented_encoder=BERT
+  ),
+  retrieval=RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
+  generation=0,
+)
 
 
 @pytest.fixture(scope="session")
@@ -55,16 +66,15 @@ def world(tmp_path_factory):
       input=source,
       output=str(root / name),
       vocabulary=vocabulary,
-      max_passage_length=32,
+      chunking=ChunkingConfig(max_passage_length=32),
       num_shards=1,
     )
   prepare_examples(
     task="masked_queries",
     corpus=str(root / "training"),
     output=str(root / "examples"),
-    query_length=SETTINGS["query_length"],
-    max_masks=SETTINGS["max_masks"],
-    num_examples=100,
+    settings=ExampleSettings(query_length=32, max_masks=3),
+    reading=ReadingOrder(num_examples=100),
   )
   shutil.copy(TINY, root)
   _start(root, "first", num_steps=0)
@@ -72,7 +82,7 @@ def world(tmp_path_factory):
     checkpoints=str(root / "first" / "checkpoints"),
     passages=str(root / "passages"),
     index=str(root / "index"),
-    searcher=SearcherConfig(kind="scann"),
+    builder=BuilderConfig(searcher=SearcherConfig(kind="scann")),
   )
   return root
 
@@ -95,7 +105,7 @@ def arguments(world):
   """`arguments(name, **keywords)` is the command line of the same training."""
 
   def make(name, **keywords):
-    keywords = {**_keywords(world, name), **keywords}
+    keywords = {**_places(world, name), "generation": 0, **keywords}
     return [
       "pretrain",
       f"--gin_file={world / 'tiny.gin'}",
@@ -128,15 +138,16 @@ def losses(rows):
   return read
 
 
-def _keywords(root, name):
+def _places(root, name):
   return {
     "workdir": os.fspath(root / name),
     "corpus": os.fspath(root / "examples"),
     "passages": os.fspath(root / "passages"),
     "index": os.fspath(root / "index"),
-    "generation": 0,
   }
 
 
 def _start(root, name, **keywords):
-  pretrain(**{**_keywords(root, name), **SETTINGS, **keywords})
+  settings = {key: keywords.pop(key) for key in names(PRETRAINING) & keywords.keys()}
+  pretraining = changed(PRETRAINING, **settings)
+  pretrain(**{**_places(root, name), **keywords}, pretraining=pretraining)

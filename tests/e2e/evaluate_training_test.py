@@ -6,6 +6,7 @@ import threading
 
 from realm_jax import main
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
 
 
@@ -15,7 +16,12 @@ def test_it_evaluates_what_is_new_and_passes_over_what_is_gone(world, start, tmp
   inputs = {"checkpoints": str(checkpoints), "passages": str(world / "passages")}
 
   def build(step):
-    build_index(**inputs, index=str(index), step=step, searcher=SearcherConfig(kind="exact"))
+    build_index(
+      **inputs,
+      index=str(index),
+      step=step,
+      builder=BuilderConfig(searcher=SearcherConfig(kind="exact")),
+    )
 
   def evaluated(until_step):
     command = [

@@ -6,15 +6,30 @@ import numpy as np
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.runs.example_sources import QuestionData
+from realm_jax.runs.finetuning import Finetuning
+from realm_jax.runs.starting_points import StartConfig
+from realm_jax.runs.training_config import RunConfig
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
+from tests.configurations import changed, names
 
 pytestmark = pytest.mark.timeout(600)
+
+
+FINETUNING = Finetuning(
+  run=RunConfig(num_steps=2, log_every=1, checkpoint_every=100),
+  optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=1, schedule="constant"),
+  data=QuestionData(batch_size=8, query_length=32),
+  start=StartConfig(max_span_width=4, span_hidden_size=8),
+  beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,24 +38,16 @@ def tune(world):
 
   def run(name, **keywords):
     first = str(world / "first" / "checkpoints")
-    settings = {
+    places = {
       "workdir": str(world / name),
       "questions": str(world / "almanac" / "training_questions.jsonl"),
       "passages": str(world / "passages"),
       "index": str(world / "index"),
       "retriever": first,
       "reader": first,
-      "beam": BeamConfig(beam_size=60, num_read=8, joint_length=48),
-      "max_span_width": 4,
-      "span_hidden_size": 8,
-      "optimizer": OptimizerConfig(learning_rate=1e-3, num_steps=8, warmup_steps=2),
-      "num_steps": 2,
-      "batch_size": 8,
-      "query_length": 32,
-      "log_every": 1,
-      "checkpoint_every": 100,
     }
-    finetune(**{**settings, **keywords})
+    settings = {key: keywords.pop(key) for key in names(FINETUNING) & keywords.keys()}
+    finetune(**{**places, **keywords}, finetuning=changed(FINETUNING, **settings))
 
   return run
 
@@ -137,7 +144,7 @@ def test_everything_trains_while_the_index_follows(tune, world, rows):
     checkpoints=str(world / "tuned_all" / "checkpoints"),
     passages=str(world / "passages"),
     index=index,
-    searcher=SearcherConfig(kind="exact"),
+    builder=BuilderConfig(searcher=SearcherConfig(kind="exact")),
   )
   tune("tuned_all", num_steps=3, **settings)
   before = params_of(world / "first" / "checkpoints", "dual_encoder", "tower")

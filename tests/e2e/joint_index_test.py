@@ -11,6 +11,7 @@ import pytest
 
 from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
 
 pytestmark = pytest.mark.timeout(600)
@@ -24,6 +25,7 @@ root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
 processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
 from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
 
 def build(name="together", **settings):
@@ -31,7 +33,7 @@ def build(name="together", **settings):
     checkpoints=f"{root}/first/checkpoints",
     passages=f"{root}/passages",
     index=f"{root}/{name}",
-    searcher=SearcherConfig(kind="scann", num_shards=3, **settings),
+    builder=BuilderConfig(searcher=SearcherConfig(kind="scann", num_shards=3, **settings)),
   )
 
 build()
@@ -80,7 +82,7 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
     checkpoints=str(world / "first" / "checkpoints"),
     passages=str(world / "passages"),
     index=str(world / "alone"),
-    searcher=SearcherConfig(kind="scann", num_shards=3),
+    builder=BuilderConfig(searcher=SearcherConfig(kind="scann", num_shards=3)),
   )
   assert generations.all_generations(str(world / "together")) == [0, 1]
   alone = generations.read_manifest(str(world / "alone"), 0)

@@ -21,12 +21,12 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
     f"--ict_checkpoints={world / 'first' / 'checkpoints'}",
     f"--questions={world / 'almanac' / 'heldout.jsonl'}",
     "--num_steps=4",
-    "--gin.pretrain.pretrain.checkpoint_every=2",
+    "--checkpoint_every=2",
   ]
   assert main.main(command) == 0
   built = generations.all_generations(str(workdir / "index"))
   steps = [generations.read_manifest(str(workdir / "index"), g).training_step for g in built]
-  # The bindings reach the processes: steps 1 and 3 have no checkpoint.
+  # The flags reach the processes: steps 1 and 3 have no checkpoint.
   assert steps[0] == 0 and steps[-1] == 4 and set(steps) <= {0, 2, 4}
   figures = json.loads((workdir / "evaluation" / "figures.json").read_text())
   assert figures["questions"] > 0

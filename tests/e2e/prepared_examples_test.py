@@ -1,7 +1,6 @@
 """A trainer fed from prepared arrays, without TensorFlow, has the losses of one fed by a task."""
 
 import dataclasses
-import functools
 import json
 import subprocess
 import sys
@@ -12,9 +11,14 @@ import pytest
 from realm_jax import main
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
-from realm_jax.data.batches import Streams
 from realm_jax.data.questions import read_questions
-from realm_jax.runs.example_sources import InverseClozeExamples, QuestionExamples
+from realm_jax.runs.example_sources import (
+  Examples,
+  InverseClozeData,
+  QuestionData,
+  question_examples,
+)
+from tests.configurations import changed
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -31,20 +35,6 @@ sys.meta_path.insert(0, Missing())
 from realm_jax import main
 from realm_jax.jobs.training import pretrain_ict
 sys.exit(main.main(json.loads(sys.argv[1])))
-"""
-FINETUNE = """
-from __gin__ import dynamic_registration
-from realm_jax.jobs.training import finetune
-from realm_jax.retrieval import question_retriever
-finetune.finetune.beam = @question_retriever.BeamConfig()
-question_retriever.BeamConfig.beam_size = 60
-question_retriever.BeamConfig.num_read = 4
-question_retriever.BeamConfig.joint_length = 48
-finetune.finetune.span_hidden_size = 8
-finetune.finetune.num_steps = 2
-finetune.finetune.batch_size = 8
-finetune.finetune.query_length = 32
-finetune.finetune.log_every = 1
 """
 MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
 
@@ -91,15 +81,14 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
   )
   vocabulary = str(world / "vocabulary")
   passages = str(world / "passages")
-  lengths = {"query_length": 16, "passage_length": 32}
+  pairs = InverseClozeData(query_length=16, passage_length=32)
   made = {
-    "inverse_cloze": InverseClozeExamples(source=passages, vocabulary=vocabulary, **lengths),
-    "questions": QuestionExamples.of(
+    "inverse_cloze": Examples(data=pairs, source=passages, vocabulary=vocabulary),
+    "questions": question_examples(
       read_questions(asked),
+      data=QuestionData(query_length=16),
       source=str(asked),
       store=PassageStore(passages),
-      query_length=16,
-      answer_rule="words",
     ),
   }
   for task, flags, num_streams in (
@@ -117,12 +106,9 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
       "--passage_length=32",
     )
     prepared = dataclasses.replace(made[task], source=str(tmp_path / task))
+    data = changed(made[task].data, data_streams=num_streams, batch_size=8 * num_streams)
     streams = [
-      Streams(
-        functools.partial(examples.open, seed=0, training=True),
-        num_streams=num_streams,
-        batch_size=8 * num_streams,
-      )
+      dataclasses.replace(examples, data=data).streams(seed=0)
       for examples in (made[task], prepared)
     ]
     for _ in range(2):
@@ -147,14 +133,14 @@ def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, loss
     f"--passages={passages}",
     "--query_length=32",
   )
-  gin = world / "tiny_finetune.gin"
-  gin.write_text(FINETUNE)
+  sizes = ["--beam_size=60", "--num_read=4", "--joint_length=48", "--span_hidden_size=8"]
+  sizes += ["--num_steps=2", "--batch_size=8", "--query_length=32", "--log_every=1"]
 
   def command(name, **keywords):
     first = world / "first" / "checkpoints"
     given = {"workdir": world / name, "questions": questions, "passages": passages}
     given |= {"index": world / "index", "retriever": first, "reader": first, **keywords}
-    return ["finetune", f"--gin_file={gin}", *(f"--{k}={v}" for k, v in given.items())]
+    return ["finetune", *sizes, *(f"--{k}={v}" for k, v in given.items())]
 
   child = json.dumps(command("tuned_on_arrays", examples=world / "asked"))
   assert subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW, child]).returncode == 0
@@ -165,19 +151,20 @@ def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, loss
 
 
 @pytest.mark.parametrize(
-  ("flags", "message"),
+  ("flags", "code", "message"),
   [
-    (["--num_epochs=0"], "num_epochs=0, num_examples=None, data_streams=1; give at least 1"),
-    (["--task=questions"], "passages=None with task='questions'; give the passages that"),
-    (["--passages=x"], "passages=x with task='masked_queries'; give the passages that"),
+    (["--num_epochs=0"], 2, "num_epochs=0, num_examples=None, data_streams=1; give at least 1"),
+    (["--task=questions"], 1, "passages=None with task='questions'; give the passages that"),
+    (["--passages=x"], 1, "passages=x with task='masked_queries'; give the passages that"),
     (
       ["--task=questions", "--passages=x", "--vocabulary=y"],
+      1,
       "vocabulary=y: questions have that of the passages; leave it out",
     ),
   ],
 )
-def test_what_cannot_be_prepared_is_refused(world, tmp_path, capsys, flags, message):
+def test_what_cannot_be_prepared_is_refused(world, tmp_path, capsys, flags, code, message):
   given = [f"--corpus={world / 'passages'}", f"--output={tmp_path / 'x'}", *MASKED, *flags]
-  assert main.main(["prepare_examples", *given]) == 1
+  assert main.main(["prepare_examples", *given]) == code
   assert message in capsys.readouterr().err
   assert not (tmp_path / "x").exists()

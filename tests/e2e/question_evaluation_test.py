@@ -14,8 +14,11 @@ from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.runs.example_sources import QuestionData
+from realm_jax.runs.finetuning import Finetuning
+from realm_jax.runs.starting_points import StartConfig
+from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
-from realm_jax.training.optimizer import OptimizerConfig
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -81,15 +84,12 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, zero_shot
     index=given["index"],
     retriever=first,
     reader=first,
-    beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
-    max_span_width=4,
-    span_hidden_size=8,
-    optimizer=OptimizerConfig(learning_rate=1e-3, num_steps=8, warmup_steps=2),
-    num_steps=1,
-    batch_size=8,
-    query_length=32,
-    log_every=1,
-    checkpoint_every=100,
+    finetuning=Finetuning(
+      run=RunConfig(num_steps=1, log_every=1),
+      data=QuestionData(batch_size=8, query_length=32),
+      start=StartConfig(max_span_width=4, span_hidden_size=8),
+      beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
+    ),
   )
   output = world / "evaluation"
   _, zero_output = zero_shot

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from realm_jax import main
+from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
@@ -29,7 +30,7 @@ def elsewhere(world, tmp_path_factory):
       input=str(source),
       output=str(root / name),
       vocabulary=str(vocabulary),
-      max_passage_length=32,
+      chunking=ChunkingConfig(max_passage_length=32),
       num_shards=1,
     )
   return root

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.timeout(600)
 
 REFRESH = """
 from realm_jax.retrieval import index_refresher
-pretrain.pretrain.refresh = @index_refresher.RefreshConfig()
 index_refresher.RefreshConfig.poll_seconds = 0.05
 index_refresher.RefreshConfig.max_staleness_steps = 10
 index_refresher.RefreshConfig.when_late = "wait"

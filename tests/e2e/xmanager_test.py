@@ -31,7 +31,7 @@ def test_the_three_jobs_run_and_share_a_directory(world, tmp_path):
     tmp_path,
     f"--workdir={tmp_path / 'run'}",
     f"--gin_file={world / 'tiny.gin'}",
-    "--gin=pretrain.pretrain.checkpoint_every=2",
+    "--gin=RunConfig.checkpoint_every=2",
     f"--corpus={world / 'training'}",
     f"--passages={world / 'passages'}",
     f"--questions={world / 'almanac' / 'heldout.jsonl'}",

@@ -1,29 +1,31 @@
-"""Each experiment as it is resolved, against a golden text, and the shapes of its models.
+"""Each experiment as its jobs get it, against a golden text, and the shapes of its models.
 
 Golden texts are renewed by `RENEW_GOLDEN=1 python -m pytest tests/gin`; read their difference.
 """
 
-import contextlib
 import dataclasses
 import functools
-import inspect
+import importlib
 import os
 import pathlib
+import re
 
 import gin
 import jax
 import pytest
 
+from realm_jax import configuration, flags
 from realm_jax.jobs.training import sweep
-from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.main import JOBS
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.pretraining import Pretraining
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.finetuning import Finetuning
+from realm_jax.runs.inverse_cloze import InverseClozeTraining
+from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved.saved_models import example_tokens
 from realm_jax.training.objective import LOSS
-from realm_jax.training.optimizer import OptimizerConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -47,18 +49,32 @@ def check_golden(name, text):
   assert text == golden.read_text("utf-8"), f"{name} is resolved otherwise; see {__file__}"
 
 
-def pretrainings():
-  """Returns every pre-training that the parsed files configure, by where it is configured."""
-  found = {}
-  with contextlib.suppress(ValueError):  # of files that mention no pre-training
-    if gin.get_bindings(pretrain, resolve_references=False):
-      found["pretrain"] = gin.get_configurable(pretrain)
-  for selector in {selector for _, selector in gin.config._CONFIG}:
-    if selector.startswith("realm_jax.jobs."):
-      for keyword, value in gin.get_bindings(selector).items():
-        if inspect.isfunction(value) and inspect.unwrap(value) is inspect.unwrap(pretrain):
-          found[f"{selector}.{keyword}"] = value
-  return found
+def jobs_of(file):
+  """Returns the jobs that the head of an experiment gives the file to."""
+  head = file.read_text("utf-8").partition("\nfrom __gin__")[0].replace("\\\n#", " ")
+  named = re.findall(rf"realm (\w+) [^\n]*{re.escape(file.name)}", head)
+  assert named, f"the head of {file.name} names no job that takes it"
+  return {name: getattr(importlib.import_module(JOBS[name]), name) for name in dict.fromkeys(named)}
+
+
+def settings_of(job, file, bindings=()):
+  """Returns the keywords that a job gets from an experiment."""
+  configuration.configure(job, gin_files=[file], bindings=bindings, values={})
+  return gin.get_bindings(job)
+
+
+def differences(prefix, keywords, values):
+  """Yields a line for each setting that is not the default of the job."""
+  for keyword in keywords:
+    if keyword.name not in values:
+      continue
+    value, name = values[keyword.name], f"{prefix}{keyword.name}"
+    if dataclasses.is_dataclass(value) and keyword.config is not None:
+      default = keyword.default if dataclasses.is_dataclass(keyword.default) else None
+      inner = flags.keywords(type(value), instance=default)
+      yield from differences(f"{name}.", inner, vars(value))
+    elif value != keyword.default:
+      yield f"  {name} = {value!r}"
 
 
 def of_one_layer(config):
@@ -79,33 +95,32 @@ def the_loss_is_a_number(pretraining):
   return LOSS in figures and all(leaf.shape == () for leaf in jax.tree.leaves(figures))
 
 
-def check_pretraining(job):
-  planned: list[Pretraining] = []
-  job(workdir="", corpus="", passages="", index="", instead=planned.append)
+def check_pretraining(given):
   # What no shape depends on is made equal, so that equal models are made once.
-  settings = {"optimizer": OptimizerConfig(), "batch_size": 2, "accumulate_steps": 1, "seed": 0}
-  every = {"checkpoint_every": 1, "keep_checkpoints": 1}
-  pretraining = dataclasses.replace(planned[0], **settings, **every)
-  retriever, reader = pretraining.dual_encoder, pretraining.knowledge_augmented_encoder
+  pretraining = Pretraining(
+    data=dataclasses.replace(given.data, batch_size=2, mask="salient_span"),
+    model=given.model,
+    retrieval=given.retrieval,
+    marginalize=given.marginalize,
+  )
+  encoders = given.model
   # The layers are alike: one is enough to see that a batch goes through.
-  shallow = dataclasses.replace(
-    pretraining,
-    dual_encoder=dataclasses.replace(retriever, bert=of_one_layer(retriever.bert)),
-    knowledge_augmented_encoder=of_one_layer(reader),
+  shallow = ModelConfig(
+    dual_encoder=dataclasses.replace(
+      encoders.dual_encoder, bert=of_one_layer(encoders.dual_encoder.bert)
+    ),
+    knowledge_augmented_encoder=of_one_layer(encoders.knowledge_augmented_encoder),
   )
-  assert the_loss_is_a_number(shallow)
-  model = dataclasses.replace(shallow, dual_encoder=retriever, knowledge_augmented_encoder=reader)
-  same = {"retrieval": RetrievalConfig(), "query_length": 8, "max_masks": 1, "marginalize": "span"}
-  assert parameters_have_shapes(dataclasses.replace(model, **same))
+  assert the_loss_is_a_number(dataclasses.replace(pretraining, model=shallow))
+  data = MaskedQueryData(batch_size=2, query_length=8, max_masks=1)
+  assert parameters_have_shapes(Pretraining(data=data, model=encoders, retrieval=RetrievalConfig()))
 
 
-def check_ict(settings):
-  config = settings["dual_encoder"]
+def check_ict(given):
+  config = given.dual_encoder
   model = DualEncoder(dataclasses.replace(config, bert=of_one_layer(config.bert)))
-  query, passage = (
-    example_tokens(2, settings.get(f"{part}_length", default))
-    for part, default in (("query", 64), ("passage", 288))
-  )
+  query = example_tokens(2, given.data.query_length)
+  passage = example_tokens(2, given.data.passage_length)
   inputs = {"deterministic": True, "method": "encode_pairs"}
   embeddings = jax.eval_shape(
     lambda key: model.init_with_output(key, query, passage, **inputs)[0], jax.random.key(0)
@@ -113,43 +128,45 @@ def check_ict(settings):
   assert {e.shape for e in embeddings} == {(2, config.projection_size)}
 
 
-def check_shapes():
-  """Makes the parameters of every model, and what comes of a batch, as shapes."""
-  trainings = pretrainings()
-  for job in trainings.values():
-    check_pretraining(job)
-  ict = gin.get_bindings(pretrain_ict)
-  if "dual_encoder" in ict:
-    check_ict(ict)
-  return len(trainings)
+def check_trainings(values):
+  """Makes the models as shapes, and looks where the schedules end; returns how many models."""
+  trainings = [value for value in values.values() if isinstance(value, TrainingConfig)]
+  for training in trainings:
+    assert 0 <= training.optimizer.warmup(training.run.num_steps) < training.run.num_steps
+    if isinstance(training, Pretraining):
+      check_pretraining(training)
+    elif isinstance(training, InverseClozeTraining):
+      check_ict(training)
+  return sum(not isinstance(training, Finetuning) for training in trainings)
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_an_experiment_is_what_it_was_and_its_models_have_shapes(file):
-  gin.parse_config_file(str(file.relative_to(ROOT)))
-  gin.finalize()
-  check_golden(file.stem, gin.config_str(max_line_length=100))
+  lines, models = [], 0
+  for name, job in jobs_of(file).items():
+    values = settings_of(job, str(file.relative_to(ROOT)))
+    lines += [name, *differences("", flags.keywords(job), values)]
+    models += check_trainings(values)
+  check_golden(file.stem, "\n".join(lines) + "\n")
   # Fine-tunings and taggers take their models from checkpoints.
-  assert check_shapes() > 0 or file.stem.startswith(("finetune", "tagger"))
+  assert models > 0 or file.stem.startswith("finetune")
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_a_sweep_is_what_it_was_and_its_models_have_shapes(file):
   plan = sweep.read_sweep(str(file))
-  assert plan.job in JOBS
+  job = getattr(importlib.import_module(JOBS[plan.job]), plan.job)
   lines = [f"{plan.job} {plan.gin_file}"]
-  shown = set()
+  shown, first = set(), None
   for unit in plan.units:
-    lines.append(unit.name)
-    lines += [f"  {name} = {value}" for name, value in unit.bindings.items()]
     if unit.row in shown:
       continue
     shown.add(unit.row)
-    gin.clear_config()
-    gin.parse_config_file(plan.gin_file)
-    gin.parse_config([f"{name} = {value}" for name, value in unit.bindings.items()])
-    gin.finalize()
-    assert check_shapes() > 0
+    values = settings_of(job, plan.gin_file, [f"{k}={v}" for k, v in unit.bindings.items()])
+    assert check_trainings(values) > 0
+    now = list(differences("", flags.keywords(job), values))
+    lines += [unit.row, *(line for line in now if first is None or line not in first)]
+    first = first or now
   check_golden(f"{file.stem}.sweep", "\n".join(lines) + "\n")
 
 
@@ -163,6 +180,6 @@ def test_the_head_says_command_hardware_time_and_what_to_expect(file):
 def test_rows_of_the_ablation_that_share_a_pretraining_configure_it_alike():
   plan = sweep.read_sweep(str(ROOT / "gin" / "experiments" / "ablation.sweep"))
   for unit in plan.units:
-    if "ablate.ablate.pretraining" in unit.bindings:
+    if "ablate.Row.shared" in unit.bindings:
       others = set(unit.bindings) - {"SEED"}
-      assert all(name.startswith("ablate.ablate.") for name in others), unit.name
+      assert all(name.startswith("ablate.Row.") for name in others), unit.name

@@ -9,8 +9,8 @@ def test_what_runs_share_is_made_once_while_the_others_wait(tmp_path):
   making, made = threading.Event(), []
 
   def run(name):
-    with ablate._once(str(tmp_path / "start")) as unmade:
-      if unmade:
+    with ablate._once(str(tmp_path / "start")) as needed:
+      if needed:
         making.set()
         made.append(name)
         (tmp_path / "start" / "whole").write_text(name)
@@ -18,8 +18,8 @@ def test_what_runs_share_is_made_once_while_the_others_wait(tmp_path):
         assert (tmp_path / "start" / "whole").read_text() == made[0]
 
   first = threading.Thread(target=run, args=("first",))
-  with ablate._once(str(tmp_path / "start")) as unmade:
-    assert unmade
+  with ablate._once(str(tmp_path / "start")) as needed:
+    assert needed
     first.start()
     assert not making.wait(0.3)
     made.append("this")
@@ -31,8 +31,8 @@ def test_what_runs_share_is_made_once_while_the_others_wait(tmp_path):
 def test_what_was_interrupted_is_made_again(tmp_path):
   with pytest.raises(KeyboardInterrupt), ablate._once(str(tmp_path / "start")):
     raise KeyboardInterrupt
-  with ablate._once(str(tmp_path / "start")) as unmade:
-    assert unmade
+  with ablate._once(str(tmp_path / "start")) as needed:
+    assert needed
 
 
 def test_a_training_told_to_stop_does_not_pass_for_a_finished_one(tmp_path):

@@ -12,7 +12,7 @@ from realm_jax.convert import bert_configs, huggingface, huggingface_names, safe
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
 from realm_jax.jobs.answering.predict import predict
-from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
+from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_checkpoint
 from realm_jax.models import bert
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -135,12 +135,13 @@ def released(tmp_path):
   return tmp_path
 
 
-def import_released(directory, **settings):
+def import_released(directory, **places):
   import_checkpoint(
     source=[str(REALM / "open_qa")],
     workdir=str(directory / "run"),
     vocabulary=str(directory / "vocabulary"),
-    **{"blocks": str(directory / "blocks.tfr"), **RELEASED, **settings},
+    released=ReleasedCorpus(blocks=str(directory / "blocks.tfr"), **places),
+    **RELEASED,
   )
   return directory / "run"
 

@@ -1,41 +1,42 @@
 """A plan for devices of the processor: the same check, without libtpu."""
 
-import functools
 import importlib.util
 
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training.plan import plan
-from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.planning import ahead_of_time, chips
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.training_config import RunConfig
 
 BERT = BertConfig(
   vocab_size=64, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=16
 )
 
 
-def planned(*, batch_size=8, bert=BERT, **settings):
-  training = functools.partial(
-    pretrain,
-    dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
-    knowledge_augmented_encoder=bert,
+def planned(*, batch_size=8, **settings):
+  training = Pretraining(
+    run=RunConfig(checkpoint_every=50),
+    data=MaskedQueryData(batch_size=batch_size, query_length=8, max_masks=2),
+    model=ModelConfig(
+      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
+      knowledge_augmented_encoder=BERT,
+    ),
     retrieval=RetrievalConfig(num_passages=3, passage_length=8, joint_length=16),
-    batch_size=batch_size,
-    query_length=8,
-    max_masks=2,
-    checkpoint_every=50,
   )
+  searcher = SearcherConfig(kind="scann", min_passages_for_tree=100)
   return plan(
     **{
-      "pretrain": training,
+      "pretraining": training,
+      "builder": BuilderConfig(searcher=searcher, tokens_per_batch=256),
       "topology": "cpu:8",
       "num_passages": 1000,
-      "tokens_per_batch": 256,
-      "searcher": SearcherConfig(kind="scann", min_passages_for_tree=100),
       **settings,
     }
   )

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from realm_jax import jobs, tokenization
+from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
 from realm_jax.index import assembly
@@ -49,8 +50,7 @@ def inputs(tmp_path):
   return {
     "input": str(tmp_path / "documents.jsonl"),
     "vocabulary": str(tmp_path / "vocabulary"),
-    "max_passage_length": 20,
-    "max_sentences": 1,
+    "chunking": ChunkingConfig(max_passage_length=20, max_sentences=1),
     "num_shards": 2,
   }
 
@@ -216,13 +216,8 @@ def test_the_index_takes_what_the_report_says():
 
 
 def test_words_and_overlap_reach_the_passages(tmp_path, inputs):
-  metadata = prepare_corpus(
-    output=str(tmp_path / "out"),
-    **{**inputs, "max_sentences": None},
-    unit="words",
-    num_words=4,
-    overlap=1,
-  )
+  chunking = ChunkingConfig(unit="words", max_passage_length=20, num_words=4, overlap=1)
+  metadata = prepare_corpus(output=str(tmp_path / "out"), **{**inputs, "chunking": chunking})
   store = PassageStore(tmp_path / "out")
   texts = [store.text(row) for row in range(len(store))]
   assert texts[:3] == ["Oslo is the capital", "capital of Norway. The", "The café opens in"]
@@ -262,8 +257,6 @@ def test_a_new_output_replaces_the_old_one_whole(tmp_path, inputs):
   ("setting", "message"),
   [
     ({"num_shards": 0}, "num_shards=0; write at least one"),
-    ({"max_passage_length": 3}, "max_passage_length=3 leaves no room"),
-    ({"max_sentences": 0}, "max_sentences=0; use at least 1"),
     ({"num_workers": 0}, "num_workers=0; use at least one"),
     ({"format": "parquet"}, "is not a complete Parquet file"),
   ],

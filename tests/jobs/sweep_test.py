@@ -18,13 +18,13 @@ summary = "summary.json"
 "exact match" = "heldout.exact_match"
 
 [grid]
-"pretrain.pretrain.seed" = [0, 1, 2]
+"training_config.RunConfig.seed" = [0, 1, 2]
 
 [list.realm]
 
 [list.random_span]
 "masking.MaskingConfig.unit" = "random_span"
-"pretrain.pretrain.optimizer" = "@optimizer.OptimizerConfig()"
+"pretrain.pretrain.warm_starts" = "@training_run.WarmStart()"
 """
 # Writes a figure that follows from the bindings, and counts its starts; one of them fails at first.
 PROGRAM = """
@@ -33,7 +33,7 @@ flags = dict(flag[2:].split("=", 1) for flag in sys.argv[1:])
 workdir = pathlib.Path(flags["workdir"])
 workdir.mkdir(exist_ok=True)
 with open(workdir / "starts", "a") as file: file.write("x")
-seed = int(flags["gin.pretrain.pretrain.seed"])
+seed = int(flags["gin.training_config.RunConfig.seed"])
 span = flags.get("gin.masking.MaskingConfig.unit") == "'random_span'"
 if span and seed == 2 and (workdir / "starts").read_text() == "x": sys.exit("no memory left")
 figure = 0.5 + 0.1 * seed - 0.3 * span
@@ -69,8 +69,8 @@ def test_every_row_is_run_at_every_point_under_a_readable_name(file):
   ]
   assert units[-1].bindings == {
     "masking.MaskingConfig.unit": "'random_span'",
-    "pretrain.pretrain.optimizer": "@optimizer.OptimizerConfig()",
-    "pretrain.pretrain.seed": "2",
+    "pretrain.pretrain.warm_starts": "@training_run.WarmStart()",
+    "training_config.RunConfig.seed": "2",
   }
 
 
@@ -106,7 +106,7 @@ def test_a_figure_that_is_missing_is_named(file, tmp_path, program):
   [
     ('job = "pretrain"\n', "", "lacks job"),
     ("[figures]", "[figure]", "no sweep has figure"),
-    ("[0, 1, 2]", "7", "pretrain.pretrain.seed = 7 in .grid.; give a list"),
+    ("[0, 1, 2]", "7", "RunConfig.seed = 7 in .grid.; give a list"),
     ("[0, 1, 2]", "[0,", "is not a TOML file"),
   ],
 )

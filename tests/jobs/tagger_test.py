@@ -18,10 +18,12 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.partitioning import make_mesh
 from realm_jax.runs import taggers
+from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
+from tests.configurations import changed, names
 
 pytest.importorskip("seqeval")
 
@@ -30,15 +32,14 @@ OTHERS = ("met", "in", "and", ",", ".", "wrote", "a", "book", "12", "may", "1881
 BERT = BertConfig(
   vocab_size=64, hidden_size=32, num_layers=1, num_heads=2, mlp_size=32, max_length=32
 )
-SETTINGS = {
-  "optimizer": OptimizerConfig(name="adamw", learning_rate=1e-2, num_steps=40, warmup_steps=5),
-  "bert": dataclasses.replace(BERT, dropout_rate=0.0, attention_dropout_rate=0.0),
-  "dropout_rate": 0.0,
-  "num_steps": 40,
-  "batch_size": 16,
-  "buckets": (8, 16),
-  "log_every": 20,
-}
+TAGGING = taggers.TaggerTraining(
+  run=RunConfig(num_steps=40, log_every=20, checkpoint_every=500, keep_checkpoints=2),
+  # A run of any length begins alike.
+  optimizer=OptimizerConfig(name="adamw", learning_rate=1e-2, warmup_steps=0, schedule="constant"),
+  dropout_rate=0.0,
+  batch_size=16,
+  buckets=(8, 16),
+)
 
 
 def write_conll(path, *, seed, count=60):
@@ -65,9 +66,14 @@ def world(tmp_path_factory):
 
 
 def train(root, name, **settings):
-  files = {key: str(root / f"{key}.conll") for key in ("train", "test")}
+  changes = {key: settings.pop(key) for key in names(TAGGING) & settings.keys()}
+  places = {key: str(root / f"{key}.conll") for key in ("train", "test")}
+  places["bert"] = dataclasses.replace(BERT, dropout_rate=0.0, attention_dropout_rate=0.0)
   return train_tagger(
-    workdir=str(root / name), vocabulary=str(root / "vocabulary"), **files | SETTINGS | settings
+    workdir=str(root / name),
+    vocabulary=str(root / "vocabulary"),
+    tagging=changed(TAGGING, **changes),
+    **{**places, **settings},
   )
 
 
@@ -131,7 +137,7 @@ def test_the_encoder_begins_with_that_of_a_checkpoint(world):
     metadata = {"model": description.to_json()}
     checkpointer.save(0, {"params": params}, input={}, metadata=metadata)
     checkpointer.wait()
-  still = OptimizerConfig(name="adamw", learning_rate=0.0, num_steps=1)
+  still = OptimizerConfig(name="adamw", learning_rate=0.0)
   settings = {"bert": None, "test": None, "num_steps": 1, "optimizer": still}
   train(world, "warm", warm_start=directory, **settings)
   saved = load(world / "warm")

@@ -11,7 +11,9 @@ from realm_jax import partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.pretraining import Pretraining
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.training_config import MeshConfig, RunConfig
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 
@@ -22,25 +24,17 @@ STEPS = 4
 WAYS = [(1, "replicated"), (1, "fully_sharded"), (2, "replicated"), (2, "fully_sharded")]
 
 
-def make_pretraining(layout="replicated", **settings):
+def make_pretraining(layout="replicated"):
   return Pretraining(
-    dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
-    knowledge_augmented_encoder=BERT,
+    run=RunConfig(num_steps=100),
+    mesh=MeshConfig(layout=layout),
+    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
+    data=MaskedQueryData(batch_size=8, query_length=6, max_masks=2),
+    model=ModelConfig(
+      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
+      knowledge_augmented_encoder=BERT,
+    ),
     retrieval=RetrievalConfig(num_passages=2, passage_length=7, joint_length=9),
-    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0, num_steps=100),
-    **{
-      "batch_size": 8,
-      "query_length": 6,
-      "max_masks": 2,
-      "marginalize": "span",
-      "seed": 0,
-      "accumulate_steps": 1,
-      "model_parallel": 1,
-      "checkpoint_every": 1,
-      "keep_checkpoints": 1,
-      **settings,
-    },
-    layout=layout,
   )
 
 

@@ -1,8 +1,11 @@
 """A world of a few hundred facts with a checkpoint of step 0 and its index."""
 
+import functools
+
 import jax
 import pytest
 
+from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.make_almanac import make_almanac
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
@@ -11,6 +14,9 @@ from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.optimizer import OptimizerConfig
 
 BERT = BertConfig(
@@ -30,7 +36,8 @@ MODEL = {
   "query_length": 32,
   "max_masks": 3,
 }
-OPTIMIZER = OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2)
+# A run of any length begins alike.
+OPTIMIZER = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="constant")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,6 +64,12 @@ def model_settings():
 
 
 @pytest.fixture(scope="session")
+def pretrain_ourselves(world):
+  """`pretrain_ourselves(name, num_steps=...)` trains with our own trainer on generation 0."""
+  return functools.partial(pretrain_here, world)
+
+
+@pytest.fixture(scope="session")
 def optimizer_settings():
   return OPTIMIZER
 
@@ -74,7 +87,7 @@ def world(tmp_path_factory, compiled_once):
       input=source,
       output=str(root / name),
       vocabulary=vocabulary,
-      max_passage_length=32,
+      chunking=ChunkingConfig(max_passage_length=32),
       num_shards=1,
     )
   pretrain_here(root, "first", num_steps=0)
@@ -86,17 +99,25 @@ def world(tmp_path_factory, compiled_once):
   return root
 
 
-def pretrain_here(root, name, *, num_steps):
+def pretrain_here(root, name, *, num_steps, **places):
   """Trains with our own trainer on generation 0."""
   pretrain(
     workdir=str(root / name),
     corpus=str(root / "training"),
     passages=str(root / "passages"),
     index=str(root / "index"),
-    optimizer=OPTIMIZER,
-    batch_size=8,
-    generation=0,
-    log_every=1,
-    num_steps=num_steps,
-    **MODEL,
+    pretraining=Pretraining(
+      run=RunConfig(num_steps=num_steps, log_every=1),
+      optimizer=OPTIMIZER,
+      data=MaskedQueryData(
+        batch_size=8, query_length=MODEL["query_length"], max_masks=MODEL["max_masks"]
+      ),
+      model=ModelConfig(
+        dual_encoder=MODEL["dual_encoder"],
+        knowledge_augmented_encoder=MODEL["knowledge_augmented_encoder"],
+      ),
+      retrieval=MODEL["retrieval"],
+      generation=0,
+    ),
+    **places,
   )

@@ -73,6 +73,7 @@ def test_a_training_from_the_command_line(world):
     "partitioning.PjitPartitioner.model_parallel_submesh": (1, 2, 1, 1),
     "STATS_PERIOD": 2,
     "models.PretrainingModel.warm_starts": (),
+    "optimizer.OptimizerConfig.warmup_steps": 0,
   }
   command = [
     *(sys.executable, "-m", "t5x.train", "--gin_file=gin/t5x/realm_pretrain.gin"),

@@ -31,7 +31,10 @@ FROZEN = ("dual_encoder/tower/bert",)
 def make_model(world, model_settings, optimizer_settings):
   def make(optimizer=optimizer_settings, **keywords):
     return PretrainingModel(
-      RealmOptimizer(optimizer), passages=str(world / "passages"), **model_settings, **keywords
+      RealmOptimizer(optimizer, num_steps=10),
+      passages=str(world / "passages"),
+      **model_settings,
+      **keywords,
     )
 
   return make
@@ -122,11 +125,11 @@ def test_axes_of_parameters_and_moments_suit_the_standard_rules(make_model):
 
 
 def test_the_optimizer_is_ours(make_model, params):
-  config = OptimizerConfig(learning_rate=0.1, warmup_steps=0, num_steps=10, frozen_parts=FROZEN)
-  ours = make_optimizer(config)
+  config = OptimizerConfig(learning_rate=0.1, warmup_steps=0, frozen_parts=FROZEN)
+  ours = make_optimizer(config, num_steps=10)
   gradients = jax.tree.map(jnp.sign, params)
   expected, moments = params, ours.init(params)
-  state = RealmOptimizer(config).create(flax.core.freeze(params))
+  state = RealmOptimizer(config, num_steps=10).create(flax.core.freeze(params))
   for _ in range(2):
     updates, moments = ours.update(gradients, moments, expected)
     expected = optax.apply_updates(expected, updates)
@@ -145,7 +148,7 @@ def test_inverse_cloze(world, optimizer_settings, make_tokens):
     vocab_size=1024, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=32
   )
   model = InverseClozeModel(
-    RealmOptimizer(optimizer_settings),
+    RealmOptimizer(optimizer_settings, num_steps=10),
     passages=str(world / "passages"),
     dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
     query_length=8,
@@ -175,4 +178,4 @@ def flat(tree):
 
 def test_microbatches_of_t5x_are_refused(make_model):
   with pytest.raises(ValueError, match="num_microbatches=2 would train another loss"):
-    PublishingTrainer(make_model(), *[None] * 7, 2, publish_every=1)
+    PublishingTrainer(make_model(), num_microbatches=2, summary_dir=None, publish_every=1)

@@ -1,5 +1,6 @@
 """Trainings in t5x's loop: the losses of our own, a live swap, a restart, published checkpoints."""
 
+import dataclasses
 import functools
 import glob
 import json
@@ -22,10 +23,14 @@ from realm_jax.index import generations
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
-from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.runs.example_sources import InverseClozeData, QuestionData
+from realm_jax.runs.finetuning import Finetuning
+from realm_jax.runs.inverse_cloze import InverseClozeTraining
+from realm_jax.runs.starting_points import StartConfig
+from realm_jax.runs.training_config import RunConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter.models import InverseClozeModel, OpenQaModel, PretrainingModel
@@ -102,7 +107,7 @@ def train(world, optimizer_settings):
       ),
       trainer_cls=functools.partial(
         recording(trainer_cls, losses),
-        learning_rate_fn=learning_rate_schedule(optimizer_settings),
+        learning_rate_fn=learning_rate_schedule(optimizer_settings, num_steps=100),
         num_microbatches=None,
         publish_every=period,
         **keywords,
@@ -136,7 +141,10 @@ def pretrain_under_t5x(world, train, model_settings, optimizer_settings):
     return train(
       name,
       model=PretrainingModel(
-        RealmOptimizer(optimizer_settings), passages=passages, warm_starts=[first], **model_settings
+        RealmOptimizer(optimizer_settings, num_steps=100),
+        passages=passages,
+        warm_starts=[first],
+        **model_settings,
       ),
       task=masked("training"),
       eval_task=masked("passages"),
@@ -198,28 +206,17 @@ def test_a_generation_is_swapped_in_while_t5x_trains(world, whole):
 
 
 def test_the_losses_are_those_of_our_own_trainer(
-  world, whole, train, model_settings, optimizer_settings
+  world, whole, train, model_settings, optimizer_settings, pretrain_ourselves
 ):
   passages = str(world / "passages")
-  pretrain(
-    workdir=str(world / "own"),
-    corpus=str(world / "training"),
-    passages=passages,
-    index=str(world / "index"),
-    optimizer=optimizer_settings,
-    warm_start=str(world / "first" / "checkpoints"),
-    batch_size=8,
-    generation=0,
-    log_every=1,
-    num_steps=5,
-    **model_settings,
-  )
+  first = str(world / "first" / "checkpoints")
+  pretrain_ourselves("own", num_steps=5, warm_start=first)
   ours = own_losses(world / "own")
   assert whole[5] == pytest.approx(np.mean(ours), abs=1e-5)
   first = train(
     "first_step",
     model=PretrainingModel(
-      RealmOptimizer(optimizer_settings),
+      RealmOptimizer(optimizer_settings, num_steps=100),
       passages=passages,
       warm_starts=[WarmStart(str(world / "first" / "checkpoints"), BOTH)],
       **model_settings,
@@ -273,18 +270,18 @@ def test_inverse_cloze(world, train, model_settings, optimizer_settings):
   pretrain_ict(
     workdir=str(world / "own_ict"),
     passages=passages,
-    passage_length=32,
-    optimizer=optimizer_settings,
     warm_start=start,
-    batch_size=8,
-    log_every=1,
-    num_steps=2,
-    **settings,
+    ict=InverseClozeTraining(
+      run=RunConfig(num_steps=2, log_every=1),
+      optimizer=optimizer_settings,
+      data=InverseClozeData(batch_size=8, query_length=16, passage_length=32),
+      dual_encoder=model_settings["dual_encoder"],
+    ),
   )
   losses = train(
     "ict",
     model=InverseClozeModel(
-      RealmOptimizer(optimizer_settings),
+      RealmOptimizer(optimizer_settings, num_steps=100),
       passages=passages,
       passage_length=32,
       warm_starts=[start],
@@ -302,6 +299,9 @@ def test_inverse_cloze(world, train, model_settings, optimizer_settings):
   assert saved.description == saved_models.load(str(world / "own_ict" / "checkpoints")).description
 
 
+QUESTION_OPTIMIZER = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="constant")
+
+
 @pytest.fixture(scope="module")
 def answering(world):
   """Keywords with which `OpenQaModel` and `finetune` begin at the same parameters."""
@@ -310,38 +310,36 @@ def answering(world):
     "passages": str(world / "passages"),
     "retriever": first,
     "beam": BeamConfig(beam_size=60, num_read=4, joint_length=48),
-    "max_span_width": 4,
-    "span_hidden_size": 8,
+    "start": StartConfig(max_span_width=4, span_hidden_size=8),
     "query_length": 32,
   }
-  tune(world, "reader", reader=first, num_steps=1, **settings)
+  tune(world, "reader", num_steps=1, **{**settings, "reader": first})
   return {**settings, "reader": str(world / "reader" / "checkpoints")}
 
 
-def tune(world, name, **settings):
+def tune(world, name, *, num_steps, beam, start, query_length, **places):
   finetune(
     workdir=str(world / name),
     questions=str(world / "almanac" / "training_questions.jsonl"),
     index=str(world / "index"),
-    optimizer=OptimizerConfig(learning_rate=1e-3, num_steps=100, warmup_steps=2),
-    batch_size=8,
-    log_every=1,
-    **settings,
+    finetuning=Finetuning(
+      run=RunConfig(num_steps=num_steps, log_every=1),
+      optimizer=QUESTION_OPTIMIZER,
+      data=QuestionData(batch_size=8, query_length=query_length),
+      start=start,
+      beam=beam,
+    ),
+    **places,
   )
 
 
 def test_questions(world, train, answering):
   questions, passages = str(world / "almanac" / "training_questions.jsonl"), answering["passages"]
   tune(world, "own_questions", num_steps=2, **answering)
-  frozen = OptimizerConfig(
-    learning_rate=1e-3,
-    num_steps=100,
-    warmup_steps=2,
-    frozen_parts=("dual_encoder/passage_tower",),
-  )
+  frozen = dataclasses.replace(QUESTION_OPTIMIZER, frozen_parts=("dual_encoder/passage_tower",))
   losses = train(
     "questions",
-    model=OpenQaModel(RealmOptimizer(frozen), **answering),
+    model=OpenQaModel(RealmOptimizer(frozen, num_steps=100), **answering),
     task=open_qa.register(questions=questions, vocabulary=os.path.join(passages, "vocabulary")),
     lengths={"query": 32, "question_index": 1},
     total_steps=2,
@@ -353,7 +351,7 @@ def test_questions(world, train, answering):
 
 
 def test_questions_refuse_an_index_of_another_passage_encoder(world, whole, train, answering):
-  model = OpenQaModel(RealmOptimizer(OptimizerConfig()), **answering)
+  model = OpenQaModel(RealmOptimizer(OptimizerConfig(), num_steps=100), **answering)
   retrieval = QuestionRetrieval(
     passages=answering["passages"],
     index=str(world / "whole_index"),

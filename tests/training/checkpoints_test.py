@@ -10,7 +10,7 @@ import pytest
 from realm_jax import partitioning
 from realm_jax.training import checkpoints, optimizer, train_state
 
-OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig())
+OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(), num_steps=100)
 
 
 def init_params(key, *, width=8):

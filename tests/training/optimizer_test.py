@@ -31,6 +31,10 @@ def make_params():
   }
 
 
+def make(config):
+  return optimizer.make_optimizer(config, num_steps=20)
+
+
 def make_gradients(params, step):
   random = np.random.default_rng(step)
   scale = 10.0 ** (-step)  # the first are clipped, the last are not
@@ -72,7 +76,6 @@ def reference_bert_adam(params, *, num_steps, schedule, clip_norm, weight_decay,
 def test_bert_adam_is_that_of_the_released_code(rtol):
   config = optimizer.OptimizerConfig(
     learning_rate=LEARNING_RATE,
-    num_steps=20,
     warmup_steps=2,
     weight_decay=0.3,
     learning_rate_factors=(("dual_encoder", 0.25),),
@@ -91,17 +94,17 @@ def test_bert_adam_is_that_of_the_released_code(rtol):
     },
     factors={"dual_encoder": 0.25},
   )
-  params = take_steps(optimizer.make_optimizer(config), make_params(), num_steps=5)
+  params = take_steps(make(config), make_params(), num_steps=5)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), params, expected)
 
 
 def test_no_clipping_where_none_is_asked_for(rtol):
   config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, warmup_steps=0, clip_norm=None)
-  params = take_steps(optimizer.make_optimizer(config), make_params(), num_steps=2)
+  params = take_steps(make(config), make_params(), num_steps=2)
   expected = reference_bert_adam(
     make_params(),
     num_steps=2,
-    schedule=[LEARNING_RATE, LEARNING_RATE * (1 - 1 / 200_000)],
+    schedule=[LEARNING_RATE, LEARNING_RATE * (1 - 1 / 20)],
     clip_norm=np.inf,
     weight_decay=0.01,
     no_decay={
@@ -119,26 +122,42 @@ def test_no_clipping_where_none_is_asked_for(rtol):
   ("step", "share"), [(0, 0), (50, 0.5), (99, 0.99), (100, 0.9), (500, 0.5), (1000, 0), (1200, 0)]
 )
 def test_the_rate_falls_from_a_line_that_began_at_step_0(step, share, rtol):
-  config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, num_steps=1000)
-  rate = optimizer.learning_rate_schedule(config)(step)
+  config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE)
+  rate = optimizer.learning_rate_schedule(config, num_steps=1000)(step)
   np.testing.assert_allclose(rate, share * LEARNING_RATE, rtol=rtol, atol=rtol * LEARNING_RATE)
 
 
 @pytest.mark.parametrize(
-  ("num_steps", "warmup"), [(500, 100), (1000, 100), (5000, 500), (200_000, 10_000)]
+  ("settings", "num_steps", "warmup"),
+  [
+    ({}, 500, 50),
+    ({}, 5000, 500),
+    ({}, 200_000, 10_000),
+    ({"warmup_steps": 300}, 1000, 300),
+    ({"warmup_fraction": 0.25}, 1000, 250),
+  ],
 )
-def test_warm_up_is_a_tenth_within_limits(num_steps, warmup, rtol):
-  config = optimizer.OptimizerConfig(learning_rate=1.0, num_steps=num_steps)
-  schedule = optimizer.learning_rate_schedule(config)
+def test_the_warm_up_meets_the_line_to_the_end_of_the_run(settings, num_steps, warmup, rtol):
+  config = optimizer.OptimizerConfig(learning_rate=1.0, **settings)
+  schedule = optimizer.learning_rate_schedule(config, num_steps=num_steps)
   np.testing.assert_allclose(schedule(warmup - 1), (warmup - 1) / warmup, rtol=rtol)
   np.testing.assert_allclose(schedule(warmup), 1 - warmup / num_steps, rtol=rtol)
+  assert schedule(num_steps) == 0
+
+
+def test_a_warm_up_longer_than_the_run_is_refused():
+  config = optimizer.OptimizerConfig(warmup_steps=50)
+  assert config.warmup(50) == 50
+  assert config.warmup(0) == 50  # nothing is trained
+  with pytest.raises(ValueError, match="warmup_steps=50 is longer than the run of num_steps=49; "):
+    optimizer.make_optimizer(config, num_steps=49)
 
 
 def test_a_constant_rate_stays_after_the_warm_up(rtol):
   config = optimizer.OptimizerConfig(
-    learning_rate=LEARNING_RATE, num_steps=1000, warmup_steps=10, schedule="constant"
+    learning_rate=LEARNING_RATE, warmup_steps=10, schedule="constant"
   )
-  schedule = optimizer.learning_rate_schedule(config)
+  schedule = optimizer.learning_rate_schedule(config, num_steps=1000)
   rates = [float(schedule(step)) for step in (5, 10, 999, 5000)]
   np.testing.assert_allclose(rates, np.multiply(LEARNING_RATE, [0.5, 1, 1, 1]), rtol=rtol)
 
@@ -155,7 +174,7 @@ def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt(rtol):
     epsilon=1e-8,
   )
   params = {"reader": {"kernel": np.random.default_rng(1).normal(size=(3, 4))}}
-  ours = take_steps(optimizer.make_optimizer(config), params, num_steps=5)
+  ours = take_steps(make(config), params, num_steps=5)
   theirs = take_steps(
     optax.adamw(LEARNING_RATE, b1=0.9, b2=0.98, eps=1e-8, weight_decay=0.3), params, num_steps=5
   )
@@ -166,9 +185,10 @@ def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt(rtol):
 def test_a_frozen_part_stands_still_for_its_steps_and_then_moves(num_frozen):
   settings = {"learning_rate": LEARNING_RATE, "warmup_steps": 0, "schedule": "constant"}
   frozen = optimizer.make_optimizer(
-    optimizer.OptimizerConfig(frozen_steps=(("dual_encoder", num_frozen),), **settings)
+    optimizer.OptimizerConfig(frozen_steps=(("dual_encoder", num_frozen),), **settings),
+    num_steps=20,
   )
-  free = optimizer.make_optimizer(optimizer.OptimizerConfig(**settings))
+  free = optimizer.make_optimizer(optimizer.OptimizerConfig(**settings), num_steps=20)
   start = jax.tree.map(jnp.asarray, make_params())
   still = take_steps(frozen, start, num_steps=num_frozen)
   jax.tree.map(np.testing.assert_array_equal, still["dual_encoder"], start["dual_encoder"])
@@ -192,16 +212,11 @@ def test_frozen_parts_never_move_and_have_no_moments():
   )
   free = dataclasses.replace(config, frozen_parts=())
   start = jax.tree.map(jnp.asarray, make_params())
-  frozen, moved = (
-    take_steps(optimizer.make_optimizer(c), start, num_steps=3) for c in (config, free)
-  )
+  frozen, moved = (take_steps(make(c), start, num_steps=3) for c in (config, free))
   jax.tree.map(np.testing.assert_array_equal, frozen["dual_encoder"], start["dual_encoder"])
   leaf = jax.tree.leaves(moved["dual_encoder"])[0]
   assert np.max(np.abs(leaf - jax.tree.leaves(start["dual_encoder"])[0])) > 0
-  sizes = [
-    sum(leaf.size for leaf in jax.tree.leaves(optimizer.make_optimizer(c).init(start)))
-    for c in (config, free)
-  ]
+  sizes = [sum(leaf.size for leaf in jax.tree.leaves(make(c).init(start))) for c in (config, free)]
   missing = sum(leaf.size for leaf in jax.tree.leaves(start["dual_encoder"]))
   assert sizes[1] - sizes[0] == 2 * missing
 
@@ -209,7 +224,7 @@ def test_frozen_parts_never_move_and_have_no_moments():
 def test_a_frozen_part_that_is_not_there_is_refused():
   config = optimizer.OptimizerConfig(frozen_parts=("dual_encoder/passages",))
   with pytest.raises(ValueError, match="frozen_parts name 'dual_encoder/passages'"):
-    optimizer.make_optimizer(config).init(make_params())
+    make(config).init(make_params())
 
 
 @pytest.mark.parametrize(
@@ -220,7 +235,7 @@ def test_a_setting_for_an_absent_part_is_refused(setting):
   config = optimizer.OptimizerConfig(**setting)
   message = r"\['retriever'\], the parameters have \['dual_encoder', 'knowledge_augmented"
   with pytest.raises(ValueError, match=message):
-    take_steps(optimizer.make_optimizer(config), make_params(), num_steps=1)
+    take_steps(make(config), make_params(), num_steps=1)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +243,11 @@ def test_a_setting_for_an_absent_part_is_refused(setting):
   [
     ({"name": "sgd"}, r"optimizer name is 'sgd'; choose from \('bert_adam', 'adamw'\)"),
     ({"schedule": "cosine"}, r"optimizer schedule is 'cosine'; choose from \('linear', 'constant'"),
+    (
+      {"warmup_steps": 5, "warmup_fraction": 0.1},
+      "warmup_steps=5 and warmup_fraction=0.1; give one",
+    ),
+    ({"warmup_fraction": 1.5}, r"warmup_fraction=1.5; it must lie in \[0, 1\]"),
   ],
 )
 def test_unknown_choices_are_refused(setting, message):

@@ -14,7 +14,9 @@ from realm_jax.training import checkpoints, metric_writers, optimizer, train_loo
 from realm_jax.training.objective import LOSS, Objective
 from realm_jax.training.train_step import make_train_step
 
-OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0))
+OPTIMIZER = optimizer.make_optimizer(
+  optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0), num_steps=100
+)
 
 
 def make_state(step=0):

@@ -12,7 +12,7 @@ from realm_jax.training.objective import LOSS, Objective
 from realm_jax.training.train_step import make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(
-  optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0, num_steps=100)
+  optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0), num_steps=100
 )
 
 
@@ -83,9 +83,9 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_counted(bad):
 @pytest.mark.parametrize("skipped", [False, True])
 def test_schedules_go_on_over_a_skipped_step(skipped):
   config = optimizer.OptimizerConfig(
-    learning_rate=0.1, warmup_steps=0, num_steps=2, frozen_steps=(("reader", 1),)
+    learning_rate=0.1, warmup_steps=0, frozen_steps=(("reader", 1),)
   )
-  transformation = optimizer.make_optimizer(config)
+  transformation = optimizer.make_optimizer(config, num_steps=2)
   step = jax.jit(make_train_step(regression, transformation, seed=0))
   start = train_state.create(init_params, transformation, seed=0)
   first = make_batch(1)

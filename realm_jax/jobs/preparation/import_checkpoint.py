@@ -28,15 +28,29 @@ VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"
 _EMBEDDINGS = "block_emb"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedCorpus:
+  """Where the passages of a released index are.
+
+  Attributes:
+    blocks: Records of their texts: `blocks.tfr`, or Hugging Face's `block_records.npy`.
+    titles: Records of their titles, `titles.tfr`; None for no titles.
+    embeddings: `encoded.ckpt` or a `.npy` file of their embeddings; None takes those that a source
+      brings, as `encoded/encoded.ckpt` or as `block_emb`.
+  """
+
+  blocks: str | None = None
+  titles: str | None = None
+  embeddings: str | None = None
+
+
 def import_checkpoint(
   *,
   source: list[str],
   workdir: str,
   vocabulary: str | None = None,
   lower_case: bool | None = None,
-  blocks: str | None = None,
-  titles: str | None = None,
-  embeddings: str | None = None,
+  released: ReleasedCorpus = ReleasedCorpus(),
   searcher: SearcherConfig = SearcherConfig(),
   retrieval: RetrievalConfig = RetrievalConfig(),
   beam: BeamConfig = BeamConfig(),
@@ -57,10 +71,7 @@ def import_checkpoint(
     workdir: directory to write; must hold no checkpoint yet.
     vocabulary: directory of the vocabulary; none: the first source that has one.
     lower_case: whether the vocabulary is "uncased"; none: as declared beside it.
-    blocks: records of the passages' texts: `blocks.tfr`, or Hugging Face's `block_records.npy`.
-    titles: records of their titles, `titles.tfr`; none: without titles.
-    embeddings: `encoded.ckpt` or a `.npy` file of the passages' embeddings; none: those that a
-      source brings, as `encoded/encoded.ckpt` or as `block_emb`.
+    released: where the passages and their embeddings are.
     searcher: settings of the index.
     retrieval: how many passages the model is to read, and how long.
     query_length: wordpieces of a query.
@@ -90,16 +101,16 @@ def import_checkpoint(
     tokenizer=tokenizer,
   )
   params, drawn = imported_params(model, seed=seed)
-  if blocks is not None:
+  if released.blocks is not None:
     store = released_corpus.write_store(
       os.path.join(workdir, PASSAGES),
-      blocks=blocks,
-      titles=titles,
+      blocks=released.blocks,
+      titles=released.titles,
       tokenizer=tokenizer,
       passage_length=retrieval.passage_length,
     )
     description = dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
-    embeddings_NxE = _embeddings(embeddings, sources)
+    embeddings_NxE = _embeddings(released.embeddings, sources)
     if embeddings_NxE is not None:
       released_corpus.publish_embeddings(
         os.path.join(workdir, INDEX),

@@ -6,6 +6,7 @@ import shutil
 from realm_jax import object_store
 from realm_jax.almanac import world as almanac
 from realm_jax.almanac import writing
+from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
@@ -101,7 +102,6 @@ def _prepare(
     input=source,
     output=os.path.join(directory, name),
     vocabulary=os.path.join(directory, "vocabulary"),
-    max_passage_length=max_passage_length,
-    max_sentences=max_sentences,
+    chunking=ChunkingConfig(max_passage_length=max_passage_length, max_sentences=max_sentences),
     num_shards=1,
   )

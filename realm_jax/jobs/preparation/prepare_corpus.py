@@ -35,11 +35,7 @@ def prepare_corpus(
   vocabulary: str,
   output: str | None = None,
   format: reading.Format = "auto",
-  unit: Literal["sentences", "words"] = "sentences",
-  max_passage_length: int = 288,
-  max_sentences: int | None = None,
-  num_words: int = 100,
-  overlap: int = 0,
+  chunking: ChunkingConfig = ChunkingConfig(),
   drop_list_pages: bool = True,
   num_shards: int = 8,
   num_workers: int = 1,
@@ -59,11 +55,7 @@ def prepare_corpus(
     vocabulary: directory with `vocab.txt`.
     output: directory to write; replaced as a whole when finished.
     format: of the input; auto: told by the names of the files.
-    unit: what passages are made of: "sentences" as many as fit, "words" a fixed number.
-    max_passage_length: wordpieces of a passage at most, title and three special tokens included.
-    max_sentences: sentences of a passage at most; none: as many as fit.
-    num_words: words of a passage, where these are the unit.
-    overlap: sentences or words that a passage repeats from the end of the one before.
+    chunking: how documents are cut into passages.
     drop_list_pages: whether an encyclopedia's list and disambiguation pages are left out.
     num_shards: files of tagged examples.
     num_workers: processes that make passages, this one included.
@@ -86,13 +78,7 @@ def prepare_corpus(
     tokenizer=tokenizer,
     tag=find_salient_spans,
     serialize=tagged_examples.serialize,
-    chunking=ChunkingConfig(
-      unit=unit,
-      max_passage_length=max_passage_length,
-      max_sentences=max_sentences,
-      num_words=num_words,
-      overlap=overlap,
-    ),
+    chunking=chunking,
     drop_list_pages=drop_list_pages,
   )
   if engine == "beam":
@@ -109,7 +95,7 @@ def prepare_corpus(
     return None
   with atomic_files.new_directory(output) as directory:
     store = PassageStoreWriter(
-      directory, tokenizer=tokenizer, max_passage_length=max_passage_length
+      directory, tokenizer=tokenizer, max_passage_length=chunking.max_passage_length
     )
     examples = tagged_examples.TaggedExampleWriter(directory, num_shards=num_shards)
 

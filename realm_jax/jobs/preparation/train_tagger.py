@@ -1,20 +1,18 @@
 """Trains a BERT to tag named entities, from sentences in CoNLL's format."""
 
-import functools
 import json
 import os
 from collections.abc import Sequence
 
-from realm_jax import atomic_files, partitioning, tokenization
+from realm_jax import atomic_files, tokenization
 from realm_jax.data import conll
 from realm_jax.evaluation import entities
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
-from realm_jax.runs import objectives, taggers
-from realm_jax.runs.training_run import TrainingRun, WarmStart
+from realm_jax.models.token_tagger import TokenTaggerConfig
+from realm_jax.runs import taggers
+from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
-from realm_jax.training.optimizer import OptimizerConfig
 
 _MAIN_FIGURES = ("precision", "recall", "f1")
 
@@ -28,70 +26,42 @@ def train_tagger(
   test: str | None = None,
   warm_start: str | None = None,
   bert: BertConfig | None = None,
-  optimizer: OptimizerConfig = OptimizerConfig(name="adamw", num_steps=1000),
-  num_steps: int = 1000,
-  batch_size: int = 32,
-  buckets: Sequence[int] = (32, 64, 128),
-  dropout_rate: float = 0.1,
-  tokens_per_batch: int = 4096,
-  seed: int = 0,
-  accumulate_steps: int = 1,
-  model_parallel: int = 1,
-  layout: partitioning.Layout = "replicated",
-  log_every: int = 50,
-  eval_every: int = 500,
-  checkpoint_every: int = 500,
-  keep_checkpoints: int = 2,
+  tagging: taggers.TaggerTraining = taggers.TaggerTraining(),
 ) -> dict:
   """Trains by the mean cross-entropy of words (Devlin et al. 2018, section 5.3); counts entities.
 
   A run that has all its steps is only evaluated.
 
   Args:
-    workdir: directory of the run; a run that is there is continued.
+    workdir: Directory of the run; a run that is there is continued.
     train: CoNLL file to train with; its labels are those of the tagger.
-    vocabulary: directory with `vocab.txt`.
-    dev: CoNLL file to evaluate with on the way; none: no evaluation on the way.
-    test: CoNLL file to evaluate with at the end, into `figures.json`; none: no evaluation.
-    warm_start: checkpoints of `realm import_checkpoint`, or of a pre-training, whose BERT the
-      tagger begins with; none: a random one.
-    bert: size of the encoder; none: that of the warm start.
-    optimizer: its settings; its schedule should have `num_steps`.
-    num_steps: steps of the whole run.
-    batch_size: sentences a step.
-    buckets: wordpieces that batches are padded to, in ascending order; a sentence longer than the
-      last one is cut in training, never in evaluation.
-    dropout_rate: before the classifier.
-    tokens_per_batch: padded wordpieces evaluated at once.
-    seed: of parameters, data order and dropout.
-    accumulate_steps: parts of a batch computed one after the other.
-    model_parallel: devices that share one copy of the model.
-    layout: of parameters and optimizer, "replicated" or "fully_sharded".
-    log_every: steps between two writes of metrics.
-    eval_every: steps between two evaluations.
-    checkpoint_every: steps between two checkpoints.
-    keep_checkpoints: checkpoints kept.
+    vocabulary: Directory with `vocab.txt`.
+    dev: CoNLL file to evaluate with on the way; None for no evaluation on the way.
+    test: CoNLL file to evaluate with at the end, into `figures.json`; None for no evaluation.
+    warm_start: Checkpoints of `realm import_checkpoint`, or of a pre-training, whose BERT the
+      tagger begins with; None for a random one.
+    bert: Size of the encoder; None takes that of the warm start.
+    tagging: The training.
 
   Returns:
     Precision, recall and F1 of the entities of `test`, and of each label; empty without `test`.
 
   Raises:
-    FileNotFoundError: if a file, the vocabulary or the warm start is missing.
-    ValueError: if neither `bert` nor `warm_start` is given, or files, vocabulary and model do not
+    FileNotFoundError: If a file, the vocabulary or the warm start is missing.
+    ValueError: If neither `bert` nor `warm_start` is given, or files, vocabulary and model do not
       fit each other.
   """
   taggers.check_one_process()
   if dev is not None or test is not None:
     entities.check_available()
-  if list(buckets) != sorted(set(buckets)) or not buckets:
-    raise ValueError(f"buckets={list(buckets)}; buckets must ascend, and there must be one")
   tokenizer = tokenization.load(vocabulary)
   warm_starts, config = _encoder(warm_start, bert, tokenizer)
-  saved_models.check_sizes(tokenizer, {"bert": config}, {"bert": {"buckets": max(buckets)}})
+  longest = max(tagging.buckets)
+  saved_models.check_sizes(tokenizer, {"bert": config}, {"bert": {"buckets": longest}})
   tags = conll.tag_set(conll.read_conll(train))
   evaluated = {file: _known(file, tags) for file in (dev, test) if file is not None}
   description = taggers.TaggerDescription(
-    tagger=TokenTaggerConfig(bert=config, num_tags=len(tags), dropout_rate=dropout_rate),
+    tagger=TokenTaggerConfig(bert=config, num_tags=len(tags), dropout_rate=tagging.dropout_rate),
     tags=tags,
     vocabulary_digest=tokenizer.digest,
   )
@@ -103,29 +73,22 @@ def train_tagger(
   features = input_pipeline.task_batches(
     ner.register(file=train, vocabulary=vocabulary, tags=tags),
     converter=TokenLabelsConverter(),
-    lengths={"tokens": max(buckets), "labels": max(buckets)},
-    batch_size=batch_size,
-    seed=seed,
+    lengths={"tokens": longest, "labels": longest},
+    batch_size=tagging.batch_size,
+    seed=tagging.run.seed,
     training=True,
-    buckets=buckets,
+    buckets=tagging.buckets,
   )
   with TrainingRun(
-    workdir=workdir,
-    init_params=functools.partial(taggers.init_params, description.tagger),
-    objective=objectives.tags(TokenTagger(description.tagger)),
-    optimizer=optimizer,
+    workdir,
+    program=tagging.program(description.tagger),
+    config=tagging.run,
+    description=description,
     warm_starts=warm_starts,
-    seed=seed,
-    accumulate_steps=accumulate_steps,
-    model_parallel=model_parallel,
-    layout=layout,
-    keep_checkpoints=keep_checkpoints,
   ) as run:
-    if run.resumed is not None:
-      saved_models.check_same_run(run.resumed.metadata, description, workdir)
     tokenizer.save(os.path.join(workdir, taggers.VOCABULARY))
     word_tagger = taggers.WordTagger(
-      description, tokenizer=tokenizer, mesh=run.mesh, tokens_per_batch=tokens_per_batch
+      description, tokenizer=tokenizer, mesh=run.mesh, tokens_per_batch=tagging.tokens_per_batch
     )
 
     def figures_of(file: str, params) -> dict:
@@ -137,22 +100,15 @@ def train_tagger(
       figures = figures_of(dev, params)
       return {f"eval/{name}": figures[name] for name in _MAIN_FIGURES}
 
-    source = train_loop.PlainBatches(features, place=run.place)
     run.train(
-      run.first_batch(source, features),
-      source=source,
-      num_steps=num_steps,
-      log_every=log_every,
-      checkpoint_every=checkpoint_every,
-      input=lambda: {"position": features.position(), "batch": source.in_flight()},
-      metadata=lambda: {"model": description.to_json()},
-      evaluate=None if dev is None else on_dev,
-      eval_every=eval_every,
+      train_loop.PlainBatches(features, place=run.place),
+      features,
+      evaluation=None if dev is None else Evaluation(figures=on_dev, every=tagging.eval_every),
     )
-    if test is None or run.step < num_steps:
+    if test is None or run.step < tagging.run.num_steps:
       return {}
     figures = figures_of(test, run.state.params)
-  content = json.dumps({"step": num_steps, "test": test, **figures}, indent=2)
+  content = json.dumps({"step": run.step, "test": test, **figures}, indent=2)
   atomic_files.write_text(os.path.join(workdir, "figures.json"), content + "\n")
   print(f"{workdir}: {json.dumps(figures)}", flush=True)
   return figures

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 import time
-from typing import Literal
 
 import jax
 import ml_dtypes
@@ -14,8 +13,9 @@ from absl import logging
 from realm_jax import partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations, publisher_lock
-from realm_jax.index.searcher import SearcherConfig, own_part
+from realm_jax.index.searcher import own_part
 from realm_jax.indexing import index_publication
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
@@ -35,10 +35,7 @@ def build_index(
   step: int | None = None,
   follow: bool = False,
   until_step: int | None = None,
-  searcher: SearcherConfig = SearcherConfig(),
-  dtype: Literal["float32", "bfloat16"] = "float32",
-  tokens_per_batch: int = 16_384,
-  keep: int = 3,
+  builder: BuilderConfig = BuilderConfig(),
   probe_questions: str | None = None,
   poll_seconds: float = 2.0,
   recheck_seconds: float = 600.0,
@@ -54,10 +51,7 @@ def build_index(
     step: checkpoint to embed with; none: the newest.
     follow: whether to go on with each newer checkpoint until told to stop.
     until_step: with `follow`, ends after the generation of this step or a later one.
-    searcher: settings of the index.
-    dtype: of the embeddings on disk and in the index.
-    tokens_per_batch: padded tokens embedded at once, over all devices of all processes.
-    keep: generations kept.
+    builder: how the corpus is embedded and published.
     probe_questions: JSON Lines with masked questions that each generation's scorecard is made with,
       by one process; none: no scorecard.
     poll_seconds: time between two looks for a newer checkpoint.
@@ -76,55 +70,42 @@ def build_index(
     )
   store = PassageStore(passages)
   with publisher_lock.hold(index) as still_held:
-    builder = _Builder(
+    publisher = _Publisher(
       checkpoints=checkpoints,
       store=store,
       index=index,
-      config=searcher,
-      dtype=dtype,
-      tokens_per_batch=tokens_per_batch,
-      keep=keep,
+      config=builder,
       probe_questions=probe_questions,
       still_held=still_held,
     )
     if follow:
-      builder.follow(
+      publisher.follow(
         until_step=until_step, poll_seconds=poll_seconds, recheck_seconds=recheck_seconds
       )
     else:
       newest = max(steps(checkpoints), default=None)
-      builder.publish(step=processes.share(newest if step is None else step)[0])
+      publisher.publish(step=processes.share(newest if step is None else step)[0])
 
 
-class _Builder:
+class _Publisher:
   """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
 
   def __init__(
-    self,
-    *,
-    checkpoints,
-    store,
-    index,
-    config,
-    dtype,
-    tokens_per_batch,
-    keep,
-    probe_questions,
-    still_held,
+    self, *, checkpoints, store, index, config: BuilderConfig, probe_questions, still_held
   ):
     self._checkpoints = checkpoints
     self._store = store
     self._index = index
     count = jax.process_count()
-    self._config = config.for_corpus(len(store))
+    self._config = config.searcher.for_corpus(len(store))
     if self._config.num_shards < count:
-      self._config = dataclasses.replace(config, num_shards=count).for_corpus(len(store))
+      self._config = dataclasses.replace(config.searcher, num_shards=count).for_corpus(len(store))
     self._part = own_part(
       len(store), num_shards=self._config.num_shards, index=jax.process_index(), count=count
     )
-    self._dtype = np.dtype(dtype if dtype == "float32" else ml_dtypes.bfloat16)
-    self._tokens_per_batch = tokens_per_batch // count
-    self._keep = keep
+    self._dtype = np.dtype(config.dtype if config.dtype == "float32" else ml_dtypes.bfloat16)
+    self._tokens_per_batch = config.tokens_per_batch // count
+    self._keep = config.keep
     self._probe_questions = probe_questions
     self._still_held = still_held
     self._mesh = partitioning.make_mesh(devices=jax.local_devices())

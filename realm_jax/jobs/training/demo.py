@@ -11,25 +11,30 @@ import jax
 
 from realm_jax import atomic_files, object_store
 from realm_jax.evaluation import curves
+from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.preparation.make_almanac import make_corpora, prepare_facts
+from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
-from realm_jax.runs.training_run import WarmStart
+from realm_jax.jobs.training.pretrain import pretrain
+from realm_jax.jobs.training.pretrain_ict import pretrain_ict
+from realm_jax.runs.inverse_cloze import InverseClozeTraining
+from realm_jax.runs.pretraining import Pretraining
 from realm_jax.saved.retrieval_setup import SWAPS_FILE
 from realm_jax.training.metric_writers import METRICS_FILE
 
+_CONFIG = "demo_config.gin"
 SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 
 
 def demo(
   *,
   workdir: str,
-  pretrain_ict: Callable[..., None],
-  read_first: Callable[..., None],
-  untrained: Callable[..., None],
-  build_index: Callable[..., None],
-  evaluate: Callable[..., dict],
-  num_steps: int,
+  ict: InverseClozeTraining,
+  reading: Pretraining,
+  pretraining: Pretraining,
+  builder: BuilderConfig = BuilderConfig(),
   vocab_size: int = 8192,
   passage_length: int = 32,
   num_evaluated: int = 800,
@@ -40,13 +45,11 @@ def demo(
   Args:
     workdir: directory of the demonstration; made anew, but for the configuration that lies there
       and that the trainer's and the builder's processes read.
-    pretrain_ict: the configured job.
-    read_first: the configured job `pretrain` as it teaches the reader to read: with the passages
-      themselves for queries, and a retriever that stands still.
-    untrained: the configured job `pretrain` without any training.
-    build_index: the configured job.
-    evaluate: the configured job.
-    num_steps: of pre-training.
+    ict: The inverse cloze training that the retriever begins with.
+    reading: The training in which the reader learns to read: with the passages themselves for
+      queries, and a retriever that stands still.
+    pretraining: The pre-training.
+    builder: The index builder.
     vocab_size: wordpieces.
     passage_length: wordpieces of a passage at most.
     num_evaluated: held-out questions asked.
@@ -59,112 +62,61 @@ def demo(
     ChildProcessError: if the trainer or the builder fails.
   """
   object_store.check_local(workdir=workdir)
-  started = time.time()
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
-  config = pathlib.Path(path("demo_config.gin")).read_text("utf-8")
-  found = set(os.listdir(workdir)) - {"demo_config.gin"}
-  if found and not found & {"almanac", "compiled"}:
-    raise ValueError(
-      f"{workdir} holds files that no demonstration made, and it would begin by removing "
-      "them; give a new directory"
-    )
-  shutil.rmtree(workdir)
-  os.makedirs(workdir)
-  atomic_files.write_text(path("demo_config.gin"), config)
-  # Every model is compiled once, whichever process needs it first.
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(path("compiled"))
-  jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-
-  def say(text: str) -> None:
-    print(f"\n[{time.time() - started:4.0f} s] {text}", flush=True)
-
-  say("A world of facts: documents that state them, sentences that mention them in other words")
+  _begin_anew(workdir)
+  clock = _Clock()
+  clock.say(
+    "A world of facts: documents that state them, sentences that mention them in other words"
+  )
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
   held_out = {
     "questions": path("almanac", "heldout.jsonl"),
     "passages": path("passages"),
     "max_questions": num_evaluated,
   }
+  _warm_up(path, ict=ict, reading=reading, builder=builder, say=clock.say)
 
-  say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
-  pretrain_ict(workdir=path("ict"), passages=path("whole_documents"))
-
-  say("The reader learns to read: each masked passage beside itself")
-  build_index(
-    checkpoints=path("ict", "checkpoints"), passages=path("passages"), index=path("ict", "index")
-  )
-  read_first(
-    workdir=path("reading"),
-    corpus=path("passages"),
-    passages=path("passages"),
-    index=path("ict", "index"),
-    warm_starts=(WarmStart(path("ict", "checkpoints"), (("dual_encoder", "dual_encoder"),)),),
-  )
-
-  say("The untrained model, for comparison")
-  untrained(
+  clock.say("The untrained model, for comparison")
+  untrained = {"checkpoints": path("untrained", "checkpoints"), "index": path("untrained", "index")}
+  pretrain(
     workdir=path("untrained"),
     corpus=path("training"),
     passages=path("passages"),
-    index=path("untrained", "index"),
+    index=untrained["index"],
+    pretraining=pretraining.with_steps(0),
   )
-  build_index(
-    checkpoints=path("untrained", "checkpoints"),
-    passages=path("passages"),
-    index=path("untrained", "index"),
-  )
-  before = evaluate(
-    checkpoints=path("untrained", "checkpoints"), index=path("untrained", "index"), **held_out
-  )
+  build_index(**untrained, passages=path("passages"), builder=builder)
+  before = evaluate(**untrained, **held_out)
 
-  say("Pre-training: a trainer and an index builder, which share nothing but a directory")
-  run, index = path("pretrain"), path("index")
+  clock.say("Pre-training: a trainer and an index builder, which share nothing but a directory")
   launch_local(
-    config=path("demo_config.gin"),
+    config=path(_CONFIG),
     workdir=workdir,
     corpus=path("training"),
     passages=path("passages"),
-    num_steps=num_steps,
+    pretraining=pretraining,
     warm_start=path("reading", "checkpoints"),
   )
 
-  say("Evaluation on facts that no training sentence mentions")
-  checkpoints = os.path.join(run, "checkpoints")
-  after_ict = evaluate(checkpoints=checkpoints, index=index, step=0, generation=0, **held_out)
-  after = evaluate(checkpoints=checkpoints, index=index, output=path("evaluation"), **held_out)
-  closed = evaluate(checkpoints=checkpoints, index=index, book="closed", **held_out)
-  seed_sentence = predict(
-    query=SEED_SENTENCE, checkpoints=checkpoints, passages=path("passages"), index=index
-  )
+  clock.say("Evaluation on facts that no training sentence mentions")
+  trained = {"checkpoints": path("pretrain", "checkpoints"), "index": path("index")}
+  figures = {
+    "before": before,
+    "after_ict": evaluate(**trained, **held_out, step=0, generation=0),
+    "after_pretraining": evaluate(**trained, **held_out, output=path("evaluation")),
+    "closed_book": evaluate(**trained, **held_out, book="closed"),
+  }
+  seed_sentence = predict(query=SEED_SENTENCE, passages=path("passages"), **trained)
 
-  say("The corpus is edited and indexed again; nothing is trained")
-  edited = path("almanac", "edited")
-  prepare_facts(
-    workdir,
-    os.path.join(edited, "documents.jsonl"),
-    name="edited_passages",
-    passage_length=passage_length,
-  )
-  build_index(checkpoints=checkpoints, passages=path("edited_passages"), index=path("edited_index"))
-  answered = evaluate(
-    checkpoints=checkpoints,
-    passages=path("edited_passages"),
-    index=path("edited_index"),
-    questions=os.path.join(edited, "questions.jsonl"),
-    output=path("evaluation_edited"),
-  )
+  clock.say("The corpus is edited and indexed again; nothing is trained")
+  answered = _edit(path, trained["checkpoints"], passage_length=passage_length, builder=builder)
 
-  swaps = read_jsonl(os.path.join(run, SWAPS_FILE))
+  swaps = read_jsonl(path("pretrain", SWAPS_FILE))
   summary = {
-    "wall_seconds": round(time.time() - started, 1),
+    "wall_seconds": round(clock.seconds, 1),
     "generations_swapped": len(swaps) - 1,
-    "max_staleness_steps": max_staleness_steps(swaps, num_steps=num_steps),
-    "heldout": {
-      "before": before,
-      "after_ict": after_ict,
-      "after_pretraining": after,
-      "closed_book": closed,
-    },
+    "max_staleness_steps": max_staleness_steps(swaps, num_steps=pretraining.run.num_steps),
+    "heldout": figures,
     "edited": {
       "asked": answered["questions"],
       "answered_new": round(answered["exact_match"] * answered["questions"]),
@@ -172,10 +124,85 @@ def demo(
     "seed_sentence": seed_sentence,
   }
   atomic_files.write_text(path("summary.json"), json.dumps(summary, indent=2) + "\n")
-  curves.draw(read_jsonl(os.path.join(run, METRICS_FILE)), swaps=swaps, output=path("curves.png"))
-  say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
+  rows = read_jsonl(path("pretrain", METRICS_FILE))
+  curves.draw(rows, swaps=swaps, output=path("curves.png"))
+  clock.say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
   print(_table(summary), flush=True)
   return summary
+
+
+class _Clock:
+  """Says what begins, and when."""
+
+  def __init__(self):
+    self._started = time.time()
+
+  @property
+  def seconds(self) -> float:
+    return time.time() - self._started
+
+  def say(self, text: str) -> None:
+    print(f"\n[{self.seconds:4.0f} s] {text}", flush=True)
+
+
+def _begin_anew(workdir: str) -> None:
+  """Removes what an earlier demonstration made, and keeps the configuration of this one."""
+  config = pathlib.Path(workdir, _CONFIG)
+  text = config.read_text("utf-8")
+  found = set(os.listdir(workdir)) - {_CONFIG}
+  if found and not found & {"almanac", "compiled"}:
+    raise ValueError(
+      f"{workdir} holds files that no demonstration made, and it would begin by removing "
+      "them; give a new directory"
+    )
+  shutil.rmtree(workdir)
+  os.makedirs(workdir)
+  atomic_files.write_text(config, text)
+  # Every model is compiled once, whichever process needs it first.
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(os.path.join(workdir, "compiled"))
+  jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+
+
+def _warm_up(
+  path: Callable[..., str],
+  *,
+  ict: InverseClozeTraining,
+  reading: Pretraining,
+  builder: BuilderConfig,
+  say: Callable[[str], None],
+) -> None:
+  """Trains the retriever on the inverse cloze task, then the reader to read."""
+  say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
+  pretrain_ict(workdir=path("ict"), passages=path("whole_documents"), ict=ict)
+
+  say("The reader learns to read: each masked passage beside itself")
+  made = {"passages": path("passages"), "index": path("ict", "index")}
+  build_index(checkpoints=path("ict", "checkpoints"), builder=builder, **made)
+  pretrain(
+    workdir=path("reading"),
+    corpus=path("passages"),
+    ict_checkpoints=path("ict", "checkpoints"),
+    pretraining=reading,
+    **made,
+  )
+
+
+def _edit(
+  path: Callable[..., str], checkpoints: str, *, passage_length: int, builder: BuilderConfig
+) -> dict:
+  """Edits the corpus, indexes it again and asks for the new values; returns the figures."""
+  edited = path("almanac", "edited")
+  prepare_facts(
+    path(),
+    os.path.join(edited, "documents.jsonl"),
+    name="edited_passages",
+    passage_length=passage_length,
+  )
+  made = {"passages": path("edited_passages"), "index": path("edited_index")}
+  build_index(checkpoints=checkpoints, builder=builder, **made)
+  questions = os.path.join(edited, "questions.jsonl")
+  output = path("evaluation_edited")
+  return evaluate(checkpoints=checkpoints, questions=questions, output=output, **made)
 
 
 def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:

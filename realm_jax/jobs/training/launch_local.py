@@ -5,6 +5,7 @@ import os
 from realm_jax import object_store
 from realm_jax.index import generations
 from realm_jax.runs import device_shares
+from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.supervisor import Process, realm_command, supervise
 from realm_jax.training.checkpoints import steps
 
@@ -14,7 +15,7 @@ def launch_local(
   workdir: str,
   corpus: str,
   passages: str,
-  num_steps: int,
+  pretraining: Pretraining = Pretraining(),
   ict_checkpoints: str | None = None,
   warm_start: str | None = None,
   questions: str | None = None,
@@ -31,7 +32,7 @@ def launch_local(
     workdir: gets `pretrain/`, `index/` and `logs/`.
     corpus: directory of the training corpus.
     passages: directory of the knowledge corpus.
-    num_steps: of the training.
+    pretraining: the training, as the processes' configuration has it.
     ict_checkpoints: see `realm pretrain`.
     warm_start: see `realm pretrain`.
     questions: asked of the last checkpoint and generation; none: no evaluation.
@@ -49,6 +50,7 @@ def launch_local(
   object_store.check_local(workdir=workdir)
   shares = device_shares.share(builder_devices)
   print(shares.description, flush=True)
+  num_steps = pretraining.run.num_steps
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   checkpoints, logs = os.path.join(run, "checkpoints"), os.path.join(workdir, "logs")
   starts = {"ict_checkpoints": ict_checkpoints, "warm_start": warm_start}
@@ -57,7 +59,6 @@ def launch_local(
     "corpus": corpus,
     "passages": passages,
     "index": index,
-    "num_steps": num_steps,
     **{name: value for name, value in starts.items() if value is not None},
   }
   builder = {

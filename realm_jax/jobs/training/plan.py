@@ -1,21 +1,22 @@
 """Compiles a pre-training for devices that are not there; says whether it fits and how it runs."""
 
+import dataclasses
+import functools
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Sequence
 
 import jax
 import ml_dtypes
 import numpy as np
+from jax.sharding import Mesh
 
 from realm_jax import partitioning
 from realm_jax.index import device_searcher
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.models.dual_encoder import Tower, passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import chips, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
-from realm_jax.planning.model_costs import MemoryEstimate
 from realm_jax.planning.roofline import roofline
 from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
 
@@ -25,15 +26,12 @@ _HOPELESS = 1.5
 
 def plan(
   *,
-  pretrain: Callable[..., None],
   topology: str,
   num_passages: int,
+  pretraining: Pretraining = Pretraining(),
+  builder: BuilderConfig = BuilderConfig(),
   builder_topology: str | None = None,
   mean_passage_length: int | None = None,
-  searcher: SearcherConfig = SearcherConfig(),
-  embedding_dtype: Literal["float32", "bfloat16"] = "float32",
-  tokens_per_batch: int = 16_384,
-  keep_generations: int = 3,
   efficiency: float = 0.5,
 ) -> int:
   """Prints memory, arithmetic, traffic, times, staleness and storage of a pre-training.
@@ -43,136 +41,226 @@ def plan(
   without it.
 
   Args:
-    pretrain: the training, `@pretrain.pretrain` in gin.
-    topology: of the trainer: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8.
-    num_passages: of the knowledge corpus.
-    builder_topology: of the index builder; none: the trainer's.
-    mean_passage_length: wordpieces that a passage takes on average in the builder's batches; none:
-      as many as the longest.
-    searcher: settings of the index.
-    embedding_dtype: of the index.
-    tokens_per_batch: as in `realm build_index`.
-    keep_generations: as `keep` in `realm build_index`.
-    efficiency: share of the roofline that real runs reach, for all times.
+    topology: Of the trainer: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8.
+    num_passages: Of the knowledge corpus.
+    pretraining: The training.
+    builder: The index builder.
+    builder_topology: Of the index builder; None takes the trainer's.
+    mean_passage_length: Wordpieces that a passage takes on average in the builder's batches; None
+      for as many as the longest.
+    efficiency: Share of the roofline that real runs reach, for all times.
 
   Returns:
     0 if it fits, 2 if it does not.
 
   Raises:
-    ValueError: if a topology is unknown or does not divide the batch.
+    ValueError: If a topology is unknown or does not divide the batch.
   """
   if not 0 < efficiency <= 1:
     raise ValueError(f"efficiency={efficiency}; it must lie in (0, 1]")
-  planned: list[Pretraining] = []
-  pretrain(workdir="", corpus="", passages="", index="", instead=planned.append)
-  [pretraining] = planned
   trainer = chips.parse_topology(topology)
   if trainer.kind != "cpu":
     pretraining = pretraining.on_accelerators()
-  builder = chips.parse_topology(builder_topology or topology)
-  devices, chip = open_topology(trainer)
-  mesh = partitioning.make_mesh(model=pretraining.model_parallel, devices=devices)
-  _check_divides(pretraining, mesh)
-  dtype = np.dtype(ml_dtypes.bfloat16 if embedding_dtype == "bfloat16" else np.float32)
-  index = _index(pretraining, searcher, num_passages=num_passages, dtype=dtype)
-  passes = pretraining.passes(num_devices=mesh.size)
-  estimate = _estimate(pretraining, mesh, passes, index)
+  planned = _Planned.open(
+    pretraining,
+    builder,
+    trainer=trainer,
+    builder_topology=chips.parse_topology(builder_topology or topology),
+    num_passages=num_passages,
+    passage_length=mean_passage_length or pretraining.retrieval.passage_length,
+  )
   _print(
     [
-      f"{pretraining.batch_size} queries x {pretraining.retrieval.num_passages} passages a step"
-      f" on {trainer.name}: {trainer.num_devices} devices, {trainer.num_hosts} hosts; index of"
-      f" {num_passages:,} passages by {builder.name}"
+      f"{pretraining.data.batch_size} queries x {pretraining.retrieval.num_passages} passages"
+      f" a step on {trainer.name}: {trainer.num_devices} devices, {trainer.num_hosts} hosts; index"
+      f" of {num_passages:,} passages by {builder_topology or topology}"
     ]
   )
+  estimate, chip = planned.estimate, planned.chip
   if estimate.total > _HOPELESS * chip.usable_bytes:
     _print(report.memory_lines(estimate, compiled_step=None, compiled_state=0, chip=chip))
     return _conclude([report.over_capacity("the train step", estimate.total, chip)])
-
-  step, query, search = _trainer_programs(pretraining, mesh, index, dtype=dtype)
-  builder_devices, builder_chip = open_topology(builder)
-  builder_mesh = partitioning.make_mesh(devices=builder_devices)
-  length = mean_passage_length or pretraining.retrieval.passage_length
-  batch = _builder_batch(tokens_per_batch, length=length, num_devices=builder_mesh.size)
-  passage = _passage_program(pretraining, builder_mesh, batch=batch, length=length)
-  state_bytes = estimate.parameters + estimate.optimizer
-  compiled_step = None if step.refusal else step.memory_bytes
+  programs = planned.compile()
+  step = programs[0]
   _print(
     report.memory_lines(
-      estimate, compiled_step=compiled_step, compiled_state=state_bytes, chip=chip
+      estimate,
+      compiled_step=None if step.refusal else step.memory_bytes,
+      compiled_state=estimate.state,
+      chip=chip,
     )
   )
-  host_bytes = generation_costs.host_bytes(index)
+  reasons = _refusals(planned, programs)
+  if not reasons:
+    _print_performance(planned, programs, efficiency=efficiency)
+  return _conclude(reasons)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Planned:
+  """A training and an index builder on the devices that they are planned for.
+
+  Attributes:
+    pretraining: The training.
+    builder: The index builder.
+    mesh: Of the trainer.
+    chip: Of the trainer.
+    builder_mesh: Of the index builder.
+    builder_chip: Of the index builder.
+    index: What a generation costs.
+    passage_length: Wordpieces that a passage takes in the builder's batches.
+  """
+
+  pretraining: Pretraining
+  builder: BuilderConfig
+  mesh: Mesh
+  chip: chips.Chip
+  builder_mesh: Mesh
+  builder_chip: chips.Chip
+  index: generation_costs.Index
+  passage_length: int
+
+  @classmethod
+  def open(
+    cls,
+    pretraining: Pretraining,
+    builder: BuilderConfig,
+    *,
+    trainer: chips.Topology,
+    builder_topology: chips.Topology,
+    num_passages: int,
+    passage_length: int,
+  ) -> "_Planned":
+    """Puts both on their devices."""
+    devices, chip = open_topology(trainer)
+    mesh = partitioning.make_mesh(model=pretraining.mesh.model_parallel, devices=devices)
+    _check_divides(pretraining, mesh)
+    builder_devices, builder_chip = open_topology(builder_topology)
+    config = builder.searcher.for_corpus(num_passages)
+    return cls(
+      pretraining=pretraining,
+      builder=builder,
+      mesh=mesh,
+      chip=chip,
+      builder_mesh=partitioning.make_mesh(devices=builder_devices),
+      builder_chip=builder_chip,
+      index=generation_costs.Index(
+        passages=num_passages,
+        width=pretraining.model.dual_encoder.projection_size,
+        bytes_per_value=_dtype(builder).itemsize,
+        shards=0 if config.kind == "device" else config.num_shards,
+        leaves=config.num_leaves,
+        training_rows=config.training_sample_size,
+        dimensions_per_code=config.dimensions_per_block,
+      ),
+      passage_length=passage_length,
+    )
+
+  @functools.cached_property
+  def passes(self) -> list[model_costs.Pass]:
+    """What one device reads in a step."""
+    return self.pretraining.passes(num_devices=self.mesh.size)
+
+  @functools.cached_property
+  def estimate(self) -> model_costs.MemoryEstimate:
+    """Memory of one device in a step."""
+    return _estimate(self.pretraining, self.mesh, self.passes, self.index)
+
+  @property
+  def batch(self) -> int:
+    """Passages of a batch as `passage_embedding.passage_batches` makes them."""
+    devices = self.builder_mesh.size
+    whole = self.builder.tokens_per_batch // self.passage_length // devices * devices
+    return max(devices, whole)
+
+  def compile(self) -> list[CompiledProgram]:
+    """Compiles train step, query encoder, search on the devices, and passage encoder."""
+    return [
+      *_trainer_programs(self.pretraining, self.mesh, self.index, dtype=_dtype(self.builder)),
+      _passage_program(
+        self.pretraining, self.builder_mesh, batch=self.batch, length=self.passage_length
+      ),
+    ]
+
+
+def _dtype(builder: BuilderConfig) -> np.dtype:
+  return np.dtype(ml_dtypes.bfloat16 if builder.dtype == "bfloat16" else np.float32)
+
+
+def _refusals(planned: _Planned, programs: Sequence[CompiledProgram]) -> list[str]:
+  """Returns why the training does not fit, if it does not."""
+  step, query, search, passage = programs
+  estimate, chip = planned.estimate, planned.chip
   resident = [
     (step, step.memory_bytes + estimate.search_shard, chip),
     (query, query.memory_bytes + estimate.optimizer + estimate.search_shard, chip),
-    (passage, passage.memory_bytes, builder_chip),
+    (passage, passage.memory_bytes, planned.builder_chip),
   ]
-  if not index.shards:
-    resident.append((search, search.memory_bytes + state_bytes, chip))
+  if not planned.index.shards:
+    resident.append((search, search.memory_bytes + estimate.state, chip))
   reasons = [f"{program.name}: {program.refusal}" for program, *_ in resident if program.refusal]
   for program, needed, where in resident:
     if needed > where.usable_bytes:
       reasons.append(report.over_capacity(f"the {program.name}", needed, where))
+  host_bytes = generation_costs.host_bytes(planned.index)
   if host_bytes > chip.host_memory_bytes:
     reasons.append(
       f"two generations and the program take {host_bytes / chips.GIB:.0f} GiB of a host's "
-      f"{chip.host_memory_bytes / chips.GIB:.0f} GiB; take embedding_dtype bfloat16"
+      f"{chip.host_memory_bytes / chips.GIB:.0f} GiB; take --builder.dtype=bfloat16"
     )
-  if reasons:
-    return _conclude(reasons)
+  return reasons
 
+
+def _print_performance(
+  planned: _Planned, programs: Sequence[CompiledProgram], *, efficiency: float
+) -> None:
+  """Prints arithmetic, traffic, times, staleness and storage."""
+  step, query, search, passage = programs
+  pretraining, index, passes = planned.pretraining, planned.index, planned.passes
+  embedding = encoder_pass(
+    pretraining.model.dual_encoder.bert,
+    sequences=planned.batch / planned.builder_mesh.size,
+    length=planned.passage_length,
+  )
   _print(
     report.program_lines(
       [
         (step.name, step.work, model_costs.training_flops(passes)),
         (query.name, query.work, model_costs.forward_flops(passes[0])),
         (search.name, search.work, None),
-        (
-          passage.name,
-          passage.work,
-          model_costs.forward_flops(
-            encoder_pass(
-              pretraining.dual_encoder.bert, sequences=batch / builder_mesh.size, length=length
-            )
-          ),
-        ),
+        (passage.name, passage.work, model_costs.forward_flops(embedding)),
       ]
     )
   )
   _print(report.collective_lines(step.collectives))
-  step_roofline = roofline(step.work, chip)
-  _print(
-    report.step_lines(
-      step_roofline,
-      efficiency=efficiency,
-      useful_flops=model_costs.model_flops(passes),
-      chip=chip,
-    )
+  of_step, of_batch = (
+    roofline(step.work, planned.chip),
+    roofline(passage.work, planned.builder_chip),
   )
+  useful = model_costs.model_flops(passes)
+  _print(report.step_lines(of_step, efficiency=efficiency, useful_flops=useful, chip=planned.chip))
+  batches = math.ceil(index.passages / planned.batch)
   times = {
-    "embed_seconds": math.ceil(num_passages / batch)
-    * roofline(passage.work, builder_chip).seconds
-    / efficiency,
-    "build_seconds": generation_costs.build_seconds(index, cores=builder_chip.host_cores),
+    "embed_seconds": batches * of_batch.seconds / efficiency,
+    "build_seconds": generation_costs.build_seconds(index, cores=planned.builder_chip.host_cores),
     "load_seconds": generation_costs.load_seconds(index),
   }
   stale = generation_costs.staleness(
     **times,
-    step_seconds=step_roofline.seconds / efficiency,
-    checkpoint_every=pretraining.checkpoint_every,
+    step_seconds=of_step.seconds / efficiency,
+    checkpoint_every=pretraining.run.checkpoint_every,
   )
   _print(report.refresh_lines(**times, stale=stale))
   _print(
     report.storage_lines(
       index,
-      host_bytes=host_bytes,
-      chip=chip,
-      checkpoint_bytes=_checkpoint_bytes(pretraining, mesh),
-      keep_generations=keep_generations,
-      keep_checkpoints=pretraining.keep_checkpoints,
+      host_bytes=generation_costs.host_bytes(index),
+      chip=planned.chip,
+      checkpoint_bytes=_checkpoint_bytes(pretraining, planned.mesh),
+      keep_generations=planned.builder.keep,
+      keep_checkpoints=pretraining.run.keep_checkpoints,
     )
   )
-  return _conclude([])
 
 
 def _print(lines: list[str]) -> None:
@@ -185,46 +273,34 @@ def _conclude(reasons: list[str]) -> int:
 
 
 def _check_divides(pretraining: Pretraining, mesh) -> None:
-  parts = mesh.shape["data"] * pretraining.accumulate_steps
-  if pretraining.batch_size % parts:
+  batch_size, accumulate_steps = pretraining.data.batch_size, pretraining.mesh.accumulate_steps
+  parts = mesh.shape["data"] * accumulate_steps
+  if batch_size % parts:
     raise ValueError(
-      f"batch_size={pretraining.batch_size} cannot be split over {mesh.shape['data']} parts of the "
-      f"mesh and {pretraining.accumulate_steps} accumulate_steps; make it a multiple of {parts}"
+      f"batch_size={batch_size} cannot be split over {mesh.shape['data']} parts of the mesh and "
+      f"{accumulate_steps} accumulate_steps; make it a multiple of {parts}"
     )
-
-
-def _index(
-  pretraining: Pretraining, searcher: SearcherConfig, *, num_passages: int, dtype: np.dtype
-) -> generation_costs.Index:
-  config = searcher.for_corpus(num_passages)
-  return generation_costs.Index(
-    passages=num_passages,
-    width=pretraining.dual_encoder.projection_size,
-    bytes_per_value=dtype.itemsize,
-    shards=0 if config.kind == "device" else config.num_shards,
-    leaves=config.num_leaves,
-    training_rows=config.training_sample_size,
-    dimensions_per_code=config.dimensions_per_block,
-  )
 
 
 def _estimate(
   pretraining: Pretraining, mesh, passes: list[model_costs.Pass], index: generation_costs.Index
-) -> MemoryEstimate:
+) -> model_costs.MemoryEstimate:
   state = pretraining.program(mesh).abstract_state
   batch = pretraining.abstract_batch()
   parameters = _bytes_on_a_device(state.params)
   gathered = _bytes_on_a_device(
     pretraining.with_layout("replicated").program(mesh).abstract_state.params
   )
-  kept = model_costs.activation_bytes(passes) / pretraining.accumulate_steps
+  kept = model_costs.activation_bytes(passes) / pretraining.mesh.accumulate_steps
   shard = device_searcher.rows_per_device(index.passages, mesh.size)
   shard *= index.width * index.bytes_per_value
-  return MemoryEstimate(
+  return model_costs.MemoryEstimate(
     parameters=parameters,
     optimizer=_bytes_on_a_device(state.opt_state),
     # Gradients are as large as the parameters that they are of, where they are used.
-    activations=round(kept) + gathered + (gathered if pretraining.layout != "replicated" else 0),
+    activations=round(kept)
+    + gathered
+    + (gathered if pretraining.mesh.layout != "replicated" else 0),
     batch=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
     // mesh.shape["data"],
     search_shard=0 if index.shards else shard,
@@ -250,7 +326,7 @@ def _trainer_programs(
   program = pretraining.program(mesh)
   state = program.abstract_state
   batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
-  encode = query_encoder_program(pretraining.model, sharding=program.batch_sharding)
+  encode = query_encoder_program(pretraining.module, sharding=program.batch_sharding)
   search = device_searcher.search_program(
     mesh,
     num_passages=index.passages,
@@ -270,16 +346,11 @@ def _trainer_programs(
         num_passages=index.passages,
         embedding_size=index.width,
         dtype=dtype,
-        batch_size=pretraining.batch_size,
+        batch_size=pretraining.data.batch_size,
       ),
       num_devices=mesh.size,
     ),
   ]
-
-
-def _builder_batch(tokens_per_batch: int, *, length: int, num_devices: int) -> int:
-  """Returns the passages of a batch as `passage_embedding.passage_batches` makes them."""
-  return max(num_devices, tokens_per_batch // length // num_devices * num_devices)
 
 
 def _passage_program(pretraining: Pretraining, mesh, *, batch: int, length: int) -> CompiledProgram:
@@ -287,7 +358,7 @@ def _passage_program(pretraining: Pretraining, mesh, *, batch: int, length: int)
   params = pretraining.with_layout("replicated").program(mesh).abstract_state.params
   return compile_program(
     "passage encoder",
-    passage_encoder_program(Tower(pretraining.dual_encoder)),
+    passage_encoder_program(Tower(pretraining.model.dual_encoder)),
     passage_tower_params(params),
     _placed(abstract_tokens(batch, length), partitioning.batch_sharding(mesh)),
     num_devices=mesh.size,

@@ -1,0 +1,27 @@
+"""The settings of an index builder."""
+
+import dataclasses
+from typing import Literal
+
+from realm_jax import choices
+from realm_jax.index.searcher import SearcherConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuilderConfig:
+  """How the knowledge corpus is embedded and published.
+
+  Attributes:
+    searcher: Settings of the index.
+    dtype: Of the embeddings on disk and in the index.
+    tokens_per_batch: Padded tokens embedded at once, over all devices of all processes.
+    keep: Generations to keep.
+  """
+
+  searcher: SearcherConfig = SearcherConfig()
+  dtype: Literal["float32", "bfloat16"] = "float32"
+  tokens_per_batch: int = 16_384
+  keep: int = 3
+
+  def __post_init__(self):
+    choices.check_fields(self)

@@ -1,0 +1,87 @@
+"""The settings of a fine-tuning for questions, and its model and loss."""
+
+import dataclasses
+import functools
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.models.open_qa import OpenQaModel
+from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.runs import objectives
+from realm_jax.runs.example_sources import QuestionData
+from realm_jax.runs.question_evaluation import DevConfig
+from realm_jax.runs.starting_points import StartConfig, StartingPoint
+from realm_jax.runs.training_config import RunConfig, TrainingConfig
+from realm_jax.saved import saved_models
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.train_program import TrainProgram
+from realm_jax.wordpieces import WordPieces
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finetuning(TrainingConfig):
+  """A fine-tuning, as far as it does not depend on where its files are.
+
+  Attributes:
+    data: What its batches are made of; one question a step as published.
+    start: What is made of the checkpoints that it begins with.
+    beam: How many passages are found and read.
+    refresh: How new generations are followed, with a trained passage encoder.
+    generation: Index generation to stay with; None takes the newest, and with a trained passage
+      encoder each that follows.
+    dev: How dev questions are asked.
+  """
+
+  run: RunConfig = RunConfig(num_steps=160_000)
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-5)
+  data: QuestionData = QuestionData()
+  start: StartConfig = StartConfig()
+  beam: BeamConfig = BeamConfig()
+  refresh: RefreshConfig = RefreshConfig()
+  generation: int | None = None
+  dev: DevConfig = DevConfig()
+
+  @property
+  def frozen(self) -> bool:
+    """Whether the passage encoder, and so the index, stands still."""
+    return self.start.passage_encoder == "frozen"
+
+  def check(self, pieces: WordPieces, start: StartingPoint) -> None:
+    """Checks that a vocabulary and the lengths fit the encoders, and that the index can keep up.
+
+    Raises:
+      ValueError: If they do not.
+    """
+    if not self.frozen and self.generation is None:
+      self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
+    queries = {"query_length": self.data.query_length, "passage_length": start.passage_length}
+    saved_models.check_sizes(
+      pieces,
+      {"dual_encoder": start.dual_encoder.bert, "span_reader": start.span_reader.bert},
+      {"dual_encoder": queries, "span_reader": {"joint_length": self.beam.joint_length}},
+    )
+
+  def describe(
+    self, pieces: WordPieces, store: PassageStore, start: StartingPoint
+  ) -> saved_models.ModelDescription:
+    """Returns what a checkpoint says of the model and of what it is trained with."""
+    return saved_models.ModelDescription(
+      dual_encoder=start.dual_encoder,
+      span_reader=start.span_reader,
+      beam=self.beam,
+      query_length=self.data.query_length,
+      passage_length=start.passage_length,
+      vocabulary_digest=pieces.digest,
+      corpus_fingerprint=store.fingerprint,
+    )
+
+  def program(self, model: OpenQaModel) -> TrainProgram:
+    """Returns the train step and the layout of its state."""
+
+    training = self
+    if self.frozen:
+      parts = (*self.optimizer.frozen_parts, "dual_encoder/passage_tower")
+      optimizer = dataclasses.replace(self.optimizer, frozen_parts=parts)
+      training = dataclasses.replace(self, optimizer=optimizer)
+    init_params = functools.partial(saved_models.init_open_qa_model, model)
+    return training.make_program(objectives.questions(model), init_params=init_params)

@@ -1,0 +1,63 @@
+"""The settings of an inverse cloze training, and its model and loss."""
+
+import dataclasses
+
+import jax
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.runs import objectives
+from realm_jax.runs.example_sources import InverseClozeData
+from realm_jax.runs.training_config import TrainingConfig
+from realm_jax.saved import saved_models
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.train_program import TrainProgram
+from realm_jax.wordpieces import WordPieces
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InverseClozeTraining(TrainingConfig):
+  """A training of the dual encoder, as far as it does not depend on where its files are.
+
+  Attributes:
+    data: What its batches are made of.
+    dual_encoder: The model.
+  """
+
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
+  data: InverseClozeData = InverseClozeData()
+  dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
+
+  def check(self, pieces: WordPieces) -> None:
+    """Checks that a vocabulary and the lengths fit the encoder.
+
+    Raises:
+      ValueError: If they do not.
+    """
+    lengths = {
+      "query_length": self.data.query_length,
+      "passage_length": self.data.passage_length,
+    }
+    saved_models.check_sizes(
+      pieces, {"dual_encoder": self.dual_encoder.bert}, {"dual_encoder": lengths}
+    )
+
+  def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
+    """Returns what a checkpoint says of the model and of what it is trained with."""
+    return saved_models.ModelDescription(
+      dual_encoder=self.dual_encoder,
+      query_length=self.data.query_length,
+      passage_length=self.data.passage_length,
+      vocabulary_digest=pieces.digest,
+      corpus_fingerprint=store.fingerprint,
+    )
+
+  def program(self) -> TrainProgram:
+    """Returns the train step and the layout of its state."""
+    model = DualEncoder(self.dual_encoder)
+
+    def init_params(key: jax.Array) -> dict:
+      return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
+
+    return self.make_program(objectives.pairs(model), init_params=init_params)

@@ -26,7 +26,7 @@ loss = "loss"
 [grid]
 SEED = [0, 1]
 [list.span]
-"pretrain.pretrain.mask" = "random_span"
+"pretraining/example_sources.MaskedQueryData.mask" = "random_span"
 """
 
 
@@ -70,7 +70,11 @@ def test_a_sweep_is_a_work_unit_a_run_under_its_name(command_line, tmp_path, job
   command_line(f"--sweep={file}", *(TRAINING if job == "pretrain" else []))
   found = xm_launch.units()
   assert [unit.name for unit in found] == ["span,SEED=0", "span,SEED=1"]
-  bindings = ["--gin_file=some.gin", "--gin.pretrain.pretrain.mask='random_span'", "--gin.SEED=1"]
+  bindings = [
+    "--gin_file=some.gin",
+    "--gin.pretraining/example_sources.MaskedQueryData.mask='random_span'",
+    "--gin.SEED=1",
+  ]
   if job == "pretrain":
     assert list(found[1].jobs) == ["pretrain", "build_index"]
     trainer = found[1].jobs["pretrain"]

@@ -22,12 +22,12 @@ def build_shards(
   config: searcher.SearcherConfig,
   part: searcher.CorpusPart | None = None,
 ) -> list[dict[str, np.ndarray]]:
-  """Returns the arrays of each shard of an index, as `generations.publish` takes them.
+  """Returns the arrays of each shard of an index, for `generations.publish`.
 
   Args:
-    embeddings_NxE: float32 or bfloat16; ScaNN is trained on, and re-scores with, these values.
-    config: settings; what is `None` is derived from N.
-    part: the shards whose rows the embeddings are; None: all.
+    embeddings_NxE: float32 or bfloat16 values that ScaNN is trained on and rescores with.
+    config: The settings, for which `None` values are derived from N.
+    part: The shards that the embeddings belong to. None: all.
   """
   if part is None:
     config = config.for_corpus(len(embeddings_NxE))
@@ -53,10 +53,9 @@ def assemble(
   generation: int = 0,
   device: jax.Device | None = None,
 ) -> searcher.Searcher:
-  """Returns a searcher over the shards, in the order of the corpus; only "exact" uses `device`.
+  """Returns a searcher over shards in corpus order; only "exact" uses `device`.
 
-  `config` must come from `for_corpus`; "exact" and "device" also search shards that were built for
-  ScaNN.
+  `config` must come from `for_corpus`. "exact" and "device" can search shards built for ScaNN, too.
   """
   if config.kind == "exact":
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
@@ -86,21 +85,21 @@ def load_searcher(
   """Loads a published generation for searching.
 
   Args:
-    root: directory of the generations.
-    generation: its number.
-    kind: "exact" searches any generation exactly on one device, "device" on all; "auto" as it was
-      built.
-    num_leaves_to_search: replaces the setting that the index was built with.
-    reorder_candidates: likewise.
-    threads: threads of one search. None: the cores of this process.
-    device: where exact search runs. None: the first local device.
-    spread: whether every process loads its part of the shards only, and all search together.
+    root: The directory of the generations.
+    generation: The number of the generation.
+    kind: "exact" searches any generation exactly on one device, "device" on all; "auto" searches it
+      as it was built.
+    num_leaves_to_search: Overrides the setting stored with the generation.
+    reorder_candidates: Likewise.
+    threads: Threads of a search. None: all cores of the process.
+    device: The device of exact search. None: the first local device.
+    spread: Whether each process loads only its share of the shards and all search together.
 
   Raises:
-    FileNotFoundError: if the generation is not there (any more).
-    generations.DamagedGenerationError: if it is not what was published.
-    ValueError: if there are fewer shards than processes to spread them over, or "scann" is asked of
-      a generation built without it.
+    FileNotFoundError: If the generation does not exist (any more).
+    generations.DamagedGenerationError: If it differs from what was published.
+    ValueError: If there are fewer shards than processes to spread them over, or if `kind` is
+      "scann" and the generation was built without it.
   """
   manifest = generations.read_manifest(root, generation)
   built = searcher.SearcherConfig(**manifest.searcher)
@@ -140,11 +139,11 @@ def load_searcher(
 
 
 def load_embeddings(root: str, generation: int) -> np.ndarray:
-  """Returns the embeddings `[N, E]` of a published generation, in the order of the corpus.
+  """Returns the embeddings `[N, E]` of a published generation, in corpus order.
 
   Raises:
-    FileNotFoundError: if the generation is not there (any more).
-    generations.DamagedGenerationError: if it is not what was published.
+    FileNotFoundError: If the generation does not exist (any more).
+    generations.DamagedGenerationError: If it differs from what was published.
   """
   manifest = generations.read_manifest(root, generation)
   shards = (generations.restore(root, generation, i) for i in range(len(manifest.shards)))

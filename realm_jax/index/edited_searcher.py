@@ -9,13 +9,13 @@ from realm_jax.index import searcher
 
 
 class EditedSearcher:
-  """Searches an index without some of its passages, and beside it a few others, exactly.
+  """Searches an index without some of its passages, and exactly a few others.
 
   Args:
-    base: the index.
-    hidden: ids that the index is not to give: passages changed or removed.
-    ids: ids of the passages written instead or in addition.
-    embeddings: theirs, `[len(ids), E]`.
+    base: Searches the index.
+    hidden: Ids of passages that were changed or removed, which are left out.
+    ids: Ids of the passages that were added or replace others.
+    embeddings: Their embeddings, `[len(ids), E]`.
   """
 
   def __init__(

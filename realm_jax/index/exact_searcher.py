@@ -51,7 +51,7 @@ class BlockwiseExactSearcher:
 
 
 class ExactSearcher:
-  """Searches all N passages; for corpora that fit into the memory of one device."""
+  """Searches all N passages, which must fit into the memory of one device."""
 
   def __init__(
     self,

@@ -1,10 +1,10 @@
-"""Lets one job at a time publish to a directory of generations.
+"""Lets only one job at a time publish to a directory of generations.
 
-On a disk it holds a lock of the kernel's, which ends with the process however that ends. In an
-object store it holds a lease: an object that its holder writes anew every few seconds. A job that
-finds one watches it: a lease that changes is alive, and one that stays the same is taken over. A
-write demands that the object is still what its writer saw last, so that one of two jobs loses. The
-clocks of two machines are never compared.
+On a disk the job holds a file lock, which the kernel releases when the process ends, however it
+ends. In an object store it holds a lease: an object that it rewrites every few seconds. A job that
+finds a lease watches it: if the lease changes, its holder is alive; otherwise the lease is taken
+over. Each write requires the generation of the object that the writer saw last, so of two jobs one
+always fails. The clocks of two machines are never compared.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ class AnotherPublisherError(RuntimeError):
 def hold(
   index: str, *, renew_seconds: float = 10.0, expiry_seconds: float = 60.0
 ) -> Iterator[Callable[[], None]]:
-  """Holds the right to publish to a directory; of several processes the first has it for all.
+  """Holds the right to publish to a directory; the first of several processes holds it for all.
 
   Args:
-    index: directory of the generations, local or `gs://`; created if missing.
-    renew_seconds: time between two signs of life in an object store.
-    expiry_seconds: time without a sign of life after which a lease is taken over.
+    index: The directory of the generations, local or `gs://`, created if missing.
+    renew_seconds: Time between two renewals of the lease in an object store.
+    expiry_seconds: Time without a renewal after which a lease is taken over.
 
   Yields:
-    A function to call before each publication; it raises AnotherPublisherError if the right was
-    lost meanwhile.
+    A function to call before each publication. It raises AnotherPublisherError if the right was
+    lost in the meantime.
 
   Raises:
-    AnotherPublisherError: if another job has the right.
+    AnotherPublisherError: If another job holds the right.
   """
   with contextlib.ExitStack() as stack:
     refusal, still_held = "", lambda: None
@@ -57,7 +57,7 @@ def hold(
       else:
         stack.enter_context(_file_lock(index))
     except AnotherPublisherError as error:
-      refusal = str(error)  # told to all, or they would wait for this process
+      refusal = str(error)  # shared with all processes, which would wait for this one
     refusal = processes.share(refusal)[0]
     if refusal:
       raise AnotherPublisherError(refusal)
@@ -111,7 +111,7 @@ class _Lease(contextlib.AbstractContextManager):
     """Renews the lease.
 
     Raises:
-      AnotherPublisherError: if it was taken over.
+      AnotherPublisherError: If it was taken over.
     """
     if not self._renewed():
       raise AnotherPublisherError(
@@ -123,7 +123,7 @@ class _Lease(contextlib.AbstractContextManager):
     """Writes the lease, unless another job has it."""
     with self._writing:
       found = self._objects.read(LOCK_FILE).result()
-      # Of our own the name tells more than the generation: the answer to a write may be lost.
+      # The name identifies our own lease, because the reply to a successful write may get lost.
       if found.state == "value" and not found.value.decode().startswith(self._name):
         return False
       self._renewals += 1
@@ -131,17 +131,17 @@ class _Lease(contextlib.AbstractContextManager):
       return self._replaced(content, found.stamp.generation)
 
   def _replaced(self, content: bytes | None, generation: bytes) -> bool:
-    """Writes or removes the object, if it is still of a generation."""
+    """Writes or removes the object if it still has this generation."""
     return bool(self._objects.write(LOCK_FILE, content, if_equal=generation).result().generation)
 
   def _holder(self) -> str:
     return self._objects.read(LOCK_FILE).result().value.decode().partition(", renewal")[0]
 
   def _wait_for_the_end_of(self, holder: str) -> None:
-    """Returns when the lease has not changed for as long as it lasts.
+    """Waits until the lease is released or has expired.
 
     Raises:
-      AnotherPublisherError: if its holder gives a sign of life.
+      AnotherPublisherError: If its holder renews it.
     """
     first = self._objects.read(LOCK_FILE).result().stamp.generation
     logging.info(

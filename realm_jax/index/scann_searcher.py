@@ -1,12 +1,11 @@
 """Approximate search with ScaNN (Guo et al., 2020): tree, asymmetric hashing, exact reordering.
 
-A shard can be turned into named arrays and back. The arrays are the shard's embeddings and the
-files that ScaNN serialises, without the copy of the embeddings among them, and without the list of
-files and the pickle of ids that its loader would trust.
+A shard can be converted to named arrays and back. The arrays are the embeddings and the files that
+ScaNN serialises, except ScaNN's own copy of the embeddings, and the list of files and the pickle of
+ids that its loader would trust.
 
-Embeddings are kept, and candidates re-scored, in the dtype they come in, float32 or bfloat16.
-Loading holds the interpreter lock for about 1 ms per 1,000 passages of 128 float32, for a third of
-that with bfloat16.
+Embeddings keep their dtype, float32 or bfloat16, in which candidates are rescored. Loading holds
+the interpreter lock for about 1 ms per 1,000 passages of 128 float32, a third of that for bfloat16.
 """
 
 import concurrent.futures
@@ -46,7 +45,7 @@ _MIN_QUERIES_PER_THREAD = 16  # below that handing queries over costs more than 
 
 
 class ScannShard:
-  """Consecutive rows of the corpus in one ScaNN searcher; ids count from the shard's first row."""
+  """One ScaNN searcher over consecutive rows of the corpus; ids count from its first row."""
 
   def __init__(
     self,
@@ -55,7 +54,7 @@ class ScannShard:
     embeddings_NxE: np.ndarray,
     config: searcher.SearcherConfig,
   ):
-    """Wraps an index of these embeddings; only their shape is kept."""
+    """Wraps the index of these embeddings, of which only the shape is kept."""
     self.num_passages, self.embedding_size = embeddings_NxE.shape
     self._index = scann_index
     self._config = config
@@ -63,7 +62,7 @@ class ScannShard:
     self._index.set_num_threads(self._threads)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` rows of the shard, -2 and -inf where it found fewer."""
+    """Returns the best `k` rows of the shard, padded with -2 and -inf."""
     config = self._config
     candidates = leaves = None
     if self.num_passages >= config.min_passages_for_tree:
@@ -86,13 +85,13 @@ class ScannShard:
     return datatypes.SearchResults(ids_BxK, scores_BxK)
 
   def with_leaves(self, num_leaves_to_search: int) -> "ScannShard":
-    """Returns the same shard, of which another number of leaves is searched."""
+    """Returns the same shard with another number of leaves to search."""
     shard = copy.copy(self)
     shard._config = dataclasses.replace(self._config, num_leaves_to_search=num_leaves_to_search)
     return shard
 
   def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the shard as named arrays, the embeddings that it was built from among them."""
+    """Returns the shard as named arrays, including the embeddings it was built from."""
     arrays = {"embeddings": embeddings_NxE}
     with tempfile.TemporaryDirectory(prefix="realm_scann_") as folder:
       self._index.serialize(folder, relative_path=True)
@@ -107,11 +106,11 @@ class ScannShard:
 
 
 def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig) -> ScannShard:
-  """Trains an index on the rows of one shard; `config` must come from `for_corpus`.
+  """Builds the index of one shard; `config` must come from `for_corpus`.
 
   Raises:
-    ValueError: for another dtype than float32 and bfloat16, and for NaN or infinity, on which ScaNN
-      would end the process.
+    ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite, at
+      which ScaNN would abort the process.
   """
   reordering = _REORDERING[_check_dtype(embeddings_NxE)]
   rows_NxE = np.ascontiguousarray(embeddings_NxE, np.float32)
@@ -129,7 +128,7 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig) 
   else:
     sample = min(num_rows, config.training_sample_size)
     leaves = min(config.num_leaves, num_rows)
-    # How many leaves are searched is said by each search.
+    # Each search says how many leaves it wants.
     builder = builder.tree(leaves, leaves, training_sample_size=sample)
     # ScaNN's threshold is meant for unit vectors: its weights depend on T / |x|.
     threshold = config.anisotropic_quantization_threshold * float(norms_N.mean())
@@ -148,8 +147,8 @@ def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherCon
   """Restores a shard from the arrays of `ScannShard.to_arrays`.
 
   Raises:
-    ValueError: if an array is not one that `to_arrays` writes, is missing, or has a shape, dtype or
-      values that ScaNN, which checks nothing, would read or write outside of its memory with.
+    ValueError: If an array is missing or unknown, or if its shape, dtype or values would make
+      ScaNN, which checks nothing, access memory out of bounds.
   """
   embeddings_NxE = arrays["embeddings"]
   num_rows = len(embeddings_NxE)
@@ -203,10 +202,10 @@ def _check_rows(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherCo
 
 
 class ScannSearcher:
-  """Searches the shards of a corpus in parallel and merges their answers exactly."""
+  """Searches the shards of a corpus in parallel and merges their results exactly."""
 
   def __init__(self, shards: Sequence[ScannShard], *, generation: int = 0, threads: int = 1):
-    """Takes the shards in the order of the corpus and the threads that may search them."""
+    """Takes the shards in corpus order and the number of threads that may search them."""
     self.generation = generation
     self.num_passages = sum(shard.num_passages for shard in shards)
     self._shards = shards
@@ -215,14 +214,14 @@ class ScannSearcher:
     self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="scann")
 
   def with_leaves(self, num_leaves_to_search: int) -> "ScannSearcher":
-    """Returns a searcher of the same shards that looks into another number of leaves of each."""
+    """Returns a searcher over the same shards that searches another number of leaves in each."""
     shards = [shard.with_leaves(num_leaves_to_search) for shard in self._shards]
     return ScannSearcher(shards, generation=self.generation, threads=self._threads)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns about the best `k` passages of each query, exact float32 scores, best first.
+    """Returns approximately the best `k` passages of each query with exact float32 scores.
 
-    Fewer than min(k, N) come back only where the leaves searched hold fewer.
+    It finds fewer than min(k, N) only if the leaves searched hold fewer.
     """
     width = self._shards[0].embedding_size
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=width)

@@ -18,41 +18,41 @@ class Searcher(Protocol):
   """Finds the passages whose embeddings have the largest inner product with a query's.
 
   Attributes:
-    generation: number of the index generation being searched.
-    num_passages: N, the passages indexed; ids run from 0 to N - 1.
+    generation: The number of the index generation that is searched.
+    num_passages: N, the number of indexed passages, with ids from 0 to N - 1.
   """
 
   generation: int
   num_passages: int
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` passages of each query; safe to call from several threads."""
+    """Returns the best `k` passages of each query. Threads may call it concurrently."""
     ...
 
 
 @dataclasses.dataclass(frozen=True)
 class SearcherConfig:
-  """Settings of searchers; `None` is derived from the number of passages N by `for_corpus`.
+  """Settings of searchers; `for_corpus` replaces `None` by values for N passages.
 
-  The ScaNN settings are those of one shard, of n = N / num_shards passages.
+  The ScaNN settings apply to a shard of n = N / num_shards passages.
 
   Attributes:
-    kind: "scann"; "exact", on one device; "device", split over all devices of the process; or
-      "auto", which is exact below `min_passages_for_tree`.
-    num_shards: shards, searched in parallel. None: one per million passages.
-    num_leaves: k-means partitions. None: 2 √n.
-    num_leaves_to_search: partitions looked into per query. None: the index builder chooses as many
-      as `target_recall` takes, with queries of the encoder that made the embeddings.
-    dimensions_per_block: embedding dimensions per 4-bit code of asymmetric hashing.
+    kind: "scann"; "exact" on one device; "device", split over all devices of the process; or
+      "auto", which is exact for fewer than `min_passages_for_tree` passages.
+    num_shards: The number of shards, searched in parallel. None: one per million passages.
+    num_leaves: The number of k-means partitions. None: 2 √n.
+    num_leaves_to_search: The number of partitions searched per query. None: the index builder
+      chooses the fewest that reach `target_recall` on queries of the current encoder.
+    dimensions_per_block: Embedding dimensions per 4-bit code of asymmetric hashing.
     anisotropic_quantization_threshold: T of Guo et al. (2020), relative to the mean norm.
-    reorder_candidates: candidates re-scored with the full embeddings; a search for many passages
-      takes more. None: 100 in all shards together.
-    training_sample_size: rows that k-means is trained on, and hashing on at most 16,384 of them.
+    reorder_candidates: Candidates that are rescored with the full embeddings. A search for many
+      passages uses more. None: 100 over all shards.
+    training_sample_size: Rows that k-means is trained on; hashing uses at most 16,384 of them.
       None: 200 per leaf.
-    min_passages_for_tree: a ScaNN shard with fewer rows is searched by brute force.
-    threads: threads used for building and for one search. None: the cores of this process.
-    target_recall: share of the true best passages that a search is to find. None: 0.98 with
-      "scann", all with "device".
+    min_passages_for_tree: ScaNN shards with fewer rows are searched by brute force.
+    threads: Threads that build the index, and threads of a search. None: all cores of the process.
+    target_recall: The share of the true best passages that a search should find. None: 0.98 for
+      "scann", all for "device".
   """
 
   kind: Literal["auto", "scann", "exact", "device"] = "auto"
@@ -84,7 +84,7 @@ class SearcherConfig:
       )
 
   def for_corpus(self, num_passages: int) -> "SearcherConfig":
-    """Returns the settings with "auto" and every `None` decided that N passages decide."""
+    """Returns the settings with "auto" and `None` resolved as far as N decides them."""
     if num_passages < 1:
       raise ValueError("an index needs at least one passage; the corpus has none")
     kind = self.kind
@@ -103,19 +103,22 @@ class SearcherConfig:
     )
 
   def is_approximate(self, num_passages: int) -> bool:
-    """Returns whether a search of N passages may miss some of the best; after `for_corpus`."""
+    """Returns whether a search of N passages may miss some of the best.
+
+    The settings must come from `for_corpus`.
+    """
     largest_shard = -(-num_passages // self.num_shards)
     if self.kind == "scann":
       return largest_shard >= self.min_passages_for_tree
     return self.kind == "device" and self.target_recall is not None
 
   def num_threads(self) -> int:
-    """Returns `threads`, or the number of cores that this process may run on."""
+    """Returns `threads`, by default the number of cores available to the process."""
     return self.threads or len(os.sched_getaffinity(0))
 
 
 def share_of_candidates(candidates: int, num_shards: int) -> int:
-  """Returns one shard's part of the candidates, with room for the best being spread unevenly."""
+  """Returns the candidates of one shard, with room for an uneven spread of the best ones."""
   if num_shards == 1:
     return candidates
   mean = candidates / num_shards
@@ -124,7 +127,7 @@ def share_of_candidates(candidates: int, num_shards: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CorpusPart:
-  """Consecutive shards of an index of `num_passages`, as one of several processes has them."""
+  """The consecutive shards of an index of `num_passages` that one process holds."""
 
   num_passages: int
   shards: slice
@@ -132,10 +135,10 @@ class CorpusPart:
 
 
 def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> CorpusPart:
-  """Returns the shards of one of `count` processes, as equally many as can be.
+  """Returns the shards of process `index` of `count`, which get nearly equal numbers of them.
 
   Raises:
-    ValueError: if there are fewer shards than processes.
+    ValueError: If there are fewer shards than processes.
   """
   if num_shards < count:
     raise ValueError(
@@ -148,13 +151,17 @@ def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> C
 
 
 def split_rows(num_rows: int, num_parts: int) -> list[slice]:
-  """Returns `num_parts` consecutive slices of nearly equal size that cover the rows."""
+  """Returns `num_parts` consecutive slices of nearly equal size that cover all rows."""
   borders = [part * num_rows // num_parts for part in range(num_parts + 1)]
   return [slice(*border) for border in zip(borders, borders[1:], strict=False)]
 
 
 def check_queries(queries_BxE: np.ndarray, k: int, *, embedding_size: int) -> np.ndarray:
-  """Returns the queries as contiguous float32; raises ValueError for what no index can search."""
+  """Returns the queries as contiguous float32.
+
+  Raises:
+    ValueError: If no index of this width can search them.
+  """
   if k < 1:
     raise ValueError(f"k={k} passages per query; ask for at least 1")
   if queries_BxE.ndim != 2 or queries_BxE.shape[1] != embedding_size or not len(queries_BxE):
@@ -169,7 +176,7 @@ def check_queries(queries_BxE: np.ndarray, k: int, *, embedding_size: int) -> np
 
 
 def pad(results: datatypes.SearchResults, k: int) -> datatypes.SearchResults:
-  """Returns results filled up to `k` columns with MISSING_PASSAGE_ID and -inf."""
+  """Pads results to `k` columns with MISSING_PASSAGE_ID and -inf."""
   num_missing = k - results.ids_BxK.shape[1]
   if not num_missing:
     return results
@@ -181,11 +188,11 @@ def pad(results: datatypes.SearchResults, k: int) -> datatypes.SearchResults:
 
 
 def merge(results: Sequence[datatypes.SearchResults], k: int) -> datatypes.SearchResults:
-  """Returns the best `k` of all shards' results, best first, equal scores by lower id.
+  """Merges the results of shards: the best `k`, best first, ties by lower id.
 
   Args:
-    results: one per shard, with ids of the whole corpus; widths may differ.
-    k: columns of the answer; filled up with -2 and -inf where the shards gave fewer.
+    results: The results of each shard, with ids of the whole corpus. Widths may differ.
+    k: Columns of the answer, padded with -2 and -inf if the shards found fewer.
   """
   ids_BxK = np.concatenate([result.ids_BxK for result in results], axis=1)
   scores_BxK = np.concatenate([result.scores_BxK for result in results], axis=1)
@@ -200,7 +207,7 @@ def merge(results: Sequence[datatypes.SearchResults], k: int) -> datatypes.Searc
 
 
 def recall_at_k(approximate_ids_BxK: np.ndarray, exact_ids_BxK: np.ndarray) -> float:
-  """Returns the share of the exact answers, empty slots aside, that are among the approximate."""
+  """Returns the share of exact results, ignoring empty slots, that approximate search found."""
   found_BxK = (exact_ids_BxK[:, :, None] == approximate_ids_BxK[:, None, :]).any(axis=-1)
   real_BxK = exact_ids_BxK != datatypes.MISSING_PASSAGE_ID
   if not real_BxK.any():

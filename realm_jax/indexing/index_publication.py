@@ -27,20 +27,22 @@ def publish(
   scorecard: Mapping[str, float] = types.MappingProxyType({}),
   part: CorpusPart | None = None,
 ) -> generations.Manifest:
-  """Builds the shards, has them find as much as the settings demand, and publishes them.
+  """Builds the shards, chooses how many leaves are searched, and publishes them.
+
+  Several processes call it together.
 
   Args:
-    index: directory of the generations.
-    embeddings_NxE: float32 or bfloat16, a row for each passage of the part.
-    store: the corpus.
-    config: settings of the index, from `for_corpus`.
-    queries: embeds queries `[B, E]` that an index which is not exact is measured with.
-    training_step: of the checkpoint that embedded the passages.
-    parameters_digest: of its passage encoder.
-    run: that the checkpoint is of, see `Manifest`.
-    keep: generations kept.
-    scorecard: figures of this generation.
-    part: of several processes, which all call this, the shards of this one; None: all shards.
+    index: The directory of the generations.
+    embeddings_NxE: float32 or bfloat16 embeddings, a row for each passage of the part.
+    store: The corpus.
+    config: The settings of the index, from `for_corpus`.
+    queries: Returns embedded queries `[B, E]`; called if the search is approximate, to measure it.
+    training_step: The step of the checkpoint that embedded the passages.
+    parameters_digest: The digest of its passage encoder.
+    run: The name of the run of the checkpoint, see `Manifest`.
+    keep: The number of generations to keep.
+    scorecard: Metrics of this generation.
+    part: The shards of this process. None: all shards.
 
   Returns:
     The manifest of the new generation.

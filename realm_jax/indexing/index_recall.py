@@ -1,4 +1,4 @@
-"""How much of exact search an index finds, and how many leaves it takes to find enough."""
+"""The recall of an index against exact search, and the leaves it takes to reach a target."""
 
 import bisect
 import dataclasses
@@ -15,16 +15,16 @@ from realm_jax.index.searcher import CorpusPart, Searcher, SearcherConfig, recal
 from realm_jax.index.spread_searcher import SpreadSearcher
 
 _RECALL_AT = 10
-_STEP = 1.1  # from one number of leaves that is tried to the next
+_STEP = 1.1  # ratio of two successive numbers of leaves that are tried
 
 
 def choose_leaves(
   recall: Callable[[int], float], *, num_leaves: int, target: float
 ) -> tuple[int, float]:
-  """Returns the fewest leaves to search that reach a recall, to a tenth, and their recall.
+  """Returns the fewest leaves, up to a tenth, whose recall reaches the target, and their recall.
 
-  All leaves, if not even they reach it. Of 281 leaves 6 numbers are measured at most, of 2,000
-  leaves 7.
+  If not even all leaves reach it, returns all. Measures at most 6 numbers of leaves for an index of
+  281, and 7 for 2,000.
   """
   rungs = range(math.ceil(math.log(num_leaves, _STEP)) + 1)
   ladder = sorted({math.ceil(num_leaves / _STEP**rung) for rung in rungs})
@@ -42,19 +42,19 @@ def reach_target(
   queries_BxE: np.ndarray,
   part: CorpusPart,
 ) -> tuple[SearcherConfig, dict[int, float]]:
-  """Measures an index, and chooses how many leaves of it are searched unless the settings do.
+  """Measures an index, and chooses how many of its leaves to search unless the settings do.
 
   All processes must call it together, each with its own queries.
 
   Args:
-    config: settings that the index was built with.
-    shards: arrays of the shards of this process.
-    embeddings_NxE: of their passages.
-    queries_BxE: asked of the whole index.
-    part: which shards they are.
+    config: The settings that the index was built with.
+    shards: The arrays of the shards of this process.
+    embeddings_NxE: The embeddings of their passages.
+    queries_BxE: Queries of the whole index.
+    part: Tells which shards they are.
 
   Returns:
-    The settings to search with, and k to recall@k with them.
+    The settings to search with, and a map from k to the recall@k they reach.
   """
   own_exact = exact_searcher.BlockwiseExactSearcher(embeddings_NxE)
   exact = SpreadSearcher(own_exact, part=part).search(queries_BxE, _RECALL_AT)

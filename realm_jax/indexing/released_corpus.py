@@ -29,15 +29,15 @@ def write_store(
   """Writes the passage store of released texts; row i is record i.
 
   Args:
-    directory: to write; replaced as a whole when finished.
-    blocks: file of the texts.
-    titles: file of their titles, in the same order; none: all titles are empty.
-    tokenizer: of the model.
-    passage_length: wordpieces of the longest passage that the model embeds.
+    directory: The directory to write, replaced as a whole at the end.
+    blocks: The file of the texts.
+    titles: The file of their titles in the same order. None leaves all titles empty.
+    tokenizer: The tokenizer of the model.
+    passage_length: The number of wordpieces of the longest passage that the model embeds.
 
   Raises:
-    FileNotFoundError: if a file is missing.
-    ValueError: if there are not as many titles as texts, or there is no text.
+    FileNotFoundError: If a file is missing.
+    ValueError: If the numbers of titles and texts differ, or there is no text.
   """
   texts = block_records.read(blocks)
   names = itertools.repeat(b"") if titles is None else block_records.read(titles)
@@ -65,15 +65,15 @@ def publish_embeddings(
   """Publishes released embeddings as generation 0.
 
   Args:
-    index: directory of the generations, new.
-    embeddings_NxE: a row for each passage.
-    store: the passages.
+    index: The directory of the generations, which is new.
+    embeddings_NxE: A row for each passage.
+    store: The passages.
     embedding_size: E of the model.
-    searcher: settings of the index.
-    parameters_digest: of the passage encoder.
+    searcher: The settings of the index.
+    parameters_digest: The digest of the passage encoder.
 
   Raises:
-    ValueError: if the embeddings are not those of the passages, or not the model's.
+    ValueError: If the embeddings do not fit the passages or the model.
   """
   if embeddings_NxE.shape != (len(store), embedding_size):
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Queries like those of a training, cut from the passages, to measure an index with."""
+"""Queries that resemble those of training, cut from passages, to measure an index."""
 
 import numpy as np
 
@@ -12,13 +12,13 @@ _NUM_MASKS = 2
 def sample_queries(
   store: PassageStore, *, num_queries: int, query_length: int, mask_id: int | None
 ) -> Tokens:
-  """Returns `[CLS] x [SEP]`, `[B, L]`, where x are consecutive wordpieces of a passage.
+  """Returns `[CLS] x [SEP]`, `[B, L]`, where x is a sequence of wordpieces of a passage.
 
   Args:
-    store: the knowledge corpus, of which always the same passages are taken.
+    store: The knowledge corpus, from which the same sequences are always drawn.
     num_queries: B.
     query_length: L.
-    mask_id: replaces wordpieces in the middle of x, as pre-training does; None: nothing is masked.
+    mask_id: Replaces wordpieces in the middle of x, as in pre-training. None masks nothing.
   """
   random = np.random.default_rng(0)
   rows = random.integers(len(store), size=num_queries)

@@ -1,4 +1,4 @@
-"""Which K passages a query is read with: null passage first, trivial passage never."""
+"""Chooses the K passages a query is read with: the null passage first, trivial ones never."""
 
 import numpy as np
 
@@ -10,17 +10,16 @@ def choose_passages(
 ) -> SearchResults:
   """Puts the null passage before the best K-1 passages that are not trivial.
 
-  Guu et al. 2020, section 3.4. The search fetches a few passages more than are read, so that K-1
-  real ones remain where trivial ones are dropped. Where fewer remain, slots are left with
-  MISSING_PASSAGE_ID.
+  See Guu et al. 2020, section 3.4. The search returns a few passages more than are read, so that
+  K-1 remain after the trivial ones are dropped. Empty slots get MISSING_PASSAGE_ID.
 
   Args:
-    results: R search results a query, best first.
-    trivial_BxR: True where a result gives the query's answer away.
-    num_passages: K, the null passage included.
+    results: R search results per query, best first.
+    trivial_BxR: True where a result gives away the answer of the query.
+    num_passages: K, including the null passage.
 
   Returns:
-    ids and scores `[B, K]`; the null passage and missing ones score 0.
+    Ids and scores `[B, K]`; null and missing passages score 0.
   """
   ids_BxR, scores_BxR = results
   usable_BxR = (ids_BxR >= 0) & ~trivial_BxR

@@ -1,9 +1,10 @@
-"""Watches for index generations and loads the newest beside the one in use.
+"""Watches for index generations and loads the newest one next to the one in use.
 
-A thread looks and loads; the trainer takes what is ready between two steps, which is an exchange of
-references. No more than two generations are in memory: the next one is loaded after the one that is
-ready was taken. A generation that fails to load is reported once and passed over, and the old one
-stays; only where there is no old one does a generation that does not fit end the run.
+A thread watches and loads. Between two steps the trainer takes the generation that is ready, which
+only exchanges references. At most two generations are in memory: the next one is loaded after the
+trainer has taken the one that is ready. A generation that fails to load is reported once and
+skipped, and the old one stays. A generation that does not fit is an error only if there is no old
+one.
 """
 
 import dataclasses
@@ -39,10 +40,10 @@ class LoadedGeneration:
   """A generation ready to be searched.
 
   Attributes:
-    generation: its number.
-    searcher: searches it.
-    training_step: step of the parameters that embedded it.
-    created: unix seconds of its publication.
+    generation: Its number.
+    searcher: Searches it.
+    training_step: The step of the parameters that embedded it.
+    created: The time of its publication in Unix seconds.
   """
 
   generation: int
@@ -56,11 +57,11 @@ class RefreshConfig:
   """How the trainer follows the index builder.
 
   Attributes:
-    poll_seconds: time between two looks for a new generation.
-    max_staleness_steps: steps the index may lag behind; None: any number.
-    when_late: what happens past that: "continue", "wait" for a generation, or "stop".
-    other_runs: whether generations made from another run's checkpoints are passed over ("refuse"),
-      or searched as well ("accept"), such as those of the run that this one begins with.
+    poll_seconds: Time between two checks for a new generation.
+    max_staleness_steps: Steps that the index may lag behind. None sets no limit.
+    when_late: What to do beyond the limit: "continue", "wait" for a newer generation, or "stop".
+    other_runs: Whether to skip generations made from the checkpoints of other runs ("refuse") or to
+      use them ("accept"), such as those of the run that this one starts from.
   """
 
   poll_seconds: float = 5.0
@@ -74,10 +75,10 @@ class RefreshConfig:
       raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
 
   def check_reachable(self, *, checkpoint_every: int) -> None:
-    """Checks that an index of checkpoints so many steps apart can be young enough.
+    """Checks that an index made from checkpoints this far apart can be recent enough.
 
     Raises:
-      ValueError: if the training would wait for one, or stop without, before it is made.
+      ValueError: If training would wait for, or stop without, an index that cannot exist yet.
     """
     limit = self.max_staleness_steps
     if self.when_late != "continue" and limit < checkpoint_every:
@@ -91,9 +92,9 @@ class IndexRefresher:
   """Keeps the newest loadable generation at hand; use as a context manager.
 
   Args:
-    generations: where to look.
-    config: how often, and what to do when the builder is late.
-    watch: False stays with the first generation, however late it gets.
+    generations: Where to look.
+    config: How often to look, and what to do when the builder is late.
+    watch: Whether to follow newer generations; False keeps the first one, however old it gets.
   """
 
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
@@ -125,11 +126,11 @@ class IndexRefresher:
     """Waits until `current` is the first generation, or the wanted one.
 
     Returns:
-      False if it was told to stop meanwhile.
+      Whether it is; False if `stop` returned True first.
 
     Raises:
-      ValueError: if the wanted generation cannot be loaded, or the newest is one of another corpus,
-        width or vocabulary; a damaged one is waited out.
+      ValueError: If the wanted generation cannot be loaded, or the newest one is of another corpus,
+        width or vocabulary. It waits until a damaged one is replaced.
     """
     if wanted is not None:
       with self._changed:
@@ -151,9 +152,9 @@ class IndexRefresher:
     return False
 
   def swap(self) -> LoadedGeneration | None:
-    """Takes the generation that is ready, if it is newer than the current one; never waits.
+    """Takes the generation that is ready if it is newer than the current one; never waits.
 
-    Of several processes the first one chooses, and all of them take it when all have loaded it.
+    The first of several processes chooses it, and all take it once all have loaded it.
     """
     with self._changed:
       told = self._told()
@@ -178,7 +179,7 @@ class IndexRefresher:
     return ready
 
   def _told(self) -> int:
-    """Returns the generation that is ready; or that the one chosen failed; or that neither is."""
+    """Returns the generation that is ready, or a code for none, or for a failed choice."""
     if self._ready is not None:
       return self._ready.generation
     if not processes.is_first() and self._chosen in self._failed:
@@ -189,11 +190,11 @@ class IndexRefresher:
     """Swaps in a generation that is ready, and deals with one that is late.
 
     Yields:
-      Each generation swapped in, the last one to stay. Whoever still holds the one before must let
-      it go at once: another may be loaded meanwhile.
+      Each generation swapped in, of which the last one stays. The caller must drop the previous one
+      at once, because another one may be loaded next.
 
     Raises:
-      StaleIndexError: if the index is too old and `when_late` is "stop".
+      StaleIndexError: If the index is too old and `when_late` is "stop".
     """
     yield from self._swapped()
     limit = self._config.max_staleness_steps
@@ -226,7 +227,7 @@ class IndexRefresher:
       yield self.current
 
   def staleness_steps(self, step: int) -> int:
-    """Returns by how many steps the current generation lags behind."""
+    """Returns how many steps the current generation lags behind."""
     return step - self.current.training_step
 
   def age_seconds(self) -> float:

@@ -1,8 +1,8 @@
-"""Retriever: from masked queries to the passages they are read with.
+"""The retriever: from masked queries to the passages they are read with.
 
 Retrieval has two halves, so that the host can search while the device trains: `begin` enqueues the
-query embeddings on the device, `finish` waits for them, searches and gathers. The index may be
-stale; it only chooses the passages, whose scores the training step computes afresh.
+query embeddings on the device; `finish` waits for them, searches and gathers. The index may be
+stale, because it only chooses the passages; the training step computes their scores afresh.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ class RetrievalConfig:
   """Sizes of what is retrieved.
 
   Attributes:
-    num_passages: K, passages a query is read with, the null passage included.
-    passage_length: P, wordpieces of a passage as the dual encoder sees it.
-    joint_length: T, wordpieces of query and passage together.
-    null_passage: "keep" reads every query with the null passage as well; "mask" gives it no weight.
-    trivial_passage: "drop" leaves out the passage that the query was cut from, and others with its
-      sentence; "allow" does not.
+    num_passages: K, the number of passages per query, including the null passage.
+    passage_length: P, the length of a passage for the dual encoder, in wordpieces.
+    joint_length: T, the length of query and passage together, in wordpieces.
+    null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
+    trivial_passage: "drop" leaves out the passage that the query was cut from, and all others that
+      contain its sentence; "allow" keeps them.
   """
 
   num_passages: int = 8
@@ -55,7 +55,7 @@ class RetrievalConfig:
 def seconds_taken(
   *, started: float, embedded: float, searched: float, gathered: float
 ) -> dict[str, float]:
-  """Returns the host seconds of a retrieval's parts, by the names of their figures."""
+  """Returns metrics of the time that the parts of a retrieval took on the host."""
   return {
     # Until the query embeddings had left the device.
     "throughput/query_embedding_wait_seconds": embedded - started,
@@ -68,10 +68,10 @@ class Retriever:
   """Retrieves passages for masked queries.
 
   Args:
-    encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    searcher: the index generation to search; may be replaced between two retrievals.
-    store: the knowledge corpus, in the rows of the index.
-    config: sizes.
+    encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
+    searcher: Searches an index generation; may be replaced between two retrievals.
+    store: The knowledge corpus, whose rows are those of the index.
+    config: The sizes.
   """
 
   def __init__(
@@ -98,7 +98,7 @@ class Retriever:
   def finish(
     self, begun: tuple[MaskedQueries, jax.Array]
   ) -> tuple[RetrievedBatch, dict[str, float]]:
-    """Waits for the embeddings, searches, and gathers the passages; returns figures besides."""
+    """Waits for the embeddings, searches and gathers passages; returns the batch and metrics."""
     queries, embeddings = begun
     started = time.perf_counter()
     queries_BxE = processes.local_rows(embeddings).astype(np.float32)
@@ -113,7 +113,7 @@ class Retriever:
     }
 
   def search(self, queries_BxE: np.ndarray, queries: MaskedQueries) -> tuple[SearchResults, int]:
-    """Returns ids and scores `[B, K]`, the null passage in slot 0, and how many were trivial."""
+    """Returns ids and scores `[B, K]`, the null passage first, and the number of trivial ones."""
     config = self._config
     spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
     results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
@@ -137,7 +137,7 @@ class Retriever:
     return batch
 
   def in_flight(self, batch: RetrievedBatch) -> dict:
-    """Returns in numpy what `resume` makes a batch from: its queries and passage ids."""
+    """Returns what `resume` needs to restore a batch, in numpy: its queries and passage ids."""
     queries = batch.queries
     return {
       "query_ids": queries.query.ids,
@@ -152,7 +152,7 @@ class Retriever:
     }
 
   def resume(self, in_flight: dict) -> RetrievedBatch:
-    """Gathers anew a batch that a checkpoint had in flight, without a search."""
+    """Gathers a batch that was in flight at a checkpoint, without searching again."""
     saved = {name: np.asarray(value) for name, value in in_flight.items()}
     queries = MaskedQueries(
       query=Tokens(saved["query_ids"], saved["query_mask"], saved["query_segments"]),
@@ -165,7 +165,7 @@ class Retriever:
 
 
 def closed_book(batch: RetrievedBatch) -> RetrievedBatch:
-  """Leaves every query only its null passage: the same model without retrieval."""
+  """Leaves only the null passage of every query: the same model without retrieval."""
   valid_BxK = np.zeros_like(batch.valid_BxK)
   valid_BxK[:, 0] = True
   return batch.replace(valid_BxK=valid_BxK)

@@ -1,8 +1,9 @@
-"""Passages that give the answer of a masked query away, because its sentence stands in them.
+"""Passages that give away the answer of a masked query because they contain its sentence.
 
-That is the passage the query was cut from, by its uid. But chunks overlap, one dump is cut with two
-settings, and texts are quoted: so it is every other passage that holds the sentence, too. Both are
-compared as wordpieces, which are the same wherever a sentence stands.
+One of them is the passage that the query was cut from, which is known by its uid. But chunks
+overlap, corpora are cut from one dump with different settings, and texts quote each other, so any
+other passage that contains the sentence is trivial as well. Sentence and passage are compared as
+wordpieces, which do not depend on the context.
 """
 
 import numpy as np
@@ -10,16 +11,17 @@ import numpy as np
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import MaskedQueries
 
-ANY = -1  # a wordpiece of a sentence that is not known
+ANY = -1  # stands for an unknown wordpiece of a sentence
 
 
 def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) -> np.ndarray:
-  """Returns bool `[B, R]`: which passages must not be read with which query.
+  """Returns bool `[B, R]`, True where a passage must not be read with a query.
 
   Args:
-    queries: with the uids of their source; of one without a source no passage is trivial.
-    ids_BxR: rows of the store; negative ones are none.
-    store: the knowledge corpus.
+    queries: The queries with the uids of their sources. A query without a source has no trivial
+      passage.
+    ids_BxR: Rows of the store; negative ids are no passages.
+    store: The knowledge corpus.
   """
   source_uid_B = np.asarray(queries.source_uid_B)
   trivial_BxR = store.uids[np.maximum(ids_BxR, 0)] == source_uid_B[:, None]
@@ -33,9 +35,9 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
 
 
 def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the wordpieces `[B, L]` of the queries before they were masked, and their number.
+  """Returns the wordpieces `[B, L]` of the queries before masking, and their numbers `[B]`.
 
-  Of a span with more wordpieces than are predicted the last ones are not known: they are `ANY`.
+  If a span has more wordpieces than are predicted, the remaining ones are unknown, which is `ANY`.
   """
   ids_BxL = np.array(queries.query.ids)
   predicted_BxM = np.asarray(queries.mlm_weights_BxM) > 0
@@ -52,8 +54,8 @@ def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
 def _holds(
   bodies_CxP: np.ndarray, query_C: np.ndarray, sentences_BxL: np.ndarray, lengths_B: np.ndarray
 ) -> np.ndarray:
-  """Returns bool `[C]`: whether a body holds the whole sentence of its query."""
-  # Most places are ruled out by one wordpiece; in most vocabularies the last ones are rare.
+  """Returns bool `[C]`, True where a body contains the whole sentence of its query."""
+  # A rare wordpiece rules out most places; vocabularies usually end with their rarest ones.
   anchor_B = sentences_BxL.argmax(axis=1)
   rarest_B = np.take_along_axis(sentences_BxL, anchor_B[:, None], axis=1)[:, 0]
   wanted_C = np.where(rarest_B > 0, rarest_B, -1)[query_C]

@@ -40,28 +40,28 @@ def build_index(
   poll_seconds: float = 2.0,
   recheck_seconds: float = 600.0,
 ) -> None:
-  """Publishes one generation, or follows a training and publishes one for each newest checkpoint.
+  """Publishes one generation, or follows a training and publishes one per new checkpoint.
 
-  Of several processes each embeds, indexes and writes its own part of the corpus.
+  Each of several processes embeds, indexes and writes its own part of the corpus.
 
   Args:
-    checkpoints: directory of the checkpoints, `WORKDIR/checkpoints` of a training.
-    passages: directory of the prepared knowledge corpus.
-    index: directory of the generations.
-    step: checkpoint to embed with; none: the newest.
-    follow: whether to go on with each newer checkpoint until told to stop.
-    until_step: with `follow`, ends after the generation of this step or a later one.
-    builder: how the corpus is embedded and published.
-    probe_questions: JSON Lines with masked questions that each generation's scorecard is made with,
-      by one process; none: no scorecard.
-    poll_seconds: time between two looks for a newer checkpoint.
-    recheck_seconds: with `follow`, time between two looks whether the newest generation is still
-      whole, while there is nothing else to do; one that is damaged is made anew.
+    checkpoints: The directory of the checkpoints, `WORKDIR/checkpoints` of a training.
+    passages: The directory of the prepared knowledge corpus.
+    index: The directory of the generations. Only one job at a time may publish to it.
+    step: The checkpoint to embed with. None uses the newest.
+    follow: Whether to continue with each newer checkpoint until told to stop.
+    until_step: With `follow`, stops after the generation of this step or a later one.
+    builder: How the corpus is embedded and published.
+    probe_questions: JSON Lines with masked questions for the scorecard of each generation, which
+      needs a single process. None makes no scorecard.
+    poll_seconds: Time between two checks for a newer checkpoint.
+    recheck_seconds: With `follow`, time between two checks, while idle, that the newest generation
+      is intact; a damaged one is made again.
 
   Raises:
-    FileNotFoundError: if the corpus is missing, or the checkpoint where not following.
-    ValueError: if the checkpoint's vocabulary is not the corpus's.
-    AnotherPublisherError: if another job publishes to the index.
+    FileNotFoundError: If the corpus is missing, or the checkpoint without `follow`.
+    ValueError: If the vocabularies of checkpoint and corpus differ.
+    AnotherPublisherError: If another job publishes to the index.
   """
   if probe_questions is not None and jax.process_count() > 1:
     raise ValueError(
@@ -88,7 +88,7 @@ def build_index(
 
 
 class _Publisher:
-  """Makes generations of one corpus; compiled programs and the mesh are kept between them."""
+  """Makes generations of one corpus, and keeps compiled programs and the mesh between them."""
 
   def __init__(
     self, *, checkpoints, store, index, config: BuilderConfig, probe_questions, still_held
@@ -148,7 +148,7 @@ class _Publisher:
   def last_training_step(self) -> int | None:
     """Returns the training step of the newest generation.
 
-    None if it is damaged, of another corpus or run, or of a step that the run has not reached.
+    None if it is damaged, of another corpus or run, or of a step that this run has not reached.
     """
     newest, reached = generations.newest(self._index), steps(self._checkpoints)
     if newest is None or not reached or jax.process_index():
@@ -169,8 +169,8 @@ class _Publisher:
     """Embeds the corpus with the checkpoint of a step and publishes the next generation.
 
     Raises:
-      FileNotFoundError: if the checkpoint is not there.
-      RuntimeError: if another process could not embed its part.
+      FileNotFoundError: If the checkpoint does not exist.
+      RuntimeError: If another process could not embed its part.
     """
     started = time.perf_counter()
     try:
@@ -210,7 +210,7 @@ class _Publisher:
     )
 
   def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
-    """Returns the passage encoder's parameters and the embeddings of the part."""
+    """Returns the parameters of the passage encoder and the embeddings of the part."""
     description = saved.description
     store = self._store
     if description.vocabulary_digest != store.metadata.vocabulary_digest:

@@ -77,6 +77,6 @@ def test_every_query_is_read_with_each_of_its_passages(store, make_queries):
 
 def test_a_joint_length_without_room_is_refused(store, make_queries):
   queries = make_queries(([20], 0), length=7)
-  with pytest.raises(ValueError, match="joint length 8 leaves no room .* queries of 7; set joint"):
+  with pytest.raises(ValueError, match="joint length 8 leaves no room .* queries of 7; raise"):
     joint_tokens(store, queries.query, np.array([[0]]), length=8)
   joint_tokens(store, queries.query, np.array([[0]]), length=9)

@@ -26,6 +26,7 @@ from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved.saved_models import example_tokens
 from realm_jax.training.objective import LOSS
+from realm_jax.training.optimizer import learning_rate_schedule
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -150,6 +151,18 @@ def test_an_experiment_is_what_it_was_and_its_models_have_shapes(file):
   check_golden(file.stem, "\n".join(lines) + "\n")
   # Fine-tunings and taggers take their models from checkpoints.
   assert models > 0 or file.stem.startswith("finetune")
+
+
+def test_the_schedule_ends_with_the_run_that_the_command_line_asks_for():
+  job = importlib.import_module(JOBS["pretrain"]).pretrain
+  values = {"pretraining.run.num_steps": 1000}
+  file = "gin/experiments/realm_wikipedia_v3.gin"
+  configuration.configure(job, gin_files=[file], values=values)
+  pretraining = gin.get_bindings(job)["pretraining"]
+  num_steps = pretraining.run.num_steps
+  rate = learning_rate_schedule(pretraining.optimizer, num_steps=num_steps)
+  assert num_steps == 1000
+  assert rate(1000) == 0 < rate(999) < rate(500) < rate(100) < pretraining.optimizer.learning_rate
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)

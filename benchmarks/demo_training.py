@@ -14,11 +14,11 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.datatypes import MaskedQueries, Tokens
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
-from realm_jax.saved.retrieval_setup import query_encoder
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step
@@ -97,7 +97,7 @@ class DemoTraining:
     init_params = functools.partial(saved_models.init_pretraining_model, model)
     self._create = jax.jit(lambda: nn.unbox(train_state.create(init_params, optimizer, seed=0)))
     self.train_step = jax.jit(make_train_step(objective, optimizer, seed=0), donate_argnums=0)
-    self._encode_query = query_encoder(model, self.place)
+    self._encode_query = query_encoder(DUAL_ENCODER, self.place)
 
   def new_state(self) -> train_state.TrainState:
     return self._create()

@@ -39,7 +39,7 @@ from realm_jax.jobs.preparation import learn_vocabulary, make_almanac, prepare_c
 from realm_jax.jobs.training import pretrain as pretraining
 from realm_jax.retrieval import index_refresher
 from realm_jax.runs.supervisor import sigterm_interrupts
-from realm_jax.saved.retrieval_setup import SWAPS_FILE
+from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 

@@ -22,10 +22,11 @@ from retrieval_step import OneGeneration, Turns
 from search import clustered_embeddings
 
 from realm_jax import partitioning
-from realm_jax.datatypes import Tokens
+from realm_jax.datatypes import Questions, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
@@ -33,12 +34,10 @@ from realm_jax.retrieval.question_retriever import (
   BeamConfig,
   EmbeddedGeneration,
   QuestionRetriever,
-  Questions,
 )
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
-from realm_jax.saved.question_setup import query_encoder
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step

@@ -26,7 +26,6 @@ from realm_jax.corpus.passage_store import PassageStore  # noqa: E402
 from realm_jax.datatypes import MASK  # noqa: E402
 from realm_jax.index.searcher import SearcherConfig  # noqa: E402
 from realm_jax.indexing import index_publication  # noqa: E402
-from realm_jax.inference.mask_filler import MaskFiller  # noqa: E402
 from realm_jax.jobs.training.finetune import finetune  # noqa: E402
 from realm_jax.jobs.training.pretrain import pretrain  # noqa: E402
 from realm_jax.models.bert import BertConfig  # noqa: E402
@@ -38,7 +37,8 @@ from realm_jax.runs.finetuning import Finetuning  # noqa: E402
 from realm_jax.runs.pretraining import ModelConfig, Pretraining  # noqa: E402
 from realm_jax.runs.starting_points import StartConfig  # noqa: E402
 from realm_jax.runs.training_config import RunConfig  # noqa: E402
-from realm_jax.saved.answering_models import open_answering_model  # noqa: E402
+from realm_jax.saved.answering_models import open_answerer  # noqa: E402
+from realm_jax.saved.opening import Sources  # noqa: E402
 
 BATCH = 16
 
@@ -123,12 +123,12 @@ def seconds_of(ask, items) -> list[float]:
 def measure(checkpoints: str, *, passages: str, index: str, num_texts: int, batches: int) -> dict:
   """Opens a model and asks it beginnings of passages."""
   started = time.perf_counter()
-  model = open_answering_model(checkpoints=checkpoints, passages=passages, index=index, history=4)
+  sources = Sources(checkpoints=checkpoints, passages=passages, index=index)
+  model = open_answerer(sources, history=4)
   opened = time.perf_counter()
   model.warm_up(max_texts=BATCH if batches else 1)
   warm = time.perf_counter()
-  masked = isinstance(model, MaskFiller)
-  ask = model.fill_mask if masked else model.answer
+  masked, ask = model.kind == "mask", model.explain
   store = model.corpus.store
   rows = np.random.default_rng(0).choice(len(store), size=BATCH * max(batches, 8), replace=False)
   texts = [" ".join([*store.text(row).split()[:10], MASK if masked else "?"]) for row in rows]

@@ -108,6 +108,21 @@ class RetrievedBatch:
 
 
 @flax.struct.dataclass
+class Questions:
+  """A batch of questions.
+
+  Attributes:
+    query: `Tokens` `[B, L]`, `[CLS] x [SEP]`.
+    index_B: int32 position in the question set.
+    weights_B: float32, 1 for a real question, 0 for padding.
+  """
+
+  query: Tokens
+  index_B: Array
+  weights_B: Array
+
+
+@flax.struct.dataclass
 class RetrievedQuestions:
   """Questions with their beams of passages, best first; the first K passages are read.
 

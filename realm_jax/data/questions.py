@@ -13,7 +13,7 @@ import numpy as np
 from realm_jax import object_store
 from realm_jax.data.answers import compile_answer
 from realm_jax.data.batches import tokens
-from realm_jax.datatypes import MASK, MaskedQueries
+from realm_jax.datatypes import MASK, MaskedQueries, Questions, Tokens
 from realm_jax.wordpieces import Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
@@ -159,6 +159,22 @@ def _check_manifest(path: str, digest: str, num_questions: int) -> None:
 
 
 def question_batches(
+  texts: Sequence[str], *, tokenizer: Tokenizer, query_length: int, batch_size: int
+) -> Iterator[tuple[Questions, np.ndarray]]:
+  """Yields padded batches of questions with bool `[n]`: which questions were truncated."""
+  encoded = tokenizer.encode_batch(texts)
+  places = np.arange(batch_size)
+  for first in range(0, len(texts), batch_size):
+    rows = encoded[first : first + batch_size]
+    batch = Questions(
+      query=_padded(rows, tokenizer, query_length, batch_size),
+      index_B=np.minimum(first + places, len(texts) - 1).astype(np.int32),
+      weights_B=(places < len(rows)).astype(np.float32),
+    )
+    yield batch, np.array([len(ids) > query_length - 2 for ids in rows])
+
+
+def masked_query_batches(
   questions: Sequence[Question],
   *,
   tokenizer: Tokenizer,
@@ -188,7 +204,7 @@ def question_batches(
         )
       kept = positions[:max_masks]
       rows.append((np.where(masked, tokenizer.mask_id, ids), kept, ids[kept]))
-    yield batch, _padded(rows, tokenizer, query_length, max_masks, batch_size)
+    yield batch, _masked_queries(rows, tokenizer, query_length, max_masks, batch_size)
 
 
 def masked_text_query(
@@ -211,26 +227,38 @@ def masked_text_query(
     raise ValueError(
       f"{text!r} is too long: the answer must lie in the first {query_length - 2} wordpieces"
     )
-  return _padded([(ids, positions, ids[positions])], tokenizer, query_length, max_masks, 1)
+  rows = [(ids, positions, ids[positions])]
+  return _masked_queries(rows, tokenizer, query_length, max_masks, 1)
 
 
-def _padded(rows, tokenizer, query_length: int, max_masks: int, batch_size: int) -> MaskedQueries:
-  ids_BxL = np.zeros((batch_size, query_length), np.int32)
-  ids_BxL[:, :2] = tokenizer.cls_id, tokenizer.sep_id
+def _masked_queries(
+  rows, tokenizer: Tokenizer, query_length: int, max_masks: int, batch_size: int
+) -> MaskedQueries:
+  """Makes queries of rows of ids, positions of the masks and their targets."""
   positions_BxM = np.zeros((batch_size, max_masks), np.int32)
   targets_BxM = np.zeros((batch_size, max_masks), np.int32)
   weights_BxM = np.zeros((batch_size, max_masks), np.float32)
-  for row, (ids, positions, targets) in enumerate(rows):
-    kept = ids[: query_length - 2]
-    ids_BxL[row, 1 : 1 + len(kept)] = kept
-    ids_BxL[row, 1 + len(kept)] = tokenizer.sep_id
+  for row, (_, positions, targets) in enumerate(rows):
     positions_BxM[row, : len(positions)] = positions + 1
     targets_BxM[row, : len(positions)] = targets
     weights_BxM[row, : len(positions)] = 1
   return MaskedQueries(
-    query=tokens(ids_BxL),
+    query=_padded([ids for ids, _, _ in rows], tokenizer, query_length, batch_size),
     mlm_positions_BxM=positions_BxM,
     mlm_targets_BxM=targets_BxM,
     mlm_weights_BxM=weights_BxM,
     source_uid_B=np.zeros(batch_size, np.int64),
   )
+
+
+def _padded(
+  rows: Sequence[np.ndarray], tokenizer: Tokenizer, query_length: int, batch_size: int
+) -> Tokens:
+  """Makes `[CLS] ids [SEP]` of each row, and empty queries of the rows that are missing."""
+  ids_BxL = np.zeros((batch_size, query_length), np.int32)
+  ids_BxL[:, :2] = tokenizer.cls_id, tokenizer.sep_id
+  for row, ids in enumerate(rows):
+    kept = ids[: query_length - 2]
+    ids_BxL[row, 1 : 1 + len(kept)] = kept
+    ids_BxL[row, 1 + len(kept)] = tokenizer.sep_id
+  return tokens(ids_BxL)

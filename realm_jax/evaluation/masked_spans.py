@@ -1,19 +1,27 @@
-"""Evaluates a predictor on questions whose answer and passage are known."""
+"""Evaluates answers to masked sentences whose answer and passage are known."""
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import MaskedQueries
-from realm_jax.inference.predictor import Predictor
+from realm_jax.inference.mask_filler import MaskFiller
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-  """One question's outcome; `rank` is that of the first right passage, 1 the best, None if none."""
+  """The outcome of one question.
+
+  Attributes:
+    question: The masked sentence.
+    answer: The likeliest answer.
+    probability: Its p(y|x).
+    exact_match: Whether it is the reference.
+    rank: Rank of the first right passage, 1 the best; None if there is none.
+  """
 
   question: Question
   answer: str
@@ -23,12 +31,9 @@ class Prediction:
 
 
 def predict(
-  predictor: Predictor,
+  filler: MaskFiller,
   batches: Iterable[tuple[Sequence[Question], MaskedQueries]],
   *,
-  passage_text: Callable[[int], str],
-  encode_batch: Callable[[Sequence[str]], Sequence[np.ndarray]],
-  decode: Callable[[Sequence[int]], str],
   retrieve_k: int,
   without_retrieval: bool,
 ) -> list[Prediction]:
@@ -38,30 +43,28 @@ def predict(
   holds the sentence that states the fact.
 
   Args:
-    predictor: with the model and the index.
-    batches: questions with their queries, the rows past the questions being empty.
-    passage_text: text of a passage id.
-    encode_batch: wordpieces of many texts, far cheaper than of one after the other.
-    decode: text of wordpieces.
-    retrieve_k: passages looked at.
-    without_retrieval: reads with the null passage alone.
+    filler: Fills the masks.
+    batches: Questions with their queries, the rows past the questions being empty.
+    retrieve_k: Passages looked at.
+    without_retrieval: Reads with the null passage alone.
   """
+  store, tokenizer = filler.corpus.store, filler.corpus.tokenizer
   predictions = []
   for questions, queries in batches:
-    answers = predictor.answer(queries, without_retrieval=without_retrieval)
-    ids_BxK = predictor.retrieve(queries, k=retrieve_k)
-    references = encode_batch([question.answer for question in questions])
+    answers = filler.fill(queries, without_retrieval=without_retrieval)
+    ids_BxK = filler.retrieve(queries, k=retrieve_k)
+    references = tokenizer.encode_batch([question.answer for question in questions])
     for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
       wanted = question.passage or question.answer
       ranks = (
         rank
         for rank, i in enumerate(ids_BxK[row].tolist(), 1)
-        if i >= 0 and wanted in passage_text(i)
+        if i >= 0 and wanted in store.text(i)
       )
       predictions.append(
         Prediction(
           question=question,
-          answer=decode(answers[row].ids),
+          answer=tokenizer.decode(answers[row].ids),
           probability=answers[row].probability,
           exact_match=answers[row].ids == tuple(reference.tolist()),
           rank=next(ranks, None),

@@ -1,26 +1,17 @@
 """Figures of open-domain question answering: what was found, what was read, what was answered."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from realm_jax.data import answers
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
-from realm_jax.inference.question_predictor import SpanAnswer
+from realm_jax.inference.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.labels.answer_matching import AnswerMatcher
 
 RECALL_AT = (1, 5, 20, 50, 100)
-
-
-class QuestionRetriever(Protocol):
-  """Finds passages for questions; one that also has `answer`, as `QuestionPredictor`, is asked."""
-
-  def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
-    """Returns the best `k` passages of each question."""
-    ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,29 +38,28 @@ class Outcome:
 
 
 def evaluate_questions(
-  predictor: QuestionRetriever,
+  retrieve: Callable[..., SearchResults],
   questions: Sequence[Question],
   *,
+  answer: Callable[..., Sequence[QuestionAnswers]] | None = None,
   retrieve_k: int = max(RECALL_AT),
   batch_size: int = 32,
-  num_answers: int = 1,
 ) -> list[Outcome]:
   """Asks all questions.
 
   Args:
-    predictor: retrieves, and answers if it can.
-    questions: to be asked.
-    retrieve_k: passages retrieved for each.
-    batch_size: questions asked at once.
-    num_answers: answers wanted of each.
+    retrieve: `(texts, k=...)`, finds the best passages; see `QuestionSearch`.
+    questions: What is asked.
+    answer: `(texts)`, answers them; None where nothing is read.
+    retrieve_k: Passages retrieved for each.
+    batch_size: Questions asked at once.
   """
-  answer = getattr(predictor, "answer", None)
   outcomes = []
   for first in range(0, len(questions), batch_size):
     batch = questions[first : first + batch_size]
     texts = [question.text for question in batch]
-    found = predictor.retrieve(texts, k=retrieve_k)
-    given = answer(texts, num_answers=num_answers) if answer else [None] * len(batch)
+    found = retrieve(texts, k=retrieve_k)
+    given = [None] * len(batch) if answer is None else answer(texts)
     for question, ids_K, scores_K, said in zip(
       batch, found.ids_BxK, found.scores_BxK, given, strict=True
     ):

@@ -4,26 +4,35 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store, progress, tokenization
+from realm_jax import atomic_files, object_store, progress
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, resampling, result_card, source_version
+from realm_jax.evaluation.asking import Asking
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
-from realm_jax.saved import question_setup, saved_models
+from realm_jax.saved.answering_models import question_answerer, question_search
+from realm_jax.saved.opening import Corpus, Sources, open_corpus, open_sources
 
-Retriever = Literal["dual_encoder", "bm25"]
 FORMATS = ("dpr", "trec")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
-  """What came of asking: scores and groups of every question, and what gave them."""
+class Evaluated:
+  """Scores and groups of every question, and what gave them.
+
+  Attributes:
+    scores: Scores by name, `[n]` each.
+    groups: Members by name, `[n]` each.
+    measured: What was measured.
+    outcomes: Outcome of each question; empty where predictions were read from a file.
+    store: The corpus; None with a file.
+    matcher: Knows which passages hold an answer; None with a file.
+  """
 
   scores: dict[str, np.ndarray]
   groups: dict[str, np.ndarray]
@@ -37,21 +46,13 @@ def evaluate_open_qa(
   questions: Sequence[Question],
   *,
   questions_file: str,
-  checkpoints: str | None,
-  passages: str | None,
-  index: str | None,
-  retriever: Retriever,
+  sources: Sources,
+  asking: Asking,
   predictions: str | None,
   against: str | None,
   train_questions: str | None,
   output: str | None,
   formats: Sequence[str],
-  step: int | None,
-  generation: int | None,
-  search: Literal["auto", "exact"],
-  answer_text: Literal["raw", "spaced"],
-  recall_at: Sequence[int],
-  batch_size: int,
 ) -> dict:
   """Asks the questions and reports; see `realm evaluate` for the arguments."""
   unknown = sorted(set(formats) - set(FORMATS))
@@ -60,102 +61,69 @@ def evaluate_open_qa(
   train_answers = None
   if train_questions is not None:
     train_answers = [a for question in read_questions(train_questions) for a in question.answers]
-  # Read first: a file that does not fit is refused before anything is asked.
+  # Read first: a file that does not fit is refused before anything is evaluated.
   other = against and prediction_files.read_scores(against, questions)
   if predictions is not None:
-    asked = _read(predictions, questions)
+    evaluated = _read(predictions, questions)
   else:
-    if passages is None:
-      raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
-    store = PassageStore(passages)
-    if retriever == "bm25":
-      predictor, measured = _bm25(store), {"retriever": "BM25"}
-    else:
-      predictor, measured = _of_checkpoint(
-        checkpoints, passages, index, step, generation, search, answer_text, batch_size
-      )
-    asked = _ask(
-      predictor,
-      questions,
-      store=store,
-      measured=measured,
-      train_answers=train_answers,
-      recall_at=recall_at,
-      batch_size=batch_size,
-    )
+    evaluated = _ask(questions, sources=sources, asking=asking, train_answers=train_answers)
   card = {
     "measured": {
-      **asked.measured,
+      **evaluated.measured,
       "questions": f"{questions_file} ({len(questions)}, SHA-256 {_digest(questions_file)})",
       "code": source_version.source_version(),
     },
-    "figures": open_qa.summary(asked.scores, groups=asked.groups),
-    "intervals": resampling.bootstrap_intervals(asked.scores),
+    "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
+    "intervals": resampling.bootstrap_intervals(evaluated.scores),
   }
   if other:
     card["against"] = {
       "predictions": f"{against} ({other.missing} questions missing)",
       "figures": {
         name: dataclasses.asdict(resampling.compare(values, other.scores[name]))
-        for name, values in asked.scores.items()
+        for name, values in evaluated.scores.items()
         if name in other.scores
       },
     }
   page = result_card.markdown(card)
   if output is not None:
-    _write(output, card, page, asked, formats)
+    _write(output, card, page, evaluated, formats)
   print(page, flush=True)
   return card["figures"]
 
 
-def _bm25(store: PassageStore) -> Bm25Retriever:
-  rows = progress.track(range(len(store)), what="passages for BM25")
-  return Bm25Retriever(f"{store.title(row)}\n{store.text(row)}" for row in rows)
-
-
-def _of_checkpoint(
-  checkpoints, passages, index, step, generation, search, answer_text, batch_size
-) -> tuple[open_qa.QuestionRetriever, dict]:
-  if checkpoints is None or index is None:
-    raise ValueError(
-      "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
-    )
-  saved = saved_models.load(checkpoints, step=step)
-  given = {"passages": passages, "index": index, "generation": generation, "kind": search}
-  if saved.description.span_reader is None:
-    predictor = question_setup.open_question_retriever(saved, **given)
-    kind = "dual encoder, not fine-tuned"
-  else:
-    predictor = question_setup.open_question_predictor(
-      saved, **given, answer_text=answer_text, batch_size=batch_size
-    )
-    kind = f"dual encoder and span reader, answers {answer_text}"
-  measured = {
-    "retriever": kind,
-    "checkpoint": f"{checkpoints}, step {saved.step}",
-    "index": f"{index}, generation {predictor.generation}, {search} search",
-  }
-  return predictor, measured
-
-
-def _ask(predictor, questions, *, store, measured, train_answers, recall_at, batch_size) -> _Asked:
+def _ask(
+  questions: Sequence[Question],
+  *,
+  sources: Sources,
+  asking: Asking,
+  train_answers: Sequence[str] | None,
+) -> Evaluated:
+  system = _bm25(sources) if asking.retriever == "bm25" else _model(sources, asking)
+  store, size = system.corpus.store, asking.batch_size
   outcomes = []
-  batches = [questions[i : i + batch_size] for i in range(0, len(questions), batch_size)]
+  batches = [questions[i : i + size] for i in range(0, len(questions), size)]
   for batch in progress.track(batches, what="batches of questions"):
     outcomes += open_qa.evaluate_questions(
-      predictor, batch, retrieve_k=max(recall_at), batch_size=batch_size
+      system.retrieve,
+      batch,
+      answer=system.answer,
+      retrieve_k=max(asking.recall_at),
+      batch_size=size,
     )
-  tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
   seen = [i for outcome in outcomes for i in (*outcome.passage_ids, *outcome.read_ids)]
   matcher = match_answers(
-    questions, store=store, tokenizer=tokenizer, rows=np.array(seen, np.int64)
+    questions,
+    store=store,
+    tokenizer=system.corpus.tokenizer,
+    rows=np.array(seen, np.int64),
   )
-  scores = open_qa.question_scores(outcomes, matcher=matcher, recall_at=recall_at)
-  return _Asked(
+  scores = open_qa.question_scores(outcomes, matcher=matcher, recall_at=asking.recall_at)
+  return Evaluated(
     scores=scores,
     groups=open_qa.question_groups(outcomes, scores=scores, train_answers=train_answers),
     measured={
-      **measured,
+      **system.measured,
       "corpus": f"{store.directory} ({len(store)} passages, fingerprint {store.fingerprint})",
     },
     outcomes=outcomes,
@@ -164,30 +132,75 @@ def _ask(predictor, questions, *, store, measured, train_answers, recall_at, bat
   )
 
 
-def _read(predictions: str, questions: Sequence[Question]) -> _Asked:
+@dataclasses.dataclass(frozen=True)
+class _System:
+  """What is evaluated: it finds passages of a corpus, and may answer from them."""
+
+  corpus: Corpus
+  measured: dict[str, str]
+  retrieve: Callable
+  answer: Callable | None = None
+
+
+def _bm25(sources: Sources) -> _System:
+  corpus = open_corpus(_passages(sources))
+  store = corpus.store
+  rows = progress.track(range(len(store)), what="passages for BM25")
+  retriever = Bm25Retriever(f"{store.title(row)}\n{store.text(row)}" for row in rows)
+  return _System(corpus, {"retriever": "BM25"}, retriever.retrieve)
+
+
+def _model(sources: Sources, asking: Asking) -> _System:
+  _passages(sources)
+  if sources.missing():
+    raise ValueError(
+      "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
+    )
+  opened = open_sources(sources)
+  measured = {
+    "retriever": "dual encoder, not fine-tuned",
+    "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
+    "index": f"{sources.index}, generation {opened.loaded.generation}, {sources.search} search",
+  }
+  if opened.saved.description.span_reader is None:
+    return _System(opened.corpus, measured, question_search(opened).retrieve)
+  answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
+  measured["retriever"] = f"dual encoder and span reader, answers {asking.answer_text}"
+  return _System(opened.corpus, measured, answerer.retrieve, answerer.answer)
+
+
+def _passages(sources: Sources) -> str:
+  if not sources.passages:
+    raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
+  return sources.passages
+
+
+def _read(predictions: str, questions: Sequence[Question]) -> Evaluated:
   found = prediction_files.read_scores(predictions, questions)
   measured = {"predictions": predictions, "missing predictions": found.missing}
-  return _Asked(scores=found.scores, groups={}, measured=measured)
+  return Evaluated(scores=found.scores, groups={}, measured=measured)
 
 
 def _digest(path: str) -> str:
   return hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()[:12]
 
 
-def _write(output: str, card: dict, page: str, asked: _Asked, formats: Sequence[str]) -> None:
+def _write(
+  output: str, card: dict, page: str, evaluated: Evaluated, formats: Sequence[str]
+) -> None:
   write = lambda name, text: atomic_files.write_text(os.path.join(output, name), text)  # noqa: E731
   write("figures.json", json.dumps(card, indent=2) + "\n")
   write("card.md", page)
-  if not asked.outcomes:
+  if not evaluated.outcomes:
     return
-  lines = prediction_files.jsonl_lines(asked.outcomes, scores=asked.scores)
+  lines = prediction_files.jsonl_lines(evaluated.outcomes, scores=evaluated.scores)
   write("predictions.jsonl", "\n".join(lines) + "\n")
   if "dpr" in formats:
-    store = asked.store
+    store = evaluated.store
     retrieved = prediction_files.dpr_json(
-      asked.outcomes, title=store.title, text=store.text, matcher=asked.matcher
+      evaluated.outcomes, title=store.title, text=store.text, matcher=evaluated.matcher
     )
     write("retrieved_dpr.json", retrieved)
   if "trec" in formats:
-    run = prediction_files.trec_run_lines(asked.outcomes, tag=asked.measured["retriever"])
+    run = prediction_files.trec_run_lines(evaluated.outcomes, tag=evaluated.measured["retriever"])
     write("retrieved.trec", "\n".join(run) + "\n")

@@ -10,12 +10,16 @@ from absl import logging
 
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.questions import Question, question_batches, read_questions
+from realm_jax.data.questions import (
+  Question,
+  masked_query_batches,
+  question_batches,
+  read_questions,
+)
 from realm_jax.datatypes import Tokens
 from realm_jax.index import generations
 from realm_jax.index.exact_searcher import BlockwiseExactSearcher
 from realm_jax.indexing import generation_scorecard
-from realm_jax.inference import question_predictor
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.saved.saved_models import ModelDescription, SavedModel
@@ -109,10 +113,10 @@ def _batches(
   }
   if questions[0].span is None:
     texts = [question.text for question in questions]
-    for batch, cut in question_predictor.question_batches(texts, **sizes):
+    for batch, cut in question_batches(texts, **sizes):
       yield len(cut), batch.query
   else:
-    for asked, queries in question_batches(questions, max_masks=_MASKS, **sizes):
+    for asked, queries in masked_query_batches(questions, max_masks=_MASKS, **sizes):
       yield len(asked), queries.query
 
 

@@ -13,8 +13,10 @@ from realm_jax.datatypes import Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.explanation import GenerationRanking
+from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.retrieval.question_retriever import EmbeddedGeneration
+from realm_jax.wordpieces import Tokenizer
 
 _EMBEDDINGS_KEPT = 4096  # of passages written by hand
 _RANKED = 10
@@ -25,10 +27,10 @@ class PastGeneration:
   """An earlier generation, and the parameters that queries were embedded with then.
 
   Attributes:
-    generation: its number.
-    training_step: step of the passage embeddings.
-    searcher: searches it.
-    params: of the query encoder at that step; None where its checkpoint is gone.
+    generation: Its number.
+    training_step: Step of the passage embeddings.
+    searcher: Searches it.
+    params: Parameters of the query encoder at that step; None where its checkpoint is gone.
   """
 
   generation: int
@@ -41,28 +43,29 @@ class EditableCorpus:
   """Searches a corpus over which edits are laid.
 
   Args:
-    store: the corpus.
-    searcher: of one generation.
-    tokenizer: of the corpus.
-    embed_passage: embeds `Tokens` `[R, P]` as the generation's passages were, to `[R, E]`.
+    store: The corpus.
+    loaded: One generation of its index.
+    tokenizer: The tokenizer that made the passages.
     passage_length: P.
-    past: earlier generations, oldest first.
+    embed_passage: Embeds `Tokens` `[R, P]` as the generation's passages were, to `[R, E]`; None
+      allows no edits.
+    past: Earlier generations, oldest first.
   """
 
   def __init__(
     self,
     *,
     store: PassageStore,
-    searcher: Searcher,
-    tokenizer: WordPieceTokenizer,
-    embed_passage: Callable[[Tokens], np.ndarray],
+    loaded: LoadedGeneration,
+    tokenizer: Tokenizer,
     passage_length: int,
+    embed_passage: Callable[[Tokens], np.ndarray] | None = None,
     past: Sequence[PastGeneration] = (),
   ):
     self.store = store
-    self.generation = searcher.generation
-    self._searcher = searcher
-    self._tokenizer = tokenizer
+    self.tokenizer = tokenizer
+    self.generation = loaded.generation
+    self._loaded = loaded
     self._embed_passage = embed_passage
     self._passage_length = passage_length
     self._past = tuple(past)
@@ -78,7 +81,7 @@ class EditableCorpus:
     return write_passage(
       title,
       text,
-      tokenizer=self._tokenizer,
+      tokenizer=self.tokenizer,
       max_passage_length=min(self.store.metadata.max_passage_length, self._passage_length),
     )
 
@@ -86,27 +89,27 @@ class EditableCorpus:
     """Returns the corpus as the edits leave it."""
     return EditedStore(self.store, edits)
 
-  def searcher(self, edits: Edits) -> Searcher:
-    """Returns a searcher of the corpus as the edits leave it."""
+  def index(self, edits: Edits) -> LoadedGeneration:
+    """Returns the generation as the edits leave it."""
     if not edits:
-      return self._searcher
-    written = self.embeddings(edits)
-    return EditedSearcher(
-      self._searcher,
+      return self._loaded
+    written = {passage_id: self._embedding(passage) for passage_id, passage in edits.written()}
+    searcher = EditedSearcher(
+      self._loaded.searcher,
       hidden=[i for i in edits.passages if i < len(self.store)],
       ids=list(written),
       embeddings=np.stack([*written.values()]) if written else np.zeros((0, 1), np.float32),
     )
-
-  def embeddings(self, edits: Edits) -> dict[int, np.ndarray]:
-    """Returns the embeddings `[E]` of what was changed or added, by id."""
-    return {passage_id: self._embedding(passage) for passage_id, passage in edits.written()}
+    if not isinstance(self._loaded, EmbeddedGeneration):
+      return dataclasses.replace(self._loaded, searcher=searcher)
+    embeddings_NxE = _EditedRows(self._loaded.embeddings_NxE, written)
+    return dataclasses.replace(self._loaded, searcher=searcher, embeddings_NxE=embeddings_NxE)
 
   def rankings(self, embed_query: Callable[[dict | None], np.ndarray]) -> tuple:
     """Returns the `GenerationRanking` of each earlier generation.
 
     Args:
-      embed_query: embeds the query, `[1, E]`, with the parameters of that time, or with today's
+      embed_query: Embeds the query, `[1, E]`, with the parameters of that time, or with today's
         where it is given None.
     """
     rankings = []
@@ -139,9 +142,15 @@ class EditableCorpus:
     return embedding
 
 
-def retriever_params(params: dict) -> dict:
-  """Returns the dual encoder's parameters alone, as those of an earlier step come.
+class _EditedRows:
+  """The embeddings of an index, some of them replaced or added."""
 
-  So one compiled program embeds with the parameters of any step.
-  """
-  return {"dual_encoder": params["dual_encoder"]}
+  def __init__(self, embeddings_NxE: np.ndarray, edited: dict[int, np.ndarray]):
+    self._embeddings_NxE = embeddings_NxE
+    self._edited = edited
+
+  def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+    rows = self._embeddings_NxE[np.where(ids < len(self._embeddings_NxE), ids, 0)]
+    for passage_id, embedding in self._edited.items():
+      rows[ids == passage_id] = embedding
+    return rows

@@ -1,12 +1,12 @@
-"""What an answer was read from, and what it would be without: figures of a marginal likelihood.
+"""What an answer was read from, and what it would be without each passage.
 
-All follow from p(z|x) and p(y|z,x) of the passages read and of one more, the *reserve*: what the
-index would have given next. A passage taken away makes room for it, as if it had been removed from
-the corpus.
+All figures follow from p(z|x) and p(y|z,x) of the passages read and of one more, the *reserve*:
+what the index would have given next. A passage left out makes room for it, as if it had been
+removed from the corpus.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -16,10 +16,11 @@ class AnswerOption:
   """One of the likeliest answers.
 
   Attributes:
-    text: the answer, as written in the passage it was found in, or its wordpieces joined.
-    probability: p(y|x).
+    text: The answer as a passage writes it, or its wordpieces joined.
+    probability: What the answers are ordered by. For a `[MASK]`, p(y|x), summed over the passages;
+      for a question, p(y,z|x) of the best span with these words.
     probability_without_retrieval: p(y|null,x), of the same model with the empty passage alone; None
-      of a model that answers with words of a passage.
+      for a model that answers with words of a passage.
     probability_given_best: p(y|z,x) of the passage under which it is likeliest, null aside.
   """
 
@@ -34,21 +35,21 @@ class Evidence:
   """A passage that was read, and its part in the best answer y.
 
   Attributes:
-    passage_id: row of the store, -1 for the null passage.
-    title: empty for the null passage.
-    text: empty for the null passage.
-    edited: whether the passage is not the corpus's own.
+    passage_id: Row of the store; -1 for the null passage.
+    title: Empty for the null passage.
+    text: Empty for the null passage.
+    edited: Whether the passage is not the corpus's own.
     retrieval_probability: p(z|x).
     answer_probability: p(y|z,x).
-    contribution: p(y,z|x), what the passage adds to p(y|x). Where a `[MASK]` is filled it is the
-      product of the two; a span reader's one softmax over the spans of all passages also weighs how
-      sure the reader is of each.
+    contribution: p(y,z|x). For a `[MASK]` it is the product of the two, and p(y|x) is the sum of
+      the contributions. For a question it is the best span's share of the one softmax over the
+      spans of all passages, and the highest contribution is the answer's probability.
     utility: log p(y|z,x) - log p(y|null,x), in nats (Guu et al. 2020, section 4.4); None without a
       null passage.
-    says: likeliest answer with this passage alone.
-    spans: where the answer stands in the text, in characters.
-    probability_without: p(y|x) were the passage not in the corpus.
-    answer_without: likeliest answer then; empty if no passage would be left.
+    says: Likeliest answer with this passage alone.
+    spans: Where the answer stands in the text, in characters.
+    probability_without: The answer's probability were the passage not in the corpus.
+    answer_without: Likeliest answer then; empty if no passage would be left.
   """
 
   passage_id: int
@@ -70,11 +71,11 @@ class GenerationRanking:
   """What one index generation gives for a query.
 
   Attributes:
-    generation: its number.
-    training_step: step of the passage embeddings.
-    own_query_encoder: whether the query was embedded with the parameters of that step, as it was
-      then; without its checkpoint the query is embedded as it is now.
-    passage_ids: best first.
+    generation: Its number.
+    training_step: Step of the passage embeddings.
+    own_query_encoder: Whether the query was embedded with the parameters of that step; without its
+      checkpoint the query is embedded with today's.
+    passage_ids: Best first.
   """
 
   generation: int
@@ -88,13 +89,13 @@ class Explanation:
   """The answers to one query, and what the best of them was read from.
 
   Attributes:
-    query: as asked.
-    answers: likeliest first; an answer that was asked for comes first all the same. Those to a
+    query: The text asked.
+    answers: Likeliest first, but a target that was asked for comes before all. Answers to a
       `[MASK]` have as many wordpieces as the likeliest.
-    likeliest: the likeliest answer.
+    likeliest: The likeliest answer.
     null_share: p(null|x), the share of the null passage; None where none is read.
-    passages: likeliest first, the null passage among them.
-    rankings: oldest generation first; empty unless asked for. Edits are in no generation.
+    passages: Likeliest first, the null passage among them.
+    rankings: Oldest generation first; empty unless asked for. Edits are in no generation.
   """
 
   query: str
@@ -106,13 +107,13 @@ class Explanation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Weighed:
-  """Candidates C under the passages read, K slots, the last of them the reserve.
+class LeaveOneOut:
+  """Candidate answers C under K slots of passages, of which the last is the reserve.
 
   Attributes:
     prior_K: p(z|x); 0 for the reserve and for slots without a passage.
-    log_probs_C: log p(y|x).
-    log_probs_without_KxC: the same without the passage of a slot; for the reserve as it is.
+    log_probs_C: Log probability of each answer.
+    log_probs_without_KxC: The same without the passage of a slot.
   """
 
   prior_K: np.ndarray
@@ -120,54 +121,48 @@ class Weighed:
   log_probs_without_KxC: np.ndarray
 
 
-def weigh(
-  scores_K: np.ndarray, log_probs_CxK: np.ndarray, *, valid_K: np.ndarray, corpus_K: np.ndarray
-) -> Weighed:
-  """Computes marginals with all passages read, and with each of them taken away.
+def leave_one_out(
+  scores_K: np.ndarray,
+  log_probs_CxK: np.ndarray,
+  *,
+  valid_K: np.ndarray,
+  corpus_K: np.ndarray,
+  over_passages: Literal["sum", "best"] = "sum",
+) -> LeaveOneOut:
+  """Computes the probability of each answer with all passages, and with each of them left out.
 
   Args:
-    scores_K: log p(z|x) up to a constant; the last slot is the reserve.
+    scores_K: log p(z|x) up to a constant.
     log_probs_CxK: log p(y|z,x).
     valid_K: False for slots that hold no passage.
     corpus_K: False for the null passage, whose place nothing takes.
+    over_passages: Whether an answer's probability is the sum of its p(y,z|x) over the passages, or
+      the best of them.
   """
   size = len(scores_K)
   read_K = valid_K & (np.arange(size) < size - 1)
 
-  def marginal(used_K):
-    log_prior_K = np.where(used_K, scores_K, -np.inf)
-    log_prior_K = log_prior_K - _logsumexp(log_prior_K)
-    return np.exp(log_prior_K), _logsumexp(log_prior_K + log_probs_CxK)
+  def answer_with(used_K):
+    log_prior_K = log_softmax(np.where(used_K, scores_K, -np.inf))
+    joint_CxK = log_prior_K + log_probs_CxK
+    log_probs_C = _logsumexp(joint_CxK) if over_passages == "sum" else joint_CxK.max(axis=-1)
+    return np.exp(log_prior_K), log_probs_C
 
-  prior_K, log_probs_C = marginal(read_K)
+  prior_K, log_probs_C = answer_with(read_K)
   without = []
   for slot in range(size):
     used_K = read_K.copy()
     if read_K[slot]:
       used_K[slot] = False
       used_K[-1] = valid_K[-1] and corpus_K[slot]
-    without.append(marginal(used_K)[1] if used_K.any() else np.full_like(log_probs_C, -np.inf))
-  return Weighed(prior_K, log_probs_C, np.stack(without))
+    nothing_C = np.full_like(log_probs_C, -np.inf)
+    without.append(answer_with(used_K)[1] if used_K.any() else nothing_C)
+  return LeaveOneOut(prior_K, log_probs_C, np.stack(without))
 
 
-def unique_rows(rows_CxM: np.ndarray) -> np.ndarray:
-  """Returns the index of the first of each kind of row, in order."""
-  seen: dict[tuple[int, ...], int] = {}
-  for index, row in enumerate(rows_CxM.tolist()):
-    seen.setdefault(tuple(row), index)
-  return np.array(list(seen.values()))
-
-
-def find_subsequences(ids: Sequence[int], wanted: Sequence[int]) -> list[int]:
-  """Returns where `wanted` begins in `ids`; occurrences do not overlap."""
-  ids, wanted, found, place = list(ids), list(wanted), [], 0
-  while wanted and place + len(wanted) <= len(ids):
-    if ids[place : place + len(wanted)] == wanted:
-      found.append(place)
-      place += len(wanted)
-    else:
-      place += 1
-  return found
+def log_softmax(values_K: np.ndarray) -> np.ndarray:
+  """Returns the log of the softmax over the last axis; -inf stays."""
+  return values_K - _logsumexp(values_K)
 
 
 def _logsumexp(values: np.ndarray) -> np.ndarray:

@@ -1,91 +1,95 @@
-"""Fills the `[MASK]` of sentences and explains from which passages, over a corpus as edited."""
+"""Fills the `[MASK]` of sentences and explains from which passages, over a corpus as edited.
+
+The likeliest answer y has the highest p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x) (Guu et al. 2020). Special
+wordpieces are no answers.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits
-from realm_jax.datatypes import (
-  NULL_PASSAGE_ID,
-  Array,
-  MaskedQueries,
-  RetrievedBatch,
-  Tokens,
-)
-from realm_jax.inference.editable_corpus import EditableCorpus, retriever_params
+from realm_jax.data.questions import masked_text_query
+from realm_jax.datatypes import NULL_PASSAGE_ID, MaskedQueries, RetrievedBatch
+from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
+from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import (
   AnswerOption,
   Evidence,
   Explanation,
-  Weighed,
-  find_subsequences,
-  unique_rows,
-  weigh,
+  LeaveOneOut,
+  leave_one_out,
 )
 from realm_jax.inference.reading import Reading
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, closed_book
 
 
-class MaskFiller:
-  """Fills masks with one checkpoint and one index generation, and says why.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskModel(AnsweringModel):
+  """A pre-trained model; `read` is `(params, RetrievedBatch) -> Reading` and scores the targets.
 
-  Args:
-    params: of the pre-training model.
-    encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    read: jitted, `(params, RetrievedBatch) -> Reading` that scores the targets, too.
-    make_query: `(text, number of masks) -> MaskedQueries` of one row; refuses a text that does not
-      fit.
-    corpus: with the generation.
-    tokenizer: of the corpus.
-    config: sizes of what is retrieved; one passage more is read, which none of the answers sees.
-    max_masks: wordpieces of an answer that the model can give.
-    max_answer_length: wordpieces of an answer that are tried.
-    step: of the checkpoint.
+  Attributes:
+    retrieval: Sizes of what is read. One passage more is found, the reserve of explanations.
+    max_masks: Wordpieces of the longest answer.
   """
 
-  def __init__(
-    self,
-    *,
-    params: dict,
-    encode_query: Callable[[dict, Tokens], Array],
-    read: Callable[[dict, RetrievedBatch], Reading],
-    make_query: Callable[[str, int], MaskedQueries],
-    corpus: EditableCorpus,
-    tokenizer: WordPieceTokenizer,
-    config: RetrievalConfig,
-    max_masks: int,
-    max_answer_length: int = 4,
-    step: int = 0,
-  ):
-    self.step = step
-    self.corpus = corpus
-    self._params = params
-    self._encode_query = encode_query
-    self._read = read
-    self._make_query = make_query
-    self._tokenizer = tokenizer
-    # No query here was cut from a passage.
-    self._config = dataclasses.replace(
-      config, num_passages=config.num_passages + 1, trivial_passage="allow"
-    )
-    self._max_masks = max_masks
-    self._lengths = range(1, min(max_answer_length, max_masks) + 1)
+  retrieval: RetrievalConfig
+  max_masks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FilledMask:
+  """The likeliest answer to a masked query.
+
+  Attributes:
+    ids: Its wordpieces.
+    probability: p(y|x).
+  """
+
+  ids: tuple[int, ...]
+  probability: float
+
+
+class MaskFiller(Answerer):
+  """Fills masks with one pre-trained checkpoint and one index generation.
+
+  Args:
+    model: The pre-trained model.
+    corpus: The corpus, with the generation.
+    max_answer_length: Wordpieces of an answer that are tried where their number is not given.
+  """
+
+  kind = "mask"
+
+  def __init__(self, model: MaskModel, corpus: EditableCorpus, *, max_answer_length: int = 4):
+    super().__init__(model, corpus)
+    self._lengths = range(1, min(max_answer_length, model.max_masks) + 1)
+    tokenizer = corpus.tokenizer
     self._special = {0, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
 
-  def warm_up(self, *, max_texts: int = 1) -> None:
-    """Compiles what so many texts at once need."""
-    texts = 1
-    while texts <= max_texts:
-      self.fill_mask(["[MASK]"] * texts)
-      texts *= 2
-    written = self.corpus.write("", "warm")
-    self.fill_mask(["[MASK]"], edits=Edits().with_passage(len(self.corpus.store), written))
+  def retrieve(self, queries: MaskedQueries, *, k: int) -> np.ndarray:
+    """Returns the ids `[B, k]` of the best passages, without the null passage."""
+    queries_BxE = self.model.encode_query(self.model.params, queries.query)
+    searcher = self.corpus.index(Edits()).searcher
+    return searcher.search(np.asarray(queries_BxE, np.float32), k).ids_BxK
 
-  def fill_mask(
+  def fill(self, queries: MaskedQueries, *, without_retrieval: bool = False) -> list[FilledMask]:
+    """Returns the answer to each query, of as many wordpieces as it has masks.
+
+    Args:
+      queries: B masked queries; targets are not looked at.
+      without_retrieval: Reads each query with the null passage alone (closed book).
+    """
+    # A target would be an answer that is tried.
+    queries = queries.replace(mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
+    batch = self._retrieve(queries, Edits(), num_read=self.model.retrieval.num_passages)
+    reading = self._read(closed_book(batch) if without_retrieval else batch)
+    return [self._likeliest(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
+
+  def explain(
     self,
     texts: Sequence[str],
     *,
@@ -94,20 +98,10 @@ class MaskFiller:
     edits: Edits = Edits(),
     with_rankings: bool = False,
   ) -> list[Explanation]:
-    """Returns what fills the `[MASK]` of each text.
+    """See `Answerer`. Each text has one `[MASK]`.
 
     Answers of one to `max_answer_length` wordpieces are tried. p(y|x) of answers of different
     lengths are compared although their queries differ in the number of masks.
-
-    Args:
-      texts: each with one `[MASK]`.
-      answers: how many are given.
-      target: an answer that is explained instead of the likeliest one.
-      edits: of the corpus.
-      with_rankings: whether to ask the earlier generations as well.
-
-    Raises:
-      ValueError: if a text has no `[MASK]`, or text or target are too long.
     """
     target_ids = None if target is None else self._target_ids(target)
     lengths = [*self._lengths]
@@ -118,27 +112,28 @@ class MaskFiller:
       own = self._rows(text, lengths, target_ids)
       rows += own
       owners += [number] * len(own)
-    size = len(lengths) * _power_of_two(len(texts))
+    size = len(lengths) * power_of_two(len(texts))
     queries = _stacked(rows, size=size, num_masks=max(lengths))
     store = self.corpus.view(edits)
-    batch, reading = self._retrieve_and_read(queries, edits, store)
+    batch = self._retrieve(queries, edits, num_read=self.model.retrieval.num_passages + 1)
+    reading = self._read(batch)
     explanations = []
     for number, text in enumerate(texts):
       places = [row for row, owner in enumerate(owners) if owner == number]
       group = [self._candidates(batch, reading, row) for row in places]
       explanation, best = self._explain(text, group, store, answers, target_ids)
       if with_rankings:
-        query = rows[places[best]].query
-        rankings = self.corpus.rankings(functools.partial(self._query_embedding, query))
+        rankings = self._rankings(rows[places[best]].query)
         explanation = dataclasses.replace(explanation, rankings=rankings)
       explanations.append(explanation)
     return explanations
 
   def _target_ids(self, target: str) -> tuple[int, ...]:
-    ids = tuple(self._tokenizer.encode(target.strip()).tolist())
-    if not 0 < len(ids) <= self._max_masks:
+    ids = tuple(self.corpus.tokenizer.encode(target.strip()).tolist())
+    if not 0 < len(ids) <= self.model.max_masks:
       raise ValueError(
-        f"the answer {target!r} has {len(ids)} wordpieces; this model fills 1 to {self._max_masks}"
+        f"the answer {target!r} has {len(ids)} wordpieces; this model fills 1 to "
+        f"{self.model.max_masks}"
       )
     return ids
 
@@ -150,7 +145,13 @@ class MaskFiller:
     for length in lengths:
       wanted = target_ids is not None and length == len(target_ids)
       try:
-        query = self._make_query(text, length)
+        query = masked_text_query(
+          text,
+          num_masks=length,
+          tokenizer=self.corpus.tokenizer,
+          query_length=self.model.query_length,
+          max_masks=self.model.max_masks,
+        )
       except ValueError:
         if length == 1 or wanted:
           raise
@@ -160,30 +161,46 @@ class MaskFiller:
       rows.append(query)
     return rows
 
-  def _retrieve_and_read(
-    self, queries: MaskedQueries, edits: Edits, store: EditedStore
-  ) -> tuple[RetrievedBatch, Reading]:
+  def _retrieve(self, queries: MaskedQueries, edits: Edits, *, num_read: int) -> RetrievedBatch:
+    """Retrieves the passages of each query; the first `num_read` are kept."""
+    sizes = self.model.retrieval
     retriever = Retriever(
-      encode_query=self._encode_query,
-      searcher=self.corpus.searcher(edits),
-      store=store,
-      config=self._config,
+      encode_query=self.model.encode_query,
+      searcher=self.corpus.index(edits).searcher,
+      store=self.corpus.view(edits),
+      # The reserve is found in any case, so that the same passages are read with an explanation and
+      # without. No query here was cut from a passage.
+      config=dataclasses.replace(
+        sizes, num_passages=sizes.num_passages + 1, trivial_passage="allow"
+      ),
     )
-    batch, _ = retriever.finish(retriever.begin(retriever_params(self._params), queries))
-    reading = self._read(self._params, batch)
-    return batch, jax.device_get(reading)
+    batch, _ = retriever.finish(retriever.begin(self.model.params, queries))
+    own = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+    del own["queries"]
+    return batch.replace(**jax.tree.map(lambda part: part[:, :num_read], own))
+
+  def _read(self, batch: RetrievedBatch) -> Reading:
+    return jax.device_get(self.model.read(self.model.params, batch))
+
+  def _likeliest(self, batch: RetrievedBatch, reading: Reading, row: int) -> FilledMask:
+    masks = int(batch.queries.mlm_weights_BxM[row].sum())
+    answers = map(tuple, reading.answers_BxCxM[row, :, :masks].tolist())
+    for ids, log_prob in zip(answers, reading.log_probs_BxC[row], strict=True):
+      if not self._special.intersection(ids):
+        return FilledMask(ids, float(np.exp(log_prob)))
+    return FilledMask((), 0.0)
 
   def _candidates(self, batch: RetrievedBatch, reading: Reading, row: int) -> "_Candidates":
     masks = int(batch.queries.mlm_weights_BxM[row].sum())
     answers_CxM = reading.answers_BxCxM[row, :, :masks]
-    kept = unique_rows(answers_CxM)
+    kept = _first_of_each(answers_CxM)
     log_probs_CxK = reading.log_probs_BxCxK[row][kept]
     return _Candidates(
       answers=[tuple(ids) for ids in answers_CxM[kept].tolist()],
       passage_ids=batch.passage_ids_BxK[row].tolist(),
       valid_K=batch.valid_BxK[row],
       log_probs_CxK=log_probs_CxK,
-      weighed=weigh(
+      weights=leave_one_out(
         reading.retrieval_log_probs_BxK[row],
         log_probs_CxK,
         valid_K=batch.valid_BxK[row],
@@ -213,7 +230,7 @@ class MaskFiller:
     chosen = group[best]
     texts = {i: store.text(i) for g in group for i in g.passage_ids if i >= 0}
     encoded = dict(
-      zip(texts, self._tokenizer.encode_with_offsets(list(texts.values())), strict=True)
+      zip(texts, self.corpus.tokenizer.encode_with_offsets(list(texts.values())), strict=True)
     )
     find = functools.partial(_find, texts, encoded)
     spoken = functools.partial(self._spoken, find)
@@ -228,15 +245,15 @@ class MaskFiller:
           title=store.title(passage_id) if passage_id >= 0 else "",
           text=texts.get(passage_id, ""),
           edited=passage_id >= 0 and store.edited(passage_id),
-          retrieval_probability=float(chosen.weighed.prior_K[slot]),
+          retrieval_probability=float(chosen.weights.prior_K[slot]),
           answer_probability=float(np.exp(chosen.log_probs_CxK[place, slot])),
           contribution=float(
-            chosen.weighed.prior_K[slot] * np.exp(chosen.log_probs_CxK[place, slot])
+            chosen.weights.prior_K[slot] * np.exp(chosen.log_probs_CxK[place, slot])
           ),
           utility=float(chosen.log_probs_CxK[place, slot] - chosen.log_probs_CxK[place, 0]),
           says=self._says(chosen, slot, passage_id, spoken),
           spans=found,
-          probability_without=float(np.exp(chosen.weighed.log_probs_without_KxC[slot, place])),
+          probability_without=float(np.exp(chosen.weights.log_probs_without_KxC[slot, place])),
           answer_without=spoken(without[1], without[0]),
         )
       )
@@ -245,14 +262,14 @@ class MaskFiller:
       query=text,
       answers=tuple(_option(candidates, c, spoken) for candidates, c in listed[:num_answers]),
       likeliest=_option(*likeliest, spoken).text,
-      null_share=float(chosen.weighed.prior_K[0]),
+      null_share=float(chosen.weights.prior_K[0]),
       passages=tuple(evidence),
     )
     return explanation, best
 
   def _options(self, candidates: "_Candidates", log_probs_C: np.ndarray | None = None) -> list[int]:
     """Returns the candidates that are answers, likeliest first."""
-    order = np.argsort(-(candidates.weighed.log_probs_C if log_probs_C is None else log_probs_C))
+    order = np.argsort(-(candidates.weights.log_probs_C if log_probs_C is None else log_probs_C))
     return [c for c in order.tolist() if not self._special.intersection(candidates.answers[c])]
 
   def _says(self, chosen: "_Candidates", slot: int, passage_id: int, spoken) -> str:
@@ -265,10 +282,10 @@ class MaskFiller:
     """Returns the passages left and the likeliest answer, of any length, without a passage."""
     best = None
     for candidates in group:
-      log_probs_C = candidates.weighed.log_probs_C
+      log_probs_C = candidates.weights.log_probs_C
       if passage_id in candidates.passage_ids[:-1]:
         slot = candidates.passage_ids.index(passage_id)
-        log_probs_C = candidates.weighed.log_probs_without_KxC[slot]
+        log_probs_C = candidates.weights.log_probs_without_KxC[slot]
       first = self._options(candidates, log_probs_C)[0]
       if best is None or log_probs_C[first] > best[0]:
         left = [i for i in candidates.passage_ids if i != passage_id]
@@ -281,10 +298,7 @@ class MaskFiller:
       spans = find(passage_id, ids, as_text=True)
       if spans:
         return spans[0]
-    return self._tokenizer.decode(ids)
-
-  def _query_embedding(self, query: Tokens, params: dict | None) -> Array:
-    return self._encode_query(retriever_params(self._params if params is None else params), query)
+    return self.corpus.tokenizer.decode(ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,20 +309,20 @@ class _Candidates:
   passage_ids: list[int]
   valid_K: np.ndarray
   log_probs_CxK: np.ndarray
-  weighed: Weighed
+  weights: LeaveOneOut
 
   def log_prob(self, c: int) -> float:
     """Returns log p(y|x) of a candidate."""
-    return float(self.weighed.log_probs_C[c])
+    return float(self.weights.log_probs_C[c])
 
 
 def _option(candidates: _Candidates, c: int, spoken) -> AnswerOption:
   real = [k for k, i in enumerate(candidates.passage_ids[:-1]) if i > NULL_PASSAGE_ID]
-  order = sorted(real, key=lambda k: -candidates.weighed.prior_K[k])
+  order = sorted(real, key=lambda k: -candidates.weights.prior_K[k])
   given = max((candidates.log_probs_CxK[c, k] for k in real), default=-np.inf)
   return AnswerOption(
     text=spoken(candidates.answers[c], [candidates.passage_ids[k] for k in order]),
-    probability=float(np.exp(candidates.weighed.log_probs_C[c])),
+    probability=float(np.exp(candidates.weights.log_probs_C[c])),
     probability_without_retrieval=float(np.exp(candidates.log_probs_CxK[c, 0])),
     probability_given_best=float(np.exp(given)),
   )
@@ -320,7 +334,7 @@ def _find(texts, encoded, passage_id: int, ids: Sequence[int], as_text: bool = F
     return ()
   body_ids, starts, limits = encoded[passage_id]
   raw = texts[passage_id].encode()
-  places = find_subsequences(body_ids.tolist(), ids)
+  places = _starts_of(ids, body_ids.tolist())
   spans = [(int(starts[p]), int(limits[p + len(ids) - 1])) for p in places]
   if as_text:
     return tuple(raw[start:limit].decode() for start, limit in spans)
@@ -341,5 +355,19 @@ def _stacked(rows: Sequence[MaskedQueries], *, size: int, num_masks: int) -> Mas
   )
 
 
-def _power_of_two(number: int) -> int:
-  return 1 << (number - 1).bit_length()
+def _first_of_each(rows_CxM: np.ndarray) -> np.ndarray:
+  """Returns the index of the first of each kind of row, in order."""
+  _, firsts = np.unique(rows_CxM, axis=0, return_index=True)
+  return np.sort(firsts)
+
+
+def _starts_of(wanted: Sequence[int], ids: Sequence[int]) -> list[int]:
+  """Returns where `wanted` begins in `ids`; occurrences do not overlap."""
+  ids, wanted, found, place = list(ids), list(wanted), [], 0
+  while wanted and place + len(wanted) <= len(ids):
+    if ids[place : place + len(wanted)] == wanted:
+      found.append(place)
+      place += len(wanted)
+    else:
+      place += 1
+  return found

@@ -1,88 +1,151 @@
-"""Answers questions with words of passages, and explains from which, over a corpus as edited."""
+"""Answers questions with words of passages, by the rule of the released ORQA (Lee et al. 2019).
+
+The logit of a span is its span score plus the retrieval score of its passage. One softmax over the
+spans of all passages read gives p(y,z|x), and the span with the highest is the answer. Nothing is
+summed: the same words in several places count as the best of them.
+"""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
+import jax
 import numpy as np
 
-from realm_jax.corpus.edits import EditedStore, Edits
+from realm_jax import choices
+from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.wordpiece_offsets import body_offsets
-from realm_jax.datatypes import MASK, Array, RetrievedQuestions, Tokens
-from realm_jax.inference.editable_corpus import EditableCorpus, retriever_params
-from realm_jax.inference.explanation import (
-  AnswerOption,
-  Evidence,
-  Explanation,
-  Weighed,
-  weigh,
-)
-from realm_jax.inference.question_predictor import question_batches
-from realm_jax.inference.word_spans import WordSpans, by_words
-from realm_jax.retrieval.question_retriever import (
-  BeamConfig,
-  EmbeddedGeneration,
-  QuestionRetriever,
-)
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.data.questions import question_batches
+from realm_jax.datatypes import MASK, Questions, SearchResults
+from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
+from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.inference.explanation import Explanation, log_softmax
+from realm_jax.inference.question_search import QuestionSearch
+from realm_jax.inference.read_passages import ReadPassage, best_spans, explain_spans, text_key
+from realm_jax.inference.word_spans import by_words
+from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
+
+AnswerText = Literal["raw", "spaced"]
+_WORDS = re.compile(r"\w+|[^\w\s]")
 
 
-class QuestionAnswerer:
-  """Answers questions with one fine-tuned checkpoint and one index generation, and says why.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanAnswer:
+  """An answer and where it stands; bytes (UTF-8) and characters count from 0 in the passage's text.
 
-  The same words in several places and passages are one answer y, and p(y|x) is the sum over all of
-  them in the model's one softmax over the spans of all passages read.
+  Attributes:
+    text: The raw text there.
+    passage_id: Row of the store.
+    title: Title of the passage.
+    start_byte: First byte.
+    limit_byte: Byte after the last.
+    start_char: First character.
+    limit_char: Character after the last.
+    probability: p(y,z|x), which decides.
+    retrieval_probability: p(z|x), among the passages read.
+    reader_probability: p(y|z,x), among the spans of the passage.
+  """
+
+  text: str
+  passage_id: int
+  title: str
+  start_byte: int
+  limit_byte: int
+  start_char: int
+  limit_char: int
+  probability: float
+  retrieval_probability: float
+  reader_probability: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionAnswers:
+  """The answers to a question, best first; none if no passage has a word.
+
+  Attributes:
+    question: The text asked.
+    answers: Answers with different texts.
+    passage_ids: The passages read, best first.
+    titles: Their titles.
+    scores: Their retrieval scores.
+    retrieval_probabilities: p(z|x) of each.
+    truncated: Whether the question was longer than the model and its end was not read.
+  """
+
+  question: str
+  answers: tuple[SpanAnswer, ...]
+  passage_ids: tuple[int, ...]
+  titles: tuple[str, ...]
+  scores: tuple[float, ...]
+  retrieval_probabilities: tuple[float, ...]
+  truncated: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionModel(AnsweringModel):
+  """A fine-tuned model; `read` is `(params, RetrievedQuestions) -> scores_BxR, logits_BxKxTxW`.
+
+  Attributes:
+    beam: Sizes of what is read. One passage more is found, the reserve of explanations.
+    max_span_width: Wordpieces of the longest answer.
+  """
+
+  beam: BeamConfig
+  max_span_width: int
+
+
+class QuestionAnswerer(Answerer):
+  """Answers questions with one fine-tuned checkpoint and one index generation.
 
   Args:
-    params: of the model.
-    encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    read: jitted, `(params, RetrievedQuestions) -> scores_BxK, logits_BxKxTxW`.
-    corpus: with the generation.
-    loaded: the generation.
-    tokenizer: of the corpus.
-    config: sizes of what is retrieved; one passage more is read, which none of the answers sees.
-    max_span_width: wordpieces of an answer.
-    query_length: L.
-    step: of the checkpoint.
+    model: The fine-tuned model.
+    corpus: The corpus with the embeddings of the generation.
+    batch_size: Questions that `answer` and `retrieve` take at once.
+    answer_text: "raw" slices the passage's text; "spaced" puts one space between words and
+      punctuation, as the released ORQA does.
   """
+
+  kind = "question"
 
   def __init__(
     self,
-    *,
-    params: dict,
-    encode_query: Callable[[dict, Tokens], Array],
-    read: Callable[[dict, RetrievedQuestions], tuple[Array, Array]],
+    model: QuestionModel,
     corpus: EditableCorpus,
-    loaded: EmbeddedGeneration,
-    tokenizer: WordPieceTokenizer,
-    config: BeamConfig,
-    max_span_width: int,
-    query_length: int,
-    step: int = 0,
+    *,
+    batch_size: int = 32,
+    answer_text: AnswerText = "raw",
   ):
-    self.step = step
-    self.corpus = corpus
-    self._params = params
-    self._encode_query = encode_query
-    self._read = read
-    self._loaded = loaded
-    self._tokenizer = tokenizer
-    num_read = config.num_read + 1
-    self._config = dataclasses.replace(config, num_read=num_read, beam_size=num_read)
-    self._max_span_width = max_span_width
-    self._query_length = query_length
-    self._continues = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
+    choices.check(AnswerText, answer_text=answer_text)
+    super().__init__(model, corpus)
+    self._batch_size = batch_size
+    self._answer_text = answer_text
+    self._continues = np.array([piece.startswith("##") for piece in corpus.tokenizer.vocabulary])
 
-  def warm_up(self, *, max_texts: int = 1) -> None:
-    """Compiles what so many questions at once need."""
-    texts = 1
-    while texts <= max_texts:
-      self.answer(["warm"] * texts)
-      texts *= 2
-    written = self.corpus.write("", "warm")
-    self.answer(["warm"], edits=Edits().with_passage(len(self.corpus.store), written))
+  def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
+    """Returns the best `k` passages of each question, over the whole corpus."""
+    search = QuestionSearch(
+      params=self.model.params,
+      encode_query=self.model.encode_query,
+      searcher=self.corpus.index(Edits()).searcher,
+      tokenizer=self.corpus.tokenizer,
+      query_length=self.model.query_length,
+      batch_size=self._batch_size,
+    )
+    return search.retrieve(questions, k=k)
 
-  def answer(
+  def answer(self, questions: Sequence[str], *, num_answers: int = 1) -> list[QuestionAnswers]:
+    """Returns the best answers to each question; the end of one that is too long is not read."""
+    found = []
+    for batch, truncated in self._batches(questions, self._batch_size):
+      read = self._read(batch, Edits(), num_read=self.model.beam.num_read)
+      found += [
+        self._best(text, passages, num_answers, truncated=bool(cut))
+        for text, passages, cut in zip(questions[len(found) :], read, truncated, strict=False)
+      ]
+    return found
+
+  def explain(
     self,
     texts: Sequence[str],
     *,
@@ -91,252 +154,118 @@ class QuestionAnswerer:
     edits: Edits = Edits(),
     with_rankings: bool = False,
   ) -> list[Explanation]:
-    """Returns what answers each question.
-
-    Args:
-      texts: the questions.
-      answers: how many are given.
-      target: an answer that is explained instead of the likeliest one; its p(y|x) is 0 if no
-        passage read has its words.
-      edits: of the corpus.
-      with_rankings: whether to ask the earlier generations as well.
-
-    Raises:
-      ValueError: if a question has a `[MASK]` or is too long, the target is empty, or no passage is
-        left to read.
-    """
+    """See `Answerer`; a target has the probability 0 if no passage read has its words."""
     for text in texts:
       self._check(text)
     if target is not None and not target.strip():
       raise ValueError("the answer asked for is empty; leave it out for the likeliest one")
-    store = self.corpus.view(edits)
-    size = 1 << (len(texts) - 1).bit_length()
-    ((questions, _),) = question_batches(
-      texts, tokenizer=self._tokenizer, query_length=self._query_length, batch_size=size
-    )
-    retriever = QuestionRetriever(
-      encode_query=self._encode_query,
-      loaded=self._edited_generation(edits),
-      store=store,
-      config=self._config,
-      max_span_width=self._max_span_width,
-    )
-    params = retriever_params(self._params)
-    batch, _ = retriever.finish(retriever.begin(params, questions))
-    scores_BxK, logits_BxKxTxW = (np.asarray(part) for part in self._read(self._params, batch))
+    ((batch, _),) = self._batches(texts, power_of_two(len(texts)))
+    num_read = self.model.beam.num_read
     explanations = []
-    for row, text in enumerate(texts):
-      read = self._read_words(batch, row, scores_BxK[row], logits_BxKxTxW[row], store)
-      explanation = _explain(text, read, store, num_answers=answers, target=target)
+    for row, passages in enumerate(self._read(batch, edits, num_read=num_read + 1)):
+      explanation = explain_spans(
+        texts[row], passages, num_read=num_read, num_answers=answers, target=target
+      )
       if with_rankings:
-        query = questions.query
-        one = Tokens(*(part[row : row + 1] for part in (query.ids, query.mask, query.segments)))
-        rankings = self.corpus.rankings(functools.partial(self._query_embedding, one))
-        explanation = dataclasses.replace(explanation, rankings=rankings)
+        query = jax.tree.map(lambda part, row=row: part[row : row + 1], batch.query)
+        explanation = dataclasses.replace(explanation, rankings=self._rankings(query))
       explanations.append(explanation)
     return explanations
 
   def _check(self, text: str) -> None:
     if MASK in text:
       raise ValueError(f"{text!r} has a {MASK}; this model answers questions, ask one")
-    length, room = len(self._tokenizer.encode(text)), self._query_length - 2
+    length, room = len(self.corpus.tokenizer.encode(text)), self.model.query_length - 2
     if not 0 < length <= room:
       raise ValueError(
         f"the question {text!r} has {length} wordpieces; this model reads 1 to {room}"
       )
 
-  def _edited_generation(self, edits: Edits) -> EmbeddedGeneration:
-    if not edits:
-      return self._loaded
-    return dataclasses.replace(
-      self._loaded,
-      searcher=self.corpus.searcher(edits),
-      embeddings_NxE=_EditedRows(self._loaded.embeddings_NxE, self.corpus.embeddings(edits)),
+  def _batches(
+    self, questions: Sequence[str], batch_size: int
+  ) -> Iterator[tuple[Questions, np.ndarray]]:
+    return question_batches(
+      questions,
+      tokenizer=self.corpus.tokenizer,
+      query_length=self.model.query_length,
+      batch_size=batch_size,
     )
 
-  def _query_embedding(self, query: Tokens, params: dict | None) -> Array:
-    return self._encode_query(retriever_params(self._params if params is None else params), query)
+  def _read(self, batch: Questions, edits: Edits, *, num_read: int) -> list[list[ReadPassage]]:
+    """Returns the passages read for each question, best first."""
+    model = self.model
+    store = self.corpus.view(edits)
+    # Nothing is trained: the beam is what is read. The reserve is found in any case, so that the
+    # same passages are read with an explanation and without.
+    sizes = dataclasses.replace(model.beam, beam_size=model.beam.num_read + 1, num_read=num_read)
+    retriever = QuestionRetriever(
+      encode_query=model.encode_query,
+      loaded=self.corpus.index(edits),
+      store=store,
+      config=sizes,
+      max_span_width=model.max_span_width,
+    )
+    retrieved, _ = retriever.finish(retriever.begin(model.params, batch))
+    scores_BxR, logits_BxKxTxW = jax.device_get(model.read(model.params, retrieved))
+    ids_BxK = retrieved.passage_ids_BxR[: int(batch.weights_B.sum()), :num_read]
+    rows = np.unique(ids_BxK[ids_BxK >= 0])
+    offsets = body_offsets(store, self.corpus.tokenizer, rows)
+    offset_of = dict(zip(rows.tolist(), offsets, strict=True))
 
-  def _read_words(
-    self,
-    batch: RetrievedQuestions,
-    row: int,
-    scores_K: np.ndarray,
-    logits_KxTxW: np.ndarray,
-    store: EditedStore,
-  ) -> list["_ReadPassage | None"]:
-    """Returns what was read in each slot; None where there is no passage."""
-    ids_K = batch.passage_ids_BxR[row]
-    offsets = iter(body_offsets(store, self._tokenizer, ids_K[ids_K >= 0]))
-    first = int(batch.query.mask[row].sum())
-    read = []
-    for slot, passage_id in enumerate(ids_K.tolist()):
-      if passage_id < 0:
-        read.append(None)
-        continue
-      limit = int(batch.joint.mask[row, slot].sum()) - 1  # the final [SEP]
-      spans = by_words(
-        logits_KxTxW[slot, first:limit], self._continues[batch.joint.ids[row, slot, first:limit]]
+    def passage(row: int, slot: int) -> ReadPassage:
+      passage_id = int(ids_BxK[row, slot])
+      body = slice(
+        int(retrieved.query.mask[row].sum()),
+        int(retrieved.joint.mask[row, slot].sum()) - 1,  # the final [SEP]
       )
-      starts, limits = next(offsets)
-      text = store.text(passage_id)
-      chars = _characters_before(text)
-      places = zip(
-        chars[starts[spans.firsts_S]].tolist(), chars[limits[spans.lasts_S]].tolist(), strict=True
+      continues_T = self._continues[retrieved.joint.ids[row, slot, body]]
+      return ReadPassage(
+        passage_id=passage_id,
+        title=store.title(passage_id),
+        text=store.text(passage_id),
+        edited=store.edited(passage_id),
+        score=float(scores_BxR[row, slot]),
+        spans=by_words(logits_BxKxTxW[row, slot, body], continues_T),
+        offsets=offset_of[passage_id],
       )
-      read.append(_read_passage(passage_id, text, float(scores_K[slot]), spans, list(places)))
-    return read
 
+    return [
+      [passage(row, slot) for slot in np.flatnonzero(ids_K >= 0).tolist()]
+      for row, ids_K in enumerate(ids_BxK)
+    ]
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _ReadPassage:
-  """What one passage answers.
-
-  Attributes:
-    passage_id: its id.
-    score: of retrieval.
-    log_weight: the score, and how high the reader scores the passage's spans in all.
-    log_probs: log p(y|z,x) by answer.
-    spans: where each answer stands, in characters.
-    texts: each answer as it is written there.
-  """
-
-  passage_id: int
-  score: float
-  log_weight: float
-  log_probs: dict[str, float]
-  spans: dict[str, list[tuple[int, int]]]
-  texts: dict[str, str]
-
-  @property
-  def says(self) -> str:
-    return self.texts[max(self.log_probs, key=self.log_probs.get)]
-
-
-def _read_passage(
-  passage_id: int, text: str, score: float, spans: WordSpans, places: list[tuple[int, int]]
-) -> _ReadPassage:
-  log_probs, found, texts = {}, {}, {}
-  for log_prob, (start, limit) in zip(spans.log_probs_S.tolist(), places, strict=True):
-    key = _key(text[start:limit])
-    if not key:
-      continue
-    log_probs[key] = np.logaddexp(log_probs[key], log_prob) if key in log_probs else log_prob
-    found.setdefault(key, []).append((start, limit))
-    texts.setdefault(key, text[start:limit])
-  return _ReadPassage(
-    passage_id=passage_id,
-    score=score,
-    log_weight=score + spans.log_total,
-    log_probs=log_probs,
-    spans=found,
-    texts=texts,
-  )
-
-
-def _characters_before(text: str) -> np.ndarray:
-  """Returns how many characters begin before each byte of the text, and before its end."""
-  first_bytes = (np.frombuffer(text.encode(), np.uint8) & 0xC0) != 0x80
-  return np.concatenate([[0], np.cumsum(first_bytes)])
-
-
-class _EditedRows:
-  """The embeddings of an index, some of them replaced or added."""
-
-  def __init__(self, embeddings_NxE: np.ndarray, edited: dict[int, np.ndarray]):
-    self._embeddings_NxE = embeddings_NxE
-    self._edited = edited
-
-  def __getitem__(self, ids: np.ndarray) -> np.ndarray:
-    rows = self._embeddings_NxE[np.where(ids < len(self._embeddings_NxE), ids, 0)]
-    for passage_id, embedding in self._edited.items():
-      rows[ids == passage_id] = embedding
-    return rows
-
-
-def _explain(
-  text: str,
-  read: Sequence[_ReadPassage | None],
-  store: EditedStore,
-  *,
-  num_answers: int,
-  target: str | None,
-) -> Explanation:
-  valid_K = np.array([passage is not None and bool(passage.log_probs) for passage in read])
-  if not valid_K[:-1].any():
-    raise ValueError("no passage is left to read; undo an edit")
-  keys = list(dict.fromkeys(key for passage in read if passage for key in passage.log_probs))
-  if target is not None and _key(target) not in keys:
-    keys.append(_key(target))
-  log_probs_CxK = np.full((len(keys), len(read)), -np.inf)
-  place_of = {key: place for place, key in enumerate(keys)}
-  for slot, passage in enumerate(read):
-    for key, log_prob in passage.log_probs.items() if valid_K[slot] else ():
-      log_probs_CxK[place_of[key], slot] = log_prob
-  weights_K = np.array(
-    [p.log_weight if ok else -np.inf for p, ok in zip(read, valid_K, strict=True)]
-  )
-  weighed = weigh(weights_K, log_probs_CxK, valid_K=valid_K, corpus_K=valid_K)
-  order = np.argsort(-weighed.log_probs_C, kind="stable").tolist()
-  spoken = functools.partial(_spoken, read, weighed, log_probs_CxK, keys, target)
-  listed = [c for c in order if np.isfinite(weighed.log_probs_C[c])]
-  likeliest = listed[0]
-  if target is not None:
-    asked = place_of[_key(target)]
-    listed = [asked, *(c for c in listed if c != asked)]
-  chosen = listed[0]
-  slots = np.flatnonzero(valid_K[:-1])
-  scores_K = np.array([read[slot].score for slot in slots])
-  retrieval_K = np.exp(scores_K - scores_K.max())
-  retrieval_K /= retrieval_K.sum()
-  evidence = []
-  for slot, retrieved in zip(slots.tolist(), retrieval_K.tolist(), strict=True):
-    passage = read[slot]
-    log_probs_C = weighed.log_probs_without_KxC[slot]
-    best = int(np.argmax(log_probs_C))
-    evidence.append(
-      Evidence(
+  def _best(
+    self, question: str, passages: Sequence[ReadPassage], num_answers: int, *, truncated: bool
+  ) -> QuestionAnswers:
+    scores_K = np.array([passage.score for passage in passages])
+    retrieval_K = np.exp(log_softmax(scores_K)).tolist()
+    answers: dict[str, SpanAnswer] = {}
+    for slot, span, log_prob in best_spans(passages):
+      if len(answers) == num_answers:
+        break
+      passage = passages[slot]
+      text, (start, limit) = passage.words(span), passage.byte_span(span)
+      start_char, limit_char = passage.char_span(span)
+      answer = SpanAnswer(
+        text=" ".join(_WORDS.findall(text)) if self._answer_text == "spaced" else text,
         passage_id=passage.passage_id,
-        title=store.title(passage.passage_id),
-        text=store.text(passage.passage_id),
-        edited=store.edited(passage.passage_id),
-        retrieval_probability=retrieved,
-        answer_probability=float(np.exp(log_probs_CxK[chosen, slot])),
-        contribution=float(weighed.prior_K[slot] * np.exp(log_probs_CxK[chosen, slot])),
-        utility=None,
-        says=passage.says,
-        spans=tuple(passage.spans.get(keys[chosen], ())),
-        probability_without=float(np.exp(log_probs_C[chosen])),
-        answer_without=spoken(best) if np.isfinite(log_probs_C[best]) else "",
+        title=passage.title,
+        start_byte=start,
+        limit_byte=limit,
+        start_char=start_char,
+        limit_char=limit_char,
+        probability=float(np.exp(log_prob)),
+        retrieval_probability=retrieval_K[slot],
+        reader_probability=float(np.exp(passage.spans.log_probs_S[span])),
       )
+      if text_key(text):
+        answers.setdefault(text_key(text), answer)
+    return QuestionAnswers(
+      question=question,
+      answers=tuple(answers.values()),
+      passage_ids=tuple(passage.passage_id for passage in passages),
+      titles=tuple(passage.title for passage in passages),
+      scores=tuple(scores_K.tolist()),
+      retrieval_probabilities=tuple(retrieval_K),
+      truncated=truncated,
     )
-  evidence.sort(key=lambda passage: -passage.retrieval_probability)
-  return Explanation(
-    query=text,
-    answers=tuple(
-      AnswerOption(
-        text=spoken(c),
-        probability=float(np.exp(weighed.log_probs_C[c])),
-        probability_without_retrieval=None,
-        probability_given_best=float(np.exp(log_probs_CxK[c, slots].max())),
-      )
-      for c in listed[:num_answers]
-    ),
-    likeliest=spoken(likeliest),
-    null_share=None,
-    passages=tuple(evidence),
-  )
-
-
-def _spoken(read, weighed: Weighed, log_probs_CxK, keys, target: str | None, c: int) -> str:
-  """Returns an answer as the passage writes it that adds most to it."""
-  with np.errstate(divide="ignore"):
-    shares_K = np.log(weighed.prior_K) + log_probs_CxK[c]
-  for slot in (int(np.argmax(shares_K)), *range(len(read))):
-    if read[slot] is not None and keys[c] in read[slot].texts:
-      return read[slot].texts[keys[c]]
-  return target.strip()
-
-
-def _key(text: str) -> str:
-  return " ".join(text.casefold().split())

@@ -8,8 +8,8 @@ import fastapi
 import pydantic
 from fastapi import Path, Request
 
-from realm_jax.inspector.page import ModelKind
-from realm_jax.inspector.service import AnsweringService, NotFoundError, model_kind
+from realm_jax.inference.answerer import Kind
+from realm_jax.inspector.service import AnsweringService, NotFoundError
 
 SESSION_COOKIE = "realm_session"
 MAX_TEXTS = 16
@@ -77,14 +77,14 @@ def routes(service: AnsweringService) -> fastapi.APIRouter:
     return [
       {
         "name": name,
-        "asks_for": model_kind(model),
+        "asks_for": model.kind,
         "step": model.step,
         "generation": model.corpus.generation,
       }
       for name, model in service.models.items()
     ]
 
-  def explain(kind: ModelKind, queries: Queries, request: Request) -> dict:
+  def explain(kind: Kind, queries: Queries, request: Request) -> dict:
     names = service.names_of_kind(kind)
     name = queries.model or next(iter(names), "")
     if name not in names:

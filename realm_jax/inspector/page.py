@@ -2,13 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from realm_jax.datatypes import MASK
+from realm_jax.inference.answerer import Kind
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector.rendering import render
 
-ModelKind = Literal["mask", "question"]
 _SHOWN_RANKS = 8
 _MAX_FOLLOWED = 7
 
@@ -46,7 +45,7 @@ class ModelView:
   name: str
   step: int
   generation: int
-  kind: ModelKind
+  kind: Kind
   explanation: Explanation | None
   title: Callable[[int], str]
   text: Callable[[int], str]

@@ -19,7 +19,6 @@ from realm_jax.inspector.service import (
   AnsweringService,
   NotFoundError,
   OverloadedError,
-  model_kind,
 )
 
 _STATIC = {
@@ -137,7 +136,7 @@ def _page(
         name=name,
         step=model.step,
         generation=model.corpus.generation,
-        kind=model_kind(model),
+        kind=model.kind,
         explanation=explanations.get(name),
         title=model.corpus.store.title,
         text=model.corpus.store.text,

@@ -7,19 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from realm_jax.corpus.edits import Edits
 from realm_jax.datatypes import MASK
+from realm_jax.inference.answerer import Answerer, Kind
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
-from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.inference.question_answerer import QuestionAnswerer
 from realm_jax.inspector.edit_stores import EditStore
-from realm_jax.inspector.page import EditView, ModelKind
-
-Model = MaskFiller | QuestionAnswerer
-
-
-def model_kind(model: Model) -> ModelKind:
-  """Returns whether a model fills a `[MASK]` or answers questions."""
-  return "mask" if isinstance(model, MaskFiller) else "question"
+from realm_jax.inspector.page import EditView
 
 
 class NotFoundError(LookupError):
@@ -40,7 +32,7 @@ class AnsweringService:
     max_waiting: Number of requests that may wait while one is answered.
   """
 
-  models: dict[str, Model]
+  models: dict[str, Answerer]
   edit_store: EditStore
   max_waiting: int = 32
   _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
@@ -53,9 +45,9 @@ class AnsweringService:
   def corpus(self) -> EditableCorpus:
     return next(iter(self.models.values())).corpus
 
-  def names_of_kind(self, kind: ModelKind) -> list[str]:
+  def names_of_kind(self, kind: Kind) -> list[str]:
     """Returns the names of the models of a kind."""
-    return [name for name, model in self.models.items() if model_kind(model) == kind]
+    return [name for name, model in self.models.items() if model.kind == kind]
 
   def names_for(self, text: str) -> list[str]:
     """Returns the models that take a text; if none does, all of them, each to say why not."""
@@ -78,9 +70,8 @@ class AnsweringService:
       ValueError: If the model cannot take a text or the target.
     """
     model = self.models[name]
-    explain = model.fill_mask if isinstance(model, MaskFiller) else model.answer
     with self.exclusive():
-      return explain(
+      return model.explain(
         texts,
         answers=answers,
         target=target or None,

@@ -5,22 +5,18 @@ from collections.abc import Callable
 
 import jax
 
-from realm_jax.models.dual_encoder import Tower
-from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig, Tower
 
 
 def query_encoder_program(
-  model: RealmPretrainingModel, *, sharding: jax.sharding.Sharding | None = None
+  config: DualEncoderConfig, *, sharding: jax.sharding.Sharding | None = None
 ) -> Callable:
-  """Returns the jitted `(params, Tokens [B, L]) -> [B, E]` of both encoders' parameters."""
+  """Returns the jitted `(params, Tokens [B, L]) -> [B, E]` of a dual encoder's parameters."""
+  module = DualEncoder(config)
 
   @functools.partial(jax.jit, out_shardings=sharding)
   def encode(params, tokens):
-    return model.apply(
-      {"params": params},
-      tokens,
-      method=lambda module, tokens: module.dual_encoder.encode_query(tokens, deterministic=True),
-    )
+    return module.apply({"params": params}, tokens, deterministic=True, method="encode_query")
 
   return encode
 
@@ -28,3 +24,17 @@ def query_encoder_program(
 def passage_encoder_program(tower: Tower) -> Callable:
   """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters."""
   return jax.jit(lambda params, tokens: tower.apply({"params": params}, tokens, deterministic=True))
+
+
+def query_encoder(
+  config: DualEncoderConfig, place: Callable, *, sharding: jax.sharding.Sharding | None = None
+) -> Callable:
+  """Returns `(params, Tokens [B, L]) -> [B, E]` on the devices; it does not wait.
+
+  Args:
+    config: The dual encoder; its parameters are `params["dual_encoder"]`.
+    place: Puts numpy queries on the devices.
+    sharding: Sharding of the embeddings; None lets XLA choose.
+  """
+  encode = query_encoder_program(config, sharding=sharding)
+  return lambda params, tokens: encode(params["dual_encoder"], place(tokens))

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-import flax.struct
 import jax
 import numpy as np
 
 from realm_jax import choices, processes
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Array, RetrievedQuestions, Tokens
+from realm_jax.datatypes import Array, Questions, RetrievedQuestions, Tokens
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
@@ -65,21 +64,6 @@ class Matcher(Protocol):
   def spans(self, question_index: int, row: int) -> np.ndarray:
     """Returns `[n, 2]`, first and last wordpiece of each answer in the body of a passage."""
     ...
-
-
-@flax.struct.dataclass
-class Questions:
-  """A batch of questions.
-
-  Attributes:
-    query: `Tokens` `[B, L]`, `[CLS] x [SEP]`.
-    index_B: int32 position in the question set.
-    weights_B: float32, 1 for a real question, 0 for padding.
-  """
-
-  query: Tokens
-  index_B: Array
-  weights_B: Array
 
 
 class QuestionRetriever:

@@ -1,20 +1,15 @@
 """The dev questions, asked again and again while a model trains."""
 
 import dataclasses
-import os
 import random
 from collections.abc import Callable
-from typing import Literal
 
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
 from realm_jax.evaluation import open_qa
+from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.models.open_qa import OpenQaModel
-from realm_jax.retrieval.question_retriever import EmbeddedGeneration
 from realm_jax.runs import retrieved_samples
-from realm_jax.saved.question_setup import make_predictor, span_reader
-from realm_jax.saved.saved_models import ModelDescription
 
 _RETRIEVED = 20  # passages looked at for recall
 _SHOWN_QUESTIONS, _SHOWN_PASSAGES = 4, 5
@@ -34,23 +29,19 @@ class DevConfig:
   eval_every: int = 1000
   max_dev_questions: int | None = None
   best_metric: str = "exact_match"
-  answer_text: Literal["raw", "spaced"] = "raw"
+  answer_text: AnswerText = "raw"
 
 
 class QuestionEvaluation:
   """Answers dev questions with the parameters of a step and the index generation in use.
 
   Args:
-    questions: file of the questions.
+    questions: File of the questions.
     config: How many of them are asked, always the same ones, and how answers are given.
-    model: in training.
-    description: of the model.
-    store: the knowledge corpus.
-    generation: gives the generation in use.
-    place: puts a batch on the devices.
-    encode_query: `(params, Tokens [B, L]) -> [B, E]`.
-    batch_size: questions answered at once.
-    answer_rule: see `match_answers`.
+    model: The model in training, with any parameters.
+    corpus: Gives the corpus with the generation in use.
+    batch_size: Questions answered at once.
+    answer_rule: See `match_answers`.
 
   Attributes:
     metric: The figure that chooses the best checkpoint.
@@ -64,53 +55,42 @@ class QuestionEvaluation:
     questions: str,
     *,
     config: DevConfig,
-    model: OpenQaModel,
-    description: ModelDescription,
-    store: PassageStore,
-    generation: Callable[[], EmbeddedGeneration],
-    place: Callable,
-    encode_query: Callable,
+    model: QuestionModel,
+    corpus: Callable[[], EditableCorpus],
     batch_size: int,
     answer_rule: str,
   ):
     asked = read_questions(questions)
     if config.max_dev_questions is not None and len(asked) > config.max_dev_questions:
       asked = random.Random(0).sample(asked, config.max_dev_questions)
+    store, tokenizer = corpus().store, corpus().tokenizer
     known = open_qa.score_names(asked, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:
       raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
-    # Answers are given as text, which needs TensorFlow.
-    from realm_jax import tokenization
-
-    tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
     self.metric = f"dev/{config.best_metric}"
     self._questions = asked
     self._matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
-    self._description = description
+    self._model = model
+    self._corpus = corpus
     self._store = store
-    self._tokenizer = tokenizer
-    self._generation = generation
-    self._read = span_reader(model, place)
-    self._encode_query = encode_query
     self._batch_size = batch_size
     self._config = config
     self._outcomes = []
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the figures named `dev/...`."""
-    predictor = make_predictor(
-      params=params,
-      read=self._read,
-      encode_query=self._encode_query,
-      loaded=self._generation(),
-      description=self._description,
-      store=self._store,
-      tokenizer=self._tokenizer,
+    answerer = QuestionAnswerer(
+      dataclasses.replace(self._model, params=params),
+      self._corpus(),
       batch_size=self._batch_size,
       answer_text=self._config.answer_text,
     )
     self._outcomes = open_qa.evaluate_questions(
-      predictor, self._questions, retrieve_k=_RETRIEVED, batch_size=self._batch_size
+      answerer.retrieve,
+      self._questions,
+      answer=answerer.answer,
+      retrieve_k=_RETRIEVED,
+      batch_size=self._batch_size,
     )
     figures = open_qa.figures(self._outcomes, matcher=self._matcher)
     return {

@@ -12,9 +12,9 @@ from realm_jax import object_store, processes
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
+from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
-from realm_jax.saved.retrieval_setup import SwapLog
 from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint

@@ -1,163 +1,187 @@
-"""Opens a checkpoint, a corpus and an index's generations for answers that explain themselves."""
+"""Compiles what opened checkpoints answer with: a mask filler, a question answerer, or a search."""
 
-import dataclasses
-import functools
-import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 
-from realm_jax import partitioning, tokenization
-from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import questions
-from realm_jax.datatypes import Tokens
+from realm_jax.datatypes import RetrievedBatch
 from realm_jax.index import generations
+from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
-from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.inference.question_answerer import QuestionAnswerer
-from realm_jax.inference.reading import read
-from realm_jax.models import dual_encoder
-from realm_jax.models.encoder_programs import passage_encoder_program
+from realm_jax.inference.mask_filler import MaskFiller, MaskModel
+from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
+from realm_jax.inference.question_search import QuestionSearch
+from realm_jax.inference.reading import Reading, read
+from realm_jax.models.dual_encoder import Tower, passage_tower_params
+from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.saved import saved_models
-from realm_jax.saved.question_setup import EmbeddedGenerations
-from realm_jax.saved.question_setup import query_encoder as question_encoder
-from realm_jax.saved.retrieval_setup import PublishedGenerations, query_encoder
-from realm_jax.training import checkpoints as saved_checkpoints
+from realm_jax.saved.opening import Opened, Sources, open_sources, published_generations
+from realm_jax.saved.saved_models import ModelDescription
+from realm_jax.training import checkpoints
 
 _WORDS_CONSIDERED = 8  # at each mask
 
+Place = Callable[[Any], Any]  # puts a batch on the devices
 
-def open_answering_model(
-  *,
-  checkpoints: str,
-  passages: str,
-  index: str,
-  step: int | None = None,
-  generation: int | None = None,
-  max_answer_length: int = 4,
-  history: int = 0,
-) -> MaskFiller | QuestionAnswerer:
+
+def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int = 0) -> Answerer:
   """Opens a pre-trained model for filling masks, or a fine-tuned one for questions.
 
   Args:
-    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
-    passages: directory of the knowledge corpus to answer from.
-    index: directory of the index generations of that corpus.
-    step: checkpoint; none: the newest.
-    generation: index generation; none: the newest.
-    max_answer_length: wordpieces that fill a mask at most.
-    history: how many of the newest generations are opened to be compared.
+    sources: What is opened.
+    max_answer_length: Wordpieces that fill a mask at most.
+    history: How many of the newest generations are opened to be compared.
 
   Raises:
-    FileNotFoundError: if one of them is missing.
+    FileNotFoundError: if a source is missing.
     ValueError: if they do not fit each other, or the checkpoint has nothing that answers.
   """
-  saved = saved_models.load(checkpoints, step=step)
-  description = saved.description
-  store = PassageStore(passages)
-  tokenizer = tokenization.load(os.path.join(passages, "vocabulary"))
-  if tokenizer.digest != description.vocabulary_digest:
-    raise ValueError(
-      f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, {passages} "
-      f"was made with {tokenizer.digest}; prepare the corpus with the training's vocabulary"
-    )
-  mesh = partitioning.make_mesh()
-  # Questions are few and of any number; every device has the whole batch.
-  place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
-  published = PublishedGenerations(
-    index, description=dataclasses.replace(description, corpus_fingerprint=store.fingerprint)
-  )
-  questions_asked = description.span_reader is not None
-  source = EmbeddedGenerations(index, published=published) if questions_asked else published
-  loaded = source.load_newest() if generation is None else source.load(generation)
-  past = [
-    _past_generation(number, index=index, published=published, saved=saved, mesh=mesh)
-    for number in _compared(index, last=loaded.generation, count=history)
-  ]
-  model, params = (saved.open_qa_model if questions_asked else saved.pretraining_model)(mesh)
-  tower_params = dual_encoder.passage_tower_params(params)
-  embed_with = passage_encoder_program(dual_encoder.Tower(description.dual_encoder))
+  opened = open_sources(sources)
+  if opened.saved.description.span_reader is None:
+    return mask_filler(opened, max_answer_length=max_answer_length, history=history)
+  return question_answerer(opened, history=history)
 
-  def embed(passages):
-    return embed_with(tower_params, place(passages))
 
-  corpus = EditableCorpus(
-    store=store,
-    searcher=loaded.searcher,
-    tokenizer=tokenizer,
-    embed_passage=embed,
-    passage_length=description.passage_length,
-    past=past,
-  )
-  if questions_asked:
-    return QuestionAnswerer(
+def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0) -> MaskFiller:
+  """Returns what fills masks; see `open_answerer`."""
+  saved, description = opened.saved, opened.saved.description
+  model, params = saved.pretraining_model(opened.mesh)
+  embed = _passage_embedder(opened, params)
+  return MaskFiller(
+    MaskModel(
       params=params,
-      encode_query=question_encoder(description.dual_encoder, place),
-      read=_span_scores(model, place),
-      corpus=corpus,
-      loaded=loaded,
-      tokenizer=tokenizer,
-      config=description.beam,
-      max_span_width=description.span_reader.max_span_width,
+      encode_query=query_encoder(description.dual_encoder, opened.place),
+      read=_passage_reader(model, embed, opened.place),
       query_length=description.query_length,
       step=saved.step,
-    )
-
-  def make_query(text: str, num_masks: int):
-    return questions.masked_text_query(
-      text,
-      num_masks=num_masks,
-      tokenizer=tokenizer,
-      query_length=description.query_length,
+      retrieval=description.retrieval,
       max_masks=description.max_masks,
-    )
-
-  return MaskFiller(
-    params=params,
-    encode_query=query_encoder(model, place),
-    read=_reader(model, embed, place),
-    make_query=make_query,
-    corpus=corpus,
-    tokenizer=tokenizer,
-    config=description.retrieval,
-    max_masks=description.max_masks,
+    ),
+    _corpus(opened, embed, history=history),
     max_answer_length=max_answer_length,
-    step=saved.step,
   )
 
 
-def _compared(index: str, *, last: int, count: int) -> list[int]:
-  numbers = [number for number in generations.all_generations(index) if number <= last]
-  return numbers[-count:] if count else []
+def question_answerer(
+  opened: Opened, *, history: int = 0, batch_size: int = 32, answer_text: AnswerText = "raw"
+) -> QuestionAnswerer:
+  """Returns what answers questions.
 
+  Args:
+    opened: What was opened.
+    history: See `open_answerer`.
+    batch_size: See `QuestionAnswerer`.
+    answer_text: See `QuestionAnswerer`.
 
-def _past_generation(
-  number: int,
-  *,
-  index: str,
-  published: PublishedGenerations,
-  saved: saved_models.SavedModel,
-  mesh: jax.sharding.Mesh,
-) -> PastGeneration:
-  loaded = published.load(number)
-  manifest = generations.read_manifest(index, number)
-  params = None
-  if loaded.training_step in saved_checkpoints.steps(saved.path.parent):
-    then = saved_models.load(saved.path.parent, step=loaded.training_step)
-    _, restored = then.retriever(mesh)
-    tower = dual_encoder.passage_tower_params(restored)
-    # Another run's checkpoint may have the same step.
-    if saved_models.params_digest(tower) == manifest.parameters_digest:
-      params = restored
-  return PastGeneration(
-    generation=number, training_step=loaded.training_step, searcher=loaded.searcher, params=params
+  Raises:
+    ValueError: if the checkpoint has no span reader.
+  """
+  saved = opened.saved
+  _, params = saved.open_qa_model(opened.mesh)
+  return QuestionAnswerer(
+    question_model(saved.description, params=params, place=opened.place, step=saved.step),
+    _corpus(opened, _passage_embedder(opened, params), history=history),
+    batch_size=batch_size,
+    answer_text=answer_text,
   )
 
 
-def _reader(model: RealmPretrainingModel, embed: Callable[[Tokens], jax.Array], place):
+def question_model(
+  description: ModelDescription, *, params: dict, place: Place, step: int = 0
+) -> QuestionModel:
+  """Compiles a fine-tuned model.
+
+  Args:
+    description: The model.
+    params: Its parameters.
+    place: Puts a batch on the devices.
+    step: Step of the parameters.
+  """
+  model = OpenQaModel(description.dual_encoder, description.span_reader)
+
+  @jax.jit
+  def run(params, batch):
+    outputs = model.apply({"params": params}, batch, deterministic=True)
+    return outputs.scores_BxR, outputs.logits_BxKxTxW
+
+  return QuestionModel(
+    params=params,
+    encode_query=query_encoder(description.dual_encoder, place),
+    read=lambda params, batch: run(params, place(batch)),
+    query_length=description.query_length,
+    step=step,
+    beam=description.beam,
+    max_span_width=description.span_reader.max_span_width,
+  )
+
+
+def question_search(opened: Opened) -> QuestionSearch:
+  """Returns what finds passages for questions; any checkpoint with a dual encoder will do."""
+  description = opened.saved.description
+  _, params = opened.saved.retriever(opened.mesh)
+  return QuestionSearch(
+    params=params,
+    encode_query=query_encoder(description.dual_encoder, opened.place),
+    searcher=opened.loaded.searcher,
+    tokenizer=opened.corpus.tokenizer,
+    query_length=description.query_length,
+  )
+
+
+def _corpus(opened: Opened, embed: Callable, *, history: int) -> EditableCorpus:
+  return EditableCorpus(
+    store=opened.corpus.store,
+    loaded=opened.loaded,
+    tokenizer=opened.corpus.tokenizer,
+    passage_length=opened.saved.description.passage_length,
+    embed_passage=embed,
+    past=_past_generations(opened, count=history) if history else (),
+  )
+
+
+def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
+  """Opens the newest generations up to the one in use, oldest first."""
+  index = opened.sources.index
+  published = published_generations(opened.sources, opened.saved, opened.corpus.store)
+  numbers = [n for n in generations.all_generations(index) if n <= opened.loaded.generation]
+  past = []
+  for number in numbers[-count:]:
+    loaded = published.load(number)
+    past.append(
+      PastGeneration(
+        generation=number,
+        training_step=loaded.training_step,
+        searcher=loaded.searcher,
+        params=_params_of(opened, generations.read_manifest(index, number)),
+      )
+    )
+  return past
+
+
+def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
+  """Returns the dual encoder that made a generation, if its checkpoint is still there."""
+  directory, step = opened.saved.path.parent, manifest.training_step
+  if step not in checkpoints.steps(directory):
+    return None
+  _, params = saved_models.load(directory, step=step).retriever(opened.mesh)
+  # Another run's checkpoint may have the same step.
+  same = saved_models.params_digest(passage_tower_params(params)) == manifest.parameters_digest
+  return params if same else None
+
+
+def _passage_embedder(opened: Opened, params: dict) -> Callable:
+  tower_params = passage_tower_params(params)
+  embed = passage_encoder_program(Tower(opened.saved.description.dual_encoder))
+  return lambda passages: embed(tower_params, opened.place(passages))
+
+
+def _passage_reader(
+  model: RealmPretrainingModel, embed: Callable, place: Place
+) -> Callable[[dict, RetrievedBatch], Reading]:
   """Returns `(params, RetrievedBatch) -> Reading` on the devices, several words for each mask.
 
   A passage that several queries found is embedded once: queries that differ in the number of masks
@@ -193,14 +217,3 @@ def _reader(model: RealmPretrainingModel, embed: Callable[[Tokens], jax.Array], 
     return run(params, *place((batch, passage_NxE.reshape(num_queries, num_passages, -1))))
 
   return reader
-
-
-def _span_scores(model: OpenQaModel, place):
-  """Returns `(params, RetrievedQuestions) -> scores_BxK, logits_BxKxTxW` on the devices."""
-
-  @jax.jit
-  def run(params, batch):
-    outputs = model.apply({"params": params}, batch, deterministic=True)
-    return outputs.scores_BxR, outputs.logits_BxKxTxW
-
-  return lambda params, batch: run(params, place(batch))

@@ -16,6 +16,7 @@ from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import checkpoints
+from realm_jax.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,22 @@ class SavedModel:
     abstract = {"dual_encoder": abstract_params(mesh, boxed)}
     return module, checkpoints.restore_params(self.path, abstract)
 
+  def check_vocabulary(self, digest: str, *, source: str) -> None:
+    """Checks that a corpus or a folder has the vocabulary that the model was trained with.
+
+    Args:
+      digest: Digest of its vocabulary.
+      source: What has it, for the message.
+
+    Raises:
+      ValueError: if the vocabularies differ.
+    """
+    if digest != self.description.vocabulary_digest:
+      raise ValueError(
+        f"{self.path} was trained with vocabulary {self.description.vocabulary_digest}, {source} "
+        f"has {digest}; prepare the corpus with the checkpoint's vocabulary"
+      )
+
 
 def load(directory: str, *, step: int | None = None) -> SavedModel:
   """Reads the description of a checkpoint, the newest unless a step is named.
@@ -222,7 +239,7 @@ def check_sizes(
         )
 
 
-def check_warm_starts(directories: Iterable[str], tokenizer) -> None:
+def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> None:
   """Checks that checkpoints were trained with a vocabulary.
 
   Raises:
@@ -230,13 +247,7 @@ def check_warm_starts(directories: Iterable[str], tokenizer) -> None:
     ValueError: if one was trained with another vocabulary.
   """
   for directory in directories:
-    saved = load(directory)
-    if saved.description.vocabulary_digest != tokenizer.digest:
-      raise ValueError(
-        f"{saved.path} was trained with vocabulary {saved.description.vocabulary_digest}, the "
-        f"corpus was made with {tokenizer.digest}; prepare the corpus with the vocabulary of the "
-        "checkpoint"
-      )
+    load(directory).check_vocabulary(vocabulary.digest, source="the corpus")
 
 
 def check_same_run(metadata: Mapping, description, workdir: str) -> None:

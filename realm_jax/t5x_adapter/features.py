@@ -12,8 +12,7 @@ import tensorflow as tf
 from realm_jax import processes
 from realm_jax.data import batches
 from realm_jax.data.feature_converters import MaskedQueryConverter
-from realm_jax.datatypes import Array, MaskedQueries, Tokens
-from realm_jax.retrieval.question_retriever import Questions
+from realm_jax.datatypes import Array, MaskedQueries, Questions, Tokens
 
 Features = Mapping[str, Array]
 _PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}

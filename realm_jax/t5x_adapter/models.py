@@ -6,7 +6,6 @@ A batch is a flat mapping of arrays. The two models that retrieve take batches t
 
 import abc
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -14,11 +13,9 @@ import jax
 import jax.numpy as jnp
 from t5x import models
 
-from realm_jax import tokenization
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.feature_converters import InverseClozeConverter, OpenQuestionConverter
 from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
-from realm_jax.inference import reading, span_reading
+from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
@@ -30,6 +27,7 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives, starting_points
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import open_corpus
 from realm_jax.t5x_adapter import features, metrics, parameters
 from realm_jax.training import dropout_keys
 from realm_jax.training.objective import LOSS, Objective
@@ -158,9 +156,9 @@ class PretrainingModel(RealmModel):
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):
-    store, tokenizer = _corpus(passages)
+    corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
     saved_models.check_sizes(
-      tokenizer,
+      corpus.vocabulary,
       {
         "dual_encoder": dual_encoder.bert,
         "knowledge_augmented_encoder": knowledge_augmented_encoder,
@@ -170,7 +168,6 @@ class PretrainingModel(RealmModel):
         "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
       },
     )
-    saved_models.check_warm_starts([start.checkpoints for start in warm_starts], tokenizer)
     module = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
     super().__init__(
       optimizer_def,
@@ -181,8 +178,8 @@ class PretrainingModel(RealmModel):
         query_length=query_length,
         max_masks=max_masks,
         passage_length=retrieval.passage_length,
-        vocabulary_digest=tokenizer.digest,
-        corpus_fingerprint=store.fingerprint,
+        vocabulary_digest=corpus.vocabulary.digest,
+        corpus_fingerprint=corpus.store.fingerprint,
       ),
       warm_starts=warm_starts,
       objective=objectives.masked_lm(module, marginalize=marginalize),
@@ -257,13 +254,12 @@ class InverseClozeModel(RealmModel):
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):
-    store, tokenizer = _corpus(passages)
+    corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
     saved_models.check_sizes(
-      tokenizer,
+      corpus.vocabulary,
       {"dual_encoder": dual_encoder.bert},
       {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
     )
-    saved_models.check_warm_starts([start.checkpoints for start in warm_starts], tokenizer)
     module = DualEncoder(dual_encoder)
     super().__init__(
       optimizer_def,
@@ -271,8 +267,8 @@ class InverseClozeModel(RealmModel):
         dual_encoder=dual_encoder,
         query_length=query_length,
         passage_length=passage_length,
-        vocabulary_digest=tokenizer.digest,
-        corpus_fingerprint=store.fingerprint,
+        vocabulary_digest=corpus.vocabulary.digest,
+        corpus_fingerprint=corpus.store.fingerprint,
       ),
       warm_starts=warm_starts,
       objective=objectives.pairs(module),
@@ -280,7 +276,7 @@ class InverseClozeModel(RealmModel):
     )
     self.module = module
     converter = functools.partial(
-      InverseClozeConverter, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
+      InverseClozeConverter, cls_id=corpus.vocabulary.cls_id, sep_id=corpus.vocabulary.sep_id
     )
     self.FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, converter)
 
@@ -339,11 +335,10 @@ class OpenQaModel(RealmModel):
     start: starting_points.StartConfig = starting_points.StartConfig(),
     accumulate_steps: int = 1,
   ):
-    store, tokenizer = _corpus(passages)
+    corpus = open_corpus(passages, warm_starts=[retriever, reader])
     begun = starting_points.find(retriever=retriever, reader=reader, config=start)
-    saved_models.check_warm_starts([retriever, reader], tokenizer)
     saved_models.check_sizes(
-      tokenizer,
+      corpus.vocabulary,
       {"dual_encoder": begun.dual_encoder.bert, "span_reader": begun.span_reader.bert},
       {
         "dual_encoder": {"query_length": query_length, "passage_length": begun.passage_length},
@@ -359,8 +354,8 @@ class OpenQaModel(RealmModel):
         beam=beam,
         query_length=query_length,
         passage_length=begun.passage_length,
-        vocabulary_digest=tokenizer.digest,
-        corpus_fingerprint=store.fingerprint,
+        vocabulary_digest=corpus.vocabulary.digest,
+        corpus_fingerprint=corpus.store.fingerprint,
       ),
       warm_starts=begun.warm_starts,
       objective=objectives.questions(module),
@@ -390,23 +385,17 @@ class OpenQaModel(RealmModel):
     del rng
     retrieved = self.rows(batch)
     scores_BxK, logits_BxKxTxW = self._read(params, retrieved)
-    best = span_reading.best_spans(
-      joint_logits(scores_BxK, logits_BxKxTxW),
-      logits_BxKxTxW,
-      scores_BxK,
-      valid_BxK=retrieved.valid_BxR[:, : scores_BxK.shape[1]],
-      num_spans=1,
-    )
-    rows_Bx1 = jnp.take_along_axis(retrieved.passage_ids_BxR, best.slots_BxC, axis=1)
-    span_Bx3 = jnp.concatenate([rows_Bx1, best.starts_BxC, best.ends_BxC], axis=1)
-    return span_Bx3, {"scores": best.log_probs_BxC[:, 0]}
+    joint_BxS = joint_logits(scores_BxK, logits_BxKxTxW)
+    _, num_read, _, num_widths = logits_BxKxTxW.shape
+    best_Bx1 = jnp.argmax(joint_BxS, axis=1, keepdims=True)
+    slot_Bx1, span_Bx1 = jnp.divmod(best_Bx1, joint_BxS.shape[1] // num_read)
+    first_Bx1, width_Bx1 = jnp.divmod(span_Bx1, num_widths)
+    row_Bx1 = jnp.take_along_axis(retrieved.passage_ids_BxR, slot_Bx1, axis=1)
+    span_Bx3 = jnp.concatenate([row_Bx1, first_Bx1, first_Bx1 + width_Bx1], axis=1)
+    return span_Bx3, {"scores": jnp.max(jax.nn.log_softmax(joint_BxS), axis=1)}
 
   def _read(self, params, retrieved):
     """Returns the scores of the passages read, the lowest in empty slots, and their span scores."""
     scores_BxR, logits_BxKxTxW = self.objective.outputs(params, retrieved, None)
     scores_BxR = jnp.where(retrieved.valid_BxR, scores_BxR, _LOWEST)
     return scores_BxR[:, : retrieved.joint.shape[1]], logits_BxKxTxW
-
-
-def _corpus(passages: str) -> tuple[PassageStore, tokenization.WordPieceTokenizer]:
-  return PassageStore(passages), tokenization.load(os.path.join(passages, "vocabulary"))

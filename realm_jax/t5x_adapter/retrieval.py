@@ -1,20 +1,21 @@
 """What `RetrievingTrainer` searches for which task: masked queries, or questions."""
 
-import os
 from typing import Literal, Protocol
 
 import jax
 
-from realm_jax import processes, tokenization
+from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
-from realm_jax.index import generations
 from realm_jax.labels.answer_matching import match_answers
+from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.retrieval.retrieved_batches import PassageFinder
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.saved import question_setup, retrieval_setup, saved_models
+from realm_jax.saved import saved_models
+from realm_jax.saved.opening import open_corpus
+from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import OpenQaModel, PretrainingModel
 from realm_jax.training.checkpoints import Run
@@ -57,7 +58,7 @@ class MaskedQueryRetrieval:
     self._generation = generation
 
   def generations(self, model: PretrainingModel, *, run: Run, other_runs: OtherRuns) -> Generations:
-    return retrieval_setup.PublishedGenerations(
+    return PublishedGenerations(
       self._index, description=model.description, run=run, other_runs=other_runs
     )
 
@@ -69,8 +70,10 @@ class MaskedQueryRetrieval:
     self, model: PretrainingModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
   ) -> PassageFinder:
     return Retriever(
-      encode_query=retrieval_setup.query_encoder(
-        model.module, lambda tokens: processes.place(tokens, sharding), sharding=sharding
+      encode_query=query_encoder(
+        model.description.dual_encoder,
+        lambda tokens: processes.place(tokens, sharding),
+        sharding=sharding,
       ),
       searcher=loaded.searcher,
       store=self._store,
@@ -100,21 +103,23 @@ class QuestionRetrieval:
     questions: str,
     answer_rule: Literal["words", "original"] = "words",
   ):
-    self._store = PassageStore(passages)
+    corpus = open_corpus(passages)
+    self._store = corpus.store
     self._index = index
     self._matcher = match_answers(
       read_questions(questions),
       store=self._store,
-      tokenizer=tokenization.load(os.path.join(passages, "vocabulary")),
+      tokenizer=corpus.tokenizer,
       rule=answer_rule,
     )
 
   def generations(self, model: OpenQaModel, *, run: Run, other_runs: OtherRuns) -> Generations:
-    return question_setup.EmbeddedGenerations(
+    return PublishedGenerations(
       self._index,
-      published=retrieval_setup.PublishedGenerations(
-        self._index, description=model.description, run=run, other_runs=other_runs
-      ),
+      description=model.description,
+      with_embeddings=True,
+      run=run,
+      other_runs=other_runs,
     )
 
   def fixed_generation(self, model: OpenQaModel, params) -> int | None:
@@ -126,27 +131,15 @@ class QuestionRetrieval:
     """
     if model.passage_encoder == "trained":
       return None
-    newest = generations.newest(self._index)
-    if newest is None:
-      raise FileNotFoundError(
-        f"no index generation in {self._index}; make one of the retriever's checkpoint with "
-        "`realm build_index`"
-      )
-    made_by = generations.read_manifest(self._index, newest).parameters_digest
-    ours = saved_models.params_digest(params["dual_encoder"]["passage_tower"])
-    if made_by != ours:
-      raise ValueError(
-        f"generation {newest} in {self._index} was made by another passage encoder ({made_by}, not "
-        f"{ours}); make an index of the retriever's checkpoint with `realm build_index`"
-      )
-    return newest
+    digest = saved_models.params_digest(params["dual_encoder"]["passage_tower"])
+    return generation_made_by(digest, self._index)
 
   def finder(
     self, model: OpenQaModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
   ) -> PassageFinder:
     description = model.description
     return QuestionRetriever(
-      encode_query=question_setup.query_encoder(
+      encode_query=query_encoder(
         description.dual_encoder,
         lambda tokens: processes.place(tokens, sharding),
         sharding=sharding,

@@ -12,7 +12,7 @@ from realm_jax import processes
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import training_run
-from realm_jax.saved.retrieval_setup import SwapLog
+from realm_jax.runs.swap_log import SwapLog
 from realm_jax.t5x_adapter import features, metrics
 from realm_jax.t5x_adapter.models import RealmModel
 from realm_jax.t5x_adapter.retrieval import Retrieval

@@ -7,8 +7,8 @@ import pytest
 from realm_jax.data.questions import (
   MANIFEST_FILE,
   Question,
+  masked_query_batches,
   masked_text_query,
-  question_batches,
   read_questions,
 )
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -62,7 +62,7 @@ def test_questions_become_masked_queries():
     question("Zürichs is the UK.", "Zürichs"),
     question("Euro.한", "."),  # not the empty wordpieces of the next character
   ]
-  batches = list(question_batches(questions, batch_size=2, **SIZES))
+  batches = list(masked_query_batches(questions, batch_size=2, **SIZES))
   assert [list(asked) for asked, _ in batches] == [questions[:2], questions[2:]]
   first, second = (queries for _, queries in batches)
   assert words(first.query.ids[0]) == "[CLS] the [MASK] is the currency of uk . [SEP]"
@@ -80,13 +80,13 @@ def test_questions_become_masked_queries():
 
 def test_a_long_question_is_cut_behind_its_answer():
   asked = question("The pound " + "is " * 20, "pound")
-  ((_, queries),) = question_batches([asked], batch_size=1, **SIZES)
+  ((_, queries),) = masked_query_batches([asked], batch_size=1, **SIZES)
   assert words(queries.query.ids[0]) == "[CLS] the [MASK]" + " is" * 8 + " [SEP]"
 
 
 def test_of_a_long_answer_the_first_wordpieces_are_asked_for_and_the_others_hidden():
   asked = question("The pound is the euro.", "pound is the euro")
-  ((_, queries),) = question_batches([asked], batch_size=1, **SIZES)
+  ((_, queries),) = masked_query_batches([asked], batch_size=1, **SIZES)
   assert words(queries.query.ids[0]) == "[CLS] the [MASK] [MASK] [MASK] [MASK] . [SEP]"
   assert queries.mlm_positions_BxM.tolist() == [[2, 3, 4]]
   assert words(queries.mlm_targets_BxM[0]) == "pound is the"
@@ -101,7 +101,7 @@ def test_of_a_long_answer_the_first_wordpieces_are_asked_for_and_the_others_hidd
 )
 def test_answers_that_cannot_be_masked_are_refused(text, answer, message):
   with pytest.raises(ValueError, match=message):
-    list(question_batches([question(text, answer)], batch_size=1, **SIZES))
+    list(masked_query_batches([question(text, answer)], batch_size=1, **SIZES))
 
 
 def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():

@@ -10,7 +10,11 @@ import urllib.request
 
 import pytest
 
+from realm_jax.inspector.edit_stores import SessionEdits
+from realm_jax.inspector.service import AnsweringService
+from realm_jax.jobs.answering import ask as ask_job
 from realm_jax.jobs.answering.ask import ask
+from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.answering.serve import serve
 from realm_jax.jobs.training.finetune import finetune
@@ -19,6 +23,8 @@ from realm_jax.runs.example_sources import QuestionData
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
+from realm_jax.saved.answering_models import open_answerer
+from realm_jax.saved.opening import Sources
 
 pytestmark = pytest.mark.timeout(600)
 SENTENCE = "The capital of France is [MASK]."
@@ -57,26 +63,49 @@ def test_a_mask_is_filled_as_the_predictor_fills_it(corpus, pretrained, capsys):
   explained = ask(SENTENCE, checkpoints=pretrained, **corpus)
   assert explained["answer"] in capsys.readouterr().out
   predicted = predict(query=SENTENCE, checkpoints=pretrained, **corpus)
-  assert explained["answers"][0]["probability"] == pytest.approx(predicted["probability"], rel=1e-4)
+  assert explained["answer"] == predicted["answer"]
+  assert explained["answers"][0]["probability"] == predicted["probability"]
   assert [p["passage_id"] for p in explained["passages"]] == [
     p["passage_id"] for p in predicted["passages"]
   ]
 
 
-def test_a_question_is_explained_from_the_passages_that_the_predictor_reads(corpus, tuned, capsys):
-  predicted = predict(query=QUESTION, checkpoints=tuned, **corpus)
-  (best,) = predicted["answers"]
-  explained = ask(QUESTION, checkpoints=tuned, target=best["text"], **corpus)
-  assert f"  {explained['answer']}   p(y|x) = " in capsys.readouterr().out
-  assert {p["passage_id"]: p["retrieval_probability"] for p in explained["passages"]} == (
-    pytest.approx(
-      {p["passage_id"]: p["retrieval_probability"] for p in predicted["passages"]}, rel=1e-4
-    )
-  )
-  (passage,) = (p for p in explained["passages"] if p["passage_id"] == best["passage_id"])
-  # One span of the passage's; the same words may stand in it twice.
-  assert passage["contribution"] >= best["probability"] * (1 - 1e-4)
-  assert (best["start_char"], best["limit_char"]) in passage["spans"]
+def test_every_job_gives_the_same_answer_to_the_same_question(
+  world, corpus, tuned, tmp_path, monkeypatch, capsys
+):
+  """Alone and in batches of several sizes; the inspector's service stands for its page."""
+  heldout = (world / "almanac" / "heldout_questions.jsonl").read_text("utf-8").splitlines()[::7]
+  questions = tmp_path / "questions.jsonl"
+  questions.write_text("\n".join(heldout), "utf-8")
+  asked = [json.loads(line)["question"] for line in heldout]
+  inputs = {"checkpoints": tuned, **corpus}
+  written = tmp_path / "answers.jsonl"
+  predict(**inputs, questions=str(questions), output=str(written))
+  predicted = [json.loads(line) for line in written.read_text("utf-8").splitlines()]
+  evaluate(**inputs, questions=str(questions), output=str(tmp_path), batch_size=24)
+  lines = (tmp_path / "predictions.jsonl").read_text("utf-8").splitlines()
+  evaluated = {line["question"]: line for line in map(json.loads, lines)}
+  model = open_answerer(Sources(**inputs))
+  service = AnsweringService({"m": model}, SessionEdits())
+  shown = [
+    explanation
+    for first in range(0, len(asked), 16)
+    for explanation in service.ask("m", asked[first : first + 16], session="")
+  ]
+  assert len(asked) == len(predicted) == len(evaluated) == len(shown) > 100
+  for text, line, explanation in zip(asked, predicted, shown, strict=True):
+    (answer,) = line["answers"]
+    assert line["prediction"] == evaluated[text]["prediction"] == explanation.likeliest
+    assert evaluated[text]["read_ids"] == [p["passage_id"] for p in line["passages"]]
+    found = explanation.answers[0].probability
+    assert found == pytest.approx(answer["probability"], rel=1e-4)
+    contributions = [passage.contribution for passage in explanation.passages]
+    assert found == pytest.approx(max(contributions), rel=1e-6)
+  monkeypatch.setattr(ask_job, "open_answerer", lambda sources, **_: model)
+  for text, line in zip(asked, predicted, strict=True):
+    explained = ask(text, **inputs)
+    assert explained["answer"] == line["prediction"]
+    assert f"\n  {line['prediction']}   p(y,z|x) = " in capsys.readouterr().out
 
 
 def test_served_models_answer_until_they_are_told_to_stop(

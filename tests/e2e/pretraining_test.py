@@ -21,7 +21,7 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
-from realm_jax.saved.retrieval_setup import PublishedGenerations
+from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 

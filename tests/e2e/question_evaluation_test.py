@@ -7,9 +7,8 @@ import pytest
 
 from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.questions import read_questions
+from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.index import assembly
-from realm_jax.inference.question_predictor import question_batches
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.labels.answer_matching import match_answers

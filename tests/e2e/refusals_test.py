@@ -141,22 +141,22 @@ CASES = {
     {"passages": "{elsewhere}/other"},
     (),
     1,
-    r"realm build_index: \S+/first/checkpoints/0 was trained with vocabulary \w+, the passages in "
-    r"\S+/other were made with \w+; prepare the corpus with the training's vocabulary",
+    r"realm build_index: \S+/first/checkpoints/0 was trained with vocabulary \w+, \S+/other has "
+    r"\w+; prepare the corpus with the checkpoint's vocabulary",
   ),
   "a prediction from passages of another vocabulary than the checkpoint's": (
     "predict",
     {"passages": "{elsewhere}/other"},
     (),
     1,
-    r"realm predict: \S+/first/checkpoints/0 was trained with vocabulary \w+, \S+/other was .*",
+    r"realm predict: \S+/first/checkpoints/0 was trained with vocabulary \w+, \S+/other has .*",
   ),
   "a warm start of another vocabulary": (
     "pretrain",
     {"passages": "{elsewhere}/other", "warm_start": "{world}/first/checkpoints"},
     (),
     1,
-    r"realm pretrain: \S+/first/checkpoints/0 was trained with vocabulary \w+, the corpus was .*",
+    r"realm pretrain: \S+/first/checkpoints/0 was trained with vocabulary \w+, the corpus has .*",
   ),
   "a run that goes on with another vocabulary": (
     "pretrain",

@@ -6,7 +6,7 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
-from realm_jax.inference.question_predictor import QuestionAnswers, SpanAnswer
+from realm_jax.inference.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -38,7 +38,7 @@ class ToldPredictor(ToldRetriever):
     super().__init__(found)
     self._said = said
 
-  def answer(self, questions, *, num_answers):
+  def answer(self, questions, *, num_answers=1):
     return [
       QuestionAnswers(
         question=question,

@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from realm_jax.data.questions import Question, question_batches
+from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.evaluation.masked_spans import figures, predict
-from realm_jax.inference.predictor import Answer
+from realm_jax.inference.mask_filler import FilledMask
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
@@ -45,22 +45,25 @@ TOLD = (
 )
 
 
-class Predictor:
+class Filler:
   """Says what it was told, in the order of the questions."""
 
-  def __init__(self):
-    self._answered = self._retrieved = 0
+  class corpus:
+    class store:
+      text = dict(enumerate(PASSAGES)).__getitem__
 
-  def answer(self, queries, *, without_retrieval):
+    tokenizer = TOKENIZER
+
+  def __init__(self):
+    self._filled = self._retrieved = 0
+
+  def fill(self, queries, *, without_retrieval):
     rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
-    asked = TOLD[self._answered : self._answered + rows]
-    self._answered += rows
+    asked = TOLD[self._filled : self._filled + rows]
+    self._filled += rows
     said = [t.closed_book_answer if without_retrieval else t.answer for t in asked]
-    answers = [
-      Answer(ids=tuple(TOKENIZER.encode(text).tolist()), probability=0.25, passages=())
-      for text in said
-    ]
-    return answers + [Answer(ids=(), probability=1.0, passages=())] * (2 - rows)
+    answers = [FilledMask(tuple(TOKENIZER.encode(text).tolist()), 0.25) for text in said]
+    return answers + [FilledMask((), 1.0)] * (2 - rows)
 
   def retrieve(self, queries, *, k):
     assert k == 2
@@ -71,18 +74,10 @@ class Predictor:
 
 
 def run(*, without_retrieval=False):
-  batches = question_batches(
+  batches = masked_query_batches(
     [t.question for t in TOLD], tokenizer=TOKENIZER, query_length=10, max_masks=3, batch_size=2
   )
-  return predict(
-    Predictor(),
-    batches,
-    passage_text=dict(enumerate(PASSAGES)).__getitem__,
-    encode_batch=TOKENIZER.encode_batch,
-    decode=TOKENIZER.decode,
-    retrieve_k=2,
-    without_retrieval=without_retrieval,
-  )
+  return predict(Filler(), batches, retrieve_k=2, without_retrieval=without_retrieval)
 
 
 def test_each_question_has_one_prediction_in_order():

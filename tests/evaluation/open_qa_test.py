@@ -1,9 +1,15 @@
+import functools
+
 import pytest
 
 from realm_jax.evaluation.open_qa import evaluate_questions, figures, question_scores, score_names
 
 FOUND = {"where?": [1, 3, 0], "what?": [2, 1, 0], "who?": [0, 1, 2]}
 SAID = {"where?": ["The  France!", "x"], "what?": ["Oslo in Norway"], "who?": []}
+
+
+def ask_told(predictor, questions, **keywords):
+  return evaluate_questions(predictor.retrieve, questions, answer=predictor.answer, **keywords)
 
 
 @pytest.fixture
@@ -16,7 +22,7 @@ def questions(ask):
 
 
 def test_retrieval_alone_has_recall_only(questions, told, match):
-  outcomes = evaluate_questions(told(FOUND), questions, retrieve_k=5, batch_size=2)
+  outcomes = evaluate_questions(told(FOUND).retrieve, questions, retrieve_k=5, batch_size=2)
   assert [outcome.passage_ids for outcome in outcomes] == [(1, 3, 0), (2, 1, 0), (0, 1, 2)]
   assert outcomes[0].scores == (9.5, 8.5, 7.5)
   assert [outcome.prediction for outcome in outcomes] == ["", "", ""]
@@ -29,7 +35,7 @@ def test_retrieval_alone_has_recall_only(questions, told, match):
 
 
 def test_answers_are_scored_and_split(questions, told, match):
-  outcomes = evaluate_questions(told(FOUND, SAID), questions, retrieve_k=2, batch_size=2)
+  outcomes = ask_told(told(FOUND, SAID), questions, retrieve_k=2, batch_size=2)
   found = figures(
     outcomes, matcher=match(questions), recall_at=(1, 2), train_answers=["Norway!", "Rome"]
   )
@@ -55,7 +61,7 @@ def test_answers_are_scored_and_split(questions, told, match):
 
 def test_the_oracle_looks_at_what_was_read(ask, told, match):
   questions = [ask("where?", "oslo"), ask("what?", "oslo")]
-  outcomes = evaluate_questions(told(FOUND, SAID), questions, retrieve_k=3)
+  outcomes = ask_told(told(FOUND, SAID), questions, retrieve_k=3)
   scores = question_scores(outcomes, matcher=match(questions))
   assert scores["reader_oracle"].tolist() == [1, 0]
   assert scores["recall@1"].tolist() == [1, 0]
@@ -65,7 +71,7 @@ def test_the_oracle_looks_at_what_was_read(ask, told, match):
 
 def test_regular_expressions_have_no_f1(ask, told, match):
   questions = [ask("where?", r"fra\w+", regex=True)]
-  outcomes = evaluate_questions(told(FOUND, SAID), questions, retrieve_k=2)
+  outcomes = ask_told(told(FOUND, SAID), questions, retrieve_k=2)
   scores = question_scores(outcomes, matcher=match(questions))
   assert {name: values.tolist() for name, values in scores.items()} == {
     "recall@1": [0],
@@ -79,5 +85,6 @@ def test_regular_expressions_have_no_f1(ask, told, match):
 def test_so_many_answers_are_kept(questions, told):
   predictor = told(FOUND, SAID)
   for num_answers, texts in ((1, ["The  France!"]), (2, ["The  France!", "x"])):
-    outcome, *_ = evaluate_questions(predictor, questions, retrieve_k=1, num_answers=num_answers)
+    answer = functools.partial(predictor.answer, num_answers=num_answers)
+    outcome, *_ = evaluate_questions(predictor.retrieve, questions, answer=answer, retrieve_k=1)
     assert [answer.text for answer in outcome.answers] == texts

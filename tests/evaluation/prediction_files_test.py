@@ -23,7 +23,8 @@ def questions(ask):
 
 @pytest.fixture
 def outcomes(questions, told):
-  return evaluate_questions(told(FOUND, SAID), questions, retrieve_k=2)
+  predictor = told(FOUND, SAID)
+  return evaluate_questions(predictor.retrieve, questions, answer=predictor.answer, retrieve_k=2)
 
 
 def write(path, *lines):

@@ -1,5 +1,6 @@
 """A model that answers with the first word of a passage: the inspector's rule in place of a net."""
 
+import dataclasses
 import os
 
 import jax.numpy as jnp
@@ -7,14 +8,14 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.data.questions import masked_text_query
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
-from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.inference.question_answerer import QuestionAnswerer
+from realm_jax.inference.mask_filler import MaskFiller, MaskModel
+from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.inference.reading import read
 from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
+from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig, EmbeddedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -92,61 +93,74 @@ EMBEDDINGS_BEFORE = np.array([(0, 1, 0), (1, 0, 0), (0, 0, 1), (0, 0, 0)], np.fl
 
 
 @pytest.fixture
-def corpus(store):
-  now = ExactSearcher(EMBEDDINGS, generation=1)
-  before = ExactSearcher(EMBEDDINGS_BEFORE, generation=0)
-  params = {"dual_encoder": {}}
-  return EditableCorpus(
-    store=store,
-    searcher=now,
-    tokenizer=TOKENIZER,
-    embed_passage=lambda tokens: embed(params, tokens),
-    passage_length=24,
-    past=[
+def make_corpus(store):
+  """`make_corpus(loaded)` lays the corpus over a generation and over the one before it."""
+
+  def make(loaded):
+    before = ExactSearcher(EMBEDDINGS_BEFORE, generation=0)
+    past = (
       PastGeneration(generation=0, training_step=10, searcher=before, params=None),
-      PastGeneration(generation=1, training_step=20, searcher=now, params=params),
-    ],
-  )
+      PastGeneration(generation=1, training_step=20, searcher=loaded.searcher, params={}),
+    )
+    return EditableCorpus(
+      store=store,
+      loaded=loaded,
+      tokenizer=TOKENIZER,
+      embed_passage=lambda tokens: embed({}, tokens),
+      passage_length=24,
+      past=past,
+    )
+
+  return make
+
+
+GENERATION = {
+  "generation": 1,
+  "searcher": ExactSearcher(EMBEDDINGS, generation=1),
+  "training_step": 20,
+  "created": 0.0,
+}
+QUESTION_MODEL = QuestionModel(
+  params={},
+  encode_query=embed,
+  read=score_first_word,
+  query_length=12,
+  step=30,
+  beam=BeamConfig(beam_size=2, num_read=2, joint_length=40),
+  max_span_width=2,
+)
+MASK_MODEL = MaskModel(
+  params={},
+  encode_query=embed,
+  read=read_first_word,
+  query_length=12,
+  step=20,
+  retrieval=RetrievalConfig(num_passages=3, passage_length=24, joint_length=40),
+  max_masks=2,
+)
 
 
 @pytest.fixture
-def answerer(corpus):
-  return QuestionAnswerer(
-    params={"dual_encoder": {}},
-    encode_query=embed,
-    read=score_first_word,
-    corpus=corpus,
-    loaded=EmbeddedGeneration(
-      generation=1,
-      searcher=corpus.searcher({}),
-      training_step=20,
-      created=0.0,
-      embeddings_NxE=EMBEDDINGS,
-    ),
-    tokenizer=TOKENIZER,
-    config=BeamConfig(beam_size=2, num_read=2, joint_length=40),
-    max_span_width=2,
-    query_length=12,
-    step=30,
-  )
+def answerer(make_corpus):
+  loaded = EmbeddedGeneration(**GENERATION, embeddings_NxE=EMBEDDINGS)
+  return QuestionAnswerer(QUESTION_MODEL, make_corpus(loaded))
 
 
 @pytest.fixture
-def filler(corpus):
-  return MaskFiller(
-    params={"dual_encoder": {}},
-    encode_query=embed,
-    read=read_first_word,
-    make_query=lambda text, masks: masked_text_query(
-      text, num_masks=masks, tokenizer=TOKENIZER, query_length=12, max_masks=2
-    ),
-    corpus=corpus,
-    tokenizer=TOKENIZER,
-    config=RetrievalConfig(num_passages=3, passage_length=24, joint_length=40),
-    max_masks=2,
-    max_answer_length=1,
-    step=20,
-  )
+def make_filler(make_corpus):
+  """`make_filler(max_answer_length, **settings)` makes a filler of a model with settings."""
+
+  def make(max_answer_length=1, **settings):
+    model = dataclasses.replace(MASK_MODEL, **settings)
+    corpus = make_corpus(LoadedGeneration(**GENERATION))
+    return MaskFiller(model, corpus, max_answer_length=max_answer_length)
+
+  return make
+
+
+@pytest.fixture
+def filler(make_filler):
+  return make_filler()
 
 
 @pytest.fixture

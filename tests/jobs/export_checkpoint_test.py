@@ -209,7 +209,7 @@ def test_another_vocabulary_is_refused(tmp_path):
   save(tmp_path, ENCODERS["published"])
   other = tokenization.WordPieceTokenizer(TOKENIZER.vocabulary, lower_case=False)
   other.save(tmp_path / "other")
-  with pytest.raises(ValueError, match="name the vocabulary of its corpus"):
+  with pytest.raises(ValueError, match="prepare the corpus with the checkpoint"):
     export_checkpoint(
       checkpoints=str(tmp_path / "checkpoints"),
       vocabulary=str(tmp_path / "other"),

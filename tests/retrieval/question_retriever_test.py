@@ -2,13 +2,12 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import MISSING_PASSAGE_ID, SearchResults, Tokens
+from realm_jax.datatypes import MISSING_PASSAGE_ID, Questions, SearchResults, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.question_retriever import (
   BeamConfig,
   EmbeddedGeneration,
   QuestionRetriever,
-  Questions,
 )
 
 CLS, SEP = 2, 3

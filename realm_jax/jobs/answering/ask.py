@@ -3,8 +3,8 @@
 import dataclasses
 
 from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
-from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.saved.answering_models import open_answering_model
+from realm_jax.saved.answering_models import open_answerer
+from realm_jax.saved.opening import Sources
 
 
 def ask(
@@ -43,16 +43,11 @@ def ask(
     FileNotFoundError: if an input is missing.
     ValueError: if the query is not what the model is asked, or inputs do not fit each other.
   """
-  model = open_answering_model(
-    checkpoints=checkpoints,
-    passages=passages,
-    index=index,
-    step=step,
-    generation=generation,
-    max_answer_length=max_answer_length,
+  sources = Sources(
+    checkpoints=checkpoints, passages=passages, index=index, step=step, generation=generation
   )
-  explain = model.fill_mask if isinstance(model, MaskFiller) else model.answer
-  (explanation,) = explain([query], answers=answers, target=target)
+  model = open_answerer(sources, max_answer_length=max_answer_length)
+  (explanation,) = model.explain([query], answers=answers, target=target)
   print(shown(explanation), flush=True)
   return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
 
@@ -62,7 +57,7 @@ def shown(explanation: Explanation) -> str:
   best, *others = explanation.answers
   lines = [
     explanation.query,
-    f"  {best.text}   p(y|x) = {best.probability:.3f}{_without_retrieval(best)}",
+    f"  {best.text}   {_probability(best)}",
   ]
   if others:
     options = (f"{option.text} {option.probability:.3f}" for option in others)
@@ -71,9 +66,11 @@ def shown(explanation: Explanation) -> str:
   return "\n".join([*lines, *map(_line, explanation.passages)])
 
 
-def _without_retrieval(best: AnswerOption) -> str:
-  prior = best.probability_without_retrieval
-  return "" if prior is None else f", without retrieval {prior:.2g}"
+def _probability(best: AnswerOption) -> str:
+  without = best.probability_without_retrieval
+  if without is None:
+    return f"p(y,z|x) = {best.probability:.3f}"
+  return f"p(y|x) = {best.probability:.3f}, without retrieval {without:.2g}"
 
 
 def _line(passage: Evidence) -> str:

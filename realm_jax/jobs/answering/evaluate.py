@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from realm_jax.data.questions import read_questions
+from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.masked_span_evaluation import evaluate_masked_spans
 from realm_jax.evaluation.open_qa import RECALL_AT
-from realm_jax.evaluation.open_qa_evaluation import Retriever, evaluate_open_qa
+from realm_jax.evaluation.open_qa_evaluation import evaluate_open_qa
+from realm_jax.saved.opening import Sources
 
 
 def evaluate(
@@ -16,7 +18,7 @@ def evaluate(
   checkpoints: str | None = None,
   passages: str | None = None,
   index: str | None = None,
-  retriever: Retriever = "dual_encoder",
+  retriever: Literal["dual_encoder", "bm25"] = "dual_encoder",
   predictions: str | None = None,
   against: str | None = None,
   train_questions: str | None = None,
@@ -67,42 +69,38 @@ def evaluate(
     ValueError: if checkpoint, corpus, index and questions do not fit each other.
   """
   asked = _drawn(read_questions(questions), max_questions)
+  sources = Sources(
+    checkpoints=checkpoints or "",
+    passages=passages or "",
+    index=index or "",
+    step=step,
+    generation=generation,
+    search=search,
+  )
+  asking = Asking(
+    retriever=retriever,
+    answer_text=answer_text,
+    book=book,
+    recall_at=recall_at,
+    batch_size=batch_size,
+  )
   if asked[0].span is None:
     return evaluate_open_qa(
       asked,
       questions_file=questions,
-      checkpoints=checkpoints,
-      passages=passages,
-      index=index,
-      retriever=retriever,
+      sources=sources,
+      asking=asking,
       predictions=predictions,
       against=against,
       train_questions=train_questions,
       output=output,
       formats=formats,
-      step=step,
-      generation=generation,
-      search=search,
-      answer_text=answer_text,
-      recall_at=recall_at,
-      batch_size=batch_size,
     )
-  if None in (checkpoints, passages, index):
+  if sources.missing():
     raise ValueError(
       f"{questions} holds masked sentences; name the checkpoints, passages and index to fill them"
     )
-  return evaluate_masked_spans(
-    asked,
-    checkpoints=checkpoints,
-    passages=passages,
-    index=index,
-    output=output,
-    step=step,
-    generation=generation,
-    book=book,
-    recall_at=recall_at,
-    batch_size=batch_size,
-  )
+  return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)
 
 
 def _drawn(questions: list, max_questions: int | None) -> list:

@@ -3,22 +3,20 @@
 import dataclasses
 import gzip
 import json
-import os
 from collections.abc import Iterable
 from typing import Literal
 
-from realm_jax import atomic_files, choices, progress, tokenization
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax import atomic_files, choices, progress
 from realm_jax.data import questions as question_files
 from realm_jax.evaluation import prediction_files
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
-from realm_jax.inference.question_predictor import QuestionAnswers
+from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.inference.question_answerer import QuestionAnswers
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.saved import saved_models
-from realm_jax.saved.question_setup import open_question_predictor
-from realm_jax.saved.retrieval_setup import open_predictor
-from realm_jax.saved.saved_models import SavedModel
+from realm_jax.saved.answering_models import mask_filler, question_answerer
+from realm_jax.saved.opening import Corpus, Sources, open_sources
 
+_OF_PASSAGES = ("passage_id", "title", "text", "retrieval_probability", "answer_probability")
 OutputFormat = Literal["jsonl", "dpr", "trec"]
 
 
@@ -72,29 +70,28 @@ def predict(
   choices.check(OutputFormat, output_format=output_format)
   if (query is None) == (questions is None) or (questions is None) != (output is None):
     raise ValueError("give either a query, or questions and an output")
-  saved = saved_models.load(checkpoints, step=step)
-  if saved.description.span_reader is None:
+  opened = open_sources(
+    Sources(
+      checkpoints=checkpoints, passages=passages, index=index, step=step, generation=generation
+    )
+  )
+  if opened.saved.description.span_reader is None:
     if query is None:
-      raise ValueError(f"{saved.path} has no span reader; train it with `realm finetune`")
-    return _fill_mask(saved, query, passages, index, generation, max_answer_length)
-  predictor = open_question_predictor(
-    saved,
-    passages=passages,
-    index=index,
-    generation=generation,
-    answer_text=answer_text,
-    batch_size=1 if query is not None else batch_size,
+      raise ValueError(f"{opened.saved.path} has no span reader; train it with `realm finetune`")
+    return _fill_mask(query, mask_filler(opened, max_answer_length=max_answer_length))
+  answerer = question_answerer(
+    opened, answer_text=answer_text, batch_size=1 if query is not None else batch_size
   )
   if query is not None:
-    result = _record({"question": query}, *predictor.answer([query], num_answers=num_answers))
+    result = _record({"question": query}, *answerer.answer([query], num_answers=num_answers))
     print(_shown_answers(result), flush=True)
     return result
   asked = question_files.read_questions(questions, answers_known=False)
   if output_format != "jsonl":
     outcomes = evaluate_questions(
-      predictor, asked, retrieve_k=num_passages, batch_size=batch_size, num_answers=0
+      answerer.retrieve, asked, retrieve_k=num_passages, batch_size=batch_size
     )
-    _write_found(output, outcomes, output_format, passages=passages)
+    _write_found(output, outcomes, output_format, corpus=opened.corpus)
     print(f"{output}: passages for {len(outcomes):,} questions", flush=True)
     return None
   texts = [question.text for question in asked]
@@ -102,29 +99,31 @@ def predict(
   answers = [
     found
     for batch in progress.track(batches, what="batches of questions")
-    for found in predictor.answer(batch, num_answers=num_answers)
+    for found in answerer.answer(batch, num_answers=num_answers)
   ]
   lines = [
     json.dumps(_record(record, found), ensure_ascii=False)
     for record, found in zip(_records(questions), answers, strict=True)
   ]
   _write_lines(output, lines)
-  cut = sum(found.truncated for found in answers)
-  longer = f"; {cut} were longer than {saved.description.query_length} wordpieces" if cut else ""
+  truncated = sum(found.truncated for found in answers)
+  longer = f"; {truncated} were longer than the model reads" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
   return None
 
 
 def _write_found(
-  output: str, outcomes: list[Outcome], output_format: Literal["dpr", "trec"], *, passages: str
+  output: str, outcomes: list[Outcome], output_format: Literal["dpr", "trec"], *, corpus: Corpus
 ) -> None:
   if output_format == "trec":
     _write_lines(output, prediction_files.trec_run_lines(outcomes, tag="realm_jax"))
     return
-  store = PassageStore(passages)
-  tokenizer = tokenization.load(os.path.join(passages, "vocabulary"))
+  store = corpus.store
   matcher = match_answers(
-    [outcome.question for outcome in outcomes], store=store, tokenizer=tokenizer, rule="words"
+    [outcome.question for outcome in outcomes],
+    store=store,
+    tokenizer=corpus.tokenizer,
+    rule="words",
   )
   content = prediction_files.dpr_json(outcomes, title=store.title, text=store.text, matcher=matcher)
   atomic_files.write_text(output, content)
@@ -173,35 +172,16 @@ def _shown_answers(result: dict) -> str:
   return "\n".join(lines)
 
 
-def _fill_mask(
-  saved: SavedModel,
-  query: str,
-  passages: str,
-  index: str,
-  generation: int | None,
-  max_answer_length: int,
-) -> dict:
-  predictor, _, tokenizer = open_predictor(
-    saved, passages=passages, index=index, generation=generation
-  )
-  answers = [
-    predictor.answer(
-      question_files.masked_text_query(
-        query,
-        num_masks=num_masks,
-        tokenizer=tokenizer,
-        query_length=saved.description.query_length,
-        max_masks=saved.description.max_masks,
-      )
-    )[0]
-    for num_masks in range(1, min(max_answer_length, saved.description.max_masks) + 1)
-  ]
-  best = max(answers, key=lambda answer: answer.probability)
+def _fill_mask(query: str, filler: MaskFiller) -> dict:
+  (explanation,) = filler.explain([query], answers=1)
+  (answer,) = explanation.answers
   result = {
     "query": query,
-    "answer": tokenizer.decode(best.ids),
-    "probability": best.probability,
-    "passages": [dataclasses.asdict(passage) for passage in best.passages],
+    "answer": answer.text,
+    "probability": answer.probability,
+    "passages": [
+      {name: getattr(passage, name) for name in _OF_PASSAGES} for passage in explanation.passages
+    ],
   }
   print(_shown(result), flush=True)
   return result

@@ -9,7 +9,7 @@ from absl import logging
 from realm_jax import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.inspector import report_page
-from realm_jax.saved.retrieval_setup import SWAPS_FILE
+from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training import alarms
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 

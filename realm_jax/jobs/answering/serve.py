@@ -1,5 +1,6 @@
 """Serves the inspector: a page and an HTTP API that show what was retrieved and why."""
 
+import dataclasses
 import ipaddress
 import os
 import random
@@ -9,9 +10,9 @@ import socket
 from absl import logging
 
 from realm_jax.data.questions import read_questions
-from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.inference.question_answerer import QuestionAnswerer
-from realm_jax.saved.answering_models import open_answering_model
+from realm_jax.inference.answerer import Answerer
+from realm_jax.saved.answering_models import open_answerer
+from realm_jax.saved.opening import Sources
 
 _EDITS_FILE = "edits.json"
 _TABLE_3 = (  # of Guu et al. 2020
@@ -88,27 +89,21 @@ def serve(
     ) from error
   # Before the models are opened, which takes seconds.
   listener = _bound(host, port)
+  first = Sources(
+    checkpoints=checkpoints, passages=passages, index=index, step=step, generation=generation
+  )
+  second = dataclasses.replace(
+    first,
+    checkpoints=second_checkpoints or checkpoints,
+    index=second_index or index,
+    step=second_step,
+    generation=second_generation,
+  )
+  several = second_checkpoints is not None or second_step is not None
   models = {
-    names[0]: open_answering_model(
-      checkpoints=checkpoints,
-      passages=passages,
-      index=index,
-      step=step,
-      generation=generation,
-      max_answer_length=max_answer_length,
-      history=history,
-    )
+    name: open_answerer(sources, max_answer_length=max_answer_length, history=history)
+    for name, sources in zip(names, (first, second) if several else (first,), strict=False)
   }
-  if second_checkpoints is not None or second_step is not None:
-    models[names[1]] = open_answering_model(
-      checkpoints=second_checkpoints or checkpoints,
-      passages=passages,
-      index=second_index or index,
-      step=second_step,
-      generation=second_generation,
-      max_answer_length=max_answer_length,
-      history=history,
-    )
   for model in models.values():
     model.warm_up()
   corpus = models[names[0]].corpus
@@ -182,9 +177,9 @@ def _names(host: str) -> tuple[str, ...]:
   return ("127.0.0.1", "localhost", "[::1]") if local else ()
 
 
-def _takes(model: MaskFiller | QuestionAnswerer, text: str, answer: str) -> bool:
+def _takes(model: Answerer, text: str, answer: str) -> bool:
   try:
-    return isinstance(model, MaskFiller) and bool(model.fill_mask([text], target=answer))
+    return model.kind == "mask" and bool(model.explain([text], target=answer))
   except ValueError:  # too long for it
     return False
 

@@ -50,11 +50,7 @@ def export_checkpoint(
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description
   tokenizer = tokenization.load(vocabulary)
-  if tokenizer.digest != description.vocabulary_digest:
-    raise ValueError(
-      f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, {vocabulary} is "
-      f"{tokenizer.digest}; name the vocabulary of its corpus"
-    )
+  saved.check_vocabulary(tokenizer.digest, source=vocabulary)
   os.makedirs(output, exist_ok=True)
   mesh = partitioning.make_mesh()
   written = []

@@ -213,12 +213,7 @@ class _Publisher:
     """Returns the parameters of the passage encoder and the embeddings of the part."""
     description = saved.description
     store = self._store
-    if description.vocabulary_digest != store.metadata.vocabulary_digest:
-      raise ValueError(
-        f"{saved.path} was trained with vocabulary {description.vocabulary_digest}, the passages "
-        f"in {store.directory} were made with {store.metadata.vocabulary_digest}; prepare the "
-        "corpus with the training's vocabulary"
-      )
+    saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.passage_tower(self._mesh)
     encode = self._encoder(tower)
     sharding = partitioning.batch_sharding(self._mesh)

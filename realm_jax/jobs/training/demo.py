@@ -21,7 +21,7 @@ from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.runs.inverse_cloze import InverseClozeTraining
 from realm_jax.runs.pretraining import Pretraining
-from realm_jax.saved.retrieval_setup import SWAPS_FILE
+from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training.metric_writers import METRICS_FILE
 
 _CONFIG = "demo_config.gin"

@@ -6,24 +6,26 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-from realm_jax import wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.index import generations
+from realm_jax.datatypes import Questions
+from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.labels.answer_matching import AnswerMatcher
 from realm_jax.labels.question_labels import find_labels
+from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.index_refresher import IndexRefresher
-from realm_jax.retrieval.question_retriever import QuestionRetriever, Questions
+from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.runs import starting_points
 from realm_jax.runs.example_sources import QuestionData, question_examples
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.question_evaluation import QuestionEvaluation
 from realm_jax.runs.training_run import Evaluation, TrainingRun
 from realm_jax.saved import saved_models
-from realm_jax.saved.question_setup import EmbeddedGenerations, query_encoder
-from realm_jax.saved.retrieval_setup import PublishedGenerations
+from realm_jax.saved.answering_models import question_model
+from realm_jax.saved.opening import open_corpus
+from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
 from realm_jax.training.best_checkpoint import BestCheckpoint
 
 BEST = "best"
@@ -67,10 +69,9 @@ def finetune(
       f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions are "
       "asked by one: leave them out and follow the checkpoints with `realm evaluate`"
     )
-  store = PassageStore(passages)
-  pieces = wordpieces.load(os.path.join(passages, "vocabulary"))
+  corpus = open_corpus(passages, warm_starts=[retriever, reader])
+  store, pieces = corpus.store, corpus.vocabulary
   start = starting_points.find(retriever=retriever, reader=reader, config=finetuning.start)
-  saved_models.check_warm_starts([retriever, reader], pieces)
   finetuning.check(pieces, start)
   asked = read_questions(questions)
   made = question_examples(
@@ -106,9 +107,8 @@ def finetune(
     stack.enter_context(refresher)
     if not refresher.first(wanted=wanted, stop=run.stopped):
       return
-    encode_query = query_encoder(start.dual_encoder, run.place, sharding=run.batch_sharding)
     question_retriever = QuestionRetriever(
-      encode_query=encode_query,
+      encode_query=query_encoder(start.dual_encoder, run.place, sharding=run.batch_sharding),
       loaded=refresher.current,
       store=store,
       config=finetuning.beam,
@@ -124,12 +124,13 @@ def finetune(
       dev = QuestionEvaluation(
         dev_questions,
         config=finetuning.dev,
-        model=model,
-        description=description,
-        store=store,
-        generation=lambda: refresher.current,
-        place=run.place,
-        encode_query=encode_query,
+        model=question_model(description, params={}, place=run.place),
+        corpus=lambda: EditableCorpus(
+          store=store,
+          loaded=refresher.current,
+          tokenizer=corpus.tokenizer,
+          passage_length=start.passage_length,
+        ),
         batch_size=finetuning.data.batch_size,
         answer_rule=finetuning.data.answer_rule,
       )
@@ -172,42 +173,18 @@ def _index(
   """Returns the generation to stay with, if there is one, and what gives the generations."""
   wanted = finetuning.generation
   if finetuning.frozen:
-    wanted = _frozen_generation(run, index, wanted)
+    if wanted is None and run.resumed is not None:
+      wanted = run.resumed.metadata["generation"]
+    digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
+    wanted = generation_made_by(digest, index, generation=wanted)
   published = PublishedGenerations(
     index,
     description=description,
+    with_embeddings=True,
     run=run.identity,
     other_runs=finetuning.refresh.other_runs if wanted is None else "accept",
   )
-  embedded = EmbeddedGenerations(index, published=published)
-  return wanted, IndexRefresher(embedded, config=finetuning.refresh, watch=wanted is None)
-
-
-def _frozen_generation(run: TrainingRun, index: str, generation: int | None) -> int:
-  """Returns the generation to stay with, made by the very passage encoder that stands still.
-
-  Raises:
-    FileNotFoundError: if there is none.
-    ValueError: if it was made by another model.
-  """
-  if generation is None and run.resumed is not None:
-    generation = run.resumed.metadata["generation"]
-  if generation is None:
-    generation = generations.newest(index)
-  if generation is None:
-    raise FileNotFoundError(
-      f"no index generation in {index}; make one of the retriever's checkpoint with "
-      "`realm build_index`"
-    )
-  digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
-  manifest = generations.read_manifest(index, generation)
-  if manifest.parameters_digest != digest:
-    raise ValueError(
-      f"generation {generation} in {index} was made by another passage encoder "
-      f"({manifest.parameters_digest}, not {digest}), at step {manifest.training_step}; make an "
-      "index of the retriever's checkpoint with `realm build_index`, or name its generation"
-    )
-  return generation
+  return wanted, IndexRefresher(published, config=finetuning.refresh, watch=wanted is None)
 
 
 def _questions(features: batches.Streams) -> Iterator[tuple[Questions, dict]]:

@@ -326,7 +326,9 @@ def _trainer_programs(
   program = pretraining.program(mesh)
   state = program.abstract_state
   batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
-  encode = query_encoder_program(pretraining.module, sharding=program.batch_sharding)
+  encode = query_encoder_program(
+    pretraining.module.dual_encoder_config, sharding=program.batch_sharding
+  )
   search = device_searcher.search_program(
     mesh,
     num_passages=index.passages,
@@ -336,7 +338,11 @@ def _trainer_programs(
   return [
     compile_program("train step", program.train_step, state, batch, num_devices=mesh.size),
     compile_program(
-      "query encoder", encode, state.params, batch.queries.query, num_devices=mesh.size
+      "query encoder",
+      encode,
+      state.params["dual_encoder"],
+      batch.queries.query,
+      num_devices=mesh.size,
     ),
     compile_program(
       "search on the devices",

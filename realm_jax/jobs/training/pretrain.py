@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from realm_jax import wordpieces
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
+from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.runs import retrieved_samples
@@ -18,8 +17,8 @@ from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
-from realm_jax.saved import saved_models
-from realm_jax.saved.retrieval_setup import PublishedGenerations, query_encoder
+from realm_jax.saved.opening import open_corpus
+from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training.alarms import AlarmSettings
 
 
@@ -59,11 +58,10 @@ def pretrain(
     *_parts(ict_checkpoints, "dual_encoder"),
     *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
   ]
-  store = PassageStore(passages)
-  vocabulary = os.path.join(passages, "vocabulary")
-  pieces = wordpieces.load(vocabulary)
+  knowledge = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
+  store, pieces = knowledge.store, knowledge.vocabulary
   pretraining.check(pieces)
-  saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
+  vocabulary = os.path.join(passages, "vocabulary")
   examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
   features = examples.streams(seed=pretraining.run.seed)
   description = pretraining.describe(pieces, store)
@@ -98,7 +96,7 @@ def pretrain(
     if not refresher.first(wanted=wanted, stop=run.stopped):
       return
     retriever = Retriever(
-      encode_query=query_encoder(pretraining.module, run.place, sharding=run.batch_sharding),
+      encode_query=query_encoder(description.dual_encoder, run.place, sharding=run.batch_sharding),
       searcher=refresher.current.searcher,
       store=store,
       config=pretraining.retrieval,

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 
 import jax.numpy as jnp
@@ -7,9 +8,11 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import masked_text_query
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.inference.predictor import Predictor
+from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.inference.reading import read
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "is", "pound", "euro", "old"])
@@ -39,17 +42,19 @@ def read_first_word(params, batch):
 
 
 @pytest.fixture
-def predictor(store):
-  config = RetrievalConfig(num_passages=4, passage_length=8, joint_length=16)
-  retriever = Retriever(
+def filler(store):
+  model = MaskModel(
+    params={"sharpness": 5.0},
     encode_query=lambda params, tokens: jnp.ones((len(tokens.ids), 1), jnp.float32),
-    searcher=ExactSearcher(np.array([[1.0], [2.0]], np.float32)),
-    store=store,
-    config=config,
+    read=read_first_word,
+    query_length=8,
+    retrieval=RetrievalConfig(num_passages=4, passage_length=8, joint_length=16),
+    max_masks=3,
   )
-  return Predictor(
-    params={"sharpness": 5.0}, read=read_first_word, retriever=retriever, store=store
-  )
+  searcher = ExactSearcher(np.array([[1.0], [2.0]], np.float32))
+  loaded = LoadedGeneration(generation=0, searcher=searcher, training_step=0, created=0.0)
+  corpus = EditableCorpus(store=store, loaded=loaded, tokenizer=TOKENIZER, passage_length=8)
+  return MaskFiller(model, corpus)
 
 
 def query(num_masks=1):
@@ -58,36 +63,53 @@ def query(num_masks=1):
   )
 
 
-def test_an_answer_says_from_which_passage_it_comes(predictor):
-  (answer,) = predictor.answer(query())
+def test_an_answer_says_from_which_passage_it_comes(filler):
+  (answer,) = filler.fill(query())
   assert answer.ids == (EURO,)
-  first, second, null = answer.passages
+  (explanation,) = filler.explain(["the [MASK] is"])
+  assert explanation.likeliest == "euro"
+  first, second, null = explanation.passages
   assert (first.passage_id, first.title, first.text) == (1, "Coins", "euro is")
   assert (second.passage_id, second.title, second.text) == (0, "Money", "pound is old")
   assert (null.passage_id, null.title, null.text) == (-1, "", "")
   prior = np.exp([2, 1, 0]) / np.exp([2, 1, 0]).sum()
-  np.testing.assert_allclose([p.retrieval_probability for p in answer.passages], prior, rtol=1e-5)
+  found = [p.retrieval_probability for p in explanation.passages]
+  np.testing.assert_allclose(found, prior, rtol=1e-5)
   hit, miss = np.exp(5) / (np.exp(5) + 8), 1 / (np.exp(5) + 8)
   likelihood = [hit, miss, miss]
-  np.testing.assert_allclose([p.answer_probability for p in answer.passages], likelihood, rtol=1e-5)
+  found = [p.answer_probability for p in explanation.passages]
+  np.testing.assert_allclose(found, likelihood, rtol=1e-5)
   assert answer.probability == pytest.approx(prior @ likelihood, rel=1e-5)
+  assert answer.probability == pytest.approx(explanation.answers[0].probability, rel=1e-5)
 
 
-def test_without_retrieval_only_the_null_passage_speaks(predictor):
-  (answer,) = predictor.answer(query(), without_retrieval=True)
+def test_without_retrieval_only_the_null_passage_speaks(filler):
+  (answer,) = filler.fill(query(), without_retrieval=True)
   assert answer.ids == (OLD,)
-  (null,) = answer.passages
-  assert null.passage_id == -1
-  assert null.retrieval_probability == pytest.approx(1)
-  assert answer.probability == pytest.approx(null.answer_probability)
+  assert answer.probability == pytest.approx(np.exp(5) / (np.exp(5) + 8), rel=1e-5)
 
 
-def test_an_answer_has_as_many_wordpieces_as_there_are_masks(predictor):
-  assert predictor.answer(query(2))[0].ids == (EURO, EURO)
+def test_an_answer_has_as_many_wordpieces_as_there_are_masks(filler):
+  assert filler.fill(query(2))[0].ids == (EURO, EURO)
   empty = query().replace(mlm_weights_BxM=np.zeros((1, 3), np.float32))
-  assert predictor.answer(empty)[0].ids == ()
+  assert filler.fill(empty)[0].ids == ()
 
 
-def test_the_best_passages_come_without_the_null_passage(predictor):
-  assert predictor.retrieve(query(), k=1).tolist() == [[1]]
-  assert predictor.retrieve(query(), k=3).tolist() == [[1, 0, -2]]
+def test_targets_are_not_looked_at(filler):
+  told = query(2)
+  told.mlm_targets_BxM[0, :2] = POUND, IS
+  answers = []
+  read = filler.model.read
+  model = dataclasses.replace(
+    filler.model,
+    read=lambda params, batch: (
+      answers.extend(batch.queries.mlm_targets_BxM.tolist()) or read(params, batch)
+    ),
+  )
+  assert MaskFiller(model, filler.corpus).fill(told) == filler.fill(query(2))
+  assert answers == [[0, 0, 0]]
+
+
+def test_the_best_passages_come_without_the_null_passage(filler):
+  assert filler.retrieve(query(), k=1).tolist() == [[1]]
+  assert filler.retrieve(query(), k=3).tolist() == [[1, 0, -2]]

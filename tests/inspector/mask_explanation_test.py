@@ -11,7 +11,7 @@ QUERY = "[MASK] is the money of Britain"
 
 
 def test_the_answer_and_its_evidence(filler):
-  (explanation,) = filler.fill_mask([QUERY])
+  (explanation,) = filler.explain([QUERY])
   assert explanation.answers[0].text == explanation.likeliest == "Pound"
   first = explanation.passages[0]
   assert (first.passage_id, first.title, first.spans) == (0, "Britain", ((0, 5),))
@@ -28,10 +28,10 @@ def test_the_answer_and_its_evidence(filler):
 
 
 def test_what_is_said_of_a_removal_is_what_a_removal_does(filler):
-  (explanation,) = filler.fill_mask([QUERY], target="pound")
+  (explanation,) = filler.explain([QUERY], target="pound")
   for passage in explanation.passages[:2]:
     edits = Edits().with_passage(passage.passage_id, None)
-    (after,) = filler.fill_mask([QUERY], edits=edits, target="pound")
+    (after,) = filler.explain([QUERY], edits=edits, target="pound")
     assert passage.probability_without == pytest.approx(after.answers[0].probability, rel=1e-5)
     assert passage.answer_without == after.likeliest
     assert passage.passage_id not in [p.passage_id for p in after.passages]
@@ -41,45 +41,46 @@ def test_an_edited_passage_is_searched_and_read_at_once(filler):
   changed = Edits().with_passage(
     0, filler.corpus.write("Britain", "Dollar is the money of Britain")
   )
-  (explanation,) = filler.fill_mask([QUERY], edits=changed)
+  (explanation,) = filler.explain([QUERY], edits=changed)
   assert explanation.likeliest == "Dollar"
   assert explanation.passages[0].edited and explanation.passages[0].passage_id == 0
   added = Edits().with_passage(4, filler.corpus.write("", "Yen is the money of France"))
-  (explanation,) = filler.fill_mask(["[MASK] is the money of France"], edits=added, target="yen")
+  (explanation,) = filler.explain(["[MASK] is the money of France"], edits=added, target="yen")
   assert 4 in [p.passage_id for p in explanation.passages]
-  assert filler.fill_mask([QUERY])[0].likeliest == "Pound"
+  assert filler.explain([QUERY])[0].likeliest == "Pound"
 
 
 def test_an_answer_asked_for_comes_first(filler):
-  (explanation,) = filler.fill_mask([QUERY], target="euro is", answers=3)
+  (explanation,) = filler.explain([QUERY], target="euro is", answers=3)
   assert explanation.answers[0].text == "euro is"
   assert explanation.likeliest == explanation.answers[1].text == "Pound"
   assert len(explanation.answers) == 3
   with pytest.raises(ValueError, match=r"'the old yen' has 3 wordpieces; this model fills 1 to 2"):
-    filler.fill_mask([QUERY], target="the old yen")
+    filler.explain([QUERY], target="the old yen")
 
 
 def test_many_texts_are_answered_as_each_alone(filler):
   texts = [QUERY, "[MASK] is the money of France", "[MASK] of Japan"]
-  together = filler.fill_mask(texts)
+  together = filler.explain(texts)
   assert [one.likeliest for one in together] == ["Pound", "Euro", "Yen"]
   for text, one in zip(texts, together, strict=True):
-    assert dataclasses.asdict(one) == dataclasses.asdict(filler.fill_mask([text])[0])
+    assert dataclasses.asdict(one) == dataclasses.asdict(filler.explain([text])[0])
 
 
-def test_answers_are_tried_up_to_their_length_and_read_with_as_many_masks(filler):
-  sizes = []
-  read = filler._read
-  filler._read = lambda params, batch: (
-    sizes.append(batch.queries.mlm_weights_BxM.shape) or read(params, batch)
+def test_answers_are_tried_up_to_their_length_and_read_with_as_many_masks(filler, make_filler):
+  sizes, read = [], filler.model.read
+  filler = make_filler(
+    read=lambda params, batch: (
+      sizes.append(batch.queries.mlm_weights_BxM.shape) or read(params, batch)
+    )
   )
-  filler.fill_mask([QUERY])
-  (explanation,) = filler.fill_mask([QUERY], target="euro is")
+  filler.explain([QUERY])
+  (explanation,) = filler.explain([QUERY], target="euro is")
   assert sizes == [(1, 1), (2, 2)] and explanation.answers[0].text == "euro is"
 
 
 def test_rankings_follow_the_generations(filler):
-  (explanation,) = filler.fill_mask([QUERY], with_rankings=True)
+  (explanation,) = filler.explain([QUERY], with_rankings=True)
   before, now = explanation.rankings
   assert before.passage_ids[0] == 1 and now.passage_ids[:2] == (0, 3)
   assert (before.own_query_encoder, now.own_query_encoder) == (False, True)
@@ -87,15 +88,15 @@ def test_rankings_follow_the_generations(filler):
 
 def test_refuses_a_text_without_a_mask(filler):
   with pytest.raises(ValueError, match=r"has 0 \[MASK\]; write exactly one"):
-    filler.fill_mask(["no mask"])
+    filler.explain(["no mask"])
 
 
-def test_a_text_with_little_room_is_asked_for_short_answers_alone(filler):
+def test_a_text_with_little_room_is_asked_for_short_answers_alone(make_filler):
   text = f"{'old ' * 9}[MASK]"  # the last place but one of a query
-  filler._lengths = range(1, 3)
-  short, other = filler.fill_mask([text, QUERY])
+  filler = make_filler(max_answer_length=2)
+  short, other = filler.explain([text, QUERY])
   assert len(short.likeliest.split()) == 1 and other.likeliest
   with pytest.raises(ValueError, match="too long"):
-    filler.fill_mask([text], target="euro is")
+    filler.explain([text], target="euro is")
   with pytest.raises(ValueError, match="too long"):
-    filler.fill_mask([f"old {text}"])
+    filler.explain([f"old {text}"])

@@ -5,13 +5,9 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.inference.question_predictor import QuestionPredictor, QuestionSearch
-from realm_jax.inference.span_reading import best_spans
-from realm_jax.retrieval.question_retriever import (
-  BeamConfig,
-  EmbeddedGeneration,
-  QuestionRetriever,
-)
+from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
+from realm_jax.retrieval.question_retriever import BeamConfig, EmbeddedGeneration
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 WORDS = ["who", "the", "u", ".", "s", "cafe", "in", "par", "##is", "1", ",", "000", "é"]
@@ -38,46 +34,40 @@ def spans_of(*wanted, widths=6):
     logits_BxKxTxW = np.full((*batch.joint.shape, widths), np.finfo(np.float32).min, np.float32)
     for b, body in enumerate(batch.query.mask.sum(-1)):
       for rank, (slot, first, last) in enumerate(wanted):
-        logits_BxKxTxW[b, slot, body + first, last - first] = 10.0 - rank
-    valid_BxK = batch.valid_BxR
-    scores_BxK = np.where(valid_BxK, batch.embeddings_BxRxE[..., 0], -1e38).astype(np.float32)
-    joint_BxS = logits_BxKxTxW.reshape(len(scores_BxK), -1)
-    return best_spans(joint_BxS, logits_BxKxTxW, scores_BxK, valid_BxK=valid_BxK, num_spans=9)
+        logits_BxKxTxW[b, slot, body + first, last - first] = 10.0 * (rank == 0) - rank
+    return batch.embeddings_BxRxE[..., 0], logits_BxKxTxW
 
   return read
 
 
 @pytest.fixture
-def make_predictor(store):
+def make_answerer(store):
   def make(read, *, query_length=8, **settings):
-    encode_query = lambda params, tokens: np.ones((len(tokens.ids), 1), np.float32)  # noqa: E731
-    searcher = ExactSearcher(EMBEDDINGS_NxE)
-    loaded = EmbeddedGeneration(
-      generation=0, searcher=searcher, training_step=0, created=0.0, embeddings_NxE=EMBEDDINGS_NxE
-    )
-    sizes = {"params": None, "tokenizer": TOKENIZER, "query_length": query_length, "batch_size": 2}
-    return QuestionPredictor(
+    model = QuestionModel(
+      params={},
+      encode_query=lambda params, tokens: np.ones((len(tokens.ids), 1), np.float32),
       read=read,
-      retriever=QuestionRetriever(
-        encode_query=encode_query,
-        loaded=loaded,
-        store=store,
-        config=BeamConfig(beam_size=2, num_read=2, joint_length=24),
-        max_span_width=6,
-      ),
-      search=QuestionSearch(encode_query=encode_query, searcher=searcher, **sizes),
-      store=store,
-      **sizes,
-      **settings,
+      query_length=query_length,
+      beam=BeamConfig(beam_size=2, num_read=2, joint_length=24),
+      max_span_width=6,
     )
+    loaded = EmbeddedGeneration(
+      generation=0,
+      searcher=ExactSearcher(EMBEDDINGS_NxE),
+      training_step=0,
+      created=0.0,
+      embeddings_NxE=EMBEDDINGS_NxE,
+    )
+    corpus = EditableCorpus(store=store, loaded=loaded, tokenizer=TOKENIZER, passage_length=20)
+    return QuestionAnswerer(model, corpus, batch_size=2, **settings)
 
   return make
 
 
-def test_answers_are_sliced_from_the_raw_text(make_predictor):
+def test_answers_are_sliced_from_the_raw_text(make_answerer):
   # Words of passage 0: The U . S . , Café; of passage 1: in par ##is 1 , 000.
-  predictor = make_predictor(spans_of((0, 1, 4), (0, 6, 6), (1, 3, 5)))
-  (found,) = predictor.answer(["who"], num_answers=5)
+  answerer = make_answerer(spans_of((0, 1, 4), (0, 6, 6), (1, 3, 5)))
+  (found,) = answerer.answer(["who"], num_answers=5)
   assert [answer.text for answer in found.answers] == ["U.S.", "Café", "1,000"]
   for answer in found.answers:
     text = TEXTS[answer.passage_id]
@@ -91,37 +81,37 @@ def test_answers_are_sliced_from_the_raw_text(make_predictor):
   assert all(first > other for other in others)
 
 
-def test_spaced_text_is_that_of_the_released_code(make_predictor):
-  predictor = make_predictor(spans_of((0, 1, 4), (1, 3, 5)), answer_text="spaced")
-  (found,) = predictor.answer(["who"], num_answers=2)
+def test_spaced_text_is_that_of_the_released_code(make_answerer):
+  answerer = make_answerer(spans_of((0, 1, 4), (1, 3, 5)), answer_text="spaced")
+  (found,) = answerer.answer(["who"], num_answers=2)
   assert [answer.text for answer in found.answers] == ["U . S .", "1 , 000"]
   with pytest.raises(ValueError, match="answer_text='tokens'"):
-    make_predictor(None, answer_text="tokens")
+    make_answerer(None, answer_text="tokens")
 
 
-def test_an_answer_is_whole_words_and_counts_once(make_predictor):
-  predictor = make_predictor(spans_of((1, 2, 2), (1, 1, 1), (1, 1, 2), (0, 0, 0)))
-  (found,) = predictor.answer(["who"], num_answers=5)
+def test_an_answer_is_whole_words_and_counts_once(make_answerer):
+  answerer = make_answerer(spans_of((1, 2, 2), (1, 1, 1), (1, 1, 2), (0, 0, 0)))
+  (found,) = answerer.answer(["who"], num_answers=5)
   assert [answer.text for answer in found.answers] == ["Paris", "The"]
 
 
-def test_each_question_has_its_own_answers_whatever_the_batch(make_predictor):
-  predictor = make_predictor(spans_of((0, 0, 0)))
+def test_each_question_has_its_own_answers_whatever_the_batch(make_answerer):
+  answerer = make_answerer(spans_of((0, 0, 0)))
   questions = ["who", "who the u", "who the", "the", "in"]
-  found = predictor.answer(questions)
+  found = answerer.answer(questions)
   assert [answers.question for answers in found] == questions
   assert all([a.text for a in answers.answers] == ["The"] for answers in found)
-  assert predictor.retrieve(questions, k=3).ids_BxK.tolist() == [[0, 1, 2]] * 5
+  assert answerer.retrieve(questions, k=3).ids_BxK.tolist() == [[0, 1, 2]] * 5
 
 
-def test_a_question_longer_than_the_model_is_cut_and_says_so(make_predictor):
-  predictor = make_predictor(spans_of((0, 0, 0)), query_length=5)
-  short, long = predictor.answer(["who in the", "who in the cafe"])
+def test_a_question_longer_than_the_model_is_cut_and_says_so(make_answerer):
+  answerer = make_answerer(spans_of((0, 0, 0)), query_length=5)
+  short, long = answerer.answer(["who in the", "who in the cafe"])
   assert (short.truncated, long.truncated) == (False, True)
   assert long.answers[0].text == "The"
 
 
-def test_without_a_span_there_is_no_answer(make_predictor):
-  (found,) = make_predictor(spans_of()).answer(["who"])
+def test_without_a_span_there_is_no_answer(make_answerer):
+  (found,) = make_answerer(spans_of()).answer(["who"])
   assert found.answers == ()
   assert dataclasses.asdict(found)["passage_ids"] == (0, 1)

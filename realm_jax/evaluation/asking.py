@@ -1,0 +1,32 @@
+"""How questions of an evaluation are asked."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from realm_jax import choices
+from realm_jax.evaluation.open_qa import RECALL_AT
+from realm_jax.inference.question_answerer import AnswerText
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asking:
+  """How questions are asked.
+
+  Attributes:
+    retriever: "dual_encoder" takes that of the checkpoint; "bm25" takes no checkpoint and no index.
+    answer_text: "raw" slices the passage's text, "spaced" parts words from punctuation as the
+      released ORQA does.
+    book: For masked sentences, "closed" reads with the null passage alone.
+    recall_at: The k's of recall@k.
+    batch_size: Questions asked at once.
+  """
+
+  retriever: Literal["dual_encoder", "bm25"] = "dual_encoder"
+  answer_text: AnswerText = "raw"
+  book: Literal["open", "closed"] = "open"
+  recall_at: Sequence[int] = RECALL_AT
+  batch_size: int = 32
+
+  def __post_init__(self):
+    choices.check_fields(self)

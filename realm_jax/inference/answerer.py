@@ -1,0 +1,92 @@
+"""What masked sentences and questions are answered with: one class each, with this in common."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+from realm_jax.corpus.edits import Edits
+from realm_jax.datatypes import MASK, Array, Tokens
+from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.inference.explanation import Explanation, GenerationRanking
+
+Kind = Literal["mask", "question"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnsweringModel:
+  """A model ready to be run; each answerer names what it needs besides.
+
+  Attributes:
+    params: Parameters of the model.
+    encode_query: Jitted, `(params, Tokens [B, L]) -> [B, E]`.
+    read: Jitted, `(params, batch) -> ...`.
+    query_length: L.
+    step: Step of the checkpoint.
+  """
+
+  params: dict
+  encode_query: Callable[[dict, Tokens], Array]
+  read: Callable[[dict, Any], Any]
+  query_length: int
+  step: int = 0
+
+
+class Answerer(abc.ABC):
+  """Answers texts with one checkpoint and one index generation, and explains the answers.
+
+  Attributes:
+    kind: What it is asked: sentences with a `[MASK]`, or questions.
+    model: The model.
+    corpus: The corpus, with the generation.
+    step: Step of the checkpoint.
+  """
+
+  kind: ClassVar[Kind]
+
+  def __init__(self, model: AnsweringModel, corpus: EditableCorpus):
+    self.model = model
+    self.corpus = corpus
+    self.step = model.step
+
+  @abc.abstractmethod
+  def explain(
+    self,
+    texts: Sequence[str],
+    *,
+    answers: int = 5,
+    target: str | None = None,
+    edits: Edits = Edits(),
+    with_rankings: bool = False,
+  ) -> list[Explanation]:
+    """Answers each text and says from which passages.
+
+    Args:
+      texts: What is asked.
+      answers: How many answers are given.
+      target: An answer that is explained instead of the likeliest one.
+      edits: Edits of the corpus.
+      with_rankings: Whether to ask the earlier generations as well.
+
+    Raises:
+      ValueError: if a text or the target does not fit, or no passage is left to read.
+    """
+
+  def warm_up(self, *, max_texts: int = 1) -> None:
+    """Compiles what up to so many texts at once need."""
+    text = MASK if self.kind == "mask" else "warm"
+    for doublings in range(max_texts.bit_length()):
+      self.explain([text] * (1 << doublings))
+    written = self.corpus.write("", "warm")
+    self.explain([text], edits=Edits().with_passage(len(self.corpus.store), written))
+
+  def _rankings(self, query: Tokens) -> tuple[GenerationRanking, ...]:
+    model = self.model
+    return self.corpus.rankings(
+      lambda params: model.encode_query(model.params if params is None else params, query)
+    )
+
+
+def power_of_two(number: int) -> int:
+  """Returns the lowest power of two that is not below a number: few sizes are compiled."""
+  return 1 << (number - 1).bit_length()

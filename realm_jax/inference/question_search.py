@@ -1,0 +1,50 @@
+"""Finds passages for questions with a dual encoder and an index generation."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from realm_jax.data.questions import question_batches
+from realm_jax.datatypes import Array, SearchResults, Tokens
+from realm_jax.index.searcher import Searcher
+from realm_jax.wordpieces import Tokenizer
+
+
+class QuestionSearch:
+  """Finds any number of passages; no reader is needed.
+
+  Args:
+    params: What `encode_query` takes.
+    encode_query: Jitted, `(params, Tokens [B, L]) -> [B, E]`.
+    searcher: Searches the generation.
+    tokenizer: Tokenizer of the model.
+    query_length: L.
+    batch_size: Questions encoded at once.
+  """
+
+  def __init__(
+    self,
+    *,
+    params: dict,
+    encode_query: Callable[[dict, Tokens], Array],
+    searcher: Searcher,
+    tokenizer: Tokenizer,
+    query_length: int,
+    batch_size: int = 32,
+  ):
+    self._params = params
+    self._encode_query = encode_query
+    self._searcher = searcher
+    self._sizes = {
+      "tokenizer": tokenizer,
+      "query_length": query_length,
+      "batch_size": batch_size,
+    }
+
+  def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
+    """Returns the best `k` passages of each question, over the whole corpus."""
+    parts = []
+    for batch, truncated in question_batches(questions, **self._sizes):
+      queries_BxE = np.asarray(self._encode_query(self._params, batch.query), np.float32)
+      parts.append(self._searcher.search(queries_BxE[: len(truncated)], k))
+    return SearchResults(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

@@ -1,0 +1,147 @@
+"""Opens a checkpoint, a corpus, its vocabulary and an index, and checks them against each other."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable
+from typing import Literal
+
+import jax
+
+from realm_jax import choices, partitioning, wordpieces
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.saved import saved_models
+from realm_jax.saved.published_generations import PublishedGenerations
+from realm_jax.wordpieces import Tokenizer, WordPieces
+
+Search = Literal["auto", "exact"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+  """What answers come from.
+
+  Attributes:
+    checkpoints: Directory of the checkpoints of a training.
+    passages: Directory of the knowledge corpus to answer from; it need not be the one trained with.
+    index: Directory of the index generations of that corpus.
+    step: Checkpoint; None takes the newest.
+    generation: Index generation; None takes the newest.
+    search: "exact" searches any generation exactly, "auto" as it was built.
+  """
+
+  checkpoints: str = ""
+  passages: str = ""
+  index: str = ""
+  step: int | None = None
+  generation: int | None = None
+  search: Search = "auto"
+
+  def __post_init__(self):
+    choices.check_fields(self)
+
+  def missing(self) -> list[str]:
+    """Returns the directories that are not given."""
+    return [name for name in ("checkpoints", "passages", "index") if not getattr(self, name)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+  """A knowledge corpus, and the vocabulary that its passages were made with."""
+
+  store: PassageStore
+  vocabulary: WordPieces
+
+  @functools.cached_property
+  def tokenizer(self) -> Tokenizer:
+    """The vocabulary as a tokenizer; it needs TensorFlow, which prepared examples do without."""
+    from realm_jax import tokenization
+
+    return tokenization.load(os.path.join(self.store.directory, "vocabulary"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opened:
+  """A checkpoint, a corpus and a generation of its index that fit each other.
+
+  Attributes:
+    sources: Where they come from.
+    saved: The checkpoint.
+    corpus: The corpus, with its tokenizer.
+    loaded: The generation to search, with its embeddings if the model has a span reader.
+    mesh: Where the model runs.
+  """
+
+  sources: Sources
+  saved: saved_models.SavedModel
+  corpus: Corpus
+  loaded: LoadedGeneration
+  mesh: jax.sharding.Mesh
+
+  def place(self, batch):
+    """Puts a batch on the devices: questions are few and of any number, every device has all."""
+    return jax.device_put(batch, partitioning.sharding(self.mesh))
+
+
+def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
+  """Opens a corpus for models that were trained with its vocabulary.
+
+  Args:
+    passages: Directory of the corpus.
+    warm_starts: Directories of checkpoints that a training begins with.
+
+  Raises:
+    FileNotFoundError: if a directory is missing.
+    ValueError: if they do not fit each other.
+  """
+  store = PassageStore(passages)
+  vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
+  if vocabulary.digest != store.metadata.vocabulary_digest:
+    raise ValueError(
+      f"{passages}/vocabulary is {vocabulary.digest}, the passages beside it were made with "
+      f"{store.metadata.vocabulary_digest}; prepare the corpus again"
+    )
+  saved_models.check_warm_starts(warm_starts, vocabulary)
+  return Corpus(store, vocabulary)
+
+
+def open_sources(sources: Sources) -> Opened:
+  """Opens a checkpoint for answering from a corpus.
+
+  Raises:
+    FileNotFoundError: if one of them is missing.
+    ValueError: if they do not fit each other.
+  """
+  if missing := sources.missing():
+    raise ValueError(f"no {' and no '.join(missing)} given; --checkpoints, --passages and --index")
+  saved = saved_models.load(sources.checkpoints, step=sources.step)
+  corpus = open_corpus(sources.passages)
+  saved.check_vocabulary(corpus.vocabulary.digest, source=sources.passages)
+  published = published_generations(
+    sources, saved, corpus.store, with_embeddings=saved.description.span_reader is not None
+  )
+  generation = sources.generation
+  return Opened(
+    sources=sources,
+    saved=saved,
+    corpus=corpus,
+    loaded=published.load_newest() if generation is None else published.load(generation),
+    mesh=partitioning.make_mesh(),
+  )
+
+
+def published_generations(
+  sources: Sources,
+  saved: saved_models.SavedModel,
+  store: PassageStore,
+  *,
+  with_embeddings: bool = False,
+) -> PublishedGenerations:
+  """Returns the generations of an index, refused unless they fit checkpoint and corpus."""
+  return PublishedGenerations(
+    sources.index,
+    description=dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint),
+    kind=sources.search,
+    with_embeddings=with_embeddings,
+  )

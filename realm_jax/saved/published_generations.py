@@ -1,0 +1,133 @@
+"""The generations of an index, refused unless they fit a model."""
+
+import dataclasses
+
+from realm_jax.index import assembly, generations
+from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
+from realm_jax.retrieval.question_retriever import EmbeddedGeneration
+from realm_jax.saved.saved_models import ModelDescription
+from realm_jax.training.checkpoints import Run
+
+
+class PublishedGenerations:
+  """The generations of a directory, refused unless they fit a model.
+
+  Args:
+    index: Directory of the generations.
+    description: The model that searches them.
+    kind: "exact" searches any generation exactly, "auto" as it was built.
+    spread: Whether each process loads its part of an index only, see `SpreadSearcher`.
+    with_embeddings: Whether `EmbeddedGeneration`s are loaded.
+    run: The run in training, with the model; None where nothing is trained.
+    other_runs: Whether generations of other runs are refused or accepted. Their steps count as 0,
+      so that staleness is what the run itself has trained since it began.
+  """
+
+  def __init__(
+    self,
+    index: str,
+    *,
+    description: ModelDescription,
+    kind: str = "auto",
+    spread: bool = False,
+    with_embeddings: bool = False,
+    run: Run | None = None,
+    other_runs: OtherRuns = "refuse",
+  ):
+    self._index = index
+    self._description = description
+    self._kind = kind
+    self._spread = spread
+    self._with_embeddings = with_embeddings
+    self._run = run
+    self._other_runs = other_runs
+
+  def newest(self) -> int | None:
+    return generations.newest(self._index)
+
+  def load(self, generation: int) -> LoadedGeneration:
+    """Loads a generation for searching.
+
+    Raises:
+      ValueError: if it is of another corpus, width or vocabulary.
+      ForeignGenerationError: if it is of another run.
+      DamagedGenerationError: if it is not what was published.
+    """
+    manifest = generations.read_manifest(self._index, generation)
+    generations.check_compatible(
+      manifest,
+      corpus_fingerprint=self._description.corpus_fingerprint,
+      embedding_size=self._description.dual_encoder.projection_size,
+      vocabulary_digest=self._description.vocabulary_digest,
+    )
+    foreign = self._foreign(manifest)
+    if foreign and self._other_runs == "refuse":
+      raise generations.ForeignGenerationError(
+        f"{self._index} has it from step {manifest.training_step} of {foreign}; make one with "
+        f"`realm build_index --checkpoints={self._run.checkpoints}`, name it as the generation to "
+        'stay with, or set other_runs="accept" of the refresh'
+      )
+    loaded = LoadedGeneration(
+      generation=generation,
+      searcher=assembly.load_searcher(
+        self._index, generation, kind=self._kind, spread=self._spread
+      ),
+      training_step=0 if foreign else manifest.training_step,
+      created=manifest.created,
+    )
+    if not self._with_embeddings:
+      return loaded
+    fields = {field.name: getattr(loaded, field.name) for field in dataclasses.fields(loaded)}
+    embeddings_NxE = assembly.load_embeddings(self._index, generation)
+    return EmbeddedGeneration(**fields, embeddings_NxE=embeddings_NxE)
+
+  def _foreign(self, manifest: generations.Manifest) -> str:
+    """Says what makes a generation another run's; empty if nothing does."""
+    if self._run is None:
+      return ""
+    if manifest.run != self._run.name:
+      return f"run {manifest.run}, and this is run {self._run.name}"
+    if not self._run.has_reached(manifest.training_step):
+      return f"run {manifest.run}, which has no checkpoint of that step yet or any more"
+    return ""
+
+  def load_newest(self) -> LoadedGeneration:
+    """Loads the newest generation.
+
+    Raises:
+      FileNotFoundError: if there is none.
+    """
+    newest = self.newest()
+    if newest is None:
+      raise FileNotFoundError(
+        f"no index generation in {self._index}; make one with `realm build_index`"
+      )
+    return self.load(newest)
+
+
+def generation_made_by(parameters_digest: str, index: str, *, generation: int | None = None) -> int:
+  """Returns the generation to stay with: one of the very passage encoder that stands still.
+
+  Args:
+    parameters_digest: Digest of the passage encoder.
+    index: Directory of the generations.
+    generation: The generation that is wanted; None takes the newest.
+
+  Raises:
+    FileNotFoundError: if there is none.
+    ValueError: if another passage encoder made it.
+  """
+  generation = generations.newest(index) if generation is None else generation
+  if generation is None:
+    raise FileNotFoundError(
+      f"no index generation in {index}; make one of the retriever's checkpoint with "
+      "`realm build_index`"
+    )
+  manifest = generations.read_manifest(index, generation)
+  if manifest.parameters_digest != parameters_digest:
+    raise ValueError(
+      f"generation {generation} in {index} was made by another passage encoder "
+      f"({manifest.parameters_digest}, not {parameters_digest}), at step {manifest.training_step}; "
+      "make an index of the retriever's checkpoint with `realm build_index`, or name its generation"
+    )
+  return generation

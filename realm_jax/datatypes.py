@@ -37,6 +37,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+Buckets = tuple[tuple[int, int], ...]  # rows and length of each, shortest first
 Array = Any  # np.ndarray on the host, jax.Array on a device.
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -97,6 +98,8 @@ class RetrievedBatch:
     valid_BxK: bool, False for slots that are empty because the corpus has too few passages.
     passage_ids_BxK: int32 rows of the passage store, NULL_PASSAGE_ID or MISSING_PASSAGE_ID.
     stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
+    passage_buckets: shapes in which `passage` is computed; empty for its own.
+    joint_buckets: the same for `joint`.
   """
 
   queries: MaskedQueries
@@ -105,6 +108,8 @@ class RetrievedBatch:
   valid_BxK: Array
   passage_ids_BxK: Array
   stale_scores_BxK: Array
+  passage_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
+  joint_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
 
 
 @flax.struct.dataclass

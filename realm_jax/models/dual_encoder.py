@@ -6,6 +6,7 @@ pool in other ways and have no projection.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
 from realm_jax.models import bert
+from realm_jax.models.bucketed import in_buckets
 from realm_jax.models.typed_module import TypedModule
 
 Pooling = Literal["cls", "mean", "pooler"]
@@ -147,14 +149,27 @@ class DualEncoder(TypedModule):
     )
 
   def __call__(
-    self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
+    self,
+    query: datatypes.Tokens,
+    passage: datatypes.Tokens,
+    *,
+    deterministic: bool,
+    buckets: datatypes.Buckets = (),
   ) -> jax.Array:
-    """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`."""
+    """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
+
+    Args:
+      query: the queries.
+      passage: their passages.
+      deterministic: leaves dropout out.
+      buckets: shapes in which the passages are embedded, see `in_buckets`.
+    """
     num_queries, num_passages, passage_length = passage.shape
-    query_BxE, passage_NxE = self.encode_pairs(
-      query,
+    query_BxE = self.encode_query(query, deterministic=deterministic)
+    passage_NxE = in_buckets(
+      functools.partial(self.encode_passage, deterministic=deterministic),
       passage.reshape(num_queries * num_passages, passage_length),
-      deterministic=deterministic,
+      buckets=buckets,
     )
     return self.scores(query_BxE, passage_NxE.reshape(num_queries, num_passages, -1))
 

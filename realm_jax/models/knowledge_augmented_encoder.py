@@ -9,6 +9,7 @@ import jax
 
 from realm_jax import datatypes
 from realm_jax.models import bert
+from realm_jax.models.bucketed import in_buckets
 from realm_jax.models.typed_module import TypedModule
 
 
@@ -19,12 +20,31 @@ class KnowledgeAugmentedEncoder(TypedModule):
 
   @nn.compact
   def __call__(
-    self, joint: datatypes.Tokens, mlm_positions_NxM: jax.Array, *, deterministic: bool
+    self,
+    joint: datatypes.Tokens,
+    mlm_positions_NxM: jax.Array,
+    *,
+    deterministic: bool,
+    buckets: datatypes.Buckets = (),
   ) -> jax.Array:
-    """Returns float32 `logits_NxMxV` at the masked positions of joint inputs `Tokens` `[N, T]`."""
+    """Returns float32 `logits_NxMxV` at the masked positions of joint inputs `Tokens` `[N, T]`.
+
+    Args:
+      joint: queries with one passage each.
+      mlm_positions_NxM: positions of the masks.
+      deterministic: leaves dropout out.
+      buckets: shapes in which the joint inputs are read, see `in_buckets`.
+    """
     config = self.config
     encoder = bert.BertEncoder(config, name="bert")
-    hidden_NxMxD = encoder(joint, deterministic=deterministic, positions_NxQ=mlm_positions_NxM)
+    hidden_NxMxD = in_buckets(
+      lambda tokens, positions_NxM: encoder(
+        tokens, deterministic=deterministic, positions_NxQ=positions_NxM
+      ),
+      joint,
+      mlm_positions_NxM,
+      buckets=buckets,
+    )
     transform = bert.Dense(config, (config.hidden_size,), ("embed", "embed_out"), name="mlm_dense")
     norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="embed", name="mlm_norm")
     hidden_NxMxD = norm(bert.activation(config, transform(hidden_NxMxD)))

@@ -51,7 +51,9 @@ class RealmPretrainingModel(TypedModule):
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query
     if passage_BxKxE is None:
-      scores_BxK = self.dual_encoder(query, batch.passage, deterministic=deterministic)
+      scores_BxK = self.dual_encoder(
+        query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
+      )
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
       scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
@@ -59,6 +61,7 @@ class RealmPretrainingModel(TypedModule):
       batch.joint.reshape(num_queries * num_passages, joint_length),
       jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),
       deterministic=deterministic,
+      buckets=batch.joint_buckets,
     )
     return RealmOutputs(
       scores_BxK=scores_BxK,

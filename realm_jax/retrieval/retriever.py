@@ -12,12 +12,13 @@ from typing import Literal
 
 import jax
 import numpy as np
+from absl import logging
 
 from realm_jax import choices, processes
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Array, MaskedQueries, RetrievedBatch, SearchResults, Tokens
+from realm_jax.datatypes import Array, Buckets, MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval import trivial_passages
+from realm_jax.retrieval import length_buckets, trivial_passages
 from realm_jax.retrieval.candidates import choose_passages
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
@@ -36,6 +37,8 @@ class RetrievalConfig:
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
     trivial_passage: "drop" leaves out the passage that the query was cut from, and all others that
       contain its sentence; "allow" keeps them.
+    padding: "longest" computes every sequence at full length; "buckets" together with others of
+      similar length, on one device.
   """
 
   num_passages: int = 8
@@ -43,6 +46,7 @@ class RetrievalConfig:
   joint_length: int = 384
   null_passage: Literal["keep", "mask"] = "keep"
   trivial_passage: Literal["drop", "allow"] = "drop"
+  padding: Literal["longest", "buckets"] = "longest"
 
   def __post_init__(self):
     if self.num_passages < 2:
@@ -86,6 +90,7 @@ class Retriever:
     self.searcher = searcher
     self._store = store
     self._config = config
+    self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
 
   def use(self, loaded: LoadedGeneration) -> None:
     """Searches another generation from now on."""
@@ -134,7 +139,29 @@ class Retriever:
     )
     if self._config.null_passage == "mask":
       batch.valid_BxK[:, 0] = ~batch.valid_BxK[:, 1:].any(axis=1)
-    return batch
+    if self._config.padding == "longest":
+      return batch
+    query_length = queries.query.shape[-1]
+    return batch.replace(
+      # The null passage is [CLS] [SEP] [SEP]; a query fills half of its length, about.
+      passage_buckets=self._buckets(batch.passage, empty_length=3, beside=0),
+      joint_buckets=self._buckets(
+        batch.joint, empty_length=query_length + 1, beside=query_length // 2
+      ),
+    )
+
+  def _buckets(self, tokens: Tokens, *, empty_length: int, beside: int) -> Buckets:
+    num_queries, num_passages, longest = tokens.shape
+    if tokens.shape not in self._plans:
+      self._plans[tokens.shape] = length_buckets.plans(
+        self._store.lengths() + beside,
+        num_queries=num_queries,
+        num_passages=num_passages,
+        empty_length=empty_length,
+        longest=longest,
+      )
+      logging.info("shapes of %s: %s", tokens.shape, self._plans[tokens.shape])
+    return length_buckets.choose(self._plans[tokens.shape], tokens.mask.sum(axis=-1).reshape(-1))
 
   def in_flight(self, batch: RetrievedBatch) -> dict:
     """Returns what `resume` needs to restore a batch, in numpy: its queries and passage ids."""

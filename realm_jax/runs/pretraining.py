@@ -124,8 +124,19 @@ class Pretraining(TrainingConfig):
     )
 
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
-    """Returns the train step and the layout of its state, on a mesh or on all devices."""
-    return self.make_program(self.objective, init_params=self.init_params, mesh=mesh)
+    """Returns the train step and the layout of its state, on a mesh or on all devices.
+
+    Raises:
+      ValueError: If sequences are to be bucketed and the batch is split.
+    """
+    program = self.make_program(self.objective, init_params=self.init_params, mesh=mesh)
+    num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
+    if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
+      raise ValueError(
+        f"padding='buckets' with {num_devices} devices and accumulate_steps={num_parts}: buckets "
+        "are of a whole batch on one device; use padding='longest'"
+      )
+    return program
 
   def with_layout(self, layout: partitioning.Layout) -> "Pretraining":
     """Returns the same training with its state laid out in another way."""

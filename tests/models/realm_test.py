@@ -103,3 +103,19 @@ def test_longer_padding_changes_nothing(variables, batch, atol):
   )
   outputs, padded_outputs = (apply(MODEL, variables["params"], b) for b in (batch, padded))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), outputs, padded_outputs)
+
+
+def test_buckets_change_nothing(variables, batch, atol):
+  def buckets(tokens):
+    lengths = np.sort(tokens.mask.sum(-1).reshape(-1))
+    return ((2, int(lengths[1])), (4, int(lengths[5])))
+
+  bucketed = batch.replace(
+    passage_buckets=buckets(batch.passage), joint_buckets=buckets(batch.joint)
+  )
+  assert bucketed.passage_buckets[0][1] < batch.passage.shape[-1]
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, atol=atol),
+    apply(MODEL, variables["params"], bucketed),
+    apply(MODEL, variables["params"], batch),
+  )

@@ -120,3 +120,19 @@ def test_a_new_searcher_serves_the_next_retrieval(store, queries):
 def test_wrong_settings_are_refused(settings, message):
   with pytest.raises(ValueError, match=message):
     RetrievalConfig(**settings)
+
+
+def test_buckets_hold_each_batch_and_leave_it_as_it_is(store, queries):
+  batch = retrieve(make_retriever(store, num_passages=2), queries)
+  bucketed = retrieve(make_retriever(store, num_passages=2, padding="buckets"), queries)
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    bucketed.replace(passage_buckets=(), joint_buckets=()),
+    batch,
+  )
+  for tokens, buckets in (
+    (bucketed.passage, bucketed.passage_buckets),
+    (bucketed.joint, bucketed.joint_buckets),
+  ):
+    room = np.concatenate([np.full(rows, length) for rows, length in buckets])
+    assert (np.sort(tokens.mask.sum(-1).reshape(-1)) <= room).all()

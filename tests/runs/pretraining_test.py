@@ -1,5 +1,6 @@
 """The same training whichever way its state lies on the devices, and across a change of the way."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -134,3 +135,15 @@ def test_parameters_are_those_of_the_model():
   made = make_pretraining()
   params = nn.unbox(jax.eval_shape(made.init_params, jax.random.key(0)))
   assert set(params) == {"dual_encoder", "knowledge_augmented_encoder"}
+
+
+@pytest.mark.parametrize(("num_devices", "accumulate_steps"), [(2, 1), (1, 2)])
+def test_buckets_of_a_batch_that_is_split_are_refused(num_devices, accumulate_steps):
+  pretraining = dataclasses.replace(
+    make_pretraining(),
+    mesh=MeshConfig(accumulate_steps=accumulate_steps),
+    retrieval=RetrievalConfig(padding="buckets"),
+  )
+  mesh = partitioning.make_mesh(devices=jax.devices()[:num_devices])
+  with pytest.raises(ValueError, match=f"{num_devices} devices.*use padding='longest'"):
+    pretraining.program(mesh)

@@ -1,0 +1,264 @@
+"""Embedding and pre-training steps against transformers' REALM in PyTorch, in turns, in one run.
+
+Each side of each measurement is a process of its own, with the same settings of malloc and as many
+threads as there are cores; a round asks every one of them for one repetition, so that what else the
+machine does falls on all alike. Ratios are of the best repetitions, ours over the better of theirs.
+transformers predicts words at all positions of the joint inputs, we at the masks alone.
+
+  python benchmarks/against_transformers.py --output=against_transformers.json      # extra `parity`
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+VOCAB, QUERIES, PASSAGES, QUERY_LENGTH, PASSAGE_LENGTH, MASKS = 30_522, 4, 8, 64, 288, 8
+JOINT_LENGTH, EMBEDDED = QUERY_LENGTH + PASSAGE_LENGTH, 32
+# Layers, width and heads of what is embedded; the step is that of the last.
+SIZES = {"L6 H384": (6, 384, 12), "L4 H256": (4, 256, 4)}
+MALLOC = {
+  "MALLOC_ARENA_MAX": "1",
+  "MALLOC_MMAP_MAX_": "0",
+  "MALLOC_TRIM_THRESHOLD_": "34359738368",
+}
+WORK = (*(f"embed {size}" for size in SIZES), "step", "step, half padding")
+SIDES = {"ours": ("float32", "bfloat16"), "theirs": ("float32", "bfloat16")}
+
+
+def draw_ids(rows: int, length: int, *, shortest: int, seed: int = 0) -> np.ndarray:
+  """Returns ids `[rows, length]`, rows of `shortest` to `length` wordpieces evenly spread."""
+  lengths = np.linspace(shortest, length, rows).astype(int)
+  lengths = np.random.default_rng(seed).permutation(lengths)
+  ids = np.random.default_rng(seed).integers(1000, VOCAB, (rows, length))
+  return np.where(np.arange(length) < lengths[:, None], ids, 0).astype(np.int32)
+
+
+def shortest_rows(work: str) -> tuple[int, int]:
+  """Returns the wordpieces of the shortest passage and joint input; half padding is spread wide."""
+  return (12, QUERY_LENGTH) if "padding" in work else (PASSAGE_LENGTH, JOINT_LENGTH)
+
+
+def ours(work: str, dtype: str):
+  """Returns a function that computes one repetition with realm_jax, and waits for it."""
+  import flax.linen as nn
+  import jax
+
+  from realm_jax import datatypes, partitioning
+  from realm_jax.models.bert import BertConfig
+  from realm_jax.models.dual_encoder import DualEncoderConfig, Tower
+  from realm_jax.models.realm import RealmPretrainingModel
+  from realm_jax.retrieval import length_buckets
+  from realm_jax.runs import objectives
+  from realm_jax.saved import saved_models
+  from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+  from realm_jax.training.train_program import TrainProgram
+
+  def tokens(ids: np.ndarray) -> datatypes.Tokens:
+    return datatypes.Tokens(ids=ids, mask=ids != 0, segments=np.zeros_like(ids))
+
+  layers, width, heads = SIZES[work.removeprefix("embed ")] if "embed" in work else SIZES["L4 H256"]
+  bert = BertConfig(
+    vocab_size=VOCAB,
+    hidden_size=width,
+    num_layers=layers,
+    num_heads=heads,
+    mlp_size=4 * width,
+    dtype=dtype,
+  )
+  if work.startswith("embed"):
+    tower = Tower(DualEncoderConfig(bert=bert))
+    passages = tokens(draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH))
+    init = jax.jit(lambda: nn.unbox(tower.init(jax.random.key(0), passages, deterministic=True)))
+    encode = jax.jit(tower.apply, static_argnames="deterministic")
+    params, passages = init(), jax.device_put(passages)
+    return lambda: encode(params, passages, deterministic=True).block_until_ready()
+
+  model = RealmPretrainingModel(DualEncoderConfig(bert=bert), bert)
+  program = TrainProgram(
+    mesh=partitioning.make_mesh(devices=jax.devices()[:1]),
+    init_params=lambda key: saved_models.init_pretraining_model(model, key),
+    objective=objectives.masked_lm(model, marginalize="span"),
+    optimizer=make_optimizer(OptimizerConfig(), num_steps=1000),
+    seed=0,
+    accumulate_steps=1,
+    layout="replicated",
+  )
+  rows = QUERIES * PASSAGES
+  shapes = {"passage": PASSAGE_LENGTH, "joint": JOINT_LENGTH}
+  read, buckets = {}, {}
+  for (name, length), shortest in zip(shapes.items(), shortest_rows(work), strict=True):
+    ids = draw_ids(rows, length, shortest=shortest)
+    read[name] = tokens(ids).reshape(QUERIES, PASSAGES, length)
+    if "padding" in work:
+      corpus = np.linspace(shortest, length, 1000)
+      sizes = {"num_queries": QUERIES, "num_passages": PASSAGES, "longest": length}
+      known = length_buckets.plans(corpus, empty_length=shortest + length // 8, **sizes)
+      buckets[f"{name}_buckets"] = length_buckets.choose(known, (ids != 0).sum(axis=1))
+  batch = datatypes.RetrievedBatch(
+    queries=datatypes.MaskedQueries(
+      query=tokens(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH)),
+      mlm_positions_BxM=np.tile(np.arange(1, MASKS + 1, dtype=np.int32), (QUERIES, 1)),
+      mlm_targets_BxM=np.full((QUERIES, MASKS), 2000, np.int32),
+      mlm_weights_BxM=np.ones((QUERIES, MASKS), np.float32),
+      source_uid_B=np.zeros(QUERIES, np.int32),
+    ),
+    valid_BxK=np.ones((QUERIES, PASSAGES), bool),
+    passage_ids_BxK=np.zeros((QUERIES, PASSAGES), np.int32),
+    stale_scores_BxK=np.zeros((QUERIES, PASSAGES), np.float32),
+    **read,
+    **buckets,
+  )
+  state, batch = program.new_state(), jax.device_put(batch)
+
+  def step():
+    nonlocal state
+    state, _ = program.train_step(state, batch)
+    jax.block_until_ready(state)
+
+  return step
+
+
+def theirs(work: str, dtype: str):
+  """Returns a function that computes one repetition with transformers."""
+  import torch
+  import transformers
+
+  torch.set_num_threads(os.cpu_count() or 1)
+  narrow = torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bfloat16")
+  layers, width, heads = SIZES[work.removeprefix("embed ")] if "embed" in work else SIZES["L4 H256"]
+  config = transformers.RealmConfig(
+    vocab_size=VOCAB,
+    hidden_size=width,
+    num_hidden_layers=layers,
+    num_attention_heads=heads,
+    intermediate_size=4 * width,
+    num_candidates=PASSAGES,
+  )
+
+  def tensors(ids: np.ndarray, *shape: int) -> dict:
+    ids = torch.from_numpy(ids.astype(np.int64)).reshape(*shape)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+  if work.startswith("embed"):
+    embedder = transformers.RealmEmbedder(config).eval()
+    if dtype == "bfloat16":
+      embedder = embedder.to(torch.bfloat16)
+    passages = tensors(
+      draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH), EMBEDDED, PASSAGE_LENGTH
+    )
+
+    def embed():
+      with torch.inference_mode():
+        embedder(**passages)
+
+    return embed
+
+  scorer, encoder = transformers.RealmScorer(config), transformers.RealmKnowledgeAugEncoder(config)
+  parameters = [*scorer.parameters(), *encoder.parameters()]
+  optimizer = torch.optim.AdamW(parameters, lr=3e-5, fused=True)
+  rows, (passage, joint) = QUERIES * PASSAGES, shortest_rows(work)
+  query = tensors(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH), QUERIES, QUERY_LENGTH)
+  passages = tensors(
+    draw_ids(rows, PASSAGE_LENGTH, shortest=passage), QUERIES, PASSAGES, PASSAGE_LENGTH
+  )
+  joints = tensors(draw_ids(rows, JOINT_LENGTH, shortest=joint), QUERIES, PASSAGES, JOINT_LENGTH)
+  labels = torch.full((QUERIES, JOINT_LENGTH), 2000)
+  mask = (torch.arange(JOINT_LENGTH) < MASKS).long().expand(QUERIES, JOINT_LENGTH)
+  candidates = {f"candidate_{name}": value for name, value in passages.items()}
+
+  def step():
+    optimizer.zero_grad(set_to_none=True)
+    with narrow:
+      scores = scorer(**query, **candidates).relevance_score
+      loss = encoder(**joints, relevance_score=scores, labels=labels, mlm_mask=mask).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+
+  return step
+
+
+class Side:
+  """A process that computes one repetition whenever it is asked, and says how long it took."""
+
+  def __init__(self, side: str, work: str, dtype: str, *, python: str):
+    self._process = subprocess.Popen(
+      [python, __file__, "--worker", side, work, dtype],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+      env={**os.environ, **MALLOC, "JAX_PLATFORMS": "cpu", "USE_TF": "0"},
+    )
+
+  def seconds(self) -> float:
+    assert self._process.stdin and self._process.stdout
+    self._process.stdin.write("\n")
+    self._process.stdin.flush()
+    line = self._process.stdout.readline()
+    if not line:
+      raise RuntimeError(f"{self._process.args} ended with exit code {self._process.wait()}")
+    return float(line)
+
+  def end(self) -> None:
+    assert self._process.stdin
+    self._process.stdin.close()
+    self._process.wait()
+
+
+def worker(side: str, work: str, dtype: str) -> None:
+  """Answers each line of the standard input with the seconds of one repetition."""
+  compute = {"ours": ours, "theirs": theirs}[side](work, dtype)
+  compute()  # compiles
+  for _ in sys.stdin:
+    start = time.perf_counter()
+    compute()
+    print(time.perf_counter() - start, flush=True)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+  parser.add_argument("--work", nargs="+", choices=WORK, default=WORK)
+  parser.add_argument("--rounds", type=int, default=8)
+  parser.add_argument("--their_python", default=sys.executable, help="where transformers is")
+  parser.add_argument("--output", help="JSON file to write")
+  args = parser.parse_args()
+  if args.worker:
+    return worker(*args.worker)
+
+  result = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "rounds": args.rounds, "rates": {}}
+  print(f"{'per second':20} {'ours f32':>9} {'ours bf16':>9} {'HF f32':>9} {'HF bf16':>9}  ratio")
+  for work in args.work:
+    pythons = {"ours": sys.executable, "theirs": args.their_python}
+    sides = {
+      f"{side} {dtype}": Side(side, work, dtype, python=pythons[side])
+      for side, dtypes in SIDES.items()
+      for dtype in dtypes
+    }
+    best = dict.fromkeys(sides, float("inf"))
+    for _ in range(args.rounds):
+      for name, side in sides.items():
+        best[name] = min(best[name], side.seconds())
+    for side in sides.values():
+      side.end()
+    items = EMBEDDED if work.startswith("embed") else QUERIES
+    rates = {name: items / seconds for name, seconds in best.items()}
+    ratios = {
+      side: max(rates[f"{side} {dtype}"] for dtype in dtypes) for side, dtypes in SIDES.items()
+    }
+    ratio = ratios["ours"] / ratios["theirs"]
+    result["rates"][work] = {**rates, "ratio": ratio}
+    print(f"{work:20} " + " ".join(f"{rate:9.2f}" for rate in rates.values()) + f"  {ratio:.2f}")
+  if args.output:
+    with open(args.output, "w") as file:
+      json.dump(result, file, indent=2)
+  return None
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,50 @@
+"""Which shapes a batch of sequences is computed in, so that little of it is padding.
+
+Sorted by length, the sequences fill the buckets of the first of a few plans that holds them. Each
+plan is a program to compile. Plans follow from the lengths in the corpus alone, so a run that is
+resumed chooses as it did before.
+"""
+
+import numpy as np
+
+from realm_jax.datatypes import Buckets
+
+_BUCKETS = 4  # of passages; the null passages have one of their own
+_SPARE = (0.05, 0.15, 0.3)  # share of the corpus by which a bucket's passages may be longer
+_STEP = 16  # lengths are rounded up to a multiple of this
+
+
+def plans(
+  lengths_N: np.ndarray, *, num_queries: int, num_passages: int, empty_length: int, longest: int
+) -> tuple[Buckets, ...]:
+  """Returns the plans, cheapest first; each query has one null passage.
+
+  Args:
+    lengths_N: Of the corpus's sequences.
+    num_queries: B.
+    num_passages: K, the null passage included.
+    empty_length: Of a sequence with the null passage.
+    longest: To which the batch is padded.
+  """
+
+  def rounded(length: float) -> int:
+    return min(int(-(-length // _STEP) * _STEP), longest)
+
+  edges = np.linspace(0, num_queries * (num_passages - 1), _BUCKETS + 1).astype(int)
+  found = []
+  for spare in _SPARE:
+    shares = np.minimum(np.arange(1, _BUCKETS + 1) / _BUCKETS + spare, 1.0)
+    tops = [rounded(top) for top in np.quantile(np.minimum(lengths_N, longest), shares)]
+    buckets = [(int(rows), top) for rows, top in zip(np.diff(edges), tops, strict=True) if rows]
+    found.append(((num_queries, rounded(empty_length)), *buckets))
+  return tuple(dict.fromkeys(found))
+
+
+def choose(known: tuple[Buckets, ...], lengths_N: np.ndarray) -> Buckets:
+  """Returns the first plan that holds sequences of these lengths, or none: full length for all."""
+  sorted_N = np.sort(lengths_N)
+  for buckets in known:
+    lasts = np.cumsum([rows for rows, _ in buckets]) - 1
+    if (sorted_N[lasts] <= [length for _, length in buckets]).all():
+      return buckets
+  return ()

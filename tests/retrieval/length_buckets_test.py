@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from realm_jax.retrieval import length_buckets
+
+LENGTHS = np.random.default_rng(0).integers(10, 289, 5000)
+SIZES = {"num_queries": 8, "num_passages": 8, "empty_length": 3, "longest": 288}
+PLANS = length_buckets.plans(LENGTHS, **SIZES)
+
+
+def cost(buckets):
+  return sum(rows * length for rows, length in buckets)
+
+
+def drawn(seed):
+  lengths = np.random.default_rng(seed).choice(LENGTHS, 8 * 7)
+  return np.random.default_rng(seed).permutation(np.concatenate([np.full(8, 3), lengths]))
+
+
+def test_plans_are_few_hold_the_batch_and_are_cheapest_first():
+  assert len(PLANS) <= 3
+  assert all(sum(rows for rows, _ in buckets) == 64 for buckets in PLANS)
+  costs = [cost(buckets) for buckets in PLANS]
+  assert costs == sorted(costs) and costs[-1] < 64 * 288
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_chosen_plan_is_the_first_that_holds_every_sequence(seed):
+  lengths = drawn(seed)
+  chosen = length_buckets.choose(PLANS, lengths)
+  room = np.concatenate([np.full(rows, length) for rows, length in chosen])
+  assert (np.sort(lengths) <= room).all()
+  for cheaper in PLANS[: PLANS.index(chosen)]:
+    room = np.concatenate([np.full(rows, length) for rows, length in cheaper])
+    assert (np.sort(lengths) > room).any()
+
+
+def test_a_batch_that_no_plan_holds_has_its_full_length():
+  assert length_buckets.choose(PLANS, np.full(64, 288)) == ()
+
+
+def test_most_batches_of_the_corpus_are_a_third_cheaper():
+  shares = [cost(length_buckets.choose(PLANS, drawn(seed))) / (64 * 288) for seed in range(50)]
+  assert 0 < np.quantile(shares, 0.8) < 2 / 3

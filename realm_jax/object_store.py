@@ -24,7 +24,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-import fsspec
+import fsspec.config
 from absl import logging
 from etils import epath
 

@@ -101,13 +101,13 @@ def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated
   """
   choices.check(Layout, layout=layout)
   mesh_axes = []
-  claims: dict[str, str] = {}
+  claims: dict[str, str | None] = {}
   for logical_axis in logical_axes:
     if logical_axis is not None and logical_axis not in AXIS_RULES:
       raise ValueError(
         f"unknown logical axis {logical_axis!r}; choose one of {sorted(AXIS_RULES)} or add a rule"
       )
-    mesh_axis = AXIS_RULES.get(logical_axis)
+    mesh_axis = None if logical_axis is None else AXIS_RULES[logical_axis]
     if isinstance(mesh_axis, dict):
       mesh_axis = mesh_axis[layout]
     for claimed in _names(mesh_axis):
@@ -142,7 +142,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
   undivided = []
 
   def leaf_sharding(path, leaf):
-    if not isinstance(leaf, meta.AxisMetadata):
+    if not isinstance(leaf, meta.Partitioned):
       return sharding(mesh)
     shape = leaf.value.shape
     if len(leaf.names) != len(shape):
@@ -157,7 +157,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
     return NamedSharding(mesh, PartitionSpec(*spec))
 
   shardings = jax.tree_util.tree_map_with_path(
-    leaf_sharding, abstract_tree, is_leaf=lambda leaf: isinstance(leaf, meta.AxisMetadata)
+    leaf_sharding, abstract_tree, is_leaf=lambda leaf: isinstance(leaf, meta.Partitioned)
   )
   if undivided:
     _logger.warning(

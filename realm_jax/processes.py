@@ -82,7 +82,7 @@ def gather(arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     return [dict(arrays)]
   packed = io.BytesIO()
   # As bytes, because JAX cuts 64-bit integers.
-  np.savez(packed, **arrays)
+  np.savez(packed, allow_pickle=False, **arrays)
   content = np.frombuffer(packed.getvalue(), np.uint8)
   sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
   padded = np.zeros(int(sizes.max()), np.uint8)

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import functools
+import io
 from importlib import resources
 
 from realm_jax.almanac.relations import RELATIONS
@@ -31,8 +32,8 @@ class Table:
   def rows(self) -> tuple[dict[str, str], ...]:
     """The rows as `{column: cell}`; cells missing at the end of a line are empty."""
     path = resources.files("realm_jax.almanac") / "facts" / self.file
-    with path.open(encoding="utf-8", newline="") as lines:
-      return tuple(csv.DictReader(lines, delimiter="\t", restval="", quoting=csv.QUOTE_NONE))
+    lines = io.StringIO(path.read_text("utf-8"))
+    return tuple(csv.DictReader(lines, delimiter="\t", restval="", quoting=csv.QUOTE_NONE))
 
 
 TABLES: dict[str, Table] = {

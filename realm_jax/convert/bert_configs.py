@@ -1,6 +1,7 @@
 """BERT's configuration, from Hugging Face's or Google's `config.json` or from the weights."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _OPTIONAL = {
   "layer_norm_epsilon": "layer_norm_eps",
   "initializer_range": "initializer_range",
 }
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, Literal["gelu_erf", "gelu_tanh"]] = {
   "gelu": "gelu_erf",
   "gelu_new": "gelu_tanh",
   "gelu_pytorch_tanh": "gelu_tanh",

@@ -49,7 +49,9 @@ class _Dtype:
 
 
 def _pickled(path: str) -> list[bytes]:
-  known = {(module, "_reconstruct"): Function(lambda *_: _Array()) for module in _ARRAY_MODULES}
+  known: dict[tuple[str, str], object] = {
+    (module, "_reconstruct"): Function(lambda *_: _Array()) for module in _ARRAY_MODULES
+  }
   known["numpy", "ndarray"] = sealed_pickles.Sealed(None)
   known["numpy", "dtype"] = Function(lambda *_: _Dtype())
   # How pickles for Python 2 write bytes.

@@ -137,8 +137,8 @@ def _dense(
     "bias": True,
     "activation_function": _ACTIVATIONS[activation],
   }
-  scale = np.float32(scale)
-  return settings, {"linear.weight": scale * kernel.T, "linear.bias": scale * bias}
+  scale_f32 = np.float32(scale)
+  return settings, {"linear.weight": scale_f32 * kernel.T, "linear.bias": scale_f32 * bias}
 
 
 def _write_json(path: str, content) -> None:

@@ -213,8 +213,15 @@ def _towers(found: list[_Network]) -> list[_Network]:
     }
     for network in (query, passage)
   ]
-  same = all(np.array_equal(weights[0][path], weights[1].get(path)) for path in weights[0])
+  same = all(_equal(weights[0][path], weights[1].get(path)) for path in weights[0])
   return [passage] if same else [query, passage]
+
+
+def _equal(first: np.ndarray | None, second: np.ndarray | None) -> bool:
+  """Returns whether two arrays are equal, or both missing."""
+  if first is None or second is None:
+    return first is second
+  return np.array_equal(first, second)
 
 
 def _places(towers: list[_Network]) -> tuple[str, ...]:
@@ -227,7 +234,7 @@ def _check_tied(network: _Network) -> None:
     weights.get(name)
     for name in (network.stem + _WORDS, f"{network.owner}cls.predictions.decoder.weight")
   )
-  if decoder is not None and not np.array_equal(words, decoder):
+  if decoder is not None and not _equal(words, decoder):
     raise ValueError(
       f"{network.source.name}: {network.owner}cls.predictions.decoder.weight is not tied to the "
       "word embeddings; a separate output embedding is not supported"

@@ -4,7 +4,7 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from realm_jax import object_store
@@ -44,7 +44,9 @@ class BadRecord:
 Record = Document | BadRecord
 
 
-def make_record(fields: dict, *, default_id: str, name: str, spans: object = None) -> Record:
+def make_record(
+  fields: dict, *, default_id: str, name: str, spans: Iterable[Sequence[int]] | None = None
+) -> Record:
   """Validates `id`, `title` and `text` of one record.
 
   Args:

@@ -7,6 +7,7 @@ concatenated in order, give the same corpus.
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgpack
 
@@ -36,7 +37,7 @@ class CorpusPart:
   def to_bytes(self) -> bytes:
     """Serialises the part."""
     bad_records = [(bad.kind, bad.name) for bad in self.bad_records]
-    return msgpack.packb([self.rows, self.examples, self.counts, bad_records])
+    return msgpack.Packer().pack([self.rows, self.examples, self.counts, bad_records])
 
   @classmethod
   def from_bytes(cls, content: bytes) -> "CorpusPart":
@@ -62,7 +63,7 @@ class PartMaker:
     drop_list_pages: Whether to leave out list and disambiguation pages.
   """
 
-  tokenizer: object
+  tokenizer: Any
   tag: Callable[[str], Sequence[tuple[int, int]]]
   serialize: Callable[[Passage], bytes]
   chunking: ChunkingConfig

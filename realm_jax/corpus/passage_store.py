@@ -264,9 +264,9 @@ def _padded_rows(
   column: tuple[np.ndarray, np.ndarray], rows: Sequence[int], length: int
 ) -> tuple[np.ndarray, np.ndarray]:
   values, offsets = column
-  rows = np.asarray(rows, np.int64)
-  starts = offsets[rows]
-  lengths = np.minimum(offsets[rows + 1] - starts, length)
+  row_n = np.asarray(rows, np.int64)
+  starts = offsets[row_n]
+  lengths = np.minimum(offsets[row_n + 1] - starts, length)
   columns = np.arange(length)
   inside = columns < lengths[:, None]
   padded = np.zeros(inside.shape, np.int32)

@@ -87,4 +87,5 @@ def _install(function: Callable[[Any], Any]) -> None:
 
 
 def _call(item):
+  assert _function is not None, "the worker has not been given its function"
   return _function(item)

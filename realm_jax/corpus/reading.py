@@ -7,7 +7,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 from realm_jax import object_store
 from realm_jax.corpus.documents import (
@@ -42,8 +42,9 @@ class DocumentReader:
   def __iter__(self) -> Iterator[Record]:
     self._bytes_before = 0
     for path, size in zip(self._files, self._sizes, strict=True):
-      with object_store.Path(path).open("rb") as self._file:
-        yield from read_records(self._file, path=path, format=self._format)
+      with cast(BinaryIO, object_store.Path(path).open("rb")) as file:
+        self._file = file
+        yield from read_records(file, path=path, format=self._format)
       self._file = None
       self._bytes_before += size
 
@@ -106,7 +107,12 @@ def format_of(path: str) -> Format:
   name = os.path.basename(path).removesuffix(".gz").removesuffix(".bz2")
   if name.startswith("wiki_"):
     return "wikiextractor"
-  formats = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".txt": "text"}
+  formats: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+  }
   suffix = os.path.splitext(name)[1]
   if suffix not in formats:
     raise ValueError(
@@ -135,7 +141,7 @@ def batches(
 def _decompressed(file: BinaryIO, path: str) -> BinaryIO:
   if path.endswith(".gz"):
     return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
-  return bz2.BZ2File(file) if path.endswith(".bz2") else file
+  return cast(BinaryIO, bz2.BZ2File(file)) if path.endswith(".bz2") else file
 
 
 def _read_text(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:

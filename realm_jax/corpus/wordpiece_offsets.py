@@ -15,7 +15,7 @@ from realm_jax.corpus.passage_store import PassageStore
 Offsets = tuple[np.ndarray, np.ndarray]
 
 
-def body_offsets(store: PassageStore, tokenizer, rows: Sequence[int]) -> list[Offsets]:
+def body_offsets(store: PassageStore, tokenizer, rows: Sequence[int] | np.ndarray) -> list[Offsets]:
   """Returns, for each row, the start and limit bytes of the body wordpieces in its text.
 
   Args:

@@ -88,7 +88,7 @@ class Writer:
           rows = np.ascontiguousarray(part[name].astype(record.stored_dtype))
           if not np.array_equal(rows, part[name]):
             raise ValueError(f"{name} has values that {record.stored_dtype} cannot represent")
-          self._hash.update(rows)
+          self._hash.update(rows.data)
           files[name].write(rows)
         count += len(rows)
     finally:
@@ -103,9 +103,9 @@ class Writer:
       dtype = array.dtype.name
       self._arrays[name] = FeatureRecord(shape=array.shape, dtype=dtype, stored_dtype=dtype)
       rows = np.ascontiguousarray(array)
-      self._hash.update(rows)
+      self._hash.update(rows.data)
       with open(_array_path(self._directory, name), "wb") as file:
-        file.write(rows)
+        file.write(rows.data)
         atomic_files.close(file)
 
   def finish(self, *, settings: Mapping[str, Setting], order: str, seed: int) -> Manifest:

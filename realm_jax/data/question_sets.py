@@ -154,7 +154,7 @@ def make_splits(
   train, test = list(train), list(test)
   if dataset == "curated_trec":
     train, test = ([r for r in part if r["id"].isdigit()] for part in (train, test))
-  splits = dict(zip(SPLITS, (*split_train(train), test), strict=True))
+  splits: dict[str, list[dict]] = dict(zip(SPLITS, (*split_train(train), test), strict=True))
   counts = tuple(map(len, splits.values()))
   expected = OFFICIAL_COUNTS.get(dataset, counts)
   if counts != expected:

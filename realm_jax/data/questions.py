@@ -47,6 +47,7 @@ class Question:
 
   @property
   def masked_text(self) -> str:
+    assert self.span is not None, "a question masks nothing"
     raw = self.text.encode()
     start, limit = self.span
     return raw[:start].decode() + MASK + raw[limit:].decode()
@@ -194,6 +195,7 @@ def masked_query_batches(
     encoded = tokenizer.encode_with_offsets([question.text for question in batch])
     rows = []
     for question, (ids, starts, limits) in zip(batch, encoded, strict=True):
+      assert question.span is not None, "only sentences with a span are masked"
       start, limit = question.span
       masked = (starts >= start) & (starts < limit) & (limits <= limit)
       positions = np.flatnonzero(masked)

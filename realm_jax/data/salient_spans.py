@@ -149,7 +149,7 @@ def to_byte_offsets(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, 
 def _without_sentence_starters(text: str, start: int, limit: int) -> tuple[int, int]:
   """Drops leading words that are not part of a name."""
   while start < limit:
-    word = re.match(r"\S+", text[start:limit]).group()
+    word = text[start:limit].split(maxsplit=1)[0]
     if word.lower().strip(".'’") not in _SENTENCE_STARTERS:
       break
     start += len(word)

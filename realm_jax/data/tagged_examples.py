@@ -107,7 +107,7 @@ def files(directory: str | os.PathLike) -> list[str]:
   """
   local = object_store.local_copy(directory, FILE_PATTERN)
   found = input_files(os.path.join(local, FILE_PATTERN))
-  number = int(re.search(r"-of-(\d+)", os.path.basename(found[0])).group(1))
+  number = int(re.findall(r"-of-(\d+)", os.path.basename(found[0]))[0])
   if len(found) != number:
     raise ValueError(
       f"{os.fspath(directory)} holds {len(found)} of {number} shards; run the job that "

@@ -112,15 +112,14 @@ def search_program(
   """
   axes = tuple(mesh.axis_names)
   rows = rows_per_device(num_passages, mesh.size)
-  exact = recall_target is None
 
   def search_part(embeddings_nxE, queries_BxE):
     first_row = jax.lax.axis_index(axes) * rows
     # Exact means the products as well: without this an accelerator rounds float32 to bfloat16.
-    precision = jax.lax.Precision.HIGHEST if exact else None
+    precision = jax.lax.Precision.HIGHEST if recall_target is None else None
     scores_Bxn = jnp.einsum(
       "BE,nE->Bn",
-      queries_BxE if exact else queries_BxE.astype(embeddings_nxE.dtype),
+      queries_BxE if recall_target is None else queries_BxE.astype(embeddings_nxE.dtype),
       embeddings_nxE,
       precision=precision,
       preferred_element_type=jnp.float32,
@@ -128,7 +127,7 @@ def search_program(
     row_n = first_row + jnp.arange(rows)
     scores_Bxn = jnp.where((row_n < num_passages)[None], scores_Bxn, -jnp.inf)
     kept = min(k, rows)
-    if exact:
+    if recall_target is None:
       scores_Bxk, best_Bxk = jax.lax.top_k(scores_Bxn, kept)
     else:
       scores_Bxk, best_Bxk = jax.lax.approx_max_k(scores_Bxn, kept, recall_target=recall_target)

@@ -96,15 +96,14 @@ def publish_embeddings(
 
 
 def _pairs(texts: Iterable[bytes], titles: Iterable[bytes], *, many: bool):
-  end = object()
   titles = iter(titles)
   count = 0
   for count, text in enumerate(texts, start=1):
-    title = next(titles, end)
-    if title is end:
+    title = next(titles, None)
+    if title is None:
       raise ValueError(f"text {count} has no title; the two files must be of one release")
     yield title.decode(), text.decode()
-  if many and next(titles, end) is not end:
+  if many and next(titles, None) is not None:
     raise ValueError(f"more titles than the {count} texts; the two files must be of one release")
 
 

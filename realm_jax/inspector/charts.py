@@ -7,6 +7,7 @@ import dataclasses
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 from markupsafe import Markup, escape
@@ -20,7 +21,7 @@ _VARIABLES = {
   _SOFT: "--soft",
   _RULE: "--rule",
 }
-_STYLE = {
+_STYLE: Any = {
   "axes.edgecolor": "none",
   "font.size": 8,
   "grid.color": _RULE,
@@ -72,7 +73,7 @@ def draw_curves(title: str, curves: Sequence[Curve], *, swaps: Sequence[float]) 
     for curve, colour in zip(curves, _CURVES, strict=False):
       axes.plot(*zip(*curve.points, strict=True), color=colour, clip_on=False)
       # A line of no length is a dot, and needs no marker by reference.
-      end = zip(*curve.points[-1:] * 2, strict=True)
+      end = zip(*[curve.points[-1]] * 2, strict=True)
       axes.plot(*end, color=colour, linewidth=4, clip_on=False)
     first, last = axes.dataLim.intervalx
     for step in swaps:

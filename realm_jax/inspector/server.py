@@ -112,7 +112,7 @@ def make_app(
   def static(name: str) -> Response:
     if name not in _STATIC:
       raise NotFoundError(f"there is no {name!r}")
-    file = importlib.resources.files(__package__) / "static" / name
+    file = importlib.resources.files("realm_jax.inspector") / "static" / name
     return Response(file.read_bytes(), media_type=_STATIC[name])
 
   return app

@@ -41,8 +41,11 @@ _Name = tuple[str, str]  # how it is looked for ("wordpieces", "text" or "regex"
 class HasAnswers(Protocol):
   """What is matched of a question: its answers, and whether they are regular expressions."""
 
-  answers: tuple[str, ...]
-  regex: bool
+  @property
+  def answers(self) -> tuple[str, ...]: ...
+
+  @property
+  def regex(self) -> bool: ...
 
 
 class AnswerMatcher:

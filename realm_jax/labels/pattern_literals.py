@@ -4,11 +4,12 @@ Searching millions of passages for thousands of expressions is slow; searching t
 that the expressions cannot do without is fast, and leaves few passages to try.
 """
 
+import importlib
 import re
 
 # The standard library has no public parser; this one has been there, unchanged, since 3.11.
-from re import _constants as constants
-from re import _parser as parser
+constants = importlib.import_module("re._constants")
+parser = importlib.import_module("re._parser")
 
 # What Python's IGNORECASE takes for ASCII letters and `lower` does not turn to them.
 _FOLDED = (("İ", "i"), ("ı", "i"), ("ſ", "s"))
@@ -58,7 +59,8 @@ def _of_item(operation, argument) -> frozenset[str] | None:
     return _of_sequence(argument[-1])
   if operation is constants.BRANCH:
     branches = [_of_sequence(branch) for branch in argument[1]]
-    return None if None in branches else frozenset().union(*branches)
+    found = [literals for literals in branches if literals is not None]
+    return frozenset().union(*found) if len(found) == len(branches) else None
   if operation in (constants.MAX_REPEAT, constants.MIN_REPEAT):
     least, _, repeated = argument
     return _of_sequence(repeated) if least else None

@@ -76,7 +76,7 @@ class BertConfig:
     for name in ("dropout_rate", "attention_dropout_rate"):
       if not 0 <= getattr(self, name) < 1:
         raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1)")
-    if self.dtype == "float64" and not jax.config.jax_enable_x64:
+    if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
       raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
 
   @property

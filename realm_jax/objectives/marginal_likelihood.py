@@ -115,9 +115,11 @@ def _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM):
   """Returns `[B, M]`, True where no other word has as much probability as the target."""
   log_weights_BxKxM = log_prior_BxK[..., None] - log_norms_BxKxM
   # Passage by passage, because XLA on CPU takes ten times as long to reduce over the second axis.
-  probs_BxMxV = sum(
-    jnp.exp(logits_BxKxMxV[:, k] + log_weights_BxKxM[:, k, :, None])
-    for k in range(logits_BxKxMxV.shape[1])
+  probs_BxMxV = jnp.asarray(
+    sum(
+      jnp.exp(logits_BxKxMxV[:, k] + log_weights_BxKxM[:, k, :, None])
+      for k in range(logits_BxKxMxV.shape[1])
+    )
   )
   target_probs_BxM = _at_targets(probs_BxMxV[:, None], targets_BxM)[:, 0]
   return jnp.sum(probs_BxMxV >= target_probs_BxM[..., None], axis=-1) == 1

@@ -48,7 +48,7 @@ def collectives(hlo: str, *, num_devices: int) -> list[Collective]:
 
 
 def _bytes(dtype: str, shape: str) -> int:
-  bits = 8 if dtype == "pred" else int(re.search(r"\d+", dtype).group())
+  bits = 8 if dtype == "pred" else int(re.findall(r"\d+", dtype)[0])
   return math.prod(int(size) for size in shape.split(",") if size) * max(1, bits // 8)
 
 

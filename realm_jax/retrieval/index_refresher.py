@@ -81,7 +81,7 @@ class RefreshConfig:
       ValueError: If training would wait for, or stop without, an index that cannot exist yet.
     """
     limit = self.max_staleness_steps
-    if self.when_late != "continue" and limit < checkpoint_every:
+    if self.when_late != "continue" and limit is not None and limit < checkpoint_every:
       raise ValueError(
         f"max_staleness_steps={limit} with checkpoint_every={checkpoint_every}: an index of a "
         "checkpoint cannot always be so young; raise the one or lower the other"
@@ -109,7 +109,7 @@ class IndexRefresher:
     self._misfit: ValueError | None = None  # of the newest generation
     self._closed = threading.Event()
     self._thread = threading.Thread(target=self._watch, name="index-refresher", daemon=True)
-    self.current: LoadedGeneration | None = None
+    self._current: LoadedGeneration | None = None
     self.swaps = 0
 
   def __enter__(self) -> "IndexRefresher":
@@ -121,6 +121,17 @@ class IndexRefresher:
     self._closed.set()
     if self._watching:
       self._thread.join()
+
+  @property
+  def current(self) -> LoadedGeneration:
+    """The generation in use.
+
+    Raises:
+      RuntimeError: if there is none yet.
+    """
+    if self._current is None:
+      raise RuntimeError("there is no index generation yet; `first` waits for one")
+    return self._current
 
   def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> bool:
     """Waits until `current` is the first generation, or the wanted one.
@@ -134,7 +145,7 @@ class IndexRefresher:
     """
     if wanted is not None:
       with self._changed:
-        self.current = self._generations.load(wanted)
+        self._current = self._generations.load(wanted)
       return True
     announced = False
     while not stop():
@@ -163,7 +174,7 @@ class IndexRefresher:
       return None
     with self._changed:
       chosen = int(everyone[0, 0])
-      if chosen < 0 or (self.current is not None and chosen <= self.current.generation):
+      if chosen < 0 or (self._current is not None and chosen <= self._current.generation):
         return None
       if (everyone == _FAILED - chosen).any():
         self._failed.add(chosen)
@@ -173,9 +184,9 @@ class IndexRefresher:
       if (everyone != chosen).any() or self._ready is None:
         return None
       ready, self._ready = self._ready, None
-      if self.current is not None:
+      if self._current is not None:
         self.swaps += 1
-      self.current = ready
+      self._current = ready
     return ready
 
   def _told(self) -> int:

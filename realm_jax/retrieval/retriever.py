@@ -195,4 +195,4 @@ def closed_book(batch: RetrievedBatch) -> RetrievedBatch:
   """Leaves only the null passage of every query: the same model without retrieval."""
   valid_BxK = np.zeros_like(batch.valid_BxK)
   valid_BxK[:, 0] = True
-  return batch.replace(valid_BxK=valid_BxK)
+  return dataclasses.replace(batch, valid_BxK=valid_BxK)

@@ -163,8 +163,7 @@ class RetrievingTrainer(PublishingTrainer):
 
   def metadata(self) -> dict:
     """Returns the JSON values of a published checkpoint."""
-    current = self._refresher and self._refresher.current
-    generation = {"generation": current.generation} if current else {}
+    generation = {"generation": self._refresher.current.generation} if self._source else {}
     return {**super().metadata(), **generation}
 
   def _open(self) -> None:

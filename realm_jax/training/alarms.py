@@ -7,10 +7,11 @@ report asks it of the whole run.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from realm_jax.training.objective import LOSS
 
-Row = Mapping[str, float | None]
+Row = Mapping[str, Any]
 _SKIPPED_SHARE = "skipped_share"
 
 

@@ -153,7 +153,8 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_
 
 def read_metadata(path: str | os.PathLike) -> dict:
   """Reads the JSON values of a checkpoint."""
-  return ocp.JsonCheckpointHandler().restore(_item(path, _METADATA), args=ocp.args.JsonRestore())
+  handler = ocp.JsonCheckpointHandler()
+  return dict(handler.restore(_item(path, _METADATA), args=ocp.args.JsonRestore()))
 
 
 def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:

@@ -50,7 +50,7 @@ def _seed(seed: jax.Array) -> jax.Array:
   return jnp.concatenate([words, jnp.asarray(_WHOLE_BATCH, jnp.uint32)])
 
 
-def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
+def _fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
   data = jnp.asarray(data, jnp.uint32)
   first = _mix(key[0] ^ _mix(data + jnp.uint32(0x9E3779B9)))
   second = _mix(key[1] + _mix(data ^ first))

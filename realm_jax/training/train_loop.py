@@ -31,6 +31,7 @@ class BatchSource(Protocol):
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Completes the batch begun; returns it with figures about its making."""
+    ...
 
 
 class PlainBatches:
@@ -44,7 +45,7 @@ class PlainBatches:
   def __init__(self, batches, *, place: Callable[[Any], Any]):
     self._batches = batches
     self._place = place
-    self._batch = None
+    self._batch: Any = None
 
   def begin(self, params) -> None:
     del params

@@ -84,7 +84,8 @@ def test_waiting_for_the_first_generation_ends_when_told_to_stop():
   asked = []
   with IndexRefresher(Shelf(), config=SOON) as refresher:
     assert not refresher.first(stop=lambda: len(asked) == 2 or asked.append(1))
-    assert refresher.current is None
+    with pytest.raises(RuntimeError, match="there is no index generation yet"):
+      _ = refresher.current
 
 
 def test_a_first_generation_that_does_not_fit_ends_the_wait():

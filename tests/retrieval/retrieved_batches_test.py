@@ -134,7 +134,7 @@ def test_a_resumed_batch_keeps_its_passages_when_the_index_has_moved_on(
   source = make_source()
   placed, _ = take(source)
   saved = source.in_flight()
-  refresher.current = generations.load(3)
+  refresher.first(wanted=3, stop=lambda: False)
   assert_same(make_source().resume(saved), placed)
 
 

@@ -88,4 +88,4 @@ def _embeddings(index: str, generation: int | None) -> np.ndarray:
 
 
 def _flat(params) -> dict[str, np.ndarray]:
-  return flax.traverse_util.flatten_dict(jax.device_get(params), sep="/")
+  return dict(flax.traverse_util.flatten_dict(jax.device_get(params), sep="/"))

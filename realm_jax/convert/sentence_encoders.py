@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def pooling_settings(config: DualEncoderConfig) -> dict:
 
 def _pooling(path: str) -> Pooling:
   settings = _read_json(os.path.join(path, "config.json"))
-  mode = settings.get("pooling_mode")
+  mode: Any = settings.get("pooling_mode")
   if mode is None:
     flags = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]
     mode = next((mode for mode, flag in _POOLINGS.items() if flags == [flag]), flags)

@@ -72,7 +72,9 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
 def _content(archive: zipfile.ZipFile):
   (pickled,) = (name for name in archive.namelist() if name.endswith(f"/{_PICKLE}"))
   root = pickled.removesuffix(_PICKLE)
-  known = {("torch", name): _StorageType(dtype) for name, dtype in _DTYPES.items()}
+  known: dict[tuple[str, str], object] = {
+    ("torch", name): _StorageType(dtype) for name, dtype in _DTYPES.items()
+  }
   known["collections", "OrderedDict"] = sealed_pickles.Dict
   known["torch._utils", "_rebuild_tensor_v2"] = Function(_tensor)
   known["torch._utils", "_rebuild_parameter"] = Function(lambda tensor, *_: tensor)

@@ -54,6 +54,9 @@ class StoreMetadata:
   format_version: int = FORMAT_VERSION
 
 
+Rows = Sequence[int] | np.ndarray
+
+
 class PassageRow(NamedTuple):
   """A passage as bytes on disk; the ids exclude special tokens."""
 
@@ -152,7 +155,7 @@ class PassageStoreWriter:
 
   def append_row(self, row: PassageRow) -> None:
     """Adds a row whose ids come from this writer's vocabulary."""
-    for column, data in zip(self._columns.values(), row, strict=False):
+    for column, data in zip(self._columns.values(), row[:-1], strict=True):
       column.append(data)
     self._uids.write(np.int64(row.uid).tobytes())
     self._num_passages += 1
@@ -242,11 +245,11 @@ class PassageStore:
   def text(self, row: int) -> str:
     return _row(self._texts, row).tobytes().decode()
 
-  def title_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
+  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
     return _padded_rows(self._title_ids, rows, length)
 
-  def body_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
+  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
     return _padded_rows(self._body_ids, rows, length)
 
@@ -261,7 +264,7 @@ def _row(column: tuple[np.ndarray, np.ndarray], row: int) -> np.ndarray:
 
 
 def _padded_rows(
-  column: tuple[np.ndarray, np.ndarray], rows: Sequence[int], length: int
+  column: tuple[np.ndarray, np.ndarray], rows: Rows, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
   values, offsets = column
   row_n = np.asarray(rows, np.int64)

@@ -34,7 +34,7 @@ class DocumentReader:
 
   def __init__(self, files: Sequence[str], *, format: Format = "auto"):
     self._files = files
-    self._format = format
+    self._format: Format = format
     self._sizes = [object_store.Path(path).stat().length for path in files]
     self._bytes_before = 0
     self._file: BinaryIO | None = None

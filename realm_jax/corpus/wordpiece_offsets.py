@@ -6,16 +6,15 @@ other wordpieces at that place; those get the bytes between their neighbours.
 """
 
 import difflib
-from collections.abc import Sequence
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import PassageStore, Rows
 
 Offsets = tuple[np.ndarray, np.ndarray]
 
 
-def body_offsets(store: PassageStore, tokenizer, rows: Sequence[int] | np.ndarray) -> list[Offsets]:
+def body_offsets(store: PassageStore, tokenizer, rows: Rows) -> list[Offsets]:
   """Returns, for each row, the start and limit bytes of the body wordpieces in its text.
 
   Args:

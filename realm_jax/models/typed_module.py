@@ -1,4 +1,4 @@
-"""Flax modules whose `apply` and `param` have the types that their users see."""
+"""Flax modules whose `init`, `apply` and `param` have the types that their users see."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +9,13 @@ import jax
 class TypedModule(nn.Module):
   """A module that is applied without mutable variables.
 
-  Flax's own annotations admit pairs with mutated variables and boxed parameters, which every use
-  would have to rule out.
+  Flax's own annotations also admit frozen dictionaries, pairs with mutated variables and boxed
+  parameters, which every use would have to rule out.
   """
 
   if TYPE_CHECKING:
+
+    def init(self, *args: Any, **kwargs: Any) -> dict[str, Any]: ...
 
     def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -131,7 +131,7 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
 @contextlib.contextmanager
 def _little_effort():
   """Makes the compiler take an eighth of the time, for slower code that uses the same memory."""
-  before = jax.config.jax_exec_time_optimization_effort
+  before = jax.config.values["jax_exec_time_optimization_effort"]
   jax.config.update("jax_exec_time_optimization_effort", -1.0)
   try:
     yield

@@ -116,7 +116,7 @@ class RetrievingTrainer(PublishingTrainer):
     refresh: RefreshConfig = RefreshConfig(),
     **trainer,
   ):
-    self._refresher = None
+    self._source = None  # the base class publishes before there is one
     super().__init__(model, **trainer)
     partitioner = trainer["partitioner"]
     self._retrieval = retrieval
@@ -129,7 +129,6 @@ class RetrievingTrainer(PublishingTrainer):
     self._refresher = IndexRefresher(generations, config=refresh, watch=watch)
     self._refresher.__enter__()
     self._finder = None
-    self._source = None
     self._send = None  # t5x's step on the devices
     self._examples = None  # of the current call of `train`
     self._batch = None  # the next step's, with figures about its retrieval

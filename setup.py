@@ -62,6 +62,7 @@ setuptools.setup(
   ],
   extras_require={
     "test": [
+      "basedpyright>=1.40",
       "fastapi>=0.115",
       "gcp-storage-emulator>=2024.8",
       "gcsfs>=2025.1",

@@ -259,7 +259,7 @@ class IndexRefresher:
     with self._changed:
       if self._ready is not None:
         return None  # a third one would not fit; and other processes may still be loading it
-      known = self.current
+      known = self._current
     try:
       newest = self._generations.newest() if processes.is_first() else self._chosen
     except Exception as error:  # nor must a store that is out of reach for a while

@@ -8,7 +8,7 @@ has one meaning in the whole package:
   C  candidate answers
   D  model width
   E  width of a retrieval embedding
-  F  sequences of one encoder call, such as the B × K joint inputs
+  F  flat list of sequences or rows, such as the B × K joint inputs of an encoder call
   G  width of one attention head
   H  attention heads
   I  sources of candidate answers: each passage alone, and all together
@@ -20,7 +20,7 @@ has one meaning in the whole package:
   P  passage length
   Q  positions that a layer computes, of L
   R  passages of a beam, of which the first K are read
-  S  spans, numbered through all passages
+  S  spans of wordpieces, numbered through all passages
   T  joint length, of query and passage
   U  hidden units of the span scorer
   V  vocabulary

@@ -76,21 +76,21 @@ def read(
   )
 
 
-def _spans(log_probs_BxSxMxV: jax.Array, alternatives: int) -> jax.Array:
-  """Returns `[B, C, M]`: the likeliest span of each of S, and those that differ in one word."""
+def _spans(log_probs_BxIxMxV: jax.Array, alternatives: int) -> jax.Array:
+  """Returns `[B, C, M]`: the most likely span of each source, and those that differ in one word."""
   if alternatives == 1:
-    return jnp.argmax(log_probs_BxSxMxV, -1)
-  batch, sources, masks, _ = log_probs_BxSxMxV.shape
+    return jnp.argmax(log_probs_BxIxMxV, -1)
+  batch, sources, masks, _ = log_probs_BxIxMxV.shape
   # Behind a barrier, because XLA on CPU sorts the whole vocabulary when it sees the result sliced.
   # Around the words alone: around both results it cannot be compiled for several devices.
-  words_BxSxMxA = jax.lax.optimization_barrier(jax.lax.top_k(log_probs_BxSxMxV, alternatives)[1])
-  best_BxSx1x1xM = words_BxSxMxA[:, :, None, None, :, 0]
-  others_BxSx1xAxM = words_BxSxMxA[..., 1:].transpose(0, 1, 3, 2)[:, :, None]
+  words_BxIxMxA = jax.lax.optimization_barrier(jax.lax.top_k(log_probs_BxIxMxV, alternatives)[1])
+  best_BxIx1x1xM = words_BxIxMxA[:, :, None, None, :, 0]
+  others_BxIx1xAxM = words_BxIxMxA[..., 1:].transpose(0, 1, 3, 2)[:, :, None]
   changed_1x1xMx1xM = jnp.eye(masks, dtype=bool)[None, None, :, None, :]
-  varied = jnp.where(changed_1x1xMx1xM, others_BxSx1xAxM, best_BxSx1x1xM)
+  varied = jnp.where(changed_1x1xMx1xM, others_BxIx1xAxM, best_BxIx1x1xM)
   return jnp.concatenate(
     [
-      words_BxSxMxA[..., 0],
+      words_BxIxMxA[..., 0],
       varied.reshape(batch, sources * masks * (alternatives - 1), masks),
     ],
     axis=1,

@@ -2,8 +2,6 @@
 
 Parameters are float32; activations have `BertConfig.compute_dtype`, with softmax and layer norm in
 float32 at least.
-Axis letters beside those of `datatypes`: N sequences, Q positions that a layer computes (of L),
-C width of one head.
 """
 
 import dataclasses
@@ -153,26 +151,26 @@ class SelfAttention(TypedModule):
   config: BertConfig
 
   @nn.compact
-  def __call__(self, some_NxQxD, all_NxLxD, mask_NxL, *, deterministic: bool):
+  def __call__(self, some_FxQxD, all_FxLxD, mask_FxL, *, deterministic: bool):
     config = self.config
     head_size = config.hidden_size // config.num_heads
     heads = functools.partial(
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
     )
     # Heads before positions: each head's product is then one of contiguous matrices.
-    query_NxHxQxC = heads(name="query")(some_NxQxD).swapaxes(1, 2) * head_size**-0.5
-    key_NxHxLxC = heads(name="key")(all_NxLxD).swapaxes(1, 2)
-    value_NxHxLxC = heads(name="value")(all_NxLxD).swapaxes(1, 2)
-    logits_NxHxQxL = product_transposed(query_NxHxQxC, key_NxHxLxC, config.compute_dtype)
-    lowest = jnp.finfo(logits_NxHxQxL.dtype).min
-    probs_NxHxQxL = jax.nn.softmax(jnp.where(mask_NxL[:, None, None, :], logits_NxHxQxL, lowest))
-    probs_NxHxQxL = nn.Dropout(config.attention_dropout_rate)(
-      probs_NxHxQxL.astype(config.compute_dtype), deterministic=deterministic
+    query_FxHxQxG = heads(name="query")(some_FxQxD).swapaxes(1, 2) * head_size**-0.5
+    key_FxHxLxG = heads(name="key")(all_FxLxD).swapaxes(1, 2)
+    value_FxHxLxG = heads(name="value")(all_FxLxD).swapaxes(1, 2)
+    logits_FxHxQxL = product_transposed(query_FxHxQxG, key_FxHxLxG, config.compute_dtype)
+    lowest = jnp.finfo(logits_FxHxQxL.dtype).min
+    probs_FxHxQxL = jax.nn.softmax(jnp.where(mask_FxL[:, None, None, :], logits_FxHxQxL, lowest))
+    probs_FxHxQxL = nn.Dropout(config.attention_dropout_rate)(
+      probs_FxHxQxL.astype(config.compute_dtype), deterministic=deterministic
     )
-    context_NxHxQxC = product(probs_NxHxQxL, value_NxHxLxC, config.compute_dtype)
-    context_NxQxHxC = context_NxHxQxC.astype(config.compute_dtype).swapaxes(1, 2)
+    context_FxHxQxG = product(probs_FxHxQxL, value_FxHxLxG, config.compute_dtype)
+    context_FxQxHxG = context_FxHxQxG.astype(config.compute_dtype).swapaxes(1, 2)
     output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
-    return output(context_NxQxHxC)
+    return output(context_FxQxHxG)
 
 
 class Layer(TypedModule):
@@ -181,22 +179,22 @@ class Layer(TypedModule):
   config: BertConfig
 
   @nn.compact
-  def __call__(self, hidden_NxLxD, mask_NxL, positions_NxQ, deterministic: bool):
+  def __call__(self, hidden_FxLxD, mask_FxL, positions_FxQ, deterministic: bool):
     config = self.config
     drop = functools.partial(nn.Dropout(config.dropout_rate), deterministic=deterministic)
     norm = functools.partial(layer_norm, epsilon=config.layer_norm_epsilon, axis="embed")
 
-    some_NxQxD = hidden_NxLxD
-    if positions_NxQ is not None:
-      some_NxQxD = jnp.take_along_axis(hidden_NxLxD, positions_NxQ[..., None], axis=1)
+    some_FxQxD = hidden_FxLxD
+    if positions_FxQ is not None:
+      some_FxQxD = jnp.take_along_axis(hidden_FxLxD, positions_FxQ[..., None], axis=1)
     attention = SelfAttention(config, name="attention")
-    branch = attention(some_NxQxD, hidden_NxLxD, mask_NxL, deterministic=deterministic)
-    some_NxQxD = norm(name="attention_norm")(some_NxQxD + drop(branch)).astype(config.compute_dtype)
+    branch = attention(some_FxQxD, hidden_FxLxD, mask_FxL, deterministic=deterministic)
+    some_FxQxD = norm(name="attention_norm")(some_FxQxD + drop(branch)).astype(config.compute_dtype)
 
-    branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_NxQxD)
+    branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_FxQxD)
     branch = activation(config, branch)
     branch = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="mlp_out")(branch)
-    return norm(name="mlp_norm")(some_NxQxD + drop(branch)).astype(config.compute_dtype)
+    return norm(name="mlp_norm")(some_FxQxD + drop(branch)).astype(config.compute_dtype)
 
 
 class BertEncoder(TypedModule):
@@ -233,17 +231,17 @@ class BertEncoder(TypedModule):
     tokens: datatypes.Tokens,
     *,
     deterministic: bool,
-    positions_NxQ: jax.Array | None = None,
+    positions_FxQ: jax.Array | None = None,
   ) -> jax.Array:
-    """Returns the last layer's vectors of `Tokens` `[N, L]`, in `config.compute_dtype`.
+    """Returns the last layer's vectors of `Tokens` `[F, L]`, in `config.compute_dtype`.
 
     Args:
       tokens: sequences of any length up to `config.max_length`.
       deterministic: leaves dropout out; otherwise it draws from the "dropout" key.
-      positions_NxQ: the positions whose vectors are wanted; the last layer computes no others.
+      positions_FxQ: the positions whose vectors are wanted; the last layer computes no others.
 
     Returns:
-      `[N, L, D]`, or `[N, Q, D]` where positions were given.
+      `[F, L, D]`, or `[F, Q, D]` where positions were given.
 
     Raises:
       ValueError: if the sequences are longer than `config.max_length`.
@@ -258,25 +256,25 @@ class BertEncoder(TypedModule):
     # A product with one-hot rows, because all tokens of the batch would collide in the gradient of
     # a gather from so few.
     dtype = config.compute_dtype
-    segments_NxLxS = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=dtype)
-    hidden_NxLxD = (
+    segments_FxLxZ = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=dtype)
+    hidden_FxLxD = (
       self.word_embedding(tokens.ids)
-      + segments_NxLxS @ self.segment_embedding.astype(dtype)
+      + segments_FxLxZ @ self.segment_embedding.astype(dtype)
       + self.position_embedding[None, :length].astype(dtype)
     )
-    hidden_NxLxD = self.embedding_norm(hidden_NxLxD).astype(dtype)
-    hidden_NxLxD = self.dropout(hidden_NxLxD, deterministic=deterministic)
+    hidden_FxLxD = self.embedding_norm(hidden_FxLxD).astype(dtype)
+    hidden_FxLxD = self.dropout(hidden_FxLxD, deterministic=deterministic)
     for layer in self.layers[:-1]:
-      hidden_NxLxD = layer(hidden_NxLxD, tokens.mask, None, deterministic)
-    return self.layers[-1](hidden_NxLxD, tokens.mask, positions_NxQ, deterministic)
+      hidden_FxLxD = layer(hidden_FxLxD, tokens.mask, None, deterministic)
+    return self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, deterministic)
 
   def word_logits(self, hidden: jax.Array) -> jax.Array:
     """Returns the float32 products `[..., V]` of vectors `[..., D]` with the word embeddings."""
     dtype = self.config.compute_dtype
-    logits_NxV = product_transposed(
+    logits_FxV = product_transposed(
       hidden.reshape(-1, self.config.hidden_size), self.word_embedding.embedding, dtype
     )
-    return logits_NxV.reshape(*hidden.shape[:-1], -1)
+    return logits_FxV.reshape(*hidden.shape[:-1], -1)
 
 
 class BertPooler(TypedModule):
@@ -285,8 +283,8 @@ class BertPooler(TypedModule):
   config: BertConfig
 
   @nn.compact
-  def __call__(self, hidden_NxLxD: jax.Array) -> jax.Array:
-    """Returns `[N, D]` in `config.compute_dtype`."""
+  def __call__(self, hidden_FxLxD: jax.Array) -> jax.Array:
+    """Returns `[F, D]` in `config.compute_dtype`."""
     size = self.config.hidden_size
     dense = Dense(self.config, (size,), ("embed", "embed_out"), name="dense")
-    return jnp.tanh(dense(hidden_NxLxD[:, 0]))
+    return jnp.tanh(dense(hidden_FxLxD[:, 0]))

@@ -1,7 +1,4 @@
-"""Encodes sequences of a batch together with those of similar length, without most of the padding.
-
-Axis letters beside those of `datatypes`: N sequences.
-"""
+"""Encodes sequences of a batch together with others of similar length, to avoid padding."""
 
 from collections.abc import Callable
 
@@ -13,25 +10,25 @@ from realm_jax import datatypes
 
 def in_buckets(
   encode: Callable[..., jax.Array],
-  tokens_NxL: datatypes.Tokens,
+  tokens_FxL: datatypes.Tokens,
   *beside: jax.Array,
   buckets: datatypes.Buckets,
 ) -> jax.Array:
-  """Returns `encode(tokens_NxL, *beside)`, computed bucket by bucket.
+  """Returns `encode(tokens_FxL, *beside)`, computed bucket by bucket.
 
   Args:
-    encode: Maps N sequences, of any length, and what stands beside them to N rows.
-    tokens_NxL: The sequences; their padding is at their ends.
-    *beside: Further arrays of N rows.
-    buckets: Together of N rows; sorted by length, the sequences must fit. Empty for no buckets.
+    encode: Maps F sequences of any length, and their rows of `beside`, to F rows.
+    tokens_FxL: The sequences; their padding is at their ends.
+    *beside: Further arrays of F rows.
+    buckets: F rows in total; sorted by length, the sequences must fit. Empty for no buckets.
   """
   if not buckets:
-    return encode(tokens_NxL, *beside)
-  order_N = jnp.argsort(jnp.sum(tokens_NxL.mask, axis=1))
+    return encode(tokens_FxL, *beside)
+  order_F = jnp.argsort(jnp.sum(tokens_FxL.mask, axis=1))
   encoded, first = [], 0
   for rows, length in buckets:
-    taken = order_N[first : first + rows]
-    tokens = jax.tree.map(lambda leaf, taken=taken, length=length: leaf[taken, :length], tokens_NxL)
+    taken = order_F[first : first + rows]
+    tokens = jax.tree.map(lambda leaf, taken=taken, length=length: leaf[taken, :length], tokens_FxL)
     encoded.append(encode(tokens, *(array[taken] for array in beside)))
     first += rows
-  return jnp.concatenate(encoded)[jnp.argsort(order_N)]
+  return jnp.concatenate(encoded)[jnp.argsort(order_F)]

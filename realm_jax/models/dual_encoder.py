@@ -1,4 +1,4 @@
-"""The dual encoder: queries and passages as vectors whose inner product is the retrieval score.
+"""The dual encoder: embeds queries and passages; inner products are retrieval scores.
 
 A tower is BERT, its pooler, a dense projection and layer norm (Guu et al. 2020, section 3.2; the
 layer norm and its dropout are those of the released ORQA code). Sentence encoders trained elsewhere
@@ -30,17 +30,17 @@ class DualEncoderConfig:
   """Settings of a dual encoder.
 
   Attributes:
-    bert: of each tower.
-    projection_size: width E of the embeddings; BERT's width unless they are projected.
+    bert: Configuration of each tower's BERT.
+    projection_size: Width E of the embeddings; BERT's width unless `output` is "projection".
     towers: "shared", one tower for queries and passages, or "separate".
     pooling: "pooler", BERT's pooler on [CLS] as published; "cls", the vector of [CLS] itself; or
       "mean", the mean over the tokens.
-    output: "projection", dense and layer norm as published; "pooled", the pooled vector as it is;
-      or "unit_length", that vector over its length.
-    projection_dropout_rate: of the finished embedding.
-    layer_norm_epsilon: of the projection; 1e-12 suits the released weights.
-    temperature: scores of retrieved passages are divided by it, 1 as published. Higher, more of the
-      passages take part in what is read and learned; the order of passages is the same.
+    output: "projection", dense and layer norm as published; "pooled", the pooled vector itself; or
+      "unit_length", the pooled vector normalised to length 1.
+    projection_dropout_rate: Dropout rate of the embedding.
+    layer_norm_epsilon: Epsilon of the projection's layer norm; 1e-12 for the released weights.
+    temperature: Divides the scores of retrieved passages; 1 as published. A higher temperature
+      gives more passages a share in the prediction and the gradient, and keeps their order.
   """
 
   bert: bert.BertConfig
@@ -80,7 +80,7 @@ class Tower(TypedModule):
     if config.pooling == "pooler":
       self.pooler = bert.BertPooler(config.bert)
     if config.output == "projection":
-      # float32 whatever the activations are: the softmax over passages compares small differences.
+      # Always float32, because the softmax over passages compares small differences.
       self.projection = nn.Dense(
         config.projection_size,
         dtype=bert.wide_dtype(config.bert),
@@ -93,28 +93,28 @@ class Tower(TypedModule):
     self.dropout = nn.Dropout(config.projection_dropout_rate)
 
   def __call__(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 embeddings `[N, E]` of `Tokens` `[N, L]`."""
-    embedding_NxE = self._pooled(tokens, deterministic=deterministic)
+    """Returns float32 embeddings `[F, E]` of `Tokens` `[F, L]`."""
+    embedding_FxE = self._pooled(tokens, deterministic=deterministic)
     if self.config.output == "projection":
-      embedding_NxE = self.projection_norm(self.projection(embedding_NxE))
+      embedding_FxE = self.projection_norm(self.projection(embedding_FxE))
     elif self.config.output == "unit_length":
-      # Of the padding of an empty slot the mean is zero, where the length has no derivative.
-      square_Nx1 = jnp.sum(embedding_NxE**2, axis=1, keepdims=True)
-      embedding_NxE = embedding_NxE * jax.lax.rsqrt(jnp.maximum(square_Nx1, _SHORTEST**2))
-    return self.dropout(embedding_NxE, deterministic=deterministic)
+      # The mean over an empty slot is zero, where the length has no derivative.
+      square_Fx1 = jnp.sum(embedding_FxE**2, axis=1, keepdims=True)
+      embedding_FxE = embedding_FxE * jax.lax.rsqrt(jnp.maximum(square_Fx1, _SHORTEST**2))
+    return self.dropout(embedding_FxE, deterministic=deterministic)
 
   def _pooled(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     wide = bert.wide_dtype(self.config.bert)
     if self.config.pooling == "mean":
-      hidden_NxLxD = self.bert(tokens, deterministic=deterministic)
-      weights_NxLx1 = tokens.mask[..., None].astype(wide)
-      total_NxD = jnp.sum(weights_NxLx1 * hidden_NxLxD, axis=1)
-      return total_NxD / jnp.maximum(jnp.sum(weights_NxLx1, axis=1), 1.0)
-    first_Nx1 = jnp.zeros((tokens.shape[0], 1), jnp.int32)
-    hidden_Nx1xD = self.bert(tokens, deterministic=deterministic, positions_NxQ=first_Nx1)
+      hidden_FxLxD = self.bert(tokens, deterministic=deterministic)
+      weights_FxLx1 = tokens.mask[..., None].astype(wide)
+      total_FxD = jnp.sum(weights_FxLx1 * hidden_FxLxD, axis=1)
+      return total_FxD / jnp.maximum(jnp.sum(weights_FxLx1, axis=1), 1.0)
+    first_Fx1 = jnp.zeros((tokens.shape[0], 1), jnp.int32)
+    hidden_Fx1xD = self.bert(tokens, deterministic=deterministic, positions_FxQ=first_Fx1)
     if self.config.pooling == "pooler":
-      return self.pooler(hidden_Nx1xD).astype(wide)
-    return hidden_Nx1xD[:, 0].astype(wide)
+      return self.pooler(hidden_Fx1xD).astype(wide)
+    return hidden_Fx1xD[:, 0].astype(wide)
 
 
 class DualEncoder(TypedModule):
@@ -130,12 +130,12 @@ class DualEncoder(TypedModule):
       self.passage_tower = Tower(self.config)
 
   def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 embeddings `[N, E]` of the queries `Tokens` `[N, L]`."""
+    """Returns float32 embeddings `[F, E]` of the queries `Tokens` `[F, L]`."""
     tower = self.tower if self.config.towers == "shared" else self.query_tower
     return tower(tokens, deterministic=deterministic)
 
   def encode_passage(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 embeddings `[N, E]` of the passages `Tokens` `[N, P]`."""
+    """Returns float32 embeddings `[F, E]` of the passages `Tokens` `[F, P]`."""
     tower = self.tower if self.config.towers == "shared" else self.passage_tower
     return tower(tokens, deterministic=deterministic)
 
@@ -166,12 +166,12 @@ class DualEncoder(TypedModule):
     """
     num_queries, num_passages, passage_length = passage.shape
     query_BxE = self.encode_query(query, deterministic=deterministic)
-    passage_NxE = in_buckets(
+    passage_FxE = in_buckets(
       functools.partial(self.encode_passage, deterministic=deterministic),
       passage.reshape(num_queries * num_passages, passage_length),
       buckets=buckets,
     )
-    return self.scores(query_BxE, passage_NxE.reshape(num_queries, num_passages, -1))
+    return self.scores(query_BxE, passage_FxE.reshape(num_queries, num_passages, -1))
 
   def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
     """Returns `scores_BxK` of embeddings."""
@@ -182,10 +182,10 @@ def passage_tower_params(params: Mapping[str, Any]) -> Any:
   """Returns the parameters with which `Tower` embeds passages.
 
   Args:
-    params: of a `DualEncoder`, or of a model that holds one as `dual_encoder`.
+    params: Parameters of a `DualEncoder`, or of a model with one as `dual_encoder`.
 
   Raises:
-    ValueError: if no tower is found.
+    ValueError: If there is no tower.
   """
   params = params.get("dual_encoder", params)
   for name in ("passage_tower", "tower"):

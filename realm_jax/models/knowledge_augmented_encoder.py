@@ -22,35 +22,35 @@ class KnowledgeAugmentedEncoder(TypedModule):
   def __call__(
     self,
     joint: datatypes.Tokens,
-    mlm_positions_NxM: jax.Array,
+    mlm_positions_FxM: jax.Array,
     *,
     deterministic: bool,
     buckets: datatypes.Buckets = (),
   ) -> jax.Array:
-    """Returns float32 `logits_NxMxV` at the masked positions of joint inputs `Tokens` `[N, T]`.
+    """Returns float32 `logits_FxMxV` at the masked positions of joint inputs `Tokens` `[F, T]`.
 
     Args:
       joint: queries with one passage each.
-      mlm_positions_NxM: positions of the masks.
+      mlm_positions_FxM: positions of the masks.
       deterministic: leaves dropout out.
       buckets: shapes in which the joint inputs are read, see `in_buckets`.
     """
     config = self.config
     encoder = bert.BertEncoder(config, name="bert")
-    hidden_NxMxD = in_buckets(
-      lambda tokens, positions_NxM: encoder(
-        tokens, deterministic=deterministic, positions_NxQ=positions_NxM
+    hidden_FxMxD = in_buckets(
+      lambda tokens, positions_FxM: encoder(
+        tokens, deterministic=deterministic, positions_FxQ=positions_FxM
       ),
       joint,
-      mlm_positions_NxM,
+      mlm_positions_FxM,
       buckets=buckets,
     )
     transform = bert.Dense(config, (config.hidden_size,), ("embed", "embed_out"), name="mlm_dense")
     norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="embed", name="mlm_norm")
-    hidden_NxMxD = norm(bert.activation(config, transform(hidden_NxMxD)))
+    hidden_FxMxD = norm(bert.activation(config, transform(hidden_FxMxD)))
     bias_V = self.param(
       "mlm_bias",
       nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",)),
       (config.vocab_size,),
     )
-    return encoder.word_logits(hidden_NxMxD) + bias_V[None, None, :]
+    return encoder.word_logits(hidden_FxMxD) + bias_V[None, None, :]

@@ -1,4 +1,4 @@
-"""Retriever and span reader side by side: scores of a beam, span scores of the passages read."""
+"""Retriever and span reader together: scores of a beam, and span scores of the passages read."""
 
 import flax.struct
 import jax
@@ -11,7 +11,7 @@ from realm_jax.models.typed_module import TypedModule
 
 @flax.struct.dataclass
 class OpenQaOutputs:
-  """What the objective needs.
+  """Inputs of the objective.
 
   Attributes:
     scores_BxR: float32 retrieval scores of the beam.
@@ -23,10 +23,10 @@ class OpenQaOutputs:
 
 
 class OpenQaModel(TypedModule):
-  """Scores a beam with the query encoder and the index's embeddings, and reads the best of it.
+  """Scores a beam with the query encoder and the index's embeddings, and reads the best passages.
 
-  Where the batch brings the passages read as the dual encoder sees them, these are embedded afresh,
-  so that the passage encoder learns as well.
+  If the batch has the dual encoder's inputs for the passages read, these are embedded afresh, so
+  that the passage encoder learns as well.
   """
 
   dual_encoder_config: dual_encoder.DualEncoderConfig
@@ -37,23 +37,23 @@ class OpenQaModel(TypedModule):
     self.span_reader = span_reader.SpanReader(self.span_reader_config)
 
   def __call__(self, batch: datatypes.RetrievedQuestions, *, deterministic: bool) -> OpenQaOutputs:
-    """Returns the outputs for every passage of the beam, empty slots included."""
+    """Returns the outputs for every passage of the beam, including empty slots."""
     num_queries, num_read, joint_length = batch.joint.shape
     query_BxE = self.dual_encoder.encode_query(batch.query, deterministic=deterministic)
     embeddings_BxRxE = batch.embeddings_BxRxE.astype(query_BxE.dtype)
     if batch.passage is not None:
-      fresh_NxE = self.dual_encoder.encode_passage(
+      fresh_FxE = self.dual_encoder.encode_passage(
         batch.passage.reshape(num_queries * num_read, batch.passage.shape[-1]),
         deterministic=deterministic,
       )
       embeddings_BxRxE = jnp.concatenate(
-        [fresh_NxE.reshape(num_queries, num_read, -1), embeddings_BxRxE[:, num_read:]], axis=1
+        [fresh_FxE.reshape(num_queries, num_read, -1), embeddings_BxRxE[:, num_read:]], axis=1
       )
     scores_BxR = jnp.einsum("BE,BRE->BR", query_BxE, embeddings_BxRxE)
-    logits_NxTxW = self.span_reader(
+    logits_FxTxW = self.span_reader(
       batch.joint.reshape(num_queries * num_read, joint_length), deterministic=deterministic
     )
     return OpenQaOutputs(
       scores_BxR=scores_BxR / self.dual_encoder_config.temperature,
-      logits_BxKxTxW=logits_NxTxW.reshape(num_queries, num_read, *logits_NxTxW.shape[1:]),
+      logits_BxKxTxW=logits_FxTxW.reshape(num_queries, num_read, *logits_FxTxW.shape[1:]),
     )

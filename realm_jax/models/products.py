@@ -48,9 +48,9 @@ def product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.A
 
 
 @jax.custom_vjp
-def add_bias(rows_NxD: jax.Array, bias_D: jax.Array) -> jax.Array:
+def add_bias(rows_FxD: jax.Array, bias_D: jax.Array) -> jax.Array:
   """Adds a bias to wide rows; its gradient is a product with ones."""
-  return rows_NxD + bias_D[None]
+  return rows_FxD + bias_D[None]
 
 
 def _dot(first, second, dtype, *, second_axis: int):
@@ -79,10 +79,10 @@ def _product_transposed_gradients(dtype, factors, slope):
   )
 
 
-def _add_bias_gradients(like_D, slope_NxD):
+def _add_bias_gradients(like_D, slope_FxD):
   # As a sum XLA on CPU would take windows of rows, which are far apart in memory.
-  ones_1xN = jnp.ones((1, len(slope_NxD)), slope_NxD.dtype)
-  return slope_NxD, (ones_1xN @ slope_NxD)[0].astype(like_D.dtype)
+  ones_1xF = jnp.ones((1, len(slope_FxD)), slope_FxD.dtype)
+  return slope_FxD, (ones_1xF @ slope_FxD)[0].astype(like_D.dtype)
 
 
 def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
@@ -121,4 +121,4 @@ def _with_gradients(multiply, gradients):
 
 _with_gradients(product, _product_gradients)
 _with_gradients(product_transposed, _product_transposed_gradients)
-add_bias.defvjp(lambda rows_NxD, bias_D: (add_bias(rows_NxD, bias_D), bias_D), _add_bias_gradients)
+add_bias.defvjp(lambda rows_FxD, bias_D: (add_bias(rows_FxD, bias_D), bias_D), _add_bias_gradients)

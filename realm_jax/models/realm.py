@@ -1,4 +1,4 @@
-"""REALM's two networks side by side: retrieval scores and masked-LM logits of the same passages."""
+"""REALM's two networks together: retrieval scores and masked-LM logits of the same passages."""
 
 import flax.struct
 import jax
@@ -11,7 +11,7 @@ from realm_jax.models.typed_module import TypedModule
 
 @flax.struct.dataclass
 class RealmOutputs:
-  """What the objective needs.
+  """Inputs of the objective.
 
   Attributes:
     scores_BxK: float32 inner products of freshly embedded queries and passages.
@@ -23,7 +23,7 @@ class RealmOutputs:
 
 
 class RealmPretrainingModel(TypedModule):
-  """Scores the retrieved passages and reads the query with each; the networks share nothing."""
+  """Scores the retrieved passages and reads the query with each; shares no parameters."""
 
   dual_encoder_config: dual_encoder.DualEncoderConfig
   knowledge_augmented_encoder_config: bert.BertConfig
@@ -41,12 +41,12 @@ class RealmPretrainingModel(TypedModule):
     deterministic: bool,
     passage_BxKxE: jax.Array | None = None,
   ) -> RealmOutputs:
-    """Returns the outputs for every query and passage of the batch, empty slots included.
+    """Returns the outputs for every query and passage of the batch, including empty slots.
 
     Args:
-      batch: queries with their passages.
-      deterministic: leaves dropout out.
-      passage_BxKxE: embeddings of the passages, where they are known.
+      batch: Queries with their passages.
+      deterministic: Whether to disable dropout.
+      passage_BxKxE: Embeddings of the passages, if already known.
     """
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query
@@ -57,7 +57,7 @@ class RealmPretrainingModel(TypedModule):
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
       scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
-    logits_NxMxV = self.knowledge_augmented_encoder(
+    logits_FxMxV = self.knowledge_augmented_encoder(
       batch.joint.reshape(num_queries * num_passages, joint_length),
       jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),
       deterministic=deterministic,
@@ -65,5 +65,5 @@ class RealmPretrainingModel(TypedModule):
     )
     return RealmOutputs(
       scores_BxK=scores_BxK,
-      logits_BxKxMxV=logits_NxMxV.reshape(num_queries, num_passages, *logits_NxMxV.shape[1:]),
+      logits_BxKxMxV=logits_FxMxV.reshape(num_queries, num_passages, *logits_FxMxV.shape[1:]),
     )

@@ -1,8 +1,7 @@
 """The span reader: scores every short span of a passage as the answer to a question.
 
 Reads `[CLS] x [SEP] z [SEP]`; a span's score is an MLP over the vectors of its first and its last
-wordpiece (Lee et al. 2019, section 5.2). Axis letters beside those of `datatypes`: N sequences,
-C width of the MLP.
+wordpiece (Lee et al. 2019, section 5.2).
 """
 
 import dataclasses
@@ -21,10 +20,10 @@ class SpanReaderConfig:
   """Settings of a span reader.
 
   Attributes:
-    bert: of the encoder.
-    max_span_width: wordpieces W of a span at most.
-    span_hidden_size: width of the MLP.
-    layer_norm_epsilon: of the MLP.
+    bert: Configuration of the encoder.
+    max_span_width: Maximum wordpieces W of a span.
+    span_hidden_size: Width U of the MLP.
+    layer_norm_epsilon: Epsilon of the MLP's layer norm.
   """
 
   bert: bert.BertConfig
@@ -39,44 +38,44 @@ class SpanReaderConfig:
 
 
 class SpanReader(TypedModule):
-  """BERT, and a score of each span: dense(layer norm(relu(start part + end part)))."""
+  """BERT with a score for each span: dense(layer norm(relu(start part + end part)))."""
 
   config: SpanReaderConfig
 
   @nn.compact
   def __call__(self, joint: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 `logits_NxTxW` of joint inputs `Tokens` `[N, T]`.
+    """Returns float32 `logits_FxTxW` of joint inputs `Tokens` `[F, T]`.
 
-    Entry `[n, t, w]` is the span of the wordpieces t to t + w; spans that do not lie wholly in the
+    Entry `[f, t, w]` is the span of the wordpieces t to t + w; spans that are not entirely in the
     passage have the lowest float32. The last token of segment 1 is the `[SEP]` that ends a passage.
     """
     config = self.config
-    hidden_NxTxD = bert.BertEncoder(config.bert, name="bert")(joint, deterministic=deterministic)
+    hidden_FxTxD = bert.BertEncoder(config.bert, name="bert")(joint, deterministic=deterministic)
     size = config.span_hidden_size
     dense = bert.Dense(config.bert, (2 * size,), ("embed", "mlp"), name="span_dense")
-    starts_NxTxC, ends_NxTxC = jnp.split(dense(hidden_NxTxD), 2, axis=-1)
+    starts_FxTxU, ends_FxTxU = jnp.split(dense(hidden_FxTxD), 2, axis=-1)
     norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="mlp", name="span_norm")
     score = bert.Dense(config.bert, (1,), ("mlp", "projection"), name="span_score")
-    inside_NxT = passage_wordpieces(joint)
+    inside_FxT = passage_wordpieces(joint)
     lowest, wide = jnp.finfo(jnp.float32).min, bert.wide_dtype(config.bert)
     logits = []
     for width in range(min(config.max_span_width, joint.shape[-1])):
       # Only the wordpieces after the last start are missing at the end of the shifted array.
-      rows_NxTxC = starts_NxTxC + _shifted(ends_NxTxC, width)
-      rows_NxTx1 = score(norm(jax.nn.relu(rows_NxTxC)))
-      valid_NxT = inside_NxT & _shifted(inside_NxT, width)
-      logits.append(jnp.where(valid_NxT, rows_NxTx1[..., 0].astype(wide), lowest))
+      rows_FxTxU = starts_FxTxU + _shifted(ends_FxTxU, width)
+      rows_FxTx1 = score(norm(jax.nn.relu(rows_FxTxU)))
+      valid_FxT = inside_FxT & _shifted(inside_FxT, width)
+      logits.append(jnp.where(valid_FxT, rows_FxTx1[..., 0].astype(wide), lowest))
     return jnp.stack(logits, axis=-1)
 
 
 def passage_wordpieces(joint: datatypes.Tokens) -> jax.Array:
-  """Returns bool `[N, T]`: wordpieces of the passage, its final `[SEP]` excluded."""
+  """Returns bool `[F, T]`: wordpieces of the passage, its final `[SEP]` excluded."""
   second = (joint.segments == 1) & joint.mask
   return second & _shifted(second, 1)
 
 
 def _shifted(values: jax.Array, by: int) -> jax.Array:
-  """Moves axis 1 to the left and fills up with zeros."""
+  """Shifts axis 1 to the left and pads with zeros."""
   padding = [(0, 0)] * values.ndim
   padding[1] = (0, by)
   return jnp.pad(values, padding)[:, by:]

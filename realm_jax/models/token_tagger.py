@@ -1,4 +1,4 @@
-"""A BERT that gives each wordpiece a tag (Devlin et al. 2018, section 5.3)."""
+"""A BERT that tags each wordpiece (Devlin et al. 2018, section 5.3)."""
 
 import dataclasses
 
@@ -16,9 +16,9 @@ class TokenTaggerConfig:
   """Size of a tagger.
 
   Attributes:
-    bert: its encoder.
-    num_tags: C.
-    dropout_rate: of the encoder's vectors.
+    bert: Configuration of the encoder.
+    num_tags: Number of tags, Y.
+    dropout_rate: Dropout rate of the encoder's vectors.
   """
 
   bert: bert.BertConfig
@@ -33,7 +33,7 @@ class TokenTaggerConfig:
 
 
 class TokenTagger(TypedModule):
-  """Turns tokens into logits of tags."""
+  """Computes logits of tags from tokens."""
 
   config: TokenTaggerConfig
 
@@ -49,7 +49,7 @@ class TokenTagger(TypedModule):
     )
 
   def __call__(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 logits `[N, L, C]` of `Tokens` `[N, L]`."""
-    hidden_NxLxD = self.bert(tokens, deterministic=deterministic)
-    hidden_NxLxD = self.dropout(hidden_NxLxD, deterministic=deterministic)
-    return self.classifier(hidden_NxLxD.astype(jnp.float32))
+    """Returns float32 logits `[F, L, Y]` of `Tokens` `[F, L]`."""
+    hidden_FxLxD = self.bert(tokens, deterministic=deterministic)
+    hidden_FxLxD = self.dropout(hidden_FxLxD, deterministic=deterministic)
+    return self.classifier(hidden_FxLxD.astype(jnp.float32))

@@ -6,18 +6,18 @@ import jax.numpy as jnp
 from realm_jax.datatypes import Mean
 
 
-def token_classification(logits_BxLxC: jax.Array, labels_BxL: jax.Array) -> dict[str, Mean]:
+def token_classification(logits_BxLxY: jax.Array, labels_BxL: jax.Array) -> dict[str, Mean]:
   """Returns the figures of one batch, means over the labelled tokens.
 
   They are `loss`; `accuracy`, the share of tokens whose tag is the likeliest.
 
   Args:
-    logits_BxLxC: of each tag.
+    logits_BxLxY: of each tag.
     labels_BxL: 1 + the tag, or 0 where a token has no label: it does not count.
   """
   weights_BxL = (labels_BxL > 0).astype(jnp.float32)
   tags_BxL = jnp.maximum(labels_BxL - 1, 0)
-  log_probs_BxLxC = jax.nn.log_softmax(logits_BxLxC.astype(jnp.float32))
-  own_BxL = jnp.take_along_axis(log_probs_BxLxC, tags_BxL[..., None], axis=-1)[..., 0]
-  right_BxL = jnp.argmax(logits_BxLxC, axis=-1) == tags_BxL
+  log_probs_BxLxY = jax.nn.log_softmax(logits_BxLxY.astype(jnp.float32))
+  own_BxL = jnp.take_along_axis(log_probs_BxLxY, tags_BxL[..., None], axis=-1)[..., 0]
+  right_BxL = jnp.argmax(logits_BxLxY, axis=-1) == tags_BxL
   return {"loss": Mean.of(-own_BxL, weights_BxL), "accuracy": Mean.of(right_BxL, weights_BxL)}

@@ -15,12 +15,12 @@ _STEP = 16  # lengths are rounded up to a multiple of this
 
 
 def plans(
-  lengths_N: np.ndarray, *, num_queries: int, num_passages: int, empty_length: int, longest: int
+  lengths_F: np.ndarray, *, num_queries: int, num_passages: int, empty_length: int, longest: int
 ) -> tuple[Buckets, ...]:
   """Returns the plans, cheapest first; each query has one null passage.
 
   Args:
-    lengths_N: Of the corpus's sequences.
+    lengths_F: Of the corpus's sequences.
     num_queries: B.
     num_passages: K, the null passage included.
     empty_length: Of a sequence with the null passage.
@@ -34,17 +34,17 @@ def plans(
   found = []
   for spare in _SPARE:
     shares = np.minimum(np.arange(1, _BUCKETS + 1) / _BUCKETS + spare, 1.0)
-    tops = [rounded(top) for top in np.quantile(np.minimum(lengths_N, longest), shares)]
+    tops = [rounded(top) for top in np.quantile(np.minimum(lengths_F, longest), shares)]
     buckets = [(int(rows), top) for rows, top in zip(np.diff(edges), tops, strict=True) if rows]
     found.append(((num_queries, rounded(empty_length)), *buckets))
   return tuple(dict.fromkeys(found))
 
 
-def choose(known: tuple[Buckets, ...], lengths_N: np.ndarray) -> Buckets:
+def choose(known: tuple[Buckets, ...], lengths_F: np.ndarray) -> Buckets:
   """Returns the first plan that holds sequences of these lengths, or none: full length for all."""
-  sorted_N = np.sort(lengths_N)
+  sorted_F = np.sort(lengths_F)
   for buckets in known:
     lasts = np.cumsum([rows for rows, _ in buckets]) - 1
-    if (sorted_N[lasts] <= [length for _, length in buckets]).all():
+    if (sorted_F[lasts] <= [length for _, length in buckets]).all():
       return buckets
   return ()

@@ -26,11 +26,11 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
   source_uid_B = np.asarray(queries.source_uid_B)
   trivial_BxR = store.uids[np.maximum(ids_BxR, 0)] == source_uid_B[:, None]
   asked_BxR = (ids_BxR >= 0) & (source_uid_B != 0)[:, None]
-  query_C, place_C = np.nonzero(asked_BxR)
-  bodies_CxP, _ = store.body_ids(
-    ids_BxR[query_C, place_C], length=store.metadata.max_passage_length
+  query_F, place_F = np.nonzero(asked_BxR)
+  bodies_FxP, _ = store.body_ids(
+    ids_BxR[query_F, place_F], length=store.metadata.max_passage_length
   )
-  trivial_BxR[query_C, place_C] |= _holds(bodies_CxP, query_C, *sentences(queries))
+  trivial_BxR[query_F, place_F] |= _holds(bodies_FxP, query_F, *sentences(queries))
   return trivial_BxR & asked_BxR
 
 
@@ -52,26 +52,26 @@ def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _holds(
-  bodies_CxP: np.ndarray, query_C: np.ndarray, sentences_BxL: np.ndarray, lengths_B: np.ndarray
+  bodies_FxP: np.ndarray, query_F: np.ndarray, sentences_BxL: np.ndarray, lengths_B: np.ndarray
 ) -> np.ndarray:
-  """Returns bool `[C]`, True where a body contains the whole sentence of its query."""
+  """Returns bool `[F]`, True where a body contains the whole sentence of its query."""
   # A rare wordpiece rules out most places; vocabularies usually end with their rarest ones.
   anchor_B = sentences_BxL.argmax(axis=1)
   rarest_B = np.take_along_axis(sentences_BxL, anchor_B[:, None], axis=1)[:, 0]
-  wanted_C = np.where(rarest_B > 0, rarest_B, -1)[query_C]
-  body_H, place_H = np.nonzero(bodies_CxP == wanted_C[:, None])
-  first_H = place_H - anchor_B[query_C[body_H]]
-  inside = (first_H >= 0) & (first_H + lengths_B[query_C[body_H]] <= bodies_CxP.shape[1])
-  body_H, first_H = body_H[inside], first_H[inside]
+  wanted_F = np.where(rarest_B > 0, rarest_B, -1)[query_F]
+  body_S, place_S = np.nonzero(bodies_FxP == wanted_F[:, None])
+  first_S = place_S - anchor_B[query_F[body_S]]
+  inside = (first_S >= 0) & (first_S + lengths_B[query_F[body_S]] <= bodies_FxP.shape[1])
+  body_S, first_S = body_S[inside], first_S[inside]
   for place in range(sentences_BxL.shape[1]):
-    if not len(body_H):
+    if not len(body_S):
       break
-    query_H = query_C[body_H]
-    column_H = np.minimum(first_H + place, bodies_CxP.shape[1] - 1)
-    wanted_H = sentences_BxL[query_H, place]
-    alive = (place >= lengths_B[query_H]) | (wanted_H == ANY)
-    alive |= bodies_CxP[body_H, column_H] == wanted_H
-    body_H, first_H = body_H[alive], first_H[alive]
-  found_C = np.zeros(len(bodies_CxP), bool)
-  found_C[body_H] = True
-  return found_C
+    query_S = query_F[body_S]
+    column_S = np.minimum(first_S + place, bodies_FxP.shape[1] - 1)
+    wanted_S = sentences_BxL[query_S, place]
+    alive = (place >= lengths_B[query_S]) | (wanted_S == ANY)
+    alive |= bodies_FxP[body_S, column_S] == wanted_S
+    body_S, first_S = body_S[alive], first_S[alive]
+  found_F = np.zeros(len(bodies_FxP), bool)
+  found_F[body_S] = True
+  return found_F

@@ -80,8 +80,8 @@ def tags(model: TokenTagger) -> Objective:
   def outputs(params, batch, key):
     return model.apply({"params": params}, batches.tokens(batch["tokens"]), **_dropout(key))
 
-  def score(logits_BxLxC, batch):
-    return _grouped(token_classification(logits_BxLxC, batch["labels"]), "loss")
+  def score(logits_BxLxY, batch):
+    return _grouped(token_classification(logits_BxLxY, batch["labels"]), "loss")
 
   return Objective(outputs, score)
 

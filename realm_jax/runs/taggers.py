@@ -115,8 +115,8 @@ class WordTagger:
     model = TokenTagger(description.tagger)
 
     def predict(params, tokens):
-      logits_RxLxC = model.apply({"params": params}, tokens, deterministic=True)
-      return jnp.argmax(logits_RxLxC, axis=-1)
+      logits_BxLxY = model.apply({"params": params}, tokens, deterministic=True)
+      return jnp.argmax(logits_BxLxY, axis=-1)
 
     self._predict = jax.jit(predict)
 

@@ -105,14 +105,14 @@ def test_hidden_states_and_embeddings(reference, dtype):
   config = model.config(model.found.dual_encoder)
   query = tokens(arrays, "query")
   tower = model.params["dual_encoder"]["tower"]
-  hidden_NxLxD = BertEncoder(config.bert).apply(
+  hidden_FxLxD = BertEncoder(config.bert).apply(
     {"params": tower["bert"]}, query, deterministic=True
   )
-  assert_close(np.asarray(hidden_NxLxD)[query.mask], arrays["hidden"][query.mask], dtype)
-  embeddings_NxE = DualEncoder(config).apply(
+  assert_close(np.asarray(hidden_FxLxD)[query.mask], arrays["hidden"][query.mask], dtype)
+  embeddings_FxE = DualEncoder(config).apply(
     {"params": model.params["dual_encoder"]}, query, deterministic=True, method="encode_query"
   )
-  assert_close(embeddings_NxE, arrays["embeddings"], dtype)
+  assert_close(embeddings_FxE, arrays["embeddings"], dtype)
 
 
 @pytest.mark.parametrize("scorer", ["scorer", "two_tower_scorer"])
@@ -167,8 +167,8 @@ def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
   model = Imported(directory, name, dtype=dtype)
   config = model.config(model.found.span_reader)
   read = tokens(arrays, "read")
-  words_NxT = np.asarray(passage_wordpieces(read))
-  np.testing.assert_array_equal(words_NxT, arrays[f"{name}/words"])
+  words_FxT = np.asarray(passage_wordpieces(read))
+  np.testing.assert_array_equal(words_FxT, arrays[f"{name}/words"])
   relevance_1xR = arrays["inputs/relevance"][None].astype(dtype)
   starts, ends = arrays[f"{name}/span_starts"], arrays[f"{name}/span_ends"]
   gold_KxTxW = np.zeros((*read.shape, config.max_span_width), bool)
@@ -203,7 +203,7 @@ def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
     model.params["span_reader"], relevance_1xR
   )
   ours_KxS = np.asarray(logits_KxTxW)[:, starts, ends - starts]
-  valid_KxS = words_NxT[:, starts] & words_NxT[:, ends]
+  valid_KxS = words_FxT[:, starts] & words_FxT[:, ends]
   assert valid_KxS.sum() > 20
   assert_close(ours_KxS[valid_KxS], arrays[f"{name}/span_logits"][valid_KxS], dtype)
   assert_close(figures["retrieval_loss"].value, arrays[f"{name}/retriever_loss"], dtype)
@@ -219,13 +219,13 @@ def test_open_qa_brings_its_retriever_and_its_embeddings(reference, dtype):
   directory, arrays = reference
   model = Imported(directory, "open_qa", dtype=dtype)
   assert model.drawn == []
-  embeddings_NxE = DualEncoder(model.config(model.found.dual_encoder)).apply(
+  embeddings_FxE = DualEncoder(model.config(model.found.dual_encoder)).apply(
     {"params": model.params["dual_encoder"]},
     tokens(arrays, "query"),
     deterministic=True,
     method="encode_query",
   )
-  assert_close(embeddings_NxE, arrays["open_qa/embeddings"], dtype)
+  assert_close(embeddings_FxE, arrays["open_qa/embeddings"], dtype)
   (source,) = model.sources
-  assert source.weights["block_emb"].shape[1] == embeddings_NxE.shape[1]
+  assert source.weights["block_emb"].shape[1] == embeddings_FxE.shape[1]
   assert not any("block_emb" in name for name in model.found.unused)

@@ -43,9 +43,9 @@ def atol(float_tolerance, encoder_depth):
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def encode(params, tokens, config=CONFIG, positions_NxQ=None):
+def encode(params, tokens, config=CONFIG, positions_FxQ=None):
   return bert.BertEncoder(config).apply(
-    {"params": params}, tokens, deterministic=True, positions_NxQ=positions_NxQ
+    {"params": params}, tokens, deterministic=True, positions_FxQ=positions_FxQ
   )
 
 
@@ -89,27 +89,27 @@ def numpy_bert(params, tokens, *, gelu):
   ],
 )
 def test_is_the_published_encoder(params, tokens, atol, activation, gelu):
-  hidden_NxLxD = encode(params, tokens, dataclasses.replace(CONFIG, activation=activation))
-  np.testing.assert_allclose(hidden_NxLxD, numpy_bert(params, tokens, gelu=gelu), atol=atol)
+  hidden_FxLxD = encode(params, tokens, dataclasses.replace(CONFIG, activation=activation))
+  np.testing.assert_allclose(hidden_FxLxD, numpy_bert(params, tokens, gelu=gelu), atol=atol)
 
 
 def test_pooler_reads_the_first_token(params, tokens, float_tolerance):
-  hidden_NxLxD = encode(params, tokens)
+  hidden_FxLxD = encode(params, tokens)
   pooler = bert.BertPooler(CONFIG)
-  variables = nn.unbox(pooler.init(jax.random.key(0), hidden_NxLxD))
+  variables = nn.unbox(pooler.init(jax.random.key(0), hidden_FxLxD))
   dense = variables["params"]["dense"]
   np.testing.assert_allclose(
-    pooler.apply(variables, hidden_NxLxD),
-    np.tanh(hidden_NxLxD[:, 0] @ dense["kernel"] + dense["bias"][None]),
+    pooler.apply(variables, hidden_FxLxD),
+    np.tanh(hidden_FxLxD[:, 0] @ dense["kernel"] + dense["bias"][None]),
     atol=float_tolerance(depth=CONFIG.hidden_size + 2),
   )
 
 
 def test_only_the_wanted_positions(params, tokens, atol):
-  positions_NxQ = np.array([[0, 3], [2, 2], [1, 0]], np.int32)
-  expected_NxQxD = np.take_along_axis(encode(params, tokens), positions_NxQ[..., None], axis=1)
+  positions_FxQ = np.array([[0, 3], [2, 2], [1, 0]], np.int32)
+  expected_FxQxD = np.take_along_axis(encode(params, tokens), positions_FxQ[..., None], axis=1)
   np.testing.assert_allclose(
-    encode(params, tokens, positions_NxQ=positions_NxQ), expected_NxQxD, atol=atol
+    encode(params, tokens, positions_FxQ=positions_FxQ), expected_FxQxD, atol=atol
   )
 
 
@@ -117,9 +117,9 @@ def test_padding_changes_nothing(params, tokens, atol):
   pad = ((0, 0), (0, 3))
   longer = jax.tree.map(lambda leaf: np.pad(leaf, pad), tokens)
   other_ids = np.where(longer.mask, longer.ids, 5)
-  hidden_NxLxD = encode(params, tokens)
-  longer_NxLxD = encode(params, longer.replace(ids=other_ids))
-  np.testing.assert_allclose(longer_NxLxD[:, :7][tokens.mask], hidden_NxLxD[tokens.mask], atol=atol)
+  hidden_FxLxD = encode(params, tokens)
+  longer_FxLxD = encode(params, longer.replace(ids=other_ids))
+  np.testing.assert_allclose(longer_FxLxD[:, :7][tokens.mask], hidden_FxLxD[tokens.mask], atol=atol)
 
 
 def test_a_wholly_padded_sequence_is_finite_in_value_and_gradient(params, tokens):
@@ -131,10 +131,10 @@ def test_a_wholly_padded_sequence_is_finite_in_value_and_gradient(params, tokens
 
 def test_bfloat16_is_close_and_keeps_float32_parameters(params, tokens):
   config = dataclasses.replace(CONFIG, dtype="bfloat16")
-  hidden_NxLxD = encode(params, tokens, config)
-  assert hidden_NxLxD.dtype == jnp.bfloat16
+  hidden_FxLxD = encode(params, tokens, config)
+  assert hidden_FxLxD.dtype == jnp.bfloat16
   np.testing.assert_allclose(
-    hidden_NxLxD.astype(np.float32)[tokens.mask], encode(params, tokens)[tokens.mask], atol=0.1
+    hidden_FxLxD.astype(np.float32)[tokens.mask], encode(params, tokens)[tokens.mask], atol=0.1
   )
   variables = jax.eval_shape(
     lambda: nn.unbox(bert.BertEncoder(config).init(jax.random.key(0), tokens, deterministic=True))
@@ -146,10 +146,10 @@ def test_bfloat16_is_close_and_keeps_float32_parameters(params, tokens):
 def test_auto_computes_in_what_is_fastest_here(params, tokens, dtype, monkeypatch):
   monkeypatch.setattr(bert, "fastest_dtype", lambda: dtype)
   config = dataclasses.replace(CONFIG, dtype="auto")
-  hidden_NxLxD = jax.eval_shape(
+  hidden_FxLxD = jax.eval_shape(
     lambda: bert.BertEncoder(config).apply({"params": params}, tokens, deterministic=True)
   )
-  assert hidden_NxLxD.dtype == dtype
+  assert hidden_FxLxD.dtype == dtype
   assert config.dtype == "auto"  # which a checkpoint says of its model
 
 
@@ -219,6 +219,6 @@ def test_float64_is_float64_throughout(params, tokens):
   with jax.enable_x64(True):
     config = dataclasses.replace(CONFIG, dtype="float64", activation="gelu_erf")
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    hidden_NxLxD = np.asarray(encode(wide, tokens, config))
-  expected_NxLxD = numpy_bert(params, tokens, gelu=lambda x: x * special.ndtr(x))
-  np.testing.assert_allclose(hidden_NxLxD, expected_NxLxD, atol=1e-12)
+    hidden_FxLxD = np.asarray(encode(wide, tokens, config))
+  expected_FxLxD = numpy_bert(params, tokens, gelu=lambda x: x * special.ndtr(x))
+  np.testing.assert_allclose(hidden_FxLxD, expected_FxLxD, atol=1e-12)

@@ -5,11 +5,11 @@ import numpy as np
 from realm_jax.models.bucketed import in_buckets
 
 
-def encode(weights_V, tokens, scale_Nx1):
+def encode(weights_V, tokens, scale_Fx1):
   """Sums weights over each sequence; also says how wide the sequences were."""
   assert tokens.shape[-1] in (3, 6, 9)
-  total_N = jnp.sum(jnp.where(tokens.mask, weights_V[tokens.ids], 0.0), axis=1)
-  return total_N[:, None] * scale_Nx1
+  total_F = jnp.sum(jnp.where(tokens.mask, weights_V[tokens.ids], 0.0), axis=1)
+  return total_F[:, None] * scale_Fx1
 
 
 def test_rows_keep_their_places_and_their_gradients(make_tokens):
@@ -19,16 +19,16 @@ def test_rows_keep_their_places_and_their_gradients(make_tokens):
   mask = np.arange(9) < lengths[:, None]
   tokens = tokens.replace(mask=mask)
   weights_V = random.normal(size=20).astype(np.float32)
-  scale_Nx1 = random.normal(size=(7, 1)).astype(np.float32)
+  scale_Fx1 = random.normal(size=(7, 1)).astype(np.float32)
 
-  def loss(weights_V, scale_Nx1, buckets):
-    outputs_Nx1 = in_buckets(
-      lambda *rows: encode(weights_V, *rows), tokens, scale_Nx1, buckets=buckets
+  def loss(weights_V, scale_Fx1, buckets):
+    outputs_Fx1 = in_buckets(
+      lambda *rows: encode(weights_V, *rows), tokens, scale_Fx1, buckets=buckets
     )
-    return jnp.sum(outputs_Nx1**3), outputs_Nx1
+    return jnp.sum(outputs_Fx1**3), outputs_Fx1
 
   results = [
-    jax.value_and_grad(loss, (0, 1), has_aux=True)(weights_V, scale_Nx1, buckets)
+    jax.value_and_grad(loss, (0, 1), has_aux=True)(weights_V, scale_Fx1, buckets)
     for buckets in ((), ((4, 3), (2, 6), (1, 9)))
   ]
   # Sums of up to nine numbers below 4, cubed and multiplied.

@@ -101,12 +101,12 @@ def test_embeddings_are_float32_normalised_and_blind_to_padding(pooling, pairs, 
     query, _ = pairs
     longer = jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, 2))), query)
     longer = longer.replace(ids=np.where(longer.mask, longer.ids, 3))
-    short_NxE, long_NxE = (
+    short_FxE, long_FxE = (
       apply(module, variables, tokens, method="encode_query") for tokens in (query, longer)
     )
-    assert short_NxE.dtype == jnp.float32
-    np.testing.assert_allclose(short_NxE, long_NxE, atol=atol if config.bert == BERT else 0.05)
-    np.testing.assert_allclose(np.mean(short_NxE, axis=-1), 0, atol=atol)
+    assert short_FxE.dtype == jnp.float32
+    np.testing.assert_allclose(short_FxE, long_FxE, atol=atol if config.bert == BERT else 0.05)
+    np.testing.assert_allclose(np.mean(short_FxE, axis=-1), 0, atol=atol)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -120,19 +120,19 @@ def test_without_a_projection_the_embedding_is_the_pooled_vector(pooling, pairs,
   )
   params = nn.unbox(plain.init(jax.random.key(0), query, deterministic=True)["params"])
   assert set(params) == {"bert"}
-  hidden_NxLxD = np.asarray(
+  hidden_FxLxD = np.asarray(
     bert.BertEncoder(BERT).apply({"params": params["bert"]}, query, deterministic=True)
   )
   if pooling == "cls":
-    expected_NxE = hidden_NxLxD[:, 0]
+    expected_FxE = hidden_FxLxD[:, 0]
   else:
-    rows = zip(hidden_NxLxD, query.mask, strict=True)
-    expected_NxE = np.stack([hidden[mask].mean(axis=0) for hidden, mask in rows])
-  pooled_NxE = plain.apply({"params": params}, query, deterministic=True)
-  np.testing.assert_allclose(pooled_NxE, expected_NxE, atol=atol)
-  unit_NxE = unit.apply({"params": params}, query, deterministic=True)
-  lengths_Nx1 = np.linalg.norm(expected_NxE, axis=1, keepdims=True)
-  np.testing.assert_allclose(unit_NxE, expected_NxE / lengths_Nx1, atol=atol)
+    rows = zip(hidden_FxLxD, query.mask, strict=True)
+    expected_FxE = np.stack([hidden[mask].mean(axis=0) for hidden, mask in rows])
+  pooled_FxE = plain.apply({"params": params}, query, deterministic=True)
+  np.testing.assert_allclose(pooled_FxE, expected_FxE, atol=atol)
+  unit_FxE = unit.apply({"params": params}, query, deterministic=True)
+  lengths_Fx1 = np.linalg.norm(expected_FxE, axis=1, keepdims=True)
+  np.testing.assert_allclose(unit_FxE, expected_FxE / lengths_Fx1, atol=atol)
 
 
 def test_an_empty_slot_has_a_finite_gradient(pairs):
@@ -157,7 +157,7 @@ def test_dropout_of_the_projection_comes_last(pairs, atol):
   )
   config = dataclasses.replace(config, projection_dropout_rate=0.5)
   module, variables = init(config, pairs)
-  full_NxE, dropped_NxE = (
+  full_FxE, dropped_FxE = (
     apply(
       module,
       variables,
@@ -167,9 +167,9 @@ def test_dropout_of_the_projection_comes_last(pairs, atol):
     )
     for deterministic in (True, False)
   )
-  kept = np.asarray(dropped_NxE) != 0
+  kept = np.asarray(dropped_FxE) != 0
   assert kept.any() and not kept.all()
-  np.testing.assert_allclose(dropped_NxE[kept], 2 * full_NxE[kept], atol=atol)
+  np.testing.assert_allclose(dropped_FxE[kept], 2 * full_FxE[kept], atol=atol)
 
 
 @pytest.mark.parametrize(

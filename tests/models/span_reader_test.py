@@ -46,12 +46,12 @@ def logits_of(params, tokens, config=CONFIG):
 
 
 def test_spans_lie_wholly_in_the_passage(params):
-  logits_NxTxW = logits_of(params, joint((1, 4), (3, 2), (2, 0)))
+  logits_FxTxW = logits_of(params, joint((1, 4), (3, 2), (2, 0)))
   for row, (question, passage) in enumerate([(1, 4), (3, 2), (2, 0)]):
     first = question + 2
     for start, width in np.ndindex(9, 3):
       inside = first <= start and start + width < first + passage
-      assert (logits_NxTxW[row, start, width] > LOWEST) == inside, (row, start, width)
+      assert (logits_FxTxW[row, start, width] > LOWEST) == inside, (row, start, width)
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_a_score_is_the_mlp_of_first_and_last_wordpiece(params, near):
 
 def test_no_span_is_wider_than_the_input(params):
   config = span_reader.SpanReaderConfig(bert=BERT, max_span_width=50, span_hidden_size=6)
-  wide_NxTxW = logits_of(params, joint((1, 4)), config)
-  assert wide_NxTxW.shape == (1, 9, 9)
-  np.testing.assert_array_equal(wide_NxTxW[..., :3], logits_of(params, joint((1, 4))))
+  wide_FxTxW = logits_of(params, joint((1, 4)), config)
+  assert wide_FxTxW.shape == (1, 9, 9)
+  np.testing.assert_array_equal(wide_FxTxW[..., :3], logits_of(params, joint((1, 4))))
 
 
 def test_impossible_settings_are_refused():

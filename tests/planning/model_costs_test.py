@@ -29,7 +29,7 @@ def test_operations_are_those_of_the_program(positions):
   wanted = jax.ShapeDtypeStruct((4, positions), jnp.int32)
 
   def read(params, tokens, wanted):
-    return module.apply(params, tokens, deterministic=True, positions_NxQ=wanted)
+    return module.apply(params, tokens, deterministic=True, positions_FxQ=wanted)
 
   params = nn.unbox(
     jax.eval_shape(lambda t: module.init(jax.random.key(0), t, deterministic=True), tokens)

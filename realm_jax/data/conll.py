@@ -8,6 +8,7 @@ entity begins.
 """
 
 import dataclasses
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,12 @@ class TaggedSentence:
 
   words: tuple[str, ...]
   tags: tuple[str, ...]
+
+
+def digest(path: str | os.PathLike) -> str:
+  """Returns a digest of a file."""
+  with open(path, "rb") as file:
+    return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def read_conll(path: str | os.PathLike) -> list[TaggedSentence]:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
+
 from realm_jax import wordpieces
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches, prepared_examples
+from realm_jax.data import batches, prepared_examples, tagged_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.labels.answer_matching import Rule
 
@@ -156,6 +158,22 @@ class Examples:
     """Returns what decides the examples, beside their source."""
     digest = wordpieces.load(self.vocabulary).digest
     return {"vocabulary": digest, "task": self.data.kind, **self.data.settings(), **self.origin}
+
+  def made_of(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
+    """Returns all that decides the batches of a training, by name."""
+    content = {}
+    if prepared_examples.is_prepared(self.source):
+      content = {"examples": prepared_examples.read_manifest(self.source).fingerprint}
+    elif not self.origin:
+      content = {"examples": tagged_examples.fingerprint(self.source)}
+    streams = self.data.data_streams
+    return {
+      **self.settings(),
+      **content,
+      "batch_size": self.data.batch_size,
+      "data_streams": jax.process_count() if streams is None else streams,
+      "seed": seed,
+    }
 
   def streams(self, *, seed: int) -> batches.Streams:
     """Opens the batches of a training, shuffled and repeated for ever."""

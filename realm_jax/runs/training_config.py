@@ -22,6 +22,8 @@ class RunConfig:
     log_every: Steps between two writes of metrics.
     checkpoint_every: Steps between two checkpoints, which an index builder follows.
     keep_checkpoints: Checkpoints to keep.
+    allow_changes: What may differ from the run that is continued, such as "seed,batch_size"; its
+      data then begin anew. Otherwise other batches are refused.
   """
 
   num_steps: int = 100_000
@@ -29,6 +31,7 @@ class RunConfig:
   log_every: int = 100
   checkpoint_every: int = 1000
   keep_checkpoints: int = 5
+  allow_changes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

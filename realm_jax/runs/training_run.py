@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import flax.traverse_util
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from realm_jax import object_store, processes
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
+from realm_jax.runs import resumption
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
@@ -59,6 +59,7 @@ class TrainingRun:
     program: How the training begins and steps.
     config: How long it runs, and what it writes.
     description: Of the model, a dataclass with `to_json` and `from_json`; every checkpoint says it.
+    made_of: What decides the batches, by name; see `resumption.changes`.
     warm_starts: Where a new run takes parameters from.
     alarm_settings: When figures are alarming.
 
@@ -72,7 +73,7 @@ class TrainingRun:
       object store.
 
   Raises:
-    ValueError: If the run that is there has another model.
+    ValueError: If the run that is there has another model or other batches.
   """
 
   def __init__(
@@ -82,12 +83,12 @@ class TrainingRun:
     program: TrainProgram,
     config: RunConfig,
     description,
+    made_of: Mapping,
     warm_starts: Sequence[WarmStart] = (),
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
     self.workdir = workdir
     self._config = config
-    self._description = description
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
     self._train_step = program.train_step
@@ -95,8 +96,21 @@ class TrainingRun:
     self._checkpointer = checkpoints.Checkpointer(directory, keep=config.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = checkpoints.run_of(directory)
+    self._metadata = {
+      "model": description.to_json(),
+      "run": self.identity.name,
+      "batches": dict(made_of),
+    }
+    self._data_goes_on = False
     if self.resumed is not None:
       saved_models.check_same_run(self.resumed.metadata, description, workdir)
+      changed = resumption.changes(
+        self.resumed.metadata.get("batches"),
+        made_of,
+        allowed=config.allow_changes,
+        workdir=workdir,
+      )
+      self._data_goes_on = bool(self.resumed.input) and not changed
       self.state = self.resumed.state
     else:
       self.state = program.new_state()
@@ -142,10 +156,10 @@ class TrainingRun:
     """Splits a batch over the mesh; every process gives its own rows."""
     return processes.place(batch, self.batch_sharding)
 
-  def save_start(self, metadata: Mapping = MappingProxyType({})) -> None:
+  def save_start(self) -> None:
     """Saves a new run's first parameters, of which an index builder makes the first generation."""
     if self.resumed is None:
-      self._save(0, self.state, input={}, metadata=metadata)
+      self._save(0, self.state, input={}, metadata={})
 
   def wait_for_checkpoint(self) -> None:
     """Waits until the checkpoint under way is on disk."""
@@ -202,7 +216,7 @@ class TrainingRun:
         return {}
       found = evaluation.figures(state.params)
       if evaluation.best is not None:
-        said = self._metadata(metadata())
+        said = {**self._metadata, **metadata()}
         evaluation.best.offer(step, state.params, figures=found, metadata=said)
       return found
 
@@ -242,8 +256,8 @@ class TrainingRun:
     self.wait_for_checkpoint()
 
   def _first_batch(self, source, features: batches.Streams):
-    """Returns the batch in flight of the checkpoint continued, or the first one of a new run."""
-    if self.resumed is not None and self.resumed.input:
+    """Returns the batch in flight of the checkpoint continued, or the first one of its data."""
+    if self._data_goes_on:
       features.restore(self.resumed.input["position"])
       rows = self.resumed.input["batch"]
       return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
@@ -251,15 +265,12 @@ class TrainingRun:
     batch, _ = source.finish()
     return batch
 
-  def _metadata(self, more: Mapping) -> dict:
-    return {"model": self._description.to_json(), "run": self.identity.name, **more}
-
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
     if self._mirror is not None:
       # A run that goes on from here finds every row up to here.
       self._writer.flush()
       self._mirror.flush()
-    self._checkpointer.save(step, state, input=input, metadata=self._metadata(metadata))
+    self._checkpointer.save(step, state, input=input, metadata={**self._metadata, **metadata})
 
 
 def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:

@@ -55,6 +55,14 @@ def test_a_resumed_run_refuses_another_model(start):
     start("fixed", num_steps=2, dual_encoder=smaller)
 
 
+def test_a_resumed_run_refuses_other_batches_unless_they_are_allowed(start, losses):
+  start("larger", num_steps=1, checkpoint_every=1)
+  with pytest.raises(ValueError, match=r"larger holds a run with .* \(batch_size 8, now 16\)"):
+    start("larger", num_steps=2, batch_size=16)
+  start("larger", num_steps=2, batch_size=16, allow_changes=("batch_size",))
+  assert list(losses("larger")) == [1, 2]
+
+
 def test_an_evaluation_asks_the_same_on_every_run(world, start, rows):
   still = {
     "warm_start": str(world / "first" / "checkpoints"),

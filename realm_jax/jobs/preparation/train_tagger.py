@@ -84,6 +84,12 @@ def train_tagger(
     program=tagging.program(description.tagger),
     config=tagging.run,
     description=description,
+    made_of={
+      "train": conll.digest(train),
+      "batch_size": tagging.batch_size,
+      "buckets": tagging.buckets,
+      "seed": tagging.run.seed,
+    },
     warm_starts=warm_starts,
   ) as run:
     tokenizer.save(os.path.join(workdir, taggers.VOCABULARY))

@@ -81,8 +81,6 @@ def finetune(
   matcher = _labels(asked, questions, examples, store=store, data=finetuning.data)
   model = OpenQaModel(start.dual_encoder, start.span_reader)
   description = finetuning.describe(pieces, store, start)
-  # What is in flight names questions by their positions.
-  digests = [made.origin["questions_digest"], made.origin["answers_digest"]]
   with contextlib.ExitStack() as stack:
     run = stack.enter_context(
       TrainingRun(
@@ -90,16 +88,12 @@ def finetune(
         program=finetuning.program(model),
         config=finetuning.run,
         description=description,
+        made_of=made.made_of(seed=finetuning.run.seed),
         warm_starts=start.warm_starts,
       )
     )
-    if run.resumed is not None and run.resumed.metadata.get("questions") != digests:
-      raise ValueError(
-        f"{workdir} was trained on other questions than {questions}; continue with the same "
-        "file, or choose another workdir"
-      )
     if not finetuning.frozen:
-      run.save_start({"questions": digests})
+      run.save_start()
     if finetuning.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
@@ -139,7 +133,7 @@ def finetune(
     run.train(
       source,
       features,
-      metadata=lambda: {"questions": digests, "generation": refresher.current.generation},
+      metadata=lambda: {"generation": refresher.current.generation},
       evaluation=evaluation,
       samples=dev and dev.samples,
     )

@@ -40,14 +40,14 @@ def pretrain_ict(
   starts = [] if warm_start is None else [warm_start]
   saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
   source = passages if examples is None else examples
-  features = Examples(data=ict.data, source=source, vocabulary=vocabulary).streams(
-    seed=ict.run.seed
-  )
+  made = Examples(data=ict.data, source=source, vocabulary=vocabulary)
   with TrainingRun(
     workdir,
     program=ict.program(),
     config=ict.run,
     description=ict.describe(pieces, store),
+    made_of=made.made_of(seed=ict.run.seed),
     warm_starts=starts,
   ) as run:
+    features = made.streams(seed=ict.run.seed)
     run.train(train_loop.PlainBatches(features, place=run.place), features)

@@ -1,0 +1,75 @@
+"""A run is continued with the batches it had, or with others that were allowed by name."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from realm_jax.data import tagged_examples
+from realm_jax.runs import resumption
+from realm_jax.runs.example_sources import Examples, MaskedQueryData
+from realm_jax.wordpieces import SPECIAL_TOKENS
+
+MADE_OF = {"seed": 0, "batch_size": 32, "mask": "salient_span", "examples": "a1", "sizes": (1, 2)}
+SAVED = {**MADE_OF, "sizes": [1, 2]}
+
+
+def changes(before=SAVED, *, allowed=(), **other):
+  return resumption.changes(before, {**MADE_OF, **other}, allowed=allowed, workdir="runs/x")
+
+
+def test_the_same_batches_go_on():
+  assert changes() == []
+
+
+@pytest.mark.parametrize("other", [{"seed": 7}, {"batch_size": 16}, {"examples": "b2"}])
+def test_other_batches_are_refused_by_name_with_both_values(other):
+  ((name, value),) = other.items()
+  line = f"runs/x holds a run with other batches \\({name} {MADE_OF[name]}, now {value}\\)"
+  with pytest.raises(ValueError, match=f"{line}.*--allow_changes={name}$"):
+    changes(**other)
+
+
+def test_what_is_allowed_may_change_and_the_rest_may_not():
+  assert changes(seed=7, allowed=("seed",)) == ["seed"]
+  with pytest.raises(ValueError, match="mask salient_span, now random_span"):
+    changes(seed=7, mask="random_span", allowed=("seed",))
+  with pytest.raises(
+    ValueError, match=r"allow_changes names \['sede'\]; choose from \['batch_size'"
+  ):
+    changes(allowed=("sede",))
+
+
+def test_a_checkpoint_that_does_not_say_goes_on_with_a_notice(caplog):
+  with caplog.at_level(logging.WARNING, logger="absl"):
+    assert changes(None, seed=7) == []
+  assert "does not say what its batches were made of" in caplog.text
+
+
+def test_examples_say_all_that_decides_their_batches(tmp_path):
+  (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a", "b"]) + "\n")
+
+  def corpus(name, text):
+    passage = tagged_examples.TaggedPassage(
+      title="", text=text, uid=1, sentences=[(0, 1)], spans=[(0, 1)]
+    )
+    (tmp_path / name).mkdir()
+    shard = tmp_path / name / "examples-00000-of-00001.tfrecord.gz"
+    tagged_examples.write_shard(shard, [passage])
+    return str(tmp_path / name)
+
+  def made_of(source, *, seed=0, **settings):
+    data = dataclasses.replace(MaskedQueryData(batch_size=8), **settings)
+    return Examples(data=data, source=source, vocabulary=str(tmp_path)).made_of(seed=seed)
+
+  first, same, other = corpus("first", "a"), corpus("same", "a"), corpus("other", "b")
+  assert made_of(first) == made_of(same)
+  for name, found in {
+    "examples": made_of(other),
+    "seed": made_of(first, seed=1),
+    "batch_size": made_of(first, batch_size=4),
+    "data_streams": made_of(first, data_streams=2),
+    "query_length": made_of(first, query_length=9),
+    "mask": made_of(first, mask="random_span"),
+  }.items():
+    assert {key for key in found if found[key] != made_of(first)[key]} == {name}

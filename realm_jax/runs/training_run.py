@@ -1,5 +1,6 @@
 """What every training job does the same way: mesh, sharded state, warm start, checkpoints, loop."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,19 +129,20 @@ class TrainingRun:
       first_process=processes.is_first(),
       alarm_settings=alarm_settings,
     )
+    self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
     self._tell_stop = processes.Exchange()
 
   def __enter__(self) -> "TrainingRun":
-    self._stop.__enter__()
+    self._opened.enter_context(self._stop)
+    if self._mirror is not None:
+      self._opened.callback(self._mirror.close)
+    self._opened.callback(self._writer.close)
+    self._opened.callback(self._checkpointer.close)
     return self
 
-  def __exit__(self, *exception):
-    self._checkpointer.__exit__()
-    self._writer.close()
-    if self._mirror is not None:
-      self._mirror.close()
-    self._stop.__exit__()
+  def __exit__(self, *_):
+    self._opened.close()
 
   @property
   def step(self) -> int:
@@ -189,8 +191,8 @@ class TrainingRun:
 
   def train(
     self,
-    source,
-    features: batches.Streams,
+    source: train_loop.BatchSource,
+    features: batches.Batches,
     *,
     metadata: Callable[[], Mapping] = dict,
     evaluation: Evaluation | None = None,
@@ -199,7 +201,7 @@ class TrainingRun:
     """Trains to the end or until stopped, and saves what was reached.
 
     Args:
-      source: Of batches; a `train_loop.BatchSource` that can be resumed.
+      source: Of batches.
       features: What the source takes from; it is put where the checkpoint left it.
       metadata: Returns what a checkpoint says beside its model.
       evaluation: What is measured on the way; None for nothing.
@@ -255,7 +257,7 @@ class TrainingRun:
     save(self.step, self.state)
     self.wait_for_checkpoint()
 
-  def _first_batch(self, source, features: batches.Streams):
+  def _first_batch(self, source: train_loop.BatchSource, features: batches.Batches):
     """Returns the batch in flight of the checkpoint continued, or the first one of its data."""
     if self._data_goes_on:
       features.restore(self.resumed.input["position"])

@@ -1,5 +1,6 @@
 """Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
@@ -71,7 +72,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
     if self._published is not None:
       published, self._published = self._published, None
       self._publish_with(published)
-      published.__exit__()
+      published.close()
     super().close()
 
   def metadata(self) -> dict:
@@ -126,8 +127,10 @@ class RetrievingTrainer(PublishingTrainer):
     generations = retrieval.generations(
       model, run=self.run, other_runs=refresh.other_runs if watch else "accept"
     )
-    self._refresher = IndexRefresher(generations, config=refresh, watch=watch)
-    self._refresher.__enter__()
+    self._watch = contextlib.ExitStack()
+    self._refresher = self._watch.enter_context(
+      IndexRefresher(generations, config=refresh, watch=watch)
+    )
     self._finder = None
     self._send = None  # t5x's step on the devices
     self._examples = None  # of the current call of `train`
@@ -157,7 +160,7 @@ class RetrievingTrainer(PublishingTrainer):
 
   def close(self) -> None:
     """Ends the watch for generations, and what `PublishingTrainer` ends."""
-    self._refresher.__exit__()
+    self._watch.close()
     super().close()
 
   def metadata(self) -> dict:

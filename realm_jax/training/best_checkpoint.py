@@ -39,7 +39,7 @@ class BestCheckpoint:
     return self
 
   def __exit__(self, *_):
-    self._checkpointer.__exit__()
+    self._checkpointer.close()
 
   def offer(self, step: int, params, *, figures: Mapping[str, float], metadata: dict) -> bool:
     """Keeps the parameters of a step if they are the best so far; returns whether they are.

@@ -81,6 +81,10 @@ class Checkpointer:
     return self
 
   def __exit__(self, *_):
+    self.close()
+
+  def close(self) -> None:
+    """Waits for the checkpoint under way, and ends."""
     self._manager.close()
 
   def latest_step(self) -> int | None:
@@ -213,10 +217,4 @@ def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True)
 
 
 def _names(keys) -> tuple[str, ...]:
-  names = []
-  for key in keys:
-    for attribute in ("key", "name", "idx"):
-      if hasattr(key, attribute):
-        names.append(str(getattr(key, attribute)))
-        break
-  return tuple(names)
+  return tuple(jax.tree_util.keystr((key,), simple=True) for key in keys)

@@ -47,9 +47,12 @@ class OptimizerConfig:
   frozen_parts: tuple[str, ...] = ()
 
   def __post_init__(self):
-    for name, choices in (("name", ("bert_adam", "adamw")), ("schedule", ("linear", "constant"))):
-      if getattr(self, name) not in choices:
-        raise ValueError(f"optimizer {name} is {getattr(self, name)!r}; choose from {choices}")
+    for what, value, choices in (
+      ("name", self.name, ("bert_adam", "adamw")),
+      ("schedule", self.schedule, ("linear", "constant")),
+    ):
+      if value not in choices:
+        raise ValueError(f"optimizer {what} is {value!r}; choose from {choices}")
     if self.warmup_fraction is not None:
       if self.warmup_steps is not None:
         raise ValueError(

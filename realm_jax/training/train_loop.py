@@ -24,7 +24,7 @@ Evaluate = Callable[[int, TrainState], dict[str, float]]
 
 
 class BatchSource(Protocol):
-  """Where a step's batch comes from."""
+  """Where a step's batch comes from, and how a checkpoint keeps the batch of the next step."""
 
   def begin(self, params) -> None:
     """Takes the next examples and enqueues the device work they need; does not wait."""
@@ -32,6 +32,12 @@ class BatchSource(Protocol):
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Completes the batch begun; returns it with figures about its making."""
     ...
+
+  def in_flight(self) -> dict[str, np.ndarray]:
+    """Returns what the batch that the next step takes can be made from."""
+
+  def resume(self, in_flight: dict[str, np.ndarray]) -> Any:
+    """Makes the batch that a checkpoint had in flight."""
 
 
 class PlainBatches:

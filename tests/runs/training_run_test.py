@@ -1,0 +1,84 @@
+"""A run in its working directory: what it says of its batches, and how it goes on with others."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax.datatypes import Mean
+from realm_jax.runs.training_config import RunConfig, TrainingConfig
+from realm_jax.runs.training_run import TrainingRun
+from realm_jax.training import checkpoints
+from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.train_loop import PlainBatches
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+  """A model that has nothing to say of itself."""
+
+  def to_json(self):
+    return {}
+
+  @classmethod
+  def from_json(cls, content):
+    return cls(**content)
+
+
+class Numbers:
+  """Batches of one number, counted from 0."""
+
+  def __init__(self, batch_size):
+    self.read, self._batch_size = 0, batch_size
+
+  def __next__(self):
+    self.read += 1
+    return {"x": np.full((self._batch_size, 1), self.read, np.float32)}
+
+  def position(self):
+    return {"read": np.array([self.read])}
+
+  def restore(self, position):
+    self.read = int(position["read"][0])
+
+
+@pytest.fixture
+def read_after(tmp_path):
+  """`read_after(num_steps, ...)` trains so far, and returns the position of the data then."""
+
+  def train(num_steps, *, batch_size=8, **settings):
+    objective = Objective(
+      lambda params, batch, key: batch["x"] @ params["kernel"],
+      lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs**2), jnp.float32(outputs.size))},
+    )
+    config = TrainingConfig(run=RunConfig(num_steps=num_steps, log_every=1, **settings))
+    boxed = nn.LogicallyPartitioned(jnp.ones((1, 1)), ("embed", "mlp"))
+    numbers = Numbers(batch_size)
+    with TrainingRun(
+      str(tmp_path / "run"),
+      program=config.make_program(objective, init_params=lambda key: {"kernel": boxed}),
+      config=config.run,
+      description=Described(),
+      made_of={"batch_size": batch_size, "seed": config.run.seed},
+    ) as run:
+      run.train(PlainBatches(numbers, place=run.place), numbers)
+      assert run.step == num_steps
+    return numbers.read
+
+  return train
+
+
+def test_a_run_goes_on_where_its_data_stopped(read_after, tmp_path):
+  assert read_after(2) == 3
+  saved = checkpoints.read_metadata(checkpoints.resolve(tmp_path / "run" / "checkpoints"))
+  assert saved["batches"] == {"batch_size": 8, "seed": 0}
+  assert read_after(3) == 4
+
+
+def test_other_batches_are_refused_or_begin_anew(read_after):
+  read_after(2)
+  with pytest.raises(ValueError, match=r"other batches \(batch_size 8, now 16\)"):
+    read_after(3, batch_size=16)
+  assert read_after(3, batch_size=16, allow_changes=("batch_size",)) == 2

@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import optax
+
+from realm_jax import choices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,11 +34,11 @@ class OptimizerConfig:
     frozen_parts: paths of parts that never move, joined by "/"; they have no moments either.
   """
 
-  name: str = "bert_adam"
+  name: Literal["bert_adam", "adamw"] = "bert_adam"
   learning_rate: float = 3e-5
   warmup_steps: int | None = None
   warmup_fraction: float | None = None
-  schedule: str = "linear"
+  schedule: Literal["linear", "constant"] = "linear"
   weight_decay: float = 0.01
   clip_norm: float | None = 1.0
   beta1: float = 0.9
@@ -47,12 +49,7 @@ class OptimizerConfig:
   frozen_parts: tuple[str, ...] = ()
 
   def __post_init__(self):
-    for what, value, choices in (
-      ("name", self.name, ("bert_adam", "adamw")),
-      ("schedule", self.schedule, ("linear", "constant")),
-    ):
-      if value not in choices:
-        raise ValueError(f"optimizer {what} is {value!r}; choose from {choices}")
+    choices.check_fields(self)
     if self.warmup_fraction is not None:
       if self.warmup_steps is not None:
         raise ValueError(

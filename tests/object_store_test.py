@@ -313,7 +313,7 @@ def test_logs_go_on_from_what_was_copied_last(root, emulated_gcs):
 
 def test_what_needs_a_disk_says_so():
   with pytest.raises(ValueError, match="workdir=gs://b/run is in an object store; use a local"):
-    launch_local(workdir="gs://b/run", corpus="c", passages="p", num_steps=1)
+    launch_local(workdir="gs://b/run", corpus="c", passages="p")
 
 
 def test_a_store_that_no_library_reads_is_named(tmp_path):

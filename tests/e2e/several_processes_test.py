@@ -119,7 +119,7 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
 
   def together(num_steps, *flags):
     joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
-    both = ["-m", "realm_jax.main", *command("two", num_steps=num_steps), *joining, *flags]
+    both = [*command("two", num_steps=num_steps), *joining, *flags]
     run_together(
       [["-m", "realm_jax.main", *both, f"--process_id={i}"] for i in range(2)], devices=4
     )

@@ -5,12 +5,17 @@ import re
 import numpy as np
 import pytest
 
+from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
-from realm_jax.jobs.preparation.prepare_examples import prepare_examples
+from realm_jax.jobs.preparation.prepare_examples import (
+  ExampleSettings,
+  ReadingOrder,
+  prepare_examples,
+)
 from realm_jax.retrieval import trivial_passages
-from realm_jax.runs.example_sources import MaskedQueryExamples
+from realm_jax.runs.example_sources import Examples, MaskedQueryData
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +26,7 @@ def overlapping(world):
     input=str(world / "almanac" / "documents.jsonl"),
     output=directory,
     vocabulary=str(world / "vocabulary"),
-    max_passage_length=48,
-    overlap=1,
+    chunking=ChunkingConfig(max_passage_length=48, overlap=1),
     num_shards=1,
   )
   return PassageStore(directory)
@@ -31,16 +35,21 @@ def overlapping(world):
 @pytest.fixture(scope="module", params=["streamed", "prepared"])
 def queries(request, world, overlapping):
   """Queries cut from passages that overlap, which have other uids in the world's own store."""
-  sizes = {"query_length": 32, "max_masks": 3}
   source = overlapping.directory
   if request.param == "prepared":
     source = str(world / "overlapping_examples")
     prepare_examples(
-      task="masked_queries", corpus=overlapping.directory, output=source, num_examples=64, **sizes
+      task="masked_queries",
+      corpus=overlapping.directory,
+      output=source,
+      settings=ExampleSettings(query_length=32, max_masks=3),
+      reading=ReadingOrder(num_examples=64),
     )
-  examples = MaskedQueryExamples(source=source, vocabulary=str(world / "vocabulary"), **sizes).open(
-    batch_size=64, seed=0, training=True
-  )
+  examples = Examples(
+    data=MaskedQueryData(query_length=32, max_masks=3),
+    source=source,
+    vocabulary=str(world / "vocabulary"),
+  ).open(batch_size=64, seed=0, training=True)
   return batches.masked_queries(next(examples))
 
 

@@ -20,7 +20,7 @@ from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
 from realm_jax.training.dropout_keys import dropout_key
 from realm_jax.training.objective import LOSS, Objective
-from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
 
 B, K, M, V = 8, 3, 4, 32
@@ -120,7 +120,7 @@ def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
     mesh=partitioning.make_mesh(model=2, devices=jax.devices()[:4]),
     init_params=init,
     objective=objective,
-    optimizer=OptimizerConfig(),
+    optimizer=make_optimizer(OptimizerConfig(), num_steps=1),
     seed=0,
     accumulate_steps=2,
     layout="fully_sharded",

@@ -64,6 +64,7 @@ setuptools.setup(
     "test": [
       "basedpyright>=1.40",
       "fastapi>=0.115",
+      "starlette>=1.10",
       "gcp-storage-emulator>=2024.8",
       "gcsfs>=2025.1",
       "httpx>=0.27",
@@ -86,7 +87,7 @@ setuptools.setup(
     ],
     "ner": ["seqeval>=1.2.2"],
     "parquet": ["pyarrow>=15"],
-    "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "uvicorn>=0.30"],
+    "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "starlette>=1.10", "uvicorn>=0.30"],
     # These commits were tested; docs/t5x.md says how to keep the pinned set beside them.
     "t5x": [
       "airio @ git+https://github.com/google/airio@69897df7d9a427b947a9f7bb4164c7782b43e601",

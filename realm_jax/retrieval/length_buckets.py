@@ -1,8 +1,8 @@
 """Which shapes a batch of sequences is computed in, so that little of it is padding.
 
-Sorted by length, the sequences fill the buckets of the first of a few plans that holds them. Each
-plan is a program to compile. Plans follow from the lengths in the corpus alone, so a run that is
-resumed chooses as it did before.
+Sorted by length, the sequences fill the buckets of the first of a few plans that holds them.
+Passages and joint inputs choose apart, and each pair of choices is a program to compile. Plans
+follow from the lengths in the corpus alone, so a run that is resumed chooses as it did before.
 """
 
 import numpy as np

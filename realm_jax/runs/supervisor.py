@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+STOPPED = 128 + signal.SIGTERM  # exit code of a job that was told to stop before its end
 _POLL_SECONDS = 0.2
 _LOG_LINES_SHOWN = 5
 
@@ -74,7 +75,7 @@ def supervise(
         del running[process.name]
         if code == 0 and process.finished():
           continue
-        if code > 0 or restarts[process.name] == max_restarts:
+        if code not in (0, STOPPED) and code > 0 or restarts[process.name] == max_restarts:
           raise ChildProcessError(_failure(process, code, restarts[process.name], logs))
         restarts[process.name] += 1
         print(
@@ -130,7 +131,8 @@ def _end(running: Collection[subprocess.Popen], grace_seconds: float) -> None:
 
 
 def _failure(process: Process, code: int, restarts: int, logs: str) -> str:
-  end = f"exit code {code}" if code > 0 else f"{_ending(code)} after {restarts} restarts"
+  failed = code > 0 and code != STOPPED
+  end = f"exit code {code}" if failed else f"{_ending(code)} after {restarts} restarts"
   if process.shown:
     return f"{process.name} ended with {end}"
   with open(_log(process, logs), "rb") as file:
@@ -139,7 +141,7 @@ def _failure(process: Process, code: int, restarts: int, logs: str) -> str:
 
 
 def _ending(code: int) -> str:
-  return signal.Signals(-code).name if code else "a request to stop"
+  return signal.Signals(-code).name if code < 0 else "a request to stop"
 
 
 def _log(process: Process, logs: str) -> str:

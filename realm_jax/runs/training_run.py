@@ -13,6 +13,7 @@ from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
 from realm_jax.runs import resumption
+from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
@@ -141,8 +142,11 @@ class TrainingRun:
     self._opened.callback(self._checkpointer.close)
     return self
 
-  def __exit__(self, *_):
+  def __exit__(self, kind, *_):
+    """Ends the process with `STOPPED` if the run was told to stop before its last step."""
     self._opened.close()
+    if kind is None and self.step < self._config.num_steps:
+      raise SystemExit(STOPPED)
 
   @property
   def step(self) -> int:

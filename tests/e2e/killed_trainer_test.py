@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from realm_jax import main
+from realm_jax.runs.supervisor import STOPPED
 from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 
@@ -80,7 +81,7 @@ def test_a_trainer_killed_then_told_to_stop_ends_as_if_nothing_had_happened(
   assert 4 <= checkpoints.steps(saved)[-1] < 17
 
   code, complaints, seconds = interrupt(command, metrics, number=signal.SIGTERM, after=17)
-  assert code == 0
+  assert code == STOPPED
   assert seconds < GRACE_SECONDS
   assert "SIGTERM received: saving and stopping" in complaints
   assert "Traceback" not in complaints

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from realm_jax.runs.supervisor import Process, realm_command, supervise
+from realm_jax.runs.supervisor import STOPPED, Process, realm_command, supervise
 
 
 def python(name, program, **settings):
@@ -33,9 +33,11 @@ def test_a_killed_process_is_started_again_and_its_log_goes_on(tmp_path):
   assert (tmp_path / "done").exists()
 
 
-def test_a_process_that_was_told_to_stop_is_started_again(tmp_path, capfd):
+@pytest.mark.parametrize("code", [0, STOPPED])
+def test_a_process_that_was_told_to_stop_is_started_again(tmp_path, capfd, code):
   starts = tmp_path / "starts"
-  stops = python("trainer", f"open({str(starts)!r}, 'a').write('x')")
+  count = f"file = open({str(starts)!r}, 'a'); file.write('x')"
+  stops = python("trainer", f"{count}; raise SystemExit({code} if file.tell() < 3 else 0)")
   finished = lambda: starts.read_text() == "xxx"  # noqa: E731
   supervise([dataclasses.replace(stops, finished=finished)], logs=str(tmp_path / "logs"))
   assert starts.read_text() == "xxx"

@@ -19,6 +19,7 @@ from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
+from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
@@ -121,7 +122,7 @@ class _Publisher:
       while True:
         told = processes.share([stopped(), max(steps(self._checkpoints), default=None)])
         if any(stop for stop, _ in told):
-          return
+          raise SystemExit(STOPPED)
         newest = told[0][1]
         if newest is not None and (built is None or newest > built):
           built = newest if self._published(newest) else built

@@ -9,6 +9,7 @@ from absl import logging
 from realm_jax import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.runs.supervisor import STOPPED
 from realm_jax.training import checkpoints as saved
 from realm_jax.training import train_loop
 
@@ -80,3 +81,5 @@ def evaluate_training(
       last = {"step": step, "generation": generation, **figures}
       lines.append(json.dumps(last))
       atomic_files.write_text(path, "\n".join(lines) + "\n")
+  if last["step"] < until_step:
+    raise SystemExit(STOPPED)

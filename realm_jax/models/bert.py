@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
-from realm_jax.models.products import add_bias, fastest_dtype, product, product_transposed
+from realm_jax.models.products import fastest_dtype, product, product_transposed
 from realm_jax.models.typed_module import TypedModule
 
 _ACTIVATIONS = {
@@ -125,7 +125,7 @@ class Dense(TypedModule):
     outputs = product(
       inputs.reshape(-1, num_inputs), kernel.reshape(num_inputs, num_outputs), dtype
     )
-    outputs = add_bias(outputs, bias.reshape(num_outputs)).astype(dtype)
+    outputs = (outputs + bias.reshape(1, num_outputs)).astype(dtype)
     return outputs.reshape(*inputs.shape[:num_leading], *self.features)
 
 

@@ -47,12 +47,6 @@ def product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.A
   return _dot(first, second, dtype, second_axis=-1)
 
 
-@jax.custom_vjp
-def add_bias(rows_FxD: jax.Array, bias_D: jax.Array) -> jax.Array:
-  """Adds a bias to wide rows; its gradient is a product with ones."""
-  return rows_FxD + bias_D[None]
-
-
 def _dot(first, second, dtype, *, second_axis: int):
   batch = tuple(range(first.ndim - 2))
   return jax.lax.dot_general(
@@ -77,12 +71,6 @@ def _product_transposed_gradients(dtype, factors, slope):
     product(slope, second, dtype).astype(first.dtype),
     product(_transposed(slope, dtype), first, dtype).astype(second.dtype),
   )
-
-
-def _add_bias_gradients(like_D, slope_FxD):
-  # As a sum XLA on CPU would take windows of rows, which are far apart in memory.
-  ones_1xF = jnp.ones((1, len(slope_FxD)), slope_FxD.dtype)
-  return slope_FxD, (ones_1xF @ slope_FxD)[0].astype(like_D.dtype)
 
 
 def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
@@ -121,4 +109,3 @@ def _with_gradients(multiply, gradients):
 
 _with_gradients(product, _product_gradients)
 _with_gradients(product_transposed, _product_transposed_gradients)
-add_bias.defvjp(lambda rows_FxD, bias_D: (add_bias(rows_FxD, bias_D), bias_D), _add_bias_gradients)

@@ -56,14 +56,6 @@ def test_float32_is_the_plain_product():
   )
 
 
-def test_the_gradient_of_a_bias_is_the_sum_over_rows():
-  rows, bias, slope = draw(M, N), draw(N, seed=1), draw(M, N, seed=2)
-  value, gradients = jax.vjp(products.add_bias, rows, bias)
-  np.testing.assert_array_equal(value, rows + bias[None])
-  np.testing.assert_array_equal(gradients(slope)[0], slope)
-  np.testing.assert_allclose(gradients(slope)[1], slope.sum(0), atol=M * 4 * EPSILON["float32"])
-
-
 def gradients_of_a_layer(x, kernel):
   def loss(x, kernel):
     return jnp.sum(products.product(x, kernel, "bfloat16") ** 2)

@@ -1,60 +1,187 @@
-"""BM25, the sparse baseline: ranks passages by the rare words they share with a question."""
+"""BM25, the sparse baseline: ranks passages by the rare words they share with a question.
 
-import logging
-from collections.abc import Iterable, Sequence
-from typing import Literal
+A passage's score is an inner product, of the question's words with weights of the passage's words
+(Robertson and Zaragoza 2009, in Lucene's form):
+
+  score(q, d) = Σ_{w in q} idf(w) tf(w, d) / (tf(w, d) + k1 (1 - b + b |d| / mean |d|))
+"""
+
+import collections
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
-from realm_jax import datatypes
-from realm_jax.index import searcher
+from realm_jax import atomic_files, datatypes
+
+_IDENTITY_FILE = "identity.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bm25Config:
+  """Settings of BM25.
+
+  Attributes:
+    k1: Saturation of repeated words.
+    b: Strength of the length normalisation.
+    stemmer: Language whose words with the same stem are equal; None compares whole words.
+  """
+
+  k1: float = 1.5
+  b: float = 0.75
+  stemmer: str | None = "english"
 
 
 class Bm25Retriever:
-  """Searches texts by their words; the whole index is in memory.
+  """Searches texts by their words.
 
   Args:
     texts: Texts of the passages, in the order of their ids.
-    stemmer: "english" treats words with the same stem as equal.
-    k1: Saturation of repeated words.
-    b: Strength of the length normalisation.
+    config: Settings.
 
   Raises:
     ValueError: If there is no text, or the extra `bm25` is not installed.
   """
 
-  def __init__(
-    self,
-    texts: Iterable[str],
-    *,
-    stemmer: Literal["english", "none"] = "english",
-    k1: float = 1.5,
-    b: float = 0.75,
-  ):
-    try:
-      import bm25s
-      import Stemmer
-    except ModuleNotFoundError as error:
-      raise ValueError(
-        f"BM25 needs {error.name}: pip install -e '.[bm25]' in the checkout"
-      ) from error
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    self._tokenizer = bm25s.tokenization.Tokenizer(
-      stopwords="english", stemmer=Stemmer.Stemmer("english") if stemmer == "english" else None
-    )
-    ids = self._tokenizer.tokenize(list(texts), return_as="ids", show_progress=False)
-    self.num_passages = len(ids)
-    if not self.num_passages:
+  def __init__(self, texts: Iterable[str], *, config: Bm25Config = Bm25Config()):
+    words = _words(texts, config)
+    if not words:
       raise ValueError("BM25 needs at least one passage; the corpus has none")
-    self._index = bm25s.BM25(k1=k1, b=b)
-    self._index.index((ids, self._tokenizer.get_vocab_dict()), show_progress=False)
+    self._config = config
+    self._mean_length = max(1.0, sum(map(len, words)) / len(words))
+    self._index = _library().BM25(k1=config.k1, b=config.b)
+    self._index.index(words, show_progress=False)
 
-  def retrieve(self, questions: Sequence[str], *, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` passages of each question, best first."""
-    words = self._tokenizer.tokenize(
-      list(questions), return_as="ids", update_vocab=False, show_progress=False
-    )
-    found = min(k, self.num_passages)
-    ids_BxK, scores_BxK = self._index.retrieve(words, k=found, show_progress=False)
-    results = datatypes.SearchResults(ids_BxK.astype(np.int32), scores_BxK.astype(np.float32))
-    return searcher.pad(results, k)
+  @classmethod
+  def open(
+    cls,
+    directory: str,
+    texts: Callable[[], Iterable[str]],
+    *,
+    identity: str,
+    config: Bm25Config = Bm25Config(),
+  ) -> "Bm25Retriever":
+    """Maps the index that a directory keeps; makes it first where it is missing or another's.
+
+    Args:
+      directory: Where the index is kept; it is only used, not written, on a read-only disk.
+      texts: Returns the texts of the passages.
+      identity: Names the corpus: an index made of another one is replaced.
+      config: Settings.
+    """
+    wanted = {"identity": identity, **dataclasses.asdict(config)}
+    path = os.path.join(directory, _IDENTITY_FILE)
+    if os.path.exists(path):
+      with open(path, encoding="utf-8") as file:
+        kept = json.load(file)
+      mean_length = kept.pop("mean_length")
+      if kept == wanted:
+        retriever = cls.__new__(cls)
+        retriever._config, retriever._mean_length = config, mean_length
+        retriever._index = _library().BM25.load(directory, mmap=True, show_progress=False)
+        return retriever
+    retriever = cls(texts(), config=config)
+    try:
+      with atomic_files.new_directory(directory) as unfinished:
+        retriever._index.save(unfinished, show_progress=False)
+        content = json.dumps({**wanted, "mean_length": retriever._mean_length})
+        atomic_files.write_text(os.path.join(unfinished, _IDENTITY_FILE), content)
+    except OSError as error:
+      logging.warning(
+        "BM25's index is not kept in %s, and made again next time: %s", directory, error
+      )
+    return retriever
+
+  @property
+  def num_passages(self) -> int:
+    return self._index.scores["num_docs"]
+
+  def retrieve(
+    self,
+    questions: Sequence[str],
+    *,
+    k: int,
+    hidden: Collection[int] = (),
+    written: Mapping[int, str] | None = None,
+  ) -> datatypes.SearchResults:
+    """Returns the best `k` passages that share a word with each question, best first.
+
+    Args:
+      questions: What is asked.
+      k: Columns of the answer.
+      hidden: Ids that are not found.
+      written: Texts by id that the index lacks; words are as rare as in the index.
+    """
+    hidden_J, written = np.array(sorted(hidden), np.int64), written or {}
+    ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
+    scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
+    written_words = _words(written.values(), self._config) if written else []
+    for row, words in enumerate(_words(questions, self._config)):
+      columns = self._columns(words)
+      scores_N = self._scores(columns)
+      scores_N[hidden_J] = 0
+      own = [self._score(columns, self._columns(text), len(text)) for text in written_words]
+      found = np.flatnonzero(scores_N)
+      ids = np.concatenate([found, np.array([*written], np.int64)])
+      scores = np.concatenate([scores_N[found], np.array(own, np.float32)])
+      best = np.argpartition(-scores, k)[:k] if k < len(scores) else np.arange(len(scores))
+      best = best[scores[best] > 0]
+      best = best[np.lexsort((ids[best], -scores[best]))]
+      ids_BxK[row, : len(best)] = ids[best]
+      scores_BxK[row, : len(best)] = scores[best]
+    return datatypes.SearchResults(ids_BxK, scores_BxK)
+
+  def _columns(self, words: Iterable[str]) -> collections.Counter:
+    """Counts the words that the index has, by their columns."""
+    known = self._index.vocab_dict
+    return collections.Counter(known[word] for word in words if word and word in known)
+
+  def _scores(self, columns: Mapping[int, int]) -> np.ndarray:
+    weights = self._index.scores
+    scores_N = np.zeros(self.num_passages, np.float32)
+    for column, count in columns.items():
+      rows = slice(*weights["indptr"][column : column + 2])
+      scores_N[weights["indices"][rows]] += count * weights["data"][rows]
+    return scores_N
+
+  def _score(self, asked: Mapping[int, int], columns: Mapping[int, int], length: int) -> float:
+    """Returns the score of a text that is not in the index."""
+    k1, b = self._config.k1, self._config.b
+    score = 0.0
+    for column in asked.keys() & columns.keys():
+      frequency = float(np.diff(self._index.scores["indptr"][column : column + 2])[0])
+      idf = math.log(1 + (self.num_passages - frequency + 0.5) / (frequency + 0.5))
+      count = columns[column]
+      saturated = count / (count + k1 * (1 - b + b * length / self._mean_length))
+      score += asked[column] * idf * saturated
+    return score
+
+
+def _library():
+  try:
+    import bm25s
+    import Stemmer  # noqa: F401
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"BM25 needs {error.name}: pip install -e '.[bm25]' in the checkout"
+    ) from error
+  bm25s.logger.setLevel("WARNING")
+  return bm25s
+
+
+def _words(texts: Iterable[str], config: Bm25Config) -> list[list[str]]:
+  bm25s = _library()
+  import Stemmer
+
+  return bm25s.tokenize(
+    list(texts),
+    stopwords="english",
+    # One for each call: a stemmer cannot be used by several threads.
+    stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
+    return_ids=False,
+    show_progress=False,
+  )

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.datatypes import MISSING_PASSAGE_ID
+from realm_jax.index.bm25 import Bm25Config, Bm25Retriever
 
 pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
 
@@ -15,23 +16,75 @@ def test_rare_words_and_short_passages_come_first():
   assert found.ids_BxK[0, 0] == 3
   assert set(found.ids_BxK[1, :2].tolist()) == {1, 2}
   assert found.ids_BxK[2].tolist() == [4, 0, 1]
-  assert (np.diff(found.scores_BxK, axis=1) <= 0).all()
+  assert (found.scores_BxK[:, :-1] >= found.scores_BxK[:, 1:]).all()
   assert retriever.num_passages == 5
 
 
 def test_without_a_stemmer_words_must_be_the_same():
-  ids_BxK, scores_BxK = Bm25Retriever(TEXTS, stemmer="none").retrieve(["who bark loudly?"], k=2)
-  assert set(ids_BxK[0].tolist()) == {1, 2}
+  whole_words = Bm25Retriever(TEXTS, config=Bm25Config(stemmer=None))
+  found = whole_words.retrieve(["who bark loudly?"], k=2)
+  assert set(found.ids_BxK[0].tolist()) == {1, 2}
   stemmed = Bm25Retriever(TEXTS).retrieve(["who bark loudly?"], k=2)
-  assert stemmed.scores_BxK[0, 0] > scores_BxK[0, 0]
+  assert stemmed.scores_BxK[0, 0] > found.scores_BxK[0, 0]
 
 
-def test_unknown_words_and_more_passages_than_there_are():
+def test_passages_without_a_word_of_the_question_are_not_found():
   found = Bm25Retriever(TEXTS).retrieve(["cat", "xyz", ""], k=7)
   assert found.ids_BxK.shape == (3, 7)
-  assert (found.ids_BxK[:, 5:] == -2).all()
-  assert np.isneginf(found.scores_BxK[:, 5:]).all()
-  assert not found.scores_BxK[1:, :5].any()
+  assert (found.ids_BxK >= 0).sum(axis=1).tolist() == [3, 0, 0]
+  assert (found.ids_BxK[:, 3:] == MISSING_PASSAGE_ID).all()
+  assert np.isneginf(found.scores_BxK[:, 3:]).all()
+
+
+def test_scores_are_those_of_the_library():
+  import bm25s
+
+  retriever = Bm25Retriever(TEXTS, config=Bm25Config(k1=0.9, b=0.4, stemmer=None))
+  index = bm25s.BM25(k1=0.9, b=0.4)
+  index.index(bm25s.tokenize(TEXTS, show_progress=False), show_progress=False)
+  for question in ("cat", "dogs cat cat", "loudly barked river dog"):
+    found = retriever.retrieve([question], k=5)
+    (words,) = bm25s.tokenize([question], return_ids=False, show_progress=False)
+    scores_N = index.get_scores(words)
+    np.testing.assert_allclose(
+      found.scores_BxK[found.ids_BxK >= 0], np.sort(scores_N[scores_N > 0])[::-1], rtol=1e-6
+    )
+
+
+def test_a_written_text_scores_as_if_it_were_indexed():
+  retriever = Bm25Retriever(TEXTS)
+  question = ["a cat that barks at dogs"]
+  before = retriever.retrieve(question, k=5)
+  after = retriever.retrieve(question, k=5, hidden=[1, 4], written={1: TEXTS[1], 9: "flow"})
+  score_of = dict(zip(before.ids_BxK[0].tolist(), before.scores_BxK[0].tolist(), strict=True))
+  ids = [i for i in before.ids_BxK[0].tolist() if i not in (4, MISSING_PASSAGE_ID)]
+  assert after.ids_BxK[0, : len(ids)].tolist() == ids
+  np.testing.assert_allclose(after.scores_BxK[0, : len(ids)], [score_of[i] for i in ids], rtol=1e-6)
+  assert 9 not in after.ids_BxK
+
+
+def test_an_index_is_built_once_for_a_corpus(tmp_path):
+  directory = str(tmp_path / "bm25")
+
+  def gone():
+    raise AssertionError("built again")
+
+  built = Bm25Retriever.open(directory, lambda: TEXTS, identity="first")
+  opened = Bm25Retriever.open(directory, gone, identity="first")
+  ask = {"questions": ["a cat that barks", "rivers"], "k": 4, "written": {7: "a river flows"}}
+  for mine, kept in zip(built.retrieve(**ask), opened.retrieve(**ask), strict=True):
+    np.testing.assert_array_equal(mine, kept)
+  with pytest.raises(AssertionError, match="built again"):
+    Bm25Retriever.open(directory, gone, identity="second")
+  with pytest.raises(AssertionError, match="built again"):
+    Bm25Retriever.open(directory, gone, identity="first", config=Bm25Config(b=0.4))
+
+
+def test_without_room_for_the_index_it_is_made_in_memory(tmp_path, caplog):
+  (tmp_path / "file").write_text("")
+  retriever = Bm25Retriever.open(str(tmp_path / "file" / "bm25"), lambda: TEXTS, identity="x")
+  assert retriever.num_passages == 5
+  assert "is not kept in" in caplog.text
 
 
 def test_an_empty_corpus_is_refused():

@@ -27,7 +27,7 @@ def questions(tmp_path):
   return write(
     tmp_path / "questions.jsonl",
     {"question": "where is paris", "answer": ["France"]},
-    {"question": "where is oslo", "answer": ["Sweden"], "kind": "real"},
+    {"question": "is oslo in norway", "answer": ["Sweden"], "kind": "real"},
     {"question": "where is rome", "answer": [r"ita\w+|rome"], "regex": True},
   )
 
@@ -82,7 +82,7 @@ def test_predictions_of_other_programs_are_scored_and_compared(tmp_path, questio
   theirs = write(
     tmp_path / "theirs.jsonl",
     {"question": "where is paris", "prediction": "x"},
-    {"question": "where is oslo", "prediction": "sweden"},
+    {"question": "is oslo in norway", "prediction": "sweden"},
   )
   output = tmp_path / "evaluation"
   figures = evaluate(questions=questions, predictions=mine, against=theirs, output=str(output))

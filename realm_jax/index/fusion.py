@@ -1,0 +1,145 @@
+"""Fuses what a dual encoder finds with what BM25 finds."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from realm_jax import choices, datatypes
+from realm_jax.datatypes import SearchResults
+from realm_jax.index import searcher
+from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.searcher import Searcher
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fusion:
+  """How two rankings become one.
+
+  A passage that only one of them found gets nothing from the other.
+
+  Attributes:
+    by: "ranks" adds 1 / (rank_constant + rank) of both (reciprocal rank fusion, Cormack et al.
+      2009); "scores" adds the scores, scaled for each query to lie between 0 and 1.
+    weight: Share of the dual encoder in the sum; the rest is BM25's.
+    rank_constant: Larger values make the first ranks matter less.
+    depth: Passages of each ranking that are fused, or as many as are asked for if that is more.
+  """
+
+  by: Literal["ranks", "scores"] = "ranks"
+  weight: float = 0.5
+  rank_constant: int = 60
+  depth: int = 100
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    if not 0 <= self.weight <= 1:
+      raise ValueError(f"fusion.weight={self.weight} is a share; give 0 to 1")
+    if self.rank_constant < 0 or self.depth < 1:
+      raise ValueError(
+        f"fusion.rank_constant={self.rank_constant} must be at least 0, "
+        f"fusion.depth={self.depth} at least 1"
+      )
+
+
+def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion) -> SearchResults:
+  """Returns the best `k` passages of two rankings of each query, with their fused scores."""
+  ids_BxR = np.concatenate([dense.ids_BxK, sparse.ids_BxK], axis=1)
+  values_BxR = np.concatenate(
+    [fusion.weight * _values(dense, fusion), (1 - fusion.weight) * _values(sparse, fusion)], axis=1
+  )
+  order_BxR = np.argsort(ids_BxR, axis=1, kind="stable")
+  ids_BxR = np.take_along_axis(ids_BxR, order_BxR, axis=1)
+  values_BxR = np.take_along_axis(values_BxR, order_BxR, axis=1)
+  # An id stands twice at most.
+  again_BxR = (ids_BxR[:, 1:] == ids_BxR[:, :-1]) & (ids_BxR[:, 1:] >= 0)
+  values_BxR[:, :-1] += np.where(again_BxR, values_BxR[:, 1:], 0)
+  ids_BxR[:, 1:][again_BxR] = datatypes.MISSING_PASSAGE_ID
+  values_BxR[ids_BxR < 0] = -np.inf
+  return searcher.merge([SearchResults(ids_BxR, values_BxR.astype(np.float32))], k)
+
+
+def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
+  found_BxK = results.ids_BxK >= 0
+  if fusion.by == "ranks":
+    values_BxK = np.broadcast_to(
+      1 / (fusion.rank_constant + 1 + np.arange(found_BxK.shape[1])), found_BxK.shape
+    )
+  else:
+    scores_BxK = results.scores_BxK.astype(np.float64)
+    lowest_Bx1 = np.where(found_BxK, scores_BxK, np.inf).min(axis=1, keepdims=True)
+    spread_Bx1 = np.where(found_BxK, scores_BxK, -np.inf).max(axis=1, keepdims=True) - lowest_Bx1
+    with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was found, or one score
+      values_BxK = np.where(spread_Bx1 > 0, (scores_BxK - lowest_Bx1) / spread_Bx1, 1)
+  return np.where(found_BxK, values_BxK, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class FusedSearcher:
+  """Searches an index with the queries' embeddings and BM25 with their texts.
+
+  Attributes:
+    base: Searches the index.
+    by_words: `(k)`, returns what BM25 finds for the texts of the queries. Further queries, which
+      pad a batch, are searched in the index alone.
+    fusion: How the two become one.
+  """
+
+  base: Searcher
+  by_words: Callable[[int], SearchResults]
+  fusion: Fusion
+
+  @property
+  def generation(self) -> int:
+    return self.base.generation
+
+  @property
+  def num_passages(self) -> int:
+    return self.base.num_passages
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
+    """Returns the best `k` passages of each query, with fused scores."""
+    depth = max(k, self.fusion.depth)
+    dense, sparse = self.base.search(queries_BxE, depth), self.by_words(depth)
+    rows = ((0, len(queries_BxE) - len(sparse.ids_BxK)), (0, 0))
+    sparse = SearchResults(
+      np.pad(sparse.ids_BxK, rows, constant_values=datatypes.MISSING_PASSAGE_ID),
+      np.pad(sparse.scores_BxK, rows, constant_values=-np.inf),
+    )
+    return fuse(dense, sparse, k, fusion=self.fusion)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hybrid:
+  """BM25 beside a dual encoder.
+
+  Attributes:
+    bm25: Searches the corpus by words.
+    fusion: How it is fused with what the dual encoder finds.
+  """
+
+  bm25: Bm25Retriever
+  fusion: Fusion
+
+  def searcher(
+    self,
+    base: Searcher,
+    texts: Sequence[str],
+    *,
+    hidden: Collection[int] = (),
+    written: Mapping[int, str] | None = None,
+  ) -> FusedSearcher:
+    """Returns the searcher of the queries with these texts.
+
+    Args:
+      base: Searches the index.
+      texts: What is asked.
+      hidden: See `Bm25Retriever.retrieve`.
+      written: See `Bm25Retriever.retrieve`.
+    """
+
+    def by_words(k: int) -> SearchResults:
+      return self.bm25.retrieve(texts, k=k, hidden=hidden, written=written)
+
+    return FusedSearcher(base, by_words, self.fusion)

@@ -16,7 +16,7 @@ from realm_jax.objectives import marginal_likelihood, token_classification
 
 # Powers of two and around them, and sizes at which processors were seen to compute wrongly.
 SIZES = (1000, 4097, 8193, 16385, 20001, 32769, 40001, 50000, 65537)
-BERT = bert.BertConfig(hidden_size=16, num_heads=2)
+BERT = bert.BertConfig(dtype="float32", hidden_size=16, num_heads=2)
 PAIRS = dual_encoder.DualEncoder(dual_encoder.DualEncoderConfig(bert=BERT, projection_size=16))
 LABELS = np.array([[1, 0, 2, 3]])
 

@@ -10,6 +10,7 @@ from realm_jax.models import bert, dual_encoder, realm
 from realm_jax.objectives import inverse_cloze, marginal_likelihood
 
 BERT = bert.BertConfig(
+  dtype="float32",
   vocab_size=12,
   hidden_size=8,
   num_layers=1,

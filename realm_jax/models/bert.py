@@ -39,8 +39,8 @@ class BertConfig:
     attention_dropout_rate: of the attention probabilities.
     layer_norm_epsilon: added to the variance.
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
-    dtype: of the activations, "float32", "bfloat16", "float64" for comparisons, or "auto",
-      whichever of the first two each machine multiplies faster.
+    dtype: of the activations: "float32", "bfloat16", "float64" for comparisons, or "auto", the
+      faster of the first two on each machine that opens the model.
     remat: keeps only each layer's input for the backward pass and computes the rest again.
     initializer_range: standard deviation of the truncated normal that draws kernels and embeddings.
   """
@@ -56,7 +56,7 @@ class BertConfig:
   attention_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-12
   activation: Literal["gelu_erf", "gelu_tanh"] = "gelu_tanh"
-  dtype: Literal["float32", "bfloat16", "float64", "auto"] = "float32"
+  dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
   remat: bool = False
   initializer_range: float = 0.02
 

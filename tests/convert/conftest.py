@@ -12,7 +12,13 @@ from realm_jax.convert import huggingface_names
 from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, span_reader
 
 CONFIG = bert.BertConfig(
-  vocab_size=13, hidden_size=8, num_layers=2, num_heads=2, mlp_size=12, max_length=10
+  dtype="float32",
+  vocab_size=13,
+  hidden_size=8,
+  num_layers=2,
+  num_heads=2,
+  mlp_size=12,
+  max_length=10,
 )
 
 

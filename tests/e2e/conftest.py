@@ -32,6 +32,7 @@ from tests.configurations import changed, names
 
 TINY = pathlib.Path(__file__).parents[2] / "gin" / "jobs" / "tiny.gin"
 BERT = BertConfig(
+  dtype="float32",
   vocab_size=1024,
   hidden_size=16,
   num_layers=1,

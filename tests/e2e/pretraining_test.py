@@ -48,7 +48,13 @@ def test_another_seed_gives_other_losses(start, losses):
 def test_a_resumed_run_refuses_another_model(start):
   start("fixed", num_steps=1, checkpoint_every=1)
   bert = BertConfig(
-    vocab_size=1024, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=48
+    dtype="float32",
+    vocab_size=1024,
+    hidden_size=16,
+    num_layers=1,
+    num_heads=2,
+    mlp_size=32,
+    max_length=48,
   )
   smaller = DualEncoderConfig(bert=bert, projection_size=4)
   with pytest.raises(ValueError, match="another model.*projection"):

@@ -23,6 +23,7 @@ TOKENIZER = tokenization.WordPieceTokenizer(
   [*tokenization.SPECIAL_TOKENS, *"abcdefg", "##a", "##b"], lower_case=True
 )
 BERT = BertConfig(
+  dtype="float32",
   vocab_size=16,
   hidden_size=8,
   num_layers=2,

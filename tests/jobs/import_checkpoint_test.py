@@ -19,7 +19,7 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
 
 CONFIG = bert.BertConfig(
-  vocab_size=8, hidden_size=4, num_layers=1, num_heads=2, mlp_size=6, max_length=12
+  dtype="float32", vocab_size=8, hidden_size=4, num_layers=1, num_heads=2, mlp_size=6, max_length=12
 )
 VOCABULARY = [*tokenization.SPECIAL_TOKENS, "a", "b", "##c"]
 LENGTHS = {

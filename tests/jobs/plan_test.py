@@ -16,7 +16,13 @@ from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import RunConfig
 
 BERT = BertConfig(
-  vocab_size=64, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=16
+  dtype="float32",
+  vocab_size=64,
+  hidden_size=16,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=32,
+  max_length=16,
 )
 
 

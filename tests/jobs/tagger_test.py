@@ -30,7 +30,13 @@ pytest.importorskip("seqeval")
 NAMES = {"PER": ("åse öberg", "jose", "李 明"), "LOC": ("oslo", "zürich", "東 京", "😀")}
 OTHERS = ("met", "in", "and", ",", ".", "wrote", "a", "book", "12", "may", "1881")
 BERT = BertConfig(
-  vocab_size=64, hidden_size=32, num_layers=1, num_heads=2, mlp_size=32, max_length=32
+  dtype="float32",
+  vocab_size=64,
+  hidden_size=32,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=32,
+  max_length=32,
 )
 TAGGING = taggers.TaggerTraining(
   run=RunConfig(num_steps=40, log_every=20, checkpoint_every=500, keep_checkpoints=2),

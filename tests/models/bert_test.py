@@ -12,6 +12,7 @@ from realm_jax import datatypes
 from realm_jax.models import bert
 
 CONFIG = bert.BertConfig(
+  dtype="float32",
   vocab_size=11,
   hidden_size=8,
   num_layers=2,

@@ -10,7 +10,13 @@ import pytest
 from realm_jax.models import bert, dual_encoder
 
 BERT = bert.BertConfig(
-  vocab_size=11, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12, max_length=10
+  dtype="float32",
+  vocab_size=11,
+  hidden_size=8,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=12,
+  max_length=10,
 )
 SHARED = dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4)
 SEPARATE = dataclasses.replace(SHARED, towers="separate")

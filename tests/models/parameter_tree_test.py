@@ -8,7 +8,13 @@ from flax.core import meta
 from realm_jax.models import bert, dual_encoder, realm
 
 BERT = bert.BertConfig(
-  vocab_size=11, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12, max_length=10
+  dtype="float32",
+  vocab_size=11,
+  hidden_size=8,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=12,
+  max_length=10,
 )
 BERT_PARAMETERS = """\
 bert/embedding_norm/bias float32 embed=8

@@ -8,7 +8,13 @@ import pytest
 from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, realm
 
 BERT = bert.BertConfig(
-  vocab_size=11, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12, max_length=12
+  dtype="float32",
+  vocab_size=11,
+  hidden_size=8,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=12,
+  max_length=12,
 )
 MODEL = realm.RealmPretrainingModel(
   dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4), BERT

@@ -7,6 +7,7 @@ from realm_jax import datatypes
 from realm_jax.models import bert, span_reader
 
 BERT = bert.BertConfig(
+  dtype="float32",
   vocab_size=20,
   hidden_size=8,
   num_layers=1,

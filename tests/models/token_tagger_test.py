@@ -9,7 +9,13 @@ from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
 
 CONFIG = TokenTaggerConfig(
   bert=BertConfig(
-    vocab_size=20, hidden_size=8, num_layers=1, num_heads=2, mlp_size=16, max_length=12
+    dtype="float32",
+    vocab_size=20,
+    hidden_size=8,
+    num_layers=1,
+    num_heads=2,
+    mlp_size=16,
+    max_length=12,
   ),
   num_tags=3,
 )

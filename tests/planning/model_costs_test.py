@@ -23,7 +23,9 @@ def work(**settings):
 @pytest.mark.parametrize("positions", [1, 5, 32])
 def test_operations_are_those_of_the_program(positions):
   module = BertEncoder(
-    BertConfig(vocab_size=500, hidden_size=256, num_layers=3, num_heads=4, mlp_size=1024)
+    BertConfig(
+      dtype="float32", vocab_size=500, hidden_size=256, num_layers=3, num_heads=4, mlp_size=1024
+    )
   )
   tokens = Tokens(*(jax.ShapeDtypeStruct((4, 32), dtype) for dtype in ("int32", "bool", "int32")))
   wanted = jax.ShapeDtypeStruct((4, positions), jnp.int32)

@@ -19,7 +19,13 @@ from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 
 BERT = BertConfig(
-  vocab_size=32, hidden_size=16, num_layers=1, num_heads=4, mlp_size=24, max_length=10
+  dtype="float32",
+  vocab_size=32,
+  hidden_size=16,
+  num_layers=1,
+  num_heads=4,
+  mlp_size=24,
+  max_length=10,
 )
 STEPS = 4
 WAYS = [(1, "replicated"), (1, "fully_sharded"), (2, "replicated"), (2, "fully_sharded")]

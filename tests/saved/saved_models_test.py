@@ -13,7 +13,9 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
 
-BERT = BertConfig(vocab_size=100, hidden_size=8, num_layers=1, num_heads=2, max_length=16)
+BERT = BertConfig(
+  dtype="float32", vocab_size=100, hidden_size=8, num_layers=1, num_heads=2, max_length=16
+)
 PRETRAINED = saved_models.ModelDescription(
   dual_encoder=DualEncoderConfig(bert=BERT, projection_size=4, towers="separate", pooling="mean"),
   knowledge_augmented_encoder=dataclasses.replace(BERT, num_layers=2, dtype="bfloat16"),

@@ -20,6 +20,7 @@ from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.optimizer import OptimizerConfig
 
 BERT = BertConfig(
+  dtype="float32",
   vocab_size=1024,
   hidden_size=16,
   num_layers=1,

@@ -145,7 +145,13 @@ def test_the_optimizer_is_ours(make_model, params):
 
 def test_inverse_cloze(world, optimizer_settings, make_tokens):
   bert = BertConfig(
-    vocab_size=1024, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=32
+    dtype="float32",
+    vocab_size=1024,
+    hidden_size=16,
+    num_layers=1,
+    num_heads=2,
+    mlp_size=32,
+    max_length=32,
   )
   model = InverseClozeModel(
     RealmOptimizer(optimizer_settings, num_steps=10),

@@ -25,7 +25,13 @@ from realm_jax.training.train_program import TrainProgram
 
 B, K, M, V = 8, 3, 4, 32
 BERT = BertConfig(
-  vocab_size=V, hidden_size=16, num_layers=1, num_heads=2, mlp_size=24, max_length=12
+  dtype="float32",
+  vocab_size=V,
+  hidden_size=16,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=24,
+  max_length=12,
 )
 DUAL_ENCODER = DualEncoderConfig(bert=BERT, projection_size=8)
 CLOSE = 1e-5  # sums of a few hundred float32 numbers, added in another order

@@ -10,6 +10,7 @@ the interpreter lock for about 1 ms per 1,000 passages of 128 float32, a third o
 
 import concurrent.futures
 import copy
+import ctypes
 import dataclasses
 import os
 import tempfile
@@ -42,6 +43,18 @@ _REORDERING = {
 }
 _HASHING_SAMPLE = 16_384  # plenty for 16 centres a block, and hashing is slow to train
 _MIN_QUERIES_PER_THREAD = 16  # below that handing queries over costs more than it saves
+_SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
+_ERROR = 2
+
+
+def _say_only_errors() -> None:
+  """Silences the notices of ScaNN's own copy of Abseil, for which it has no setting."""
+  scann = ctypes.CDLL(scann_ops_pybind.scann_pybind.__file__)
+  if hasattr(scann, _SET_MIN_LOG_LEVEL):  # as ScaNN 1.4.2 calls it
+    scann[_SET_MIN_LOG_LEVEL](_ERROR)
+
+
+_say_only_errors()
 
 
 class ScannShard:

@@ -84,6 +84,12 @@ def test_tiny_corpora(num_passages, num_shards):
   assert ((found.ids_BxK == -2).sum(axis=1) == 5 - num_passages).all()
 
 
+def test_building_and_loading_say_nothing(capfd):
+  embeddings_NxE, _ = clustered(100)
+  build(embeddings_NxE, SMALL_TREES)
+  assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_a_shard_survives_its_arrays(dtype):
   embeddings_NxE, queries_BxE = clustered(800, dtype=dtype)

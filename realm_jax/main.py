@@ -108,13 +108,14 @@ def _show_notices() -> None:
   """Lets this package's notices, and everybody's warnings, reach the terminal."""
   logger = logging.getLogger("absl")
   logger.addFilter(_is_notice)
-  if not any(isinstance(handler, _Notices) for handler in logger.handlers):
-    logger.addHandler(_Notices())
   logger.setLevel(logging.INFO)
+  root = logging.getLogger()  # where no library sets up another handler beside it
+  if not any(isinstance(handler, _Notices) for handler in root.handlers):
+    root.addHandler(_Notices())
 
 
 class _Notices(logging.Handler):
-  """Writes to standard error, whichever it is at the time, unless the root logger does."""
+  """Writes to standard error, whichever it is at the time, unless another handler does."""
 
   def emit(self, record: logging.LogRecord) -> None:
     streams = (sys.stderr, sys.__stderr__)

@@ -281,21 +281,24 @@ def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):
   assert "Lower batch_size" in complaint
 
 
-@pytest.mark.parametrize("root_shows_all", [False, True])
-def test_notices_of_the_package_and_all_warnings_are_shown(capsys, tmp_path, root_shows_all):
-  """Once, however many jobs ran, whether or not a library has set up the root logger."""
+@pytest.mark.parametrize("who_sets_up_the_root", ["nobody", "user", "library"])
+def test_notices_of_the_package_and_all_warnings_are_shown(
+  capsys, monkeypatch, tmp_path, who_sets_up_the_root
+):
+  """Once and as they are, however many jobs ran and whoever set up the root logger."""
+  monkeypatch.setattr(logging.getLogger(), "handlers", [])
+  if who_sets_up_the_root == "user":
+    logging.getLogger().addHandler(logging.StreamHandler(sys.stderr))
   _said(tmp_path, "--line=x")
   _said(tmp_path, "--line=x")
-  handler = logging.StreamHandler(sys.stderr)
-  if root_shows_all:
-    logging.getLogger().addHandler(handler)
+  if who_sets_up_the_root == "library":
+    logging.basicConfig()
   logger = logging.getLogger("absl")
   for name, level in (("own", "INFO"), ("other", "INFO"), ("other", "WARNING")):
     path = main.__file__ if name == "own" else "/other/library.py"
     logger.handle(
       logger.makeRecord("absl", logging.getLevelName(level), path, 1, f"{name} {level}", (), None)
     )
-  logging.getLogger().removeHandler(handler)
   assert capsys.readouterr().err.splitlines() == ["own INFO", "other WARNING"]
 
 

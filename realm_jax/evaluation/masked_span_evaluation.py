@@ -38,8 +38,20 @@ def evaluate_masked_spans(
     atomic_files.write_text(os.path.join(output, "figures.json"), content + "\n")
     lines = (json.dumps(_record(prediction), ensure_ascii=False) for prediction in predictions)
     atomic_files.write_text(os.path.join(output, "predictions.jsonl"), "\n".join(lines) + "\n")
-  print(f"step {opened.saved.step}, {asking.book} book: {json.dumps(figures)}", flush=True)
+  print(f"step {opened.saved.step}, {_line(figures, book=asking.book)}", flush=True)
   return figures
+
+
+def _line(figures: dict, *, book: str) -> str:
+  """Returns what a reader wants to know of the figures."""
+  groups = {name: figure for name, figure in figures.items() if isinstance(figure, dict)}
+  by_group = ", ".join(f"{name} {group['exact_match']:.3f}" for name, group in groups.items())
+  line = f"{book} book, {figures['questions']} questions: exact match {figures['exact_match']:.3f}"
+  line += f" ({by_group})" if groups else ""
+  if book == "closed":  # which reads nothing that was found
+    return line
+  recalls = (f"{k} {figure:.3f}" for k, figure in figures.items() if k.startswith("recall@"))
+  return f"{line}, {', '.join(recalls)}"
 
 
 def _record(prediction: masked_spans.Prediction) -> dict:

@@ -6,9 +6,10 @@ library, so that wordpieces match those of every model trained with it. TensorFl
 normalisation would also fold compatibility characters and case ("km²" to "km2", "ß" to "ss").
 """
 
-import dataclasses
 import functools
 import unicodedata
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -34,8 +35,7 @@ _ASCII_SYMBOLS = "$+<=>^`|~"
 _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
 
-@dataclasses.dataclass(frozen=True)
-class Normalized:
+class Normalized(NamedTuple):
   """Normalised texts and their offsets into the raw texts.
 
   Attributes:
@@ -67,25 +67,28 @@ class Normalized:
     return raw(self.starts, starts, 0), raw(self.limits, limits, 1)
 
 
-class Normalizer:
-  """Normalises strings.
+@functools.cache
+def normalizer(*, lower_case: bool) -> Callable[[tf.Tensor], Normalized]:
+  """Returns what normalises strings `[n]`; bytes that are not UTF-8 count as U+FFFD.
 
   Args:
     lower_case: Whether letters lose accents and case.
   """
+  with tf.init_scope():
+    normalize = _Normalizer(lower_case=lower_case)
+    graph = tf.function(lambda texts: normalize(texts), autograph=False)
+    return graph.get_concrete_function(tf.TensorSpec([None], tf.string))
+
+
+class _Normalizer:
+  """Adds the operations that normalise strings to a graph."""
 
   def __init__(self, *, lower_case: bool):
     self._lower_case = lower_case
-    characters, splits, is_mark, is_break = _table(lower_case)
-    with tf.init_scope():
-      self._characters = tf.constant(characters)
-      self._splits = tf.constant(splits)
-      self._is_mark = tf.constant(is_mark)
-      self._is_break = tf.constant(is_break)
+    table = (tf.constant(column) for column in _table(lower_case))
+    self._characters, self._splits, self._is_mark, self._is_break = table
 
   def __call__(self, texts: tf.Tensor) -> Normalized:
-    """Normalises strings `[n]`; bytes that are not UTF-8 count as U+FFFD."""
-    texts = tf.convert_to_tensor(texts)
     is_plain = tf.strings.regex_full_match(texts, _PLAIN)
     plain = tf.strings.lower(texts) if self._lower_case else texts
     rows = tf.where(~is_plain)[:, 0]
@@ -156,7 +159,6 @@ class Normalizer:
     return tf.gather(standing, tf.cumsum(tf.cast(stands, tf.int32)))
 
 
-@functools.cache
 def _table(lower_case: bool) -> tuple[np.ndarray, ...]:
   """Returns the normalisation of every character.
 

@@ -29,33 +29,29 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
     return make, (self.vocabulary,)
 
   @functools.cached_property
-  def _tokenizer(self):
+  def _graph(self) -> Callable:
+    """Tokenizes strings `[n]`: traced once, because that takes a second, and called by others."""
     import tensorflow as tf
     import tensorflow_text as tf_text
 
+    from realm_jax import normalization
+
+    normalize = normalization.normalizer(lower_case=self.lower_case)
     # Lifted out of any graph that is being built when the first text arrives.
     with tf.init_scope():
-      return tf_text.FastBertTokenizer(
+      tokenizer = tf_text.FastWordpieceTokenizer(
         vocab=list(self.vocabulary),
         max_bytes_per_word=_MAX_BYTES_OF_A_WORD,
         token_out_type=tf.int32,
-        lower_case_nfd_strip_accents=False,  # `normalization` does that
       )
 
-  @functools.cached_property
-  def _normalizer(self):
-    from realm_jax import normalization
+      def tokenize(texts):
+        normalized = normalize(texts)
+        ids, starts, limits = tokenizer.tokenize_with_offsets(normalized.texts)
+        return ids, *normalized.raw_offsets(starts, limits)
 
-    return normalization.Normalizer(lower_case=self.lower_case)
-
-  @functools.cached_property
-  def _graph(self) -> Callable:
-    import tensorflow as tf
-
-    # One graph for any number of texts: executed eagerly, a call takes tens of milliseconds.
-    return tf.function(
-      self.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
+      graph = tf.function(tokenize, autograph=False)
+      return graph.get_concrete_function(tf.TensorSpec([None], tf.string))
 
   def tokenize_with_offsets(self, texts):
     """Tokenizes a tensor of strings `[n]`, in a graph or eagerly.
@@ -63,9 +59,7 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
     Returns:
       Three ragged int tensors `[n, (tokens)]`: ids, first bytes and byte limits in the raw text.
     """
-    normalized = self._normalizer(texts)
-    ids, starts, limits = self._tokenizer.tokenize_with_offsets(normalized.texts)
-    return ids, *normalized.raw_offsets(starts, limits)
+    return self._graph(texts)
 
   def encode_with_offsets(
     self, texts: Sequence[str | bytes]
@@ -75,7 +69,7 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
     encoded: list = [None] * len(texts)
     for group in _groups_of_similar_length(texts):
       with tf.device("CPU"):
-        ragged = self._graph(tf.constant([texts[i] for i in group], tf.string))
+        ragged = self.tokenize_with_offsets(tf.constant([texts[i] for i in group], tf.string))
       borders = ragged[0].row_splits.numpy()[1:-1]
       parts = (np.split(part.values.numpy(), borders) for part in ragged)
       for i, arrays in zip(group, zip(*parts, strict=True), strict=True):

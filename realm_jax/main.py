@@ -38,6 +38,7 @@ _ROOMS = {
     "upload",
   ),
   "training": (
+    "pretrain_contrastive",
     "pretrain_ict",
     "build_index",
     "pretrain",

@@ -1,6 +1,7 @@
 """SeqIO task of the inverse cloze warm start."""
 
 import functools
+from collections.abc import Callable
 
 import seqio
 import tensorflow as tf
@@ -32,22 +33,35 @@ def register(
     FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
+  build = functools.partial(
+    build_inverse_cloze,
+    vocabulary=pieces,
+    removal_rate=removal_rate,
+    hide_salient_spans=hide_salient_spans,
+  )
   kind = f"inverse_cloze_{removal_rate}_{'hidden' if hide_salient_spans else 'plain'}"
-  kind += "_in_order" if in_order else ""
-  name = seqio_name(kind, corpus, pieces)
+  return register_pairs(kind, build, corpus=corpus, vocabulary=pieces, in_order=in_order)
+
+
+def register_pairs(
+  kind: str, build: Callable, *, corpus: str, vocabulary: WordPieceVocabulary, in_order: bool
+) -> seqio.Task:
+  """Registers pairs of `query`, `title` and `body`, unless they are registered already.
+
+  Args:
+    kind: Name of the task and its settings.
+    build: Preprocessor that makes them of tagged passages.
+    corpus: Directory of tagged examples.
+    vocabulary: Of the pairs.
+    in_order: Whether unshuffled examples come in the order of the corpus.
+  """
+  name = seqio_name(f"{kind}_in_order" if in_order else kind, corpus, vocabulary)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
-  feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
+  feature = functools.partial(seqio.Feature, vocabulary, add_eos=False, dtype=tf.int32)
   return seqio.TaskRegistry.add(
     name,
     source=tagged_source(corpus, in_order=in_order),
-    preprocessors=[
-      functools.partial(
-        build_inverse_cloze,
-        vocabulary=pieces,
-        removal_rate=removal_rate,
-        hide_salient_spans=hide_salient_spans,
-      )
-    ],
+    preprocessors=[build],
     output_features={"query": feature(), "title": feature(), "body": feature()},
   )

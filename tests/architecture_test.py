@@ -69,6 +69,7 @@ MEETINGS = (
   "jobs/preparation/make_almanac.py",
   "jobs/training/demo.py",
   "jobs/training/evaluate_training.py",
+  "jobs/training/pretrain_ict.py",
 )
 MAX_LINES = 500
 

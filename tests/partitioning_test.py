@@ -7,7 +7,7 @@ from jax.sharding import PartitionSpec
 
 from realm_jax import partitioning
 from realm_jax.models import bert, dual_encoder, realm
-from realm_jax.objectives import inverse_cloze, marginal_likelihood
+from realm_jax.objectives import contrastive, marginal_likelihood
 
 BERT = bert.BertConfig(
   dtype="float32",
@@ -168,7 +168,8 @@ def cloze_figures(params, batch):
     deterministic=True,
     method="encode_pairs",
   )
-  return inverse_cloze.inverse_cloze(query_BxE, passage_BxE)
+  compared_BxF = np.ones((len(query_BxE),) * 2, bool)
+  return contrastive.contrastive(query_BxE, passage_BxE[:, None], compared_BxF)
 
 
 @pytest.mark.parametrize("figures", [realm_figures, cloze_figures])

@@ -80,14 +80,15 @@ class OpenQuestionConverter(_PaddingConverter):
     return {"query": task_feature_lengths["query"], "question_index": 1}
 
 
-class InverseClozeConverter(_PaddingConverter):
-  """Pads pseudo-queries; joins title and body to `passage`, with segments."""
+class PairConverter(_PaddingConverter):
+  """Pads queries; joins title and body to `passage`, with segments; adds `passage_uid`."""
 
   TASK_FEATURES = {"query": _SPEC(tf.int32), "title": _SPEC(tf.int32), "body": _SPEC(tf.int32)}
   MODEL_FEATURES = {
     "query": _SPEC(tf.int32),
     "passage": _SPEC(tf.int32),
     "passage_segments": _SPEC(tf.int32),
+    "passage_uid": _SPEC(tf.int64),
   }
 
   def __init__(self, *, cls_id: int, sep_id: int):
@@ -102,6 +103,7 @@ class InverseClozeConverter(_PaddingConverter):
       "query": features["query"],
       "passage": tf.concat([[self._cls_id], title, [self._sep_id], body, [self._sep_id]], 0),
       "passage_segments": tf.repeat([0, 1], [tf.size(title) + 2, tf.size(body) + 1]),
+      "passage_uid": features["uid"][tf.newaxis],
     }
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
@@ -110,6 +112,7 @@ class InverseClozeConverter(_PaddingConverter):
       "query": task_feature_lengths["query"],
       "passage": passage,
       "passage_segments": passage,
+      "passage_uid": 1,
     }
 
 

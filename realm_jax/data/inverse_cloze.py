@@ -19,7 +19,7 @@ def build_inverse_cloze(
 
   Draws one sentence of each passage uniformly and, with probability `removal_rate`, removes it from
   the passage. Drops a passage that would lose its only sentence. `query` is `[CLS] sentence [SEP]`;
-  `title` and `body` have no special tokens.
+  `title` and `body` have no special tokens; `uid` is the passage's.
 
   Args:
     dataset: Tagged passages.
@@ -56,6 +56,7 @@ def build_inverse_cloze(
     kept = tf.range(num_sentences) != drawn
     body = tf.ragged.boolean_mask(ids[:-1], kept | ~removed)
     return {
+      "uid": example["uid"],
       "query": tf.concat(
         [[tokenizer.cls_id], query[: sequence_length["query"] - 2], [tokenizer.sep_id]], 0
       ),

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 
-from realm_jax import wordpieces
+from realm_jax import choices, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples, tagged_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
@@ -34,7 +34,8 @@ class DataConfig:
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns what decides the examples, however they are put into batches."""
     fields = dataclasses.asdict(self)
-    return {k: v for k, v in fields.items() if k not in ("batch_size", "data_streams")}
+    decides = {k: v for k, v in fields.items() if k not in ("batch_size", "data_streams")}
+    return {"task": self.kind, **decides}
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     """Returns the task, its converter and its lengths, as `input_pipeline.task_batches` wants."""
@@ -71,40 +72,70 @@ class MaskedQueryData(DataConfig):
     }
 
 
+Pairs = Literal["inverse_cloze", "independent_crops"]
+_SETTINGS_OF: Mapping[Pairs, Sequence[str]] = {
+  "inverse_cloze": ("removal_rate", "hide_salient_spans", "neighbours"),
+  "independent_crops": ("shortest_crop", "longest_crop", "deletion_rate", "neighbours"),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InverseClozeData(DataConfig):
-  """Pseudo-queries with their passages; each passage is a negative for all other queries.
+class PairData(DataConfig):
+  """Queries with their passages; each passage is a negative for all other queries.
 
   Attributes:
+    pairs: "inverse_cloze": a sentence finds the rest of its passage (Lee et al. 2019);
+      "independent_crops": a crop of a passage finds another one (Izacard et al. 2022).
     passage_length: Wordpieces of a passage.
-    removal_rate: How often the pseudo-query's sentence leaves its passage.
-    hide_salient_spans: Whether salient spans of a pseudo-query are masked.
+    removal_rate: Of "inverse_cloze": how often the query's sentence leaves its passage.
+    hide_salient_spans: Of "inverse_cloze": whether salient spans of the query are masked.
+    shortest_crop: Of "independent_crops": the least share of a passage that is a crop.
+    longest_crop: Of "independent_crops": the largest.
+    deletion_rate: Of "independent_crops": how often a wordpiece of a crop is left out.
     neighbours: Passages that follow one another in the corpus and come into a batch together, as
       each other's negatives; 1 shuffles all. The released code had some 341.
   """
 
-  kind = "inverse_cloze"
+  kind = "pairs"
   batch_size: int = 4096
   query_length: int = 64
+  pairs: Pairs = "inverse_cloze"
   passage_length: int = 288
   removal_rate: float = 0.9
   hide_salient_spans: bool = False
+  shortest_crop: float = 0.1
+  longest_crop: float = 0.5
+  deletion_rate: float = 0.1
   neighbours: int = 1
 
+  def __post_init__(self):
+    choices.check_fields(self)
+    if not 0 < self.shortest_crop <= self.longest_crop <= 1:
+      raise ValueError(
+        f"shortest_crop={self.shortest_crop}, longest_crop={self.longest_crop}; they are shares of "
+        "a passage, above 0 and at most 1, the shortest first"
+      )
+    for name in ("removal_rate", "deletion_rate"):
+      if not 0 <= getattr(self, name) <= 1:
+        raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1]")
+
+  def settings(self) -> dict[str, prepared_examples.Setting]:
+    common = ("query_length", "passage_length")
+    own = {name: getattr(self, name) for name in (*common, *_SETTINGS_OF[self.pairs])}
+    return {"task": self.pairs, **own}
+
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    from realm_jax.data.feature_converters import InverseClozeConverter
-    from tasks import inverse_cloze
+    import tasks.independent_crops
+    import tasks.inverse_cloze
+    from realm_jax.data.feature_converters import PairConverter
 
     pieces = wordpieces.load(vocabulary)
+    own = {name: getattr(self, name) for name in _SETTINGS_OF[self.pairs] if name != "neighbours"}
     return {
-      "task": inverse_cloze.register(
-        corpus=source,
-        vocabulary=vocabulary,
-        removal_rate=self.removal_rate,
-        hide_salient_spans=self.hide_salient_spans,
-        in_order=self.neighbours > 1,
+      "task": getattr(tasks, self.pairs).register(
+        corpus=source, vocabulary=vocabulary, in_order=self.neighbours > 1, **own
       ),
-      "converter": InverseClozeConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),
+      "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),
       "lengths": {
         "query": self.query_length,
         "title": self.passage_length,
@@ -157,7 +188,7 @@ class Examples:
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns what decides the examples, beside their source."""
     digest = wordpieces.load(self.vocabulary).digest
-    return {"vocabulary": digest, "task": self.data.kind, **self.data.settings(), **self.origin}
+    return {"vocabulary": digest, **self.data.settings(), **self.origin}
 
   def made_of(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
     """Returns all that decides the batches of a training, by name."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 
+import jax.numpy as jnp
+
 from realm_jax.data import batches
 from realm_jax.datatypes import Mean
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.models.token_tagger import TokenTagger
-from realm_jax.objectives.inverse_cloze import inverse_cloze
+from realm_jax.objectives.contrastive import compared_passages, contrastive
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.objectives.open_qa import open_qa
 from realm_jax.objectives.token_classification import token_classification
@@ -29,21 +31,39 @@ def masked_lm(model: RealmPretrainingModel, *, marginalize: str) -> Objective:
   return Objective(outputs, score)
 
 
-def pairs(model: DualEncoder) -> Objective:
-  """Returns the objective of the inverse cloze task, on `InverseClozeConverter`'s features."""
+def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
+  """Returns the objective of contrastive training.
+
+  Its batches have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, of one
+  passage a query, `[B, P]`. `passage_uid` `[B, K]` and `also_right` `[B, O]`, where they are there,
+  tell which passages are no negatives.
+
+  Args:
+    model: The dual encoder.
+    score_scale: Multiplies the scores.
+  """
 
   def outputs(params, batch, key):
-    return model.apply(
+    ids, segments = batch["passage"], batch["passage_segments"]
+    length = ids.shape[-1]
+    query_BxE, passage_FxE = model.apply(
       {"params": params["dual_encoder"]},
       batches.tokens(batch["query"]),
-      batches.tokens(batch["passage"], batch["passage_segments"]),
+      batches.tokens(ids.reshape(-1, length), segments.reshape(-1, length)),
       method="encode_pairs",
       **_dropout(key),
     )
+    return query_BxE, passage_FxE.reshape(len(query_BxE), -1, passage_FxE.shape[-1])
 
   def score(outputs, batch):
-    weights_B = (batch["query"] != 0).any(axis=1).astype("float32")
-    return _grouped(inverse_cloze(*outputs, weights_B), "loss")
+    query_BxE, passage_BxKxE = outputs
+    shape = passage_BxKxE.shape[:2]
+    compared_BxF = compared_passages(
+      (batch["passage"] != 0).any(axis=-1).reshape(shape),
+      batch.get("passage_uid", jnp.zeros(shape, jnp.int32)),
+      batch.get("also_right", jnp.zeros((shape[0], 0), jnp.int32)),
+    )
+    return _grouped(contrastive(score_scale * query_BxE, passage_BxKxE, compared_BxF), "loss")
 
   return Objective(outputs, score, compares_rows=True)
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from t5x import models
 
-from realm_jax.data.feature_converters import InverseClozeConverter, OpenQuestionConverter
+from realm_jax.data.feature_converters import OpenQuestionConverter, PairConverter
 from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
 from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
@@ -276,7 +276,7 @@ class InverseClozeModel(RealmModel):
     )
     self.module = module
     converter = functools.partial(
-      InverseClozeConverter, cls_id=corpus.vocabulary.cls_id, sep_id=corpus.vocabulary.sep_id
+      PairConverter, cls_id=corpus.vocabulary.cls_id, sep_id=corpus.vocabulary.sep_id
     )
     self.FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, converter)
 
@@ -298,8 +298,8 @@ class InverseClozeModel(RealmModel):
     return jnp.argmax(log_probs_BxB, axis=1), {"scores": jnp.max(log_probs_BxB, axis=1)}
 
   def _log_probs(self, params, batch):
-    query_BxE, passage_BxE = self.objective.outputs(params, batch, None)
-    return jax.nn.log_softmax(jnp.einsum("BE,CE->BC", query_BxE, passage_BxE))
+    query_BxE, passage_BxKxE = self.objective.outputs(params, batch, None)
+    return jax.nn.log_softmax(query_BxE @ passage_BxKxE[:, 0].T)
 
 
 class OpenQaModel(RealmModel):

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from realm_jax.data.batches import masked_queries
-from realm_jax.data.feature_converters import InverseClozeConverter, MaskedQueryConverter
+from realm_jax.data.feature_converters import MaskedQueryConverter, PairConverter
 
 
 def convert(converter, features, lengths):
@@ -67,10 +67,16 @@ def test_what_just_fits_is_not_padded():
 )
 def test_title_and_body_become_a_passage(title, body, passage, segments):
   features = convert(
-    InverseClozeConverter(cls_id=2, sep_id=3),
-    {"query": int32(2, 9, 3), "title": int32(*title), "body": int32(*body)},
+    PairConverter(cls_id=2, sep_id=3),
+    {
+      "query": int32(2, 9, 3),
+      "title": int32(*title),
+      "body": int32(*body),
+      "uid": tf.constant(2**62, tf.int64),
+    },
     {"query": 5, "title": 8, "body": 8},
   )
+  assert features["passage_uid"].tolist() == [2**62]
   assert features["query"].tolist() == [2, 9, 3, 0, 0]
   assert features["passage"].tolist() == passage
   assert features["passage_segments"].tolist() == segments

@@ -24,6 +24,7 @@ def passage(sentences=SENTENCES, spans=(), title="Town"):
   sentence_start, sentence_limit = offsets(text, sentences)
   span_start, span_limit = offsets(text, spans)
   return {
+    "uid": np.int64(5),
     "title": title,
     "text": text,
     "sentence_byte_start": sentence_start,
@@ -39,7 +40,7 @@ def build(*passages, removal_rate, hide_salient_spans=False, query_length=20, se
     output_signature={
       name: tf.TensorSpec([], tf.string)
       if isinstance(value, str)
-      else tf.TensorSpec([None], tf.int64)
+      else tf.TensorSpec([None] * np.ndim(value), tf.int64)
       for name, value in passages[0].items()
     },
   )
@@ -52,7 +53,8 @@ def build(*passages, removal_rate, hide_salient_spans=False, query_length=20, se
       hide_salient_spans=hide_salient_spans,
     )
   return [
-    {name: words(value) for name, value in example.items()} for example in data.as_numpy_iterator()
+    {name: words(example[name]) for name in ("query", "title", "body")}
+    for example in data.as_numpy_iterator()
   ]
 
 

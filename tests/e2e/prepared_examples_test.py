@@ -14,7 +14,7 @@ from realm_jax.data import prepared_examples
 from realm_jax.data.questions import read_questions
 from realm_jax.runs.example_sources import (
   Examples,
-  InverseClozeData,
+  PairData,
   QuestionData,
   question_examples,
 )
@@ -81,7 +81,7 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
   )
   vocabulary = str(world / "vocabulary")
   passages = str(world / "passages")
-  pairs = InverseClozeData(query_length=16, passage_length=32)
+  pairs = PairData(query_length=16, passage_length=32)
   made = {
     "inverse_cloze": Examples(data=pairs, source=passages, vocabulary=vocabulary),
     "questions": question_examples(

@@ -19,9 +19,9 @@ from realm_jax.jobs.training import sweep
 from realm_jax.main import JOBS
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.inverse_cloze import InverseClozeTraining
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved.saved_models import example_tokens
@@ -136,7 +136,7 @@ def check_trainings(values):
     assert 0 <= training.optimizer.warmup(training.run.num_steps) < training.run.num_steps
     if isinstance(training, Pretraining):
       check_pretraining(training)
-    elif isinstance(training, InverseClozeTraining):
+    elif isinstance(training, ContrastiveTraining):
       check_ict(training)
   return sum(not isinstance(training, Finetuning) for training in trainings)
 

@@ -26,9 +26,9 @@ from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.runs.example_sources import InverseClozeData, QuestionData
+from realm_jax.runs.contrastive import ContrastiveTraining
+from realm_jax.runs.example_sources import PairData, QuestionData
 from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.inverse_cloze import InverseClozeTraining
 from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.runs.training_run import WarmStart
@@ -271,10 +271,10 @@ def test_inverse_cloze(world, train, model_settings, optimizer_settings):
     workdir=str(world / "own_ict"),
     passages=passages,
     warm_start=start,
-    ict=InverseClozeTraining(
+    ict=ContrastiveTraining(
       run=RunConfig(num_steps=2, log_every=1),
       optimizer=optimizer_settings,
-      data=InverseClozeData(batch_size=8, query_length=16, passage_length=32),
+      data=PairData(batch_size=8, query_length=16, passage_length=32),
       dual_encoder=model_settings["dual_encoder"],
     ),
   )

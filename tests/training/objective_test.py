@@ -45,14 +45,15 @@ def pretraining(make_retrieved_batch):
   return objectives.masked_lm(model, marginalize="token"), init, batch
 
 
-def inverse_cloze(make_retrieved_batch):
+def pairs(make_retrieved_batch):
   model = DualEncoder(DUAL_ENCODER)
   batch = make_retrieved_batch(0, queries=B, passages=2, masks=M, vocab_size=V)
-  passage = jax.tree.map(lambda leaf: leaf[:, 1], batch.passage)
   batch = {
     "query": batch.queries.query.ids,
-    "passage": passage.ids,
-    "passage_segments": passage.segments,
+    "passage": batch.passage.ids,
+    "passage_segments": batch.passage.segments,
+    "passage_uid": np.array([[1, 2], [3, 4], [5, 6], [7, 1], [1, 9], [10, 2], [12, 13], [3, 8]]),
+    "also_right": np.array([0, 0, 7, 0, 9, 2, 0, 0])[:, np.newaxis],
   }
 
   def init(key):
@@ -86,7 +87,7 @@ def open_qa(make_retrieved_batch):
 
 
 JOBS = {
-  "inverse cloze": inverse_cloze,
+  "pairs": pairs,
   "masked lm": pretraining,
   "questions": open_qa,
 }
@@ -121,7 +122,7 @@ def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batc
 
 
 def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
-  objective, init, batch = inverse_cloze(make_retrieved_batch)
+  objective, init, batch = pairs(make_retrieved_batch)
   program = TrainProgram(
     mesh=partitioning.make_mesh(model=2, devices=jax.devices()[:4]),
     init_params=init,
@@ -132,16 +133,16 @@ def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
     layout="fully_sharded",
   )
   shardings = jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state.params)
-  params = jax.device_put(random_params("inverse cloze", make_retrieved_batch), shardings)
+  params = jax.device_put(random_params("pairs", make_retrieved_batch), shardings)
   state = program.new_state().replace(params=params)
   _, metrics = program.train_step(state, jax.device_put(batch, program.batch_sharding))
-  whole, figures = gradients_and_figures("inverse cloze", make_retrieved_batch, 1)
+  whole, figures = gradients_and_figures("pairs", make_retrieved_batch, 1)
   for name, value in {**figures, "gradient_norm": optax.global_norm(whole)}.items():
     np.testing.assert_allclose(metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
 
 
 def test_a_batch_that_cannot_be_cut_is_refused(make_retrieved_batch):
-  objective, init, batch = inverse_cloze(make_retrieved_batch)
+  objective, init, batch = pairs(make_retrieved_batch)
   params = nn.unbox(jax.eval_shape(init, jax.random.key(0)))
   with pytest.raises(ValueError, match="a batch of 8 cannot be cut into 3 equal parts; change"):
     objective.gradients(params, batch, dropout_key(0, 0), parts=3)

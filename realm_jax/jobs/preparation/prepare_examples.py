@@ -14,14 +14,13 @@ from realm_jax.labels.question_labels import find_labels
 from realm_jax.runs.example_sources import (
   DataConfig,
   Examples,
-  InverseClozeData,
   MaskedQueryData,
+  PairData,
   QuestionData,
   question_examples,
 )
 
 _ROWS_AT_ONCE = 256
-_KINDS = {kind.kind: kind for kind in (MaskedQueryData, InverseClozeData, QuestionData)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,9 +29,12 @@ class ExampleSettings:
 
   Attributes:
     query_length: Wordpieces of a query; None takes 96 for masked queries, 64 for others.
-    passage_length: See `InverseClozeData`, as the following three.
+    passage_length: See `PairData`, as the following six.
     removal_rate: See there.
     hide_salient_spans: See there.
+    shortest_crop: See there.
+    longest_crop: See there.
+    deletion_rate: See there.
     neighbours: See there.
     max_masks: See `MaskedQueryData`.
     mask: See there.
@@ -40,19 +42,23 @@ class ExampleSettings:
   """
 
   query_length: int | None = None
-  passage_length: int = InverseClozeData.passage_length
-  removal_rate: float = InverseClozeData.removal_rate
-  hide_salient_spans: bool = InverseClozeData.hide_salient_spans
-  neighbours: int = InverseClozeData.neighbours
+  passage_length: int = PairData.passage_length
+  removal_rate: float = PairData.removal_rate
+  hide_salient_spans: bool = PairData.hide_salient_spans
+  shortest_crop: float = PairData.shortest_crop
+  longest_crop: float = PairData.longest_crop
+  deletion_rate: float = PairData.deletion_rate
+  neighbours: int = PairData.neighbours
   max_masks: int = MaskedQueryData.max_masks
   mask: batches.Masking = MaskedQueryData.mask
   answer_rule: Rule = QuestionData.answer_rule
 
   def data(self, task: str) -> DataConfig:
     """Returns the settings of a task."""
-    names = {field.name for field in dataclasses.fields(_KINDS[task])}
-    given = {k: v for k, v in vars(self).items() if k in names and v is not None}
-    return _KINDS[task](**given)
+    kind = {"masked_queries": MaskedQueryData, "questions": QuestionData}.get(task, PairData)
+    names = {field.name for field in dataclasses.fields(kind)}
+    given = {k: v for k, v in {**vars(self), "pairs": task}.items() if k in names}
+    return kind(**{k: v for k, v in given.items() if v is not None})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,7 @@ class ReadingOrder:
 
 def prepare_examples(
   *,
-  task: Literal["masked_queries", "inverse_cloze", "questions"],
+  task: Literal["masked_queries", "inverse_cloze", "independent_crops", "questions"],
   corpus: str,
   output: str,
   vocabulary: str | None = None,
@@ -110,8 +116,8 @@ def prepare_examples(
   A training that reads longer than the prepared epochs begins them anew.
 
   Args:
-    task: "masked_queries" for `realm pretrain`, "inverse_cloze" for `realm pretrain_ict`,
-      "questions" for `realm finetune`.
+    task: "masked_queries" for `realm pretrain`; "inverse_cloze" or "independent_crops" for
+      `realm pretrain_contrastive`; "questions" for `realm finetune`.
     corpus: Directory of tagged examples, from `realm prepare_corpus`; or, for "questions", JSON
       Lines.
     output: Directory to write; replaced as a whole when finished.

@@ -20,8 +20,8 @@ from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.pretrain_ict import pretrain_ict
+from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.inverse_cloze import InverseClozeTraining
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import CHECKPOINTS, WarmStart
 from realm_jax.training.checkpoints import steps
@@ -58,7 +58,7 @@ class Row:
 def ablate(
   *,
   workdir: str,
-  ict: InverseClozeTraining,
+  ict: ContrastiveTraining,
   reading: Pretraining,
   pretraining: Pretraining,
   finetuning: Finetuning,
@@ -171,7 +171,7 @@ def _warm_up(
   start: str,
   world: str,
   *,
-  ict: InverseClozeTraining,
+  ict: ContrastiveTraining,
   reading: Pretraining,
   builder: BuilderConfig,
 ) -> None:

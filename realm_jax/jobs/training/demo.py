@@ -19,7 +19,7 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.pretrain_ict import pretrain_ict
-from realm_jax.runs.inverse_cloze import InverseClozeTraining
+from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training.metric_writers import METRICS_FILE
@@ -31,7 +31,7 @@ SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 def demo(
   *,
   workdir: str,
-  ict: InverseClozeTraining,
+  ict: ContrastiveTraining,
   reading: Pretraining,
   pretraining: Pretraining,
   builder: BuilderConfig = BuilderConfig(),
@@ -166,7 +166,7 @@ def _begin_anew(workdir: str) -> None:
 def _warm_up(
   path: Callable[..., str],
   *,
-  ict: InverseClozeTraining,
+  ict: ContrastiveTraining,
   reading: Pretraining,
   builder: BuilderConfig,
   say: Callable[[str], None],

@@ -1,14 +1,8 @@
-"""Trains the dual encoder on the inverse cloze task, the warm start of REALM."""
+"""Trains the dual encoder on the inverse cloze task, as `pretrain_contrastive` does by default."""
 
-import os
-
-from realm_jax import wordpieces
-from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.runs.example_sources import Examples
-from realm_jax.runs.inverse_cloze import InverseClozeTraining
-from realm_jax.runs.training_run import TrainingRun, WarmStart
-from realm_jax.saved import saved_models
-from realm_jax.training import train_loop
+from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
+from realm_jax.runs.contrastive import ContrastiveTraining
+from realm_jax.runs.training_run import WarmStart
 
 
 def pretrain_ict(
@@ -17,37 +11,17 @@ def pretrain_ict(
   passages: str,
   examples: str | None = None,
   warm_start: WarmStart | None = None,
-  ict: InverseClozeTraining = InverseClozeTraining(),
+  ict: ContrastiveTraining = ContrastiveTraining(),
 ) -> None:
-  """Trains with the global in-batch softmax (Lee et al. 2019) and writes checkpoints.
+  """Trains the dual encoder on the inverse cloze task and writes checkpoints.
 
   Args:
-    workdir: Directory of the run; a run that is there is continued.
-    passages: Directory of a prepared corpus.
-    examples: Directory of examples that `realm prepare_examples` made of it, which need no
-      TensorFlow; None makes them while training.
-    warm_start: Checkpoint to take parameters from; None starts from random ones.
+    workdir: See `pretrain_contrastive`, as all others.
+    passages: See there.
+    examples: See there.
+    warm_start: See there.
     ict: The training.
-
-  Raises:
-    FileNotFoundError: If the corpus is missing.
-    ValueError: If sizes do not fit each other.
   """
-  store = PassageStore(passages)
-  vocabulary = os.path.join(passages, "vocabulary")
-  pieces = wordpieces.load(vocabulary)
-  ict.check(pieces)
-  starts = [] if warm_start is None else [warm_start]
-  saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
-  source = passages if examples is None else examples
-  made = Examples(data=ict.data, source=source, vocabulary=vocabulary)
-  with TrainingRun(
-    workdir,
-    program=ict.program(),
-    config=ict.run,
-    description=ict.describe(pieces, store),
-    made_of=made.made_of(seed=ict.run.seed),
-    warm_starts=starts,
-  ) as run:
-    features = made.streams(seed=ict.run.seed)
-    run.train(train_loop.PlainBatches(features, place=run.place), features)
+  pretrain_contrastive(
+    workdir=workdir, passages=passages, examples=examples, warm_start=warm_start, contrastive=ict
+  )

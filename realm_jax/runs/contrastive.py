@@ -1,4 +1,4 @@
-"""The settings of an inverse cloze training, and its model and loss."""
+"""The settings of a contrastive training, and its model and loss."""
 
 import dataclasses
 
@@ -8,26 +8,31 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.runs import objectives
-from realm_jax.runs.example_sources import InverseClozeData
+from realm_jax.runs.example_sources import PairData
 from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.wordpieces import WordPieces
 
+_UNIT_LENGTH_SCALE = 20.0
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InverseClozeTraining(TrainingConfig):
+class ContrastiveTraining(TrainingConfig):
   """A training of the dual encoder, as far as it does not depend on where its files are.
 
   Attributes:
     data: What its batches are made of.
     dual_encoder: The model.
+    score_scale: Multiplies the scores in the softmax. None takes 20 for embeddings of unit length,
+      as sentence encoders are trained, which would all be alike otherwise; and 1 for others.
   """
 
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
-  data: InverseClozeData = InverseClozeData()
+  data: PairData = PairData()
   dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
+  score_scale: float | None = None
 
   def check(self, pieces: WordPieces) -> None:
     """Checks that a vocabulary and the lengths fit the encoder.
@@ -60,4 +65,8 @@ class InverseClozeTraining(TrainingConfig):
     def init_params(key: jax.Array) -> dict:
       return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
 
-    return self.make_program(objectives.pairs(model), init_params=init_params)
+    scale = self.score_scale
+    if scale is None:
+      scale = _UNIT_LENGTH_SCALE if self.dual_encoder.output == "unit_length" else 1.0
+    objective = objectives.pairs(model, score_scale=scale)
+    return self.make_program(objective, init_params=init_params)

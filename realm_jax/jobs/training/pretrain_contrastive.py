@@ -1,0 +1,53 @@
+"""Trains the dual encoder on queries with their passages, the warm start of REALM."""
+
+import os
+
+from realm_jax import wordpieces
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.runs.contrastive import ContrastiveTraining
+from realm_jax.runs.example_sources import Examples
+from realm_jax.runs.training_run import TrainingRun, WarmStart
+from realm_jax.saved import saved_models
+from realm_jax.training import train_loop
+
+
+def pretrain_contrastive(
+  *,
+  workdir: str,
+  passages: str,
+  examples: str | None = None,
+  warm_start: WarmStart | None = None,
+  contrastive: ContrastiveTraining = ContrastiveTraining(),
+) -> None:
+  """Trains with the softmax over the passages of the whole batch and writes checkpoints.
+
+  Args:
+    workdir: Directory of the run; a run that is there is continued.
+    passages: Directory of a prepared corpus.
+    examples: Directory of examples that `realm prepare_examples` made of it, which need no
+      TensorFlow; None makes them while training.
+    warm_start: Checkpoint to take parameters from; None starts from random ones.
+    contrastive: The training.
+
+  Raises:
+    FileNotFoundError: If the corpus is missing.
+    ValueError: If sizes do not fit each other.
+  """
+  store = PassageStore(passages)
+  vocabulary = os.path.join(passages, "vocabulary")
+  pieces = wordpieces.load(vocabulary)
+  contrastive.check(pieces)
+  starts = [] if warm_start is None else [warm_start]
+  saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
+  source = passages if examples is None else examples
+  made = Examples(data=contrastive.data, source=source, vocabulary=vocabulary)
+  with TrainingRun(
+    workdir,
+    program=contrastive.program(),
+    config=contrastive.run,
+    description=contrastive.describe(pieces, store),
+    made_of=made.made_of(seed=contrastive.run.seed),
+    warm_starts=starts,
+  ) as run:
+    features = made.streams(seed=contrastive.run.seed)
+    run.train(train_loop.PlainBatches(features, place=run.place), features)

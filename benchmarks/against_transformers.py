@@ -38,9 +38,17 @@ def draw_ids(rows: int, length: int, *, shortest: int, seed: int = 0) -> np.ndar
   return np.where(np.arange(length) < lengths[:, None], ids, 0).astype(np.int32)
 
 
-def shortest_rows(work: str) -> tuple[int, int]:
-  """Returns the wordpieces of the shortest passage and joint input; half padding is spread wide."""
-  return (12, QUERY_LENGTH) if "padding" in work else (PASSAGE_LENGTH, JOINT_LENGTH)
+def retrieved_ids(work: str) -> dict[str, np.ndarray]:
+  """Returns ids `[Q, K, length]` of passages and joint inputs; the first of each query is null."""
+  shortest = (12, QUERY_LENGTH) if "padding" in work else (PASSAGE_LENGTH, JOINT_LENGTH)
+  lengths = {"passage": PASSAGE_LENGTH, "joint": JOINT_LENGTH}
+  null = {"passage": 3, "joint": QUERY_LENGTH + 1}
+  retrieved = {}
+  for (name, length), least in zip(lengths.items(), shortest, strict=True):
+    ids = draw_ids(QUERIES * PASSAGES, length, shortest=least).reshape(QUERIES, PASSAGES, length)
+    ids[:, 0, null[name] :] = 0
+    retrieved[name] = ids
+  return retrieved
 
 
 def ours(work: str, dtype: str):
@@ -88,17 +96,20 @@ def ours(work: str, dtype: str):
     accumulate_steps=1,
     layout="replicated",
   )
-  rows = QUERIES * PASSAGES
-  shapes = {"passage": PASSAGE_LENGTH, "joint": JOINT_LENGTH}
-  read, buckets = {}, {}
-  for (name, length), shortest in zip(shapes.items(), shortest_rows(work), strict=True):
-    ids = draw_ids(rows, length, shortest=shortest)
-    read[name] = tokens(ids).reshape(QUERIES, PASSAGES, length)
-    if "padding" in work:
-      corpus = np.linspace(shortest, length, 1000)
-      sizes = {"num_queries": QUERIES, "num_passages": PASSAGES, "longest": length}
-      known = length_buckets.plans(corpus, empty_length=shortest + length // 8, **sizes)
-      buckets[f"{name}_buckets"] = length_buckets.choose(known, (ids != 0).sum(axis=1))
+  retrieved, buckets = retrieved_ids(work), {}
+  if "padding" in work:
+    nulls = {"passage": (), "joint": ((QUERIES, QUERY_LENGTH + 1),)}
+    for name, ids in retrieved.items():
+      known = length_buckets.plans(
+        (ids[:, 1:] != 0).sum(axis=-1).reshape(-1),
+        num_rows=QUERIES * (PASSAGES - 1),
+        longest=ids.shape[-1],
+        shortest=nulls[name],
+      )
+      read = ids if nulls[name] else ids[:, 1:]
+      buckets[f"{name}_buckets"] = length_buckets.choose(
+        known, (read != 0).sum(axis=-1).reshape(-1)
+      )
   batch = datatypes.RetrievedBatch(
     queries=datatypes.MaskedQueries(
       query=tokens(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH)),
@@ -110,7 +121,7 @@ def ours(work: str, dtype: str):
     valid_BxK=np.ones((QUERIES, PASSAGES), bool),
     passage_ids_BxK=np.zeros((QUERIES, PASSAGES), np.int32),
     stale_scores_BxK=np.zeros((QUERIES, PASSAGES), np.float32),
-    **read,
+    **{name: tokens(ids) for name, ids in retrieved.items()},
     **buckets,
   )
   state, batch = program.new_state(), jax.device_put(batch)
@@ -161,12 +172,10 @@ def theirs(work: str, dtype: str):
   scorer, encoder = transformers.RealmScorer(config), transformers.RealmKnowledgeAugEncoder(config)
   parameters = [*scorer.parameters(), *encoder.parameters()]
   optimizer = torch.optim.AdamW(parameters, lr=3e-5, fused=True)
-  rows, (passage, joint) = QUERIES * PASSAGES, shortest_rows(work)
   query = tensors(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH), QUERIES, QUERY_LENGTH)
-  passages = tensors(
-    draw_ids(rows, PASSAGE_LENGTH, shortest=passage), QUERIES, PASSAGES, PASSAGE_LENGTH
-  )
-  joints = tensors(draw_ids(rows, JOINT_LENGTH, shortest=joint), QUERIES, PASSAGES, JOINT_LENGTH)
+  retrieved = retrieved_ids(work)
+  passages = tensors(retrieved["passage"], *retrieved["passage"].shape)
+  joints = tensors(retrieved["joint"], *retrieved["joint"].shape)
   labels = torch.full((QUERIES, JOINT_LENGTH), 2000)
   mask = (torch.arange(JOINT_LENGTH) < MASKS).long().expand(QUERIES, JOINT_LENGTH)
   candidates = {f"candidate_{name}": value for name, value in passages.items()}

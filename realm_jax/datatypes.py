@@ -43,6 +43,7 @@ Array = Any  # np.ndarray on the host, jax.Array on a device.
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 NULL_PASSAGE_ID = -1  # the empty passage that every query is also read with
+NULL_PASSAGE_LENGTH = 3  # [CLS] [SEP] [SEP]
 MISSING_PASSAGE_ID = -2  # pads to K if the corpus has too few passages
 
 
@@ -63,6 +64,9 @@ class Tokens:
   @property
   def shape(self) -> tuple[int, ...]:
     return self.ids.shape
+
+  def __getitem__(self, index: Any) -> "Tokens":
+    return Tokens(self.ids[index], self.mask[index], self.segments[index])
 
   def reshape(self, *shape: int) -> "Tokens":
     return Tokens(self.ids.reshape(shape), self.mask.reshape(shape), self.segments.reshape(shape))
@@ -99,8 +103,8 @@ class RetrievedBatch:
     valid_BxK: bool, False for slots that are empty because the corpus has too few passages.
     passage_ids_BxK: int32 rows of the passage store, NULL_PASSAGE_ID or MISSING_PASSAGE_ID.
     stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
-    passage_buckets: shapes in which `passage` is computed; empty for its own.
-    joint_buckets: the same for `joint`.
+    passage_buckets: shapes in which all but slot 0 of `passage` is computed; empty for its own.
+    joint_buckets: shapes in which `joint` is computed.
   """
 
   queries: MaskedQueries

@@ -48,6 +48,11 @@ def _retrieved_batch(
   passage_ids_BxK[:, 0] = datatypes.NULL_PASSAGE_ID
   stale_scores_BxK = random.normal(size=(queries, passages)).astype(np.float32)
   stale_scores_BxK[:, 0] = 0
+  passage = _tokens(random, queries, passages, passage_length, vocab_size=vocab_size)
+  null = datatypes.Tokens(ids=np.array([1, 2, 2]), mask=np.ones(3, bool), segments=np.arange(3) > 1)
+  for leaf, values in zip(jax.tree.leaves(passage), jax.tree.leaves(null), strict=True):
+    leaf[:, 0] = 0
+    leaf[:, 0, : datatypes.NULL_PASSAGE_LENGTH] = values
   return datatypes.RetrievedBatch(
     queries=datatypes.MaskedQueries(
       query=_tokens(random, queries, query_length, vocab_size=vocab_size),
@@ -56,7 +61,7 @@ def _retrieved_batch(
       mlm_weights_BxM=weights_BxM,
       source_uid_B=np.zeros(queries, np.int64),
     ),
-    passage=_tokens(random, queries, passages, passage_length, vocab_size=vocab_size),
+    passage=passage,
     joint=_tokens(random, queries, passages, joint_length, vocab_size=vocab_size),
     valid_BxK=np.ones((queries, passages), bool),
     passage_ids_BxK=passage_ids_BxK,

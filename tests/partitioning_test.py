@@ -164,7 +164,7 @@ def cloze_figures(params, batch):
   query_BxE, passage_BxE = dual_encoder.DualEncoder(MODEL.dual_encoder_config).apply(
     {"params": params["dual_encoder"]},
     batch.queries.query,
-    jax.tree.map(lambda leaf: leaf[:, 1], batch.passage),
+    batch.passage[:, 1],
     deterministic=True,
     method="encode_pairs",
   )

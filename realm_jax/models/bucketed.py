@@ -28,7 +28,6 @@ def in_buckets(
   encoded, first = [], 0
   for rows, length in buckets:
     taken = order_F[first : first + rows]
-    tokens = jax.tree.map(lambda leaf, taken=taken, length=length: leaf[taken, :length], tokens_FxL)
-    encoded.append(encode(tokens, *(array[taken] for array in beside)))
+    encoded.append(encode(tokens_FxL[taken, :length], *(array[taken] for array in beside)))
     first += rows
   return jnp.concatenate(encoded)[jnp.argsort(order_F)]

@@ -160,18 +160,27 @@ class DualEncoder(TypedModule):
 
     Args:
       query: the queries.
-      passage: their passages.
+      passage: their passages; slot 0 holds the null passage, which is embedded once for all.
       deterministic: leaves dropout out.
-      buckets: shapes in which the passages are embedded, see `in_buckets`.
+      buckets: shapes in which the other passages are embedded, see `in_buckets`.
     """
     num_queries, num_passages, passage_length = passage.shape
-    query_BxE = self.encode_query(query, deterministic=deterministic)
-    passage_FxE = in_buckets(
-      functools.partial(self.encode_passage, deterministic=deterministic),
-      passage.reshape(num_queries * num_passages, passage_length),
-      buckets=buckets,
+    embed = functools.partial(self.encode_passage, deterministic=deterministic)
+    # Without dropout, whose noise would be common to all queries.
+    null_1xE = self.encode_passage(
+      passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True
     )
-    return self.scores(query_BxE, passage_FxE.reshape(num_queries, num_passages, -1))
+    others_FxP = passage[:, 1:].reshape(num_queries * (num_passages - 1), passage_length)
+    others_FxE = in_buckets(embed, others_FxP, buckets=buckets)
+    size = null_1xE.shape[-1]
+    passage_BxKxE = jnp.concatenate(
+      [
+        jnp.broadcast_to(null_1xE, (num_queries, 1, size)),
+        others_FxE.reshape(num_queries, num_passages - 1, size),
+      ],
+      axis=1,
+    )
+    return self.scores(self.encode_query(query, deterministic=deterministic), passage_BxKxE)
 
   def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
     """Returns `scores_BxK` of embeddings."""

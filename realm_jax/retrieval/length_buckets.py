@@ -9,34 +9,34 @@ import numpy as np
 
 from realm_jax.datatypes import Buckets
 
-_BUCKETS = 4  # of passages; the null passages have one of their own
+_BUCKETS = 4
 _SPARE = (0.05, 0.15, 0.3)  # share of the corpus by which a bucket's passages may be longer
 _STEP = 16  # lengths are rounded up to a multiple of this
 
 
 def plans(
-  lengths_F: np.ndarray, *, num_queries: int, num_passages: int, empty_length: int, longest: int
+  lengths_F: np.ndarray, *, num_rows: int, longest: int, shortest: Buckets = ()
 ) -> tuple[Buckets, ...]:
-  """Returns the plans, cheapest first; each query has one null passage.
+  """Returns the plans, cheapest first.
 
   Args:
     lengths_F: Of the corpus's sequences.
-    num_queries: B.
-    num_passages: K, the null passage included.
-    empty_length: Of a sequence with the null passage.
+    num_rows: Sequences of a batch, apart from those in `shortest`.
     longest: To which the batch is padded.
+    shortest: A bucket of known size, for sequences without a passage.
   """
 
   def rounded(length: float) -> int:
     return min(int(-(-length // _STEP) * _STEP), longest)
 
-  edges = np.linspace(0, num_queries * (num_passages - 1), _BUCKETS + 1).astype(int)
+  edges = np.linspace(0, num_rows, _BUCKETS + 1).astype(int)
+  first = [(rows, rounded(length)) for rows, length in shortest]
   found = []
   for spare in _SPARE:
     shares = np.minimum(np.arange(1, _BUCKETS + 1) / _BUCKETS + spare, 1.0)
     tops = [rounded(top) for top in np.quantile(np.minimum(lengths_F, longest), shares)]
     buckets = [(int(rows), top) for rows, top in zip(np.diff(edges), tops, strict=True) if rows]
-    found.append(((num_queries, rounded(empty_length)), *buckets))
+    found.append((*first, *buckets))
   return tuple(dict.fromkeys(found))
 
 

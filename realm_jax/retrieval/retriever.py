@@ -141,24 +141,22 @@ class Retriever:
       batch.valid_BxK[:, 0] = ~batch.valid_BxK[:, 1:].any(axis=1)
     if self._config.padding == "longest":
       return batch
-    query_length = queries.query.shape[-1]
+    num_queries, query_length = queries.query.shape
+    without_passage = ((num_queries, query_length + 1),)
     return batch.replace(
-      # The null passage is [CLS] [SEP] [SEP]; a query fills half of its length, about.
-      passage_buckets=self._buckets(batch.passage, empty_length=3, beside=0),
-      joint_buckets=self._buckets(
-        batch.joint, empty_length=query_length + 1, beside=query_length // 2
-      ),
+      passage_buckets=self._buckets(batch.passage[:, 1:]),
+      # A query fills half of its length, about.
+      joint_buckets=self._buckets(batch.joint, beside=query_length // 2, shortest=without_passage),
     )
 
-  def _buckets(self, tokens: Tokens, *, empty_length: int, beside: int) -> Buckets:
-    num_queries, num_passages, longest = tokens.shape
+  def _buckets(self, tokens: Tokens, *, beside: int = 0, shortest: Buckets = ()) -> Buckets:
     if tokens.shape not in self._plans:
+      num_queries, num_passages, longest = tokens.shape
       self._plans[tokens.shape] = length_buckets.plans(
         self._store.lengths() + beside,
-        num_queries=num_queries,
-        num_passages=num_passages,
-        empty_length=empty_length,
+        num_rows=num_queries * num_passages - sum(rows for rows, _ in shortest),
         longest=longest,
+        shortest=shortest,
       )
       logging.info("shapes of %s: %s", tokens.shape, self._plans[tokens.shape])
     return length_buckets.choose(self._plans[tokens.shape], tokens.mask.sum(axis=-1).reshape(-1))

@@ -184,10 +184,11 @@ class Pretraining(TrainingConfig):
     """Returns what one device reads in a step: queries, passages, both together."""
     queries = self.data.batch_size / num_devices
     sequences = queries * self.retrieval.num_passages
+    embedded = sequences - queries + 1  # the null passage is embedded once
     tower = self.model.dual_encoder.bert
     return [
       encoder_pass(tower, sequences=queries, length=self.data.query_length),
-      encoder_pass(tower, sequences=sequences, length=self.retrieval.passage_length),
+      encoder_pass(tower, sequences=embedded, length=self.retrieval.passage_length),
       encoder_pass(
         self.model.knowledge_augmented_encoder,
         sequences=sequences,

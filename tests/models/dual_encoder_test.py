@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from realm_jax import datatypes
 from realm_jax.models import bert, dual_encoder
 
 BERT = bert.BertConfig(
@@ -24,8 +25,13 @@ SEPARATE = dataclasses.replace(SHARED, towers="separate")
 
 @pytest.fixture(scope="module")
 def pairs(make_tokens):
+  """Queries `[2, 5]` and passages `[2, 3, 7]`, slot 0 the same for both, as the null passage is."""
   random = np.random.default_rng(0)
-  return make_tokens(random, 2, 5, vocab_size=11), make_tokens(random, 2, 3, 7, vocab_size=11)
+  query, passage = (make_tokens(random, *shape, vocab_size=11) for shape in ((2, 5), (2, 3, 7)))
+  for leaf in jax.tree.leaves(passage):
+    leaf[:, 0] = leaf[0, 0]
+    leaf[:, 0, datatypes.NULL_PASSAGE_LENGTH :] = 0
+  return query, passage
 
 
 def init(config, pairs):
@@ -62,7 +68,7 @@ def test_score_is_the_inner_product_of_the_embeddings(config, pairs, atol):
       module,
       variables,
       query,
-      jax.tree.map(lambda leaf, k=k: leaf[:, k], passage),
+      passage[:, k],
       method="encode_pairs",
     )
     expected_B = np.sum(query_BxE * passage_BxE, axis=-1)
@@ -199,3 +205,14 @@ def test_a_wrong_setting_is_refused(setting, message):
 def test_params_without_a_tower_are_refused():
   with pytest.raises(ValueError, match=r"no passage_tower or tower among \['bert'\]"):
     dual_encoder.passage_tower_params({"bert": {}})
+
+
+def test_the_null_passage_is_embedded_once_for_all_queries(pairs):
+  """Its tokens beyond those of the first query play no part."""
+  module, variables = init(SHARED, pairs)
+  query, passage = pairs
+  others = jax.tree.map(np.copy, passage)
+  others.ids[1:, 0] = 9
+  np.testing.assert_array_equal(
+    apply(module, variables, query, others), apply(module, variables, query, passage)
+  )

@@ -4,7 +4,7 @@ import pytest
 from realm_jax.retrieval import length_buckets
 
 LENGTHS = np.random.default_rng(0).integers(10, 289, 5000)
-SIZES = {"num_queries": 8, "num_passages": 8, "empty_length": 3, "longest": 288}
+SIZES = {"num_rows": 56, "longest": 288, "shortest": ((8, 3),)}
 PLANS = length_buckets.plans(LENGTHS, **SIZES)
 
 

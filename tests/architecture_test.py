@@ -72,6 +72,7 @@ MEETINGS = (
   "jobs/training/pretrain_ict.py",
 )
 MAX_LINES = 500
+MAX_PARAMETERS, MAX_FUNCTION_LINES = 12, 120
 
 
 def source_files():
@@ -164,6 +165,25 @@ def test_files_stay_small_and_are_named_by_their_subject():
     lines = len(path.read_text("utf-8").splitlines())
     assert lines <= MAX_LINES, f"{file} has {lines} lines: it holds two subjects"
     assert "util" not in path.stem and path.stem not in ("helpers", "misc", "common"), file
+
+
+def functions():
+  """Yields name, number of parameters without `self`, and number of lines of every function."""
+  for file, path in source_files():
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+      if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        parameters = sum(argument.arg not in ("self", "cls") for argument in arguments)
+        yield f"{file}:{node.name}", parameters, node.end_lineno - node.lineno + 1
+
+
+def test_functions_stay_small():
+  names, parameters, lines = zip(*functions(), strict=True)
+  for name, count, length in zip(names, parameters, lines, strict=True):
+    assert count <= MAX_PARAMETERS, f"{name} has {count} parameters: group them"
+    assert length <= MAX_FUNCTION_LINES, f"{name} has {length} lines: split it"
+  assert sorted(parameters)[int(0.9 * len(names))] <= 4
+  assert sorted(lines)[int(0.9 * len(names))] <= 40
 
 
 def test_numpy_reads_no_pickles():

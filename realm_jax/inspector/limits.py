@@ -1,16 +1,17 @@
 """What requests are let in, by rate, origin, host, body type and size; others get a 4xx."""
 
 import collections
-import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import fastapi
 from fastapi import Request
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+
+from realm_jax.inspector.limit_settings import LimitSettings
 
 _CLIENTS_REMEMBERED = 4096
 _MAX_DISCARDED_BYTES = 32 * 2**20
@@ -26,29 +27,6 @@ _HEADERS = (
   (b"referrer-policy", b"no-referrer"),
   (b"cache-control", b"no-store"),
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LimitSettings:
-  """What requests are let in.
-
-  Attributes:
-    body_bytes: Size of the largest body.
-    requests_per_minute: Average rate of one client address.
-    burst: Requests that one address may send at once.
-    hosts: Names of this server, without port; none allows any. Without this check, another site
-      could point its own name here and have the browser share its session.
-  """
-
-  body_bytes: int = 65_536
-  requests_per_minute: int = 1200
-  burst: int = 60
-  hosts: Sequence[str] = ()
-
-  def __post_init__(self):
-    for name in ("body_bytes", "requests_per_minute", "burst"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
 
 
 def add_limits(app: fastapi.FastAPI, settings: LimitSettings) -> None:

@@ -14,7 +14,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from realm_jax import __version__
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector import api, page, rendering
-from realm_jax.inspector.limits import LimitSettings, add_limits
+from realm_jax.inspector.limit_settings import LimitSettings
+from realm_jax.inspector.limits import add_limits
 from realm_jax.inspector.service import (
   AnsweringService,
   NotFoundError,

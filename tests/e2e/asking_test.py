@@ -10,13 +10,14 @@ import urllib.request
 
 import pytest
 
+from realm_jax.evaluation.asking import Asking
 from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.jobs.answering import ask as ask_job
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.predict import predict
-from realm_jax.jobs.answering.serve import serve
+from realm_jax.jobs.answering.serve import SecondModel, serve
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.runs.example_sources import QuestionData
@@ -60,9 +61,10 @@ def tuned(world, corpus, pretrained):
 
 
 def test_a_mask_is_filled_as_the_predictor_fills_it(corpus, pretrained, capsys):
-  explained = ask(SENTENCE, checkpoints=pretrained, **corpus)
+  sources = Sources(checkpoints=pretrained, **corpus)
+  explained = ask(SENTENCE, sources=sources)
   assert explained["answer"] in capsys.readouterr().out
-  predicted = predict(query=SENTENCE, checkpoints=pretrained, **corpus)
+  predicted = predict(query=SENTENCE, sources=sources)
   assert explained["answer"] == predicted["answer"]
   assert explained["answers"][0]["probability"] == predicted["probability"]
   assert [p["passage_id"] for p in explained["passages"]] == [
@@ -78,14 +80,15 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   questions = tmp_path / "questions.jsonl"
   questions.write_text("\n".join(heldout), "utf-8")
   asked = [json.loads(line)["question"] for line in heldout]
-  inputs = {"checkpoints": tuned, **corpus}
+  sources = Sources(checkpoints=tuned, **corpus)
   written = tmp_path / "answers.jsonl"
-  predict(**inputs, questions=str(questions), output=str(written))
+  predict(sources=sources, questions=str(questions), output=str(written))
   predicted = [json.loads(line) for line in written.read_text("utf-8").splitlines()]
-  evaluate(**inputs, questions=str(questions), output=str(tmp_path), batch_size=24)
+  asking = Asking(batch_size=24)
+  evaluate(sources=sources, asking=asking, questions=str(questions), output=str(tmp_path))
   lines = (tmp_path / "predictions.jsonl").read_text("utf-8").splitlines()
   evaluated = {line["question"]: line for line in map(json.loads, lines)}
-  model = open_answerer(Sources(**inputs))
+  model = open_answerer(sources)
   service = AnsweringService({"m": model}, SessionEdits())
   shown = [
     explanation
@@ -103,7 +106,7 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
     assert found == pytest.approx(max(contributions), rel=1e-6)
   monkeypatch.setattr(ask_job, "open_answerer", lambda sources, **_: model)
   for text, line in zip(asked, predicted, strict=True):
-    explained = ask(text, **inputs)
+    explained = ask(text, sources=sources)
     assert explained["answer"] == line["prediction"]
     assert f"\n  {line['prediction']}   p(y,z|x) = " in capsys.readouterr().out
 
@@ -138,9 +141,8 @@ def test_served_models_answer_until_they_are_told_to_stop(
     str(world / "almanac" / "heldout_questions.jsonl"),
   )
   serve(
-    **corpus,
-    checkpoints=pretrained,
-    second_checkpoints=tuned,
+    sources=Sources(checkpoints=pretrained, **corpus),
+    second=SecondModel(second_checkpoints=tuned),
     questions=questions,
     port=0,
     history=1,
@@ -159,4 +161,4 @@ def test_a_port_that_is_taken_is_said_before_models_are_opened(corpus):
   with socket.create_server(("127.0.0.1", 0)) as taken:
     port = taken.getsockname()[1]
     with pytest.raises(ValueError, match=f"cannot listen at 127.0.0.1, port {port}: Address alr.*"):
-      serve(**corpus, checkpoints="nowhere", port=port)
+      serve(sources=Sources(checkpoints="nowhere", **corpus), port=port)

@@ -16,6 +16,7 @@ from realm_jax.runs.example_sources import QuestionData
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
+from realm_jax.saved.opening import Sources
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 from tests.configurations import changed, names
@@ -112,23 +113,25 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows):
   assert list(evaluated) == [4, 6]
   best = checkpoints.read_metadata(checkpoints.resolve(world / "tuned_whole" / "best"))["best"]
   assert best["value"] == max(evaluated.values())
-  inputs = {
-    "checkpoints": str(world / "tuned_whole" / "best"),
-    "passages": str(world / "passages"),
-    "index": str(world / "index"),
-  }
+  sources = Sources(
+    checkpoints=str(world / "tuned_whole" / "best"),
+    passages=str(world / "passages"),
+    index=str(world / "index"),
+  )
   output = world / "answers.jsonl"
-  predict(**inputs, questions=dev, output=str(output), num_answers=2)
+  predict(sources=sources, questions=dev, output=str(output), num_answers=2)
   asked = [json.loads(line) for line in open(dev, encoding="utf-8")]
   lines = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
   assert [line["question"] for line in lines] == [line["question"] for line in asked]
   for line in lines:
     assert line["prediction"] == line["answers"][0]["text"]
     assert len(line["passages"]) == 8
-  alone = predict(**inputs, query=asked[4]["question"], num_answers=2)
+  alone = predict(sources=sources, query=asked[4]["question"], num_answers=2)
   assert [a["text"] for a in alone["answers"]] == [a["text"] for a in lines[4]["answers"]]
   run_file = world / "answers.trec"
-  predict(**inputs, questions=dev, output=str(run_file), output_format="trec", num_passages=7)
+  predict(
+    sources=sources, questions=dev, output=str(run_file), output_format="trec", num_passages=7
+  )
   assert len(run_file.read_text("utf-8").splitlines()) == 7 * len(asked)
 
 
@@ -196,12 +199,12 @@ def test_what_cannot_go_on_or_be_chosen_is_refused(tune, world):
 
 
 def test_a_pre_trained_model_answers_no_questions(world):
-  inputs = {
-    "checkpoints": str(world / "first" / "checkpoints"),
-    "passages": str(world / "passages"),
-    "index": str(world / "index"),
-  }
+  sources = Sources(
+    checkpoints=str(world / "first" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=str(world / "index"),
+  )
   with pytest.raises(ValueError, match="has no span reader; train it with `realm finetune`"):
-    predict(**inputs, questions="q.jsonl", output="o.jsonl")
+    predict(sources=sources, questions="q.jsonl", output="o.jsonl")
   with pytest.raises(ValueError, match="either a query, or questions and an output"):
-    predict(**inputs, questions="q.jsonl")
+    predict(sources=sources, questions="q.jsonl")

@@ -21,6 +21,7 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Sources
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
@@ -129,7 +130,9 @@ def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_firs
   assert generations.all_generations(keywords["index"]) == [0, 1]
   assert generations.read_manifest(keywords["index"], 1).training_step == 2
   figures = evaluate(
-    **keywords, questions=str(world / "almanac" / "heldout.jsonl"), max_questions=20
+    sources=Sources(**keywords),
+    questions=str(world / "almanac" / "heldout.jsonl"),
+    max_questions=20,
   )
   assert figures["questions"] == 20
   assert 0 <= figures["exact_match"] <= 1

@@ -1,5 +1,6 @@
 """Evaluation on questions: of a checkpoint that never saw one, and of a fine-tuned one."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import question_batches, read_questions
+from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
@@ -18,6 +20,7 @@ from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Sources
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -25,32 +28,39 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def given(world):
   return {
-    "passages": str(world / "passages"),
-    "index": str(world / "index"),
     "questions": str(world / "almanac" / "heldout_questions.jsonl"),
     "max_questions": 40,
-    "recall_at": (1, 5, 20),
+    "asking": Asking(recall_at=(1, 5, 20)),
   }
 
 
 @pytest.fixture(scope="module")
-def zero_shot(world, given):
+def sources(world):
+  return Sources(
+    checkpoints=str(world / "first" / "checkpoints"),
+    passages=str(world / "passages"),
+    index=str(world / "index"),
+    search="exact",
+  )
+
+
+@pytest.fixture(scope="module")
+def zero_shot(world, given, sources):
   """The figures of the checkpoint of step 0, and its output directory."""
   output = world / "zero_shot"
-  checkpoints = str(world / "first" / "checkpoints")
-  return evaluate(**given, checkpoints=checkpoints, search="exact", output=str(output)), output
+  return evaluate(**given, sources=sources, output=str(output)), output
 
 
-def test_zero_shot_recall_is_that_of_a_search_by_hand(world, given, zero_shot):
+def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot):
   figures, output = zero_shot
   assert set(figures) >= {"questions", "recall@1", "recall@5", "recall@20"}
   assert "exact_match" not in figures
-  embeddings_NxE = np.asarray(assembly.load_embeddings(given["index"], 0), np.float32)
-  store = PassageStore(given["passages"])
+  embeddings_NxE = np.asarray(assembly.load_embeddings(sources.index, 0), np.float32)
+  store = PassageStore(sources.passages)
   asked = {question.id: question for question in read_questions(given["questions"])}
   lines = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
   questions = [asked[line["id"]] for line in lines]
-  saved = saved_models.load(str(world / "first" / "checkpoints"))
+  saved = saved_models.load(sources.checkpoints)
   encoder, params = saved.retriever(partitioning.make_mesh())
   tokenizer = tokenization.load(f"{given['passages']}/vocabulary")
   ((asked_together, _),) = question_batches(
@@ -73,16 +83,15 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(world, given, zero_shot):
     assert figures[f"recall@{k}"] == pytest.approx(holds_BxK[:, :k].any(axis=1).mean(), abs=1e-4)
 
 
-def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, zero_shot):
-  first = str(world / "first" / "checkpoints")
+def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, zero_shot):
   training = str(world / "almanac" / "training_questions.jsonl")
   finetune(
     workdir=str(world / "evaluated"),
     questions=training,
-    passages=given["passages"],
-    index=given["index"],
-    retriever=first,
-    reader=first,
+    passages=sources.passages,
+    index=sources.index,
+    retriever=sources.checkpoints,
+    reader=sources.checkpoints,
     finetuning=Finetuning(
       run=RunConfig(num_steps=1, log_every=1),
       data=QuestionData(batch_size=8, query_length=32),
@@ -94,7 +103,9 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, zero_shot
   _, zero_output = zero_shot
   figures = evaluate(
     **given,
-    checkpoints=str(world / "evaluated" / "checkpoints"),
+    sources=dataclasses.replace(
+      sources, checkpoints=str(world / "evaluated" / "checkpoints"), search="auto"
+    ),
     train_questions=training,
     against=str(zero_output / "predictions.jsonl"),
     output=str(output),

@@ -16,7 +16,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the extra `brows
 uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 
 from realm_jax.inspector.edit_stores import SessionEdits  # noqa: E402
-from realm_jax.inspector.limits import LimitSettings  # noqa: E402
+from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.inspector.page import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
 from realm_jax.inspector.service import AnsweringService  # noqa: E402

@@ -2,7 +2,8 @@
 
 import pytest
 
-from realm_jax.inspector.limits import LimitSettings, RateLimit
+from realm_jax.inspector.limit_settings import LimitSettings
+from realm_jax.inspector.limits import RateLimit
 
 
 def test_a_burst_and_then_the_rate():

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStoreWriter
+from realm_jax.evaluation.asking import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.saved.opening import Sources
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])
@@ -42,7 +44,11 @@ def test_bm25_is_evaluated_with_a_card_and_files_for_other_programs(
 ):
   pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   output = tmp_path / "evaluation"
-  given = {"questions": questions, "passages": passages, "retriever": "bm25", "recall_at": (1, 2)}
+  given = {
+    "questions": questions,
+    "sources": Sources(passages=passages),
+    "asking": Asking(retriever="bm25", recall_at=(1, 2)),
+  }
   figures = evaluate(
     **given, train_questions=questions, output=str(output), formats=("dpr", "trec")
   )
@@ -94,14 +100,15 @@ def test_predictions_of_other_programs_are_scored_and_compared(tmp_path, questio
 
 
 def test_what_is_missing_is_named(tmp_path, questions, passages):
+  sources = Sources(passages=passages)
   with pytest.raises(ValueError, match="passages is not given"):
     evaluate(questions=questions)
   with pytest.raises(ValueError, match="formats has 'xml'; choose from dpr, trec"):
-    evaluate(questions=questions, passages=passages, formats=("trec", "xml"))
+    evaluate(questions=questions, sources=sources, formats=("trec", "xml"))
   with pytest.raises(ValueError, match="checkpoints and index are not given"):
-    evaluate(questions=questions, passages=passages)
+    evaluate(questions=questions, sources=sources)
   masked = write(
     tmp_path / "masked.jsonl", {"id": 1, "text": "Rome.", "spans": [[0, 4]], "answer": "Rome"}
   )
   with pytest.raises(ValueError, match="masked sentences; name the checkpoints"):
-    evaluate(questions=masked, passages=passages)
+    evaluate(questions=masked, sources=sources)

@@ -17,6 +17,7 @@ from realm_jax.models import bert
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Sources
 
 CONFIG = bert.BertConfig(
   dtype="float32", vocab_size=8, hidden_size=4, num_layers=1, num_heads=2, mlp_size=6, max_length=12
@@ -157,9 +158,11 @@ def test_from_a_released_model_to_an_answered_question(released):
   weights = huggingface.read(str(REALM / "open_qa")).weights
   np.testing.assert_array_equal(shard["embeddings"], weights["block_emb"])
   answered = predict(
-    checkpoints=str(workdir / "checkpoints"),
-    passages=str(workdir / "passages"),
-    index=str(workdir / "index"),
+    sources=Sources(
+      checkpoints=str(workdir / "checkpoints"),
+      passages=str(workdir / "passages"),
+      index=str(workdir / "index"),
+    ),
     query="b c e",
   )
   answer = answered["answers"][0]

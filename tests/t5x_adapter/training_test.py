@@ -33,6 +33,7 @@ from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Sources
 from realm_jax.t5x_adapter.models import InverseClozeModel, OpenQaModel, PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
 from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval, QuestionRetrieval
@@ -254,9 +255,11 @@ def test_published_checkpoints_are_our_jobs(world, whole):
   metadata = checkpoints.read_metadata(checkpoints.resolve(published))
   assert metadata["generation"] == 1
   figures = evaluate(
-    checkpoints=published,
-    passages=str(world / "passages"),
-    index=str(world / "whole_index"),
+    sources=Sources(
+      checkpoints=published,
+      passages=str(world / "passages"),
+      index=str(world / "whole_index"),
+    ),
     questions=str(world / "almanac" / "heldout.jsonl"),
     max_questions=8,
   )

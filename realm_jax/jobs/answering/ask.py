@@ -10,11 +10,7 @@ from realm_jax.saved.opening import Sources
 def ask(
   query: str,
   *,
-  checkpoints: str,
-  passages: str,
-  index: str,
-  step: int | None = None,
-  generation: int | None = None,
+  sources: Sources,
   answers: int = 3,
   target: str | None = None,
   max_answer_length: int = 4,
@@ -26,26 +22,19 @@ def ask(
   highest p(y|x) wins.
 
   Args:
-    query: a sentence with one `[MASK]`, or a question.
-    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
-    passages: directory of the knowledge corpus to answer from.
-    index: directory of the index generations of that corpus.
-    step: checkpoint; none: the newest.
-    generation: index generation; none: the newest.
-    answers: how many are shown.
-    target: an answer to be explained instead of the likeliest one.
-    max_answer_length: wordpieces that fill a mask at most.
+    query: A sentence with one `[MASK]`, or a question.
+    sources: The model, the corpus and its index.
+    answers: Number of answers to show.
+    target: An answer to explain instead of the likeliest one.
+    max_answer_length: Maximum wordpieces that fill a mask.
 
   Returns:
     The explanation as plain values, and `answer`, the likeliest.
 
   Raises:
-    FileNotFoundError: if an input is missing.
-    ValueError: if the query is not what the model is asked, or inputs do not fit each other.
+    FileNotFoundError: If an input is missing.
+    ValueError: If the query does not suit the model, or the inputs do not match.
   """
-  sources = Sources(
-    checkpoints=checkpoints, passages=passages, index=index, step=step, generation=generation
-  )
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)
   print(shown(explanation), flush=True)

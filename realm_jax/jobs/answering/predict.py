@@ -11,7 +11,7 @@ from realm_jax.data import questions as question_files
 from realm_jax.evaluation import prediction_files
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
 from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.inference.question_answerer import QuestionAnswers
+from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.saved.answering_models import mask_filler, question_answerer
 from realm_jax.saved.opening import Corpus, Sources, open_sources
@@ -22,18 +22,14 @@ OutputFormat = Literal["jsonl", "dpr", "trec"]
 
 def predict(
   *,
-  checkpoints: str,
-  passages: str,
-  index: str,
+  sources: Sources,
   query: str | None = None,
   questions: str | None = None,
   output: str | None = None,
-  step: int | None = None,
-  generation: int | None = None,
   output_format: OutputFormat = "jsonl",
   num_answers: int = 1,
   num_passages: int = 100,
-  answer_text: Literal["raw", "spaced"] = "raw",
+  answer_text: AnswerText = "raw",
   batch_size: int = 32,
   max_answer_length: int = 4,
 ) -> dict | None:
@@ -43,49 +39,39 @@ def predict(
   are tried, and the one with the highest p(y|x) wins. A fine-tuned model answers questions.
 
   Args:
-    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
-    passages: directory of the knowledge corpus to answer from.
-    index: directory of the index generations of that corpus.
-    query: a sentence with one `[MASK]`, or a question.
+    sources: The model, the corpus and its index.
+    query: A sentence with one `[MASK]`, or a question.
     questions: JSON Lines with `question`, plain or gzip, for a fine-tuned model.
-    output: file for the answers to `questions`.
-    output_format: "jsonl", answers and the passages read, see docs/open_qa.md; or the passages
-      found alone, as "dpr" (Dense Passage Retrieval's JSON) or "trec" (a run file).
-    step: checkpoint; none: the newest.
-    generation: index generation; none: the newest.
-    num_answers: answers to a question at most.
-    num_passages: passages found for a question, in the formats that hold them.
+    output: File for the answers to `questions`.
+    output_format: "jsonl" writes answers and the passages read, see docs/open_qa.md; "dpr" (Dense
+      Passage Retrieval's JSON) and "trec" (a run file) write only the passages found.
+    num_answers: Maximum answers to a question.
+    num_passages: Passages found for a question, for "dpr" and "trec".
     answer_text: "raw" slices answers from the passage; "spaced" as the released ORQA.
-    batch_size: questions answered at once.
-    max_answer_length: wordpieces that fill a mask at most.
+    batch_size: Questions per batch.
+    max_answer_length: Maximum wordpieces that fill a mask.
 
   Returns:
-    For a sentence `query`, `answer`, `probability` and `passages`; for a question what a line of
-    the file would hold; for a file nothing.
+    For a sentence, `answer`, `probability` and `passages`; for a question, what a line of the file
+    would hold; for a file, None.
 
   Raises:
-    FileNotFoundError: if an input is missing.
-    ValueError: if the query has no `[MASK]`, or inputs do not fit each other or the model.
+    FileNotFoundError: If an input is missing.
+    ValueError: If the query has no `[MASK]`, or the inputs do not match each other or the model.
   """
   choices.check(OutputFormat, output_format=output_format)
-  if (query is None) == (questions is None) or (questions is None) != (output is None):
-    raise ValueError("give either a query, or questions and an output")
-  opened = open_sources(
-    Sources(
-      checkpoints=checkpoints, passages=passages, index=index, step=step, generation=generation
-    )
-  )
-  if opened.saved.description.span_reader is None:
-    if query is None:
-      raise ValueError(f"{opened.saved.path} has no span reader; train it with `realm finetune`")
-    return _fill_mask(query, mask_filler(opened, max_answer_length=max_answer_length))
-  answerer = question_answerer(
-    opened, answer_text=answer_text, batch_size=1 if query is not None else batch_size
-  )
-  if query is not None:
+  if query is not None and questions is None and output is None:
+    opened = open_sources(sources)
+    if opened.saved.description.span_reader is None:
+      return _fill_mask(query, mask_filler(opened, max_answer_length=max_answer_length))
+    answerer = question_answerer(opened, answer_text=answer_text, batch_size=1)
     result = _record({"question": query}, *answerer.answer([query], num_answers=num_answers))
     print(_shown_answers(result), flush=True)
     return result
+  if query is not None or questions is None or output is None:
+    raise ValueError("give either a query, or questions and an output")
+  opened = open_sources(sources)
+  answerer = question_answerer(opened, answer_text=answer_text, batch_size=batch_size)
   asked = question_files.read_questions(questions, answers_known=False)
   if output_format != "jsonl":
     outcomes = evaluate_questions(
@@ -94,18 +80,19 @@ def predict(
     _write_found(output, outcomes, output_format, corpus=opened.corpus)
     print(f"{output}: passages for {len(outcomes):,} questions", flush=True)
     return None
-  texts = [question.text for question in asked]
-  batches = (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
+  batches = [asked[i : i + batch_size] for i in range(0, len(asked), batch_size)]
   answers = [
     found
     for batch in progress.track(batches, what="batches of questions")
-    for found in answerer.answer(batch, num_answers=num_answers)
+    for found in answerer.answer([question.text for question in batch], num_answers=num_answers)
   ]
-  lines = [
-    json.dumps(_record(record, found), ensure_ascii=False)
-    for record, found in zip(_records(questions), answers, strict=True)
-  ]
-  _write_lines(output, lines)
+  _write_lines(
+    output,
+    (
+      json.dumps(_record(record, found), ensure_ascii=False)
+      for record, found in zip(_records(questions), answers, strict=True)
+    ),
+  )
   truncated = sum(found.truncated for found in answers)
   longer = f"; {truncated} were longer than the model reads" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)

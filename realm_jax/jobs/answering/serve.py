@@ -6,13 +6,18 @@ import os
 import random
 import signal
 import socket
+from typing import TYPE_CHECKING
 
 from absl import logging
 
 from realm_jax.data.questions import read_questions
 from realm_jax.inference.answerer import Answerer
+from realm_jax.inspector.limit_settings import LimitSettings
 from realm_jax.saved.answering_models import open_answerer
 from realm_jax.saved.opening import Sources
+
+if TYPE_CHECKING:
+  import uvicorn
 
 _EDITS_FILE = "edits.json"
 _TABLE_3 = (  # of Guu et al. 2020
@@ -22,17 +27,41 @@ _TABLE_3 = (  # of Guu et al. 2020
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SecondModel:
+  """A model shown beside the first, or one that answers questions where the first fills masks.
+
+  Attributes:
+    second_checkpoints: Its checkpoints; None for those of the first, if `second_step` is given, or
+      else for no second model.
+    second_index: Its generations; None for those of the first.
+    second_step: Its checkpoint; None for the newest.
+    second_generation: Its generation; None for the newest.
+  """
+
+  second_checkpoints: str | None = None
+  second_index: str | None = None
+  second_step: int | None = None
+  second_generation: int | None = None
+
+  def sources(self, first: Sources) -> tuple[Sources, ...]:
+    """Returns what the second model is opened from, given the first; empty if there is none."""
+    if self.second_checkpoints is None and self.second_step is None:
+      return ()
+    second = dataclasses.replace(
+      first,
+      checkpoints=self.second_checkpoints or first.checkpoints,
+      index=self.second_index or first.index,
+      step=self.second_step,
+      generation=self.second_generation,
+    )
+    return (second,)
+
+
 def serve(
   *,
-  checkpoints: str,
-  passages: str,
-  index: str,
-  step: int | None = None,
-  generation: int | None = None,
-  second_checkpoints: str | None = None,
-  second_index: str | None = None,
-  second_step: int | None = None,
-  second_generation: int | None = None,
+  sources: Sources,
+  second: SecondModel = SecondModel(),
   names: tuple[str, str] = ("this model", "second model"),
   history: int = 6,
   max_answer_length: int = 4,
@@ -41,47 +70,34 @@ def serve(
   num_examples: int = 6,
   host: str = "127.0.0.1",
   port: int = 8080,
-  body_bytes: int = 65_536,
-  requests_per_minute: int = 1200,
-  burst: int = 60,
+  limits: LimitSettings = LimitSettings(),
 ) -> None:
   """Opens one or two models, and answers until told to stop.
 
   Args:
-    checkpoints: directory of the checkpoints of a pre-training or a fine-tuning.
-    passages: directory of the knowledge corpus to answer from.
-    index: directory of the index generations of that corpus.
-    step: checkpoint; none: the newest.
-    generation: index generation; none: the newest.
-    second_checkpoints: checkpoints of a model shown beside the first, or which answers questions
-      where the first one fills masks; none: just one model, unless `second_step` names another one
-      of the same training.
-    second_index: its generations; none: those of the first.
-    second_step: its checkpoint; none: the newest.
-    second_generation: its generation; none: the newest.
-    names: what the two are called.
-    history: generations whose rankings are compared; each is held in memory for each model.
-    max_answer_length: wordpieces that fill a mask at most.
-    editable: whether edits of passages are kept for all, in the corpus's `edits.json`; otherwise
-      they end with the session.
-    questions: JSON Lines with questions or masked sentences, of which some are offered as examples.
-    num_examples: how many of each file.
-    host: address to listen at; 0.0.0.0 is every one of this machine.
-    port: to listen at; 0: any that is free, the address printed names it.
-    body_bytes: of a request at most.
-    requests_per_minute: of one client address, on average.
-    burst: requests of one client address at once.
+    sources: The model, the corpus and its index.
+    second: A second model over the same corpus.
+    names: Names of the two models.
+    history: Number of generations whose rankings are compared; each model holds them in memory.
+    max_answer_length: Maximum wordpieces that fill a mask.
+    editable: Keeps edits of passages for everyone, in the corpus's `edits.json`; otherwise they end
+      with the session.
+    questions: JSON Lines of questions or masked sentences, some of which are offered as examples.
+    num_examples: Number of examples from each file.
+    host: Address to listen on; 0.0.0.0 is every address of this machine.
+    port: Port to listen on; 0 takes a free one, and the printed address names it.
+    limits: What requests are let in; a server on a loopback address accepts only local names as
+      `hosts` by default.
 
   Raises:
-    FileNotFoundError: if an input is missing.
-    ValueError: if inputs do not fit each other, the port is taken, or FastAPI or uvicorn is not
+    FileNotFoundError: If an input is missing.
+    ValueError: If the inputs do not match, the port is taken, or FastAPI or uvicorn is not
       installed.
   """
   try:
     import uvicorn
 
     from realm_jax.inspector import edit_stores, page, server
-    from realm_jax.inspector.limits import LimitSettings
     from realm_jax.inspector.service import AnsweringService
   except ImportError as error:
     raise ValueError(
@@ -89,45 +105,25 @@ def serve(
     ) from error
   # Before the models are opened, which takes seconds.
   listener = _bound(host, port)
-  first = Sources(
-    checkpoints=checkpoints, passages=passages, index=index, step=step, generation=generation
-  )
-  second = dataclasses.replace(
-    first,
-    checkpoints=second_checkpoints or checkpoints,
-    index=second_index or index,
-    step=second_step,
-    generation=second_generation,
-  )
-  several = second_checkpoints is not None or second_step is not None
   models = {
-    name: open_answerer(sources, max_answer_length=max_answer_length, history=history)
-    for name, sources in zip(names, (first, second) if several else (first,), strict=False)
+    name: open_answerer(opened, max_answer_length=max_answer_length, history=history)
+    for name, opened in zip(names, (sources, *second.sources(sources)), strict=False)
   }
   for model in models.values():
     model.warm_up()
   corpus = models[names[0]].corpus
-  edit_store = (
-    edit_stores.SharedEdits(
-      os.path.join(passages, _EDITS_FILE), corpus=corpus.store.fingerprint, write=corpus.write
-    )
-    if editable
-    else edit_stores.SessionEdits()
-  )
+  edit_store = edit_stores.SessionEdits()
+  if editable:
+    path = os.path.join(sources.passages, _EDITS_FILE)
+    edit_store = edit_stores.SharedEdits(path, corpus=corpus.store.fingerprint, write=corpus.write)
   examples = [example for path in questions for example in _examples(path, num_examples)]
   if any(_takes(model, *_TABLE_3) for model in models.values()):
     examples.append(_TABLE_3)
   app = server.make_app(
     AnsweringService(models, edit_store),
-    limits=LimitSettings(
-      body_bytes=body_bytes,
-      requests_per_minute=requests_per_minute,
-      burst=burst,
-      hosts=_names(host),
-    ),
+    limits=dataclasses.replace(limits, hosts=limits.hosts or _local_names(host)),
     examples=[page.Example(text=text, answer=answer) for text, answer in examples],
   )
-  address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
   config = uvicorn.Config(
     app,
     log_level="warning",
@@ -135,11 +131,16 @@ def serve(
     timeout_keep_alive=30,
     timeout_graceful_shutdown=10,
   )
-  running = uvicorn.Server(config)
+  address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+  _run(uvicorn.Server(config), listener, address=address)
+
+
+def _run(running: "uvicorn.Server", listener: socket.socket, *, address: str) -> None:
+  """Serves until a signal ends it."""
 
   def stop(*_) -> None:
-    # Before uvicorn has handlers of its own; and after it has ended in order, when it raises the
-    # signal once more for whoever was there before.
+    # Before uvicorn installs handlers of its own; and after it has shut down, when it raises the
+    # signal again for the handlers that were there before.
     running.should_exit = True
 
   signals = (signal.SIGTERM, signal.SIGINT)
@@ -168,8 +169,8 @@ def _bound(host: str, port: int) -> socket.socket:
   return listener
 
 
-def _names(host: str) -> tuple[str, ...]:
-  """Returns the names that a server on the local machine alone goes by; none: any."""
+def _local_names(host: str) -> tuple[str, ...]:
+  """Returns the names of a server that listens on a loopback address; empty for others."""
   try:
     local = ipaddress.ip_address(host).is_loopback
   except ValueError:

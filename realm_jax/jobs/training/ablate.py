@@ -24,6 +24,7 @@ from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import CHECKPOINTS, WarmStart
+from realm_jax.saved.opening import Sources
 from realm_jax.training.checkpoints import steps
 
 Part = Literal["pretrained", "start"]
@@ -139,11 +140,10 @@ def ablate(
     searched = os.path.join(world, "passages")
   asked = {
     "questions": os.path.join(world, "almanac", "heldout_questions.jsonl"),
-    "passages": searched,
-    "index": index,
     "max_questions": num_questions,
   }
-  zero_shot = evaluate(checkpoints=retriever, output=os.path.join(workdir, "zero_shot"), **asked)
+  sources = Sources(checkpoints=retriever, passages=searched, index=index)
+  zero_shot = evaluate(sources=sources, output=os.path.join(workdir, "zero_shot"), **asked)
   answering = os.path.join(workdir, "finetune", CHECKPOINTS)
   finetune(
     workdir=os.path.join(workdir, "finetune"),
@@ -155,7 +155,8 @@ def ablate(
     finetuning=finetuning,
   )
   _refuse_unfinished(answering, finetuning.run.num_steps)
-  finetuned = evaluate(checkpoints=answering, output=os.path.join(workdir, "finetuned"), **asked)
+  sources = dataclasses.replace(sources, checkpoints=answering)
+  finetuned = evaluate(sources=sources, output=os.path.join(workdir, "finetuned"), **asked)
   summary = {
     "seconds": round(time.time() - started, 1),
     "zero_shot": zero_shot,

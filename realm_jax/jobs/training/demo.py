@@ -1,5 +1,6 @@
 """Shows pre-training at work: almanac, warm start, trainer and index builder, evaluation, edit."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import jax
 
 from realm_jax import atomic_files, object_store
 from realm_jax.evaluation import curves
+from realm_jax.evaluation.asking import Asking
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.predict import predict
@@ -22,6 +24,7 @@ from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.swap_log import SWAPS_FILE
+from realm_jax.saved.opening import Sources
 from realm_jax.training.metric_writers import METRICS_FILE
 
 _CONFIG = "demo_config.gin"
@@ -71,22 +74,30 @@ def demo(
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
   held_out = {
     "questions": path("almanac", "heldout.jsonl"),
-    "passages": path("passages"),
     "max_questions": num_evaluated,
   }
   _warm_up(path, ict=ict, reading=reading, builder=builder, say=clock.say)
 
   clock.say("The untrained model, for comparison")
-  untrained = {"checkpoints": path("untrained", "checkpoints"), "index": path("untrained", "index")}
+  untrained = Sources(
+    checkpoints=path("untrained", "checkpoints"),
+    passages=path("passages"),
+    index=path("untrained", "index"),
+  )
   pretrain(
     workdir=path("untrained"),
     corpus=path("training"),
-    passages=path("passages"),
-    index=untrained["index"],
+    passages=untrained.passages,
+    index=untrained.index,
     pretraining=pretraining.with_steps(0),
   )
-  build_index(**untrained, passages=path("passages"), builder=builder)
-  before = evaluate(**untrained, **held_out)
+  build_index(
+    checkpoints=untrained.checkpoints,
+    passages=untrained.passages,
+    index=untrained.index,
+    builder=builder,
+  )
+  before = evaluate(sources=untrained, **held_out)
 
   clock.say("Pre-training: a trainer and an index builder, which share nothing but a directory")
   launch_local(
@@ -99,17 +110,20 @@ def demo(
   )
 
   clock.say("Evaluation on facts that no training sentence mentions")
-  trained = {"checkpoints": path("pretrain", "checkpoints"), "index": path("index")}
+  trained = Sources(
+    checkpoints=path("pretrain", "checkpoints"), passages=path("passages"), index=path("index")
+  )
+  first = dataclasses.replace(trained, step=0, generation=0)
   figures = {
     "before": before,
-    "after_ict": evaluate(**trained, **held_out, step=0, generation=0),
-    "after_pretraining": evaluate(**trained, **held_out, output=path("evaluation")),
-    "closed_book": evaluate(**trained, **held_out, book="closed"),
+    "after_ict": evaluate(sources=first, **held_out),
+    "after_pretraining": evaluate(sources=trained, **held_out, output=path("evaluation")),
+    "closed_book": evaluate(sources=trained, **held_out, asking=Asking(book="closed")),
   }
-  seed_sentence = predict(query=SEED_SENTENCE, passages=path("passages"), **trained)
+  seed_sentence = predict(query=SEED_SENTENCE, sources=trained)
 
   clock.say("The corpus is edited and indexed again; nothing is trained")
-  answered = _edit(path, trained["checkpoints"], passage_length=passage_length, builder=builder)
+  answered = _edit(path, trained.checkpoints, passage_length=passage_length, builder=builder)
 
   swaps = read_jsonl(path("pretrain", SWAPS_FILE))
   summary = {
@@ -202,7 +216,8 @@ def _edit(
   build_index(checkpoints=checkpoints, builder=builder, **made)
   questions = os.path.join(edited, "questions.jsonl")
   output = path("evaluation_edited")
-  return evaluate(checkpoints=checkpoints, questions=questions, output=output, **made)
+  sources = Sources(checkpoints=checkpoints, **made)
+  return evaluate(sources=sources, questions=questions, output=output)
 
 
 def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:

@@ -7,9 +7,11 @@ import time
 from absl import logging
 
 from realm_jax import atomic_files, object_store
+from realm_jax.evaluation.asking import Asking
 from realm_jax.index import generations
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.runs.supervisor import STOPPED
+from realm_jax.saved.opening import Sources
 from realm_jax.training import checkpoints as saved
 from realm_jax.training import train_loop
 
@@ -64,12 +66,14 @@ def evaluate_training(
         step = generations.read_manifest(index, generation).training_step
         figures = evaluate(
           questions=questions,
-          checkpoints=checkpoints,
-          passages=passages,
-          index=index,
-          step=step,
-          generation=generation,
-          batch_size=batch_size,
+          sources=Sources(
+            checkpoints=checkpoints,
+            passages=passages,
+            index=index,
+            step=step,
+            generation=generation,
+          ),
+          asking=Asking(batch_size=batch_size),
           max_questions=max_questions,
         )
       except FileNotFoundError as error:

@@ -24,6 +24,7 @@ test: lint
 lint: .venv/installed
 	.venv/bin/ruff check --quiet .
 	.venv/bin/ruff format --check --quiet .
+	.venv/bin/basedpyright --level error
 
 docs-check: .venv/installed
 	.venv/bin/python -m pytest -q tests/docs_test.py

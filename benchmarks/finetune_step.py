@@ -29,10 +29,9 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.span_reader import SpanReaderConfig
-from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
+from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.question_retriever import (
   BeamConfig,
-  EmbeddedGeneration,
   QuestionRetriever,
 )
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
@@ -127,7 +126,7 @@ def main():
     )
     training = FinetuneTraining(bert)
     searcher = ExactSearcher(embeddings_NxE)
-    loaded = EmbeddedGeneration(
+    loaded = LoadedGeneration(
       generation=0,
       searcher=searcher,
       training_step=0,

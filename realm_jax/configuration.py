@@ -137,13 +137,13 @@ def _wire(
         )
       continue
     config, base = keyword.config, scopes[: len(scopes) - len(path)]
-    if isinstance(value, gin.config.ConfigurableReference):
+    if isinstance(value, gin.config.ConfigurableReference) and value.configurable is not None:
       config, base = value.configurable.wrapped, tuple(value.scopes) or base
     elif keyword.name in bound and value is not None:
       config = None
     elif value is None and not flagged:
       continue
-    if not dataclasses.is_dataclass(config):
+    if not isinstance(config, type) or not dataclasses.is_dataclass(config):
       if flagged:
         raise ValueError(f"the fields of {name} cannot be set, gin binds it to {value!r}")
       continue

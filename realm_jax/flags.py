@@ -57,7 +57,8 @@ class Keyword:
     """The dataclass whose fields this keyword has, if it is one."""
     optional = _is_optional(self.annotation)
     annotation = _without_none(self.annotation) if optional else self.annotation
-    return annotation if dataclasses.is_dataclass(annotation) else None
+    is_config = isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+    return annotation if is_config else None
 
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:

@@ -219,7 +219,9 @@ def _about_unknown(
 
 def _first_line(module: str) -> str:
   # Read, not imported: the list of jobs must not wait for JAX.
-  source = pathlib.Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
+  spec = importlib.util.find_spec(module)
+  assert spec is not None and spec.origin is not None, f"{module} is a file"
+  source = pathlib.Path(spec.origin).read_text(encoding="utf-8")
   return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 

@@ -4,12 +4,12 @@ Edits are immutable: a change returns new edits, so readers that hold the old on
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from realm_jax.corpus.chunking import SPECIAL_TOKENS_PER_PASSAGE
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import PassageStore, Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +112,11 @@ class EditedStore:
     passage = self._edits.passages.get(row)
     return self._store.text(row) if passage is None else passage.text
 
-  def title_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
+  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns what `PassageStore.title_ids` returns, with edits applied."""
     return self._rows(rows, length, "title_ids")
 
-  def body_ids(self, rows: Sequence[int], *, length: int) -> tuple[np.ndarray, np.ndarray]:
+  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns what `PassageStore.body_ids` returns, with edits applied."""
     return self._rows(rows, length, "body_ids")
 

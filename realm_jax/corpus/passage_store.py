@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -184,6 +184,17 @@ class PassageStoreWriter:
 def id_dtype(vocab_size: int) -> np.dtype:
   """Returns the smallest dtype that can hold every wordpiece id."""
   return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
+
+
+class Passages(Protocol):
+  """What retrieval reads: a `PassageStore`, also with edits."""
+
+  metadata: StoreMetadata
+
+  def __len__(self) -> int: ...
+  def text(self, row: int) -> str: ...
+  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]: ...
+  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class PassageStore:

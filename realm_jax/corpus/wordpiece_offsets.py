@@ -9,12 +9,12 @@ import difflib
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import PassageStore, Rows
+from realm_jax.corpus.passage_store import Passages, Rows
 
 Offsets = tuple[np.ndarray, np.ndarray]
 
 
-def body_offsets(store: PassageStore, tokenizer, rows: Rows) -> list[Offsets]:
+def body_offsets(store: Passages, tokenizer, rows: Rows) -> list[Offsets]:
   """Returns, for each row, the start and limit bytes of the body wordpieces in its text.
 
   Args:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from realm_jax import object_store
 from realm_jax.corpus.documents import input_files
+from realm_jax.corpus.passages import Passage
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"
 
@@ -75,7 +76,7 @@ def feature_description() -> dict:
   }
 
 
-def serialize(passage: TaggedPassage) -> bytes:
+def serialize(passage: TaggedPassage | Passage) -> bytes:
   """Returns a passage as an example; equal passages give equal bytes."""
   from tensorflow import train
 

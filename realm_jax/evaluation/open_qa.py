@@ -95,11 +95,13 @@ def question_scores(
   width = max((len(outcome.passage_ids) for outcome in outcomes), default=0)
   holds_BxK = _holds(matcher, [outcome.passage_ids for outcome in outcomes])
   scores = {
-    f"recall@{k}": holds_BxK[:, :k].any(axis=1).astype(np.float64) for k in recall_at if k <= width
+    f"recall@{k}": np.asarray(holds_BxK[:, :k].any(axis=1), np.float64)
+    for k in recall_at
+    if k <= width
   }
   if any(outcome.read_ids for outcome in outcomes):
     read_BxK = _holds(matcher, [outcome.read_ids for outcome in outcomes])
-    scores["reader_oracle"] = read_BxK.any(axis=1).astype(np.float64)
+    scores["reader_oracle"] = np.asarray(read_BxK.any(axis=1), np.float64)
     questions = [outcome.question for outcome in outcomes]
     scores |= answer_scores(questions, [outcome.prediction for outcome in outcomes])
   return scores
@@ -120,6 +122,10 @@ def answer_scores(
   `metrics.answers`); `f1` of words is there unless an answer is a regular expression.
   """
   pairs = list(zip(questions, predictions, strict=True))
+  names: dict[str, answers.Normalization] = {
+    "exact_match": "official",
+    "exact_match_corrected": "corrected",
+  }
   scores = {
     name: np.array(
       [
@@ -128,10 +134,7 @@ def answer_scores(
       ],
       np.float64,
     )
-    for name, normalization in (
-      ("exact_match", "official"),
-      ("exact_match_corrected", "corrected"),
-    )
+    for name, normalization in names.items()
   }
   if not any(question.regex for question in questions):
     scores["f1"] = np.array([answers.f1(text, q.answers) for q, text in pairs], np.float64)

@@ -195,12 +195,14 @@ def _write(
     return
   lines = prediction_files.jsonl_lines(evaluated.outcomes, scores=evaluated.scores)
   write("predictions.jsonl", "\n".join(lines) + "\n")
-  if "dpr" in formats:
-    store = evaluated.store
+  store, matcher = evaluated.store, evaluated.matcher
+  if "dpr" in formats and store is not None and matcher is not None:
     retrieved = prediction_files.dpr_json(
-      evaluated.outcomes, title=store.title, text=store.text, matcher=evaluated.matcher
+      evaluated.outcomes, title=store.title, text=store.text, matcher=matcher
     )
     write("retrieved_dpr.json", retrieved)
   if "trec" in formats:
-    run = prediction_files.trec_run_lines(evaluated.outcomes, tag=evaluated.measured["retriever"])
+    run = prediction_files.trec_run_lines(
+      evaluated.outcomes, tag=str(evaluated.measured["retriever"])
+    )
     write("retrieved.trec", "\n".join(run) + "\n")

@@ -19,18 +19,17 @@ from realm_jax.index import (
 def build_shards(
   embeddings_NxE: np.ndarray,
   *,
-  config: searcher.SearcherConfig,
+  config: searcher.CorpusSearcherConfig,
   part: searcher.CorpusPart | None = None,
 ) -> list[dict[str, np.ndarray]]:
   """Returns the arrays of each shard of an index, for `generations.publish`.
 
   Args:
     embeddings_NxE: float32 or bfloat16 values that ScaNN is trained on and rescores with.
-    config: The settings, for which `None` values are derived from N.
+    config: The settings.
     part: The shards that the embeddings belong to. None: all.
   """
   if part is None:
-    config = config.for_corpus(len(embeddings_NxE))
     part = searcher.own_part(len(embeddings_NxE), num_shards=config.num_shards, index=0, count=1)
   rows = searcher.split_rows(part.num_passages, config.num_shards)[part.shards]
   first = part.rows.start
@@ -49,13 +48,13 @@ def build_shards(
 def assemble(
   shards: Iterable[Mapping[str, np.ndarray]],
   *,
-  config: searcher.SearcherConfig,
+  config: searcher.CorpusSearcherConfig,
   generation: int = 0,
   device: jax.Device | None = None,
 ) -> searcher.Searcher:
   """Returns a searcher over shards in corpus order; only "exact" uses `device`.
 
-  `config` must come from `for_corpus`. "exact" and "device" can search shards built for ScaNN, too.
+  "exact" and "device" can search shards built for ScaNN, too.
   """
   if config.kind == "exact":
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
@@ -102,7 +101,7 @@ def load_searcher(
       "scann" and the generation was built without it.
   """
   manifest = generations.read_manifest(root, generation)
-  built = searcher.SearcherConfig(**manifest.searcher)
+  built = searcher.CorpusSearcherConfig(**manifest.searcher)
   if kind == "scann" and built.kind != "scann":
     raise ValueError(
       f'generation {generation} in {root} was built with kind="{built.kind}" and has no ScaNN'

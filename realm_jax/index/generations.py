@@ -16,6 +16,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -84,7 +85,7 @@ class Manifest:
   num_passages: int
   embedding_size: int
   dtype: str
-  searcher: dict[str, str | int | float | None]
+  searcher: dict[str, Any]
   run: str | None = None
   recall: dict[int, float] = dataclasses.field(default_factory=dict)
   scorecard: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -361,9 +362,9 @@ def _records(
     for name in shard:
       if not _ARRAY_NAME.fullmatch(name):
         raise ValueError(f"array name {name!r} of shard {i} cannot be stored; use [A-Za-z0-9_.]")
-    embeddings = shard.get("embeddings")
-    shape = None if embeddings is None else embeddings.shape
-    if shape is None or len(shape) != 2 or not shape[0] or shape[1] != manifest.embedding_size:
+    embeddings = shard.get("embeddings", np.zeros(()))
+    shape = embeddings.shape
+    if len(shape) != 2 or not shape[0] or shape[1] != manifest.embedding_size:
       raise ValueError(
         f"shard {i} needs an array 'embeddings' [rows, {manifest.embedding_size}], not {shape}"
       )
@@ -382,9 +383,9 @@ def _record(array: np.ndarray) -> ArrayRecord:
   return ArrayRecord(array.shape, array.dtype.name, digest)
 
 
-def _content(array: np.ndarray) -> np.ndarray:
+def _content(array: np.ndarray) -> memoryview:
   # uint8, because the buffer protocol knows no bfloat16.
-  return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _records_from_json(content: list[dict]) -> tuple[ShardRecord, ...]:

@@ -65,7 +65,7 @@ class ScannShard:
     scann_index: scann_ops_pybind.ScannSearcher,
     *,
     embeddings_NxE: np.ndarray,
-    config: searcher.SearcherConfig,
+    config: searcher.CorpusSearcherConfig,
   ):
     """Wraps the index of these embeddings, of which only the shape is kept."""
     self.num_passages, self.embedding_size = embeddings_NxE.shape
@@ -118,8 +118,8 @@ class ScannShard:
     return arrays
 
 
-def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig) -> ScannShard:
-  """Builds the index of one shard; `config` must come from `for_corpus`.
+def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig) -> ScannShard:
+  """Builds the index of one shard.
 
   Raises:
     ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite, at
@@ -156,7 +156,9 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.SearcherConfig) 
   return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
 
 
-def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherConfig) -> ScannShard:
+def load_shard(
+  arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
+) -> ScannShard:
   """Restores a shard from the arrays of `ScannShard.to_arrays`.
 
   Raises:
@@ -191,7 +193,7 @@ def load_shard(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherCon
   return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
 
 
-def _check_rows(arrays: Mapping[str, np.ndarray], *, config: searcher.SearcherConfig) -> None:
+def _check_rows(arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig) -> None:
   num_rows, size = arrays["embeddings"].shape
   blocks = -(-size // config.dimensions_per_block)
   expected = {  # shape, dtype and limit of the values

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,7 +30,16 @@ class Searcher(Protocol):
     ...
 
 
-@dataclasses.dataclass(frozen=True)
+@runtime_checkable
+class TreeSearcher(Searcher, Protocol):
+  """A searcher that looks into some leaves of a tree."""
+
+  def with_leaves(self, num_leaves_to_search: int) -> "TreeSearcher":
+    """Returns a searcher over the same passages that searches another number of leaves."""
+    ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SearcherConfig:
   """Settings of searchers; `for_corpus` replaces `None` by values for N passages.
 
@@ -83,7 +92,7 @@ class SearcherConfig:
         " the fewest rows that asymmetric hashing can be trained on"
       )
 
-  def for_corpus(self, num_passages: int) -> "SearcherConfig":
+  def for_corpus(self, num_passages: int) -> "CorpusSearcherConfig":
     """Returns the settings with "auto" and `None` resolved as far as N decides them."""
     if num_passages < 1:
       raise ValueError("an index needs at least one passage; the corpus has none")
@@ -92,29 +101,36 @@ class SearcherConfig:
       kind = "exact" if num_passages < self.min_passages_for_tree else "scann"
     num_shards = min(self.num_shards or -(-num_passages // _PASSAGES_PER_SHARD), num_passages)
     num_leaves = self.num_leaves or round(2 * math.sqrt(num_passages / num_shards))
-    return dataclasses.replace(
-      self,
-      kind=kind,
-      num_shards=num_shards,
-      num_leaves=num_leaves,
-      reorder_candidates=self.reorder_candidates or share_of_candidates(100, num_shards),
-      training_sample_size=self.training_sample_size or 200 * num_leaves,
-      target_recall=self.target_recall or (_SCANN_RECALL if kind == "scann" else None),
-    )
-
-  def is_approximate(self, num_passages: int) -> bool:
-    """Returns whether a search of N passages may miss some of the best.
-
-    The settings must come from `for_corpus`.
-    """
-    largest_shard = -(-num_passages // self.num_shards)
-    if self.kind == "scann":
-      return largest_shard >= self.min_passages_for_tree
-    return self.kind == "device" and self.target_recall is not None
+    resolved = {
+      "kind": kind,
+      "num_shards": num_shards,
+      "num_leaves": num_leaves,
+      "reorder_candidates": self.reorder_candidates or share_of_candidates(100, num_shards),
+      "training_sample_size": self.training_sample_size or 200 * num_leaves,
+      "target_recall": self.target_recall or (_SCANN_RECALL if kind == "scann" else None),
+    }
+    return CorpusSearcherConfig(**{**dataclasses.asdict(self), **resolved})
 
   def num_threads(self) -> int:
     """Returns `threads`, by default the number of cores available to the process."""
     return self.threads or len(os.sched_getaffinity(0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSearcherConfig(SearcherConfig):
+  """Settings for one corpus, from `SearcherConfig.for_corpus`; the defaults are of one passage."""
+
+  num_shards: int = 1
+  num_leaves: int = 2
+  reorder_candidates: int = 100
+  training_sample_size: int = 400
+
+  def is_approximate(self, num_passages: int) -> bool:
+    """Returns whether a search of N passages may miss some of the best."""
+    largest_shard = -(-num_passages // self.num_shards)
+    if self.kind == "scann":
+      return largest_shard >= self.min_passages_for_tree
+    return self.kind == "device" and self.target_recall is not None
 
 
 def share_of_candidates(candidates: int, num_shards: int) -> int:

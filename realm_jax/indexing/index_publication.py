@@ -9,7 +9,7 @@ import numpy as np
 from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly, generations
-from realm_jax.index.searcher import CorpusPart, SearcherConfig, own_part
+from realm_jax.index.searcher import CorpusPart, CorpusSearcherConfig, own_part
 from realm_jax.indexing import index_recall
 
 
@@ -18,7 +18,7 @@ def publish(
   embeddings_NxE: np.ndarray,
   *,
   store: PassageStore,
-  config: SearcherConfig,
+  config: CorpusSearcherConfig,
   queries: Callable[[], np.ndarray],
   training_step: int,
   parameters_digest: str,
@@ -35,7 +35,7 @@ def publish(
     index: The directory of the generations.
     embeddings_NxE: float32 or bfloat16 embeddings, a row for each passage of the part.
     store: The corpus.
-    config: The settings of the index, from `for_corpus`.
+    config: The settings of the index.
     queries: Returns embedded queries `[B, E]`; called if the search is approximate, to measure it.
     training_step: The step of the checkpoint that embedded the passages.
     parameters_digest: The digest of its passage encoder.

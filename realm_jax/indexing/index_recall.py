@@ -11,7 +11,13 @@ from absl import logging
 
 from realm_jax import processes
 from realm_jax.index import assembly, exact_searcher
-from realm_jax.index.searcher import CorpusPart, Searcher, SearcherConfig, recall_at_k
+from realm_jax.index.searcher import (
+  CorpusPart,
+  CorpusSearcherConfig,
+  Searcher,
+  TreeSearcher,
+  recall_at_k,
+)
 from realm_jax.index.spread_searcher import SpreadSearcher
 
 _RECALL_AT = 10
@@ -35,13 +41,13 @@ def choose_leaves(
 
 
 def reach_target(
-  config: SearcherConfig,
+  config: CorpusSearcherConfig,
   shards: Sequence[Mapping[str, np.ndarray]],
   *,
   embeddings_NxE: np.ndarray,
   queries_BxE: np.ndarray,
   part: CorpusPart,
-) -> tuple[SearcherConfig, dict[int, float]]:
+) -> tuple[CorpusSearcherConfig, dict[int, float]]:
   """Measures an index, and chooses how many of its leaves to search unless the settings do.
 
   All processes must call it together, each with its own queries.
@@ -64,21 +70,22 @@ def reach_target(
     found = SpreadSearcher(searcher, part=part).search(queries_BxE, _RECALL_AT)
     return float(np.mean(processes.share(recall_at_k(found.ids_BxK, exact.ids_BxK))))
 
-  if config.kind != "scann" or config.num_leaves_to_search is not None:
+  target = config.target_recall
+  if not isinstance(own, TreeSearcher) or config.num_leaves_to_search or target is None:
     return config, {_RECALL_AT: recall(own)}
   leaves, reached = choose_leaves(
     lambda leaves: recall(own.with_leaves(leaves)),
     num_leaves=config.num_leaves,
-    target=config.target_recall,
+    target=target,
   )
-  if reached < config.target_recall:
+  if reached < target:
     logging.warning(
       "recall@%d is %.3f with all %d leaves searched, target_recall=%s; raise reorder_candidates=%d"
       ", or lower the target",
       _RECALL_AT,
       reached,
       leaves,
-      config.target_recall,
+      target,
       config.reorder_candidates,
     )
   return dataclasses.replace(config, num_leaves_to_search=leaves), {_RECALL_AT: reached}

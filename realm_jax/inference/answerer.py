@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from realm_jax.corpus.edits import Edits
 from realm_jax.datatypes import MASK, Array, Tokens
@@ -32,7 +32,10 @@ class AnsweringModel:
   step: int = 0
 
 
-class Answerer(abc.ABC):
+Model = TypeVar("Model", bound=AnsweringModel)
+
+
+class Answerer(abc.ABC, Generic[Model]):
   """Answers texts with one checkpoint and one index generation, and explains the answers.
 
   Attributes:
@@ -44,7 +47,7 @@ class Answerer(abc.ABC):
 
   kind: ClassVar[Kind]
 
-  def __init__(self, model: AnsweringModel, corpus: EditableCorpus):
+  def __init__(self, model: Model, corpus: EditableCorpus):
     self.model = model
     self.corpus = corpus
     self.step = model.step

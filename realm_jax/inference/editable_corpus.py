@@ -13,9 +13,8 @@ from realm_jax.datatypes import Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.explanation import GenerationRanking
-from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
-from realm_jax.retrieval.question_retriever import EmbeddedGeneration
 from realm_jax.wordpieces import Tokenizer
 
 _EMBEDDINGS_KEPT = 4096  # of passages written by hand
@@ -100,9 +99,9 @@ class EditableCorpus:
       ids=list(written),
       embeddings=np.stack([*written.values()]) if written else np.zeros((0, 1), np.float32),
     )
-    if not isinstance(self._loaded, EmbeddedGeneration):
-      return dataclasses.replace(self._loaded, searcher=searcher)
-    embeddings_NxE = _EditedRows(self._loaded.embeddings_NxE, written)
+    embeddings_NxE = self._loaded.embeddings_NxE
+    if embeddings_NxE is not None:
+      embeddings_NxE = _EditedRows(embeddings_NxE, written, size=len(self.store))
     return dataclasses.replace(self._loaded, searcher=searcher, embeddings_NxE=embeddings_NxE)
 
   def rankings(self, embed_query: Callable[[dict | None], np.ndarray]) -> tuple:
@@ -132,6 +131,8 @@ class EditableCorpus:
       if key in self._embeddings:
         self._embeddings.move_to_end(key)
         return self._embeddings[key]
+    if self._embed_passage is None:
+      raise ValueError("this corpus takes no edits; open it with its passage encoder")
     row = EditedStore(self.store, Edits({0: passage}))
     tokens = passage_tokens(row, np.array([0]), length=self._passage_length)
     embedding = np.asarray(self._embed_passage(tokens), np.float32)[0]
@@ -145,12 +146,13 @@ class EditableCorpus:
 class _EditedRows:
   """The embeddings of an index, some of them replaced or added."""
 
-  def __init__(self, embeddings_NxE: np.ndarray, edited: dict[int, np.ndarray]):
+  def __init__(self, embeddings_NxE: Embeddings, edited: dict[int, np.ndarray], *, size: int):
     self._embeddings_NxE = embeddings_NxE
     self._edited = edited
+    self._size = size
 
-  def __getitem__(self, ids: np.ndarray) -> np.ndarray:
-    rows = self._embeddings_NxE[np.where(ids < len(self._embeddings_NxE), ids, 0)]
+  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray:
+    rows = self._embeddings_NxE[np.where(ids < self._size, ids, 0)]
     for passage_id, embedding in self._edited.items():
       rows[ids == passage_id] = embedding
     return rows

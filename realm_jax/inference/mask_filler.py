@@ -13,7 +13,7 @@ import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits
 from realm_jax.data.questions import masked_text_query
-from realm_jax.datatypes import NULL_PASSAGE_ID, MaskedQueries, RetrievedBatch
+from realm_jax.datatypes import NULL_PASSAGE_ID, MaskedQueries, RetrievedBatch, SearchResults
 from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import (
@@ -24,7 +24,9 @@ from realm_jax.inference.explanation import (
   leave_one_out,
 )
 from realm_jax.inference.reading import Reading
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, closed_book
+from realm_jax.retrieval.candidates import choose_passages
+from realm_jax.retrieval.joint_inputs import gather
+from realm_jax.retrieval.retriever import RetrievalConfig, closed_book, without_null
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class FilledMask:
   probability: float
 
 
-class MaskFiller(Answerer):
+class MaskFiller(Answerer[MaskModel]):
   """Fills masks with one pre-trained checkpoint and one index generation.
 
   Args:
@@ -72,9 +74,7 @@ class MaskFiller(Answerer):
 
   def retrieve(self, queries: MaskedQueries, *, k: int) -> np.ndarray:
     """Returns the ids `[B, k]` of the best passages, without the null passage."""
-    queries_BxE = self.model.encode_query(self.model.params, queries.query)
-    searcher = self.corpus.index(Edits()).searcher
-    return searcher.search(np.asarray(queries_BxE, np.float32), k).ids_BxK
+    return self._search(queries, Edits(), k=k).ids_BxK
 
   def fill(self, queries: MaskedQueries, *, without_retrieval: bool = False) -> list[FilledMask]:
     """Returns the answer to each query, of as many wordpieces as it has masks.
@@ -84,7 +84,7 @@ class MaskFiller(Answerer):
       without_retrieval: Reads each query with the null passage alone (closed book).
     """
     # A target would be an answer that is tried.
-    queries = queries.replace(mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
+    queries = dataclasses.replace(queries, mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
     batch = self._retrieve(queries, Edits(), num_read=self.model.retrieval.num_passages)
     reading = self._read(closed_book(batch) if without_retrieval else batch)
     return [self._likeliest(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
@@ -164,20 +164,24 @@ class MaskFiller(Answerer):
   def _retrieve(self, queries: MaskedQueries, edits: Edits, *, num_read: int) -> RetrievedBatch:
     """Retrieves the passages of each query; the first `num_read` are kept."""
     sizes = self.model.retrieval
-    retriever = Retriever(
-      encode_query=self.model.encode_query,
-      searcher=self.corpus.index(edits).searcher,
-      store=self.corpus.view(edits),
-      # The reserve is found in any case, so that the same passages are read with an explanation and
-      # without. No query here was cut from a passage.
-      config=dataclasses.replace(
-        sizes, num_passages=sizes.num_passages + 1, trivial_passage="allow"
-      ),
+    # The reserve is found in any case, so that the same passages are read with an explanation and
+    # without. No query here was cut from a passage.
+    found = self._search(queries, edits, k=sizes.num_passages)
+    chosen = choose_passages(
+      found, trivial_BxR=np.zeros(found.ids_BxK.shape, bool), num_passages=sizes.num_passages + 1
     )
-    batch, _ = retriever.finish(retriever.begin(self.model.params, queries))
-    own = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    del own["queries"]
-    return batch.replace(**jax.tree.map(lambda part: part[:, :num_read], own))
+    batch = gather(
+      queries,
+      SearchResults(chosen.ids_BxK[:, :num_read], chosen.scores_BxK[:, :num_read]),
+      store=self.corpus.view(edits),
+      passage_length=sizes.passage_length,
+      joint_length=sizes.joint_length,
+    )
+    return without_null(batch) if sizes.null_passage == "mask" else batch
+
+  def _search(self, queries: MaskedQueries, edits: Edits, *, k: int) -> SearchResults:
+    queries_BxE = self.model.encode_query(self.model.params, queries.query)
+    return self.corpus.index(edits).searcher.search(np.asarray(queries_BxE, np.float32), k)
 
   def _read(self, batch: RetrievedBatch) -> Reading:
     return jax.device_get(self.model.read(self.model.params, batch))
@@ -235,7 +239,8 @@ class MaskFiller(Answerer):
     find = functools.partial(_find, texts, encoded)
     spoken = functools.partial(self._spoken, find)
     evidence = []
-    for slot in np.flatnonzero(chosen.valid_K[:-1] | (np.arange(len(chosen.valid_K) - 1) == 0)):
+    read_K = chosen.valid_K[:-1] | (np.arange(len(chosen.valid_K) - 1) == 0)
+    for slot in np.flatnonzero(read_K).tolist():
       passage_id = chosen.passage_ids[slot]
       found = find(passage_id, chosen.answers[place])
       without = self._best_without(passage_id, group)
@@ -280,14 +285,14 @@ class MaskFiller(Answerer):
     self, passage_id: int, group: Sequence["_Candidates"]
   ) -> tuple[list[int], tuple[int, ...]]:
     """Returns the passages left and the likeliest answer, of any length, without a passage."""
-    best = None
+    best = -np.inf, [], ()
     for candidates in group:
       log_probs_C = candidates.weights.log_probs_C
       if passage_id in candidates.passage_ids[:-1]:
         slot = candidates.passage_ids.index(passage_id)
         log_probs_C = candidates.weights.log_probs_without_KxC[slot]
       first = self._options(candidates, log_probs_C)[0]
-      if best is None or log_probs_C[first] > best[0]:
+      if not best[2] or log_probs_C[first] > best[0]:
         left = [i for i in candidates.passage_ids if i != passage_id]
         best = log_probs_C[first], left, candidates.answers[first]
     return best[1:]

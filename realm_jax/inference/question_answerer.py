@@ -95,7 +95,7 @@ class QuestionModel(AnsweringModel):
   max_span_width: int
 
 
-class QuestionAnswerer(Answerer):
+class QuestionAnswerer(Answerer[QuestionModel]):
   """Answers questions with one fine-tuned checkpoint and one index generation.
 
   Args:

@@ -155,6 +155,7 @@ class _Candidates:
     for slot in (int(np.argmax(joint_K)), *range(len(self._passages))):
       if self.keys[c] in self._places_K[slot]:
         return self._passages[slot].words(self._places_K[slot][self.keys[c]][0])
+    assert self._target is not None, "every other text stands in a passage"
     return self._target.strip()
 
   def option(self, c: int) -> AnswerOption:

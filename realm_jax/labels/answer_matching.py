@@ -162,7 +162,7 @@ def match_answers(
   if rule == "original":
     _find_substrings(texts, **searched)
   answers = [[found.places[name] for name in of_one] for of_one in names]
-  lengths = [len(of_one) for of_one in answers]
+  lengths = np.array([len(of_one) for of_one in answers], np.int64)
   occurrences, holders = found.grouped()
   return AnswerMatcher(
     occurrences, holders, GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)

@@ -35,19 +35,21 @@ def fastest_dtype(*, processors: str = "/proc/cpuinfo") -> str:
   return "float32"
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
+def _product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
   """Returns `first @ second`, float32 at least."""
   return _dot(first, second, dtype, second_axis=-2)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
+def _product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
   """Returns `first @ second.T`, float32 at least."""
   return _dot(first, second, dtype, second_axis=-1)
 
 
-def _dot(first, second, dtype, *, second_axis: int):
+product = jax.custom_vjp(_product, nondiff_argnums=(2,))
+product_transposed = jax.custom_vjp(_product_transposed, nondiff_argnums=(2,))
+
+
+def _dot(first, second, dtype, *, second_axis: int) -> jax.Array:
   batch = tuple(range(first.ndim - 2))
   return jax.lax.dot_general(
     first.astype(dtype),

@@ -34,14 +34,14 @@ class Pass:
 
   Attributes:
     encoder: The encoder.
-    sequences: Number of sequences.
+    sequences: Number of sequences, on average.
     length: Wordpieces per sequence, including padding.
     positions: Positions per sequence whose last-layer vectors are computed.
     words: Positions per sequence at which words are predicted.
   """
 
   encoder: Encoder
-  sequences: int
+  sequences: float
   length: int
   positions: int
   words: int = 0

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
+import numpy as np
 from absl import logging
 
 from realm_jax import choices, processes
@@ -35,6 +36,12 @@ class Generations(Protocol):
   def load(self, generation: int) -> "LoadedGeneration": ...
 
 
+class Embeddings(Protocol):
+  """Embeddings of passages `[N, E]` in corpus order: an array, also with edits."""
+
+  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray: ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadedGeneration:
   """A generation ready to be searched.
@@ -44,12 +51,14 @@ class LoadedGeneration:
     searcher: Searches it.
     training_step: The step of the parameters that embedded it.
     created: The time of its publication in Unix seconds.
+    embeddings_NxE: Its embeddings; None unless they are needed beside the searcher.
   """
 
   generation: int
   searcher: Searcher
   training_step: int
   created: float
+  embeddings_NxE: Embeddings | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import Passages
 from realm_jax.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
 
 
@@ -10,7 +10,7 @@ def gather(
   queries: MaskedQueries,
   passages: SearchResults,
   *,
-  store: PassageStore,
+  store: Passages,
   passage_length: int,
   joint_length: int,
 ) -> RetrievedBatch:
@@ -34,7 +34,7 @@ def gather(
   )
 
 
-def passage_tokens(store: PassageStore, ids: np.ndarray, *, length: int) -> Tokens:
+def passage_tokens(store: Passages, ids: np.ndarray, *, length: int) -> Tokens:
   """Returns `[CLS] title [SEP] body [SEP]` of each id; a negative id gives the null passage.
 
   The title is truncated to the length without special tokens, and the body to what then remains.
@@ -61,7 +61,7 @@ def passage_tokens(store: PassageStore, ids: np.ndarray, *, length: int) -> Toke
   return Tokens(ids=tokens, mask=mask, segments=segments).reshape(*ids.shape, length)
 
 
-def joint_tokens(store: PassageStore, query: Tokens, ids_BxK: np.ndarray, *, length: int) -> Tokens:
+def joint_tokens(store: Passages, query: Tokens, ids_BxK: np.ndarray, *, length: int) -> Tokens:
   """Returns `[CLS] x [SEP] body [SEP]`, `[B, K, T]`; titles are used for retrieval only.
 
   Raises:

@@ -13,9 +13,8 @@ import jax
 import numpy as np
 
 from realm_jax import choices, processes
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import Passages
 from realm_jax.datatypes import Array, Questions, RetrievedQuestions, Tokens
-from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
 from realm_jax.retrieval.retriever import seconds_taken
@@ -47,13 +46,6 @@ class BeamConfig:
       )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddedGeneration(LoadedGeneration):
-  """A generation whose embeddings are at hand besides: `[N, E]`, in the order of the corpus."""
-
-  embeddings_NxE: np.ndarray
-
-
 class Matcher(Protocol):
   """Knows which passages hold an answer of which question, and where."""
 
@@ -71,7 +63,7 @@ class QuestionRetriever:
 
   Args:
     encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    loaded: the generation to search; may be replaced between two retrievals.
+    loaded: the generation to search, with its embeddings; may be replaced between two retrievals.
     store: the knowledge corpus, in the rows of the index.
     config: sizes.
     max_span_width: wordpieces of the longest span that is read.
@@ -83,8 +75,8 @@ class QuestionRetriever:
     self,
     *,
     encode_query: Callable[..., Array],
-    loaded: EmbeddedGeneration,
-    store: PassageStore,
+    loaded: LoadedGeneration,
+    store: Passages,
     config: BeamConfig,
     max_span_width: int,
     matcher: Matcher | None = None,
@@ -98,14 +90,12 @@ class QuestionRetriever:
     self._fresh_passage_length = fresh_passage_length
     self.use(loaded)
 
-  @property
-  def searcher(self) -> Searcher:
-    """Searches the generation in use."""
-    return self._loaded.searcher
-
-  def use(self, loaded: EmbeddedGeneration) -> None:
+  def use(self, loaded: LoadedGeneration) -> None:
     """Searches another generation from now on."""
-    self._loaded = loaded
+    if loaded.embeddings_NxE is None:
+      raise ValueError("questions need the embeddings of the index; load the generation with them")
+    self.searcher = loaded.searcher
+    self._embeddings_NxE = loaded.embeddings_NxE
 
   def begin(self, params, questions: Questions) -> tuple[Questions, jax.Array]:
     """Enqueues the query embeddings; does not wait."""
@@ -154,7 +144,7 @@ class QuestionRetriever:
   def _ordered(self, queries_BxE: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
     if self._config.order == "searcher":
       return ids_BxR
-    embeddings_BxRxE = self._loaded.embeddings_NxE[np.maximum(ids_BxR, 0)].astype(np.float32)
+    embeddings_BxRxE = self._embeddings_NxE[np.maximum(ids_BxR, 0)].astype(np.float32)
     scores_BxR = np.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE, optimize=True)
     scores_BxR[ids_BxR < 0] = -np.inf
     order_BxR = np.argsort(-scores_BxR, axis=1, kind="stable")
@@ -176,7 +166,7 @@ class QuestionRetriever:
       weights_B=questions.weights_B,
       question_index_B=questions.index_B,
       passage_ids_BxR=ids_BxR,
-      embeddings_BxRxE=self._loaded.embeddings_NxE[np.maximum(ids_BxR, 0)],
+      embeddings_BxRxE=self._embeddings_NxE[np.maximum(ids_BxR, 0)],
       has_answer_BxR=has_answer_BxR,
       joint=joint,
       gold_BxKxTxW=self._gold(questions, read_BxK, joint),

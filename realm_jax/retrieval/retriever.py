@@ -138,12 +138,13 @@ class Retriever:
       joint_length=self._config.joint_length,
     )
     if self._config.null_passage == "mask":
-      batch.valid_BxK[:, 0] = ~batch.valid_BxK[:, 1:].any(axis=1)
+      batch = without_null(batch)
     if self._config.padding == "longest":
       return batch
     num_queries, query_length = queries.query.shape
     without_passage = ((num_queries, query_length + 1),)
-    return batch.replace(
+    return dataclasses.replace(
+      batch,
       passage_buckets=self._buckets(batch.passage[:, 1:]),
       # A query fills half of its length, about.
       joint_buckets=self._buckets(batch.joint, beside=query_length // 2, shortest=without_passage),
@@ -187,6 +188,13 @@ class Retriever:
       source_uid_B=saved["source_uid"],
     )
     return self.gather(queries, SearchResults(saved["passage_ids"], saved["stale_scores"]))
+
+
+def without_null(batch: RetrievedBatch) -> RetrievedBatch:
+  """Leaves the null passage only to queries that have no other."""
+  valid_BxK = batch.valid_BxK.copy()
+  valid_BxK[:, 0] = ~valid_BxK[:, 1:].any(axis=1)
+  return dataclasses.replace(batch, valid_BxK=valid_BxK)
 
 
 def closed_book(batch: RetrievedBatch) -> RetrievedBatch:

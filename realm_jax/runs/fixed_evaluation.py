@@ -43,7 +43,7 @@ class FixedEvaluation:
     self._retriever = retriever
     self._figures = figures
     self._place = place
-    self.first_batch = None  # of the last evaluation, on the host
+    self.first_batch: Any = None  # of the last evaluation, on the host
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the metrics over all batches, named `eval/...`."""

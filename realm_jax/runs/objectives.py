@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 
 from realm_jax.data import batches
-from realm_jax.datatypes import Mean
+from realm_jax.datatypes import Array, Mean
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
@@ -24,7 +24,7 @@ def masked_lm(model: RealmPretrainingModel, *, marginalize: str) -> Objective:
     found = model.apply({"params": params}, batch, **_dropout(key))
     return found.scores_BxK, found.logits_BxKxMxV
 
-  def score(outputs, batch):
+  def score(outputs: tuple[Array, Array], batch):
     figures = masked_lm_over_retrieval(*outputs, batch, marginalize=marginalize)
     return _grouped(figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy"))
 
@@ -55,7 +55,7 @@ def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
     )
     return query_BxE, passage_FxE.reshape(len(query_BxE), -1, passage_FxE.shape[-1])
 
-  def score(outputs, batch):
+  def score(outputs: tuple[Array, Array], batch):
     query_BxE, passage_BxKxE = outputs
     shape = passage_BxKxE.shape[:2]
     compared_BxF = compared_passages(
@@ -75,7 +75,7 @@ def questions(model: OpenQaModel) -> Objective:
     found = model.apply({"params": params}, batch, **_dropout(key))
     return found.scores_BxR, found.logits_BxKxTxW
 
-  def score(outputs, batch):
+  def score(outputs: tuple[Array, Array], batch):
     figures = open_qa(*outputs, batch)
     return {_QUESTION_FIGURES[name]: mean for name, mean in figures.items()}
 

@@ -8,7 +8,7 @@ from realm_jax.data.questions import read_questions
 from realm_jax.evaluation import open_qa
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
-from realm_jax.labels.answer_matching import match_answers
+from realm_jax.labels.answer_matching import Rule, match_answers
 from realm_jax.runs import retrieved_samples
 
 _RETRIEVED = 20  # passages looked at for recall
@@ -58,7 +58,7 @@ class QuestionEvaluation:
     model: QuestionModel,
     corpus: Callable[[], EditableCorpus],
     batch_size: int,
-    answer_rule: str,
+    answer_rule: Rule,
   ):
     asked = read_questions(questions)
     if config.max_dev_questions is not None and len(asked) > config.max_dev_questions:

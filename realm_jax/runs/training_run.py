@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import flax.traverse_util
 import jax.numpy as jnp
@@ -103,7 +104,7 @@ class TrainingRun:
       "run": self.identity.name,
       "batches": dict(made_of),
     }
-    self._data_goes_on = False
+    self._continued = None
     if self.resumed is not None:
       saved_models.check_same_run(self.resumed.metadata, description, workdir)
       changed = resumption.changes(
@@ -112,13 +113,15 @@ class TrainingRun:
         allowed=config.allow_changes,
         workdir=workdir,
       )
-      self._data_goes_on = bool(self.resumed.input) and not changed
+      if self.resumed.input and not changed:
+        self._continued = self.resumed.input
       self.state = self.resumed.state
     else:
       self.state = program.new_state()
       for warm_start in warm_starts:
-        self.state = self.state.replace(
-          params=warm_started(self.state.params, program.abstract_state.params, warm_start)
+        self.state = dataclasses.replace(
+          self.state,
+          params=warm_started(self.state.params, program.abstract_state.params, warm_start),
         )
     self.logs, self._mirror = workdir, None
     if processes.is_first() and object_store.is_remote(workdir):
@@ -218,7 +221,7 @@ class TrainingRun:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
 
     def figures(step: int, state) -> dict[str, float]:
-      if not evaluated(step):
+      if evaluation is None or not evaluated(step):
         return {}
       found = evaluation.figures(state.params)
       if evaluation.best is not None:
@@ -263,9 +266,9 @@ class TrainingRun:
 
   def _first_batch(self, source: train_loop.BatchSource, features: batches.Batches):
     """Returns the batch in flight of the checkpoint continued, or the first one of its data."""
-    if self._data_goes_on:
-      features.restore(self.resumed.input["position"])
-      rows = self.resumed.input["batch"]
+    if self._continued is not None:
+      features.restore(self._continued["position"])
+      rows = self._continued["batch"]
       return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
     source.begin(self.state.params)
     batch, _ = source.finish()
@@ -292,7 +295,7 @@ def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> 
   restored = checkpoints.restore_params(
     path, flax.traverse_util.unflatten_dict({wanted[n]: abstract[n] for n in wanted}, sep="/")
   )
-  saved = flax.traverse_util.flatten_dict(restored, sep="/")
+  saved: dict[str, Any] = flax.traverse_util.flatten_dict(restored, sep="/")
   # Copies, because two places may take the same array and the state's buffers are donated.
   flat.update({name: jnp.copy(saved[source]) for name, source in wanted.items()})
   return flax.traverse_util.unflatten_dict(flat, sep="/")

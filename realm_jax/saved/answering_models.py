@@ -58,7 +58,7 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
       read=_passage_reader(model, embed, opened.place),
       query_length=description.query_length,
       step=saved.step,
-      retrieval=description.retrieval,
+      retrieval=description.mask_filling(saved.path)[1],
       max_masks=description.max_masks,
     ),
     _corpus(opened, embed, history=history),
@@ -101,7 +101,8 @@ def question_model(
     place: Puts a batch on the devices.
     step: Step of the parameters.
   """
-  model = OpenQaModel(description.dual_encoder, description.span_reader)
+  reader, beam = description.question_answering("the checkpoint")
+  model = OpenQaModel(description.dual_encoder, reader)
 
   @jax.jit
   def run(params, batch):
@@ -114,8 +115,8 @@ def question_model(
     read=lambda params, batch: run(params, place(batch)),
     query_length=description.query_length,
     step=step,
-    beam=description.beam,
-    max_span_width=description.span_reader.max_span_width,
+    beam=beam,
+    max_span_width=reader.max_span_width,
   )
 
 

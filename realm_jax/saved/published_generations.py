@@ -1,10 +1,7 @@
 """The generations of an index, refused unless they fit a model."""
 
-import dataclasses
-
 from realm_jax.index import assembly, generations
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
-from realm_jax.retrieval.question_retriever import EmbeddedGeneration
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
 
@@ -17,7 +14,7 @@ class PublishedGenerations:
     description: The model that searches them.
     kind: "exact" searches any generation exactly, "auto" as it was built.
     spread: Whether each process loads its part of an index only, see `SpreadSearcher`.
-    with_embeddings: Whether `EmbeddedGeneration`s are loaded.
+    with_embeddings: Whether to load embeddings beside the searcher.
     run: The run in training, with the model; None where nothing is trained.
     other_runs: Whether generations of other runs are refused or accepted. Their steps count as 0,
       so that staleness is what the run itself has trained since it began.
@@ -60,36 +57,24 @@ class PublishedGenerations:
       embedding_size=self._description.dual_encoder.projection_size,
       vocabulary_digest=self._description.vocabulary_digest,
     )
-    foreign = self._foreign(manifest)
+    foreign = self._run is not None and _foreign(manifest, self._run)
     if foreign and self._other_runs == "refuse":
       raise generations.ForeignGenerationError(
-        f"{self._index} has it from step {manifest.training_step} of {foreign}; make one with "
-        f"`realm build_index --checkpoints={self._run.checkpoints}`, name it as the generation to "
-        'stay with, or set other_runs="accept" of the refresh'
+        f"{self._index} has it from step {manifest.training_step} of {foreign}, "
+        'name it as the generation to stay with, or set other_runs="accept" of the refresh'
       )
-    loaded = LoadedGeneration(
+    embeddings_NxE = None
+    if self._with_embeddings:
+      embeddings_NxE = assembly.load_embeddings(self._index, generation)
+    return LoadedGeneration(
       generation=generation,
       searcher=assembly.load_searcher(
         self._index, generation, kind=self._kind, spread=self._spread
       ),
       training_step=0 if foreign else manifest.training_step,
       created=manifest.created,
+      embeddings_NxE=embeddings_NxE,
     )
-    if not self._with_embeddings:
-      return loaded
-    fields = {field.name: getattr(loaded, field.name) for field in dataclasses.fields(loaded)}
-    embeddings_NxE = assembly.load_embeddings(self._index, generation)
-    return EmbeddedGeneration(**fields, embeddings_NxE=embeddings_NxE)
-
-  def _foreign(self, manifest: generations.Manifest) -> str:
-    """Says what makes a generation another run's; empty if nothing does."""
-    if self._run is None:
-      return ""
-    if manifest.run != self._run.name:
-      return f"run {manifest.run}, and this is run {self._run.name}"
-    if not self._run.has_reached(manifest.training_step):
-      return f"run {manifest.run}, which has no checkpoint of that step yet or any more"
-    return ""
 
   def load_newest(self) -> LoadedGeneration:
     """Loads the newest generation.
@@ -103,6 +88,16 @@ class PublishedGenerations:
         f"no index generation in {self._index}; make one with `realm build_index`"
       )
     return self.load(newest)
+
+
+def _foreign(manifest: generations.Manifest, run: Run) -> str:
+  """Returns what makes a generation another run's, and the way out; empty if nothing does."""
+  rebuild = f"make one with `realm build_index --checkpoints={run.checkpoints}`"
+  if manifest.run != run.name:
+    return f"run {manifest.run}, and this is run {run.name}; {rebuild}"
+  if not run.has_reached(manifest.training_step):
+    return f"run {manifest.run}, which has no checkpoint of that step yet or any more; {rebuild}"
+  return ""
 
 
 def generation_made_by(parameters_digest: str, index: str, *, generation: int | None = None) -> int:

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from realm_jax import partitioning, processes
+from realm_jax import object_store, partitioning, processes
 from realm_jax.datatypes import Tokens
 from realm_jax.models import bert, dual_encoder, open_qa, realm
 from realm_jax.models.span_reader import SpanReaderConfig
@@ -47,6 +47,28 @@ class ModelDescription:
   vocabulary_digest: str
   corpus_fingerprint: str
 
+  def mask_filling(self, source: object) -> tuple[bert.BertConfig, RetrievalConfig]:
+    """Returns the knowledge-augmented encoder and the sizes of what it reads.
+
+    Raises:
+      ValueError: If the model, which is named by `source`, was not pre-trained.
+    """
+    if self.knowledge_augmented_encoder is None or self.retrieval is None:
+      raise ValueError(
+        f"{source} has no knowledge-augmented encoder; train it with `realm pretrain`"
+      )
+    return self.knowledge_augmented_encoder, self.retrieval
+
+  def question_answering(self, source: object) -> tuple[SpanReaderConfig, BeamConfig]:
+    """Returns the span reader and the sizes of what it reads.
+
+    Raises:
+      ValueError: If the model, which is named by `source`, was not fine-tuned for questions.
+    """
+    if self.span_reader is None or self.beam is None:
+      raise ValueError(f"{source} has no span reader; train it with `realm finetune`")
+    return self.span_reader, self.beam
+
   def to_json(self) -> dict:
     return dataclasses.asdict(self)
 
@@ -81,7 +103,7 @@ class SavedModel:
     run: name of the run that it is of, see `checkpoints.Run`; None if it was imported.
   """
 
-  path: os.PathLike
+  path: object_store.Path
   step: int
   description: ModelDescription
   run: str | None = None
@@ -109,14 +131,8 @@ class SavedModel:
     Raises:
       ValueError: if the checkpoint has no knowledge-augmented encoder.
     """
-    description = self.description
-    if description.knowledge_augmented_encoder is None:
-      raise ValueError(
-        f"{self.path} has no knowledge-augmented encoder; train it with `realm pretrain`"
-      )
-    model = realm.RealmPretrainingModel(
-      description.dual_encoder, description.knowledge_augmented_encoder
-    )
+    encoder, _ = self.description.mask_filling(self.path)
+    model = realm.RealmPretrainingModel(self.description.dual_encoder, encoder)
     boxed = jax.eval_shape(lambda: init_pretraining_model(model, jax.random.key(0)))
     return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
 
@@ -126,10 +142,8 @@ class SavedModel:
     Raises:
       ValueError: if the checkpoint has no span reader.
     """
-    description = self.description
-    if description.span_reader is None:
-      raise ValueError(f"{self.path} has no span reader; train it with `realm finetune`")
-    model = open_qa.OpenQaModel(description.dual_encoder, description.span_reader)
+    reader, _ = self.description.question_answering(self.path)
+    model = open_qa.OpenQaModel(self.description.dual_encoder, reader)
     boxed = jax.eval_shape(lambda: init_open_qa_model(model, jax.random.key(0)))
     return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
 
@@ -157,7 +171,7 @@ class SavedModel:
       )
 
 
-def load(directory: str, *, step: int | None = None) -> SavedModel:
+def load(directory: str | os.PathLike, *, step: int | None = None) -> SavedModel:
   """Reads the description of a checkpoint, the newest unless a step is named.
 
   Raises:

@@ -1,6 +1,6 @@
 """Figures as CLU metrics, which t5x merges over steps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import clu.metrics
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from realm_jax.datatypes import Array, Mean
 
 Metrics = dict[str, clu.metrics.Metric]
 
+_average: Callable[..., clu.metrics.Metric] = clu.metrics.Average
+
 
 def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
   """Makes the metrics of a batch on the devices.
@@ -20,10 +22,7 @@ def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
     batch_size: Examples, padding included.
   """
   return {
-    **{
-      name: clu.metrics.Average(total=mean.total, count=mean.count)
-      for name, mean in figures.items()
-    },
+    **{name: _average(total=mean.total, count=mean.count) for name, mean in figures.items()},
     "timing/steps_per_second": t5x_metrics.StepsPerTime.from_model_output(),
     "timing/seqs_per_second": t5x_metrics.TimeRate.from_model_output(
       numerator=jnp.asarray(batch_size, jnp.float32)
@@ -34,6 +33,4 @@ def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
 def of_step(figures: Mapping[str, Array | float]) -> Metrics:
   """Makes the metrics of one step's figures on the host."""
   one = np.float32(1)
-  return {
-    name: clu.metrics.Average(total=np.float32(value), count=one) for name, value in figures.items()
-  }
+  return {name: _average(total=np.float32(value), count=one) for name, value in figures.items()}

@@ -1,5 +1,7 @@
 """Wraps the optimizers of realm_jax for t5x."""
 
+from typing import cast
+
 import flax.core
 import flax.traverse_util
 import optax
@@ -40,10 +42,9 @@ def _of_frozen_dicts(transformation: optax.GradientTransformation) -> optax.Grad
   def init(params):
     return transformation.init(flax.core.unfreeze(params))
 
-  def update(updates, state, params):
-    updates, state = transformation.update(
-      flax.core.unfreeze(updates), state, flax.core.unfreeze(params)
-    )
-    return flax.core.freeze(updates), state
+  def update(updates, state, params=None):
+    params = None if params is None else flax.core.unfreeze(params)
+    found, state = transformation.update(flax.core.unfreeze(updates), state, params)
+    return flax.core.freeze(cast(dict, found)), state
 
   return optax.GradientTransformation(init, update)

@@ -1,5 +1,7 @@
 """Parameters of our modules in t5x's form: the names of their axes are a separate collection."""
 
+from typing import Any
+
 import flax.linen as nn
 import flax.traverse_util
 from flax.linen import partitioning as flax_partitioning
@@ -15,7 +17,8 @@ def variables_of(boxed: dict) -> dict[str, dict]:
     boxed: Parameters in `flax.linen.LogicallyPartitioned`.
   """
   axes = {}
-  for (*parts, name), box in flax.traverse_util.flatten_dict(boxed).items():
+  flat: dict[tuple[str, ...], Any] = flax.traverse_util.flatten_dict(boxed)
+  for (*parts, name), box in flat.items():
     names = tuple(_T5X_NAMES.get(axis, axis) for axis in box.names)
     axes[*parts, f"{name}_axes"] = flax_partitioning.AxisMetadata(names=names)
   return {"params": nn.unbox(boxed), "params_axes": flax.traverse_util.unflatten_dict(axes)}

@@ -69,6 +69,7 @@ class MaskedQueryRetrieval:
   def finder(
     self, model: PretrainingModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
   ) -> PassageFinder:
+    _, sizes = model.description.mask_filling("the model")
     return Retriever(
       encode_query=query_encoder(
         model.description.dual_encoder,
@@ -77,7 +78,7 @@ class MaskedQueryRetrieval:
       ),
       searcher=loaded.searcher,
       store=self._store,
-      config=model.description.retrieval,
+      config=sizes,
     )
 
   def queries(self, batch: features.Features):
@@ -138,6 +139,7 @@ class QuestionRetrieval:
     self, model: OpenQaModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
   ) -> PassageFinder:
     description = model.description
+    reader, beam = description.question_answering("the model")
     return QuestionRetriever(
       encode_query=query_encoder(
         description.dual_encoder,
@@ -146,8 +148,8 @@ class QuestionRetrieval:
       ),
       loaded=loaded,
       store=self._store,
-      config=description.beam,
-      max_span_width=description.span_reader.max_span_width,
+      config=beam,
+      max_span_width=reader.max_span_width,
       matcher=self._matcher,
       fresh_passage_length=(
         description.passage_length if model.passage_encoder == "trained" else None

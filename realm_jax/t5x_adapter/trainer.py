@@ -1,8 +1,10 @@
 """Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import flax.core
 import jax
@@ -11,7 +13,7 @@ from t5x import trainer as t5x_trainer
 
 from realm_jax import processes
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
 from realm_jax.runs import training_run
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.t5x_adapter import features, metrics
@@ -49,6 +51,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
     self._model_dir = summary_dir
     self._publish_every = publish_every
     directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
+    self._published: checkpoints.Checkpointer | None
     self._published = checkpoints.Checkpointer(directory, keep=keep_published)
     self.run = checkpoints.run_of(directory)
     self._host_step = int(self.train_state.step)
@@ -56,22 +59,23 @@ class PublishingTrainer(t5x_trainer.Trainer):
       self._take_up_warm_starts()
     if self._published.latest_step() is None:
       # The index builder makes the first generation of it.
-      self._publish()
+      self._publish(self._published)
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
     """Trains some steps and publishes the parameters if it is their turn."""
     before = self._host_step
     summary = super().train(batch_iter, num_steps, start_step)
     self._host_step = before + num_steps
-    if self._host_step // self._publish_every > before // self._publish_every:
-      self._publish()
+    due = self._host_step // self._publish_every > before // self._publish_every
+    if due and self._published is not None:
+      self._publish(self._published)
     return summary
 
   def close(self) -> None:
     """Publishes the last parameters and waits until all is written."""
     if self._published is not None:
       published, self._published = self._published, None
-      self._publish_with(published)
+      self._publish(published)
       published.close()
     super().close()
 
@@ -79,10 +83,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
     """Returns the JSON values of a published checkpoint."""
     return {"model": self._model.description.to_json(), "run": self.run.name}
 
-  def _publish(self) -> None:
-    self._publish_with(self._published)
-
-  def _publish_with(self, published: checkpoints.Checkpointer) -> None:
+  def _publish(self, published: checkpoints.Checkpointer) -> None:
     params = flax.core.unfreeze(self.train_state.params)
     published.save(self._host_step, {"params": params}, input={}, metadata=self.metadata())
 
@@ -94,6 +95,14 @@ class PublishingTrainer(t5x_trainer.Trainer):
     for warm_start in self._model.warm_starts:
       params = training_run.warm_started(params, abstract, warm_start)
     self.train_state = self.train_state.replace_params(flax.core.freeze(params))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Opened:
+  """What finds passages, and the batches that it makes of queries."""
+
+  finder: PassageFinder
+  source: RetrievedBatches
 
 
 class RetrievingTrainer(PublishingTrainer):
@@ -117,7 +126,7 @@ class RetrievingTrainer(PublishingTrainer):
     refresh: RefreshConfig = RefreshConfig(),
     **trainer,
   ):
-    self._source = None  # the base class publishes before there is one
+    self._opened: _Opened | None = None  # the base class publishes before it is
     super().__init__(model, **trainer)
     partitioner = trainer["partitioner"]
     self._retrieval = retrieval
@@ -131,9 +140,8 @@ class RetrievingTrainer(PublishingTrainer):
     self._refresher = self._watch.enter_context(
       IndexRefresher(generations, config=refresh, watch=watch)
     )
-    self._finder = None
-    self._send = None  # t5x's step on the devices
-    self._examples = None  # of the current call of `train`
+    self._send: Callable[..., Any]  # t5x's step on the devices
+    self._examples: Iterator  # of the current call of `train`
     self._batch = None  # the next step's, with figures about its retrieval
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
@@ -165,27 +173,29 @@ class RetrievingTrainer(PublishingTrainer):
 
   def metadata(self) -> dict:
     """Returns the JSON values of a published checkpoint."""
-    generation = {"generation": self._refresher.current.generation} if self._source else {}
+    generation = {"generation": self._refresher.current.generation} if self._opened else {}
     return {**super().metadata(), **generation}
 
-  def _open(self) -> None:
-    """Waits for the first generation and opens what searches it."""
-    if self._source is not None:
-      return
+  def _open(self) -> "_Opened":
+    """Waits for the first generation and opens what searches it; once."""
+    if self._opened is not None:
+      return self._opened
     self._refresher.first(wanted=self._wanted, stop=lambda: False)
     loaded = self._refresher.current
-    self._finder = self._retrieval.finder(self._model, loaded, self._sharding)
+    finder = self._retrieval.finder(self._model, loaded, self._sharding)
     swaps = SwapLog(self._model_dir, step=self._host_step)
     swaps.write(self._host_step, loaded)
-    self._source = RetrievedBatches(
+    source = RetrievedBatches(
       self._queries(),
-      retriever=self._finder,
+      retriever=finder,
       refresher=self._refresher,
       place=lambda batch: processes.place(features.features_of(batch), self._sharding),
       first_step=self._host_step,
       on_swap=swaps.write,
       stop=lambda: self.stop_training,
     )
+    self._opened = _Opened(finder, source)
+    return self._opened
 
   def _queries(self):
     while True:
@@ -193,8 +203,9 @@ class RetrievingTrainer(PublishingTrainer):
 
   def _retrieved(self, batch: features.Features) -> dict:
     """Finds the passages of a batch with the current parameters; it stays on the host."""
-    begun = self._finder.begin(self.train_state.params, self._retrieval.queries(batch))
-    return features.features_of(self._finder.finish(begun)[0])
+    finder = self._open().finder
+    begun = finder.begin(self.train_state.params, self._retrieval.queries(batch))
+    return features.features_of(finder.finish(begun)[0])
 
   def _use(self, send) -> None:
     """Puts retrieval before t5x's step, of which t5x knows nothing."""
@@ -203,12 +214,13 @@ class RetrievingTrainer(PublishingTrainer):
       self._compiled_train_step = self._step
 
   def _step(self, train_state, steps_left: int):
+    source = self._open().source
     if self._batch is None:
-      self._source.begin(train_state.params)
-      self._batch = self._source.finish()
+      source.begin(train_state.params)
+      self._batch = source.finish()
     batch, figures = self._batch
     if steps_left:
-      self._source.begin(train_state.params)
+      source.begin(train_state.params)
     train_state, step_metrics = self._send(train_state, batch)
-    self._batch = self._source.finish() if steps_left else None
+    self._batch = source.finish() if steps_left else None
     return train_state, {**step_metrics, **metrics.of_step(figures)}

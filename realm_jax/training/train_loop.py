@@ -35,6 +35,7 @@ class BatchSource(Protocol):
 
   def in_flight(self) -> dict[str, np.ndarray]:
     """Returns what the batch that the next step takes can be made from."""
+    ...
 
   def resume(self, in_flight: dict[str, np.ndarray]) -> Any:
     """Makes the batch that a checkpoint had in flight."""

@@ -62,7 +62,7 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
   questions = [asked[line["id"]] for line in lines]
   saved = saved_models.load(sources.checkpoints)
   encoder, params = saved.retriever(partitioning.make_mesh())
-  tokenizer = tokenization.load(f"{given['passages']}/vocabulary")
+  tokenizer = tokenization.load(f"{sources.passages}/vocabulary")
   ((asked_together, _),) = question_batches(
     [question.text for question in questions],
     tokenizer=tokenizer,

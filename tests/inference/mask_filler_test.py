@@ -113,3 +113,9 @@ def test_targets_are_not_looked_at(filler):
 def test_the_best_passages_come_without_the_null_passage(filler):
   assert filler.retrieve(query(), k=1).tolist() == [[1]]
   assert filler.retrieve(query(), k=3).tolist() == [[1, 0, -2]]
+
+
+def test_a_model_trained_in_buckets_reads_as_any_other(filler):
+  sizes = dataclasses.replace(filler.model.retrieval, padding="buckets")
+  bucketed = MaskFiller(dataclasses.replace(filler.model, retrieval=sizes), filler.corpus)
+  assert bucketed.fill(query()) == filler.fill(query())

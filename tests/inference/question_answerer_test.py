@@ -7,7 +7,8 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
-from realm_jax.retrieval.question_retriever import BeamConfig, EmbeddedGeneration
+from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 WORDS = ["who", "the", "u", ".", "s", "cafe", "in", "par", "##is", "1", ",", "000", "é"]
@@ -51,7 +52,7 @@ def make_answerer(store):
       beam=BeamConfig(beam_size=2, num_read=2, joint_length=24),
       max_span_width=6,
     )
-    loaded = EmbeddedGeneration(
+    loaded = LoadedGeneration(
       generation=0,
       searcher=ExactSearcher(EMBEDDINGS_NxE),
       training_step=0,

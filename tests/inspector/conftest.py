@@ -16,7 +16,7 @@ from realm_jax.inference.reading import read
 from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.retrieval.question_retriever import BeamConfig, EmbeddedGeneration
+from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -142,7 +142,7 @@ MASK_MODEL = MaskModel(
 
 @pytest.fixture
 def answerer(make_corpus):
-  loaded = EmbeddedGeneration(**GENERATION, embeddings_NxE=EMBEDDINGS)
+  loaded = LoadedGeneration(**GENERATION, embeddings_NxE=EMBEDDINGS)
   return QuestionAnswerer(QUESTION_MODEL, make_corpus(loaded))
 
 

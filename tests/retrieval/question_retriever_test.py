@@ -4,9 +4,9 @@ import pytest
 
 from realm_jax.datatypes import MISSING_PASSAGE_ID, Questions, SearchResults, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import (
   BeamConfig,
-  EmbeddedGeneration,
   QuestionRetriever,
 )
 
@@ -53,7 +53,7 @@ def make_retriever(store):
     return QuestionRetriever(
       # The first question looks to the left, the second to the right.
       encode_query=lambda params, tokens: np.eye(2, dtype=np.float32)[: len(tokens.ids)],
-      loaded=EmbeddedGeneration(
+      loaded=LoadedGeneration(
         generation=0,
         searcher=searcher(EMBEDDINGS_NxE),
         training_step=0,

@@ -1,6 +1,7 @@
 """Writes a checkpoint for transformers and sentence-transformers, and an index as a .npy file."""
 
 import os
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -88,4 +89,5 @@ def _embeddings(index: str, generation: int | None) -> np.ndarray:
 
 
 def _flat(params) -> dict[str, np.ndarray]:
-  return dict(flax.traverse_util.flatten_dict(jax.device_get(params), sep="/"))
+  flat: dict[str, Any] = flax.traverse_util.flatten_dict(jax.device_get(params), sep="/")
+  return flat

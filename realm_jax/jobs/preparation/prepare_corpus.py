@@ -86,7 +86,7 @@ def prepare_corpus(
   else:
     parts = _pool_parts(input, format, make_part, num_workers)
   gathered = _Gathered(tokenizer)
-  if check:
+  if check or output is None:
     tally = _Tally()
     with tempfile.TemporaryDirectory() as scratch:
       gathered.gather(parts, scratch=scratch, write=tally.add)

@@ -87,7 +87,7 @@ class ReadingOrder:
         f"data_streams={self.data_streams}; give at least 1 of each"
       )
 
-  def streams(self, examples: Examples) -> Iterator[batches.Batches]:
+  def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
     """Yields the parts of each stream, with as many rows as wanted."""
     for stream in range(self.data_streams):
       shard = batches.Shard(stream, self.data_streams) if self.data_streams > 1 else None
@@ -148,7 +148,7 @@ def prepare_examples(
   data = settings.data(task)
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   examples, labels = Examples(data=data, source=corpus, vocabulary=vocabulary), None
-  if task == "questions":
+  if passages is not None and isinstance(data, QuestionData):
     asked, store = read_questions(corpus), PassageStore(passages)
     examples = question_examples(asked, data=data, source=corpus, store=store)
     labels = find_labels(

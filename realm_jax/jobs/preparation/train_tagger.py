@@ -59,7 +59,9 @@ def train_tagger(
   longest = max(tagging.buckets)
   saved_models.check_sizes(tokenizer, {"bert": config}, {"bert": {"buckets": longest}})
   tags = conll.tag_set(conll.read_conll(train))
-  evaluated = {file: _known(file, tags) for file in (dev, test) if file is not None}
+  evaluated: dict[str | None, list[conll.TaggedSentence]] = {
+    file: _known(file, tags) for file in (dev, test) if file is not None
+  }
   description = taggers.TaggerDescription(
     tagger=TokenTaggerConfig(bert=config, num_tags=len(tags), dropout_rate=tagging.dropout_rate),
     tags=tags,
@@ -97,7 +99,7 @@ def train_tagger(
       description, tokenizer=tokenizer, mesh=run.mesh, tokens_per_batch=tagging.tokens_per_batch
     )
 
-    def figures_of(file: str, params) -> dict:
+    def figures_of(file: str | None, params) -> dict:
       sentences = evaluated[file]
       predicted = word_tagger.tag(params, [sentence.words for sentence in sentences])
       return entities.entity_figures([sentence.tags for sentence in sentences], predicted)

@@ -201,7 +201,8 @@ def _pretrain(
   config: str,
   begun: str,
   retriever_start: str,
-  **inputs: str,
+  corpus: str,
+  passages: str,
 ) -> None:
   """Pre-trains beside an index builder from the checkpoints `begun`, or from their reader alone."""
   if retriever_start == "random":
@@ -211,10 +212,18 @@ def _pretrain(
       index=start,
       pretraining=pretraining.with_steps(0),
       warm_starts=(WarmStart(begun, _READER),),
-      **inputs,
+      corpus=corpus,
+      passages=passages,
     )
     begun = os.path.join(start, CHECKPOINTS)
-  launch_local(workdir=workdir, config=config, pretraining=pretraining, warm_start=begun, **inputs)
+  launch_local(
+    workdir=workdir,
+    config=config,
+    corpus=corpus,
+    passages=passages,
+    pretraining=pretraining,
+    warm_start=begun,
+  )
 
 
 @contextlib.contextmanager

@@ -190,14 +190,17 @@ def _warm_up(
   pretrain_ict(workdir=path("ict"), passages=path("whole_documents"), ict=ict)
 
   say("The reader learns to read: each masked passage beside itself")
-  made = {"passages": path("passages"), "index": path("ict", "index")}
-  build_index(checkpoints=path("ict", "checkpoints"), builder=builder, **made)
+  passages, index = path("passages"), path("ict", "index")
+  build_index(
+    checkpoints=path("ict", "checkpoints"), passages=passages, index=index, builder=builder
+  )
   pretrain(
     workdir=path("reading"),
-    corpus=path("passages"),
+    corpus=passages,
+    passages=passages,
+    index=index,
     ict_checkpoints=path("ict", "checkpoints"),
     pretraining=reading,
-    **made,
   )
 
 
@@ -212,11 +215,14 @@ def _edit(
     name="edited_passages",
     passage_length=passage_length,
   )
-  made = {"passages": path("edited_passages"), "index": path("edited_index")}
-  build_index(checkpoints=checkpoints, builder=builder, **made)
+  sources = Sources(
+    checkpoints=checkpoints, passages=path("edited_passages"), index=path("edited_index")
+  )
+  build_index(
+    checkpoints=checkpoints, passages=sources.passages, index=sources.index, builder=builder
+  )
   questions = os.path.join(edited, "questions.jsonl")
   output = path("evaluation_edited")
-  sources = Sources(checkpoints=checkpoints, **made)
   return evaluate(sources=sources, questions=questions, output=output)
 
 

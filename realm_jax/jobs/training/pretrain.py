@@ -136,7 +136,7 @@ def _queries(features: batches.Streams):
   """Yields each batch of queries with the number of examples rejected so far, by reason."""
   for batch in features:
     by_stream = np.split(batch["rejections"], features.num_own)
-    rejected = sum(rows.max(axis=0) for rows in by_stream)
+    rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)
     figures = {
       f"data/rejected_{reason}": float(count)
       for reason, count in zip(batches.REJECTIONS, rejected, strict=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import scipy.stats
 
@@ -222,7 +223,7 @@ def _summary(plan: Sweep, unit: WorkUnit, workdir: str) -> str:
 
 
 def _look_up(summary: Mapping, figure: str) -> float:
-  value = summary
+  value: Any = summary
   for name in figure.split("."):
     if not isinstance(value, Mapping) or name not in value:
       raise ValueError(f"the summary has no figure {figure}; it has {', '.join(sorted(summary))}")

@@ -82,6 +82,14 @@ def check() -> None:
   atomic_files.write_text(passed, f"{combination}\n")
 
 
+def programs_directory() -> str:
+  """Returns where JAX keeps compiled programs between runs; those of other processors elsewhere."""
+  from realm_jax import object_store  # late: importing realm_jax stays cheap
+
+  processor = hashlib.sha256(_processor().encode()).hexdigest()[:16]
+  return os.path.join(object_store.cache_directory(), "compiled", processor)
+
+
 def _sum() -> None:
   """Raises `ArithmeticError` if the sum of issue 39103 is wrong."""
   import jax

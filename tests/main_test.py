@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import json
 import logging
+import os
 import pathlib
 import re
 import subprocess
@@ -365,6 +366,29 @@ def test_help_and_version_do_not_wait_for_jax():
     [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=_root()
   ).stdout
   assert re.search(r"\nrealm_jax \d+\.\d+\.\d+\n$", shown)
+
+
+@pytest.mark.parametrize("given", [None, "elsewhere"])
+def test_compiled_programs_are_kept_between_runs(tmp_path, given):
+  """In $REALM_CACHE, or where JAX's own variable says."""
+  tmp_path.joinpath("multiply.py").write_text(
+    "import jax\n"
+    "def multiply():\n"
+    "  jax.jit(lambda matrix: matrix @ matrix)(jax.numpy.ones((2, 2))).block_until_ready()\n"
+  )
+  variables = {
+    **os.environ,
+    "REALM_CACHE": str(tmp_path / "cache"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "PYTHONPATH": f"{tmp_path}{os.pathsep}{_root()}",
+  }
+  variables.pop("JAX_COMPILATION_CACHE_DIR", None)
+  if given:
+    variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / given)
+  code = "from realm_jax import main; main.main(['multiply'], jobs={'multiply': 'multiply'})"
+  subprocess.run([sys.executable, "-c", code], check=True, env=variables)
+  kept = (tmp_path / given) if given else (tmp_path / "cache" / "compiled")
+  assert list(kept.glob("**/jit__lambda*"))
 
 
 def test_the_exit_code_of_the_process_is_that_of_main():

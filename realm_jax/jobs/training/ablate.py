@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Literal
 
-import jax
-
 from realm_jax import atomic_files, choices, object_store
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
@@ -101,9 +99,6 @@ def ablate(
   object_store.check_local(workdir=workdir, common=common)
   started = time.time()
   common = common or os.path.join(os.path.dirname(os.path.abspath(workdir)), "common")
-  # Every model is compiled once, whichever run needs it first.
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(common, "compiled")
-  jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 
   world = os.path.join(common, "world")
   with _once(world) as needed:

@@ -8,8 +8,6 @@ import shutil
 import time
 from collections.abc import Callable
 
-import jax
-
 from realm_jax import atomic_files, object_store
 from realm_jax.evaluation import curves
 from realm_jax.evaluation.asking import Asking
@@ -164,7 +162,7 @@ def _begin_anew(workdir: str) -> None:
   config = pathlib.Path(workdir, _CONFIG)
   text = config.read_text("utf-8")
   found = set(os.listdir(workdir)) - {_CONFIG}
-  if found and not found & {"almanac", "compiled"}:
+  if found and "almanac" not in found:
     raise ValueError(
       f"{workdir} holds files that no demonstration made, and it would begin by removing "
       "them; give a new directory"
@@ -172,9 +170,6 @@ def _begin_anew(workdir: str) -> None:
   shutil.rmtree(workdir)
   os.makedirs(workdir)
   atomic_files.write_text(config, text)
-  # Every model is compiled once, whichever process needs it first.
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.abspath(os.path.join(workdir, "compiled"))
-  jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 
 
 def _warm_up(

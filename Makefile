@@ -15,6 +15,9 @@ export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
+# Thousands of modules are compiled at their first import, not by every process.
+unexport PYTHONDONTWRITEBYTECODE
+
 demo: .venv/installed
 	.venv/bin/realm demo --gin_file=gin/experiments/demo.gin --workdir=runs/demo
 

@@ -131,7 +131,7 @@ class Drill:
     """Trains to the end while the events happen in their order.
 
     Raises:
-      RuntimeError: if the run does not come to its end.
+      RuntimeError: If the run does not come to its end.
     """
     started = time.monotonic()
     waiting = list(events)

@@ -29,7 +29,7 @@ def prepare() -> None:
   What the user has set stays.
 
   Raises:
-    MiscompilationError: if JAX has started without the flag that it needs and computes wrongly.
+    MiscompilationError: If JAX has started without the flag that it needs and computes wrongly.
   """
   # Where libtpu is installed for `realm plan` alone, it complains for a screen of the missing TPU.
   if importlib.util.find_spec("libtpu") and not _accelerators():
@@ -61,7 +61,7 @@ def check() -> None:
   """Computes what is known to go wrong, once for each jaxlib, processor and XLA_FLAGS.
 
   Raises:
-    MiscompilationError: if a value is wrong or the process that computed it died.
+    MiscompilationError: If a value is wrong or the process that computed it died.
   """
   from realm_jax import atomic_files, object_store  # late: importing realm_jax stays cheap
 

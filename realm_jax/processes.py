@@ -1,7 +1,7 @@
-"""Several processes as one: joining them, rows and files of each, and what all of them know.
+"""Several processes as one: how they join, which rows each holds, and how they exchange values.
 
-Every process runs the same program on the same steps. It feeds and retrieves its own rows of a
-batch; whatever decides what comes next (a swap, a stop) is first told to all. With one process all
+Every process runs the same program on the same steps. It reads and retrieves its own rows of a
+batch. Values that decide the next step (a swap, a stop) are exchanged first. With one process, all
 of this is local and costs nothing.
 """
 
@@ -17,16 +17,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 
 def join(*, coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-  """Joins the processes of a job; to be called before JAX computes anything.
+  """Joins the processes of a job; call it before JAX computes anything.
 
   Args:
-    coordinator: "HOST:PORT" of the first process; or "auto", where JAX finds out by itself (TPU
-      pods, SLURM, Open MPI, Kubernetes).
-    num_processes: how many there are; known with "auto".
-    process_id: which one this is, from 0; known with "auto".
+    coordinator: "HOST:PORT" of the first process; or "auto" to let JAX detect it (TPU pods,
+      SLURM, Open MPI, Kubernetes).
+    num_processes: Number of processes; known with "auto".
+    process_id: Number of this process, from 0; known with "auto".
 
   Raises:
-    ValueError: if the three do not belong together.
+    ValueError: If the three do not match.
   """
   if coordinator == "auto":
     jax.distributed.initialize()
@@ -37,7 +37,7 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
       "all three, or coordinator=auto on a TPU pod or a cluster that JAX knows"
     )
   if not 0 <= process_id < num_processes:
-    raise ValueError(f"process_id={process_id} is none of 0 to {num_processes - 1}")
+    raise ValueError(f"process_id={process_id} is not in 0 to {num_processes - 1}")
   jax.distributed.initialize(coordinator, num_processes, process_id)
 
 
@@ -47,7 +47,7 @@ def is_first() -> bool:
 
 
 def place(tree, sharding: Sharding):
-  """Puts the rows of this process on its devices, as its part of arrays of all rows."""
+  """Puts the rows of this process on its devices, as its part of the global arrays."""
   if jax.process_count() == 1:
     return jax.device_put(tree, sharding)
   return jax.tree.map(
@@ -56,7 +56,7 @@ def place(tree, sharding: Sharding):
 
 
 def local_rows(array: jax.Array) -> np.ndarray:
-  """Returns the rows of this process of an array that is split by rows; waits for them."""
+  """Waits for an array that is split by rows, and returns the rows of this process."""
   if jax.process_count() == 1 or array.is_fully_addressable:
     return np.asarray(array)
   rows = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
@@ -64,14 +64,14 @@ def local_rows(array: jax.Array) -> np.ndarray:
 
 
 def whole(array) -> np.ndarray:
-  """Returns all of an array, which every process must ask for if parts of it lie with others."""
+  """Returns a whole array; if it is split over processes, all of them must call this together."""
   if isinstance(array, jax.Array) and not (array.is_fully_addressable or array.is_fully_replicated):
     array = multihost_utils.process_allgather(array, tiled=True)
   return np.asarray(array)
 
 
 def own_rows(rows: np.ndarray) -> np.ndarray:
-  """Returns the part of this process of the rows of all processes."""
+  """Returns this process's part of the rows of all processes."""
   size = len(rows) // jax.process_count()
   return rows[jax.process_index() * size :][:size]
 
@@ -81,7 +81,7 @@ def gather(arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
   if jax.process_count() == 1:
     return [dict(arrays)]
   packed = io.BytesIO()
-  # As bytes, because JAX cuts 64-bit integers.
+  # As bytes, because JAX truncates 64-bit integers.
   np.savez(packed, allow_pickle=False, **arrays)
   content = np.frombuffer(packed.getvalue(), np.uint8)
   sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
@@ -96,9 +96,9 @@ def gather(arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
 
 
 def share(value: Any) -> list[Any]:
-  """Returns the JSON value of every process; waits for all of them."""
-  told = np.frombuffer(json.dumps(value).encode(), np.uint8)
-  return [json.loads(part["told"].tobytes()) for part in gather({"told": told})]
+  """Waits for all processes, and returns the JSON value of each."""
+  encoded = np.frombuffer(json.dumps(value).encode(), np.uint8)
+  return [json.loads(part["value"].tobytes()) for part in gather({"value": encoded})]
 
 
 def gather_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -108,32 +108,32 @@ def gather_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class Exchange:
-  """Tells all processes a few integers, and returns what all of them told one call before.
+  """Sends a few integers to all processes, and returns what they sent at the previous call.
 
-  So a call waits for no step that was sent after the one before. All processes must call it
-  equally often. With one process a call returns its own numbers at once.
+  A call thus never waits for a step that was enqueued after the previous call. All processes must
+  call it equally often. With one process, a call returns its own numbers at once.
   """
 
   def __init__(self):
-    self._told = None
+    self._sent = None
     mesh = process_mesh(jax.devices())
     self._split = NamedSharding(mesh, PartitionSpec("processes"))
     self._share = exchange_program(mesh)
 
   def __call__(self, numbers: Sequence[int]) -> np.ndarray | None:
-    """Returns an array `[processes, numbers]`, None at the first call of several processes."""
+    """Returns an array `[processes, numbers]`; None at the first call of several processes."""
     own = np.asarray([numbers], np.int32)
     if jax.process_count() == 1:
       return own
-    before = self._told
-    self._told = self._share(jax.make_array_from_process_local_data(self._split, own))
+    before = self._sent
+    self._sent = self._share(jax.make_array_from_process_local_data(self._split, own))
     return None if before is None else np.asarray(before)
 
 
 def process_mesh(devices: Sequence[jax.Device]) -> Mesh:
   """Returns the `processes` × `local` mesh of all devices.
 
-  All of them, because some TPU slices (v5e, v6e) compile no program for a part of theirs.
+  It has all devices because some TPU slices (v5e, v6e) cannot compile a program for a part of them.
   """
   num_processes = len({device.process_index for device in devices})
   grid = np.array(in_order(devices), object).reshape(num_processes, -1)
@@ -147,4 +147,4 @@ def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
 
 def exchange_program(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
   """Returns the jitted program of `Exchange`: `[processes, numbers]`, split → on every device."""
-  return jax.jit(lambda told: told, out_shardings=NamedSharding(mesh, PartitionSpec()))
+  return jax.jit(lambda numbers: numbers, out_shardings=NamedSharding(mesh, PartitionSpec()))

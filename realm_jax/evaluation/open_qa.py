@@ -19,11 +19,11 @@ class Outcome:
   """What became of a question.
 
   Attributes:
-    question: with its answers.
-    passage_ids: retrieved, best first.
-    scores: of these.
-    read_ids: of the passages that were read; empty if nothing was.
-    answers: given, best first; empty if nothing was read.
+    question: The question, with its answers.
+    passage_ids: Passages retrieved, best first.
+    scores: Their scores.
+    read_ids: Passages read; empty if nothing was read.
+    answers: Answers, best first; empty if nothing was read.
   """
 
   question: Question
@@ -88,9 +88,9 @@ def question_scores(
   one of those read does; and the scores of the answer that was given, see `answer_scores`.
 
   Args:
-    outcomes: of the questions that the matcher was made for, in their order.
-    matcher: knows which passages hold an answer.
-    recall_at: k's; those beyond what was retrieved are left out.
+    outcomes: Outcomes of the matcher's questions, in order.
+    matcher: Knows which passages contain an answer.
+    recall_at: The k's; those above the number of passages retrieved are left out.
   """
   width = max((len(outcome.passage_ids) for outcome in outcomes), default=0)
   holds_BxK = _holds(matcher, [outcome.passage_ids for outcome in outcomes])
@@ -151,10 +151,10 @@ def figures(
   """Returns `questions`, the means of `question_scores`, and the same of `groups` by their names.
 
   Args:
-    outcomes: see `question_scores`.
-    matcher: see `question_scores`.
-    recall_at: see `question_scores`.
-    train_answers: answers of the training questions, to tell those seen in training from others.
+    outcomes: See `question_scores`.
+    matcher: See `question_scores`.
+    recall_at: See `question_scores`.
+    train_answers: Answers of the training questions, to tell answers seen in training from others.
   """
   scores = question_scores(outcomes, matcher=matcher, recall_at=recall_at)
   groups = question_groups(outcomes, scores=scores, train_answers=train_answers)

@@ -44,7 +44,7 @@ class DeviceSearcher:
       memory_bytes: that one device can spare; None: what it reports as free.
 
     Raises:
-      ValueError: if the embeddings do not fit into the devices.
+      ValueError: If the embeddings do not fit into the devices.
     """
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")

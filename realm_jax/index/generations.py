@@ -142,9 +142,9 @@ def publish(
     The manifest as published.
 
   Raises:
-    ValueError: if the number is not above the newest, the shards do not add up to what the manifest
+    ValueError: If the number is not above the newest, the shards do not add up to what the manifest
       says, or an array's name cannot be stored.
-    RuntimeError: if another process could not write its shards.
+    RuntimeError: If another process could not write its shards.
   """
   directory = object_store.absolute(root)
   if keep < 1:
@@ -231,8 +231,8 @@ def read_manifest(root: str, generation: int) -> Manifest:
   """Returns the manifest of a generation.
 
   Raises:
-    FileNotFoundError: if there is no such generation (any more).
-    DamagedGenerationError: if the manifest is not what was published, or has an older format.
+    FileNotFoundError: If there is no such generation (any more).
+    DamagedGenerationError: If the manifest is not what was published, or has an older format.
   """
   with _reading(root, generation, _MANIFEST) as directory:
     stored = json.loads((directory / _MANIFEST_FILE).read_text())
@@ -254,8 +254,8 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
   """Returns the named arrays of one shard, each compared with the manifest.
 
   Raises:
-    FileNotFoundError: if there is no such generation (any more).
-    DamagedGenerationError: if a file is missing, cut short or changed.
+    FileNotFoundError: If there is no such generation (any more).
+    DamagedGenerationError: If a file is missing, cut short or changed.
   """
   shards = read_manifest(root, generation).shards
   if not 0 <= shard < len(shards):

@@ -72,7 +72,7 @@ class Answerer(abc.ABC, Generic[Model]):
       with_rankings: Whether to ask the earlier generations as well.
 
     Raises:
-      ValueError: if a text or the target does not fit, or no passage is left to read.
+      ValueError: If a text or the target does not fit, or no passage is left to read.
     """
 
   def warm_up(self, *, max_texts: int = 1) -> None:

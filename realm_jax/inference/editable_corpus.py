@@ -75,7 +75,7 @@ class EditableCorpus:
     """Cuts a passage into wordpieces.
 
     Raises:
-      ValueError: if it is empty or too long for this corpus.
+      ValueError: If it is empty or too long for this corpus.
     """
     return write_passage(
       title,

@@ -92,7 +92,7 @@ def explain_spans(
     target: An answer that is explained instead of the likeliest one.
 
   Raises:
-    ValueError: if no passage has a word.
+    ValueError: If no passage has a word.
   """
   candidates = _Candidates(passages, num_read=num_read, target=target)
   likeliest = chosen = candidates.ranked[0]

@@ -72,7 +72,7 @@ class AnswerMatcher:
     """Makes the matcher again of which `arrays` are.
 
     Raises:
-      ValueError: if they are not those of a matcher.
+      ValueError: If they are not those of a matcher.
     """
     try:
       parts = [GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS]
@@ -132,7 +132,7 @@ def match_answers(
     rows: the only rows to look at; none: all.
 
   Raises:
-    ValueError: if the store was made with another vocabulary.
+    ValueError: If the store was made with another vocabulary.
   """
   if tokenizer.digest != store.metadata.vocabulary_digest:
     raise ValueError(

@@ -15,7 +15,7 @@ class GroupedRows:
     lengths: rows of each group.
 
   Raises:
-    ValueError: if they do not add up.
+    ValueError: If they do not add up.
   """
 
   def __init__(self, values: np.ndarray, lengths: np.ndarray):

@@ -28,7 +28,7 @@ def find_labels(
     query_length: wordpieces of a question.
 
   Raises:
-    ValueError: if no passage holds an answer of any of them.
+    ValueError: If no passage holds an answer of any of them.
   """
   # TensorFlow is missing on some machines, where labels come with prepared examples.
   from realm_jax import tokenization

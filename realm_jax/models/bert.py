@@ -244,7 +244,7 @@ class BertEncoder(TypedModule):
       `[F, L, D]`, or `[F, Q, D]` where positions were given.
 
     Raises:
-      ValueError: if the sequences are longer than `config.max_length`.
+      ValueError: If the sequences are longer than `config.max_length`.
     """
     config = self.config
     length = tokens.shape[-1]

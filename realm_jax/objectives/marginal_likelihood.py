@@ -33,7 +33,7 @@ def marginal_log_likelihood(
       Σ_m log Σ_z p(z|x) p(y_m|z,x), as the released code has it.
 
   Raises:
-    ValueError: if `marginalize` is neither.
+    ValueError: If `marginalize` is neither.
   """
   log_prior_BxK = _retrieval_log_probs(scores_BxK, valid_BxK)
   if marginalize == "span":

@@ -136,7 +136,7 @@ class IndexRefresher:
     """The generation in use.
 
     Raises:
-      RuntimeError: if there is none yet.
+      RuntimeError: If there is none yet.
     """
     if self._current is None:
       raise RuntimeError("there is no index generation yet; `first` waits for one")
@@ -177,8 +177,8 @@ class IndexRefresher:
     The first of several processes chooses it, and all take it once all have loaded it.
     """
     with self._changed:
-      told = self._told()
-    everyone = self._exchange([told])
+      status = self._status()
+    everyone = self._exchange([status])
     if everyone is None:
       return None
     with self._changed:
@@ -198,7 +198,7 @@ class IndexRefresher:
       self._current = ready
     return ready
 
-  def _told(self) -> int:
+  def _status(self) -> int:
     """Returns the generation that is ready, or a code for none, or for a failed choice."""
     if self._ready is not None:
       return self._ready.generation

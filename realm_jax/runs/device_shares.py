@@ -30,13 +30,13 @@ def share(
   """Returns the devices of each process.
 
   Args:
-    wanted: devices of the builder: "cpu", or numbers of GPUs such as "6,7"; None: the last of
+    wanted: Devices of the builder: "cpu", or numbers of GPUs such as "6,7"; None: the last of
       several GPUs, or a part of the only one.
-    environment: variables that both inherit.
-    devices: where the device files are.
+    environment: Environment that both inherit.
+    devices: Directory of the device files.
 
   Raises:
-    ValueError: if there is a TPU and the builder may use it, or the trainer would get no GPU.
+    ValueError: If there is a TPU and the builder may use it, or the trainer would get no GPU.
   """
   kind = _accelerator(environment, devices)
   if wanted == "cpu" or kind == "cpu":

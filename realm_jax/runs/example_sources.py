@@ -190,7 +190,7 @@ class Examples:
     digest = wordpieces.load(self.vocabulary).digest
     return {"vocabulary": digest, **self.data.settings(), **self.origin}
 
-  def made_of(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
+  def batch_settings(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
     """Returns all that decides the batches of a training, by name."""
     content = {}
     if prepared_examples.is_prepared(self.source):

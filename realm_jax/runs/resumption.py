@@ -1,4 +1,4 @@
-"""Whether a run that is continued gets the batches it was promised: what decides them, by name."""
+"""Checks that a run that is continued reads the batches that it would have read."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,27 +9,27 @@ from absl import logging
 def changes(
   before: Mapping | None, now: Mapping, *, allowed: Sequence[str], workdir: str
 ) -> list[str]:
-  """Returns the names of what differs from the run that is continued, all of them allowed.
+  """Returns the names of the batch settings that differ from those of a run to be continued.
 
   Args:
-    before: What decided the batches of the run; None if its checkpoint does not say it.
-    now: What decides them from here on.
-    allowed: Names that may differ.
-    workdir: Of the run.
+    before: Settings that determined the batches so far; None if the checkpoint does not have them.
+    now: Settings that determine them from here on.
+    allowed: Names of settings that may differ.
+    workdir: Directory of the run.
 
   Raises:
-    ValueError: If something else differs, or a name is unknown.
+    ValueError: If another setting differs, or a name is unknown.
   """
   unknown = sorted(set(allowed) - set(now))
   if unknown:
     raise ValueError(f"allow_changes names {unknown}; choose from {sorted(now)}")
   if before is None:
     logging.warning(
-      "the checkpoint in %s does not say what its batches were made of; they are not compared",
+      "the checkpoint in %s does not describe its batches; they are not compared",
       workdir,
     )
     return []
-  now = json.loads(json.dumps(now))  # as a checkpoint keeps it
+  now = json.loads(json.dumps(now))  # as a checkpoint stores it
   differing = [
     name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)
   ]

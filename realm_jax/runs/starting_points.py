@@ -22,10 +22,10 @@ class StartingPoint:
   """Models, and where their first parameters are.
 
   Attributes:
-    dual_encoder: with separate towers where the passage encoder stands still.
-    span_reader: new but for its BERT, unless the checkpoint has one.
-    passage_length: that the passage encoder was trained with.
-    warm_starts: of both.
+    dual_encoder: The dual encoder; it has separate towers if the passage encoder is frozen.
+    span_reader: The span reader; new except for its BERT, unless the checkpoint has one.
+    passage_length: Passage length that the passage encoder was trained with.
+    warm_starts: Warm starts of both.
   """
 
   dual_encoder: DualEncoderConfig

@@ -29,9 +29,9 @@ class TaggerDescription:
   """The configuration that belongs to a tagger's parameters.
 
   Attributes:
-    tagger: the model.
-    tags: by their ids.
-    vocabulary_digest: of the tokenizer.
+    tagger: The model.
+    tags: Tags in the order of their ids.
+    vocabulary_digest: Digest of the vocabulary.
   """
 
   tagger: TokenTaggerConfig
@@ -93,10 +93,10 @@ class WordTagger:
   """Tags the words of sentences with any parameters of one model, over the mesh.
 
   Args:
-    description: of the model.
-    tokenizer: with the description's vocabulary.
-    mesh: its `data` axis splits each batch.
-    tokens_per_batch: padded wordpieces read at once, over all devices.
+    description: Describes the model.
+    tokenizer: Tokenizer with the described vocabulary.
+    mesh: Mesh whose `data` axis splits each batch.
+    tokens_per_batch: Padded wordpieces per batch, over all devices.
   """
 
   def __init__(
@@ -138,10 +138,10 @@ class SavedTagger:
   """A tagger restored from its working directory.
 
   Attributes:
-    description: of its model.
-    step: of its checkpoint.
-    params: on the mesh.
-    tokenizer: it was trained with.
+    description: Describes the model.
+    step: Step of the checkpoint.
+    params: Parameters, on the mesh.
+    tokenizer: The tokenizer that it was trained with.
   """
 
   description: TaggerDescription
@@ -154,8 +154,8 @@ def load(workdir: str, *, mesh: jax.sharding.Mesh, step: int | None = None) -> S
   """Restores a tagger, of the newest checkpoint unless a step is named.
 
   Raises:
-    FileNotFoundError: if no checkpoint is there.
-    ValueError: if the checkpoint is of another model, or the vocabulary of another tagger.
+    FileNotFoundError: If no checkpoint is there.
+    ValueError: If the checkpoint is of another model, or the vocabulary of another tagger.
   """
   path = checkpoints.resolve(os.path.join(workdir, CHECKPOINTS), step=step)
   content = checkpoints.read_metadata(path)["model"]
@@ -177,7 +177,7 @@ def check_one_process() -> None:
   """Checks that one process has all devices.
 
   Raises:
-    ValueError: if several processes have joined.
+    ValueError: If several processes have joined.
   """
   if jax.process_count() > 1:
     raise ValueError(

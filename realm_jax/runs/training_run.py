@@ -31,8 +31,8 @@ class WarmStart:
   """Parameters to begin with.
 
   Attributes:
-    checkpoints: directory of checkpoints; the newest is taken.
-    parts: pairs of a path in this model's parameters and one in the checkpoint's, joined by "/".
+    checkpoints: Directory of checkpoints; the newest is used.
+    parts: Pairs of a path in this model's parameters and one in the checkpoint's, joined by "/".
   """
 
   checkpoints: str
@@ -62,7 +62,7 @@ class TrainingRun:
     program: How the training begins and steps.
     config: How long it runs, and what it writes.
     description: Of the model, a dataclass with `to_json` and `from_json`; every checkpoint says it.
-    made_of: What decides the batches, by name; see `resumption.changes`.
+    batch_settings: Settings that determine the batches; see `resumption.changes`.
     warm_starts: Where a new run takes parameters from.
     alarm_settings: When figures are alarming.
 
@@ -86,7 +86,7 @@ class TrainingRun:
     program: TrainProgram,
     config: RunConfig,
     description,
-    made_of: Mapping,
+    batch_settings: Mapping,
     warm_starts: Sequence[WarmStart] = (),
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
@@ -102,14 +102,14 @@ class TrainingRun:
     self._metadata = {
       "model": description.to_json(),
       "run": self.identity.name,
-      "batches": dict(made_of),
+      "batches": dict(batch_settings),
     }
     self._continued = None
     if self.resumed is not None:
       saved_models.check_same_run(self.resumed.metadata, description, workdir)
       changed = resumption.changes(
         self.resumed.metadata.get("batches"),
-        made_of,
+        batch_settings,
         allowed=config.allow_changes,
         workdir=workdir,
       )
@@ -135,7 +135,7 @@ class TrainingRun:
     )
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
-    self._tell_stop = processes.Exchange()
+    self._exchange = processes.Exchange()
 
   def __enter__(self) -> "TrainingRun":
     self._opened.enter_context(self._stop)
@@ -157,9 +157,9 @@ class TrainingRun:
     return int(self.state.step)
 
   def stopped(self) -> bool:
-    """Returns whether a process was told to stop; all of them must ask equally often."""
-    told = self._tell_stop([self._stop()])
-    return told is not None and bool(told.any())
+    """Returns whether any process was told to stop; all must call it equally often."""
+    stops = self._exchange([self._stop()])
+    return stops is not None and bool(stops.any())
 
   def place(self, batch):
     """Splits a batch over the mesh; every process gives its own rows."""

@@ -37,8 +37,8 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
     history: How many of the newest generations are opened to be compared.
 
   Raises:
-    FileNotFoundError: if a source is missing.
-    ValueError: if they do not fit each other, or the checkpoint has nothing that answers.
+    FileNotFoundError: If a source is missing.
+    ValueError: If they do not fit each other, or the checkpoint has nothing that answers.
   """
   opened = open_sources(sources)
   if opened.saved.description.span_reader is None:
@@ -78,7 +78,7 @@ def question_answerer(
     answer_text: See `QuestionAnswerer`.
 
   Raises:
-    ValueError: if the checkpoint has no span reader.
+    ValueError: If the checkpoint has no span reader.
   """
   saved = opened.saved
   _, params = saved.open_qa_model(opened.mesh)

@@ -92,8 +92,8 @@ def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
     warm_starts: Directories of checkpoints that a training begins with.
 
   Raises:
-    FileNotFoundError: if a directory is missing.
-    ValueError: if they do not fit each other.
+    FileNotFoundError: If a directory is missing.
+    ValueError: If they do not fit each other.
   """
   store = PassageStore(passages)
   vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
@@ -110,8 +110,8 @@ def open_sources(sources: Sources) -> Opened:
   """Opens a checkpoint for answering from a corpus.
 
   Raises:
-    FileNotFoundError: if one of them is missing.
-    ValueError: if they do not fit each other.
+    FileNotFoundError: If one of them is missing.
+    ValueError: If they do not fit each other.
   """
   if missing := sources.missing():
     raise ValueError(f"no {' and no '.join(missing)} given; --checkpoints, --passages and --index")

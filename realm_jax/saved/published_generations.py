@@ -46,9 +46,9 @@ class PublishedGenerations:
     """Loads a generation for searching.
 
     Raises:
-      ValueError: if it is of another corpus, width or vocabulary.
-      ForeignGenerationError: if it is of another run.
-      DamagedGenerationError: if it is not what was published.
+      ValueError: If it is of another corpus, width or vocabulary.
+      ForeignGenerationError: If it is of another run.
+      DamagedGenerationError: If it is not what was published.
     """
     manifest = generations.read_manifest(self._index, generation)
     generations.check_compatible(
@@ -80,7 +80,7 @@ class PublishedGenerations:
     """Loads the newest generation.
 
     Raises:
-      FileNotFoundError: if there is none.
+      FileNotFoundError: If there is none.
     """
     newest = self.newest()
     if newest is None:
@@ -109,8 +109,8 @@ def generation_made_by(parameters_digest: str, index: str, *, generation: int | 
     generation: The generation that is wanted; None takes the newest.
 
   Raises:
-    FileNotFoundError: if there is none.
-    ValueError: if another passage encoder made it.
+    FileNotFoundError: If there is none.
+    ValueError: If another passage encoder made it.
   """
   generation = generations.newest(index) if generation is None else generation
   if generation is None:

@@ -24,16 +24,16 @@ class ModelDescription:
   """The configuration that belongs to a set of parameters.
 
   Attributes:
-    dual_encoder: always there.
-    knowledge_augmented_encoder: None unless pre-trained.
-    retrieval: None unless pre-trained.
-    span_reader: None unless fine-tuned for questions.
-    beam: None unless fine-tuned for questions.
+    dual_encoder: The dual encoder.
+    knowledge_augmented_encoder: The encoder of query and passage; None unless pre-trained.
+    retrieval: Sizes of what it reads; None unless pre-trained.
+    span_reader: The span reader; None unless fine-tuned for questions.
+    beam: Sizes of what it reads; None unless fine-tuned for questions.
     query_length: L.
     max_masks: M; 0 unless pre-trained.
     passage_length: P.
-    vocabulary_digest: of the tokenizer.
-    corpus_fingerprint: of the passages trained with.
+    vocabulary_digest: Digest of the vocabulary.
+    corpus_fingerprint: Fingerprint of the passages that it was trained with.
   """
 
   dual_encoder: dual_encoder.DualEncoderConfig
@@ -97,10 +97,10 @@ class SavedModel:
   """A checkpoint's description, and where its parameters are.
 
   Attributes:
-    path: of the checkpoint.
-    step: of the training.
-    description: of the model.
-    run: name of the run that it is of, see `checkpoints.Run`; None if it was imported.
+    path: Path of the checkpoint.
+    step: Step of the training.
+    description: Describes the model.
+    run: Name of its run, see `checkpoints.Run`; None if it was imported.
   """
 
   path: object_store.Path
@@ -129,7 +129,7 @@ class SavedModel:
     """Restores both encoders.
 
     Raises:
-      ValueError: if the checkpoint has no knowledge-augmented encoder.
+      ValueError: If the checkpoint has no knowledge-augmented encoder.
     """
     encoder, _ = self.description.mask_filling(self.path)
     model = realm.RealmPretrainingModel(self.description.dual_encoder, encoder)
@@ -140,7 +140,7 @@ class SavedModel:
     """Restores dual encoder and span reader.
 
     Raises:
-      ValueError: if the checkpoint has no span reader.
+      ValueError: If the checkpoint has no span reader.
     """
     reader, _ = self.description.question_answering(self.path)
     model = open_qa.OpenQaModel(self.description.dual_encoder, reader)
@@ -162,7 +162,7 @@ class SavedModel:
       source: What has it, for the message.
 
     Raises:
-      ValueError: if the vocabularies differ.
+      ValueError: If the vocabularies differ.
     """
     if digest != self.description.vocabulary_digest:
       raise ValueError(
@@ -175,7 +175,7 @@ def load(directory: str | os.PathLike, *, step: int | None = None) -> SavedModel
   """Reads the description of a checkpoint, the newest unless a step is named.
 
   Raises:
-    FileNotFoundError: if it is not there.
+    FileNotFoundError: If it is not there.
   """
   path = checkpoints.resolve(directory, step=step)
   metadata = checkpoints.read_metadata(path)
@@ -231,12 +231,12 @@ def check_sizes(
   """Checks vocabulary and positions before anything is compiled.
 
   Args:
-    tokenizer: gives `vocab_size`.
+    tokenizer: Provides `vocab_size`.
     encoders: BERT configurations by name.
-    lengths: of the inputs of each encoder, by the name of the setting.
+    lengths: Input lengths of each encoder, by the name of the setting.
 
   Raises:
-    ValueError: if a vocabulary has more wordpieces or an input more positions than the encoder has.
+    ValueError: If a vocabulary has more wordpieces or an input more positions than the encoder has.
   """
   for name, config in encoders.items():
     if tokenizer.vocab_size > config.vocab_size:
@@ -257,8 +257,8 @@ def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> Non
   """Checks that checkpoints were trained with a vocabulary.
 
   Raises:
-    FileNotFoundError: if a directory has no checkpoint.
-    ValueError: if one was trained with another vocabulary.
+    FileNotFoundError: If a directory has no checkpoint.
+    ValueError: If one was trained with another vocabulary.
   """
   for directory in directories:
     load(directory).check_vocabulary(vocabulary.digest, source="the corpus")
@@ -268,12 +268,12 @@ def check_same_run(metadata: Mapping, description, workdir: str) -> None:
   """Checks that a checkpoint to be continued belongs to this configuration.
 
   Args:
-    metadata: of the checkpoint.
-    description: a dataclass with `from_json`, such as a `ModelDescription`.
-    workdir: of the run.
+    metadata: Metadata of the checkpoint.
+    description: A dataclass with `from_json`, such as a `ModelDescription`.
+    workdir: Directory of the run.
 
   Raises:
-    ValueError: naming what differs.
+    ValueError: If a field differs.
   """
   saved = type(description).from_json(metadata["model"])
   for field in dataclasses.fields(description):

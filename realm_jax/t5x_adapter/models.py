@@ -39,11 +39,11 @@ class RealmModel(models.BaseModel):
   """What the three models have in common.
 
   Args:
-    optimizer_def: of t5x, such as `optimizer.RealmOptimizer`.
-    description: what a published checkpoint says of itself.
-    warm_starts: checkpoints of realm_jax that a new run takes parts of its parameters from.
-    objective: what is minimised.
-    accumulate_steps: parts of a batch that are computed one after the other.
+    optimizer_def: A t5x optimizer, such as `optimizer.RealmOptimizer`.
+    description: Describes the model in published checkpoints.
+    warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
+    objective: The objective.
+    accumulate_steps: Number of parts in which a batch is computed, one after the other.
   """
 
   def __init__(
@@ -110,7 +110,7 @@ class RealmModel(models.BaseModel):
     """Returns the log-likelihood of each example `[B]`.
 
     Raises:
-      ValueError: if intermediate values are asked for.
+      ValueError: If intermediate values are asked for.
     """
     if return_intermediates:
       raise ValueError("return_intermediates=True; these models record no intermediate values")
@@ -125,19 +125,19 @@ class PretrainingModel(RealmModel):
   """REALM's pre-training: masked words given the query and K retrieved passages.
 
   Args:
-    optimizer_def: see `RealmModel`.
-    passages: directory of the knowledge corpus, which has the vocabulary.
-    dual_encoder: the retrieval model.
-    knowledge_augmented_encoder: the model that reads query and passage together.
-    retrieval: how many passages are read, and how long.
-    query_length: wordpieces of a query, as in the data set's feature lengths.
-    max_masks: masked wordpieces predicted in a query, as there.
-    marginalize: see `marginal_log_likelihood`.
-    warm_starts: see `RealmModel`.
-    accumulate_steps: see `RealmModel`.
+    optimizer_def: See `RealmModel`.
+    passages: Directory of the knowledge corpus, which contains the vocabulary.
+    dual_encoder: The retrieval model.
+    knowledge_augmented_encoder: The model that reads query and passage together.
+    retrieval: Number and lengths of the passages read.
+    query_length: Wordpieces of a query, as in the task's feature lengths.
+    max_masks: Masked wordpieces predicted in a query, as in the task's feature lengths.
+    marginalize: See `marginal_log_likelihood`.
+    warm_starts: See `RealmModel`.
+    accumulate_steps: See `RealmModel`.
 
   Raises:
-    ValueError: if vocabulary, model and lengths do not fit each other.
+    ValueError: If vocabulary, model and lengths do not fit each other.
   """
 
   FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, features.MaskedQueryFeatures)
@@ -231,16 +231,16 @@ class InverseClozeModel(RealmModel):
   """The warm start of the dual encoder: finds the passage that a sentence was cut from.
 
   Args:
-    optimizer_def: see `RealmModel`.
-    passages: directory of the corpus, which has the vocabulary.
-    dual_encoder: the model.
-    query_length: wordpieces of a pseudo-query, as in the data set's feature lengths.
-    passage_length: wordpieces of a passage, as there for `title` and `body`.
-    warm_starts: see `RealmModel`.
-    accumulate_steps: see `RealmModel`.
+    optimizer_def: See `RealmModel`.
+    passages: Directory of the corpus, which contains the vocabulary.
+    dual_encoder: The model.
+    query_length: Wordpieces of a pseudo-query, as in the task's feature lengths.
+    passage_length: Wordpieces of a passage, as in the feature lengths of `title` and `body`.
+    warm_starts: See `RealmModel`.
+    accumulate_steps: See `RealmModel`.
 
   Raises:
-    ValueError: if vocabulary, model and lengths do not fit each other.
+    ValueError: If vocabulary, model and lengths do not fit each other.
   """
 
   def __init__(
@@ -306,19 +306,19 @@ class OpenQaModel(RealmModel):
   """Answers questions with spans of retrieved passages, as `realm finetune` trains it; see there.
 
   Args:
-    optimizer_def: see `RealmModel`; with a frozen passage encoder it must leave
+    optimizer_def: See `RealmModel`; with a frozen passage encoder it must leave
       `dual_encoder/passage_tower` alone.
-    passages: directory of the knowledge corpus, which has the vocabulary.
-    retriever: checkpoints of realm_jax that the dual encoder begins with.
-    reader: checkpoints of realm_jax that the span reader begins with.
-    query_length: wordpieces of a question, as in the data set's feature lengths.
-    beam: how many passages are found and read.
-    start: What is made of the two checkpoints.
-    accumulate_steps: see `RealmModel`.
+    passages: Directory of the knowledge corpus, which contains the vocabulary.
+    retriever: Checkpoints of realm_jax that the dual encoder starts from.
+    reader: Checkpoints of realm_jax that the span reader starts from.
+    query_length: Wordpieces of a question, as in the task's feature lengths.
+    beam: Number of passages found and read.
+    start: How the model starts from the two checkpoints.
+    accumulate_steps: See `RealmModel`.
 
   Raises:
-    FileNotFoundError: if a corpus or a checkpoint is missing.
-    ValueError: if vocabulary, models and lengths do not fit each other.
+    FileNotFoundError: If a corpus or a checkpoint is missing.
+    ValueError: If vocabulary, models and lengths do not fit each other.
   """
 
   FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, OpenQuestionConverter)

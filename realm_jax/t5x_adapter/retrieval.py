@@ -47,9 +47,9 @@ class MaskedQueryRetrieval:
   """Finds what masked queries are read with; for `PretrainingModel`.
 
   Args:
-    passages: directory of the knowledge corpus.
-    index: directory of the index generations.
-    generation: index generation to stay with; none: always the newest.
+    passages: Directory of the knowledge corpus.
+    index: Directory of the index generations.
+    generation: Index generation to keep; None follows the newest.
   """
 
   def __init__(self, *, passages: str, index: str, generation: int | None = None):
@@ -89,11 +89,11 @@ class QuestionRetrieval:
   """Finds the beam of questions, and which of its passages hold an answer; for `OpenQaModel`.
 
   Args:
-    passages: directory of the knowledge corpus.
-    index: directory of the index generations.
+    passages: Directory of the knowledge corpus.
+    index: Directory of the index generations.
     questions: JSON Lines with `question` and `answer`, those of the training's task; questions of
       another file would get the labels of these.
-    answer_rule: see `realm finetune`.
+    answer_rule: See `realm finetune`.
   """
 
   def __init__(
@@ -127,8 +127,8 @@ class QuestionRetrieval:
     """Returns the newest generation where the passage encoder stands still.
 
     Raises:
-      FileNotFoundError: if there is none.
-      ValueError: if another passage encoder made it.
+      FileNotFoundError: If there is none.
+      ValueError: If another passage encoder made it.
     """
     if model.passage_encoder == "trained":
       return None

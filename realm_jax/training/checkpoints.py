@@ -24,8 +24,8 @@ class Run:
   """Tells a run's checkpoints, and what is made from them, from those of other runs.
 
   Attributes:
-    name: drawn at random when the run began; written into every checkpoint.
-    checkpoints: their directory.
+    name: Random name, drawn when the run began and written into every checkpoint.
+    checkpoints: Directory of the checkpoints.
   """
 
   name: str
@@ -48,8 +48,8 @@ class Checkpoint:
   """A restored checkpoint.
 
   Attributes:
-    state: the train state.
-    input: numpy trees saved beside it: data position and batch in flight; empty before the first
+    state: The train state.
+    input: Numpy trees saved beside it: data position and batch in flight; empty before the first
       batch.
     metadata: JSON values: generation in use, corpus fingerprint, vocabulary and so on.
   """
@@ -63,8 +63,8 @@ class Checkpointer:
   """Writes and reads the checkpoints of one run; use as a context manager.
 
   Args:
-    directory: local or `gs://`.
-    keep: how many are kept.
+    directory: Local or `gs://`.
+    keep: Number of checkpoints to keep.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 5):
@@ -106,7 +106,7 @@ class Checkpointer:
     """Restores the newest checkpoint with the abstract state's shardings; None if there is none.
 
     Raises:
-      ValueError: if the checkpoint's arrays are not those of the abstract state.
+      ValueError: If the checkpoint's arrays are not those of the abstract state.
     """
     step = self.latest_step()
     if step is None:
@@ -137,7 +137,7 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_
   """Returns the path of a checkpoint, the newest unless a step is named.
 
   Raises:
-    FileNotFoundError: if it is not there.
+    FileNotFoundError: If it is not there.
   """
   found = steps(directory)
   if not found:
@@ -173,11 +173,11 @@ def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
   """Restores only the parameters asked for, such as one encoder of several.
 
   Args:
-    path: a checkpoint, see `resolve`.
-    abstract_params: the wanted part of the tree `params`, as shapes with shardings.
+    path: A checkpoint, see `resolve`.
+    abstract_params: The part of the tree `params` to restore, as shapes with shardings.
 
   Raises:
-    ValueError: if one is missing in the checkpoint or has another shape.
+    ValueError: If one is missing in the checkpoint or has another shape.
   """
   wanted = {"params": abstract_params}
   _check_same_arrays(saved_arrays(path), wanted, path, whole=False)

@@ -29,10 +29,10 @@ def of_part(key: jax.Array, part: jax.Array, *, parts: int, rows: int) -> jax.Ar
   """Returns the key for a part of a batch: every `parts`-th row, from row `part` on.
 
   Args:
-    key: of the batch.
-    part: int32, which of the parts.
-    parts: how many there are.
-    rows: of the batch in a part. An array of more rows holds several for each of these.
+    key: Key of the batch.
+    part: int32, the number of the part.
+    parts: Number of parts.
+    rows: Rows of the batch in a part. An array of more rows holds several for each of these.
   """
   return _wrap(jax.random.key_data(key)[:2], (part, parts, rows))
 

@@ -28,7 +28,7 @@ class Objective:
       from its own row alone; without a key (None) there is no dropout.
     score: `(outputs, rows) -> figures`; the one named `LOSS` is minimised. Its count must not
       depend on the parameters.
-    compares_rows: whether the score of a row depends on the other rows; otherwise the figures of
+    compares_rows: Whether the score of a row depends on the other rows; otherwise the figures of
       two halves of a batch add up to those of the whole.
   """
 
@@ -44,7 +44,7 @@ class Objective:
     """Returns the gradients of the mean loss of a batch, computed in equal parts, and its figures.
 
     Raises:
-      ValueError: if the batch cannot be cut into so many equal parts.
+      ValueError: If the batch cannot be cut into so many equal parts.
     """
     if parts == 1:
       sums, figures = jax.grad(self._total_and_figures, has_aux=True)(params, batch, key)

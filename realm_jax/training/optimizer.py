@@ -18,20 +18,21 @@ class OptimizerConfig:
 
   Attributes:
     name: "bert_adam" (Adam without bias correction, as BERT and REALM trained) or "adamw".
-    learning_rate: at the end of the warm-up.
+    learning_rate: Learning rate at the end of the warm-up.
     warmup_steps: Steps of linear warm-up; None for a tenth of the run, at most 10,000.
     warmup_fraction: The same as a share of the run; None where steps are given.
     schedule: "linear" decay to zero at the end of the run, or "constant" after the warm-up.
-    weight_decay: decoupled; not applied to biases and LayerNorm.
-    clip_norm: limit of the global gradient norm; None for none.
-    beta1: decay of the first moment.
-    beta2: decay of the second moment.
-    epsilon: added outside of the square root.
-    learning_rate_factors: pairs of a top-level part of the parameters and what its rate is
+    weight_decay: Decoupled weight decay; not applied to biases and LayerNorm.
+    clip_norm: Maximum global gradient norm; None does not clip.
+    beta1: Decay of the first moment.
+    beta2: Decay of the second moment.
+    epsilon: Added outside of the square root.
+    learning_rate_factors: Pairs of a top-level part of the parameters and what its rate is
       multiplied by.
-    frozen_steps: pairs of a top-level part and how many steps it stands still at first. A retriever
-      that is trained by a reader which cannot read yet unlearns what its warm start taught it.
-    frozen_parts: paths of parts that never move, joined by "/"; they have no moments either.
+    frozen_steps: Pairs of a top-level part and the number of steps that it is frozen at first. A
+      retriever that is trained by a reader which cannot read yet unlearns what its warm start
+      taught it.
+    frozen_parts: Paths of parts that are never trained, joined by "/"; they have no moments.
   """
 
   name: Literal["bert_adam", "adamw"] = "bert_adam"
@@ -62,7 +63,7 @@ class OptimizerConfig:
     """Returns the steps of the warm-up of a run.
 
     Raises:
-      ValueError: if it is longer than the run.
+      ValueError: If it is longer than the run.
     """
     if self.warmup_fraction is not None:
       return round(self.warmup_fraction * num_steps)
@@ -120,7 +121,7 @@ def learning_rate_schedule(config: OptimizerConfig, *, num_steps: int) -> optax.
     num_steps: Length of the run, where the line is at zero.
 
   Raises:
-    ValueError: if the warm-up is longer than the run.
+    ValueError: If the warm-up is longer than the run.
   """
   warmup = config.warmup(num_steps)
 
@@ -156,7 +157,7 @@ def scale_parts(
   """Multiplies the updates of whole parts of the parameters, by 0 in a part's first frozen steps.
 
   Raises:
-    ValueError: if a part is not there.
+    ValueError: If a part is not there.
   """
 
   def init(params):

@@ -45,8 +45,8 @@ class PlainBatches:
   """A batch source for objectives that need no retrieval.
 
   Args:
-    batches: an iterator of numpy trees.
-    place: puts a batch on the devices.
+    batches: An iterator of numpy trees.
+    place: Puts a batch on the devices.
   """
 
   def __init__(self, batches, *, place: Callable[[Any], Any]):
@@ -88,18 +88,18 @@ def train(
   """Trains until `num_steps`, or until told to stop.
 
   Args:
-    state: where to begin; its buffers are donated.
-    batch: of the first step.
-    train_step: jitted.
-    source: of the following batches.
-    num_steps: steps of the whole run, those already taken included.
-    hooks: called as `hook(steps taken, state)` after each step.
-    writer: gets the means of the metrics since the last write.
-    log_every: steps between two writes; the last step, or that of a stop, is written as well.
-    stop: asked after each step.
-    log_also: further steps that are written. A run that is killed and restarted writes what it
+    state: The initial state; its buffers are donated.
+    batch: Batch of the first step.
+    train_step: The jitted step.
+    source: Source of the following batches.
+    num_steps: Steps of the whole run, including those already taken.
+    hooks: Called as `hook(steps taken, state)` after each step.
+    writer: Receives the means of the metrics since the last write.
+    log_every: Steps between two writes; the last step, or that of a stop, is written as well.
+    stop: Called after each step; True ends the run.
+    log_also: Further steps that are written. A run that is killed and restarted writes what it
       would have written, if the steps of its checkpoints are among them.
-    evaluate: gives further figures for a step that is written; none where it is not their turn.
+    evaluate: Returns further metrics for a step that is written; empty if none are due.
   """
   interval = _Interval()
   progress = _ProgressLine(first=int(state.step), last=num_steps)

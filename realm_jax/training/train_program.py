@@ -22,18 +22,18 @@ class TrainProgram:
   """How a training begins and steps, on a mesh.
 
   Args:
-    mesh: of the devices that train, see `partitioning.make_mesh`.
-    init_params: makes the boxed parameters from a key.
-    objective: what is minimised.
-    optimizer: see `optimizer.make_optimizer`.
-    seed: of parameters and dropout.
-    accumulate_steps: see `make_train_step`.
-    layout: of parameters and optimizer, see `partitioning.Layout`.
+    mesh: Mesh of the devices, see `partitioning.make_mesh`.
+    init_params: Makes the boxed parameters from a key.
+    objective: The objective.
+    optimizer: See `optimizer.make_optimizer`.
+    seed: Seeds parameters and dropout.
+    accumulate_steps: See `make_train_step`.
+    layout: Layout of parameters and optimizer, see `partitioning.Layout`.
 
   Attributes:
-    abstract_state: shapes and shardings of the train state.
-    batch_sharding: of every array of a batch.
-    train_step: jitted `(state, batch) -> (state, metrics)`; the state is donated.
+    abstract_state: Shapes and shardings of the train state.
+    batch_sharding: Sharding of every array of a batch.
+    train_step: Jitted `(state, batch) -> (state, metrics)`; the state is donated.
   """
 
   def __init__(

@@ -58,18 +58,18 @@ def test_examples_say_all_that_decides_their_batches(tmp_path):
     tagged_examples.write_shard(shard, [passage])
     return str(tmp_path / name)
 
-  def made_of(source, *, seed=0, **settings):
+  def batch_settings(source, *, seed=0, **settings):
     data = dataclasses.replace(MaskedQueryData(batch_size=8), **settings)
-    return Examples(data=data, source=source, vocabulary=str(tmp_path)).made_of(seed=seed)
+    return Examples(data=data, source=source, vocabulary=str(tmp_path)).batch_settings(seed=seed)
 
   first, same, other = corpus("first", "a"), corpus("same", "a"), corpus("other", "b")
-  assert made_of(first) == made_of(same)
+  assert batch_settings(first) == batch_settings(same)
   for name, found in {
-    "examples": made_of(other),
-    "seed": made_of(first, seed=1),
-    "batch_size": made_of(first, batch_size=4),
-    "data_streams": made_of(first, data_streams=2),
-    "query_length": made_of(first, query_length=9),
-    "mask": made_of(first, mask="random_span"),
+    "examples": batch_settings(other),
+    "seed": batch_settings(first, seed=1),
+    "batch_size": batch_settings(first, batch_size=4),
+    "data_streams": batch_settings(first, data_streams=2),
+    "query_length": batch_settings(first, query_length=9),
+    "mask": batch_settings(first, mask="random_span"),
   }.items():
-    assert {key for key in found if found[key] != made_of(first)[key]} == {name}
+    assert {key for key in found if found[key] != batch_settings(first)[key]} == {name}

@@ -61,7 +61,7 @@ def read_after(tmp_path):
       program=config.make_program(objective, init_params=lambda key: {"kernel": boxed}),
       config=config.run,
       description=Described(),
-      made_of={"batch_size": batch_size, "seed": config.run.seed},
+      batch_settings={"batch_size": batch_size, "seed": config.run.seed},
     ) as run:
       run.train(PlainBatches(numbers, place=run.place), numbers)
       assert run.step == num_steps

@@ -18,15 +18,15 @@ def report(run: str, *, index: str | None = None, output: str | None = None) -> 
   """Writes `report.html`, which needs no other file.
 
   Args:
-    run: the workdir of a training.
-    index: directory of its index generations, for their scorecards; none: without them.
-    output: path of the page; none: `report.html` there.
+    run: The workdir of a training.
+    index: Directory of its index generations, whose scorecards are shown; None shows none.
+    output: Path of the page; None for `report.html` in the workdir.
 
   Returns:
     The path of the page.
 
   Raises:
-    FileNotFoundError: if the directory holds no metrics.
+    FileNotFoundError: If the directory holds no metrics.
   """
   path = os.path.join(run, METRICS_FILE)
   if not object_store.absolute(path).exists():

@@ -36,16 +36,16 @@ def export_checkpoint(
   `BertForMaskedLM`.
 
   Args:
-    checkpoints: directory of checkpoints, `WORKDIR/checkpoints` of a training.
-    vocabulary: directory of its vocabulary, `PASSAGES/vocabulary` of its corpus.
-    output: directory to write.
-    step: which checkpoint; none: the newest.
-    index: directory of index generations, whose embeddings are written; none: they are not.
-    generation: which one; none: the newest.
+    checkpoints: Directory of checkpoints, `WORKDIR/checkpoints` of a training.
+    vocabulary: Directory of its vocabulary, `PASSAGES/vocabulary` of its corpus.
+    output: Directory to write.
+    step: Checkpoint; None takes the newest.
+    index: Directory of index generations, to also write passage embeddings; None writes none.
+    generation: Index generation; None takes the newest.
 
   Raises:
-    FileNotFoundError: if checkpoint, vocabulary or index are missing.
-    ValueError: if the vocabulary is not the checkpoint's.
+    FileNotFoundError: If checkpoint, vocabulary or index are missing.
+    ValueError: If the vocabulary is not the checkpoint's.
   """
   object_store.check_local(output=output)
   saved = saved_models.load(checkpoints, step=step)

@@ -66,22 +66,22 @@ def import_checkpoint(
   the passage store `WORKDIR/passages`, and with their embeddings `WORKDIR/index`.
 
   Args:
-    source: directories of Hugging Face, TF-Hub modules, or TensorFlow checkpoints; more than one
+    source: Directories of Hugging Face, TF-Hub modules, or TensorFlow checkpoints; more than one
       where embedder and encoder lie apart.
-    workdir: directory to write; must hold no checkpoint yet.
-    vocabulary: directory of the vocabulary; none: the first source that has one.
-    lower_case: whether the vocabulary is "uncased"; none: as declared beside it.
-    released: where the passages and their embeddings are.
-    searcher: settings of the index.
-    retrieval: how many passages the model is to read, and how long.
-    query_length: wordpieces of a query.
-    max_masks: masked wordpieces predicted in a query.
-    beam: how many passages a span reader is to read, and how long.
-    seed: of the heads that are drawn.
+    workdir: Directory to write; it must not contain a checkpoint yet.
+    vocabulary: Directory of the vocabulary; None takes that of the first source that has one.
+    lower_case: Whether the vocabulary is "uncased"; None takes what is declared beside it.
+    released: Where the passages and their embeddings are.
+    searcher: Settings of the index.
+    retrieval: Number and lengths of the passages that the model reads.
+    query_length: Wordpieces of a query.
+    max_masks: Masked wordpieces predicted in a query.
+    beam: Number and length of the passages that a span reader reads.
+    seed: Seeds the heads that no source has.
 
   Raises:
-    FileNotFoundError: if weights, settings, vocabulary or records are missing.
-    ValueError: if they do not fit each other.
+    FileNotFoundError: If weights, settings, vocabulary or records are missing.
+    ValueError: If they do not fit each other.
   """
   directory = os.path.join(workdir, CHECKPOINTS)
   if checkpoints.steps(directory):

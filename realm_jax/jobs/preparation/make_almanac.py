@@ -22,12 +22,12 @@ def make_almanac(
   """Writes `documents`, `training`, `heldout` and `values.jsonl`, and `edited/`, into `output`.
 
   Args:
-    output: directory to write.
-    seed: of names, values, wordings and what is held out.
-    num_invented_entities: invented towns, ships, stars and the like, two facts each.
-    held_out_fraction: share of the invented facts that no training sentence mentions; of the real
+    output: Directory to write.
+    seed: Seeds names, values, wordings and the held-out facts.
+    num_invented_entities: Invented towns, ships, stars and the like, with two facts each.
+    held_out_fraction: Share of the invented facts that no training sentence mentions; of the real
       facts it is half.
-    num_edits: facts with a new value in `edited/documents.jsonl`, asked for in
+    num_edits: Facts with a new value in `edited/documents.jsonl`, asked for in
       `edited/questions.jsonl`.
   """
   object_store.check_local(output=output)
@@ -57,11 +57,11 @@ def make_corpora(
   same facts by subject; and `training/`, the training corpus.
 
   Args:
-    directory: to write to.
-    seed: of the world.
-    vocab_size: wordpieces.
-    passage_length: wordpieces of a passage at most.
-    num_invented_entities: see `realm make_almanac`.
+    directory: Directory to write.
+    seed: Seeds the world.
+    vocab_size: Size of the vocabulary.
+    passage_length: Maximum wordpieces of a passage.
+    num_invented_entities: See `realm make_almanac`.
   """
   almanac = os.path.join(directory, "almanac")
   make_almanac(output=almanac, seed=seed, num_invented_entities=num_invented_entities)

@@ -50,26 +50,27 @@ def prepare_corpus(
   that brings `spans` keeps them; any other is tagged by rules (dates, numbers, capitalised names).
 
   Args:
-    input: glob pattern or folder of JSON Lines with `id`, `title`, `text` (plain or gzip), of
+    input: Glob pattern or directory of JSON Lines with `id`, `title`, `text` (plain or gzip), of
       WikiExtractor's files, of Parquet with the same columns, or of texts with a title line.
-    vocabulary: directory with `vocab.txt`.
-    output: directory to write; replaced as a whole when finished.
-    format: of the input; auto: told by the names of the files.
-    chunking: how documents are cut into passages.
-    drop_list_pages: whether an encyclopedia's list and disambiguation pages are left out.
-    num_shards: files of tagged examples.
-    num_workers: processes that make passages, this one included.
-    engine: "processes" of this machine, or an Apache Beam pipeline.
-    beam_options: flags of Beam, such as `--runner=FlinkRunner`; none: Beam's local runner.
-    beam_parts: directory for parts on their way, reachable by all Beam workers; none: a local one.
-    check: whether to read and report only, and write nothing.
+    vocabulary: Directory with `vocab.txt`.
+    output: Directory to write; replaced as a whole when finished.
+    format: Format of the input; "auto" follows from the file names.
+    chunking: How documents are split into passages.
+    drop_list_pages: Whether to leave out an encyclopedia's list and disambiguation pages.
+    num_shards: Number of files of tagged examples.
+    num_workers: Number of processes that make passages, including this one.
+    engine: "processes" on this machine, or an Apache "beam" pipeline.
+    beam_options: Beam flags, such as `--runner=FlinkRunner`; empty for Beam's local runner.
+    beam_parts: Directory for intermediate parts that all Beam workers can reach; None for a local
+      one.
+    check: Only reads and reports; writes nothing.
 
   Returns:
     The metadata of the store; None from a check.
 
   Raises:
-    FileNotFoundError: if no input or no vocabulary is there.
-    ValueError: if the input holds no text, or a setting cannot work.
+    FileNotFoundError: If no input or no vocabulary is there.
+    ValueError: If the input holds no text, or a setting cannot work.
   """
   if output is None and not check:
     raise ValueError("no output is given; name a directory, or only look with --check")
@@ -151,7 +152,7 @@ class _Gathered:
   """Puts parts together in order, without the passages that were there before.
 
   Attributes:
-    counts: of everything met.
+    counts: Documents, passages, wordpieces and bad records so far.
   """
 
   def __init__(self, tokenizer: tokenization.WordPieceTokenizer):

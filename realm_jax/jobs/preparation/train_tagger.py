@@ -86,7 +86,7 @@ def train_tagger(
     program=tagging.program(description.tagger),
     config=tagging.run,
     description=description,
-    made_of={
+    batch_settings={
       "train": conll.digest(train),
       "batch_size": tagging.batch_size,
       "buckets": tagging.buckets,

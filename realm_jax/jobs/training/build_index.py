@@ -120,10 +120,10 @@ class _Publisher:
       if not steps(self._checkpoints):
         logging.info("waiting for a checkpoint in %s", self._checkpoints)
       while True:
-        told = processes.share([stopped(), max(steps(self._checkpoints), default=None)])
-        if any(stop for stop, _ in told):
+        shared = processes.share([stopped(), max(steps(self._checkpoints), default=None)])
+        if any(stop for stop, _ in shared):
           raise SystemExit(STOPPED)
-        newest = told[0][1]
+        newest = shared[0][1]
         if newest is not None and (built is None or newest > built):
           built = newest if self._published(newest) else built
         elif until_step is not None and built is not None and built >= until_step:

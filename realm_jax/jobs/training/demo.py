@@ -44,23 +44,23 @@ def demo(
   """Runs the whole of REALM on a small world and writes `summary.json` and `curves.png`.
 
   Args:
-    workdir: directory of the demonstration; made anew, but for the configuration that lies there
-      and that the trainer's and the builder's processes read.
+    workdir: Directory of the demonstration. Everything in it is replaced except the configuration,
+      which the processes of trainer and builder read.
     ict: The inverse cloze training that the retriever begins with.
     reading: The training in which the reader learns to read: with the passages themselves for
       queries, and a retriever that stands still.
     pretraining: The pre-training.
     builder: The index builder.
-    vocab_size: wordpieces.
-    passage_length: wordpieces of a passage at most.
-    num_evaluated: held-out questions asked.
-    seed: of the world.
+    vocab_size: Size of the vocabulary.
+    passage_length: Maximum wordpieces of a passage.
+    num_evaluated: Number of held-out questions asked.
+    seed: Seeds the world.
 
   Returns:
     What `summary.json` holds.
 
   Raises:
-    ChildProcessError: if the trainer or the builder fails.
+    ChildProcessError: If the trainer or the builder fails.
   """
   object_store.check_local(workdir=workdir)
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731

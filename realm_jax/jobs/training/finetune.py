@@ -88,7 +88,7 @@ def finetune(
         program=finetuning.program(model),
         config=finetuning.run,
         description=description,
-        made_of=made.made_of(seed=finetuning.run.seed),
+        batch_settings=made.batch_settings(seed=finetuning.run.seed),
         warm_starts=start.warm_starts,
       )
     )

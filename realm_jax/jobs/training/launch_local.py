@@ -29,23 +29,23 @@ def launch_local(
   and end both; the same command then goes on.
 
   Args:
-    workdir: gets `pretrain/`, `index/` and `logs/`.
-    corpus: directory of the training corpus.
-    passages: directory of the knowledge corpus.
-    pretraining: the training, as the processes' configuration has it.
-    ict_checkpoints: see `realm pretrain`.
-    warm_start: see `realm pretrain`.
-    questions: asked of the last checkpoint and generation; none: no evaluation.
-    builder_devices: devices of the index builder, "cpu" or numbers of GPUs such as "6,7", which
-      the trainer then leaves alone; none: the last of several GPUs, or a part of the memory of the
-      only one. A TPU can be opened by one of the two only.
-    config: gin file that the processes read; none: what this job was started with, as it lies in
+    workdir: Directory for `pretrain/`, `index/` and `logs/`.
+    corpus: Directory of the training corpus.
+    passages: Directory of the knowledge corpus.
+    pretraining: The pre-training, as the configuration of the processes has it.
+    ict_checkpoints: See `realm pretrain`.
+    warm_start: See `realm pretrain`.
+    questions: Evaluates the last checkpoint and generation on these; None skips the evaluation.
+    builder_devices: Devices of the index builder, "cpu" or numbers of GPUs such as "6,7", which the
+      trainer then leaves alone; none: the last of several GPUs, or a part of the memory of the only
+      one. A TPU can be opened by one of the two only.
+    config: Gin file that the processes read; None takes what this job was started with, from
       `workdir`.
-    max_restarts: of each process.
+    max_restarts: How often each process is restarted.
 
   Raises:
-    ChildProcessError: if a process fails.
-    ValueError: if `workdir` lies in an object store, or devices cannot be shared so.
+    ChildProcessError: If a process fails.
+    ValueError: If `workdir` lies in an object store, or devices cannot be shared so.
   """
   object_store.check_local(workdir=workdir)
   shares = device_shares.share(builder_devices)

@@ -73,7 +73,7 @@ def pretrain(
         program=pretraining.program(),
         config=pretraining.run,
         description=description,
-        made_of=examples.made_of(seed=pretraining.run.seed),
+        batch_settings=examples.batch_settings(seed=pretraining.run.seed),
         warm_starts=starts,
         # A single passage beside the null passage has all the probability when all is well.
         alarm_settings=AlarmSettings(entropy=0.0) if one_passage else AlarmSettings(),

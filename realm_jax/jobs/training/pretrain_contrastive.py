@@ -46,7 +46,7 @@ def pretrain_contrastive(
     program=contrastive.program(),
     config=contrastive.run,
     description=contrastive.describe(pieces, store),
-    made_of=made.made_of(seed=contrastive.run.seed),
+    batch_settings=made.batch_settings(seed=contrastive.run.seed),
     warm_starts=starts,
   ) as run:
     features = made.streams(seed=contrastive.run.seed)

@@ -140,6 +140,44 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
   assert swaps[1] == [*swaps[0], (13, 1), (16, 1)]
 
 
+def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
+  """With parameters that no process has whole, from the digest of the encoder to the checkpoint."""
+  first = world / "first" / "checkpoints"
+
+  def command(name, *, layout):
+    places = {
+      "workdir": world / name,
+      "questions": world / "almanac" / "training_questions.jsonl",
+      "passages": world / "passages",
+      "index": world / "index",
+      "retriever": first,
+      "reader": first,
+    }
+    settings = {
+      "layout": layout,
+      "num_steps": 3,
+      "log_every": 1,
+      "finetuning.data.batch_size": 8,
+      "finetuning.data.query_length": 32,
+      "beam_size": 60,
+      "num_read": 4,
+      "joint_length": 48,
+      "max_span_width": 4,
+      "span_hidden_size": 8,
+      "warmup_steps": 1,
+      "data_streams": 2,
+    }
+    return ["finetune", *(f"--{k}={v}" for k, v in {**places, **settings}.items())]
+
+  assert main.main(command("tuned_by_one", layout="replicated")) == 0
+  joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
+  both = ["-m", "realm_jax.main", *command("tuned_by_two", layout="fully_sharded"), *joining]
+  run_together([[*both, f"--process_id={i}"] for i in range(2)], devices=2)
+  one, two = losses("tuned_by_one"), losses("tuned_by_two")
+  assert list(one) == [1, 2, 3]
+  assert two == pytest.approx(one, abs=1e-5)
+
+
 DIGEST = """
 import pathlib, sys
 import jax, numpy as np

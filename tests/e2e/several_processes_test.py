@@ -207,7 +207,7 @@ def test_parameters_split_over_processes_have_the_digest_of_the_whole(tmp_path):
     (["--process_id=1"], "coordinator=None, num_processes=None, process_id=1: give all three"),
     (
       ["--coordinator=localhost:1", "--num_processes=2", "--process_id=2"],
-      "process_id=2 is none of 0 to 1",
+      "process_id=2 is not in 0 to 1",
     ),
   ],
 )

@@ -43,7 +43,7 @@ def test_what_is_allowed_may_change_and_the_rest_may_not():
 def test_a_checkpoint_that_does_not_say_goes_on_with_a_notice(caplog):
   with caplog.at_level(logging.WARNING, logger="absl"):
     assert changes(None, seed=7) == []
-  assert "does not say what its batches were made of" in caplog.text
+  assert "does not describe its batches" in caplog.text
 
 
 def test_examples_say_all_that_decides_their_batches(tmp_path):

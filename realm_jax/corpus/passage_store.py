@@ -207,8 +207,8 @@ class PassageStore:
 
   def __init__(self, directory: str | os.PathLike):
     self.directory = os.fspath(directory)
-    self._local = object_store.local_copy(self.directory, METADATA_FILE, "*.bin")
-    path = os.path.join(self._local, METADATA_FILE)
+    self.local_directory = object_store.local_copy(self.directory, METADATA_FILE, "*.bin")
+    path = os.path.join(self.local_directory, METADATA_FILE)
     if not os.path.exists(path):
       raise FileNotFoundError(
         f"no passage store at {self.directory}; make one with `realm prepare_corpus`"
@@ -229,7 +229,7 @@ class PassageStore:
     self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
 
   def _map(self, name: str, dtype, size: int) -> np.ndarray:
-    path = os.path.join(self._local, name)
+    path = os.path.join(self.local_directory, name)
     expected = size * np.dtype(dtype).itemsize
     found = os.path.getsize(path) if os.path.exists(path) else -1
     if found != expected:
@@ -267,6 +267,11 @@ class PassageStore:
   def lengths(self) -> np.ndarray:
     """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
     return 3 + np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
+
+
+def titled_text(store, row: int) -> str:
+  """Returns title and text of a passage, which is what BM25 searches."""
+  return f"{store.title(row)}\n{store.text(row)}"
 
 
 def _row(column: tuple[np.ndarray, np.ndarray], row: int) -> np.ndarray:

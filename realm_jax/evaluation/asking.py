@@ -14,7 +14,6 @@ class Asking:
   """How questions are asked.
 
   Attributes:
-    retriever: "dual_encoder" takes that of the checkpoint; "bm25" takes no checkpoint and no index.
     answer_text: "raw" slices the passage's text, "spaced" parts words from punctuation as the
       released ORQA does.
     book: For masked sentences, "closed" reads with the null passage alone.
@@ -22,7 +21,6 @@ class Asking:
     batch_size: Questions asked at once.
   """
 
-  retriever: Literal["dual_encoder", "bm25"] = "dual_encoder"
   answer_text: AnswerText = "raw"
   book: Literal["open", "closed"] = "open"
   recall_at: Sequence[int] = RECALL_AT

@@ -51,8 +51,9 @@ def predict(
   store, tokenizer = filler.corpus.store, filler.corpus.tokenizer
   predictions = []
   for questions, queries in batches:
-    answers = filler.fill(queries, without_retrieval=without_retrieval)
-    ids_BxK = filler.retrieve(queries, k=retrieve_k)
+    texts = [question.masked_text for question in questions]
+    answers = filler.fill(queries, texts=texts, without_retrieval=without_retrieval)
+    ids_BxK = filler.retrieve(queries, k=retrieve_k, texts=texts)
     references = tokenizer.encode_batch([question.answer for question in questions])
     for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
       wanted = question.passage or question.answer

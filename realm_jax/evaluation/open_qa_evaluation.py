@@ -13,12 +13,12 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, resampling, result_card, source_version
 from realm_jax.evaluation.asking import Asking
-from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 from realm_jax.saved.answering_models import question_answerer, question_search
-from realm_jax.saved.opening import Corpus, Sources, open_corpus, open_sources
+from realm_jax.saved.opening import Corpus, Sources, open_bm25, open_corpus, open_sources
 
 FORMATS = ("dpr", "trec")
+_RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _ask(
   asking: Asking,
   train_answers: Sequence[str] | None,
 ) -> Evaluated:
-  system = _bm25(sources) if asking.retriever == "bm25" else _model(sources, asking)
+  system = _system(sources, asking)
   store, size = system.corpus.store, asking.batch_size
   outcomes = []
   batches = [questions[i : i + size] for i in range(0, len(questions), size)]
@@ -142,37 +142,30 @@ class _System:
   answer: Callable | None = None
 
 
-def _bm25(sources: Sources) -> _System:
-  corpus = open_corpus(_passages(sources))
-  store = corpus.store
-  rows = progress.track(range(len(store)), what="passages for BM25")
-  retriever = Bm25Retriever(f"{store.title(row)}\n{store.text(row)}" for row in rows)
-  return _System(corpus, {"retriever": "BM25"}, retriever.retrieve)
-
-
-def _model(sources: Sources, asking: Asking) -> _System:
-  _passages(sources)
+def _system(sources: Sources, asking: Asking) -> _System:
+  if not sources.passages:
+    raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
+  if sources.retriever == "bm25" and not sources.checkpoints:
+    corpus = open_corpus(sources.passages)
+    return _System(corpus, {"retriever": "BM25"}, open_bm25(corpus).retrieve)
   if sources.missing():
     raise ValueError(
       "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
     )
   opened = open_sources(sources)
   measured = {
-    "retriever": "dual encoder, not fine-tuned",
+    "retriever": _RETRIEVERS[sources.retriever],
     "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
     "index": f"{sources.index}, generation {opened.loaded.generation}, {sources.search} search",
   }
+  if sources.retriever == "hybrid":
+    fusion = sources.fusion
+    measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
   if opened.saved.description.span_reader is None:
     return _System(opened.corpus, measured, question_search(opened).retrieve)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
-  measured["retriever"] = f"dual encoder and span reader, answers {asking.answer_text}"
+  measured["reader"] = f"spans, answers {asking.answer_text}"
   return _System(opened.corpus, measured, answerer.retrieve, answerer.answer)
-
-
-def _passages(sources: Sources) -> str:
-  if not sources.passages:
-    raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
-  return sources.passages
 
 
 def _read(predictions: str, questions: Sequence[Question]) -> Evaluated:

@@ -84,6 +84,7 @@ class Bm25Retriever:
         retriever._config, retriever._mean_length = config, mean_length
         retriever._index = _library().BM25.load(directory, mmap=True, show_progress=False)
         return retriever
+    logging.info("making BM25's index, which %s keeps", directory)
     retriever = cls(texts(), config=config)
     try:
       with atomic_files.new_directory(directory) as unfinished:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
-from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Tokens
+from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.datatypes import MASK, Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
+from realm_jax.index.fusion import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.explanation import GenerationRanking
 from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration
@@ -48,7 +49,8 @@ class EditableCorpus:
     passage_length: P.
     embed_passage: Embeds `Tokens` `[R, P]` as the generation's passages were, to `[R, E]`; None
       allows no edits.
-    past: Earlier generations, oldest first.
+    past: Earlier generations, oldest first; they are searched without BM25.
+    hybrid: BM25, whose passages are found as well; None searches the generation alone.
   """
 
   def __init__(
@@ -60,10 +62,12 @@ class EditableCorpus:
     passage_length: int,
     embed_passage: Callable[[Tokens], np.ndarray] | None = None,
     past: Sequence[PastGeneration] = (),
+    hybrid: Hybrid | None = None,
   ):
     self.store = store
     self.tokenizer = tokenizer
     self.generation = loaded.generation
+    self.hybrid = hybrid
     self._loaded = loaded
     self._embed_passage = embed_passage
     self._passage_length = passage_length
@@ -88,8 +92,25 @@ class EditableCorpus:
     """Returns the corpus as the edits leave it."""
     return EditedStore(self.store, edits)
 
-  def index(self, edits: Edits) -> LoadedGeneration:
-    """Returns the generation as the edits leave it."""
+  def index(self, edits: Edits, texts: Sequence[str] = ()) -> LoadedGeneration:
+    """Returns the generation as the edits leave it.
+
+    Args:
+      edits: Edits of the corpus.
+      texts: What is asked; BM25 searches for it beside the generation where the corpus has one.
+    """
+    loaded = self._edited(edits)
+    if self.hybrid is None or not texts:
+      return loaded
+    searcher = self.hybrid.searcher(
+      loaded.searcher,
+      [text.replace(MASK, " ") for text in texts],
+      hidden=[i for i in edits.passages if i < len(self.store)],
+      written={i: titled_text(self.view(edits), i) for i, _ in edits.written()},
+    )
+    return dataclasses.replace(loaded, searcher=searcher)
+
+  def _edited(self, edits: Edits) -> LoadedGeneration:
     if not edits:
       return self._loaded
     written = {passage_id: self._embedding(passage) for passage_id, passage in edits.written()}

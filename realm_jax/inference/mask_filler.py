@@ -72,20 +72,28 @@ class MaskFiller(Answerer[MaskModel]):
     tokenizer = corpus.tokenizer
     self._special = {0, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
 
-  def retrieve(self, queries: MaskedQueries, *, k: int) -> np.ndarray:
-    """Returns the ids `[B, k]` of the best passages, without the null passage."""
-    return self._search(queries, Edits(), k=k).ids_BxK
+  def retrieve(self, queries: MaskedQueries, *, k: int, texts: Sequence[str] = ()) -> np.ndarray:
+    """Returns the ids `[B, k]` of the best passages, without the null passage; see `fill`."""
+    return self._search(queries, texts, Edits(), k=k).ids_BxK
 
-  def fill(self, queries: MaskedQueries, *, without_retrieval: bool = False) -> list[FilledMask]:
+  def fill(
+    self,
+    queries: MaskedQueries,
+    *,
+    texts: Sequence[str] = (),
+    without_retrieval: bool = False,
+  ) -> list[FilledMask]:
     """Returns the answer to each query, of as many wordpieces as it has masks.
 
     Args:
       queries: B masked queries; targets are not looked at.
+      texts: Their texts, for BM25 where the corpus has it.
       without_retrieval: Reads each query with the null passage alone (closed book).
     """
     # A target would be an answer that is tried.
     queries = dataclasses.replace(queries, mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
-    batch = self._retrieve(queries, Edits(), num_read=self.model.retrieval.num_passages)
+    num_read = self.model.retrieval.num_passages
+    batch = self._retrieve(queries, texts, Edits(), num_read=num_read)
     reading = self._read(closed_book(batch) if without_retrieval else batch)
     return [self._likeliest(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
 
@@ -115,7 +123,9 @@ class MaskFiller(Answerer[MaskModel]):
     size = len(lengths) * power_of_two(len(texts))
     queries = _stacked(rows, size=size, num_masks=max(lengths))
     store = self.corpus.view(edits)
-    batch = self._retrieve(queries, edits, num_read=self.model.retrieval.num_passages + 1)
+    asked = [texts[owner] for owner in owners]
+    num_read = self.model.retrieval.num_passages + 1
+    batch = self._retrieve(queries, asked, edits, num_read=num_read)
     reading = self._read(batch)
     explanations = []
     for number, text in enumerate(texts):
@@ -161,12 +171,14 @@ class MaskFiller(Answerer[MaskModel]):
       rows.append(query)
     return rows
 
-  def _retrieve(self, queries: MaskedQueries, edits: Edits, *, num_read: int) -> RetrievedBatch:
+  def _retrieve(
+    self, queries: MaskedQueries, texts: Sequence[str], edits: Edits, *, num_read: int
+  ) -> RetrievedBatch:
     """Retrieves the passages of each query; the first `num_read` are kept."""
     sizes = self.model.retrieval
     # The reserve is found in any case, so that the same passages are read with an explanation and
     # without. No query here was cut from a passage.
-    found = self._search(queries, edits, k=sizes.num_passages)
+    found = self._search(queries, texts, edits, k=sizes.num_passages)
     chosen = choose_passages(
       found, trivial_BxR=np.zeros(found.ids_BxK.shape, bool), num_passages=sizes.num_passages + 1
     )
@@ -179,9 +191,12 @@ class MaskFiller(Answerer[MaskModel]):
     )
     return without_null(batch) if sizes.null_passage == "mask" else batch
 
-  def _search(self, queries: MaskedQueries, edits: Edits, *, k: int) -> SearchResults:
+  def _search(
+    self, queries: MaskedQueries, texts: Sequence[str], edits: Edits, *, k: int
+  ) -> SearchResults:
     queries_BxE = self.model.encode_query(self.model.params, queries.query)
-    return self.corpus.index(edits).searcher.search(np.asarray(queries_BxE, np.float32), k)
+    searcher = self.corpus.index(edits, texts).searcher
+    return searcher.search(np.asarray(queries_BxE, np.float32), k)
 
   def _read(self, batch: RetrievedBatch) -> Reading:
     return jax.device_get(self.model.read(self.model.params, batch))

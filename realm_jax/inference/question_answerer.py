@@ -131,6 +131,7 @@ class QuestionAnswerer(Answerer[QuestionModel]):
       tokenizer=self.corpus.tokenizer,
       query_length=self.model.query_length,
       batch_size=self._batch_size,
+      hybrid=self.corpus.hybrid,
     )
     return search.retrieve(questions, k=k)
 
@@ -138,7 +139,8 @@ class QuestionAnswerer(Answerer[QuestionModel]):
     """Returns the best answers to each question; the end of one that is too long is not read."""
     found = []
     for batch, truncated in self._batches(questions, self._batch_size):
-      read = self._read(batch, Edits(), num_read=self.model.beam.num_read)
+      texts = [questions[i] for i in batch.index_B[: len(truncated)]]
+      read = self._read(batch, texts, Edits(), num_read=self.model.beam.num_read)
       found += [
         self._best(text, passages, num_answers, truncated=bool(cut))
         for text, passages, cut in zip(questions[len(found) :], read, truncated, strict=False)
@@ -162,7 +164,7 @@ class QuestionAnswerer(Answerer[QuestionModel]):
     ((batch, _),) = self._batches(texts, power_of_two(len(texts)))
     num_read = self.model.beam.num_read
     explanations = []
-    for row, passages in enumerate(self._read(batch, edits, num_read=num_read + 1)):
+    for row, passages in enumerate(self._read(batch, texts, edits, num_read=num_read + 1)):
       explanation = explain_spans(
         texts[row], passages, num_read=num_read, num_answers=answers, target=target
       )
@@ -191,16 +193,23 @@ class QuestionAnswerer(Answerer[QuestionModel]):
       batch_size=batch_size,
     )
 
-  def _read(self, batch: Questions, edits: Edits, *, num_read: int) -> list[list[ReadPassage]]:
+  def _read(
+    self, batch: Questions, texts: Sequence[str], edits: Edits, *, num_read: int
+  ) -> list[list[ReadPassage]]:
     """Returns the passages read for each question, best first."""
     model = self.model
     store = self.corpus.view(edits)
     # Nothing is trained: the beam is what is read. The reserve is found in any case, so that the
     # same passages are read with an explanation and without.
-    sizes = dataclasses.replace(model.beam, beam_size=model.beam.num_read + 1, num_read=num_read)
+    sizes = dataclasses.replace(
+      model.beam,
+      beam_size=model.beam.num_read + 1,
+      num_read=num_read,
+      order="searcher" if self.corpus.hybrid else model.beam.order,
+    )
     retriever = QuestionRetriever(
       encode_query=model.encode_query,
-      loaded=self.corpus.index(edits),
+      loaded=self.corpus.index(edits, texts),
       store=store,
       config=sizes,
       max_span_width=model.max_span_width,

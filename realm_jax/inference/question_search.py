@@ -6,6 +6,7 @@ import numpy as np
 
 from realm_jax.data.questions import question_batches
 from realm_jax.datatypes import Array, SearchResults, Tokens
+from realm_jax.index.fusion import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.wordpieces import Tokenizer
 
@@ -20,6 +21,7 @@ class QuestionSearch:
     tokenizer: Tokenizer of the model.
     query_length: L.
     batch_size: Questions encoded at once.
+    hybrid: BM25, whose passages are found as well; None searches the generation alone.
   """
 
   def __init__(
@@ -31,10 +33,12 @@ class QuestionSearch:
     tokenizer: Tokenizer,
     query_length: int,
     batch_size: int = 32,
+    hybrid: Hybrid | None = None,
   ):
     self._params = params
     self._encode_query = encode_query
     self._searcher = searcher
+    self._hybrid = hybrid
     self._sizes = {
       "tokenizer": tokenizer,
       "query_length": query_length,
@@ -43,8 +47,11 @@ class QuestionSearch:
 
   def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
     """Returns the best `k` passages of each question, over the whole corpus."""
-    parts = []
+    parts, searcher = [], self._searcher
     for batch, truncated in question_batches(questions, **self._sizes):
       queries_BxE = np.asarray(self._encode_query(self._params, batch.query), np.float32)
-      parts.append(self._searcher.search(queries_BxE[: len(truncated)], k))
+      if self._hybrid is not None:
+        texts = [questions[i] for i in batch.index_B[: len(truncated)]]
+        searcher = self._hybrid.searcher(self._searcher, texts)
+      parts.append(searcher.search(queries_BxE[: len(truncated)], k))
     return SearchResults(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

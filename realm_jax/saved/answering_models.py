@@ -130,6 +130,7 @@ def question_search(opened: Opened) -> QuestionSearch:
     searcher=opened.loaded.searcher,
     tokenizer=opened.corpus.tokenizer,
     query_length=description.query_length,
+    hybrid=opened.hybrid,
   )
 
 
@@ -141,6 +142,7 @@ def _corpus(opened: Opened, embed: Callable, *, history: int) -> EditableCorpus:
     passage_length=opened.saved.description.passage_length,
     embed_passage=embed,
     past=_past_generations(opened, count=history) if history else (),
+    hybrid=opened.hybrid,
   )
 
 

@@ -9,7 +9,9 @@ from typing import Literal
 import jax
 
 from realm_jax import choices, partitioning, wordpieces
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.fusion import Fusion, Hybrid
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.saved import saved_models
 from realm_jax.saved.published_generations import PublishedGenerations
@@ -29,6 +31,9 @@ class Sources:
     step: Checkpoint; None takes the newest.
     generation: Index generation; None takes the newest.
     search: "exact" searches any generation exactly, "auto" as it was built.
+    retriever: What finds passages: the "dense" dual encoder of the checkpoint, "bm25", or both
+      ("hybrid"). Readers score the passages with the dual encoder in any case.
+    fusion: How "hybrid" makes one ranking of both.
   """
 
   checkpoints: str = ""
@@ -37,6 +42,8 @@ class Sources:
   step: int | None = None
   generation: int | None = None
   search: Search = "auto"
+  retriever: Literal["dense", "bm25", "hybrid"] = "dense"
+  fusion: Fusion = Fusion()
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -71,6 +78,7 @@ class Opened:
     corpus: The corpus, with its tokenizer.
     loaded: The generation to search, with its embeddings if the model has a span reader.
     mesh: Where the model runs.
+    hybrid: BM25 beside the generation; None with a dense retriever.
   """
 
   sources: Sources
@@ -78,6 +86,7 @@ class Opened:
   corpus: Corpus
   loaded: LoadedGeneration
   mesh: jax.sharding.Mesh
+  hybrid: Hybrid | None = None
 
   def place(self, batch):
     """Puts a batch on the devices: questions are few and of any number, every device has all."""
@@ -128,7 +137,30 @@ def open_sources(sources: Sources) -> Opened:
     corpus=corpus,
     loaded=published.load_newest() if generation is None else published.load(generation),
     mesh=partitioning.make_mesh(),
+    hybrid=_hybrid(sources, corpus),
   )
+
+
+def open_bm25(corpus: Corpus) -> Bm25Retriever:
+  """Opens BM25 over a corpus; its index is made once and kept beside the corpus.
+
+  Raises:
+    ValueError: if the extra `bm25` is not installed.
+  """
+  store = corpus.store
+  return Bm25Retriever.open(
+    os.path.join(store.local_directory, "bm25"),
+    lambda: (titled_text(store, row) for row in range(len(store))),
+    identity=store.fingerprint,
+  )
+
+
+def _hybrid(sources: Sources, corpus: Corpus) -> Hybrid | None:
+  if sources.retriever == "dense":
+    return None
+  only_words = Fusion(by="scores", weight=0.0)
+  fusion = sources.fusion if sources.retriever == "hybrid" else only_words
+  return Hybrid(open_bm25(corpus), fusion)
 
 
 def published_generations(

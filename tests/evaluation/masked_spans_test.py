@@ -57,7 +57,7 @@ class Filler:
   def __init__(self):
     self._filled = self._retrieved = 0
 
-  def fill(self, queries, *, without_retrieval):
+  def fill(self, queries, *, texts, without_retrieval):
     rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
     asked = TOLD[self._filled : self._filled + rows]
     self._filled += rows
@@ -65,8 +65,9 @@ class Filler:
     answers = [FilledMask(tuple(TOKENIZER.encode(text).tolist()), 0.25) for text in said]
     return answers + [FilledMask((), 1.0)] * (2 - rows)
 
-  def retrieve(self, queries, *, k):
+  def retrieve(self, queries, *, k, texts):
     assert k == 2
+    assert all("[MASK]" in text for text in texts)
     rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
     asked = TOLD[self._retrieved : self._retrieved + rows]
     self._retrieved += rows

@@ -7,7 +7,9 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import masked_text_query
+from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.fusion import Fusion, Hybrid
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.inference.reading import read
@@ -43,6 +45,10 @@ def read_first_word(params, batch):
 
 @pytest.fixture
 def filler(store):
+  return make_filler(store)
+
+
+def make_filler(store, *, hybrid=None):
   model = MaskModel(
     params={"sharpness": 5.0},
     encode_query=lambda params, tokens: jnp.ones((len(tokens.ids), 1), jnp.float32),
@@ -53,7 +59,9 @@ def filler(store):
   )
   searcher = ExactSearcher(np.array([[1.0], [2.0]], np.float32))
   loaded = LoadedGeneration(generation=0, searcher=searcher, training_step=0, created=0.0)
-  corpus = EditableCorpus(store=store, loaded=loaded, tokenizer=TOKENIZER, passage_length=8)
+  corpus = EditableCorpus(
+    store=store, loaded=loaded, tokenizer=TOKENIZER, passage_length=8, hybrid=hybrid
+  )
   return MaskFiller(model, corpus)
 
 
@@ -119,3 +127,14 @@ def test_a_model_trained_in_buckets_reads_as_any_other(filler):
   sizes = dataclasses.replace(filler.model.retrieval, padding="buckets")
   bucketed = MaskFiller(dataclasses.replace(filler.model, retrieval=sizes), filler.corpus)
   assert bucketed.fill(query()) == filler.fill(query())
+
+
+def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  texts = [text for _, text, _ in ROWS]
+  filler = make_filler(store, hybrid=Hybrid(Bm25Retriever(texts), Fusion(weight=0.25)))
+  for text, best, answer in (("the [MASK] is old", 0, POUND), ("a euro [MASK]", 1, EURO)):
+    assert filler.retrieve(query(), k=1, texts=[text]).tolist() == [[best]]
+    assert filler.fill(query(), texts=[text])[0].ids == (answer,)
+  (explanation,) = filler.explain(["the [MASK] is old"])
+  assert explanation.passages[0].passage_id == 0

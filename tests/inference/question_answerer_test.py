@@ -3,8 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.fusion import Fusion, Hybrid
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -43,7 +46,7 @@ def spans_of(*wanted, widths=6):
 
 @pytest.fixture
 def make_answerer(store):
-  def make(read, *, query_length=8, **settings):
+  def make(read, *, query_length=8, hybrid=None, **settings):
     model = QuestionModel(
       params={},
       encode_query=lambda params, tokens: np.ones((len(tokens.ids), 1), np.float32),
@@ -59,7 +62,14 @@ def make_answerer(store):
       created=0.0,
       embeddings_NxE=EMBEDDINGS_NxE,
     )
-    corpus = EditableCorpus(store=store, loaded=loaded, tokenizer=TOKENIZER, passage_length=20)
+    corpus = EditableCorpus(
+      store=store,
+      loaded=loaded,
+      tokenizer=TOKENIZER,
+      passage_length=20,
+      embed_passage=lambda tokens: np.ones((len(tokens.ids), 1), np.float32),
+      hybrid=hybrid,
+    )
     return QuestionAnswerer(model, corpus, batch_size=2, **settings)
 
   return make
@@ -116,3 +126,18 @@ def test_without_a_span_there_is_no_answer(make_answerer):
   (found,) = make_answerer(spans_of()).answer(["who"])
   assert found.answers == ()
   assert dataclasses.asdict(found)["passage_ids"] == (0, 1)
+
+
+def test_a_hybrid_retriever_reads_what_the_words_find_and_follows_edits(make_answerer):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  hybrid = Hybrid(Bm25Retriever(TEXTS), Fusion(weight=0.25))
+  answerer = make_answerer(spans_of((0, 1, 1)), hybrid=hybrid)
+  questions = ["who in 1,000", "the cafe in Paris", "café"]
+  assert [found.passage_ids[0] for found in answerer.answer(questions)] == [1, 2, 0]
+  assert answerer.retrieve(questions, k=1).ids_BxK.tolist() == [[1], [2], [0]]
+
+  edits = Edits().with_passage(2, None)
+  edits = edits.with_passage(0, answerer.corpus.write("", "the cafe in Paris"))
+  (explanation,) = answerer.explain([questions[1]], edits=edits)
+  assert explanation.passages[0].passage_id == 0
+  assert 2 not in {passage.passage_id for passage in explanation.passages}

@@ -50,7 +50,7 @@ def make_record(
   """Validates `id`, `title` and `text` of one record.
 
   Args:
-    fields: Content of the record; only `text` is required.
+    fields: Content of the record; only `text` is required. The id may also be called `_id`.
     default_id: Id of a document without one.
     name: File and line, row or page of the record.
     spans: Byte offsets of salient spans, or None.
@@ -65,7 +65,7 @@ def make_record(
     if not text.strip():
       return BadRecord(kind="records_without_text", name=name)
     return Document(
-      id=str(fields.get("id", default_id)),
+      id=str(fields.get("id", fields.get("_id", default_id))),
       title=title,
       # Offsets count the white space as well.
       text=text.strip() if spans is None else text,

@@ -91,6 +91,7 @@ class PartMaker:
           body_ids=passage.body_ids,
           uid=passage.uid,
           vocab_size=self.tokenizer.vocab_size,
+          document=passage.document,
         )
       )
       examples.append(self.serialize(passage))

@@ -18,7 +18,7 @@ from realm_jax import atomic_files, object_store
 
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1
-_RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids")
+_RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids", "documents")
 
 
 def passage_uid(title: str, text: str) -> int:
@@ -33,7 +33,8 @@ class StoreMetadata:
 
   Attributes:
     num_passages: Number of rows, N.
-    fingerprint: Digest of all columns and the vocabulary; equal fingerprints mean equal rows.
+    fingerprint: Digest of the vocabulary and all columns except the names of documents; equal
+      fingerprints mean equal passages.
     vocabulary_digest: Digest of the tokenizer that made the ids.
     vocab_size: Number of wordpieces of that tokenizer.
     cls_id: Id of `[CLS]`.
@@ -64,6 +65,7 @@ class PassageRow(NamedTuple):
   texts: bytes
   title_ids: bytes
   body_ids: bytes
+  documents: bytes
   uid: int
 
 
@@ -75,6 +77,7 @@ def passage_row(
   body_ids: np.ndarray,
   uid: int,
   vocab_size: int,
+  document: str = "",
 ) -> PassageRow:
   """Returns the bytes of a passage, its ids in the dtype of a vocabulary of this size."""
   dtype = id_dtype(vocab_size)
@@ -83,12 +86,13 @@ def passage_row(
     texts=text.encode(),
     title_ids=np.asarray(title_ids, dtype).tobytes(),
     body_ids=np.asarray(body_ids, dtype).tobytes(),
+    documents=document.encode(),
     uid=uid,
   )
 
 
 def store_bytes(num_passages: int, column_bytes: int) -> int:
-  """Returns the size of a store: the values, and four offsets and a uid per passage."""
+  """Returns the size of a store: the values, and an offset per column and a uid per passage."""
   return column_bytes + 8 * (len(_RAGGED_COLUMNS) * (num_passages + 1) + num_passages)
 
 
@@ -131,15 +135,24 @@ class PassageStoreWriter:
     self._tokenizer = tokenizer
     self._max_passage_length = max_passage_length
     ids_dtype = id_dtype(tokenizer.vocab_size)
-    dtypes = {"titles": np.uint8, "texts": np.uint8, "title_ids": ids_dtype, "body_ids": ids_dtype}
     self._columns = {
-      name: _RaggedWriter(self._directory, name, dtypes[name]) for name in _RAGGED_COLUMNS
+      name: _RaggedWriter(
+        self._directory, name, ids_dtype if name in ("title_ids", "body_ids") else np.dtype("u1")
+      )
+      for name in _RAGGED_COLUMNS
     }
     self._uids = open(os.path.join(self._directory, "uids.bin"), "wb")
     self._num_passages = 0
 
   def append(
-    self, *, title: str, text: str, title_ids: np.ndarray, body_ids: np.ndarray, uid: int
+    self,
+    *,
+    title: str,
+    text: str,
+    title_ids: np.ndarray,
+    body_ids: np.ndarray,
+    uid: int,
+    document: str = "",
   ) -> None:
     """Adds a row; the ids exclude special tokens."""
     self.append_row(
@@ -150,6 +163,7 @@ class PassageStoreWriter:
         body_ids=body_ids,
         uid=uid,
         vocab_size=self._tokenizer.vocab_size,
+        document=document,
       )
     )
 
@@ -163,8 +177,10 @@ class PassageStoreWriter:
   def finish(self, *, counts: dict[str, int]) -> StoreMetadata:
     """Closes the columns and writes the metadata that makes the directory a store."""
     whole = hashlib.sha256(self._tokenizer.digest.encode())
-    for column in self._columns.values():
-      whole.update(column.close())
+    for name, column in self._columns.items():
+      digest = column.close()
+      if name != "documents":
+        whole.update(digest)
     atomic_files.close(self._uids)
     metadata = StoreMetadata(
       num_passages=self._num_passages,
@@ -226,6 +242,9 @@ class PassageStore:
     self._texts = self._open("texts", np.uint8)
     self._title_ids = self._open("title_ids", ids_dtype)
     self._body_ids = self._open("body_ids", ids_dtype)
+    self._documents = None  # of stores that were made before there were any
+    if os.path.exists(os.path.join(self.local_directory, "documents.bin")):
+      self._documents = self._open("documents", np.uint8)
     self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
 
   def _map(self, name: str, dtype, size: int) -> np.ndarray:
@@ -255,6 +274,10 @@ class PassageStore:
 
   def text(self, row: int) -> str:
     return _row(self._texts, row).tobytes().decode()
+
+  def document(self, row: int) -> str:
+    """Returns the name of the document that a passage is part of; empty if it has none."""
+    return "" if self._documents is None else _row(self._documents, row).tobytes().decode()
 
   def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""

@@ -16,6 +16,7 @@ from realm_jax.corpus.sentences import sentence_spans
 class Passage:
   """A passage; offsets are in bytes of `text`, and the ids exclude special tokens."""
 
+  document: str
   title: str
   text: str
   uid: int
@@ -59,6 +60,7 @@ def make_passages(
       text = raw[chunk.start : chunk.limit].decode()
       room = config.max_passage_length - chunking.SPECIAL_TOKENS_PER_PASSAGE - len(body_ids)
       yield Passage(
+        document=document.id,
         title=document.title,
         text=text,
         uid=passage_uid(document.title, text),

@@ -22,6 +22,7 @@ from realm_jax.corpus.parquet import read_parquet
 from realm_jax.corpus.wikiextractor import read_wikiextractor
 
 Format = Literal["auto", "jsonl", "wikiextractor", "parquet", "text"]
+_MAX_TITLE_CHARACTERS = 150
 
 
 class DocumentReader:
@@ -112,6 +113,7 @@ def format_of(path: str) -> Format:
     ".json": "jsonl",
     ".parquet": "parquet",
     ".txt": "text",
+    ".md": "text",
   }
   suffix = os.path.splitext(name)[1]
   if suffix not in formats:
@@ -145,12 +147,19 @@ def _decompressed(file: BinaryIO, path: str) -> BinaryIO:
 
 
 def _read_text(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
-  """Yields the one document of a file, whose first non-empty line is the title."""
+  """Yields the one document of a file.
+
+  Its title is the first line, without the marks of a Markdown heading, or the file's name if that
+  line is as long as a paragraph.
+  """
   name = os.path.basename(path)
   try:
     text = b"".join(lines).decode("utf-8-sig")
   except UnicodeDecodeError:
     yield BadRecord(kind="broken_records", name=path)
     return
-  title, _, body = text.strip().partition("\n")
-  yield make_record({"title": title.strip(), "text": body}, default_id=name, name=path)
+  first_line, _, body = text.strip().partition("\n")
+  title = first_line.strip("# \r")
+  if len(title) > _MAX_TITLE_CHARACTERS:
+    title, body = os.path.splitext(name)[0], text
+  yield make_record({"title": title, "text": body}, default_id=name, name=path)

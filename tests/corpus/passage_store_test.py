@@ -40,6 +40,19 @@ def test_rows_come_back(store):
   np.testing.assert_array_equal(store.lengths(), [3 + 1 + 3, 3 + 0 + 1, 3 + 2 + 2])
 
 
+def test_passages_know_their_documents_which_are_no_part_of_the_fingerprint(tmp_path, store):
+  assert store.document(0) == ""
+  named = [{**row, "document": name} for row, name in zip(ROWS, ("d1", "d1", "é"), strict=True)]
+  write(tmp_path / "named", named)
+  found = PassageStore(tmp_path / "named")
+  assert [found.document(row) for row in range(3)] == ["d1", "d1", "é"]
+  assert found.fingerprint == store.fingerprint
+  for column in (tmp_path / "named").glob("documents.*"):  # as in older stores
+    column.unlink()
+  older = PassageStore(tmp_path / "named")
+  assert (older.text(0), older.document(0)) == (ROWS[0]["text"], "")
+
+
 def test_ids_are_cut_or_padded(store):
   ids, lengths = store.body_ids([2, 0, 0], length=2)
   assert ids.dtype == np.int32

@@ -98,6 +98,21 @@ def test_a_page_of_nothing_but_its_title_has_no_text(tmp_path):
   assert bad == BadRecord(kind="records_without_text", name=f"{path}:id 5")
 
 
+def test_a_long_first_line_is_no_title_and_a_heading_loses_its_marks(tmp_path):
+  paragraph = "The vote was delayed, and nobody knew why. " * 5
+  assert records(tmp_path / "notes.md", f"{paragraph}\nMore.".encode()) == [
+    Document(id="notes.md", title="notes", text=f"{paragraph}\nMore.")
+  ]
+  assert records(tmp_path / "notes.md", b"## C# notes ##\nMore.") == [
+    Document(id="notes.md", title="C# notes", text="More.")
+  ]
+
+
+def test_the_id_of_a_record_may_be_that_of_a_test_collection(tmp_path):
+  (document,) = records(tmp_path / "corpus.jsonl", b'{"_id": "d7", "title": "", "text": "x"}')
+  assert document.id == "d7"
+
+
 def test_text_files_begin_with_their_title(tmp_path):
   text = "\ufeff\n  Vote delayed \n\nThe vote was delayed.\nNobody knew why.\n".encode()
   assert records(tmp_path / "1.txt", text) == [
@@ -183,6 +198,7 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch)
     ("a.jsonl.bz2", "jsonl"),
     ("train-00000-of-00041.parquet", "parquet"),
     ("news.txt.gz", "text"),
+    ("notes.md", "text"),
   ],
 )
 def test_names_tell_formats(name, format):

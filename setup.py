@@ -63,11 +63,14 @@ setuptools.setup(
   extras_require={
     "test": [
       "basedpyright>=1.40",
+      "bm25s>=0.2,<0.4",
       "fastapi>=0.115",
       "starlette>=1.10",
       "gcp-storage-emulator>=2024.8",
       "gcsfs>=2025.1",
       "httpx>=0.27",
+      "ir_measures>=0.4,<0.5",
+      "PyStemmer>=2.2",
       "pytest>=8",
       "pytest-timeout>=2.3",
       "pytest-xdist>=3.6",
@@ -103,6 +106,7 @@ setuptools.setup(
     # Drives a Chromium that is there already, as Debian's package `chromium` brings it.
     "browser": ["playwright>=1.49"],
     "tpu": ["jax[tpu]"],
+    "trec": ["ir_measures>=0.4,<0.5"],
     "xmanager": ["xmanager>=0.7"],
   },
   entry_points={"console_scripts": ["realm=realm_jax.main:main"]},

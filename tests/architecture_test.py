@@ -36,6 +36,7 @@ HOMES = {
   "fastapi": ("inspector/",),
   "fsspec": ("object_store.py",),
   "gin": ("configuration.py",),
+  "ir_measures": ("evaluation/document_ranking.py",),
   "jinja2": ("inspector/rendering.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),

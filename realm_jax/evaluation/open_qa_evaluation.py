@@ -1,24 +1,22 @@
 """Evaluates retrieval and answers on questions; writes predictions and the result card."""
 
 import dataclasses
-import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store, progress
+from realm_jax import atomic_files, progress
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation import open_qa, prediction_files, resampling, result_card, source_version
+from realm_jax.evaluation import open_qa, prediction_files, result_card
 from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import open_system
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
-from realm_jax.saved.answering_models import question_answerer, question_search
-from realm_jax.saved.opening import Corpus, Sources, open_bm25, open_corpus, open_sources
+from realm_jax.saved.opening import Sources
 
 FORMATS = ("dpr", "trec")
-_RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,24 +65,11 @@ def evaluate_open_qa(
     evaluated = _read(predictions, questions)
   else:
     evaluated = _ask(questions, sources=sources, asking=asking, train_answers=train_answers)
-  card = {
-    "measured": {
-      **evaluated.measured,
-      "questions": f"{questions_file} ({len(questions)}, SHA-256 {_digest(questions_file)})",
-      "code": source_version.source_version(),
-    },
-    "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
-    "intervals": resampling.bootstrap_intervals(evaluated.scores),
-  }
+  measured = {**evaluated.measured, **result_card.files(questions=questions_file)}
+  card = result_card.make(measured, evaluated.scores, groups=evaluated.groups)
   if other:
-    card["against"] = {
-      "predictions": f"{against} ({other.missing} questions missing)",
-      "figures": {
-        name: dataclasses.asdict(resampling.compare(values, other.scores[name]))
-        for name, values in evaluated.scores.items()
-        if name in other.scores
-      },
-    }
+    compared = f"{against} ({other.missing} questions missing)"
+    card["against"] = result_card.against(compared, evaluated.scores, other.scores)
   page = result_card.markdown(card)
   if output is not None:
     _write(output, card, page, evaluated, formats)
@@ -99,7 +84,7 @@ def _ask(
   asking: Asking,
   train_answers: Sequence[str] | None,
 ) -> Evaluated:
-  system = _system(sources, asking)
+  system = open_system(sources, asking)
   store, size = system.corpus.store, asking.batch_size
   outcomes = []
   batches = [questions[i : i + size] for i in range(0, len(questions), size)]
@@ -122,60 +107,17 @@ def _ask(
   return Evaluated(
     scores=scores,
     groups=open_qa.question_groups(outcomes, scores=scores, train_answers=train_answers),
-    measured={
-      **system.measured,
-      "corpus": f"{store.directory} ({len(store)} passages, fingerprint {store.fingerprint})",
-    },
+    measured=system.measured,
     outcomes=outcomes,
     store=store,
     matcher=matcher,
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class _System:
-  """What is evaluated: it finds passages of a corpus, and may answer from them."""
-
-  corpus: Corpus
-  measured: dict[str, str]
-  retrieve: Callable
-  answer: Callable | None = None
-
-
-def _system(sources: Sources, asking: Asking) -> _System:
-  if not sources.passages:
-    raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
-  if sources.retriever == "bm25" and not sources.checkpoints:
-    corpus = open_corpus(sources.passages)
-    return _System(corpus, {"retriever": "BM25"}, open_bm25(corpus).retrieve)
-  if sources.missing():
-    raise ValueError(
-      "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
-    )
-  opened = open_sources(sources)
-  measured = {
-    "retriever": _RETRIEVERS[sources.retriever],
-    "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
-    "index": f"{sources.index}, generation {opened.loaded.generation}, {sources.search} search",
-  }
-  if sources.retriever == "hybrid":
-    fusion = sources.fusion
-    measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
-  if opened.saved.description.span_reader is None:
-    return _System(opened.corpus, measured, question_search(opened).retrieve)
-  answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
-  measured["reader"] = f"spans, answers {asking.answer_text}"
-  return _System(opened.corpus, measured, answerer.retrieve, answerer.answer)
-
-
 def _read(predictions: str, questions: Sequence[Question]) -> Evaluated:
   found = prediction_files.read_scores(predictions, questions)
   measured = {"predictions": predictions, "missing predictions": found.missing}
   return Evaluated(scores=found.scores, groups={}, measured=measured)
-
-
-def _digest(path: str) -> str:
-  return hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()[:12]
 
 
 def _write(

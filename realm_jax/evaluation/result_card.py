@@ -1,6 +1,56 @@
 """Renders the result card of an evaluation: its metrics, and exactly what they describe."""
 
+import dataclasses
+import hashlib
 from collections.abc import Mapping
+
+import numpy as np
+
+from realm_jax import object_store
+from realm_jax.evaluation import open_qa, resampling, source_version
+
+
+def files(**paths: str) -> dict[str, str]:
+  """Returns what a card says of files: paths and digests."""
+  described = {}
+  for name, path in paths.items():
+    content = object_store.absolute(path).read_bytes()
+    described[name] = f"{path} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
+  return described
+
+
+def make(
+  measured: Mapping[str, str | int],
+  scores: Mapping[str, np.ndarray],
+  *,
+  groups: Mapping[str, np.ndarray] | None = None,
+) -> dict:
+  """Returns a card.
+
+  Args:
+    measured: What was measured.
+    scores: Every figure of every question, `[n]` each.
+    groups: Members of groups of questions by name, bool `[n]` each.
+  """
+  return {
+    "measured": {**measured, "code": source_version.source_version()},
+    "figures": open_qa.summary(scores, groups=groups or {}),
+    "intervals": resampling.bootstrap_intervals(scores),
+  }
+
+
+def against(
+  compared: str, scores: Mapping[str, np.ndarray], other_scores: Mapping[str, np.ndarray]
+) -> dict:
+  """Returns the part of a card that compares with another system, question by question."""
+  return {
+    "predictions": compared,
+    "figures": {
+      name: dataclasses.asdict(resampling.compare(values, other_scores[name]))
+      for name, values in scores.items()
+      if name in other_scores
+    },
+  }
 
 
 def markdown(card: Mapping) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from realm_jax.data.questions import read_questions
 from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.collection_evaluation import evaluate_collection
 from realm_jax.evaluation.masked_span_evaluation import evaluate_masked_spans
 from realm_jax.evaluation.open_qa_evaluation import evaluate_open_qa
 from realm_jax.saved.opening import Sources
@@ -13,6 +14,7 @@ from realm_jax.saved.opening import Sources
 def evaluate(
   *,
   questions: str,
+  qrels: str | None = None,
   sources: Sources = Sources(),
   asking: Asking = Asking(),
   predictions: str | None = None,
@@ -29,7 +31,9 @@ def evaluate(
 
   Args:
     questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
-      `spans`, `answer`) for a pre-trained checkpoint.
+      `spans`, `answer`) for a pre-trained checkpoint; with `qrels`, of queries (`_id`, `text`).
+    qrels: Judgements of a retrieval test collection, in BEIR's or TREC's format: documents are
+      ranked, each by its best passage, and scored by nDCG, recall and reciprocal rank.
     sources: The model, the corpus and its index; BM25 needs only the corpus.
     asking: How questions are asked.
     predictions: A file of predictions to score, instead of asking.
@@ -47,6 +51,16 @@ def evaluate(
     FileNotFoundError: If an input is missing.
     ValueError: If checkpoint, corpus, index and questions do not match.
   """
+  if qrels is not None:
+    return evaluate_collection(
+      queries=questions,
+      judgements=qrels,
+      sources=sources,
+      asking=asking,
+      predictions=predictions,
+      against=against,
+      output=output,
+    )
   asked = _sampled(read_questions(questions), max_questions)
   if asked[0].span is None:
     return evaluate_open_qa(

@@ -1,0 +1,100 @@
+"""Evaluates rankings of documents on a retrieval test collection; writes runs and result cards."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from realm_jax import atomic_files
+from realm_jax.data.judgements import Judgements, read_judgements, read_queries
+from realm_jax.data.questions import Question
+from realm_jax.evaluation import prediction_files, result_card
+from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.document_ranking import (
+  Run,
+  document_scores,
+  rank_documents,
+  read_run,
+  run_lines,
+)
+from realm_jax.evaluation.systems import System, open_system
+from realm_jax.saved.opening import Sources
+
+
+def evaluate_collection(
+  *,
+  queries: str,
+  judgements: str,
+  sources: Sources,
+  asking: Asking,
+  predictions: str | None = None,
+  against: str | None = None,
+  output: str | None = None,
+) -> dict:
+  """Ranks documents and compares with judgements; see `realm evaluate` for the arguments."""
+  grades = read_judgements(judgements)
+  asked = read_queries(queries, grades)
+  # Read first: a file that does not fit is refused before anything is evaluated.
+  other = against and scores_of_file(against, grades, asked, recall_at=asking.recall_at)
+  if predictions is not None:
+    run, measured = read_run(predictions), {"run": predictions}
+  else:
+    system = open_system(sources, asking)
+    run, measured = _rank(system, asked, asking), system.measured
+  scores = document_scores(run, grades, asked, recall_at=asking.recall_at)
+  card = result_card.make(
+    {**measured, **result_card.files(queries=queries, judgements=judgements)}, scores
+  )
+  if other:
+    card["against"] = result_card.against(str(against), scores, other)
+  page = result_card.markdown(card)
+  if output is not None:
+    write = lambda name, text: atomic_files.write_text(os.path.join(output, name), text)  # noqa: E731
+    write("figures.json", json.dumps(card, indent=2) + "\n")
+    write("card.md", page)
+    write("predictions.jsonl", "".join(f"{line}\n" for line in _lines(run, asked, scores)))
+    tag = str(measured.get("retriever", "realm_jax"))
+    write("run.trec", "".join(f"{line}\n" for line in run_lines(run, tag=tag)))
+  print(page, flush=True)
+  return card["figures"]
+
+
+def scores_of_file(
+  path: str, judgements: Judgements, queries: Sequence[Question], *, recall_at: Sequence[int]
+) -> dict[str, np.ndarray]:
+  """Returns the scores of a TREC run file, or those that a `predictions.jsonl` has."""
+  if path.endswith(".jsonl"):
+    return prediction_files.read_scores(path, queries).scores
+  return document_scores(read_run(path), judgements, queries, recall_at=recall_at)
+
+
+def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
+  store = system.corpus.store
+  if not store.document(0):
+    raise ValueError(
+      f"the passages of {store.directory} do not say which documents they are of; make the store "
+      "again with `realm prepare_corpus`"
+    )
+  return rank_documents(
+    system.retrieve,
+    queries,
+    document=store.document,
+    num_documents=max(asking.recall_at),
+    batch_size=asking.batch_size,
+  )
+
+
+def _lines(
+  run: Run, queries: Sequence[Question], scores: Mapping[str, np.ndarray]
+) -> Iterator[str]:
+  for place, query in enumerate(queries):
+    ranking = run.get(query.id, {})
+    record = {
+      "id": query.id,
+      "question": query.text,
+      "figures": {name: round(float(values[place]), 6) for name, values in scores.items()},
+      "documents": list(ranking),
+      "scores": [round(score, 6) for score in ranking.values()],
+    }
+    yield json.dumps(record, ensure_ascii=False)

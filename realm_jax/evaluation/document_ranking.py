@@ -1,0 +1,120 @@
+"""Rankings of documents, each by its best passage, and their figures against judgements."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from realm_jax import object_store, progress
+from realm_jax.data.judgements import Judgements
+from realm_jax.data.questions import Question
+from realm_jax.datatypes import SearchResults
+
+_CUTOFF = 10  # of nDCG and of the reciprocal rank
+# The score of each document by its name, best first, by the id of the query.
+Run = Mapping[str, Mapping[str, float]]
+
+
+def rank_documents(
+  retrieve: Callable[..., SearchResults],
+  queries: Sequence[Question],
+  *,
+  document: Callable[[int], str],
+  num_documents: int,
+  batch_size: int = 32,
+) -> Run:
+  """Finds the best documents for each query.
+
+  Args:
+    retrieve: `(texts, k=...)`, finds the best passages, best first.
+    queries: What is asked.
+    document: Returns the name of a passage's document.
+    num_documents: Documents found for each query, if there are so many.
+    batch_size: Queries asked at once.
+  """
+  run = {}
+  batches = [queries[i : i + batch_size] for i in range(0, len(queries), batch_size)]
+  for batch in progress.track(batches, what="batches of queries"):
+    texts, depth, rankings = [query.text for query in batch], num_documents, []
+    while not rankings:
+      found = retrieve(texts, k=depth)
+      all_found_B = (found.ids_BxK < 0).any(axis=1)
+      rankings = [_best_passages(*row, document) for row in zip(*found, strict=True)]
+      if any(
+        len(ranking) < num_documents and not all_found
+        for ranking, all_found in zip(rankings, all_found_B, strict=True)
+      ):
+        depth, rankings = 4 * depth, []
+    for query, ranking in zip(batch, rankings, strict=True):
+      run[query.id] = dict(list(ranking.items())[:num_documents])
+  return run
+
+
+def _best_passages(
+  ids_K: np.ndarray, scores_K: np.ndarray, document: Callable[[int], str]
+) -> dict[str, float]:
+  ranking: dict[str, float] = {}
+  for passage_id, score in zip(ids_K.tolist(), scores_K.tolist(), strict=True):
+    if passage_id >= 0:
+      ranking.setdefault(document(passage_id), score)
+  return ranking
+
+
+def document_scores(
+  run: Run, judgements: Judgements, queries: Sequence[Question], *, recall_at: Sequence[int]
+) -> dict[str, np.ndarray]:
+  """Returns every figure of every query, `[n]` each: `ndcg@10`, `mrr@10` and `recall@k`.
+
+  `recall@k` is the share of the relevant documents that are among the best k.
+
+  Raises:
+    ValueError: If no document in the run is judged, or the extra `trec` is not installed.
+  """
+  try:
+    import ir_measures
+    from ir_measures import RR, R, nDCG
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"judgements need {error.name}: pip install -e '.[trec]' in the checkout"
+    ) from error
+  if not any(judgements[query].keys() & run.get(query, {}).keys() for query in judgements):
+    raise ValueError(
+      "no document that was found is judged; are the judgements of this corpus, and the names of "
+      "its documents those of corpus.jsonl?"
+    )
+  measures = {nDCG @ _CUTOFF: f"ndcg@{_CUTOFF}", RR @ _CUTOFF: f"mrr@{_CUTOFF}"}
+  measures |= {R @ k: f"recall@{k}" for k in recall_at}
+  place = {query.id: i for i, query in enumerate(queries)}
+  scores = {name: np.zeros(len(queries)) for name in measures.values()}
+  for metric in ir_measures.iter_calc([*measures], judgements, run):
+    scores[measures[metric.measure]][place[metric.query_id]] = metric.value
+  return scores
+
+
+def run_lines(run: Run, *, tag: str) -> Iterator[str]:
+  """Yields the lines of a TREC run file: `query Q0 document rank score tag`."""
+  tag = "_".join(tag.split())
+  for query, ranking in run.items():
+    for rank, (document, score) in enumerate(ranking.items(), 1):
+      yield f"{query} Q0 {document} {rank} {score:.9g} {tag}"
+
+
+def read_run(path: str | os.PathLike) -> Run:
+  """Reads a TREC run file.
+
+  Raises:
+    FileNotFoundError: If the file is missing.
+    ValueError: If a line has not its six columns, or there is none.
+  """
+  run: dict[str, dict[str, float]] = {}
+  for number, line in enumerate(object_store.absolute(path).read_text().splitlines(), 1):
+    try:
+      query, _, document, _, score, _ = line.split()
+      run.setdefault(query, {})[document] = float(score)
+    except ValueError as error:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} is not `query Q0 document rank score tag`: {error}"
+      ) from error
+  if not run:
+    raise ValueError(f"{os.fspath(path)} ranks nothing")
+  return run

@@ -1,0 +1,66 @@
+"""What is evaluated: BM25, the retriever of a checkpoint, both fused, or a question answerer."""
+
+import dataclasses
+from collections.abc import Callable
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.evaluation.asking import Asking
+from realm_jax.saved.answering_models import question_answerer, question_search
+from realm_jax.saved.opening import Corpus, Sources, open_bm25, open_corpus, open_sources
+
+_RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+  """What is evaluated: it finds passages of a corpus, and may answer from them.
+
+  Attributes:
+    corpus: The corpus.
+    measured: What a result card says of it.
+    retrieve: `(texts, k=...)`, finds the best passages.
+    answer: `(texts)`, answers questions; None where nothing is read.
+  """
+
+  corpus: Corpus
+  measured: dict[str, str]
+  retrieve: Callable
+  answer: Callable | None = None
+
+
+def open_system(sources: Sources, asking: Asking) -> System:
+  """Opens what is evaluated.
+
+  Raises:
+    FileNotFoundError: if a source is missing.
+    ValueError: if a source is not given, or the sources do not fit each other.
+  """
+  if not sources.passages:
+    raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
+  if sources.retriever == "bm25" and not sources.checkpoints:
+    corpus = open_corpus(sources.passages)
+    measured = {"retriever": "BM25", "corpus": _described(corpus.store)}
+    return System(corpus, measured, open_bm25(corpus).retrieve)
+  if sources.missing():
+    raise ValueError(
+      "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
+    )
+  opened = open_sources(sources)
+  measured = {
+    "retriever": _RETRIEVERS[sources.retriever],
+    "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
+    "index": f"{sources.index}, generation {opened.loaded.generation}, {sources.search} search",
+    "corpus": _described(opened.corpus.store),
+  }
+  if sources.retriever == "hybrid":
+    fusion = sources.fusion
+    measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
+  if opened.saved.description.span_reader is None:
+    return System(opened.corpus, measured, question_search(opened).retrieve)
+  answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
+  measured["reader"] = f"spans, answers {asking.answer_text}"
+  return System(opened.corpus, measured, answerer.retrieve, answerer.answer)
+
+
+def _described(store: PassageStore) -> str:
+  return f"{store.directory} ({len(store)} passages, fingerprint {store.fingerprint})"

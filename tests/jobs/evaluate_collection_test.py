@@ -1,0 +1,132 @@
+"""Retrieval test collections: Cranfield where it is, and a tiny one of our own."""
+
+import json
+import pathlib
+
+import pytest
+
+from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.data.judgements import read_judgements
+from realm_jax.evaluation.document_ranking import read_run
+from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+pytest.importorskip("ir_measures", reason="the extra trec is not installed")
+
+CRANFIELD = pathlib.Path(__file__).resolve().parents[3] / "shared/data/cranfield"
+DOCUMENTS = {
+  "wings": "The slipstream moves along the wing. It ends there. The lift of a wing grows.",
+  "heat": "Heat moves through slabs. The slabs grow warm.",
+  "plates": "A plate in a slipstream. The heat of plates.",
+}
+QUERIES = {"q1": "slipstream of a wing", "q2": "warm slabs", "q3": "not judged"}
+QRELS = "query-id\tcorpus-id\tscore\nq1\twings\t2\nq1\tplates\t1\nq2\theat\t1\n"
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("collection")
+  corpus = [{"_id": name, "title": "", "text": text} for name, text in DOCUMENTS.items()]
+  queries = [{"_id": name, "text": text} for name, text in QUERIES.items()]
+  for name, records in (("corpus", corpus), ("queries", queries)):
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (directory / f"{name}.jsonl").write_text(lines)
+  (directory / "qrels.tsv").write_text(QRELS)
+  words = sorted({word.strip(".").lower() for t in DOCUMENTS.values() for word in t.split()})
+  WordPieceTokenizer([*SPECIAL_TOKENS, *words, "."]).save(directory / "vocabulary")
+  prepare_corpus(
+    input=str(directory / "corpus.jsonl"),
+    vocabulary=str(directory / "vocabulary"),
+    output=str(directory / "passages"),
+    chunking=ChunkingConfig(max_sentences=1),
+  )
+  return directory
+
+
+def asked(directory, **others):
+  return {
+    "questions": str(directory / "queries.jsonl"),
+    "qrels": str(directory / "qrels.tsv"),
+    "recall_at": (1, 2),
+    **others,
+  }
+
+
+def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
+  output = tmp_path / "bm25"
+  figures = evaluate(
+    **asked(collection, passages=str(collection / "passages"), retriever="bm25"),
+    output=str(output),
+  )
+  assert figures == {
+    "questions": 2,
+    "ndcg@10": 1.0,
+    "mrr@10": 1.0,
+    "recall@1": 0.75,
+    "recall@2": 1.0,
+  }
+  run = read_run(output / "run.trec")
+  assert list(run["q1"]) == ["wings", "plates"]
+  first = json.loads((output / "predictions.jsonl").read_text().splitlines()[0])
+  assert first["id"] == "q1"
+  assert first["documents"] == ["wings", "plates"]
+  assert first["figures"]["recall@1"] == 0.5
+
+  theirs = tmp_path / "theirs.trec"
+  theirs.write_text("q1 Q0 heat 1 2.5 x\nq1 Q0 wings 2 2.0 x\n")
+  again = tmp_path / "again"
+  evaluate(
+    **asked(collection, predictions=str(theirs), against=str(output / "predictions.jsonl")),
+    output=str(again),
+  )
+  compared = json.loads((again / "figures.json").read_text())["against"]["figures"]
+  assert compared["mrr@10"]["first"] == 0.25
+  assert compared["recall@2"]["difference"] == -0.75
+  same = evaluate(**asked(collection, predictions=str(output / "run.trec")))
+  assert same == figures
+
+
+@pytest.mark.parametrize(
+  ("qrels", "message"),
+  [
+    ("q1\twings\n", "line 1 is not a judgement"),
+    ("q9\twings\t1\n", "lacks 1 of the 1 judged queries, such as 'q9'"),
+    ("q1 0 other 1\n", "no document that was found is judged"),
+    ("", "has no judgement"),
+  ],
+)
+def test_judgements_that_do_not_fit_are_refused(tmp_path, collection, qrels, message):
+  (tmp_path / "qrels.tsv").write_text(qrels)
+  given = asked(collection, passages=str(collection / "passages"), retriever="bm25")
+  with pytest.raises(ValueError, match=message):
+    evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
+
+
+@pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")
+def test_figures_on_cranfield_are_those_of_pytrec_eval(tmp_path):
+  import pytrec_eval
+
+  corpus = str(CRANFIELD / "corpus.jsonl")
+  learn_vocabulary(inputs=[corpus], output=str(tmp_path / "vocabulary"), vocab_size=2000)
+  prepare_corpus(
+    input=corpus, vocabulary=str(tmp_path / "vocabulary"), output=str(tmp_path / "passages")
+  )
+  figures = evaluate(
+    questions=str(CRANFIELD / "queries.jsonl"),
+    qrels=str(CRANFIELD / "qrels/test.tsv"),
+    passages=str(tmp_path / "passages"),
+    retriever="bm25",
+    output=str(tmp_path / "bm25"),
+  )
+  grades = read_judgements(CRANFIELD / "qrels/test.tsv")
+  evaluator = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut_10", "recall_20,100"})
+  theirs = evaluator.evaluate(read_run(tmp_path / "bm25/run.trec")).values()
+  names = {"ndcg@10": "ndcg_cut_10", "recall@20": "recall_20", "recall@100": "recall_100"}
+  for ours, name in names.items():
+    mean = sum(query[name] for query in theirs) / len(theirs)
+    assert figures[ours] == pytest.approx(mean, abs=5.1e-5)  # rounded to four digits
+  assert figures["questions"] == 225
+  assert figures["ndcg@10"] > 0.35

@@ -50,7 +50,7 @@ _ROOMS = {
     "ablate",
     "demo",
   ),
-  "answering": ("evaluate", "predict", "ask", "serve", "report"),
+  "answering": ("evaluate", "compare_runs", "predict", "ask", "serve", "report"),
 }
 JOBS: Mapping[str, str] = {
   job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs

@@ -1,7 +1,7 @@
 """Uncertainty of metrics: bootstrap confidence intervals, and paired tests of two systems."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.stats
@@ -70,6 +70,18 @@ def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparis
     interval=bootstrap_intervals({"difference": differences}, seed=seed)["difference"],
     p_value=_sign_flip_p_value(differences[differences != 0], seed=seed),
   )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+  """Returns p-values corrected for their number (Holm 1979).
+
+  The k-th smallest of n is multiplied by n + 1 - k, and none is below a smaller one.
+  """
+  order = np.argsort(p_values)
+  raised = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+  adjusted = np.empty(len(p_values))
+  adjusted[order] = np.minimum(np.maximum.accumulate(raised), 1)
+  return adjusted.tolist()
 
 
 def _sign_flip_p_value(changed: np.ndarray, *, seed: int) -> float:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from realm_jax.evaluation import resampling
-from realm_jax.evaluation.resampling import bootstrap_intervals, compare
+from realm_jax.evaluation.resampling import bootstrap_intervals, compare, holm
 
 
 def test_an_interval_is_as_wide_as_theory_says():
@@ -58,3 +58,10 @@ def test_equal_systems_do_not_differ():
   same = np.array([0.0, 1.0, 0.5])
   found = compare(same, same)
   assert (found.difference, found.interval, found.p_value) == (0, (0, 0), 1)
+
+
+def test_holms_correction_keeps_the_order_and_bounds_the_family():
+  # Of 4: 0.005 * 4, 0.01 * 3, 0.03 * 2, and 0.04 * 1, which may not be below the one before.
+  assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+  assert holm([0.9, 0.8]) == [1.0, 1.0]
+  assert holm([0.2]) == [0.2]

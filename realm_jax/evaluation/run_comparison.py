@@ -1,0 +1,97 @@
+"""Compares two systems on several sets of questions, question by question."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from realm_jax import object_store
+from realm_jax.data.judgements import read_judgements
+from realm_jax.data.questions import Question
+from realm_jax.evaluation import resampling
+from realm_jax.evaluation.document_ranking import document_scores, read_run
+from realm_jax.evaluation.open_qa import RECALL_AT
+
+Scores = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedFigure:
+  """One figure of two systems on one set of questions.
+
+  Attributes:
+    name: Name of the figure.
+    questions: Number of questions.
+    comparison: Means, difference, interval and p of this set alone.
+    adjusted_p_value: Holm's p, for as many tests as there are sets.
+  """
+
+  name: str
+  questions: int
+  comparison: resampling.Comparison
+  adjusted_p_value: float
+
+
+def compare_sets(pairs: Sequence[tuple[Scores, Scores]]) -> list[list[ComparedFigure]]:
+  """Returns for each set of questions what the two systems' common figures are."""
+  names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
+  compared = {
+    n: [resampling.compare(first[n], second[n]) for first, second in pairs] for n in names
+  }
+  adjusted = {n: resampling.holm([c.p_value for c in found]) for n, found in compared.items()}
+  return [
+    [
+      ComparedFigure(name, len(pairs[place][0][name]), compared[name][place], adjusted[name][place])
+      for name in names
+    ]
+    for place in range(len(pairs))
+  ]
+
+
+def read_pair(first: str, second: str, *, qrels: str | None = None) -> tuple[Scores, Scores]:
+  """Reads the scores of two systems on the same questions, in the same order.
+
+  Args:
+    first: An output directory of `realm evaluate`, its `predictions.jsonl`, or a TREC run file.
+    second: The other system's.
+    qrels: Judgements of the queries, for TREC run files.
+
+  Raises:
+    FileNotFoundError: If a file is missing.
+    ValueError: If they are not of the same questions, or a run file has no judgements.
+  """
+  records = [_read(path, qrels) for path in (first, second)]
+  ids = [*records[0]]
+  if records[1].keys() != records[0].keys():
+    common = len(records[1].keys() & records[0].keys())
+    raise ValueError(
+      f"{first} has {len(records[0])} questions, {second} {len(records[1])}, and {common} have the "
+      "same id; compare two systems on the same questions"
+    )
+  return tuple(
+    {name: np.array([record[i][name] for i in ids]) for name in record[ids[0]]}
+    for record in records
+  )
+
+
+def _read(path: str, qrels: str | None) -> Mapping[str, Mapping[str, float]]:
+  """Returns every figure of every question, by its id."""
+  if object_store.absolute(path).is_dir():
+    path = os.path.join(path, "predictions.jsonl")
+  if path.endswith(".jsonl"):
+    lines = object_store.absolute(path).read_text().splitlines()
+    try:
+      return {str(record["id"]): record["figures"] for record in map(json.loads, lines)}
+    except (ValueError, KeyError, TypeError) as error:
+      raise ValueError(f"{path} is not what `realm evaluate` writes: {error!r}") from error
+  if qrels is None:
+    raise ValueError(f"{path} is a run file; give the judgements of its queries with --qrels")
+  grades = read_judgements(qrels)
+  queries = [Question(id=query, text="", answers=()) for query in grades]
+  scores = document_scores(read_run(path), grades, queries, recall_at=RECALL_AT)
+  return {
+    query.id: {name: float(values[place]) for name, values in scores.items()}
+    for place, query in enumerate(queries)
+  }

@@ -1,0 +1,83 @@
+"""Compares two systems on one or several sets of questions, with Holm's correction."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from realm_jax import atomic_files
+from realm_jax.evaluation.run_comparison import ComparedFigure, compare_sets, read_pair
+
+
+def compare_runs(
+  *,
+  first: Sequence[str],
+  second: Sequence[str],
+  qrels: Sequence[str] = (),
+  figures: Sequence[str] = (),
+  output: str | None = None,
+) -> list[dict]:
+  """Compares question by question: difference, 95 % bootstrap interval, paired randomisation test.
+
+  Args:
+    first: For each set of questions, an output directory of `realm evaluate`, its
+      `predictions.jsonl`, or a TREC run file.
+    second: The same of the other system.
+    qrels: For each set, its judgements; only TREC run files need them.
+    figures: Figures to compare; empty compares all that both have.
+    output: File for the table as JSON; None only prints.
+
+  Returns:
+    A row for each set and figure.
+
+  Raises:
+    FileNotFoundError: If a file is missing.
+    ValueError: If the two were not asked the same questions.
+  """
+  if not len(first) == len(second) or (qrels and len(qrels) != len(first)):
+    raise ValueError(
+      f"first names {len(first)} sets, second {len(second)}, and qrels {len(qrels)}; give as many "
+      "of each"
+    )
+  pairs = [
+    read_pair(*paths, qrels=judged)
+    for *paths, judged in zip(first, second, qrels or [None] * len(first), strict=True)
+  ]
+  rows = [
+    {"first": a, "second": b, **_row(compared)}
+    for a, b, of_set in zip(first, second, compare_sets(pairs), strict=True)
+    for compared in of_set
+    if not figures or compared.name in figures
+  ]
+  if not rows:
+    raise ValueError(f"no figure is in all the files{f' and in {list(figures)}' * bool(figures)}")
+  print(_table(rows), flush=True)
+  if output is not None:
+    atomic_files.write_text(output, json.dumps(rows, indent=2) + "\n")
+  return rows
+
+
+def _row(compared: ComparedFigure) -> dict:
+  means = dataclasses.asdict(compared.comparison)
+  return {
+    "figure": compared.name,
+    "questions": compared.questions,
+    "mean": means.pop("first"),
+    "other_mean": means.pop("second"),
+    **means,
+    "holm_p_value": compared.adjusted_p_value,
+  }
+
+
+def _table(rows: Sequence[dict]) -> str:
+  lines = [
+    "| first | second | questions | figure | first | second | difference | 95 % | p | Holm |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+  ]
+  lines += [
+    f"| {row['first']} | {row['second']} | {row['questions']} | {row['figure']} "
+    f"| {row['mean']:.4f} | {row['other_mean']:.4f} | {row['difference']:+.4f} "
+    f"| {row['interval'][0]:+.4f} to {row['interval'][1]:+.4f} "
+    f"| {row['p_value']:.4f} | {row['holm_p_value']:.4f} |"
+    for row in rows
+  ]
+  return "\n".join(lines)

@@ -1,0 +1,62 @@
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.jobs.answering.compare_runs import compare_runs
+
+
+def evaluation(directory, **figures):
+  """Writes what `realm evaluate` leaves, one value of each figure per question."""
+  directory.mkdir(parents=True)
+  lines = [
+    json.dumps({"id": str(i), "figures": dict(zip(figures, values, strict=True))})
+    for i, values in enumerate(zip(*figures.values(), strict=True))
+  ]
+  (directory / "predictions.jsonl").write_text("\n".join(lines) + "\n")
+  return str(directory)
+
+
+def test_sets_are_compared_question_by_question_with_holms_correction(tmp_path, capsys):
+  better, worse = np.r_[np.ones(10), np.zeros(10)], np.zeros(20)
+  few = np.r_[np.ones(5), np.zeros(15)]
+  hybrid = [
+    evaluation(tmp_path / "hybrid/nq", hits=better, extra=better),
+    evaluation(tmp_path / "hybrid/wq", hits=few, extra=few),
+  ]
+  bm25 = [evaluation(tmp_path / f"bm25/{name}", hits=worse) for name in ("nq", "wq")]
+  rows = compare_runs(first=hybrid, second=bm25, output=str(tmp_path / "table.json"))
+  assert [(row["figure"], row["questions"]) for row in rows] == [("hits", 20), ("hits", 20)]
+  assert [row["difference"] for row in rows] == [0.5, 0.25]
+  p_nq, p_wq = (row["p_value"] for row in rows)
+  assert (p_nq, p_wq) == (pytest.approx(2 / 2**10), pytest.approx(2 / 2**5))
+  assert [row["holm_p_value"] for row in rows] == pytest.approx([2 * p_nq, p_wq])
+  assert json.loads((tmp_path / "table.json").read_text())[0]["mean"] == 0.5
+  assert "| hits | 0.5000 | 0.0000 | +0.5000 |" in capsys.readouterr().out
+  turned = compare_runs(first=bm25, second=hybrid, figures=("hits",))
+  assert [row["difference"] for row in turned] == [-0.5, -0.25]
+
+
+def test_run_files_are_compared_by_their_judgements(tmp_path):
+  pytest.importorskip("ir_measures", reason="the extra trec is not installed")
+  (tmp_path / "qrels").write_text("q1 0 a 1\nq2 0 b 2\n")
+  (tmp_path / "one.trec").write_text("q1 Q0 a 1 2 x\nq2 Q0 c 1 2 x\nq2 Q0 b 2 1 x\n")
+  (tmp_path / "two.trec").write_text("q1 Q0 c 1 2 x\nq1 Q0 a 2 1 x\n")
+  first, second = ([str(tmp_path / f"{name}.trec")] for name in ("one", "two"))
+  (row,) = compare_runs(
+    first=first, second=second, qrels=[str(tmp_path / "qrels")], figures=["mrr@10"]
+  )
+  assert (row["mean"], row["other_mean"]) == (0.75, 0.25)
+  with pytest.raises(ValueError, match="is a run file; give the judgements"):
+    compare_runs(first=first, second=second)
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path):
+  three = evaluation(tmp_path / "three", hits=np.ones(3))
+  two = evaluation(tmp_path / "two", hits=np.ones(2))
+  with pytest.raises(ValueError, match="has 3 questions, .* 2, and 2 have the same id"):
+    compare_runs(first=[three], second=[two])
+  with pytest.raises(ValueError, match="first names 2 sets, second 1"):
+    compare_runs(first=[three, three], second=[three])
+  with pytest.raises(ValueError, match=r"no figure is in all the files and in \['misses'\]"):
+    compare_runs(first=[three], second=[three], figures=["misses"])

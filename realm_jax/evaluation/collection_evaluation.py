@@ -18,6 +18,7 @@ from realm_jax.evaluation.document_ranking import (
   read_run,
   run_lines,
 )
+from realm_jax.evaluation.fusion_tuning import judged_queries
 from realm_jax.evaluation.systems import System, open_system
 from realm_jax.saved.opening import Sources
 
@@ -30,6 +31,7 @@ def evaluate_collection(
   asking: Asking,
   predictions: str | None = None,
   against: str | None = None,
+  tune_on: str | None = None,
   output: str | None = None,
 ) -> dict:
   """Ranks documents and compares with judgements; see `realm evaluate` for the arguments."""
@@ -40,7 +42,11 @@ def evaluate_collection(
   if predictions is not None:
     run, measured = read_run(predictions), {"run": predictions}
   else:
-    system = open_system(sources, asking)
+    development = None
+    if tune_on is not None:
+      known = read_judgements(tune_on)
+      development = judged_queries(read_queries(queries, known), known)
+    system = open_system(sources, asking, development)
     run, measured = _rank(system, asked, asking), system.measured
   scores = document_scores(run, grades, asked, recall_at=asking.recall_at)
   card = result_card.make(

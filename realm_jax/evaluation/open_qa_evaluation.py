@@ -12,7 +12,8 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, result_card
 from realm_jax.evaluation.asking import Asking
-from realm_jax.evaluation.systems import open_system
+from realm_jax.evaluation.fusion_tuning import answered_questions
+from realm_jax.evaluation.systems import System, open_system
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 from realm_jax.saved.opening import Sources
 
@@ -49,6 +50,7 @@ def evaluate_open_qa(
   predictions: str | None,
   against: str | None,
   train_questions: str | None,
+  tune_on: str | None,
   output: str | None,
   formats: Sequence[str],
 ) -> dict:
@@ -64,7 +66,9 @@ def evaluate_open_qa(
   if predictions is not None:
     evaluated = _read(predictions, questions)
   else:
-    evaluated = _ask(questions, sources=sources, asking=asking, train_answers=train_answers)
+    development = tune_on and answered_questions(read_questions(tune_on))
+    system = open_system(sources, asking, development or None)
+    evaluated = _ask(questions, system=system, asking=asking, train_answers=train_answers)
   measured = {**evaluated.measured, **result_card.files(questions=questions_file)}
   card = result_card.make(measured, evaluated.scores, groups=evaluated.groups)
   if other:
@@ -80,11 +84,10 @@ def evaluate_open_qa(
 def _ask(
   questions: Sequence[Question],
   *,
-  sources: Sources,
+  system: System,
   asking: Asking,
   train_answers: Sequence[str] | None,
 ) -> Evaluated:
-  system = open_system(sources, asking)
   store, size = system.corpus.store, asking.batch_size
   outcomes = []
   batches = [questions[i : i + size] for i in range(0, len(questions), size)]

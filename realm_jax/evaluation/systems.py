@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.fusion_tuning import DevelopmentSet, tune
 from realm_jax.saved.answering_models import question_answerer, question_search
 from realm_jax.saved.opening import Corpus, Sources, open_bm25, open_corpus, open_sources
 
@@ -28,8 +29,15 @@ class System:
   answer: Callable | None = None
 
 
-def open_system(sources: Sources, asking: Asking) -> System:
+def open_system(
+  sources: Sources, asking: Asking, development: DevelopmentSet | None = None
+) -> System:
   """Opens what is evaluated.
+
+  Args:
+    sources: What is opened.
+    asking: How questions are asked.
+    development: Chooses the weight of a hybrid retriever; None takes it as it is.
 
   Raises:
     FileNotFoundError: if a source is missing.
@@ -46,15 +54,21 @@ def open_system(sources: Sources, asking: Asking) -> System:
       "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
     )
   opened = open_sources(sources)
+  qualities = {}
+  if development is not None:
+    opened, qualities = tune(opened, development)
   measured = {
     "retriever": _RETRIEVERS[sources.retriever],
     "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
     "index": f"{sources.index}, generation {opened.loaded.generation}, {sources.search} search",
     "corpus": _described(opened.corpus.store),
   }
-  if sources.retriever == "hybrid":
-    fusion = sources.fusion
+  if opened.hybrid is not None:
+    fusion = opened.hybrid.fusion
     measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
+  if qualities:
+    ranks = ", ".join(f"{weight:g}: {quality:.4f}" for weight, quality in qualities.items())
+    measured["development questions"] = f"{len(development.questions)}; MRR by weight {ranks}"
   if opened.saved.description.span_reader is None:
     return System(opened.corpus, measured, question_search(opened).retrieve)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)

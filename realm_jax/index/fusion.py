@@ -57,7 +57,9 @@ def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion)
   values_BxR[:, :-1] += np.where(again_BxR, values_BxR[:, 1:], 0)
   ids_BxR[:, 1:][again_BxR] = datatypes.MISSING_PASSAGE_ID
   values_BxR[ids_BxR < 0] = -np.inf
-  return searcher.merge([SearchResults(ids_BxR, values_BxR.astype(np.float32))], k)
+  # In double precision: scores that lie close together keep their order.
+  fused = searcher.merge([SearchResults(ids_BxR, values_BxR)], k)
+  return SearchResults(fused.ids_BxK, fused.scores_BxK.astype(np.float32))
 
 
 def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
@@ -68,7 +70,9 @@ def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
     )
   else:
     scores_BxK = results.scores_BxK.astype(np.float64)
+    # Where a ranking ends early, no other passage shares a word with the query: they score 0.
     lowest_Bx1 = np.where(found_BxK, scores_BxK, np.inf).min(axis=1, keepdims=True)
+    lowest_Bx1 = np.where(found_BxK.all(axis=1, keepdims=True), lowest_Bx1, lowest_Bx1.clip(max=0))
     spread_Bx1 = np.where(found_BxK, scores_BxK, -np.inf).max(axis=1, keepdims=True) - lowest_Bx1
     with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was found, or one score
       values_BxK = np.where(spread_Bx1 > 0, (scores_BxK - lowest_Bx1) / spread_Bx1, 1)

@@ -123,7 +123,7 @@ class MaskFiller(Answerer[MaskModel]):
     size = len(lengths) * power_of_two(len(texts))
     queries = _stacked(rows, size=size, num_masks=max(lengths))
     store = self.corpus.view(edits)
-    asked = [texts[owner] for owner in owners]
+    asked = [texts[int(owner)] for owner in owners]
     num_read = self.model.retrieval.num_passages + 1
     batch = self._retrieve(queries, asked, edits, num_read=num_read)
     reading = self._read(batch)

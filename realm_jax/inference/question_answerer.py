@@ -139,7 +139,7 @@ class QuestionAnswerer(Answerer[QuestionModel]):
     """Returns the best answers to each question; the end of one that is too long is not read."""
     found = []
     for batch, truncated in self._batches(questions, self._batch_size):
-      texts = [questions[i] for i in batch.index_B[: len(truncated)]]
+      texts = [questions[int(i)] for i in batch.index_B[: len(truncated)]]
       read = self._read(batch, texts, Edits(), num_read=self.model.beam.num_read)
       found += [
         self._best(text, passages, num_answers, truncated=bool(cut))

@@ -51,7 +51,7 @@ class QuestionSearch:
     for batch, truncated in question_batches(questions, **self._sizes):
       queries_BxE = np.asarray(self._encode_query(self._params, batch.query), np.float32)
       if self._hybrid is not None:
-        texts = [questions[i] for i in batch.index_B[: len(truncated)]]
+        texts = [questions[int(i)] for i in batch.index_B[: len(truncated)]]
         searcher = self._hybrid.searcher(self._searcher, texts)
       parts.append(searcher.search(queries_BxE[: len(truncated)], k))
     return SearchResults(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

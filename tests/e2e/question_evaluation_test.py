@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
+from realm_jax.index.fusion import Fusion
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.labels.answer_matching import match_answers
@@ -81,6 +83,40 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
   holds_BxK = matcher.contains(np.arange(len(questions)), best_BxK)
   for k in (1, 5, 20):
     assert figures[f"recall@{k}"] == pytest.approx(holds_BxK[:, :k].any(axis=1).mean(), abs=1e-4)
+
+
+def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
+  world, given, sources, zero_shot
+):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  figures_of = {
+    weight: evaluate(
+      **given,
+      sources=dataclasses.replace(
+        sources, retriever="hybrid", fusion=Fusion(by="scores", weight=weight)
+      ),
+    )
+    for weight in (0.0, 1.0)
+  }
+  bm25 = Sources(passages=sources.passages, retriever="bm25")
+  for weight, alone in ((1.0, zero_shot[0]), (0.0, evaluate(**given, sources=bm25))):
+    for name in ("recall@1", "recall@5"):
+      assert figures_of[weight][name] == alone[name]
+
+
+def test_the_weight_of_a_hybrid_retriever_is_chosen_on_development_questions(world, given, sources):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  output = world / "hybrid"
+  hybrid = dataclasses.replace(sources, retriever="hybrid", fusion=Fusion(by="scores"))
+  tune_on = str(world / "almanac" / "training_questions.jsonl")
+  evaluate(**given, sources=hybrid, tune_on=tune_on, output=str(output))
+  measured = json.loads((output / "figures.json").read_text())["measured"]
+  (weight,) = re.findall(r"^by scores, weight (\S+) of the dual encoder$", measured["fusion"])
+  ranks = dict(re.findall(r"(\S+): ([\d.]+)", measured["development questions"]))
+  assert len(ranks) == 11
+  assert float(ranks[weight]) == max(map(float, ranks.values()))
+  with pytest.raises(ValueError, match="choose the weight of --retriever=hybrid"):
+    evaluate(**given, sources=sources, tune_on=tune_on)
 
 
 def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, zero_shot):

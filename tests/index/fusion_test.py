@@ -39,18 +39,28 @@ def test_a_ranking_with_all_the_weight_comes_first_unchanged(by, weight, alone):
   np.testing.assert_array_equal(found.ids_BxK[0, :2], best)
 
 
+def test_the_last_passage_of_a_short_ranking_counts_more_than_one_that_is_not_found():
+  short = SearchResults(
+    np.array([[8, 4, MISSING]], np.int32), np.array([[6.0, 3.0, -np.inf]], np.float32)
+  )
+  found = fuse(_row(DENSE, 0), short, 3, fusion=Fusion(by="scores", weight=0.0))
+  assert found.ids_BxK[0, :2].tolist() == [8, 4]
+  np.testing.assert_allclose(found.scores_BxK[0], [1.0, 0.5, 0.0])
+
+
 def test_the_order_of_queries_and_a_single_passage_do_not_matter():
   for fusion in (Fusion(), Fusion(by="scores")):
-    rows = [fuse(*_row(DENSE, SPARSE, row), 4, fusion=fusion).ids_BxK[0] for row in (1, 0)]
+    rows = [
+      fuse(_row(DENSE, row), _row(SPARSE, row), 4, fusion=fusion).ids_BxK[0] for row in (1, 0)
+    ]
     both = fuse(DENSE, SPARSE, 4, fusion=fusion).ids_BxK
     np.testing.assert_array_equal(np.stack(rows), both[::-1])
     one = SearchResults(np.array([[4]], np.int32), np.array([[-3.0]], np.float32))
     assert fuse(one, one, 2, fusion=fusion).scores_BxK[0, 0] > 0
 
 
-def _row(*results_and_row):
-  *results, row = results_and_row
-  return [SearchResults(r.ids_BxK[row : row + 1], r.scores_BxK[row : row + 1]) for r in results]
+def _row(results, row):
+  return SearchResults(results.ids_BxK[row : row + 1], results.scores_BxK[row : row + 1])
 
 
 class _Base:
@@ -62,7 +72,7 @@ class _Base:
 
 
 def test_rows_beyond_the_texts_are_searched_in_the_index_alone():
-  searcher = FusedSearcher(_Base(), lambda k: _row(SPARSE, 0)[0], Fusion())
+  searcher = FusedSearcher(_Base(), lambda k: _row(SPARSE, 0), Fusion())
   found = searcher.search(np.zeros((2, 1)), 3)
   np.testing.assert_array_equal(found.ids_BxK, [[1, 3, 7], [5, 6, MISSING]])
   assert (searcher.generation, searcher.num_passages) == (3, 9)

@@ -7,10 +7,12 @@ import pytest
 
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.data.judgements import read_judgements
+from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import read_run
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.saved.opening import Sources
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
@@ -50,16 +52,19 @@ def asked(directory, **others):
   return {
     "questions": str(directory / "queries.jsonl"),
     "qrels": str(directory / "qrels.tsv"),
-    "recall_at": (1, 2),
+    "asking": Asking(recall_at=(1, 2)),
     **others,
   }
+
+
+def bm25_over(passages):
+  return Sources(passages=str(passages), retriever="bm25")
 
 
 def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
   output = tmp_path / "bm25"
   figures = evaluate(
-    **asked(collection, passages=str(collection / "passages"), retriever="bm25"),
-    output=str(output),
+    **asked(collection, sources=bm25_over(collection / "passages")), output=str(output)
   )
   assert figures == {
     "questions": 2,
@@ -100,7 +105,7 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
 )
 def test_judgements_that_do_not_fit_are_refused(tmp_path, collection, qrels, message):
   (tmp_path / "qrels.tsv").write_text(qrels)
-  given = asked(collection, passages=str(collection / "passages"), retriever="bm25")
+  given = asked(collection, sources=bm25_over(collection / "passages"))
   with pytest.raises(ValueError, match=message):
     evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
 
@@ -117,8 +122,7 @@ def test_figures_on_cranfield_are_those_of_pytrec_eval(tmp_path):
   figures = evaluate(
     questions=str(CRANFIELD / "queries.jsonl"),
     qrels=str(CRANFIELD / "qrels/test.tsv"),
-    passages=str(tmp_path / "passages"),
-    retriever="bm25",
+    sources=bm25_over(tmp_path / "passages"),
     output=str(tmp_path / "bm25"),
   )
   grades = read_judgements(CRANFIELD / "qrels/test.tsv")

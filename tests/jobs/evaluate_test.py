@@ -46,8 +46,8 @@ def test_bm25_is_evaluated_with_a_card_and_files_for_other_programs(
   output = tmp_path / "evaluation"
   given = {
     "questions": questions,
-    "sources": Sources(passages=passages),
-    "asking": Asking(retriever="bm25", recall_at=(1, 2)),
+    "sources": Sources(passages=passages, retriever="bm25"),
+    "asking": Asking(recall_at=(1, 2)),
   }
   figures = evaluate(
     **given, train_questions=questions, output=str(output), formats=("dpr", "trec")

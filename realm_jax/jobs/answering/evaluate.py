@@ -20,6 +20,7 @@ def evaluate(
   predictions: str | None = None,
   against: str | None = None,
   train_questions: str | None = None,
+  tune_on: str | None = None,
   output: str | None = None,
   formats: Sequence[str] = (),
   max_questions: int | None = None,
@@ -39,6 +40,8 @@ def evaluate(
     predictions: A file of predictions to score, instead of asking.
     against: A file of predictions for the same questions, to compare with question by question.
     train_questions: The training questions, to tell answers seen in training from others.
+    tune_on: Development questions, or with `qrels` development judgements, on which the weight of
+      a hybrid retriever is chosen.
     output: Directory for `figures.json`, `card.md` and `predictions.jsonl`; None only prints.
     formats: Also writes the retrieved passages, as "dpr" (Dense Passage Retrieval's JSON, with all
       texts) or "trec" (a run file).
@@ -59,6 +62,7 @@ def evaluate(
       asking=asking,
       predictions=predictions,
       against=against,
+      tune_on=tune_on,
       output=output,
     )
   asked = _sampled(read_questions(questions), max_questions)
@@ -71,6 +75,7 @@ def evaluate(
       predictions=predictions,
       against=against,
       train_questions=train_questions,
+      tune_on=tune_on,
       output=output,
       formats=formats,
     )

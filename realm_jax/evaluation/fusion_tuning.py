@@ -1,0 +1,88 @@
+"""Chooses how much a dual encoder weighs beside BM25, on development questions."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.judgements import Judgements
+from realm_jax.data.questions import Question
+from realm_jax.index.fusion import Fusion, Hybrid, fuse
+from realm_jax.labels.answer_matching import match_answers
+from realm_jax.saved.answering_models import question_search
+from realm_jax.saved.opening import Corpus, Opened
+
+WEIGHTS = tuple(tenths / 10 for tenths in range(11))
+
+
+@dataclasses.dataclass(frozen=True)
+class DevelopmentSet:
+  """Questions on which settings are chosen.
+
+  Attributes:
+    questions: What is asked.
+    relevant: `(corpus, ids_BxK)`, says which passages are right.
+  """
+
+  questions: Sequence[Question]
+  relevant: Callable[[Corpus, np.ndarray], np.ndarray]
+
+
+def answered_questions(questions: Sequence[Question]) -> DevelopmentSet:
+  """Returns questions whose right passages are those with an answer."""
+
+  def relevant(corpus: Corpus, ids_BxK: np.ndarray) -> np.ndarray:
+    matcher = match_answers(
+      questions, store=corpus.store, tokenizer=corpus.tokenizer, rows=ids_BxK[ids_BxK >= 0]
+    )
+    return matcher.contains(np.arange(len(questions)), ids_BxK)
+
+  return DevelopmentSet(questions, relevant)
+
+
+def judged_queries(queries: Sequence[Question], judgements: Judgements) -> DevelopmentSet:
+  """Returns queries whose right passages are those of relevant documents."""
+
+  def relevant(corpus: Corpus, ids_BxK: np.ndarray) -> np.ndarray:
+    return np.array(
+      [
+        [i >= 0 and _grade(corpus.store, i, judgements[query.id]) > 0 for i in ids_K]
+        for query, ids_K in zip(queries, ids_BxK.tolist(), strict=True)
+      ]
+    )
+
+  return DevelopmentSet(queries, relevant)
+
+
+def _grade(store: PassageStore, row: int, grades: dict[str, int]) -> int:
+  return grades.get(store.document(row), 0)
+
+
+def tune(opened: Opened, development: DevelopmentSet) -> tuple[Opened, dict[float, float]]:
+  """Gives the dual encoder the weight with the highest mean reciprocal rank.
+
+  Returns:
+    What was opened with that weight, and the mean reciprocal rank of each weight.
+
+  Raises:
+    ValueError: If the retriever is not hybrid.
+  """
+  hybrid = opened.hybrid
+  if hybrid is None:
+    raise ValueError("development questions choose the weight of --retriever=hybrid; name it")
+  texts = [question.text for question in development.questions]
+  depth = hybrid.fusion.depth
+  dense = question_search(dataclasses.replace(opened, hybrid=None)).retrieve(texts, k=depth)
+  sparse = hybrid.bm25.retrieve(texts, k=depth)
+
+  def quality(fusion: Fusion) -> float:
+    ids_BxK = fuse(dense, sparse, depth, fusion=fusion).ids_BxK
+    right_BxK = development.relevant(opened.corpus, ids_BxK)
+    first_B = right_BxK.argmax(axis=1)
+    return float(np.where(right_BxK.any(axis=1), 1 / (1 + first_B), 0).mean())
+
+  fusions = [dataclasses.replace(hybrid.fusion, weight=weight) for weight in WEIGHTS]
+  qualities = {fusion.weight: quality(fusion) for fusion in fusions}
+  best = max(fusions, key=lambda fusion: qualities[fusion.weight])
+  return dataclasses.replace(opened, hybrid=Hybrid(hybrid.bm25, best)), qualities

@@ -65,7 +65,9 @@ def check() -> None:
   """
   from realm_jax import atomic_files, object_store  # late: importing realm_jax stays cheap
 
-  combination = (_jaxlib_version(), _processor(), os.environ.get("XLA_FLAGS", ""))
+  # Virtual machines share names of processors, not what their processors can do.
+  processor = (_processor(), _processor("flags"))
+  combination = (_jaxlib_version(), *processor, os.environ.get("XLA_FLAGS", ""))
   name = hashlib.sha256(repr(combination).encode()).hexdigest()[:16]
   passed = os.path.join(object_store.cache_directory(), "checked_processors", name)
   if os.path.exists(passed):
@@ -129,10 +131,10 @@ def _jaxlib_version() -> str:
     return "none"
 
 
-def _processor() -> str:
+def _processor(field: str = "model name") -> str:
   try:
     with open("/proc/cpuinfo") as file:
-      return next(line.partition(": ")[2].strip() for line in file if "model name" in line)
+      return next(line.partition(": ")[2].strip() for line in file if line.startswith(field))
   except (OSError, StopIteration):
     return "unknown"
 

@@ -211,5 +211,14 @@ def test_a_processor_that_computes_wrongly_is_refused_until_it_does_not(checked)
   checked("raise ArithmeticError('known to be right, not computed again')")
 
 
+def test_processors_of_one_name_are_told_apart_by_their_flags(checked, monkeypatch):
+  fields = {"model name": "Xeon", "flags": "avx2 amx"}
+  monkeypatch.setattr(backend, "_processor", lambda field="model name": fields[field])
+  checked("")
+  fields["flags"] = "avx2"
+  with pytest.raises(backend.MiscompilationError, match=r"this processor \(Xeon\)"):
+    checked("raise ArithmeticError('a sum is 1.0')")
+
+
 def test_this_processor_computes_rightly():
   subprocess.run([sys.executable, "-P", backend.__file__], check=True)

@@ -1,6 +1,7 @@
 import dataclasses
 import os
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from realm_jax.data.questions import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fusion import Fusion, Hybrid
+from realm_jax.inference import reading
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.mask_filler import MaskFiller, MaskModel
-from realm_jax.inference.reading import read
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -30,6 +31,9 @@ def store(tmp_path_factory):
     writer.append(title=title, text=text, title_ids=np.zeros(0), body_ids=np.array(ids), uid=uid)
   writer.finish(counts={})
   return PassageStore(os.fspath(directory))
+
+
+read = jax.jit(reading.read)
 
 
 def read_first_word(params, batch):

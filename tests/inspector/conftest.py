@@ -3,16 +3,17 @@
 import dataclasses
 import os
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.inference import reading
 from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
 from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
-from realm_jax.inference.reading import read
 from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -40,6 +41,9 @@ def bag_of_words(ids, mask):
 def embed(params, tokens):
   del params
   return jnp.asarray(bag_of_words(tokens.ids, tokens.mask))
+
+
+read = jax.jit(reading.read, static_argnames="alternatives")
 
 
 def read_first_word(params, batch):

@@ -12,6 +12,7 @@ from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.index import generations
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
 from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
+from realm_jax.models import bert
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
@@ -53,18 +54,27 @@ def tokens(texts):
   return datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)
 
 
+@pytest.fixture(autouse=True)
+def float32_here(monkeypatch):
+  """What is imported computes in what is fastest here; its vectors are compared in float32."""
+  monkeypatch.setattr(bert, "fastest_dtype", lambda: "float32")
+
+
 def save(workdir, config):
   """Writes a checkpoint with random parameters, small projections among them."""
   example = saved_models.example_tokens(1, 8)
   positions = jnp.zeros((1, 1), jnp.int32)
-  boxed = {
-    "dual_encoder": DualEncoder(config).init(
-      jax.random.key(0), example, example.reshape(1, 1, 8), deterministic=True
-    )["params"],
-    "knowledge_augmented_encoder": KnowledgeAugmentedEncoder(BERT).init(
-      jax.random.key(0), example, positions, deterministic=True
-    )["params"],
-  }
+  boxed = jax.eval_shape(
+    lambda key: {
+      "dual_encoder": DualEncoder(config).init(
+        key, example, example.reshape(1, 1, 8), deterministic=True
+      )["params"],
+      "knowledge_augmented_encoder": KnowledgeAugmentedEncoder(BERT).init(
+        key, example, positions, deterministic=True
+      )["params"],
+    },
+    jax.random.key(0),
+  )
   random = np.random.default_rng(0)
   params = {
     path: random.normal(0, 0.03 if "projection" in path else 0.3, leaf.shape).astype(np.float32)

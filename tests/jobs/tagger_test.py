@@ -1,6 +1,7 @@
 """From CoNLL files to a tagger and to a tagged corpus, with a model of a few rows."""
 
 import dataclasses
+import functools
 import json
 import os
 
@@ -126,11 +127,8 @@ def test_a_stopped_run_continues_as_if_it_had_not_been(world):
 
 def test_the_encoder_begins_with_that_of_a_checkpoint(world):
   encoder = DualEncoderConfig(bert=BERT, projection_size=8)
-  tokens = saved_models.example_tokens(1, 8)
-  variables = DualEncoder(encoder).init(
-    jax.random.key(7), tokens, tokens.reshape(1, 1, 8), deterministic=True
-  )
-  params = {"dual_encoder": nn.unbox(variables["params"])}
+  init = functools.partial(saved_models.init_dual_encoder, DualEncoder(encoder))
+  params = {"dual_encoder": nn.unbox(jax.jit(init)(jax.random.key(7)))}
   description = saved_models.ModelDescription(
     dual_encoder=encoder,
     query_length=8,

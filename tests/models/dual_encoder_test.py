@@ -34,10 +34,14 @@ def pairs(make_tokens):
   return query, passage
 
 
+@functools.partial(jax.jit, static_argnames="module")
+def variables_of(module, *inputs):
+  return nn.unbox(module.init(jax.random.key(0), *inputs, deterministic=True))
+
+
 def init(config, pairs):
   module = dual_encoder.DualEncoder(config)
-  init = functools.partial(module.init, deterministic=True)
-  return module, nn.unbox(jax.jit(init)(jax.random.key(0), *pairs))
+  return module, variables_of(module, *pairs)
 
 
 @functools.partial(jax.jit, static_argnames=("module", "deterministic", "method"))
@@ -130,19 +134,17 @@ def test_without_a_projection_the_embedding_is_the_pooled_vector(pooling, pairs,
     )
     for output in ("pooled", "unit_length")
   )
-  params = nn.unbox(plain.init(jax.random.key(0), query, deterministic=True)["params"])
+  params = variables_of(plain, query)["params"]
   assert set(params) == {"bert"}
-  hidden_FxLxD = np.asarray(
-    bert.BertEncoder(BERT).apply({"params": params["bert"]}, query, deterministic=True)
-  )
+  hidden_FxLxD = np.asarray(apply(bert.BertEncoder(BERT), {"params": params["bert"]}, query))
   if pooling == "cls":
     expected_FxE = hidden_FxLxD[:, 0]
   else:
     rows = zip(hidden_FxLxD, query.mask, strict=True)
     expected_FxE = np.stack([hidden[mask].mean(axis=0) for hidden, mask in rows])
-  pooled_FxE = plain.apply({"params": params}, query, deterministic=True)
+  pooled_FxE = apply(plain, {"params": params}, query)
   np.testing.assert_allclose(pooled_FxE, expected_FxE, atol=atol)
-  unit_FxE = unit.apply({"params": params}, query, deterministic=True)
+  unit_FxE = apply(unit, {"params": params}, query)
   lengths_Fx1 = np.linalg.norm(expected_FxE, axis=1, keepdims=True)
   np.testing.assert_allclose(unit_FxE, expected_FxE / lengths_Fx1, atol=atol)
 
@@ -153,13 +155,13 @@ def test_an_empty_slot_has_a_finite_gradient(pairs):
     bert=BERT, projection_size=8, pooling="mean", output="unit_length"
   )
   tower = dual_encoder.Tower(config)
-  params = nn.unbox(tower.init(jax.random.key(0), query, deterministic=True)["params"])
+  params = variables_of(tower, query)["params"]
   empty = query.replace(mask=np.zeros_like(query.mask))
 
   def first_components(params):
     return tower.apply({"params": params}, empty, deterministic=True)[:, 0].sum()
 
-  gradient = jax.grad(first_components)(params)
+  gradient = jax.jit(jax.grad(first_components))(params)
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 

@@ -32,9 +32,9 @@ def variables(batch):
   return nn.unbox(jax.jit(init)(jax.random.key(0), batch))
 
 
-@functools.partial(jax.jit, static_argnames="module")
-def apply(module, params, *inputs):
-  return module.apply({"params": params}, *inputs, deterministic=True)
+@functools.partial(jax.jit, static_argnames=("module", "method"))
+def apply(module, params, *inputs, method=None):
+  return module.apply({"params": params}, *inputs, deterministic=True, method=method)
 
 
 @pytest.fixture
@@ -65,15 +65,15 @@ def test_every_passage_is_scored_and_read_for_itself(variables, batch, atol):
 
 
 def test_passages_embedded_before_score_the_same(variables, batch, atol):
-  passage_BxKxE = MODEL.apply(
-    variables,
+  passage_BxKxE = apply(
+    dual_encoder.DualEncoder(MODEL.dual_encoder_config),
+    variables["params"]["dual_encoder"],
     batch.passage.reshape(6, -1),
-    method=lambda model, tokens: model.dual_encoder.encode_passage(tokens, deterministic=True),
+    method="encode_passage",
   ).reshape(2, 3, 4)
+  scores_of = jax.jit(functools.partial(MODEL.apply, deterministic=True))
   scores_BxK = {
-    scale: MODEL.apply(
-      variables, batch, deterministic=True, passage_BxKxE=scale * passage_BxKxE
-    ).scores_BxK
+    scale: scores_of(variables, batch, passage_BxKxE=scale * passage_BxKxE).scores_BxK
     for scale in (1, 2)
   }
   outputs = apply(MODEL, variables["params"], batch)

@@ -1,3 +1,5 @@
+import functools
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -36,14 +38,17 @@ def joint(*rows, length=9):
 
 @pytest.fixture(scope="module")
 def params():
-  model = span_reader.SpanReader(CONFIG)
-  return nn.unbox(model.init(jax.random.key(0), joint((1, 3)), deterministic=True)["params"])
+  init = functools.partial(span_reader.SpanReader(CONFIG).init, deterministic=True)
+  return nn.unbox(jax.jit(init)(jax.random.key(0), joint((1, 3)))["params"])
+
+
+@functools.partial(jax.jit, static_argnames="module")
+def apply(module, params, tokens):
+  return module.apply({"params": params}, tokens, deterministic=True)
 
 
 def logits_of(params, tokens, config=CONFIG):
-  return np.asarray(
-    span_reader.SpanReader(config).apply({"params": params}, tokens, deterministic=True)
-  )
+  return np.asarray(apply(span_reader.SpanReader(config), params, tokens))
 
 
 def test_spans_lie_wholly_in_the_passage(params):
@@ -64,7 +69,7 @@ def near(float_tolerance, encoder_depth):
 
 def test_a_score_is_the_mlp_of_first_and_last_wordpiece(params, near):
   tokens = joint((1, 4))
-  hidden_TxD = bert.BertEncoder(BERT).apply({"params": params["bert"]}, tokens, deterministic=True)
+  hidden_TxD = apply(bert.BertEncoder(BERT), params["bert"], tokens)
   params = jax.tree.map(np.asarray, params)
   parts = np.asarray(hidden_TxD[0]) @ params["span_dense"]["kernel"] + params["span_dense"]["bias"]
   for start, end in ((3, 3), (3, 5), (4, 6), (6, 6)):

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -32,12 +33,22 @@ def atol(float_tolerance, encoder_depth):
   return float_tolerance(depth=encoder_depth(CONFIG.bert) + CONFIG.bert.hidden_size)
 
 
+@functools.partial(jax.jit, static_argnames="module")
+def init_with_output(module, batch):
+  return module.init_with_output(jax.random.key(0), batch, deterministic=True)
+
+
+@functools.partial(jax.jit, static_argnames=("module", "deterministic"))
+def apply(module, variables, tokens, *, deterministic=True, seed=0):
+  rngs = {"dropout": jax.random.key(seed)}
+  return module.apply(variables, tokens, deterministic=deterministic, rngs=rngs)
+
+
 def test_logits_are_a_linear_function_of_the_encoder(batch, atol):
-  model = TokenTagger(CONFIG)
-  logits, variables = model.init_with_output(jax.random.key(0), batch, deterministic=True)
+  logits, variables = init_with_output(TokenTagger(CONFIG), batch)
   unboxed = variables["params"]
   classifier = {name: leaf.value for name, leaf in unboxed["classifier"].items()}
-  hidden = BertEncoder(CONFIG.bert).apply({"params": unboxed["bert"]}, batch, deterministic=True)
+  hidden = apply(BertEncoder(CONFIG.bert), {"params": unboxed["bert"]}, batch)
   assert logits.shape == (4, 10, 3)
   kernel, bias = (np.asarray(classifier[name]) for name in ("kernel", "bias"))
   expected = np.asarray(hidden) @ kernel + bias
@@ -46,26 +57,20 @@ def test_logits_are_a_linear_function_of_the_encoder(batch, atol):
 
 def test_dropout_draws_and_padding_changes_nothing(batch, atol):
   model = TokenTagger(CONFIG)
-  variables = model.init(jax.random.key(0), batch, deterministic=True)
-
-  def apply(tokens, **settings):
-    return np.asarray(model.apply(variables, tokens, **settings))
-
+  _, variables = init_with_output(model, batch)
   other = dataclasses.replace(batch, ids=np.where(batch.mask, batch.ids, 7))
   np.testing.assert_allclose(
-    apply(batch, deterministic=True)[batch.mask],
-    apply(other, deterministic=True)[batch.mask],
+    np.asarray(apply(model, variables, batch))[batch.mask],
+    np.asarray(apply(model, variables, other))[batch.mask],
     atol=atol,
   )
-  one, two = (
-    apply(batch, deterministic=False, rngs={"dropout": jax.random.key(k)}) for k in range(2)
-  )
+  one, two = (apply(model, variables, batch, deterministic=False, seed=k) for k in range(2))
   assert np.abs(one - two).max() > 1e-3
 
 
 def test_bfloat16_encoders_give_float32_logits(batch):
   config = dataclasses.replace(CONFIG, bert=dataclasses.replace(CONFIG.bert, dtype="bfloat16"))
-  logits, _ = TokenTagger(config).init_with_output(jax.random.key(0), batch, deterministic=True)
+  logits, _ = init_with_output(TokenTagger(config), batch)
   assert logits.dtype == np.float32
 
 

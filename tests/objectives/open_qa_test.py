@@ -73,6 +73,7 @@ def near(float_tolerance):
   return lambda value: pytest.approx(float(value), rel=0, abs=atol)
 
 
+@jax.jit
 def mean_loss(scores_BxR, logits_BxKxTxW, batch):
   return open_qa(scores_BxR, logits_BxKxTxW, batch)["loss"].value
 
@@ -116,7 +117,7 @@ def test_no_answer_anywhere_costs_nothing_is_counted_and_moves_nothing():
   )
   scores_BxR, logits_BxKxTxW = make_scores(8, batch)
   gradients = jax.grad(mean_loss, argnums=(0, 1))(scores_BxR, logits_BxKxTxW, batch)
-  figures = open_qa(scores_BxR, logits_BxKxTxW, batch)
+  figures = jax.jit(open_qa)(scores_BxR, logits_BxKxTxW, batch)
   assert float(figures["loss"].value) == 0
   assert float(figures["without_answer"].value) == 1
   for gradient in gradients:

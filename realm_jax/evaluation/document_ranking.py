@@ -38,7 +38,7 @@ def rank_documents(
     texts, depth, rankings = [query.text for query in batch], num_documents, []
     while not rankings:
       found = retrieve(texts, k=depth)
-      all_found_B = (found.ids_BxK < 0).any(axis=1)
+      all_found_B = np.any(found.ids_BxK < 0, axis=1).tolist()
       rankings = [_best_passages(*row, document) for row in zip(*found, strict=True)]
       if any(
         len(ranking) < num_documents and not all_found

@@ -1,7 +1,7 @@
 """Chooses how much a dual encoder weighs beside BM25, on development questions."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def judged_queries(queries: Sequence[Question], judgements: Judgements) -> Devel
   return DevelopmentSet(queries, relevant)
 
 
-def _grade(store: PassageStore, row: int, grades: dict[str, int]) -> int:
+def _grade(store: PassageStore, row: int, grades: Mapping[str, int]) -> int:
   return grades.get(store.document(row), 0)
 
 

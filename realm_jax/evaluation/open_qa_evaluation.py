@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Evaluated:
 
   scores: dict[str, np.ndarray]
   groups: dict[str, np.ndarray]
-  measured: dict[str, str | int]
+  measured: Mapping[str, str | int]
   outcomes: Sequence[open_qa.Outcome] = ()
   store: PassageStore | None = None
   matcher: AnswerMatcher | None = None

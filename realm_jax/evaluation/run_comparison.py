@@ -62,18 +62,19 @@ def read_pair(first: str, second: str, *, qrels: str | None = None) -> tuple[Sco
     FileNotFoundError: If a file is missing.
     ValueError: If they are not of the same questions, or a run file has no judgements.
   """
-  records = [_read(path, qrels) for path in (first, second)]
-  ids = [*records[0]]
-  if records[1].keys() != records[0].keys():
-    common = len(records[1].keys() & records[0].keys())
+  one, other = _read(first, qrels), _read(second, qrels)
+  ids = [*one]
+  if other.keys() != one.keys():
+    common = len(other.keys() & one.keys())
     raise ValueError(
-      f"{first} has {len(records[0])} questions, {second} {len(records[1])}, and {common} have the "
-      "same id; compare two systems on the same questions"
+      f"{first} has {len(one)} questions, {second} {len(other)}, and {common} have the same id; "
+      "compare two systems on the same questions"
     )
-  return tuple(
-    {name: np.array([record[i][name] for i in ids]) for name in record[ids[0]]}
-    for record in records
-  )
+  return _columns(one, ids), _columns(other, ids)
+
+
+def _columns(records: Mapping[str, Mapping[str, float]], ids: Sequence[str]) -> Scores:
+  return {name: np.array([records[i][name] for i in ids]) for name in records[ids[0]]}
 
 
 def _read(path: str, qrels: str | None) -> Mapping[str, Mapping[str, float]]:

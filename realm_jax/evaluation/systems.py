@@ -54,9 +54,11 @@ def open_system(
       "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
     )
   opened = open_sources(sources)
-  qualities = {}
+  tuned = {}
   if development is not None:
     opened, qualities = tune(opened, development)
+    ranks = ", ".join(f"{weight:g}: {quality:.4f}" for weight, quality in qualities.items())
+    tuned["development questions"] = f"{len(development.questions)}; MRR by weight {ranks}"
   measured = {
     "retriever": _RETRIEVERS[sources.retriever],
     "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
@@ -66,9 +68,7 @@ def open_system(
   if opened.hybrid is not None:
     fusion = opened.hybrid.fusion
     measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
-  if qualities:
-    ranks = ", ".join(f"{weight:g}: {quality:.4f}" for weight, quality in qualities.items())
-    measured["development questions"] = f"{len(development.questions)}; MRR by weight {ranks}"
+  measured |= tuned
   if opened.saved.description.span_reader is None:
     return System(opened.corpus, measured, question_search(opened).retrieve)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from realm_jax.corpus.edits import Edits
@@ -52,7 +52,6 @@ class Answerer(abc.ABC, Generic[Model]):
     self.corpus = corpus
     self.step = model.step
 
-  @abc.abstractmethod
   def explain(
     self,
     texts: Sequence[str],
@@ -72,8 +71,20 @@ class Answerer(abc.ABC, Generic[Model]):
       with_rankings: Whether to ask the earlier generations as well.
 
     Raises:
-      ValueError: If a text or the target does not fit, or no passage is left to read.
+      ValueError: If a text or the target does not suit the model, or no passage is left to read.
     """
+    explanations = []
+    for explanation, query in self._explained(texts, answers, target, edits):
+      if with_rankings:
+        explanation = dataclasses.replace(explanation, rankings=self._rankings(query))
+      explanations.append(explanation)
+    return explanations
+
+  @abc.abstractmethod
+  def _explained(
+    self, texts: Sequence[str], answers: int, target: str | None, edits: Edits
+  ) -> Iterator[tuple[Explanation, Tokens]]:
+    """Yields each explanation with the query `[1, L]` that was searched for."""
 
   def warm_up(self, *, max_texts: int = 1) -> None:
     """Compiles what up to so many texts at once need."""

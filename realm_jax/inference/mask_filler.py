@@ -6,14 +6,20 @@ wordpieces are no answers.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits
 from realm_jax.data.questions import masked_text_query
-from realm_jax.datatypes import NULL_PASSAGE_ID, MaskedQueries, RetrievedBatch, SearchResults
+from realm_jax.datatypes import (
+  NULL_PASSAGE_ID,
+  MaskedQueries,
+  RetrievedBatch,
+  SearchResults,
+  Tokens,
+)
 from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import (
@@ -97,15 +103,9 @@ class MaskFiller(Answerer[MaskModel]):
     reading = self._read(closed_book(batch) if without_retrieval else batch)
     return [self._likeliest(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
 
-  def explain(
-    self,
-    texts: Sequence[str],
-    *,
-    answers: int = 5,
-    target: str | None = None,
-    edits: Edits = Edits(),
-    with_rankings: bool = False,
-  ) -> list[Explanation]:
+  def _explained(
+    self, texts: Sequence[str], answers: int, target: str | None, edits: Edits
+  ) -> Iterator[tuple[Explanation, Tokens]]:
     """See `Answerer`. Each text has one `[MASK]`.
 
     Answers of one to `max_answer_length` wordpieces are tried. p(y|x) of answers of different
@@ -127,16 +127,11 @@ class MaskFiller(Answerer[MaskModel]):
     num_read = self.model.retrieval.num_passages + 1
     batch = self._retrieve(queries, asked, edits, num_read=num_read)
     reading = self._read(batch)
-    explanations = []
     for number, text in enumerate(texts):
       places = [row for row, owner in enumerate(owners) if owner == number]
       group = [self._candidates(batch, reading, row) for row in places]
       explanation, best = self._explain(text, group, store, answers, target_ids)
-      if with_rankings:
-        rankings = self._rankings(rows[places[best]].query)
-        explanation = dataclasses.replace(explanation, rankings=rankings)
-      explanations.append(explanation)
-    return explanations
+      yield explanation, rows[places[best]].query
 
   def _target_ids(self, target: str) -> tuple[int, ...]:
     ids = tuple(self.corpus.tokenizer.encode(target.strip()).tolist())

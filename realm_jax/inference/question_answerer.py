@@ -17,7 +17,7 @@ from realm_jax import choices
 from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.questions import question_batches
-from realm_jax.datatypes import MASK, Questions, SearchResults
+from realm_jax.datatypes import MASK, Questions, SearchResults, Tokens
 from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation, log_softmax
@@ -147,15 +147,9 @@ class QuestionAnswerer(Answerer[QuestionModel]):
       ]
     return found
 
-  def explain(
-    self,
-    texts: Sequence[str],
-    *,
-    answers: int = 5,
-    target: str | None = None,
-    edits: Edits = Edits(),
-    with_rankings: bool = False,
-  ) -> list[Explanation]:
+  def _explained(
+    self, texts: Sequence[str], answers: int, target: str | None, edits: Edits
+  ) -> Iterator[tuple[Explanation, Tokens]]:
     """See `Answerer`; a target has the probability 0 if no passage read has its words."""
     for text in texts:
       self._check(text)
@@ -163,16 +157,11 @@ class QuestionAnswerer(Answerer[QuestionModel]):
       raise ValueError("the answer asked for is empty; leave it out for the likeliest one")
     ((batch, _),) = self._batches(texts, power_of_two(len(texts)))
     num_read = self.model.beam.num_read
-    explanations = []
     for row, passages in enumerate(self._read(batch, texts, edits, num_read=num_read + 1)):
       explanation = explain_spans(
         texts[row], passages, num_read=num_read, num_answers=answers, target=target
       )
-      if with_rankings:
-        query = jax.tree.map(lambda part, row=row: part[row : row + 1], batch.query)
-        explanation = dataclasses.replace(explanation, rankings=self._rankings(query))
-      explanations.append(explanation)
-    return explanations
+      yield explanation, batch.query[row : row + 1]
 
   def _check(self, text: str) -> None:
     if MASK in text:

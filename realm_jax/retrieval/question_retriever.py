@@ -5,19 +5,17 @@ query encoder alone. Labels come from a matcher made beforehand; nothing is toke
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-import jax
 import numpy as np
 
-from realm_jax import choices, processes
+from realm_jax import choices
 from realm_jax.corpus.passage_store import Passages
 from realm_jax.datatypes import Array, Questions, RetrievedQuestions, Tokens
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
-from realm_jax.retrieval.retriever import seconds_taken
+from realm_jax.retrieval.passage_finder import PassageFinder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class Matcher(Protocol):
     ...
 
 
-class QuestionRetriever:
+class QuestionRetriever(PassageFinder):
   """Finds the beam of each question.
 
   Args:
@@ -82,7 +80,7 @@ class QuestionRetriever:
     matcher: Matcher | None = None,
     fresh_passage_length: int | None = None,
   ):
-    self._encode_query = encode_query
+    super().__init__(encode_query)
     self._store = store
     self._config = config
     self._max_span_width = max_span_width
@@ -91,35 +89,20 @@ class QuestionRetriever:
     self.use(loaded)
 
   def use(self, loaded: LoadedGeneration) -> None:
-    """Searches another generation from now on."""
     if loaded.embeddings_NxE is None:
       raise ValueError("questions need the embeddings of the index; load the generation with them")
     self.searcher = loaded.searcher
     self._embeddings_NxE = loaded.embeddings_NxE
 
-  def begin(self, params, questions: Questions) -> tuple[Questions, jax.Array]:
-    """Enqueues the query embeddings; does not wait."""
-    return questions, self._encode_query(params, questions.query)
-
-  def finish(
-    self, begun: tuple[Questions, jax.Array]
-  ) -> tuple[RetrievedQuestions, dict[str, float]]:
-    """Waits for the embeddings, searches, and gathers what is scored and read; with figures."""
-    questions, embeddings = begun
-    started = time.perf_counter()
-    queries_BxE = processes.local_rows(embeddings).astype(np.float32)
-    embedded = time.perf_counter()
+  def search(
+    self, queries_BxE: np.ndarray, questions: Questions
+  ) -> tuple[np.ndarray, dict[str, float]]:
+    """Returns the ids `[B, R]` of the beam of each question, best first."""
     beam_size = min(self._config.beam_size, max(len(self._store), self._config.num_read))
     ids_BxR = self.searcher.search(queries_BxE, beam_size).ids_BxK
-    searched = time.perf_counter()
-    batch = self._gather(questions, self._ordered(queries_BxE, ids_BxR))
-    gathered = time.perf_counter()
-    return batch, seconds_taken(
-      started=started, embedded=embedded, searched=searched, gathered=gathered
-    )
+    return self._ordered(queries_BxE, ids_BxR), {}
 
   def in_flight(self, batch: RetrievedQuestions) -> dict:
-    """Returns the questions and passage ids of a batch in numpy, from which `resume` makes it."""
     return {
       "query_ids": batch.query.ids,
       "question_index": batch.question_index_B,
@@ -139,7 +122,7 @@ class QuestionRetriever:
       index_B=saved["question_index"],
       weights_B=saved["weights"],
     )
-    return self._gather(questions, saved["passage_ids"])
+    return self.gather(questions, saved["passage_ids"])
 
   def _ordered(self, queries_BxE: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
     if self._config.order == "searcher":
@@ -150,7 +133,8 @@ class QuestionRetriever:
     order_BxR = np.argsort(-scores_BxR, axis=1, kind="stable")
     return np.take_along_axis(ids_BxR, order_BxR, axis=1)
 
-  def _gather(self, questions: Questions, ids_BxR: np.ndarray) -> RetrievedQuestions:
+  def gather(self, questions: Questions, ids_BxR: np.ndarray) -> RetrievedQuestions:
+    """Gathers what is scored and read of each beam."""
     config = self._config
     read_BxK = ids_BxR[:, : config.num_read]
     joint = joint_tokens(self._store, questions.query, read_BxK, length=config.joint_length)

@@ -1,27 +1,14 @@
 """Batches of retrieval-augmented training: queries from a task, passages from the newest index."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
+from realm_jax.retrieval.passage_finder import PassageFinder
 
 _HUB_RANKS = 8  # of a long beam, only the best count
-
-
-class PassageFinder(Protocol):
-  """Makes the batch of a task from its queries: a `Retriever`, or a `QuestionRetriever`."""
-
-  def use(self, loaded: LoadedGeneration) -> None: ...
-
-  def begin(self, params, queries, /) -> Any: ...
-
-  def finish(self, begun, /) -> tuple[Any, dict[str, float]]: ...
-
-  def in_flight(self, batch, /) -> dict: ...
-
-  def resume(self, in_flight: dict) -> Any: ...
 
 
 class RetrievedBatches:
@@ -55,7 +42,7 @@ class RetrievedBatches:
     self._step = first_step
     self._on_swap = on_swap
     self._stop = stop
-    self._begun = None
+    self._begun: Any = None
     self._figures: dict[str, float] = {}
     self._batch = None
 

@@ -1,20 +1,17 @@
 """The retriever: from masked queries to the passages they are read with.
 
-Retrieval has two halves, so that the host can search while the device trains: `begin` enqueues the
-query embeddings on the device; `finish` waits for them, searches and gathers. The index may be
-stale, because it only chooses the passages; the training step computes their scores afresh.
+The index may be stale, because it only chooses the passages; the training step computes their
+scores afresh.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Literal
 
-import jax
 import numpy as np
 from absl import logging
 
-from realm_jax import choices, processes
+from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import Array, Buckets, MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
@@ -22,6 +19,7 @@ from realm_jax.retrieval import length_buckets, trivial_passages
 from realm_jax.retrieval.candidates import choose_passages
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
+from realm_jax.retrieval.passage_finder import PassageFinder
 
 _SPARE_PASSAGES = 3  # a sentence stands in two passages that overlap, and in some that quote it
 
@@ -56,19 +54,7 @@ class RetrievalConfig:
     choices.check_fields(self)
 
 
-def seconds_taken(
-  *, started: float, embedded: float, searched: float, gathered: float
-) -> dict[str, float]:
-  """Returns metrics of the time that the parts of a retrieval took on the host."""
-  return {
-    # Until the query embeddings had left the device.
-    "throughput/query_embedding_wait_seconds": embedded - started,
-    "throughput/search_seconds": searched - embedded,
-    "throughput/gather_seconds": gathered - searched,
-  }
-
-
-class Retriever:
+class Retriever(PassageFinder):
   """Retrieves passages for masked queries.
 
   Args:
@@ -86,39 +72,19 @@ class Retriever:
     store: PassageStore,
     config: RetrievalConfig,
   ):
-    self._encode_query = encode_query
+    super().__init__(encode_query)
     self.searcher = searcher
     self._store = store
     self._config = config
     self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
 
   def use(self, loaded: LoadedGeneration) -> None:
-    """Searches another generation from now on."""
     self.searcher = loaded.searcher
 
-  def begin(self, params, queries: MaskedQueries) -> tuple[MaskedQueries, jax.Array]:
-    """Enqueues the query embeddings; does not wait."""
-    return queries, self._encode_query(params, queries.query)
-
-  def finish(
-    self, begun: tuple[MaskedQueries, jax.Array]
-  ) -> tuple[RetrievedBatch, dict[str, float]]:
-    """Waits for the embeddings, searches and gathers passages; returns the batch and metrics."""
-    queries, embeddings = begun
-    started = time.perf_counter()
-    queries_BxE = processes.local_rows(embeddings).astype(np.float32)
-    embedded = time.perf_counter()
-    chosen, num_trivial = self.search(queries_BxE, queries)
-    searched = time.perf_counter()
-    batch = self.gather(queries, chosen)
-    gathered = time.perf_counter()
-    return batch, {
-      "retrieval/trivial_passages": num_trivial / len(queries_BxE),
-      **seconds_taken(started=started, embedded=embedded, searched=searched, gathered=gathered),
-    }
-
-  def search(self, queries_BxE: np.ndarray, queries: MaskedQueries) -> tuple[SearchResults, int]:
-    """Returns ids and scores `[B, K]`, the null passage first, and the number of trivial ones."""
+  def search(
+    self, queries_BxE: np.ndarray, queries: MaskedQueries
+  ) -> tuple[SearchResults, dict[str, float]]:
+    """Returns ids and scores `[B, K]`, the null passage first, and the trivial ones per query."""
     config = self._config
     spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
     results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
@@ -126,7 +92,7 @@ class Retriever:
     if config.trivial_passage == "drop":
       trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self._store)
     chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
-    return chosen, int(trivial_BxR.sum())
+    return chosen, {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
 
   def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
     """Makes the encoder inputs of chosen passages."""
@@ -163,7 +129,6 @@ class Retriever:
     return length_buckets.choose(self._plans[tokens.shape], tokens.mask.sum(axis=-1).reshape(-1))
 
   def in_flight(self, batch: RetrievedBatch) -> dict:
-    """Returns what `resume` needs to restore a batch, in numpy: its queries and passage ids."""
     queries = batch.queries
     return {
       "query_ids": queries.query.ids,
@@ -178,7 +143,6 @@ class Retriever:
     }
 
   def resume(self, in_flight: dict) -> RetrievedBatch:
-    """Gathers a batch that was in flight at a checkpoint, without searching again."""
     saved = {name: np.asarray(value) for name, value in in_flight.items()}
     queries = MaskedQueries(
       query=Tokens(saved["query_ids"], saved["query_mask"], saved["query_segments"]),

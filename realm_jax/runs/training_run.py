@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from realm_jax import object_store, processes
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher
-from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
+from realm_jax.retrieval.passage_finder import PassageFinder
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import resumption
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog

@@ -172,7 +172,7 @@ def published_generations(
 ) -> PublishedGenerations:
   """Returns the generations of an index, refused unless they fit checkpoint and corpus."""
   return PublishedGenerations(
-    sources.index,
+    index=sources.index,
     description=dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint),
     kind=sources.search,
     with_embeddings=with_embeddings,

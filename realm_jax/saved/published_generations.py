@@ -1,4 +1,6 @@
-"""The generations of an index, refused unless they fit a model."""
+"""The generations of an index, which must match a model."""
+
+import dataclasses
 
 from realm_jax.index import assembly, generations
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
@@ -6,71 +8,59 @@ from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedGenerations:
-  """The generations of a directory, refused unless they fit a model.
+  """The generations of a directory, which must match a model.
 
-  Args:
+  Attributes:
     index: Directory of the generations.
     description: The model that searches them.
     kind: "exact" searches any generation exactly, "auto" as it was built.
-    spread: Whether each process loads its part of an index only, see `SpreadSearcher`.
+    spread: Whether each process loads only its part of an index, see `SpreadSearcher`.
     with_embeddings: Whether to load embeddings beside the searcher.
-    run: The run in training, with the model; None where nothing is trained.
-    other_runs: Whether generations of other runs are refused or accepted. Their steps count as 0,
-      so that staleness is what the run itself has trained since it began.
+    run: The run being trained, with the model; None if nothing is trained.
+    other_runs: Whether generations of other runs are refused or accepted. The steps of accepted
+      ones count as 0, so that staleness is counted from the beginning of the run.
   """
 
-  def __init__(
-    self,
-    index: str,
-    *,
-    description: ModelDescription,
-    kind: str = "auto",
-    spread: bool = False,
-    with_embeddings: bool = False,
-    run: Run | None = None,
-    other_runs: OtherRuns = "refuse",
-  ):
-    self._index = index
-    self._description = description
-    self._kind = kind
-    self._spread = spread
-    self._with_embeddings = with_embeddings
-    self._run = run
-    self._other_runs = other_runs
+  index: str
+  description: ModelDescription
+  kind: str = "auto"
+  spread: bool = False
+  with_embeddings: bool = False
+  run: Run | None = None
+  other_runs: OtherRuns = "refuse"
 
   def newest(self) -> int | None:
-    return generations.newest(self._index)
+    return generations.newest(self.index)
 
   def load(self, generation: int) -> LoadedGeneration:
     """Loads a generation for searching.
 
     Raises:
-      ValueError: If it is of another corpus, width or vocabulary.
-      ForeignGenerationError: If it is of another run.
-      DamagedGenerationError: If it is not what was published.
+      ValueError: If its corpus, width or vocabulary differs.
+      ForeignGenerationError: If it belongs to another run.
+      DamagedGenerationError: If it differs from what was published.
     """
-    manifest = generations.read_manifest(self._index, generation)
+    manifest = generations.read_manifest(self.index, generation)
     generations.check_compatible(
       manifest,
-      corpus_fingerprint=self._description.corpus_fingerprint,
-      embedding_size=self._description.dual_encoder.projection_size,
-      vocabulary_digest=self._description.vocabulary_digest,
+      corpus_fingerprint=self.description.corpus_fingerprint,
+      embedding_size=self.description.dual_encoder.projection_size,
+      vocabulary_digest=self.description.vocabulary_digest,
     )
-    foreign = self._run is not None and _foreign(manifest, self._run)
-    if foreign and self._other_runs == "refuse":
+    foreign = self.run is not None and _foreign(manifest, self.run)
+    if foreign and self.other_runs == "refuse":
       raise generations.ForeignGenerationError(
-        f"{self._index} has it from step {manifest.training_step} of {foreign}, "
+        f"{self.index} has it from step {manifest.training_step} of {foreign}, "
         'name it as the generation to stay with, or set other_runs="accept" of the refresh'
       )
     embeddings_NxE = None
-    if self._with_embeddings:
-      embeddings_NxE = assembly.load_embeddings(self._index, generation)
+    if self.with_embeddings:
+      embeddings_NxE = assembly.load_embeddings(self.index, generation)
     return LoadedGeneration(
       generation=generation,
-      searcher=assembly.load_searcher(
-        self._index, generation, kind=self._kind, spread=self._spread
-      ),
+      searcher=assembly.load_searcher(self.index, generation, kind=self.kind, spread=self.spread),
       training_step=0 if foreign else manifest.training_step,
       created=manifest.created,
       embeddings_NxE=embeddings_NxE,
@@ -85,7 +75,7 @@ class PublishedGenerations:
     newest = self.newest()
     if newest is None:
       raise FileNotFoundError(
-        f"no index generation in {self._index}; make one with `realm build_index`"
+        f"no index generation in {self.index}; make one with `realm build_index`"
       )
     return self.load(newest)
 

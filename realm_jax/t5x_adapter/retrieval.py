@@ -10,8 +10,8 @@ from realm_jax.data.questions import read_questions
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns
+from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.question_retriever import QuestionRetriever
-from realm_jax.retrieval.retrieved_batches import PassageFinder
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import open_corpus
@@ -59,7 +59,7 @@ class MaskedQueryRetrieval:
 
   def generations(self, model: PretrainingModel, *, run: Run, other_runs: OtherRuns) -> Generations:
     return PublishedGenerations(
-      self._index, description=model.description, run=run, other_runs=other_runs
+      index=self._index, description=model.description, run=run, other_runs=other_runs
     )
 
   def fixed_generation(self, model: PretrainingModel, params) -> int | None:
@@ -116,7 +116,7 @@ class QuestionRetrieval:
 
   def generations(self, model: OpenQaModel, *, run: Run, other_runs: OtherRuns) -> Generations:
     return PublishedGenerations(
-      self._index,
+      index=self._index,
       description=model.description,
       with_embeddings=True,
       run=run,

@@ -13,7 +13,8 @@ from t5x import trainer as t5x_trainer
 
 from realm_jax import processes
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
-from realm_jax.retrieval.retrieved_batches import PassageFinder, RetrievedBatches
+from realm_jax.retrieval.passage_finder import PassageFinder
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import training_run
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.t5x_adapter import features, metrics

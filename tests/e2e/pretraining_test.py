@@ -179,7 +179,7 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
 
   def load(index, **settings):
     description = saved_models.load(directory).description
-    published = PublishedGenerations(str(index), description=description, run=run, **settings)
+    published = PublishedGenerations(index=str(index), description=description, run=run, **settings)
     return published.load(0).training_step
 
   assert load(tmp_path) == 1

@@ -172,7 +172,7 @@ def _index(
     digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
     wanted = generation_made_by(digest, index, generation=wanted)
   published = PublishedGenerations(
-    index,
+    index=index,
     description=description,
     with_embeddings=True,
     run=run.identity,

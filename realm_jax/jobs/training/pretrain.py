@@ -85,7 +85,7 @@ def pretrain(
       return
     wanted = pretraining.generation
     published = PublishedGenerations(
-      index,
+      index=index,
       description=description,
       spread=pretraining.spread_index,
       run=run.identity,

@@ -33,6 +33,7 @@ _ROOMS = {
     "tag_salient_spans",
     "prepare_questions",
     "prepare_examples",
+    "prepare_pairs",
     "import_checkpoint",
     "export_checkpoint",
     "upload",

@@ -145,6 +145,9 @@ class PreparedBatches(Iterator[Features]):
     stream: Index of the stream.
     batch_size: Examples per batch.
 
+  Attributes:
+    examples_read: Number of examples read.
+
   Raises:
     ValueError: If the size of a file does not match the manifest, or a shuffled stream is smaller
       than a batch.
@@ -156,7 +159,7 @@ class PreparedBatches(Iterator[Features]):
     self._fingerprint = np.frombuffer(manifest.fingerprint.encode(), np.uint8)
     self._directory = directory
     self._batch_size = batch_size
-    self._read = 0
+    self.examples_read = 0
     if self._repeats and self._num_examples < batch_size:
       raise ValueError(
         f"{directory} has {self._num_examples} examples for stream {stream}, fewer than the "
@@ -169,12 +172,12 @@ class PreparedBatches(Iterator[Features]):
     self._dtypes = {name: record.dtype for name, record in manifest.features.items()}
 
   def __next__(self) -> Features:
-    rows = np.arange(self._read, self._read + self._batch_size)
+    rows = np.arange(self.examples_read, self.examples_read + self._batch_size)
     if not self._repeats:
       rows = rows[rows < self._num_examples]
       if not len(rows):
         raise StopIteration
-    self._read += self._batch_size
+    self.examples_read += self._batch_size
     batch = {}
     for name, array in self._arrays.items():
       found = array[rows % self._num_examples].astype(self._dtypes[name])
@@ -184,7 +187,7 @@ class PreparedBatches(Iterator[Features]):
 
   def position(self) -> Features:
     """Returns the number of examples read, and their fingerprint."""
-    return {_POSITION: np.array([self._read]), _FINGERPRINT: self._fingerprint}
+    return {_POSITION: np.array([self.examples_read]), _FINGERPRINT: self._fingerprint}
 
   def restore(self, position: Features) -> None:
     """Continues from a saved position.
@@ -197,7 +200,7 @@ class PreparedBatches(Iterator[Features]):
         f"the saved run read other examples than those in {self._directory}; use the same ones, or "
         "choose another workdir"
       )
-    self._read = int(np.asarray(position[_POSITION])[0])
+    self.examples_read = int(np.asarray(position[_POSITION])[0])
 
 
 def is_prepared(directory: str | os.PathLike) -> bool:

@@ -13,6 +13,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples, tagged_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.labels.answer_matching import Rule
+from realm_jax.runs.pair_batches import PairBatches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,14 @@ class DataConfig:
     fields = dataclasses.asdict(self)
     decides = {k: v for k, v in fields.items() if k not in ("batch_size", "data_streams")}
     return {"task": self.kind, **decides}
+
+  def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
+    """Returns what decides how the examples are put into batches."""
+    streams = self.data_streams
+    return {
+      "batch_size": self.batch_size,
+      "data_streams": jax.process_count() if streams is None else streams,
+    }
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     """Returns the task, its converter and its lengths, as `input_pipeline.task_batches` wants."""
@@ -72,10 +81,18 @@ class MaskedQueryData(DataConfig):
     }
 
 
-Pairs = Literal["inverse_cloze", "independent_crops"]
-_SETTINGS_OF: Mapping[Pairs, Sequence[str]] = {
-  "inverse_cloze": ("removal_rate", "hide_salient_spans", "neighbours"),
-  "independent_crops": ("shortest_crop", "longest_crop", "deletion_rate", "neighbours"),
+FoundPairs = Literal["recurring_spans", "bm25_imitation", "masked_lexical"]
+Pairs = Literal["inverse_cloze", "independent_crops", FoundPairs]
+# What decides the pairs that are made while training.
+_SETTINGS_OF: Mapping[str, Sequence[str]] = {
+  "inverse_cloze": ("passage_length", "removal_rate", "hide_salient_spans", "neighbours"),
+  "independent_crops": (
+    "passage_length",
+    "shortest_crop",
+    "longest_crop",
+    "deletion_rate",
+    "neighbours",
+  ),
 }
 
 
@@ -85,7 +102,11 @@ class PairData(DataConfig):
 
   Attributes:
     pairs: "inverse_cloze": a sentence finds the rest of its passage (Lee et al. 2019);
-      "independent_crops": a crop of a passage finds another one (Izacard et al. 2022).
+      "independent_crops": a crop of a passage finds another one (Izacard et al. 2022). The others
+      are found by `realm prepare_pairs`: "recurring_spans": words around a span find another
+      passage of the document with that span (Ram et al. 2022); "bm25_imitation": a sentence finds
+      what BM25 ranks first (Chen et al. 2022); "masked_lexical": a sentence with a masked salient
+      span finds passages that BM25 finds and that hold the span.
     passage_length: Wordpieces of a passage.
     removal_rate: Of "inverse_cloze": how often the query's sentence leaves its passage.
     hide_salient_spans: Of "inverse_cloze": whether salient spans of the query are masked.
@@ -94,6 +115,7 @@ class PairData(DataConfig):
     deletion_rate: Of "independent_crops": how often a wordpiece of a crop is left out.
     neighbours: Passages that follow one another in the corpus and come into a batch together, as
       each other's negatives; 1 shuffles all. The released code had some 341.
+    hard_negatives: Of pairs that are found: wrong passages that are drawn for a query.
   """
 
   kind = "pairs"
@@ -107,6 +129,7 @@ class PairData(DataConfig):
   longest_crop: float = 0.5
   deletion_rate: float = 0.1
   neighbours: int = 1
+  hard_negatives: int = 1
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -119,18 +142,32 @@ class PairData(DataConfig):
       if not 0 <= getattr(self, name) <= 1:
         raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1]")
 
+  @property
+  def found(self) -> bool:
+    """Whether the pairs are looked for before training."""
+    return self.pairs not in _SETTINGS_OF
+
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    common = ("query_length", "passage_length")
-    own = {name: getattr(self, name) for name in (*common, *_SETTINGS_OF[self.pairs])}
-    return {"task": self.pairs, **own}
+    names = ("query_length", *_SETTINGS_OF.get(self.pairs, ()))
+    return {"task": self.pairs, **{name: getattr(self, name) for name in names}}
+
+  def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
+    own = {"hard_negatives": self.hard_negatives} if self.found else {}
+    return {**super().settings_of_batches(), **own}
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
+    if self.found:
+      raise ValueError(
+        f"pairs={self.pairs!r} are found before training: run `realm prepare_pairs "
+        f"--task={self.pairs}`, and name what it writes with --examples"
+      )
     import tasks.independent_crops
     import tasks.inverse_cloze
     from realm_jax.data.feature_converters import PairConverter
 
     pieces = wordpieces.load(vocabulary)
-    own = {name: getattr(self, name) for name in _SETTINGS_OF[self.pairs] if name != "neighbours"}
+    decided = [n for n in _SETTINGS_OF[self.pairs] if n not in ("passage_length", "neighbours")]
+    own = {name: getattr(self, name) for name in decided}
     return {
       "task": getattr(tasks, self.pairs).register(
         corpus=source, vocabulary=vocabulary, in_order=self.neighbours > 1, **own
@@ -178,12 +215,14 @@ class Examples:
     source: What the task is made of, or a directory of prepared examples.
     vocabulary: Directory with `vocab.txt`.
     origin: Whatever else decides the examples, by name.
+    passages: The corpus whose rows prepared pairs name.
   """
 
   data: DataConfig
   source: str
   vocabulary: str
   origin: Mapping[str, prepared_examples.Setting] = dataclasses.field(default_factory=dict)
+  passages: PassageStore | None = None
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns what decides the examples, beside their source."""
@@ -197,14 +236,7 @@ class Examples:
       content = {"examples": prepared_examples.read_manifest(self.source).fingerprint}
     elif not self.origin:
       content = {"examples": tagged_examples.fingerprint(self.source)}
-    streams = self.data.data_streams
-    return {
-      **self.settings(),
-      **content,
-      "batch_size": self.data.batch_size,
-      "data_streams": jax.process_count() if streams is None else streams,
-      "seed": seed,
-    }
+    return {**self.settings(), **content, **self.data.settings_of_batches(), "seed": seed}
 
   def streams(self, *, seed: int) -> batches.Streams:
     """Opens the batches of a training, shuffled and repeated for ever."""
@@ -230,12 +262,21 @@ class Examples:
       ValueError: If they were prepared for something else, or there are none.
     """
     if prepared_examples.is_prepared(self.source):
-      return prepared_examples.open_batches(
+      rows = prepared_examples.open_batches(
         self.source,
         settings=self.settings(),
         order="shuffled" if training else "corpus",
         batch_size=batch_size,
         shard=shard,
+      )
+      if self.passages is None:
+        return rows
+      return PairBatches(
+        rows,
+        store=self.passages,
+        passage_length=self.data.passage_length,
+        hard_negatives=self.data.hard_negatives,
+        seed=(seed, shard.index if shard else 0),
       )
     # A task needs TensorFlow, which takes seconds to import and is missing on some machines.
     from realm_jax.data import input_pipeline
@@ -247,6 +288,23 @@ class Examples:
       training=training,
       shard=shard,
     )
+
+
+def pair_examples(data: PairData, *, source: str | None, store: PassageStore) -> Examples:
+  """Returns the pairs of a corpus.
+
+  Args:
+    data: Their settings.
+    source: Directory where they are prepared; None makes them of the corpus.
+    store: The corpus.
+  """
+  found = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
+  return Examples(
+    data=data,
+    source=store.directory if source is None else source,
+    vocabulary=os.path.join(store.directory, "vocabulary"),
+    **(found if data.found else {}),
+  )
 
 
 def question_examples(

@@ -53,3 +53,23 @@ def test_a_scale_multiplies_the_scores(command, rows):
   plain, scaled = (rows(name)[0]["loss/total"] for name in ("unit_plain", "unit_scaled"))
   assert abs(plain - np.log(16)) <= 2
   assert scaled != pytest.approx(plain, rel=1e-3)
+
+
+FOUND = {
+  "recurring_spans": [],
+  "bm25_imitation": ["--num_queries=400"],
+  "masked_lexical": ["--num_queries=400"],
+}
+
+
+@pytest.mark.parametrize("pairs", FOUND)
+def test_pairs_found_before_training_are_learned(world, command, rows, pairs):
+  if pairs != "recurring_spans":
+    pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  output = world / f"found_{pairs}"
+  given = [f"--passages={world / 'passages'}", f"--output={output}", "--query_length=16"]
+  assert main.main(["prepare_pairs", f"--task={pairs}", *given, *FOUND[pairs]]) == 0
+  assert not (world / f"found_{pairs}.unfinished").exists()
+  name = f"pairs_{pairs}"
+  assert main.main(command(name, pairs=pairs, examples=output)) == 0
+  assert learns(rows(name))

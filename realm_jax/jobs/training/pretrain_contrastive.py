@@ -5,7 +5,7 @@ import os
 from realm_jax import wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.runs.contrastive import ContrastiveTraining
-from realm_jax.runs.example_sources import Examples
+from realm_jax.runs.example_sources import pair_examples
 from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
@@ -24,8 +24,8 @@ def pretrain_contrastive(
   Args:
     workdir: Directory of the run; a run that is there is continued.
     passages: Directory of a prepared corpus.
-    examples: Directory of examples that `realm prepare_examples` made of it, which need no
-      TensorFlow; None makes them while training.
+    examples: Directory of pairs that `realm prepare_pairs` found in it, or that `realm
+      prepare_examples` made of it; they need no TensorFlow. None makes pairs while training.
     warm_start: Checkpoint to take parameters from; None starts from random ones.
     contrastive: The training.
 
@@ -34,13 +34,11 @@ def pretrain_contrastive(
     ValueError: If sizes do not fit each other.
   """
   store = PassageStore(passages)
-  vocabulary = os.path.join(passages, "vocabulary")
-  pieces = wordpieces.load(vocabulary)
+  pieces = wordpieces.load(os.path.join(passages, "vocabulary"))
   contrastive.check(pieces)
   starts = [] if warm_start is None else [warm_start]
   saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
-  source = passages if examples is None else examples
-  made = Examples(data=contrastive.data, source=source, vocabulary=vocabulary)
+  made = pair_examples(contrastive.data, source=examples, store=store)
   with TrainingRun(
     workdir,
     program=contrastive.program(),

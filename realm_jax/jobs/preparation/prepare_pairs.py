@@ -1,0 +1,111 @@
+"""Finds pairs of queries and passages in a corpus, to train the retriever on."""
+
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+
+from realm_jax import atomic_files, choices, object_store, progress
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import prepared_examples
+from realm_jax.data.batches import Features
+from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.pairs import found_pairs, lexical, recurring_spans
+from realm_jax.pairs.found_pairs import PairFinder, PairSettings
+from realm_jax.runs.example_sources import FoundPairs, PairData, pair_examples
+
+_SETTINGS_FILE = "settings.json"
+
+
+def prepare_pairs(
+  *,
+  task: FoundPairs,
+  passages: str,
+  output: str,
+  data_streams: int = 1,
+  settings: PairSettings = PairSettings(),
+) -> prepared_examples.Manifest:
+  """Writes `output`, which `realm pretrain_contrastive --examples=OUTPUT` trains on.
+
+  What was found lies in `OUTPUT.unfinished` until all is; the same command goes on from there.
+
+  Args:
+    task: What is found: "recurring_spans", "bm25_imitation" or "masked_lexical"; see `PairData`.
+    passages: Directory of a prepared corpus.
+    output: Directory to write; replaced as a whole when finished.
+    data_streams: Parts that are read side by side; as many as the training will have.
+    settings: How many pairs, and what they consist of.
+
+  Returns:
+    The manifest.
+
+  Raises:
+    FileNotFoundError: If the corpus is missing.
+    ValueError: If nothing is found, or the extra `bm25` is missing.
+  """
+  choices.check(FoundPairs, task=task)
+  object_store.check_local(output=output)
+  store = PassageStore(passages)
+  unfinished = f"{output.rstrip('/')}.unfinished"
+  _begin(unfinished, {"task": task, "corpus": store.fingerprint, **vars(settings)})
+  finder = _finder(task, store, settings)
+  chunks = finder.chunks()
+  parts: list[Features] = []
+  numbers = progress.track(
+    range(len(chunks)), what="parts", fraction=lambda: len(parts) / len(chunks)
+  )
+  for number in numbers:
+    path = os.path.join(unfinished, f"{number:06d}.npz")
+    if not os.path.exists(path):
+      found = finder.find(chunks[number], np.random.default_rng([settings.seed, number]))
+      _write(path, found_pairs.features(found, settings, store.metadata))
+    with np.load(path) as kept:
+      parts.append(dict(kept))
+  if not sum(len(part["query"]) for part in parts):
+    raise ValueError(f"{passages} gives no pair of task={task}; take another task or corpus")
+  pairs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+  order = np.random.default_rng(settings.seed).permutation(len(pairs["query"]))
+  order = order[: settings.num_queries]
+  data = PairData(pairs=task, query_length=settings.query_length)
+  described = pair_examples(data, source=output, store=store).settings()
+  with atomic_files.new_directory(output) as directory:
+    writer = prepared_examples.Writer(directory, vocab_size=store.metadata.vocab_size)
+    for stream in range(data_streams):
+      chosen = order[stream::data_streams]
+      writer.write_stream([{name: rows[chosen] for name, rows in pairs.items()}])
+    manifest = writer.finish(settings=described, order="shuffled", seed=settings.seed)
+  shutil.rmtree(unfinished)
+  right, wrong = ((pairs[name][order] >= 0).sum(axis=1).mean() for name in ("right", "wrong"))
+  print(
+    f"{output}: {len(order):,} queries with {right:.1f} right and {wrong:.1f} wrong passages each",
+    flush=True,
+  )
+  return manifest
+
+
+def _finder(task: FoundPairs, store: PassageStore, settings: PairSettings) -> PairFinder:
+  if task == "recurring_spans":
+    return recurring_spans.RecurringSpans(store, settings)
+  texts = (f"{store.title(row)}\n{store.text(row)}" for row in range(len(store)))
+  kind = lexical.Bm25Imitation if task == "bm25_imitation" else lexical.MaskedLexical
+  return kind(store, Bm25Retriever(texts), settings)
+
+
+def _begin(directory: str, settings: dict) -> None:
+  """Makes a directory for what is found, and empties one of other settings."""
+  path = os.path.join(directory, _SETTINGS_FILE)
+  content = json.dumps(settings, sort_keys=True)
+  if os.path.exists(path):
+    with open(path, encoding="utf-8") as file:
+      if file.read() == content:
+        return
+    shutil.rmtree(directory)
+  atomic_files.write_text(path, content)
+
+
+def _write(path: str, arrays: Features) -> None:
+  content = io.BytesIO()
+  np.savez(content, **arrays)
+  atomic_files.write_bytes(path, content.getvalue())

@@ -1,0 +1,88 @@
+"""What is found of a query: passages that are right for it, and passages that are not."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import StoreMetadata
+
+NO_PASSAGE = -1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairSettings:
+  """How many pairs are looked for, and how many passages each has.
+
+  Attributes:
+    num_queries: Sentences or spans that are drawn from the corpus, at most.
+    query_length: Wordpieces of a query; longer ones lose their end.
+    num_right: Right passages that are kept of a query, the best.
+    num_wrong: Wrong passages that are kept of a query, the hardest.
+    searched: Passages that BM25 finds for a sentence.
+    seed: Seeds what is drawn, and the order of the pairs.
+  """
+
+  num_queries: int = 50_000
+  query_length: int = 64
+  num_right: int = 8
+  num_wrong: int = 4
+  searched: int = 100
+  seed: int = 0
+
+  def __post_init__(self):
+    for name in ("num_queries", "num_right", "searched"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
+    if self.num_wrong < 0:
+      raise ValueError(f"num_wrong={self.num_wrong}; it must be at least 0")
+    if self.query_length < 3:
+      raise ValueError(f"query_length={self.query_length}; [CLS] x [SEP] takes 3 at least")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoundPair:
+  """A query with rows of the store.
+
+  Attributes:
+    query: Its wordpieces without special tokens.
+    right: Passages that it should find, at least one, the best first.
+    wrong: Passages that look right and are not, the hardest first.
+  """
+
+  query: np.ndarray
+  right: Sequence[int]
+  wrong: Sequence[int]
+
+
+class PairFinder(Protocol):
+  """Finds the pairs of a corpus, a chunk of it at a time."""
+
+  def chunks(self) -> Sequence[np.ndarray]:
+    """Returns what is looked at together; the same at every call."""
+    ...
+
+  def find(self, chunk: np.ndarray, random: np.random.Generator) -> list[FoundPair]:
+    """Returns the pairs of a chunk."""
+    ...
+
+
+def features(
+  pairs: Sequence[FoundPair], settings: PairSettings, corpus: StoreMetadata
+) -> dict[str, np.ndarray]:
+  """Returns pairs as arrays: `query` `[n, L]`, `right` and `wrong`, filled up with `NO_PASSAGE`."""
+  room = settings.query_length - 2
+  queries = [[corpus.cls_id, *pair.query[:room].tolist(), corpus.sep_id] for pair in pairs]
+  return {
+    "query": _rows(queries, settings.query_length, filling=0).astype(np.int32),
+    "right": _rows([pair.right for pair in pairs], settings.num_right, filling=NO_PASSAGE),
+    "wrong": _rows([pair.wrong for pair in pairs], settings.num_wrong, filling=NO_PASSAGE),
+  }
+
+
+def _rows(values: Sequence[Sequence[int]], length: int, *, filling: int) -> np.ndarray:
+  rows_FxL = np.full((len(values), length), filling, np.int64)
+  for row_L, value in zip(rows_FxL, values, strict=True):
+    row_L[: len(value)] = value[:length]
+  return rows_FxL

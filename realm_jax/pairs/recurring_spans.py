@@ -1,0 +1,139 @@
+"""Pairs by spans of words that recur in a document (Ram et al. 2022, "Spider").
+
+Two passages of one document that share a span of words are about the same thing. The words around
+the span in one of them are the query, which keeps the span half the time, so that matching words
+are used and are not all that is used; the other passage is right, and passages of the document
+without the span are wrong.
+"""
+
+import collections
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from realm_jax import tokenization
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.pairs.found_pairs import FoundPair, PairSettings
+
+_SHORTEST, _LONGEST = 2, 10  # words of a span
+_WINDOW = (10, 30)  # words of a query, its span included
+_KEEPS_SPAN = 0.5
+# Words of more passages than this share, and than this number, neither begin nor end a span.
+_COMMON_SHARE, _COMMON_NUMBER = 0.05, 20
+_DOCUMENTS_AT_ONCE = 256
+_WORD = re.compile(r"\w+")
+
+Place = tuple[int, int]  # passage of a document, and word of the passage
+Places = dict[tuple[str, ...], list[Place]]  # of each span
+
+
+class RecurringSpans:
+  """Finds recurring spans; a document is passages that follow one another with the same title.
+
+  Args:
+    store: The corpus.
+    settings: How many passages of each span.
+  """
+
+  def __init__(self, store: PassageStore, settings: PairSettings):
+    self._store, self._settings = store, settings
+    self._tokenizer = tokenization.load(f"{store.directory}/vocabulary")
+    self._common = common_words(store)
+
+  def chunks(self) -> Sequence[np.ndarray]:
+    documents = documents_of(self._store)
+    starts = range(0, len(documents), _DOCUMENTS_AT_ONCE)
+    return [documents[i : i + _DOCUMENTS_AT_ONCE] for i in starts]
+
+  def find(self, chunk: np.ndarray, random: np.random.Generator) -> list[FoundPair]:
+    drawn = [draw for first, limit in chunk for draw in self._draw(range(first, limit), random)]
+    queries = self._tokenizer.encode_batch([query for query, _, _ in drawn])
+    return [
+      FoundPair(query=query, right=right, wrong=wrong)
+      for query, (_, right, wrong) in zip(queries, drawn, strict=True)
+    ]
+
+  def _draw(
+    self, rows: range, random: np.random.Generator
+  ) -> Iterator[tuple[str, list[int], list[int]]]:
+    """Yields a query, its right passages and its wrong ones for each span that recurs."""
+    texts = [self._store.text(row) for row in rows]
+    matches = [list(_WORD.finditer(text)) for text in texts]
+    words = [[match[0].casefold() for match in found] for found in matches]
+    title = " ".join(match[0].casefold() for match in _WORD.finditer(self._store.title(rows[0])))
+    for span, places in recurring_spans(words).items():
+      in_title = f" {' '.join(span)} " in f" {title} "
+      if in_title or span[0] in self._common or span[-1] in self._common:
+        continue
+      passage, word = places[random.integers(len(places))]
+      holders = {place[0] for place in places}
+      yield (
+        _window(texts[passage], matches[passage], (word, word + len(span)), random),
+        [rows[i] for i in sorted(holders - {passage})],
+        random.permutation([row for i, row in enumerate(rows) if i not in holders]).tolist(),
+      )
+
+
+def documents_of(store: PassageStore) -> np.ndarray:
+  """Returns the first row and the limit `[F, 2]` of each document of several passages.
+
+  A passage without a title is a document of its own.
+  """
+  titles = [store.title(row) for row in range(len(store))]
+  borders = [
+    row for row, title in enumerate(titles) if not row or not title or title != titles[row - 1]
+  ]
+  documents_Fx2 = np.stack([borders, [*borders[1:], len(store)]], axis=1)
+  return documents_Fx2[np.diff(documents_Fx2)[:, 0] > 1]
+
+
+def common_words(store: PassageStore) -> frozenset[str]:
+  """Returns the words of too many passages to tell what one is about."""
+  counts = collections.Counter()
+  for row in range(len(store)):
+    counts.update({word.casefold() for word in _WORD.findall(store.text(row))})
+  limit = max(_COMMON_NUMBER, _COMMON_SHARE * len(store))
+  return frozenset(word for word, count in counts.items() if count > limit)
+
+
+def recurring_spans(words: Sequence[Sequence[str]]) -> Places:
+  """Returns the longest spans of words that several passages hold, with their places.
+
+  A span that lies in a longer one wherever it stands is left out.
+
+  Args:
+    words: Words of each passage of a document.
+  """
+  longest: Places = {}
+  candidates = [(i, k) for i, found in enumerate(words) for k in range(len(found) - 1)]
+  shorter: Places = {}
+  for length in range(_SHORTEST, _LONGEST + 2):
+    groups = collections.defaultdict(list)
+    for i, k in candidates:
+      if k + length <= len(words[i]) and length <= _LONGEST:
+        groups[tuple(words[i][k : k + length])].append((i, k))
+    recurring = {span: places for span, places in groups.items() if len(dict(places)) > 1}
+    inside = {
+      (i, k + shift) for places in recurring.values() for i, k in places for shift in (0, 1)
+    }
+    longest |= {span: found for span, found in shorter.items() if not inside.issuperset(found)}
+    # A longer span can only recur where its beginning and its end do.
+    alive = {place for places in recurring.values() for place in places}
+    candidates = [(i, k) for i, k in sorted(alive) if (i, k + 1) in alive]
+    shorter = recurring
+  return longest
+
+
+def _window(
+  text: str, words: Sequence[re.Match], span: tuple[int, int], random: np.random.Generator
+) -> str:
+  """Returns the text of some words around a span, with the span or without it."""
+  first, limit = span
+  around = max(0, int(random.integers(*_WINDOW, endpoint=True)) - (limit - first))
+  before = int(random.integers(around + 1))
+  start = words[max(0, first - before)].start()
+  end = words[min(len(words), limit + around - before) - 1].end()
+  if random.random() < _KEEPS_SPAN:
+    return text[start:end]
+  return f"{text[start : words[first].start()]} {text[words[limit - 1].end() : end]}"

@@ -1,0 +1,71 @@
+"""Batches of pairs that were found before training: rows of the corpus become passages."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data.batches import Features
+from realm_jax.data.prepared_examples import PreparedBatches
+from realm_jax.retrieval.joint_inputs import passage_tokens
+
+
+class PairBatches(Iterator[Features]):
+  """Draws one of the right passages of each query, and some of the wrong ones.
+
+  Args:
+    rows: Batches of `query`, `right` and `wrong`, rows of the corpus or below 0 for none.
+    store: The corpus.
+    passage_length: Wordpieces of a passage.
+    hard_negatives: Wrong passages of a query.
+    seed: Seeds what is drawn, together with the place in the data.
+  """
+
+  def __init__(
+    self,
+    rows: PreparedBatches,
+    *,
+    store: PassageStore,
+    passage_length: int,
+    hard_negatives: int,
+    seed: Sequence[int],
+  ):
+    self._rows = rows
+    self._store = store
+    self._passage_length = passage_length
+    self._hard_negatives = hard_negatives
+    self._seed = seed
+
+  def __next__(self) -> Features:
+    random = np.random.default_rng([*self._seed, self._rows.examples_read])
+    rows = next(self._rows)
+    if rows["wrong"].shape[1] < self._hard_negatives:
+      raise ValueError(
+        f"hard_negatives={self._hard_negatives}, but {rows['wrong'].shape[1]} were prepared; lower "
+        "it, or prepare the pairs with a larger --num_wrong"
+      )
+    drawn = [_drawn(rows["right"], 1, random), _drawn(rows["wrong"], self._hard_negatives, random)]
+    ids_BxK = np.concatenate(drawn, axis=1)
+    passage = passage_tokens(self._store, ids_BxK, length=self._passage_length)
+    return {
+      "query": rows["query"],
+      "passage": np.where(ids_BxK[..., None] >= 0, passage.ids, 0),
+      "passage_segments": passage.segments,
+      "passage_uid": self._uids(ids_BxK),
+      "also_right": self._uids(rows["right"]),
+    }
+
+  def position(self) -> Features:
+    return self._rows.position()
+
+  def restore(self, position: Features) -> None:
+    self._rows.restore(position)
+
+  def _uids(self, ids: np.ndarray) -> np.ndarray:
+    return np.where(ids >= 0, self._store.uids[ids], 0)
+
+
+def _drawn(ids_BxO: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+  """Returns so many of each row's ids in random order; missing ones come last."""
+  order_BxO = np.argsort(random.random(ids_BxO.shape) + (ids_BxO < 0), axis=1)
+  return np.take_along_axis(ids_BxO, order_BxO[:, :count], axis=1)

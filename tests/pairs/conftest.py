@@ -1,0 +1,47 @@
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.data import salient_spans, tagged_examples
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+DOCUMENTS = {
+  "Engine": [
+    "Charles Babbage drew an analytical engine. It stood in London.",
+    "Ada Lovelace wrote about the Analytical Engine of Babbage. She met Charles Babbage in 1833.",
+    "Nothing was built. Rivers flow anyway.",
+  ],
+  "Thames": ["The river flows through London. It is long.", "Ships sail from London to the sea."],
+  "Wood": ["Old trees stand in a wood."],
+  "": ["A poem about the sea.", "A poem about the sea and ships."],
+}
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+  """Documents of one to three passages, as a prepared corpus."""
+  directory = tmp_path_factory.mktemp("pairs") / "corpus"
+  directory.mkdir()
+  texts = [*DOCUMENTS, *(text for passages in DOCUMENTS.values() for text in passages)]
+  words = sorted({word for text in texts for word in text.lower().replace(".", " ").split()})
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *words, "."])
+  tokenizer.save(directory / "vocabulary")
+  rows = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=32)
+  examples = tagged_examples.TaggedExampleWriter(directory, num_shards=2)
+  for title, passages in DOCUMENTS.items():
+    for text in passages:
+      title_ids, body_ids = tokenizer.encode_batch([title, text])
+      uid = passage_uid(title, text)
+      rows.append(title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=uid)
+      end = text.index(".") + 1
+      sentences = [(0, end), *([(end + 1, len(text))] if end < len(text) else [])]
+      spans = salient_spans.find_salient_spans(text)
+      examples.write(
+        tagged_examples.serialize(
+          tagged_examples.TaggedPassage(
+            title=title, text=text, uid=uid, sentences=sentences, spans=spans
+          )
+        )
+      )
+  rows.finish(counts={})
+  examples.close()
+  return PassageStore(directory)

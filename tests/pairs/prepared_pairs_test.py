@@ -1,0 +1,109 @@
+"""Pairs on disk: prepared, gone on with, read in batches."""
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
+from realm_jax.pairs import recurring_spans
+from realm_jax.pairs.found_pairs import PairSettings
+from realm_jax.retrieval.joint_inputs import passage_tokens
+from realm_jax.runs.example_sources import PairData, pair_examples
+
+DATA = PairData(
+  pairs="recurring_spans", batch_size=2, query_length=12, passage_length=16, data_streams=1
+)
+
+
+def prepare(store, output, **settings):
+  return prepare_pairs(
+    task="recurring_spans",
+    passages=store.directory,
+    output=str(output),
+    settings=PairSettings(**{"query_length": 12, "num_right": 2, "num_wrong": 2, **settings}),
+  )
+
+
+@pytest.fixture(scope="module")
+def prepared(store, tmp_path_factory):
+  output = tmp_path_factory.mktemp("prepared") / "pairs"
+  assert prepare(store, output).num_examples == (2,)
+  return str(output)
+
+
+def test_a_batch_has_a_right_passage_and_wrong_ones_of_each_query(store, prepared):
+  streams = pair_examples(DATA, source=prepared, store=store).streams(seed=0)
+  batch = next(streams)
+  rows = {int(uid): row for row, uid in enumerate(store.uids)}
+  right, wrong = batch["passage_uid"].T
+  assert {rows[uid] for uid in right.tolist()} <= {0, 1}
+  assert {rows[uid] for uid in wrong.tolist()} == {2}
+  assert (batch["also_right"][:, 0] == right).all()
+  assert not batch["also_right"][:, 1].any()
+  ids_BxK = np.vectorize(rows.get)(batch["passage_uid"])
+  expected = passage_tokens(store, ids_BxK, length=16)
+  np.testing.assert_array_equal(batch["passage"], expected.ids)
+  np.testing.assert_array_equal(batch["passage_segments"], expected.segments)
+
+
+def test_an_empty_place_has_no_wordpieces(store, prepared):
+  data = PairData(**{**vars(DATA), "hard_negatives": 2})
+  batch = next(pair_examples(data, source=prepared, store=store).streams(seed=0))
+  assert batch["passage"].shape == (2, 3, 16)
+  assert not batch["passage"][:, 2].any()
+  assert not batch["passage_uid"][:, 2].any()
+
+
+def test_batches_go_on_where_they_were(store, prepared):
+  examples = pair_examples(DATA, source=prepared, store=store)
+  streams = examples.streams(seed=0)
+  next(streams)
+  position = streams.position()
+  expected = [next(streams) for _ in range(3)]
+  restored = examples.streams(seed=0)
+  restored.restore(position)
+  for batch in expected:
+    for name, value in next(restored).items():
+      np.testing.assert_array_equal(value, batch[name], err_msg=name)
+
+
+def test_a_preparation_goes_on_where_it_was(store, prepared, tmp_path, monkeypatch):
+  class Interrupted(recurring_spans.RecurringSpans):
+    def find(self, chunk, random):
+      if len(asked) == stop_at:
+        raise KeyboardInterrupt
+      asked.append(chunk)
+      return super().find(chunk, random)
+
+  monkeypatch.setattr(recurring_spans, "_DOCUMENTS_AT_ONCE", 1)
+  whole = prepare(store, tmp_path / "whole")
+  monkeypatch.setattr(recurring_spans, "RecurringSpans", Interrupted)
+  asked, stop_at = [], 1
+  with pytest.raises(KeyboardInterrupt):
+    prepare(store, tmp_path / "pairs")
+  stop_at = None
+  assert prepare(store, tmp_path / "pairs").fingerprint == whole.fingerprint
+  assert len(asked) == 2
+  stop_at = 3
+  with pytest.raises(KeyboardInterrupt):
+    prepare(store, tmp_path / "pairs")
+  asked, stop_at = [], None
+  prepare(store, tmp_path / "pairs", seed=1)
+  assert len(asked) == 2  # what was found with other settings is of no use
+
+
+def test_what_does_not_fit_is_refused(store, prepared, tmp_path):
+  other = PassageStore(store.directory)
+  object.__setattr__(other.metadata, "fingerprint", "another")
+  with pytest.raises(ValueError, match="prepared with corpus_fingerprint=.*, here another"):
+    pair_examples(DATA, source=prepared, store=other).streams(seed=0)
+  data = PairData(**{**vars(DATA), "pairs": "masked_lexical"})
+  with pytest.raises(ValueError, match="task=recurring_spans, here masked_lexical"):
+    pair_examples(data, source=prepared, store=store).streams(seed=0)
+  with pytest.raises(ValueError, match="'recurring_spans' are found before training: run `realm"):
+    pair_examples(DATA, source=None, store=store).streams(seed=0)
+  data = PairData(**{**vars(DATA), "hard_negatives": 3})
+  with pytest.raises(ValueError, match="hard_negatives=3, but 2 were prepared; lower"):
+    next(pair_examples(data, source=prepared, store=store).streams(seed=0))
+  with pytest.raises(ValueError, match="num_queries=0; it must be at least 1"):
+    prepare(store, tmp_path / "none", num_queries=0)

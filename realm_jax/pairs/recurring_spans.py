@@ -29,7 +29,7 @@ Places = dict[tuple[str, ...], list[Place]]  # of each span
 
 
 class RecurringSpans:
-  """Finds recurring spans; a document is passages that follow one another with the same title.
+  """Finds recurring spans.
 
   Args:
     store: The corpus.
@@ -78,12 +78,10 @@ class RecurringSpans:
 def documents_of(store: PassageStore) -> np.ndarray:
   """Returns the first row and the limit `[F, 2]` of each document of several passages.
 
-  A passage without a title is a document of its own.
+  They follow one another and have the same title, or, without a title, the same name of a document.
   """
-  titles = [store.title(row) for row in range(len(store))]
-  borders = [
-    row for row, title in enumerate(titles) if not row or not title or title != titles[row - 1]
-  ]
+  names = [store.title(row) or store.document(row) for row in range(len(store))]
+  borders = [row for row, name in enumerate(names) if not row or not name or name != names[row - 1]]
   documents_Fx2 = np.stack([borders, [*borders[1:], len(store)]], axis=1)
   return documents_Fx2[np.diff(documents_Fx2)[:, 0] > 1]
 

@@ -28,6 +28,11 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+def pytest_collection_modifyitems(items):
+  """Begins with the long tests: one worker makes their world, and none ends with one alone."""
+  items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
 def _tokens(random, *shape, vocab_size):
   """Random tokens: rows of random lengths with two segments."""
   lengths = random.integers(2, shape[-1] + 1, (*shape[:-1], 1))

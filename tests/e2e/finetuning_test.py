@@ -2,6 +2,7 @@
 
 import json
 
+import flax.traverse_util
 import numpy as np
 import pytest
 
@@ -55,16 +56,12 @@ def tune(world):
 
 def params_of(directory, *parts):
   path = checkpoints.resolve(directory)
-  names = [
-    n for n in checkpoints.saved_arrays(path) if n[0] == "params" and n[1 : 1 + len(parts)] == parts
-  ]
-  tree = {}
-  for _, *keys, last in names:
-    node = tree
-    for key in keys:
-      node = node.setdefault(key, {})
-    node[last] = np.zeros(checkpoints.saved_arrays(path)[("params", *keys, last)], np.float32)
-  restored = checkpoints.restore_params(path, tree)
+  arrays = {
+    tuple(name): np.zeros(shape, np.float32)
+    for (top, *name), shape in checkpoints.saved_arrays(path).items()
+    if top == "params" and tuple(name[: len(parts)]) == parts
+  }
+  restored = checkpoints.restore_params(path, flax.traverse_util.unflatten_dict(arrays))
   for part in parts:
     restored = restored[part]
   return restored

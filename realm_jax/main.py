@@ -51,7 +51,7 @@ _ROOMS = {
     "ablate",
     "demo",
   ),
-  "answering": ("evaluate", "compare_runs", "predict", "ask", "serve", "report"),
+  "answering": ("evaluate", "compare_runs", "predict", "ask", "serve", "report", "reproduce"),
 }
 JOBS: Mapping[str, str] = {
   job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs

@@ -8,6 +8,7 @@ import gin
 import pytest
 
 from realm_jax import backend, configuration, main, processes
+from realm_jax.jobs.answering import reproduce
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,7 +33,15 @@ def commands(program):
   return found
 
 
+REPRODUCTIONS = "benchmarks/reproductions.toml"
 JOBS = [(document, words) for document, words in commands("realm") if words[0] in main.JOBS]
+
+
+JOBS += [
+  (REPRODUCTIONS, shlex.split(command)[1:])
+  for result in reproduce.read_table(str(ROOT / REPRODUCTIONS)).values()
+  for command in result.commands
+]
 
 
 @pytest.fixture

@@ -85,8 +85,8 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   """Runs one job and returns the exit code.
 
   Args:
-    argv: the arguments after the program's name; those of the process by default.
-    jobs: the module of each job by the name of the job, which is also its function's.
+    argv: Arguments after the program's name; by default those of the process.
+    jobs: Module of each job by its name, which is also the name of its function.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   _show_notices()

@@ -134,7 +134,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
   memory (BERT's 30,522 wordpieces over 4 devices); one warning names all of these.
 
   Args:
-    mesh: made by `make_mesh`.
+    mesh: A mesh from `make_mesh`.
     abstract_tree: Variables, or a train state with its optimizer state, whose parameters are in
       `flax.linen.LogicallyPartitioned` boxes.
     layout: Which column of the table to use.

@@ -37,11 +37,11 @@ class DeviceSearcher:
     """Splits the embeddings, float32 or bfloat16, over the devices.
 
     Args:
-      embeddings_NxE: of all passages, in host memory.
-      mesh: whose devices take equal parts; None: the devices of this process.
-      recall_target: expected share of the true best that are found; None: exact search.
-      generation: number of the index generation.
-      memory_bytes: that one device can spare; None: what it reports as free.
+      embeddings_NxE: Embeddings of all passages, in host memory.
+      mesh: Mesh whose devices take equal parts; None takes the devices of this process.
+      recall_target: Expected share of the true best that are found; None searches exactly.
+      generation: Number of the index generation.
+      memory_bytes: Memory available on a device; None takes what it reports as free.
 
     Raises:
       ValueError: If the embeddings do not fit into the devices.
@@ -105,10 +105,10 @@ def search_program(
   """Returns the jitted search `(embeddings [N', E], queries [B, E]) -> (scores, ids) [B, k]`.
 
   Args:
-    mesh: whose devices hold N' = `rows_per_device` × devices rows, those past N filled up.
+    mesh: Mesh whose devices hold N' = `rows_per_device` × devices rows; those past N are padding.
     num_passages: N.
-    k: passages a query, at most N.
-    recall_target: see `DeviceSearcher`.
+    k: Passages per query, at most N.
+    recall_target: See `DeviceSearcher`.
   """
   axes = tuple(mesh.axis_names)
   rows = rows_per_device(num_passages, mesh.size)

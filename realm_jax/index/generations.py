@@ -62,20 +62,20 @@ class Manifest:
   """What a generation was made from, and how good it is.
 
   Attributes:
-    training_step: step of the checkpoint whose passage encoder made the embeddings.
-    run: name of the run that the checkpoint is of; None if it was imported.
-    parameters_digest: digest of that encoder's parameters.
-    corpus_fingerprint: fingerprint of the passage store whose rows the ids are.
-    vocabulary_digest: digest of the vocabulary that cut the passages into wordpieces.
+    training_step: Step of the checkpoint whose passage encoder made the embeddings.
+    run: Name of the run of the checkpoint; None if it was imported.
+    parameters_digest: Digest of that encoder's parameters.
+    corpus_fingerprint: Fingerprint of the passage store whose rows the ids are.
+    vocabulary_digest: Digest of the vocabulary of the passages.
     num_passages: N.
     embedding_size: E.
-    dtype: of the embeddings, "float32" or "bfloat16".
-    searcher: settings that the shards were built with and are searched with.
-    recall: k to recall@k against exact search on sample queries; empty if the search is exact.
-    scorecard: figures on probe questions and against the generation before; may be empty.
-    generation: its number; filled in by `publish`.
-    created: time of publication in seconds since 1970; filled in by `publish`.
-    shards: in the order of the corpus; filled in by `publish`.
+    dtype: Dtype of the embeddings, "float32" or "bfloat16".
+    searcher: Settings with which the shards were built and are searched.
+    recall: Maps k to recall@k against exact search on sample queries; empty if the search is exact.
+    scorecard: Metrics on probe questions and against the previous generation; may be empty.
+    generation: Its number; set by `publish`.
+    created: Time of publication in Unix seconds; set by `publish`.
+    shards: The shards, in corpus order; set by `publish`.
   """
 
   training_step: int
@@ -130,13 +130,12 @@ def publish(
   What a killed publisher left unfinished is removed.
 
   Args:
-    root: directory of the generations, created if missing.
-    generation: number, higher than all published ones.
-    shards: named arrays of each shard of this process, in the order of the corpus, of which the
-      processes have consecutive parts; `embeddings` `[rows, E]` must be among them, the rest is
-      the searcher's.
-    manifest: without `generation`, `created` and `shards`.
-    keep: complete generations left in the directory, this one included.
+    root: Directory of the generations; created if missing.
+    generation: Its number, higher than all published ones.
+    shards: Named arrays of each shard of this process, in corpus order, of which the processes have
+      consecutive parts; `embeddings` `[rows, E]` must be among them, the rest is the searcher's.
+    manifest: The manifest without `generation`, `created` and `shards`.
+    keep: Number of complete generations to keep, including this one.
 
   Returns:
     The manifest as published.

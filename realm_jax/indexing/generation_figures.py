@@ -41,13 +41,13 @@ def scorecard(
   """Asks probe questions of the embeddings, and compares with the generation before.
 
   Args:
-    saved: the checkpoint that made the embeddings.
-    embeddings_NxE: of the passages.
-    store: the knowledge corpus.
-    index: directory of the generations published so far.
+    saved: The checkpoint that made the embeddings.
+    embeddings_NxE: Embeddings of the passages.
+    store: The knowledge corpus.
+    index: Directory of the generations published so far.
     probe_questions: JSON Lines with masked sentences or questions.
-    max_questions: the first so many are asked.
-    mesh: where the queries are embedded.
+    max_questions: Number of questions to ask, from the first.
+    mesh: Mesh on which the queries are embedded.
 
   Returns:
     `recall@k`, `null_mass` (of a model that reads the null passage), `entropy`, `hub_share` and

@@ -52,12 +52,12 @@ class AnswerMatcher:
   """Tells where the answers of questions occur; questions are named by their positions.
 
   Args:
-    occurrences: of each answer, sorted by row: row, first and last wordpiece.
-    holders: of each answer, sorted: the rows that count as holding it.
-    questions: the answers of each question.
+    occurrences: Row, first and last wordpiece of each occurrence, by answer, sorted by row.
+    holders: Rows that count as containing each answer, sorted.
+    questions: The answers of each question.
 
   Attributes:
-    unanswerable: questions that no passage holds an answer of.
+    unanswerable: Number of questions of which no passage contains an answer.
   """
 
   def __init__(self, occurrences: GroupedRows, holders: GroupedRows, questions: GroupedRows):
@@ -123,13 +123,13 @@ def match_answers(
   """Looks for all answers in a passage store.
 
   Args:
-    questions: with their answers.
-    store: the knowledge corpus.
-    tokenizer: the one that made it.
+    questions: Questions with their answers.
+    store: The knowledge corpus.
+    tokenizer: The tokenizer that made it.
     rule: "words" finds an answer's wordpieces where they begin and end with words, for passages and
       spans alike; "original" finds wordpieces anywhere for spans, and labels passages by
       case-sensitive substrings. Regular expressions are searched in the raw text either way.
-    rows: the only rows to look at; none: all.
+    rows: Rows to search; None searches all.
 
   Raises:
     ValueError: If the store was made with another vocabulary.
@@ -173,10 +173,10 @@ class _Collector:
   """Gathers what is found of each answer, chunk by chunk in the order of rows.
 
   Args:
-    names: of all that is looked for.
+    names: Names of all that is searched for.
 
   Attributes:
-    places: of the names.
+    places: Position of each name.
   """
 
   def __init__(self, names: Sequence[_Name]):

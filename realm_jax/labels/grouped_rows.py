@@ -12,7 +12,7 @@ class GroupedRows:
 
   Args:
     values: int32 `[n]` or `[n, width]`.
-    lengths: rows of each group.
+    lengths: Number of rows of each group.
 
   Raises:
     ValueError: If they do not add up.
@@ -38,8 +38,8 @@ class RowCollector:
   """Collects rows group by group in a temporary file, and keeps none of them in memory.
 
   Args:
-    num_groups: groups are numbered from 0.
-    width: integers of a row.
+    num_groups: Number of groups, which are numbered from 0.
+    width: Integers per row.
   """
 
   def __init__(self, num_groups: int, *, width: int):

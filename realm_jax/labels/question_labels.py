@@ -21,11 +21,11 @@ def find_labels(
   """Finds the answers and tells what cannot be learned from.
 
   Args:
-    asked: the questions of a file.
-    questions: the file.
-    store: the knowledge corpus.
-    answer_rule: see `match_answers`.
-    query_length: wordpieces of a question.
+    asked: The questions of a file.
+    questions: The file.
+    store: The knowledge corpus.
+    answer_rule: See `match_answers`.
+    query_length: Wordpieces of a question.
 
   Raises:
     ValueError: If no passage holds an answer of any of them.

@@ -28,21 +28,21 @@ class BertConfig:
   """Size and numerics of a BERT; the defaults are BERT-base, uncased.
 
   Attributes:
-    vocab_size: wordpieces, the special ones included.
-    hidden_size: width D of every layer; a multiple of `num_heads`.
-    num_layers: transformer layers.
-    num_heads: attention heads H.
-    mlp_size: width of the feed-forward layer.
-    max_length: positions that have an embedding.
-    num_segments: segment (token type) ids.
-    dropout_rate: of the embeddings and of both residual branches.
-    attention_dropout_rate: of the attention probabilities.
-    layer_norm_epsilon: added to the variance.
+    vocab_size: Number of wordpieces, including special ones.
+    hidden_size: Width D of every layer; a multiple of `num_heads`.
+    num_layers: Number of layers.
+    num_heads: Number of attention heads H.
+    mlp_size: Width of the feed-forward layer.
+    max_length: Number of positions with an embedding.
+    num_segments: Number of segment (token type) ids.
+    dropout_rate: Dropout rate of the embeddings and of both residual branches.
+    attention_dropout_rate: Dropout rate of the attention probabilities.
+    layer_norm_epsilon: Added to the variance.
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
-    dtype: of the activations: "float32", "bfloat16", "float64" for comparisons, or "auto", the
-      faster of the first two on each machine that opens the model.
-    remat: keeps only each layer's input for the backward pass and computes the rest again.
-    initializer_range: standard deviation of the truncated normal that draws kernels and embeddings.
+    dtype: Dtype of the activations: "float32", "bfloat16", "float64" for comparisons, or "auto",
+      the faster of the first two on each machine that opens the model.
+    remat: Keeps only each layer's input for the backward pass and recomputes the rest.
+    initializer_range: Standard deviation of the truncated normal that draws kernels and embeddings.
   """
 
   vocab_size: int = 30522
@@ -97,9 +97,9 @@ class Dense(TypedModule):
   """A dense layer from the last dimensions of its inputs to new ones, drawn as BERT draws them.
 
   Attributes:
-    config: gives dtype and initializer range.
-    features: output dimensions.
-    axes: logical axes of the kernel: those of the input dimensions, then those of `features`.
+    config: Provides dtype and initializer range.
+    features: Output dimensions.
+    axes: Logical axes of the kernel: those of the input dimensions, then those of `features`.
   """
 
   config: BertConfig
@@ -236,9 +236,9 @@ class BertEncoder(TypedModule):
     """Returns the last layer's vectors of `Tokens` `[F, L]`, in `config.compute_dtype`.
 
     Args:
-      tokens: sequences of any length up to `config.max_length`.
-      deterministic: leaves dropout out; otherwise it draws from the "dropout" key.
-      positions_FxQ: the positions whose vectors are wanted; the last layer computes no others.
+      tokens: Sequences of any length up to `config.max_length`.
+      deterministic: Disables dropout, which otherwise draws from the "dropout" key.
+      positions_FxQ: Positions whose vectors to return; the last layer computes no others.
 
     Returns:
       `[F, L, D]`, or `[F, Q, D]` where positions were given.

@@ -159,10 +159,10 @@ class DualEncoder(TypedModule):
     """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
 
     Args:
-      query: the queries.
-      passage: their passages; slot 0 holds the null passage, which is embedded once for all.
-      deterministic: leaves dropout out.
-      buckets: shapes in which the other passages are embedded, see `in_buckets`.
+      query: The queries.
+      passage: Their passages; slot 0 holds the null passage, which is embedded once for all.
+      deterministic: Disables dropout.
+      buckets: Shapes in which the other passages are embedded, see `in_buckets`.
     """
     num_queries, num_passages, passage_length = passage.shape
     embed = functools.partial(self.encode_passage, deterministic=deterministic)

@@ -30,10 +30,10 @@ class KnowledgeAugmentedEncoder(TypedModule):
     """Returns float32 `logits_FxMxV` at the masked positions of joint inputs `Tokens` `[F, T]`.
 
     Args:
-      joint: queries with one passage each.
-      mlm_positions_FxM: positions of the masks.
-      deterministic: leaves dropout out.
-      buckets: shapes in which the joint inputs are read, see `in_buckets`.
+      joint: Queries with one passage each.
+      mlm_positions_FxM: Positions of the masks.
+      deterministic: Disables dropout.
+      buckets: Shapes in which the joint inputs are read, see `in_buckets`.
     """
     config = self.config
     encoder = bert.BertEncoder(config, name="bert")

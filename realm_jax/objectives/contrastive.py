@@ -21,9 +21,9 @@ def contrastive(
   all alike do not look right.
 
   Args:
-    query_BxE: embeddings of the queries.
-    passage_BxKxE: embeddings of their passages, the own one first.
-    compared_BxF: which of the B × K passages a query is compared with, from `compared_passages`; a
+    query_BxE: Embeddings of the queries.
+    passage_BxKxE: Embeddings of their passages, the right one first.
+    compared_BxF: Which of the B × K passages a query is compared with, from `compared_passages`; a
       query without its own one is padding.
   """
   passage_FxE = passage_BxKxE.reshape(-1, passage_BxKxE.shape[-1])
@@ -49,8 +49,8 @@ def compared_passages(real_BxK: jax.Array, uid_BxK: jax.Array, right_BxO: jax.Ar
 
   Args:
     real_BxK: False for empty places.
-    uid_BxK: numbers that tell the passages apart; 0 where unknown.
-    right_BxO: numbers of the other passages that are right for a query, 0 for none.
+    uid_BxK: Numbers that identify the passages; 0 if unknown.
+    right_BxO: Numbers of other passages that are right for a query; 0 for none.
   """
   uid_1xF = uid_BxK.reshape(1, -1)
   right_BxO = jnp.concatenate([uid_BxK[:, :1], right_BxO], axis=1)

@@ -25,7 +25,7 @@ def marginal_log_likelihood(
   """Returns log p(y|x) `[B]`; 0 where an example has no masks.
 
   Args:
-    scores_BxK: retrieval scores.
+    scores_BxK: Retrieval scores.
     log_probs_BxKxM: log p(y_m|z,x) of each masked token with each passage.
     weights_BxM: 1 for a real mask, 0 for padding.
     valid_BxK: False for slots that hold no passage; they get no probability.
@@ -67,10 +67,11 @@ def masked_lm_over_retrieval(
       of the index and the fresh ones; of examples where it is defined.
 
   Args:
-    scores_BxK: fresh retrieval scores.
-    logits_BxKxMxV: masked-LM logits with each passage.
-    batch: gives targets, weights, valid slots and the index's scores; slot 0 is the null passage.
-    marginalize: see `marginal_log_likelihood`.
+    scores_BxK: Fresh retrieval scores.
+    logits_BxKxMxV: Masked-LM logits with each passage.
+    batch: Provides targets, weights, valid slots and the index's scores; slot 0 is the null
+      passage.
+    marginalize: See `marginal_log_likelihood`.
   """
   targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
   log_norms_BxKxM = jax.nn.logsumexp(logits_BxKxMxV, axis=-1)

@@ -31,9 +31,9 @@ def open_qa(
     without_answer: whether neither loss applies.
 
   Args:
-    scores_BxR: retrieval scores of the beam.
-    logits_BxKxTxW: span scores of the first K passages, the lowest float32 where there is no span.
-    batch: gives what is right, and which questions are real.
+    scores_BxR: Retrieval scores of the beam.
+    logits_BxKxTxW: Span scores of the first K passages, the lowest float32 where there is no span.
+    batch: Provides the labels, and which questions are real.
   """
   num_read = logits_BxKxTxW.shape[1]
   has_answer_BxR = batch.has_answer_BxR & batch.valid_BxR
@@ -62,8 +62,8 @@ def joint_logits(scores_BxK: jax.Array, logits_BxKxTxW: jax.Array) -> jax.Array:
   """Returns span score plus retrieval score, `[B, K * T * W]`; the lowest where there is no span.
 
   Args:
-    scores_BxK: of the passages read, the lowest float32 for empty slots.
-    logits_BxKxTxW: see `open_qa`.
+    scores_BxK: Scores of the passages read; the lowest float32 for empty slots.
+    logits_BxKxTxW: See `open_qa`.
   """
   scores_BxKx1x1 = scores_BxK[:, :, None, None]
   valid_BxKxTxW = (logits_BxKxTxW > _LOWEST) & (scores_BxKx1x1 > _LOWEST)

@@ -12,7 +12,7 @@ def token_classification(logits_BxLxY: jax.Array, labels_BxL: jax.Array) -> dict
   They are `loss`; `accuracy`, the share of tokens whose tag is the likeliest.
 
   Args:
-    logits_BxLxY: of each tag.
+    logits_BxLxY: Logits of each tag.
     labels_BxL: 1 + the tag, or 0 where a token has no label: it does not count.
   """
   weights_BxL = (labels_BxL > 0).astype(jnp.float32)

@@ -23,11 +23,11 @@ class BeamConfig:
   """Sizes of what is found for a question.
 
   Attributes:
-    beam_size: R, passages whose retrieval scores are trained.
-    num_read: K, the best of them, which the span reader reads.
-    joint_length: T, wordpieces of question and passage together.
-    order: what decides which passages are best: "exact" scores with the embeddings of the index, or
-      the "searcher", whose own scores may be approximate (the released ORQA).
+    beam_size: R, the number of passages whose retrieval scores are trained.
+    num_read: K, the number of them, from the best, that the span reader reads.
+    joint_length: T, the length of question and passage together, in wordpieces.
+    order: How passages are ranked: "exact" by scores from the embeddings of the index, "searcher"
+      by the searcher's scores, which may be approximate (the released ORQA).
   """
 
   beam_size: int = 5000
@@ -60,13 +60,13 @@ class QuestionRetriever(PassageFinder):
   """Finds the beam of each question.
 
   Args:
-    encode_query: jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    loaded: the generation to search, with its embeddings; may be replaced between two retrievals.
-    store: the knowledge corpus, in the rows of the index.
-    config: sizes.
-    max_span_width: wordpieces of the longest span that is read.
-    matcher: knows the answers; None: nothing is labelled.
-    fresh_passage_length: P, to embed the passages read afresh; None: they are not.
+    encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
+    loaded: The generation to search, with its embeddings; may be replaced between two retrievals.
+    store: The knowledge corpus, whose rows are those of the index.
+    config: The sizes.
+    max_span_width: Wordpieces of the longest span.
+    matcher: Knows the answers; None labels nothing.
+    fresh_passage_length: P, to embed again the passages that are read; None does not.
   """
 
   def __init__(

@@ -15,13 +15,13 @@ class RetrievedBatches:
   """Retrieves the batch of step t+1 while step t runs, and swaps generations between two steps.
 
   Args:
-    queries: an iterator of the queries of a batch and figures about their making.
-    retriever: finds their passages.
-    refresher: gives the generations; its current one is in the retriever.
-    place: puts a batch on the devices.
-    first_step: steps taken before the first batch.
-    on_swap: told about each new generation and the step of its first batch.
-    stop: asked while waiting for a late generation.
+    queries: An iterator of the queries of a batch, with metrics of the input pipeline.
+    retriever: Finds their passages.
+    refresher: Provides the generations; the retriever searches its current one.
+    place: Puts a batch on the devices.
+    first_step: Steps taken before the first batch.
+    on_swap: Called with the step of the first batch of each new generation, and the generation.
+    stop: Called while waiting for a late generation; True ends the wait.
   """
 
   def __init__(

@@ -6,6 +6,7 @@ directory without it is not a store.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -268,6 +269,11 @@ class PassageStore:
   @property
   def fingerprint(self) -> str:
     return self.metadata.fingerprint
+
+  @functools.cached_property
+  def rows_by_uid(self) -> np.ndarray:
+    """The rows in the order of their uids."""
+    return np.argsort(self.uids)
 
   def title(self, row: int) -> str:
     return _row(self._titles, row).tobytes().decode()

@@ -22,6 +22,11 @@ _PANELS = (
     "Null mass, entropy of p(z|x), hub share",
     ("retrieval/null_mass", "retrieval/retrieval_entropy", "retrieval/hub_share"),
   ),
+  ("Share of the dual encoder's update that the guard lets through", ("guard/scale",)),
+  (
+    "Retrieval utility as the guard sees it",
+    ("guard/utility", "guard/utility_over_shuffled"),
+  ),
   ("Rank correlation, index to fresh scores", ("retrieval/stale_rank_correlation",)),
   ("Staleness of the index (steps)", ("index/staleness_steps",)),
   ("Steps a second", ("throughput/steps_per_second",)),
@@ -73,6 +78,7 @@ def rendered(view: ReportView) -> str:
     summary=_summary(view, last),
     panels=_panels(view),
     timeline=_timeline(view.swaps, last),
+    guard=_decisions(view.rows),
     figures=list(dict.fromkeys(name for one in view.generations for name in one["scorecard"])),
     samples=[
       (row["step"], _from_markdown(text))
@@ -103,6 +109,17 @@ def _panels(view: ReportView) -> list[_Panel]:
     if curves:
       panels.append(_Panel(title, curves, charts.draw_curves(title, curves, swaps=swaps)))
   return panels
+
+
+def _decisions(rows: Sequence[Mapping]) -> list[tuple[int, str]]:
+  """Returns the steps at which the guard is seen to have changed its mind, and what it says."""
+  guarded = [row for row in rows if "guard" in row]
+  changes = [None, *(row["guard/state"] for row in guarded)]
+  return [
+    (row["step"], row["guard"])
+    for before, row in zip(changes, guarded, strict=False)
+    if row["guard/state"] != before
+  ]
 
 
 def _points(rows: Sequence[Mapping], name: str) -> list[tuple[float, float]]:

@@ -22,6 +22,8 @@ class RetrievedBatches:
     first_step: Steps taken before the first batch.
     on_swap: Called with the step of the first batch of each new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
+    teach: Returns a batch whose queries are read beside their own passages, and their share; None
+      where nothing is taught.
   """
 
   def __init__(
@@ -34,6 +36,7 @@ class RetrievedBatches:
     first_step: int,
     on_swap: Callable[[int, LoadedGeneration], None],
     stop: Callable[[], bool],
+    teach: Callable[[Any], tuple[Any, float]] | None = None,
   ):
     self._queries = queries
     self._retriever = retriever
@@ -42,21 +45,34 @@ class RetrievedBatches:
     self._step = first_step
     self._on_swap = on_swap
     self._stop = stop
+    self._teach = teach
+    self._teaching: Any = None
     self._begun: Any = None
     self._figures: dict[str, float] = {}
     self._batch = None
 
-  def begin(self, params) -> None:
-    """Takes queries and enqueues their embedding; a generation that is ready is swapped in here."""
+  def begin(self, params, teaching: Any = None) -> None:
+    """Takes queries and enqueues their embedding; a generation that is ready is swapped in here.
+
+    Args:
+      params: The parameters of now.
+      teaching: Whether every second batch has the queries' own passages; None for never.
+    """
     for swapped in self._refresher.before_step(self._step, stop=self._stop):
       self._retriever.use(swapped)
       self._on_swap(self._step, swapped)
     queries, self._figures = next(self._queries)
     self._begun = self._retriever.begin(params, queries)
+    self._teaching = teaching
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Searches and gathers; returns the batch with figures such as staleness and times."""
     self._batch, retrieval = self._retriever.finish(self._begun)
+    if self._teach is not None:
+      retrieval["retrieval/taught_share"] = 0.0
+      # The guard takes no odd step for evidence.
+      if self._step % 2 and self._teaching:
+        self._batch, retrieval["retrieval/taught_share"] = self._teach(self._batch)
     figures = {
       **self._figures,
       **retrieval,

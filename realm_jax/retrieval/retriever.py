@@ -116,6 +116,17 @@ class Retriever(PassageFinder):
       joint_buckets=self._buckets(batch.joint, beside=query_length // 2, shortest=without_passage),
     )
 
+  def beside_own_passages(self, batch: RetrievedBatch) -> tuple[RetrievedBatch, float]:
+    """Puts the passages that queries were cut from before the others; returns also their share."""
+    own_B = trivial_passages.sources(batch.queries, store=self._store)
+    ids_BxK, scores_BxK = batch.passage_ids_BxK.copy(), batch.stale_scores_BxK.copy()
+    moved_B = (own_B >= 0) & ~(ids_BxK == own_B[:, None]).any(axis=1)
+    for values_BxK in (ids_BxK, scores_BxK):
+      values_BxK[moved_B, 2:] = values_BxK[moved_B, 1:-1]
+    ids_BxK[moved_B, 1] = own_B[moved_B]
+    beside = self.gather(batch.queries, SearchResults(ids_BxK, scores_BxK))
+    return beside, float(np.mean(own_B >= 0))
+
   def _buckets(self, tokens: Tokens, *, beside: int = 0, shortest: Buckets = ()) -> Buckets:
     if tokens.shape not in self._plans:
       num_queries, num_passages, longest = tokens.shape

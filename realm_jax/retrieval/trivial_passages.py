@@ -34,6 +34,15 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
   return trivial_BxR & asked_BxR
 
 
+def sources(queries: MaskedQueries, *, store: PassageStore) -> np.ndarray:
+  """Returns the rows `[B]` of the passages that queries were cut from; -1 where there is none."""
+  source_uid_B = np.asarray(queries.source_uid_B)
+  order_N = store.rows_by_uid
+  places_B = np.searchsorted(store.uids, source_uid_B, sorter=order_N)
+  rows_B = order_N[np.minimum(places_B, len(order_N) - 1)]
+  return np.where((store.uids[rows_B] == source_uid_B) & (source_uid_B != 0), rows_B, -1)
+
+
 def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
   """Returns the wordpieces `[B, L]` of the queries before masking, and their numbers `[B]`.
 

@@ -14,12 +14,15 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.planning import model_costs
+from realm_jax.retrieval import batch_probes
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
+from realm_jax.training.alarms import AlarmSettings
+from realm_jax.training.guard import PART, Guard, GuardConfig
 from realm_jax.training.objective import Objective
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.wordpieces import WordPieces
@@ -54,6 +57,7 @@ class Pretraining(TrainingConfig):
       beyond the memory of one host; queries are then gathered and answers merged.
     eval_every: Steps between two evaluations; the last step has one as well.
     eval_steps: Batches of an evaluation.
+    guard: When the dual encoder may learn.
   """
 
   run: RunConfig = RunConfig(num_steps=200_000, checkpoint_every=500)
@@ -66,6 +70,7 @@ class Pretraining(TrainingConfig):
   spread_index: bool = False
   eval_every: int = 1000
   eval_steps: int = 20
+  guard: GuardConfig = GuardConfig()
 
   @property
   def module(self) -> RealmPretrainingModel:
@@ -129,7 +134,15 @@ class Pretraining(TrainingConfig):
     Raises:
       ValueError: If sequences are to be bucketed and the batch is split.
     """
-    program = self.make_program(self.objective, init_params=self.init_params, mesh=mesh)
+    guard = Guard(
+      dataclasses.replace(self.guard, enabled=self.guarded),
+      self.alarm_settings,
+      shuffled=batch_probes.of_other_queries,
+      hub_share=lambda batch: batch_probes.hub_share(batch.passage_ids_BxK),
+    )
+    program = self.make_program(
+      self.objective, init_params=self.init_params, mesh=mesh, guard=guard
+    )
     num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
     if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
       raise ValueError(
@@ -137,6 +150,25 @@ class Pretraining(TrainingConfig):
         "are of a whole batch on one device; use padding='longest'"
       )
     return program
+
+  @property
+  def dual_encoder_learns(self) -> bool:
+    """Whether the optimizer ever moves the dual encoder."""
+    optimizer = self.optimizer
+    frozen = dict(optimizer.frozen_steps).get(PART, 0) >= self.run.num_steps
+    stopped = dict(optimizer.learning_rate_factors).get(PART, 1.0) == 0
+    return not (frozen or stopped or PART in optimizer.frozen_parts)
+
+  @property
+  def guarded(self) -> bool:
+    """Whether the guard has anything to hold."""
+    return self.guard.enabled and self.dual_encoder_learns
+
+  @property
+  def alarm_settings(self) -> AlarmSettings:
+    """When figures are alarming."""
+    # A single passage beside the null passage has all the probability when all is well.
+    return AlarmSettings(entropy=0.0) if self.retrieval.num_passages == 2 else AlarmSettings()
 
   def with_layout(self, layout: partitioning.Layout) -> "Pretraining":
     """Returns the same training with its state laid out in another way."""

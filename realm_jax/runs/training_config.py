@@ -7,6 +7,7 @@ import jax
 from jax.sharding import Mesh
 
 from realm_jax import partitioning
+from realm_jax.training.guard import Guard
 from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
@@ -70,6 +71,7 @@ class TrainingConfig:
     *,
     init_params: Callable[[jax.Array], dict],
     mesh: Mesh | None = None,
+    guard: Guard | None = None,
   ) -> TrainProgram:
     """Returns the train step and the layout of its state.
 
@@ -77,6 +79,7 @@ class TrainingConfig:
       objective: What is minimised.
       init_params: Makes the boxed parameters from a key.
       mesh: Of the devices that train; None takes all there are.
+      guard: Of the dual encoder; None for none.
     """
     if mesh is None:
       mesh = partitioning.make_mesh(model=self.mesh.model_parallel)
@@ -88,4 +91,5 @@ class TrainingConfig:
       seed=self.run.seed,
       accumulate_steps=self.mesh.accumulate_steps,
       layout=self.mesh.layout,
+      guard=guard,
     )

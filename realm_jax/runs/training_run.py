@@ -95,7 +95,7 @@ class TrainingRun:
     self._config = config
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
-    self._train_step = program.train_step
+    self._steps_from = program.steps_from
     directory = os.path.join(workdir, CHECKPOINTS)
     self._checkpointer = checkpoints.Checkpointer(directory, keep=config.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
@@ -176,7 +176,12 @@ class TrainingRun:
     self._checkpointer.wait()
 
   def retrieved_batches(
-    self, queries: Iterator, *, retriever: PassageFinder, refresher: IndexRefresher
+    self,
+    queries: Iterator,
+    *,
+    retriever: PassageFinder,
+    refresher: IndexRefresher,
+    teach: Callable[[Any], tuple[Any, float]] | None = None,
   ) -> RetrievedBatches:
     """Returns the batches of queries; notes in `swaps.jsonl` which generations they come from.
 
@@ -184,6 +189,7 @@ class TrainingRun:
       queries: Yields the queries of a batch and figures about their making.
       retriever: Finds their passages.
       refresher: Gives the generations; its current one is in the retriever.
+      teach: See `RetrievedBatches`.
     """
     swaps = SwapLog(self.logs, step=self.step)
     swaps.write(self.step, refresher.current)
@@ -195,6 +201,7 @@ class TrainingRun:
       first_step=self.step,
       on_swap=swaps.write,
       stop=self.stopped,
+      teach=teach,
     )
 
   def train(
@@ -252,7 +259,7 @@ class TrainingRun:
     self.state = train_loop.train(
       self.state,
       self._first_batch(source, features),
-      train_step=self._train_step,
+      train_step=self._steps_from(self.step),
       source=source,
       num_steps=num_steps,
       hooks=[write_samples, save_in_turn],
@@ -271,7 +278,7 @@ class TrainingRun:
       features.restore(self._continued["position"])
       rows = self._continued["batch"]
       return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
-    source.begin(self.state.params)
+    source.begin(self.state.params, self.state.teaching)
     batch, _ = source.finish()
     return batch
 

@@ -6,9 +6,11 @@ report asks it of the whole run.
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from realm_jax.training import guard
 from realm_jax.training.objective import LOSS
 
 Row = Mapping[str, Any]
@@ -78,7 +80,7 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
           cause=cause,
         )
       )
-  alarms += _silences(rows, settings)
+  alarms += [*_silences(rows, settings), *_holds(rows)]
   return sorted(alarms, key=lambda alarm: alarm.first_step)
 
 
@@ -177,6 +179,23 @@ def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
       figure=f"the index generation is {rows[last]['index/age_seconds']:.0f} s old",
       cause="The index builder has died, waits for a checkpoint, or is too slow: look at its log, "
       "and start `realm build_index --follow=true` again",
+    )
+    for first, last in _runs(bad, 1)
+  ]
+
+
+def _holds(rows: Sequence[Row]) -> list[Alarm]:
+  """Finds where the guard holds the dual encoder for more than that retrieval does not help yet."""
+  free = itertools.accumulate((row.get(guard.STATE) == guard.FREE for row in rows), operator.or_)
+  bad = [guard.held_for_cause(row, was_free=was) for row, was in zip(rows, free, strict=True)]
+  return [
+    Alarm(
+      name="dual encoder held",
+      first_step=int(rows[first]["step"]),
+      last_step=int(rows[last]["step"]),
+      figure=f"it is {guard.words(rows[last])}",
+      cause="It is let go once retrieval helps again; if it is not, go on from a checkpoint before "
+      "this step with a lower learning rate of the dual encoder, or warm-start it anew",
     )
     for first, last in _runs(bad, 1)
   ]

@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from realm_jax import atomic_files
-from realm_jax.training import alarms
+from realm_jax.training import alarms, guard
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
@@ -48,6 +48,9 @@ class JsonLinesWriter:
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     values = {name: _plain(value) for name, value in scalars.items()}
+    said = guard.words(values)
+    if said is not None:
+      values["guard"] = said
     self._file.write(json.dumps({"step": step, "seconds": time.time(), **values}) + "\n")
     self._file.flush()
 
@@ -64,7 +67,7 @@ class JsonLinesWriter:
 
 
 class AlarmWriter:
-  """Logs alarms about the metrics written so far, once each.
+  """Logs alarms about the metrics written so far, once each, and what the guard decides.
 
   Args:
     settings: Conditions of the alarms.
@@ -76,7 +79,10 @@ class AlarmWriter:
     self._logged: set[tuple[str, int]] = set()
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-    self._rows.append({"step": step, **{name: _plain(value) for name, value in scalars.items()}})
+    row = {"step": step, **{name: _plain(value) for name, value in scalars.items()}}
+    if self._rows and row.get(guard.STATE) != self._rows[-1].get(guard.STATE):
+      logging.warning("step %d: the dual encoder is %s", step, guard.words(row))
+    self._rows.append(row)
     for alarm in alarms.find(self._rows, settings=self._settings):
       if (alarm.name, alarm.first_step) not in self._logged:
         self._logged.add((alarm.name, alarm.first_step))

@@ -40,6 +40,12 @@ class Objective:
     """Returns the figures of a batch."""
     return self.score(self.outputs(params, batch, key), batch)
 
+  def figures_of_first_part(self, params: dict, batch, *, parts: int) -> Figures:
+    """Returns the figures of the first of so many parts of a batch, without dropout."""
+    if parts > 1:
+      batch = jax.tree.map(lambda leaf: leaf[0], _cut_rows(batch, parts))
+    return self.figures(params, batch)
+
   def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
     """Returns the gradients of the mean loss of a batch, computed in equal parts, and its figures.
 

@@ -26,8 +26,13 @@ Evaluate = Callable[[int, TrainState], dict[str, float]]
 class BatchSource(Protocol):
   """Where a step's batch comes from, and how a checkpoint keeps the batch of the next step."""
 
-  def begin(self, params) -> None:
-    """Takes the next examples and enqueues the device work they need; does not wait."""
+  def begin(self, params, teaching: jax.Array | None = None) -> None:
+    """Takes the next examples and enqueues the device work they need; does not wait.
+
+    Args:
+      params: The parameters of now.
+      teaching: Whether batches may teach to read, see `guard.GuardState`; None where nobody asks.
+    """
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Completes the batch begun; returns it with figures about its making."""
@@ -54,8 +59,8 @@ class PlainBatches:
     self._place = place
     self._batch: Any = None
 
-  def begin(self, params) -> None:
-    del params
+  def begin(self, params, teaching: jax.Array | None = None) -> None:
+    del params, teaching
     self._batch = next(self._batches)
 
   def finish(self) -> tuple[Any, dict[str, float]]:
@@ -105,7 +110,7 @@ def train(
   progress = _ProgressLine(first=int(state.step), last=num_steps)
   figures: dict[str, float] = {}
   for step in range(int(state.step), num_steps):
-    source.begin(state.params)
+    source.begin(state.params, state.teaching)
     state, metrics = train_step(state, batch)
     interval.add(metrics, figures)
     batch, figures = source.finish()
@@ -171,7 +176,10 @@ class _Interval:
     means = {}
     for rows in (metrics, self._figures):
       for name in rows[-1]:
-        means[name] = float(np.mean([row[name] for row in rows if name in row]))
+        values = [row[name] for row in rows if name in row]
+        # What is counted or chosen is as of the last step.
+        last = np.issubdtype(np.asarray(values[-1]).dtype, np.integer) and rows is metrics
+        means[name] = float(values[-1] if last else np.mean(values))
     means["throughput/step_seconds"] = seconds / len(metrics)
     means["throughput/steps_per_second"] = len(metrics) / seconds
     return means

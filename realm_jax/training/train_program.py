@@ -5,6 +5,7 @@ a mesh of devices that are not there.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ from jax.sharding import Mesh
 
 from realm_jax import partitioning
 from realm_jax.training import train_state
+from realm_jax.training.guard import Guard
 from realm_jax.training.objective import Objective
 from realm_jax.training.train_step import make_train_step
 
@@ -29,6 +31,7 @@ class TrainProgram:
     seed: Seeds parameters and dropout.
     accumulate_steps: See `make_train_step`.
     layout: Layout of parameters and optimizer, see `partitioning.Layout`.
+    guard: Guard of the dual encoder; None for none.
 
   Attributes:
     abstract_state: Shapes and shardings of the train state.
@@ -46,9 +49,11 @@ class TrainProgram:
     seed: int,
     accumulate_steps: int,
     layout: partitioning.Layout,
+    guard: Guard | None = None,
   ):
     def create():
-      return train_state.create(init_params, optimizer, seed=seed)
+      start = None if guard is None else guard.start()
+      return train_state.create(init_params, optimizer, seed=seed, guard=start)
 
     self.mesh = mesh
     self.batch_sharding = partitioning.batch_sharding(mesh)
@@ -66,16 +71,41 @@ class TrainProgram:
       # Without this XLA may as well split activations where parameters are split.
       return objective.outputs(jax.lax.with_sharding_constraint(params, gathered), rows, key)
 
+    of_gathered = dataclasses.replace(objective, outputs=outputs_of_gathered)
+    self._guard = guard
     self.train_step = jax.jit(
       make_train_step(
-        dataclasses.replace(objective, outputs=outputs_of_gathered),
+        of_gathered,
         optimizer,
         seed=seed,
         accumulate_steps=accumulate_steps,
+        guard=guard,
       ),
       donate_argnums=0,
       out_shardings=(self._shardings, None),
     )
+    self._measure = jax.jit(
+      lambda params, batch: guard.utility_of_others(
+        of_gathered, params, batch, parts=accumulate_steps
+      ),
+      out_shardings=partitioning.sharding(mesh),
+    )
+
+  def steps_from(self, first: int) -> Callable:
+    """Returns the train step of a loop that begins with step `first`; it measures for the guard."""
+    if self._guard is None or not self._guard.config.enabled:
+      return self.train_step
+    every, steps = self._guard.config.measure_every, itertools.count(first)
+
+    def step(state: train_state.TrainState, batch):
+      if next(steps) % every == 0:
+        # A program of its own: a branch within the step would hold collectives that not all devices
+        # reach in the same order.
+        of_others = self._measure(state.params, batch)
+        state = state.replace(guard=state.guard.replace(of_others=of_others))
+      return self.train_step(state, batch)
+
+    return step
 
   def new_state(self) -> train_state.TrainState:
     """Makes the state of step 0 on the mesh."""

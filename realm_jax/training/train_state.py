@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from realm_jax.datatypes import Array
+from realm_jax.training.guard import GuardState
 
 
 @flax.struct.dataclass
@@ -19,16 +20,27 @@ class TrainState:
     params: Parameters, a dict by model.
     opt_state: State of the optimizer.
     skipped_steps: int32, number of steps skipped because their gradients were not finite.
+    guard: What the guard of the dual encoder remembers; None where there is none.
   """
 
   step: Array
   params: dict
   opt_state: optax.OptState
   skipped_steps: Array
+  guard: GuardState | None = None
+
+  @property
+  def teaching(self) -> jax.Array | None:
+    """Whether batches may teach to read; None where there is no guard."""
+    return None if self.guard is None else self.guard.teaching
 
 
 def create(
-  init_params: Callable[[jax.Array], dict], optimizer: optax.GradientTransformation, *, seed: int
+  init_params: Callable[[jax.Array], dict],
+  optimizer: optax.GradientTransformation,
+  *,
+  seed: int,
+  guard: GuardState | None = None,
 ) -> TrainState:
   """Makes the state of step 0; pure, so it works with `jax.eval_shape` and `jax.jit`."""
   params = init_params(jax.random.key(seed))
@@ -37,4 +49,5 @@ def create(
     params=params,
     opt_state=optimizer.init(params),
     skipped_steps=jnp.zeros([], jnp.int32),
+    guard=guard,
   )

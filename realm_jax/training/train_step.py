@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from realm_jax.training import guard as guards
 from realm_jax.training.dropout_keys import dropout_key
 from realm_jax.training.objective import Objective
 from realm_jax.training.train_state import TrainState
@@ -24,6 +25,7 @@ def make_train_step(
   *,
   seed: int,
   accumulate_steps: int = 1,
+  guard: guards.Guard | None = None,
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
   """Returns the pure function `(state, batch) -> (state, metrics)`.
 
@@ -32,19 +34,30 @@ def make_train_step(
     optimizer: See `optimizer.make_optimizer`.
     seed: Seeds dropout; a step's key depends on the seed and the step alone.
     accumulate_steps: Parts of the batch that are computed one after the other.
+    guard: Of the dual encoder; None for none.
 
   Raises:
     ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """
+
+  guarded = guard is not None and guard.config.enabled
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:
     gradients, figures = objective.gradients(
       state.params, batch, dropout_key(seed, state.step), parts=accumulate_steps
     )
     metrics = {name: mean.value for name, mean in figures.items()}
+    remembered = None if guard is None else guard.start()
+    if guarded:
+      scale = guard.scale(state)
+      gradients = guards.scaled(gradients, scale > 0)
+      remembered, of_guard = guard.watch(state, metrics, batch)
+      metrics |= of_guard
     norm = optax.global_norm(gradients)
     finite = jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    if guarded:
+      updates = guards.scaled(updates, scale)
     params = optax.apply_updates(state.params, updates)
 
     def keep_if_finite(new, old):
@@ -55,6 +68,7 @@ def make_train_step(
       params=jax.tree.map(keep_if_finite, params, state.params),
       opt_state=jax.tree.map(keep_if_finite, opt_state, state.opt_state, is_leaf=_is_schedule),
       skipped_steps=state.skipped_steps + jnp.where(finite, 0, 1),
+      guard=jax.tree.map(keep_if_finite, remembered, state.guard),
     )
     return state, {**metrics, "gradient_norm": norm, "skipped_steps": state.skipped_steps}
 

@@ -36,7 +36,7 @@ class NumberedBatches:
     self.in_flight = first
     self.calls = [] if calls is None else calls
 
-  def begin(self, params):
+  def begin(self, params, teaching=None):
     assert params["reader"]["kernel"].shape == (2,)  # not yet donated
     self.calls.append(("begin", self.in_flight + 1))
 
@@ -104,7 +104,7 @@ def test_the_next_batch_is_begun_before_a_step_is_sent_and_finished_after(tmp_pa
 
 def test_begin_sees_parameters_that_the_step_donates(tmp_path):
   class Encodes(NumberedBatches):
-    def begin(self, params):
+    def begin(self, params, teaching=None):
       self.encoded = 2 * params["reader"]["kernel"]
 
     def finish(self):

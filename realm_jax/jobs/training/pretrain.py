@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from absl import logging
 
 from realm_jax.data import batches
 from realm_jax.models.encoder_programs import query_encoder
@@ -19,7 +20,6 @@ from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved.opening import open_corpus
 from realm_jax.saved.published_generations import PublishedGenerations
-from realm_jax.training.alarms import AlarmSettings
 
 
 def pretrain(
@@ -65,7 +65,6 @@ def pretrain(
   examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
   features = examples.streams(seed=pretraining.run.seed)
   description = pretraining.describe(pieces, store)
-  one_passage = pretraining.retrieval.num_passages == 2
   with contextlib.ExitStack() as stack:
     run = stack.enter_context(
       TrainingRun(
@@ -75,11 +74,12 @@ def pretrain(
         description=description,
         batch_settings=examples.batch_settings(seed=pretraining.run.seed),
         warm_starts=starts,
-        # A single passage beside the null passage has all the probability when all is well.
-        alarm_settings=AlarmSettings(entropy=0.0) if one_passage else AlarmSettings(),
+        alarm_settings=pretraining.alarm_settings,
       )
     )
     run.save_start()
+    if run.resumed is None:
+      _warn_of_what_cannot_learn(pretraining, starts)
     if pretraining.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
@@ -102,7 +102,12 @@ def pretrain(
       store=store,
       config=pretraining.retrieval,
     )
-    source = run.retrieved_batches(_queries(features), retriever=retriever, refresher=refresher)
+    source = run.retrieved_batches(
+      _queries(features),
+      retriever=retriever,
+      refresher=refresher,
+      teach=retriever.beside_own_passages if pretraining.guarded else None,
+    )
     asked = None
     if eval_corpus is not None:
       asked = FixedEvaluation(
@@ -130,6 +135,23 @@ def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
   if checkpoints is None:
     return []
   return [WarmStart(checkpoints, [(part, part) for part in parts])]
+
+
+def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmStart]) -> None:
+  begun = {here.partition("/")[0] for start in starts for here, _ in start.parts}
+  if not pretraining.dual_encoder_learns:
+    return
+  if "dual_encoder" not in begun:
+    logging.warning(
+      "the dual encoder begins with random weights, and what it retrieves helps no reader; give "
+      "--ict_checkpoints of `realm pretrain_ict`"
+    )
+  if "knowledge_augmented_encoder" not in begun and not pretraining.guard.enabled:
+    logging.warning(
+      "the reader begins with random weights and guard.enabled=False: a reader that cannot read "
+      "makes the dual encoder unlearn its beginning; leave the guard on, or give --warm_start of a "
+      "reader that can"
+    )
 
 
 def _queries(features: batches.Streams):

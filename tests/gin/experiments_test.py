@@ -165,6 +165,25 @@ def test_the_schedule_ends_with_the_run_that_the_command_line_asks_for():
   assert rate(1000) == 0 < rate(999) < rate(500) < rate(100) < pretraining.optimizer.learning_rate
 
 
+def begins(part, values, head):
+  """Returns whether a new run takes a part of its parameters from a checkpoint."""
+  parts = [here for start in values.get("warm_starts") or () for here, _ in start.parts]
+  given = values.get("warm_start") or (part == "dual_encoder" and values.get("ict_checkpoints"))
+  return given or part in parts or (part == "dual_encoder" and "--ict_checkpoints=" in head)
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_a_recipe_begins_with_a_retriever_and_with_a_reader_or_a_guard(file):
+  for name, job in jobs_of(file).items():
+    if name not in ("pretrain", "launch_local") or file.stem == "tiny":  # which learns nothing
+      continue
+    values = settings_of(job, str(file.relative_to(ROOT)))
+    head = file.read_text("utf-8").partition("\nfrom __gin__")[0]
+    assert begins("dual_encoder", values, head), name
+    guarded = values["pretraining"].guarded
+    assert guarded or begins("knowledge_augmented_encoder", values, head), name
+
+
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_a_sweep_is_what_it_was_and_its_models_have_shapes(file):
   plan = sweep.read_sweep(str(file))

@@ -65,9 +65,7 @@ def check() -> None:
   """
   from realm_jax import atomic_files, object_store  # late: importing realm_jax stays cheap
 
-  # Virtual machines share names of processors, not what their processors can do.
-  processor = (_processor(), _processor("flags"))
-  combination = (_jaxlib_version(), *processor, os.environ.get("XLA_FLAGS", ""))
+  combination = (_jaxlib_version(), *_instructions(), os.environ.get("XLA_FLAGS", ""))
   name = hashlib.sha256(repr(combination).encode()).hexdigest()[:16]
   passed = os.path.join(object_store.cache_directory(), "checked_processors", name)
   if os.path.exists(passed):
@@ -88,7 +86,7 @@ def programs_directory() -> str:
   """Returns where JAX keeps compiled programs between runs; those of other processors elsewhere."""
   from realm_jax import object_store  # late: importing realm_jax stays cheap
 
-  processor = hashlib.sha256(_processor().encode()).hexdigest()[:16]
+  processor = hashlib.sha256(repr(_instructions()).encode()).hexdigest()[:16]
   return os.path.join(object_store.cache_directory(), "compiled", processor)
 
 
@@ -137,6 +135,11 @@ def _processor(field: str = "model name") -> str:
       return next(line.partition(": ")[2].strip() for line in file if line.startswith(field))
   except (OSError, StopIteration):
     return "unknown"
+
+
+def _instructions() -> tuple[str, str]:
+  """Tells processors apart; virtual machines share the names of theirs, not what they can do."""
+  return _processor(), _processor("flags")
 
 
 def _has_started() -> bool:

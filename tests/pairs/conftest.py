@@ -16,18 +16,16 @@ DOCUMENTS = {
 }
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-  """Documents of one to three passages, as a prepared corpus."""
-  directory = tmp_path_factory.mktemp("pairs") / "corpus"
+def write(directory, documents):
+  """Writes documents, the texts of their passages by title, as a prepared corpus."""
   directory.mkdir()
-  texts = [*DOCUMENTS, *(text for passages in DOCUMENTS.values() for text in passages)]
+  texts = [*documents, *(text for passages in documents.values() for text in passages)]
   words = sorted({word for text in texts for word in text.lower().replace(".", " ").split()})
   tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *words, "."])
   tokenizer.save(directory / "vocabulary")
   rows = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=32)
   examples = tagged_examples.TaggedExampleWriter(directory, num_shards=2)
-  for title, passages in DOCUMENTS.items():
+  for title, passages in documents.items():
     for text in passages:
       title_ids, body_ids = tokenizer.encode_batch([title, text])
       uid = passage_uid(title, text)
@@ -45,3 +43,22 @@ def store(tmp_path_factory):
   rows.finish(counts={})
   examples.close()
   return PassageStore(directory)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+  """Documents of one to three passages."""
+  return write(tmp_path_factory.mktemp("pairs") / "corpus", DOCUMENTS)
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory):
+  """Documents of two passages, each of two sentences about one of sixty people."""
+  documents = {
+    f"t{i}": [
+      f"In q{i} we met Name{i} Sur{i} there. The r{i} of Name{i} Sur{i} was s{i}.",
+      f"Then u{i} saw Name{i} Sur{i} again. A v{i} with Name{i} Sur{i} had w{i}.",
+    ]
+    for i in range(60)
+  }
+  return write(tmp_path_factory.mktemp("people") / "corpus", documents)

@@ -112,8 +112,6 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
       eval_corpus=world / "passages",
       eval_every=10,
       eval_steps=2,
-      # Held as it began, the retriever finds passages with scores too close for shards to agree.
-      **{"guard.enabled": "false"},
     )
 
   with published(world, "one"):

@@ -269,7 +269,7 @@ class Examples:
         batch_size=batch_size,
         shard=shard,
       )
-      if self.passages is None:
+      if self.passages is None or not isinstance(self.data, PairData):
         return rows
       return PairBatches(
         rows,

@@ -107,5 +107,5 @@ def _begin(directory: str, settings: dict) -> None:
 
 def _write(path: str, arrays: Features) -> None:
   content = io.BytesIO()
-  np.savez(content, **arrays)
+  np.savez(content, allow_pickle=False, **arrays)
   atomic_files.write_bytes(path, content.getvalue())

@@ -123,8 +123,8 @@ class Guard:
 
   def scale(self, state: "TrainState") -> jax.Array:
     """Returns what the dual encoder's updates are multiplied by, from 0 to 1."""
-    ramp = (state.step - state.guard.since + 1) / max(self.config.ramp_steps, 1)
-    return jnp.where(state.guard.state == FREE, jnp.minimum(ramp, 1.0), 0.0)
+    ramp = (state.step - _guarded(state).since + 1) / max(self.config.ramp_steps, 1)
+    return jnp.where(_guarded(state).state == FREE, jnp.minimum(ramp, 1.0), 0.0)
 
   def utility_of_others(
     self, objective: Objective, params: dict, batch: Any, *, parts: int
@@ -146,7 +146,7 @@ class Guard:
       metrics: Of the step.
       batch: Of the step.
     """
-    now, taken = state.guard, state.step + 1
+    now, taken = _guarded(state), state.step + 1
     seen = {name: metrics[source] for name, source in _OF_STEP.items()}
     # Batches of odd steps may have taught to read.
     seen[_UTILITY] = jnp.where(state.step % 2 == 0, seen[_UTILITY], jnp.nan)
@@ -193,7 +193,7 @@ class Guard:
     return verdict.astype(jnp.int32)
 
 
-def scaled(tree: dict, factor: jax.Array) -> dict:
+def scaled(tree: Any, factor: jax.Array) -> dict:
   """Multiplies the dual encoder's part of gradients or updates; a factor of 0 gives 0."""
   part = jax.tree.map(
     lambda leaf: jnp.where(factor > 0, leaf * factor.astype(leaf.dtype), 0), tree[PART]
@@ -218,3 +218,8 @@ def words(row: Mapping) -> str | None:
     if row.get(f"guard/{name}") is not None
   )
   return f"{text} (since step {int(row[SINCE])}; {figures})"
+
+
+def _guarded(state: "TrainState") -> GuardState:
+  assert state.guard is not None, "a guarded training has a guarded state"
+  return state.guard

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from absl import logging
@@ -47,7 +47,7 @@ class JsonLinesWriter:
     self._file = open(path, "a", encoding="utf-8")
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-    values = {name: _plain(value) for name, value in scalars.items()}
+    values: dict[str, Any] = {name: _plain(value) for name, value in scalars.items()}
     said = guard.words(values)
     if said is not None:
       values["guard"] = said

@@ -5,6 +5,7 @@ a mesh of devices that are not there.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -84,25 +85,27 @@ class TrainProgram:
       donate_argnums=0,
       out_shardings=(self._shardings, None),
     )
-    self._measure = jax.jit(
-      lambda params, batch: guard.utility_of_others(
-        of_gathered, params, batch, parts=accumulate_steps
-      ),
-      out_shardings=partitioning.sharding(mesh),
-    )
+    self._measure = None
+    if guard is not None:
+      self._measure = jax.jit(
+        functools.partial(guard.utility_of_others, of_gathered, parts=accumulate_steps),
+        out_shardings=partitioning.sharding(mesh),
+      )
 
   def steps_from(self, first: int) -> Callable:
     """Returns the train step of a loop that begins with step `first`; it measures for the guard."""
-    if self._guard is None or not self._guard.config.enabled:
+    measure = self._measure
+    if self._guard is None or measure is None or not self._guard.config.enabled:
       return self.train_step
     every, steps = self._guard.config.measure_every, itertools.count(first)
 
     def step(state: train_state.TrainState, batch):
-      if next(steps) % every == 0:
+      if next(steps) % every == 0 and state.guard is not None:
         # A program of its own: a branch within the step would hold collectives that not all devices
         # reach in the same order.
-        of_others = self._measure(state.params, batch)
-        state = state.replace(guard=state.guard.replace(of_others=of_others))
+        of_others = measure(state.params, batch)
+        remembered = dataclasses.replace(state.guard, of_others=of_others)
+        state = dataclasses.replace(state, guard=remembered)
       return self.train_step(state, batch)
 
     return step

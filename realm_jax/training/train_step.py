@@ -40,7 +40,7 @@ def make_train_step(
     ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """
 
-  guarded = guard is not None and guard.config.enabled
+  watcher = guard if guard is not None and guard.config.enabled else None
 
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:
     gradients, figures = objective.gradients(
@@ -48,15 +48,16 @@ def make_train_step(
     )
     metrics = {name: mean.value for name, mean in figures.items()}
     remembered = None if guard is None else guard.start()
-    if guarded:
-      scale = guard.scale(state)
+    scale = None
+    if watcher is not None:
+      scale = watcher.scale(state)
       gradients = guards.scaled(gradients, scale > 0)
-      remembered, of_guard = guard.watch(state, metrics, batch)
+      remembered, of_guard = watcher.watch(state, metrics, batch)
       metrics |= of_guard
     norm = optax.global_norm(gradients)
     finite = jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    if guarded:
+    if scale is not None:
       updates = guards.scaled(updates, scale)
     params = optax.apply_updates(state.params, updates)
 

@@ -115,13 +115,23 @@ def test_hidden_states_and_embeddings(reference, dtype):
   assert_close(embeddings_FxE, arrays["embeddings"], dtype)
 
 
+def behind_null(tokens_BxKxL):
+  """Puts a slot before those of the reference, because ours reads slot 0 as the null passage."""
+  return jax.tree.map(
+    lambda leaf: np.concatenate([leaf[:1, :1].repeat(len(leaf), axis=0), leaf], axis=1),
+    tokens_BxKxL,
+  )
+
+
 @pytest.mark.parametrize("scorer", ["scorer", "two_tower_scorer"])
 def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
   directory, arrays = reference
   model = Imported(directory, scorer, "encoder", dtype=dtype)
   assert model.drawn == []
   assert model.found.dual_encoder.towers == ("shared" if scorer == "scorer" else "separate")
-  passage = tokens(arrays, "passage")
+  passage, joint = (behind_null(tokens(arrays, name)) for name in ("passage", "joint"))
+  valid_BxK = np.ones(passage.shape[:2], bool)
+  valid_BxK[:, 0] = False
   batch = datatypes.RetrievedBatch(
     queries=datatypes.MaskedQueries(
       query=tokens(arrays, "query"),
@@ -131,8 +141,8 @@ def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
       source_uid_B=np.zeros(len(passage.ids), np.int32),
     ),
     passage=passage,
-    joint=tokens(arrays, "joint"),
-    valid_BxK=np.ones(passage.shape[:2], bool),
+    joint=joint,
+    valid_BxK=valid_BxK,
     passage_ids_BxK=np.zeros(passage.shape[:2], np.int32),
     stale_scores_BxK=np.zeros(passage.shape[:2], np.float32),
   )
@@ -152,8 +162,8 @@ def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
     return jax.value_and_grad(loss, has_aux=True)(params)
 
   (loss, outputs), gradients = value_and_gradient(model.params)
-  assert_close(outputs.scores_BxK, arrays[f"{scorer}/relevance"], dtype)
-  assert_close(outputs.logits_BxKxMxV, arrays["mlm_logits"], dtype)
+  assert_close(outputs.scores_BxK[:, 1:], arrays[f"{scorer}/relevance"], dtype)
+  assert_close(outputs.logits_BxKxMxV[:, 1:], arrays["mlm_logits"], dtype)
   assert_close(loss, arrays[f"{scorer}/loss"], dtype)
   model.check_gradients(
     gradients,

@@ -213,8 +213,8 @@ def test_a_second_builder_of_a_directory_ends_in_one_line(world, tmp_path, capsy
 
 
 def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):
-  start("followed", num_steps=1, checkpoint_every=1)
-  index = str(world / "followed_index")
+  start("builder_killed", num_steps=1, checkpoint_every=1)
+  index = str(world / "builder_killed_index")
   command = [
     sys.executable,
     "-m",
@@ -234,9 +234,9 @@ def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):
     builder.send_signal(signal.SIGKILL)
   complete = generations.all_generations(index)
   build_index(
-    checkpoints=str(world / "followed" / "checkpoints"),
+    checkpoints=str(world / "builder_killed" / "checkpoints"),
     passages=str(world / "passages"),
     index=index,
   )
   assert generations.all_generations(index) == [*complete, len(complete)]
-  assert checkpoints.steps(world / "followed" / "checkpoints") == [0, 1]
+  assert checkpoints.steps(world / "builder_killed" / "checkpoints") == [0, 1]

@@ -56,12 +56,15 @@ def evaluate_collection(
     card["against"] = result_card.against(str(against), scores, other)
   page = result_card.markdown(card)
   if output is not None:
-    write = lambda name, text: atomic_files.write_text(os.path.join(output, name), text)  # noqa: E731
-    write("figures.json", json.dumps(card, indent=2) + "\n")
-    write("card.md", page)
-    write("predictions.jsonl", "".join(f"{line}\n" for line in _lines(run, asked, scores)))
     tag = str(measured.get("retriever", "realm_jax"))
-    write("run.trec", "".join(f"{line}\n" for line in run_lines(run, tag=tag)))
+    contents = {
+      "figures.json": json.dumps(card, indent=2) + "\n",
+      "card.md": page,
+      "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, asked, scores)),
+      "run.trec": "".join(f"{line}\n" for line in run_lines(run, tag=tag)),
+    }
+    for name, text in contents.items():
+      atomic_files.write_text(os.path.join(output, name), text)
   print(page, flush=True)
   return card["figures"]
 

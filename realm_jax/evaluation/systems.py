@@ -40,8 +40,8 @@ def open_system(
     development: Chooses the weight of a hybrid retriever; None takes it as it is.
 
   Raises:
-    FileNotFoundError: if a source is missing.
-    ValueError: if a source is not given, or the sources do not fit each other.
+    FileNotFoundError: If a source is missing.
+    ValueError: If a source is not given, or the sources do not fit each other.
   """
   if not sources.passages:
     raise ValueError("passages is not given; name the corpus to search, or a file of predictions")

@@ -145,7 +145,7 @@ def open_bm25(corpus: Corpus) -> Bm25Retriever:
   """Opens BM25 over a corpus; its index is made once and kept beside the corpus.
 
   Raises:
-    ValueError: if the extra `bm25` is not installed.
+    ValueError: If the extra `bm25` is not installed.
   """
   store = corpus.store
   return Bm25Retriever.open(

@@ -24,7 +24,7 @@ from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
 
-# Held still, the random encoder finds passages as good as equal, in an order that rounding decides.
+# While the guard holds the random encoder, scores are so close that rounding decides their order.
 REFRESH = """
 from realm_jax.retrieval import index_refresher
 from realm_jax.training import guard

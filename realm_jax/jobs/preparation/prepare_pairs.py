@@ -11,10 +11,10 @@ from realm_jax import atomic_files, choices, object_store, progress
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Features
-from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.pairs import found_pairs, lexical, recurring_spans
 from realm_jax.pairs.found_pairs import PairFinder, PairSettings
 from realm_jax.runs.example_sources import FoundPairs, PairData, pair_examples
+from realm_jax.saved.opening import open_bm25, open_corpus
 
 _SETTINGS_FILE = "settings.json"
 
@@ -88,9 +88,8 @@ def prepare_pairs(
 def _finder(task: FoundPairs, store: PassageStore, settings: PairSettings) -> PairFinder:
   if task == "recurring_spans":
     return recurring_spans.RecurringSpans(store, settings)
-  texts = (f"{store.title(row)}\n{store.text(row)}" for row in range(len(store)))
   kind = lexical.Bm25Imitation if task == "bm25_imitation" else lexical.MaskedLexical
-  return kind(store, Bm25Retriever(texts), settings)
+  return kind(store, open_bm25(open_corpus(store.directory)), settings)
 
 
 def _begin(directory: str, settings: dict) -> None:

@@ -16,11 +16,15 @@ def pretrain_ict(
   """Trains the dual encoder on the inverse cloze task and writes checkpoints.
 
   Args:
-    workdir: See `pretrain_contrastive`, as all others.
-    passages: See there.
-    examples: See there.
-    warm_start: See there.
+    workdir: Directory of the run; a run that is there is continued.
+    passages: Directory of a prepared corpus.
+    examples: Directory of prepared examples; None makes them while training.
+    warm_start: Checkpoint to take parameters from; None starts from random ones.
     ict: The training.
+
+  Raises:
+    FileNotFoundError: If the corpus is missing.
+    ValueError: If sizes do not fit each other.
   """
   pretrain_contrastive(
     workdir=workdir, passages=passages, examples=examples, warm_start=warm_start, contrastive=ict

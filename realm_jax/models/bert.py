@@ -1,7 +1,7 @@
 """BERT as published (Devlin et al. 2018): post-layer-norm, learned positions and segments.
 
-Parameters are float32; activations have `BertConfig.compute_dtype`, with softmax and layer norm in
-float32 at least.
+Parameters are float32; activations have `BertConfig.compute_dtype`. Softmax and layer norm are
+computed in at least float32.
 """
 
 import dataclasses
@@ -39,10 +39,10 @@ class BertConfig:
     attention_dropout_rate: Dropout rate of the attention probabilities.
     layer_norm_epsilon: Added to the variance.
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
-    dtype: Dtype of the activations: "float32", "bfloat16", "float64" for comparisons, or "auto",
-      the faster of the first two on each machine that opens the model.
+    dtype: Dtype of the activations: "float32", "bfloat16", "float64" (for comparisons), or "auto",
+      whichever of the first two is faster on the machine that opens the model.
     remat: Keeps only each layer's input for the backward pass and recomputes the rest.
-    initializer_range: Standard deviation of the truncated normal that draws kernels and embeddings.
+    initializer_range: Standard deviation of the initializer of kernels and embeddings.
   """
 
   vocab_size: int = 30522
@@ -84,7 +84,7 @@ class BertConfig:
 
 
 def wide_dtype(config: BertConfig) -> jnp.dtype:
-  """Returns the dtype of softmax, layer norm, logits and embeddings: float32 at least."""
+  """Returns the dtype of softmax, layer norm, logits and embeddings: at least float32."""
   return jnp.promote_types(config.compute_dtype, jnp.float32)
 
 
@@ -94,7 +94,7 @@ def activation(config: BertConfig, inputs: jax.Array) -> jax.Array:
 
 
 class Dense(TypedModule):
-  """A dense layer from the last dimensions of its inputs to new ones, drawn as BERT draws them.
+  """A dense layer that maps the last dimensions of its inputs to `features`, as in BERT.
 
   Attributes:
     config: Provides dtype and initializer range.
@@ -146,7 +146,7 @@ def kernel_init(config: BertConfig) -> nn.initializers.Initializer:
 
 
 class SelfAttention(TypedModule):
-  """Multi-head attention of some positions of a sequence over all of it, padding excepted."""
+  """Multi-head attention from some positions of a sequence to all positions except padding."""
 
   config: BertConfig
 
@@ -157,7 +157,7 @@ class SelfAttention(TypedModule):
     heads = functools.partial(
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
     )
-    # Heads before positions: each head's product is then one of contiguous matrices.
+    # Heads come before positions, so that each head multiplies contiguous matrices.
     query_FxHxQxG = heads(name="query")(some_FxQxD).swapaxes(1, 2) * head_size**-0.5
     key_FxHxLxG = heads(name="key")(all_FxLxD).swapaxes(1, 2)
     value_FxHxLxG = heads(name="value")(all_FxLxD).swapaxes(1, 2)
@@ -198,7 +198,7 @@ class Layer(TypedModule):
 
 
 class BertEncoder(TypedModule):
-  """Turns tokens into contextual vectors."""
+  """Encodes tokens as contextual vectors."""
 
   config: BertConfig
 
@@ -241,7 +241,7 @@ class BertEncoder(TypedModule):
       positions_FxQ: Positions whose vectors to return; the last layer computes no others.
 
     Returns:
-      `[F, L, D]`, or `[F, Q, D]` where positions were given.
+      `[F, L, D]`, or `[F, Q, D]` if positions are given.
 
     Raises:
       ValueError: If the sequences are longer than `config.max_length`.
@@ -250,11 +250,11 @@ class BertEncoder(TypedModule):
     length = tokens.shape[-1]
     if length > config.max_length:
       raise ValueError(
-        f"sequence length {length} > max_length={config.max_length}, the positions that this BERT "
-        "has; shorten the sequences or raise max_length"
+        f"sequence length {length} > max_length={config.max_length} of this BERT; shorten the "
+        "sequences or raise max_length"
       )
-    # A product with one-hot rows, because all tokens of the batch would collide in the gradient of
-    # a gather from so few.
+    # A one-hot product, because a gather from so few rows makes all tokens of the batch collide in
+    # its gradient.
     dtype = config.compute_dtype
     segments_FxLxZ = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=dtype)
     hidden_FxLxD = (
@@ -269,7 +269,7 @@ class BertEncoder(TypedModule):
     return self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, deterministic)
 
   def word_logits(self, hidden: jax.Array) -> jax.Array:
-    """Returns the float32 products `[..., V]` of vectors `[..., D]` with the word embeddings."""
+    """Returns float32 products `[..., V]` of vectors `[..., D]` and the word embeddings."""
     dtype = self.config.compute_dtype
     logits_FxV = product_transposed(
       hidden.reshape(-1, self.config.hidden_size), self.word_embedding.embedding, dtype
@@ -278,7 +278,7 @@ class BertEncoder(TypedModule):
 
 
 class BertPooler(TypedModule):
-  """BERT's summary of a sequence: the first token's vector, dense, tanh."""
+  """BERT's pooler: a dense layer and tanh on the first token's vector."""
 
   config: BertConfig
 

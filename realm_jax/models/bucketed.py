@@ -1,4 +1,4 @@
-"""Encodes sequences of a batch together with others of similar length, to avoid padding."""
+"""Encodes sequences of similar length together, to avoid padding."""
 
 from collections.abc import Callable
 
@@ -18,9 +18,10 @@ def in_buckets(
 
   Args:
     encode: Maps F sequences of any length, and their rows of `beside`, to F rows.
-    tokens_FxL: The sequences; their padding is at their ends.
+    tokens_FxL: The sequences, padded at the end.
     *beside: Further arrays of F rows.
-    buckets: F rows in total; sorted by length, the sequences must fit. Empty for no buckets.
+    buckets: Rows and length of each bucket, F rows in total. The sequences, sorted by length, must
+      fit. Empty computes all at full length.
   """
   if not buckets:
     return encode(tokens_FxL, *beside)

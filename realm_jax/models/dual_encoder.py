@@ -22,7 +22,7 @@ from realm_jax.models.typed_module import TypedModule
 Pooling = Literal["cls", "mean", "pooler"]
 Output = Literal["pooled", "projection", "unit_length"]
 Towers = Literal["separate", "shared"]
-_SHORTEST = 1e-12  # a vector of length zero stays zero
+_SHORTEST = 1e-12  # keeps a vector of length zero at zero
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class DualEncoderConfig:
     projection_dropout_rate: Dropout rate of the embedding.
     layer_norm_epsilon: Epsilon of the projection's layer norm; 1e-12 for the released weights.
     temperature: Divides the scores of retrieved passages; 1 as published. A higher temperature
-      gives more passages a share in the prediction and the gradient, and keeps their order.
+      gives more passages a share of the prediction and the gradient.
   """
 
   bert: bert.BertConfig
@@ -70,7 +70,7 @@ class DualEncoderConfig:
 
 
 class Tower(TypedModule):
-  """Turns tokens into retrieval embeddings."""
+  """Encodes tokens as retrieval embeddings."""
 
   config: DualEncoderConfig
 
@@ -98,7 +98,7 @@ class Tower(TypedModule):
     if self.config.output == "projection":
       embedding_FxE = self.projection_norm(self.projection(embedding_FxE))
     elif self.config.output == "unit_length":
-      # The mean over an empty slot is zero, where the length has no derivative.
+      # The mean over an empty slot is zero, where the norm has no gradient.
       square_Fx1 = jnp.sum(embedding_FxE**2, axis=1, keepdims=True)
       embedding_FxE = embedding_FxE * jax.lax.rsqrt(jnp.maximum(square_Fx1, _SHORTEST**2))
     return self.dropout(embedding_FxE, deterministic=deterministic)
@@ -160,13 +160,13 @@ class DualEncoder(TypedModule):
 
     Args:
       query: The queries.
-      passage: Their passages; slot 0 holds the null passage, which is embedded once for all.
+      passage: Their passages; slot 0 holds the null passage, which is embedded only once.
       deterministic: Disables dropout.
-      buckets: Shapes in which the other passages are embedded, see `in_buckets`.
+      buckets: Buckets in which the other passages are embedded; see `in_buckets`.
     """
     num_queries, num_passages, passage_length = passage.shape
     embed = functools.partial(self.encode_passage, deterministic=deterministic)
-    # Without dropout, whose noise would be common to all queries.
+    # No dropout: all queries would share its noise.
     null_1xE = self.encode_passage(
       passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True
     )
@@ -183,12 +183,12 @@ class DualEncoder(TypedModule):
     return self.scores(self.encode_query(query, deterministic=deterministic), passage_BxKxE)
 
   def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
-    """Returns `scores_BxK` of embeddings."""
+    """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""
     return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
 
 
 def passage_tower_params(params: Mapping[str, Any]) -> Any:
-  """Returns the parameters with which `Tower` embeds passages.
+  """Returns the parameters of the `Tower` that embeds passages.
 
   Args:
     params: Parameters of a `DualEncoder`, or of a model with one as `dual_encoder`.

@@ -1,4 +1,4 @@
-"""The jitted encoders of retrieval, as trainer, index builder and `realm plan` compile them."""
+"""The jitted retrieval encoders that trainer, index builder and `realm plan` compile."""
 
 import functools
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def passage_encoder_program(tower: Tower) -> Callable:
 def query_encoder(
   config: DualEncoderConfig, place: Callable, *, sharding: jax.sharding.Sharding | None = None
 ) -> Callable:
-  """Returns `(params, Tokens [B, L]) -> [B, E]` on the devices; it does not wait.
+  """Returns `(params, Tokens [B, L]) -> [B, E]`, which enqueues the work without waiting.
 
   Args:
     config: The dual encoder; its parameters are `params["dual_encoder"]`.

@@ -1,7 +1,7 @@
-"""The knowledge-augmented encoder: predicts masked wordpieces of a query from query and passage.
+"""The knowledge-augmented encoder: predicts a query's masked wordpieces from query and passage.
 
-Reads `[CLS] x [SEP] z [SEP]`, so that p(y|z,x) comes from full cross attention between x and z
-(Guu et al. 2020, section 3.2).
+It reads `[CLS] x [SEP] z [SEP]`, so that p(y|z,x) is computed with full cross-attention between x
+and z (Guu et al. 2020, section 3.2).
 """
 
 import flax.linen as nn
@@ -33,7 +33,7 @@ class KnowledgeAugmentedEncoder(TypedModule):
       joint: Queries with one passage each.
       mlm_positions_FxM: Positions of the masks.
       deterministic: Disables dropout.
-      buckets: Shapes in which the joint inputs are read, see `in_buckets`.
+      buckets: Buckets in which the joint inputs are read; see `in_buckets`.
     """
     config = self.config
     encoder = bert.BertEncoder(config, name="bert")

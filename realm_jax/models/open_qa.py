@@ -25,8 +25,8 @@ class OpenQaOutputs:
 class OpenQaModel(TypedModule):
   """Scores a beam with the query encoder and the index's embeddings, and reads the best passages.
 
-  If the batch has the dual encoder's inputs for the passages read, these are embedded afresh, so
-  that the passage encoder learns as well.
+  If the batch has the dual encoder's inputs for the passages read, they are embedded afresh, which
+  trains the passage encoder as well.
   """
 
   dual_encoder_config: dual_encoder.DualEncoderConfig

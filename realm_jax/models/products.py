@@ -1,12 +1,12 @@
-"""Products of matrices that a CPU's matrix units take, as those of TPUs and GPUs do.
+"""Matrix products that run on the matrix units of a CPU, TPU or GPU.
 
-Narrow factors such as bfloat16 are multiplied exactly and added up in float32, and so are those of
-the gradients: a float32 parameter gets a float32 gradient. XLA on CPU has matrix units only for
-products that sum over the rows of the first factor, `a @ b` and `a @ b.T`; for `a.T @ b`, which
-gradients need, the transposed factor is written out first.
+Narrow factors such as bfloat16 are multiplied exactly and accumulated in float32, in the gradients
+too, so a float32 parameter gets a float32 gradient. XLA on CPU uses matrix units only for products
+that sum over the rows of the first factor, `a @ b` and `a @ b.T`; for `a.T @ b`, which gradients
+need, the transpose is materialized first.
 
-Factors are `[..., M, I]` with the same leading dimensions, and `dtype` is that in which they are
-multiplied. Gradients have gradients in turn, but only in reverse mode.
+Factors are `[..., M, I]` with equal leading dimensions, multiplied in `dtype`. Gradients can be
+differentiated again, but only in reverse mode.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from jax.experimental.layout import Layout, with_layout_constraint
 def fastest_dtype(*, processors: str = "/proc/cpuinfo") -> str:
   """Returns "bfloat16" or "float32", whichever the default device multiplies faster.
 
-  That is bfloat16 on accelerators and on CPUs with matrix units for it.
+  That is bfloat16 on accelerators and on CPUs with bfloat16 matrix units.
 
   Args:
-    processors: Linux's file of what this machine's CPUs can do.
+    processors: Linux's file of CPU features.
   """
   if jax.default_backend() != "cpu":
     return "bfloat16"
@@ -36,12 +36,12 @@ def fastest_dtype(*, processors: str = "/proc/cpuinfo") -> str:
 
 
 def _product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
-  """Returns `first @ second`, float32 at least."""
+  """Returns `first @ second` in at least float32."""
   return _dot(first, second, dtype, second_axis=-2)
 
 
 def _product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
-  """Returns `first @ second.T`, float32 at least."""
+  """Returns `first @ second.T` in at least float32."""
   return _dot(first, second, dtype, second_axis=-1)
 
 
@@ -90,7 +90,7 @@ def _row_by_row(matrix: jax.Array) -> jax.Array:
   return with_layout_constraint(matrix, Layout(tuple(range(matrix.ndim))))
 
 
-# To the partitioner a layout constraint is unknown; it would bring a split matrix together.
+# The partitioner does not know layout constraints and would gather a sharded matrix.
 _written_out = custom_partitioning(_row_by_row)
 _written_out.def_partition(
   partition=lambda mesh, arguments, result: (

@@ -23,7 +23,7 @@ class RealmOutputs:
 
 
 class RealmPretrainingModel(TypedModule):
-  """Scores the retrieved passages and reads the query with each; shares no parameters."""
+  """Scores the retrieved passages and reads the query with each; the two share no parameters."""
 
   dual_encoder_config: dual_encoder.DualEncoderConfig
   knowledge_augmented_encoder_config: bert.BertConfig
@@ -45,7 +45,7 @@ class RealmPretrainingModel(TypedModule):
 
     Args:
       batch: Queries with their passages.
-      deterministic: Whether to disable dropout.
+      deterministic: Disables dropout.
       passage_BxKxE: Embeddings of the passages, if already known.
     """
     num_queries, num_passages, joint_length = batch.joint.shape

@@ -1,7 +1,7 @@
 """The span reader: scores every short span of a passage as the answer to a question.
 
-Reads `[CLS] x [SEP] z [SEP]`; a span's score is an MLP over the vectors of its first and its last
-wordpiece (Lee et al. 2019, section 5.2).
+It reads `[CLS] x [SEP] z [SEP]`; a span's score is an MLP over the vectors of its first and its
+last wordpiece (Lee et al. 2019, section 5.2).
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class SpanReaderConfig:
 
 
 class SpanReader(TypedModule):
-  """BERT with a score for each span: dense(layer norm(relu(start part + end part)))."""
+  """BERT with a score for each span: dense(layer norm(relu(start projection + end projection)))."""
 
   config: SpanReaderConfig
 
@@ -46,8 +46,8 @@ class SpanReader(TypedModule):
   def __call__(self, joint: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     """Returns float32 `logits_FxTxW` of joint inputs `Tokens` `[F, T]`.
 
-    Entry `[f, t, w]` is the span of the wordpieces t to t + w; spans that are not entirely in the
-    passage have the lowest float32. The last token of segment 1 is the `[SEP]` that ends a passage.
+    Entry `[f, t, w]` is the span of wordpieces t to t + w; spans not entirely in the passage have
+    the lowest float32. The last token of segment 1 is the `[SEP]` that ends the passage.
     """
     config = self.config
     hidden_FxTxD = bert.BertEncoder(config.bert, name="bert")(joint, deterministic=deterministic)
@@ -60,7 +60,6 @@ class SpanReader(TypedModule):
     lowest, wide = jnp.finfo(jnp.float32).min, bert.wide_dtype(config.bert)
     logits = []
     for width in range(min(config.max_span_width, joint.shape[-1])):
-      # Only the wordpieces after the last start are missing at the end of the shifted array.
       rows_FxTxU = starts_FxTxU + _shifted(ends_FxTxU, width)
       rows_FxTx1 = score(norm(jax.nn.relu(rows_FxTxU)))
       valid_FxT = inside_FxT & _shifted(inside_FxT, width)
@@ -69,7 +68,7 @@ class SpanReader(TypedModule):
 
 
 def passage_wordpieces(joint: datatypes.Tokens) -> jax.Array:
-  """Returns bool `[F, T]`: wordpieces of the passage, its final `[SEP]` excluded."""
+  """Returns bool `[F, T]`, True for the wordpieces of the passage without its final `[SEP]`."""
   second = (joint.segments == 1) & joint.mask
   return second & _shifted(second, 1)
 

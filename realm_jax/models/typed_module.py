@@ -1,4 +1,4 @@
-"""Flax modules whose `init`, `apply` and `param` have the types that their users see."""
+"""Flax modules with narrower types for `init`, `apply` and `param`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +9,8 @@ import jax
 class TypedModule(nn.Module):
   """A module that is applied without mutable variables.
 
-  Flax's own annotations also admit frozen dictionaries, pairs with mutated variables and boxed
-  parameters, which every use would have to rule out.
+  Flax's own annotations also allow frozen dictionaries, pairs with mutated variables and boxed
+  parameters, which every caller would have to rule out.
   """
 
   if TYPE_CHECKING:

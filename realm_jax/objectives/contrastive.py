@@ -1,8 +1,8 @@
-"""Contrastive training: tell the passage of a query from all others of the batch.
+"""Contrastive training: tell a query's passage from all others in the batch.
 
--log softmax of the own passage's score among the passages of the whole batch; under `jax.jit` with
-a batch split over devices, those of all devices. A query has K passages: its own, and passages that
-are known to be wrong. Both are negatives of all other queries.
+The loss is the negative log softmax of the positive's score over the passages of the whole batch,
+of all devices if it is sharded. A query has K passages: its positive and K-1 hard negatives. All of
+them are negatives for the other queries.
 """
 
 import jax
@@ -14,17 +14,15 @@ from realm_jax.datatypes import Mean
 def contrastive(
   query_BxE: jax.Array, passage_BxKxE: jax.Array, compared_BxF: jax.Array
 ) -> dict[str, Mean]:
-  """Returns the figures of one batch, means over the queries.
+  """Returns `loss`, `accuracy` and `mean_reciprocal_rank` of the positives, as means over queries.
 
-  They are `loss`; `accuracy`, the share of queries whose own passage scores above all others;
-  `mean_reciprocal_rank` of the own passage. A tie counts against it, so that embeddings which are
-  all alike do not look right.
+  A tie counts against the positive, so that identical embeddings do not look accurate.
 
   Args:
     query_BxE: Embeddings of the queries.
-    passage_BxKxE: Embeddings of their passages, the right one first.
-    compared_BxF: Which of the B × K passages a query is compared with, from `compared_passages`; a
-      query without its own one is padding.
+    passage_BxKxE: Embeddings of their passages, the positive first.
+    compared_BxF: Which of the B × K passages each query is compared with, from `compared_passages`.
+      A query that is not compared with its positive is padding.
   """
   passage_FxE = passage_BxKxE.reshape(-1, passage_BxKxE.shape[-1])
   own_BxF = _own(*passage_BxKxE.shape[:2])
@@ -45,12 +43,12 @@ def contrastive(
 def compared_passages(real_BxK: jax.Array, uid_BxK: jax.Array, right_BxO: jax.Array) -> jax.Array:
   """Returns which of the B × K passages each query is compared with, `compared_BxF`.
 
-  A passage that is right for a query is none of its negatives, wherever in the batch it stands.
+  A positive of a query is never its negative, wherever in the batch it occurs.
 
   Args:
-    real_BxK: False for empty places.
-    uid_BxK: Numbers that identify the passages; 0 if unknown.
-    right_BxO: Numbers of other passages that are right for a query; 0 for none.
+    real_BxK: False for empty slots.
+    uid_BxK: Unique ids of the passages; 0 if unknown.
+    right_BxO: Unique ids of further positives of each query; 0 for none.
   """
   uid_1xF = uid_BxK.reshape(1, -1)
   right_BxO = jnp.concatenate([uid_BxK[:, :1], right_BxO], axis=1)
@@ -59,6 +57,6 @@ def compared_passages(real_BxK: jax.Array, uid_BxK: jax.Array, right_BxO: jax.Ar
 
 
 def _own(num_queries: int, num_passages: int) -> jax.Array:
-  """Returns which of the flat passages is the first of each query, `own_BxF`."""
+  """Returns which of the flattened passages is each query's first, `own_BxF`."""
   first_B = num_passages * jnp.arange(num_queries)
   return first_B[:, None] == jnp.arange(num_queries * num_passages)[None, :]

@@ -1,8 +1,8 @@
-"""REALM's objective: the likelihood of the masked words with the retrieved passage summed out.
+"""REALM's objective: the likelihood of the masked words, marginalized over retrieved passages.
 
-p(y|x) = Σ_z p(z|x) p(y|z,x) over the K passages at hand, p(z|x) = softmax of the retrieval scores
-(Guu et al. 2020, equation 1). All of it is float32, and every mean is over the whole batch:
-under `jax.jit` with a batch split over devices it is the global one.
+p(y|x) = Σ_z p(z|x) p(y|z,x) over K passages, where p(z|x) is the softmax of the retrieval scores
+(Guu et al. 2020, equation 1). Everything is float32, and every mean is over the whole batch, also
+if it is sharded.
 """
 
 import jax
@@ -28,9 +28,9 @@ def marginal_log_likelihood(
     scores_BxK: Retrieval scores.
     log_probs_BxKxM: log p(y_m|z,x) of each masked token with each passage.
     weights_BxM: 1 for a real mask, 0 for padding.
-    valid_BxK: False for slots that hold no passage; they get no probability.
-    marginalize: "span", log Σ_z p(z|x) Π_m p(y_m|z,x), as the paper has it; or "token",
-      Σ_m log Σ_z p(z|x) p(y_m|z,x), as the released code has it.
+    valid_BxK: False for empty slots, which get no probability.
+    marginalize: "span", log Σ_z p(z|x) Π_m p(y_m|z,x), as in the paper; or "token",
+      Σ_m log Σ_z p(z|x) p(y_m|z,x), as in the released code.
 
   Raises:
     ValueError: If `marginalize` is neither.
@@ -52,19 +52,19 @@ def masked_lm_over_retrieval(
   *,
   marginalize: str,
 ) -> dict[str, Mean]:
-  """Returns the figures of one batch, examples without masks left out.
+  """Returns the metrics of one batch, excluding examples without masks.
 
     loss: -log p(y|x), per example ("span") or per mask ("token").
-    masked_token_accuracy: share of masks whose target is the likeliest word of
+    masked_token_accuracy: share of masks whose target is the most likely word of
       Σ_z p(z|x) p(·|z,x); a tie is wrong.
     span_accuracy: share of examples with all masks right.
     retrieval_utility: log p(y|x) - log p(y|null,x), per mask.
     null_mass: mean p(null|x).
     retrieval_entropy: mean entropy of p(z|x), nats.
-    positive_utility_share: share of examples with a passage under which y is likelier than under
-      the null passage.
-    stale_rank_correlation: mean Spearman correlation, over the real passages, between the scores
-      of the index and the fresh ones; of examples where it is defined.
+    positive_utility_share: share of examples with a passage that makes y more likely than the null
+      passage does.
+    stale_rank_correlation: mean Spearman correlation between the index's scores and the fresh ones
+      over the real passages, for examples where it is defined.
 
   Args:
     scores_BxK: Fresh retrieval scores.
@@ -105,17 +105,17 @@ def _retrieval_log_probs(scores_BxK, valid_BxK):
 
 
 def _at_targets(values_BxKxMxV, targets_BxM):
-  # A comparison under a sum: it fuses, and unlike a gather neither its gradient scatters nor does
-  # a vocabulary that is split over devices have to be brought together.
+  # A comparison under a sum fuses; a gather would have a scatter as its gradient, and would collect
+  # a vocabulary that is sharded over devices.
   words_V = jnp.arange(values_BxKxMxV.shape[-1])
   hit_Bx1xMxV = targets_BxM[:, None, :, None] == words_V[None, None, None, :]
   return jnp.sum(jnp.where(hit_Bx1xMxV, values_BxKxMxV, 0.0), axis=-1)
 
 
 def _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM):
-  """Returns `[B, M]`, True where no other word has as much probability as the target."""
+  """Returns `[B, M]`, True where the target is more likely than every other word."""
   log_weights_BxKxM = log_prior_BxK[..., None] - log_norms_BxKxM
-  # Passage by passage, because XLA on CPU takes ten times as long to reduce over the second axis.
+  # Passage by passage, because XLA on CPU is ten times slower at reducing over the second axis.
   probs_BxMxV = jnp.asarray(
     sum(
       jnp.exp(logits_BxKxMxV[:, k] + log_weights_BxKxM[:, k, :, None])
@@ -158,12 +158,12 @@ def _retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B):
 
 
 def _rank_correlation(first_BxK, second_BxK, valid_BxK):
-  """Returns Spearman's correlation `[B]`, and where it is defined: neither side is all ties."""
+  """Returns Spearman's correlation `[B]`, and 1 where it is defined (neither side is all ties)."""
   weights_BxK = valid_BxK.astype(jnp.float32)
   count_Bx1 = jnp.maximum(jnp.sum(weights_BxK, axis=1, keepdims=True), 1.0)
 
   def centred_ranks(values_BxK):
-    # Twice the rank, ties at their mean: how many lie below minus how many lie above.
+    # Twice the rank, averaged over ties: the number of lower values minus that of higher ones.
     order_BxKxK = jnp.sign(values_BxK[:, :, None] - values_BxK[:, None, :])
     ranks_BxK = jnp.sum(order_BxKxK * weights_BxK[:, None, :], axis=2)
     return (ranks_BxK - jnp.sum(ranks_BxK * weights_BxK, axis=1, keepdims=True) / count_Bx1) * (

@@ -1,9 +1,9 @@
 """The objective of open-domain question answering (Lee et al. 2019, section 6).
 
-Two marginal likelihoods, added: of the passages of a large beam that hold an answer, by retrieval
-score alone ("early update"); and of the answer spans of the passages read, in one softmax over all
-spans of all of them, by span score plus retrieval score. All of it is float32, and every mean is
-over the real questions of the whole batch.
+The loss is the sum of two negative log marginal likelihoods: that of the passages with an answer in
+a large beam, under a softmax of the retrieval scores ("early update"); and that of the answer
+spans, under one softmax of span score plus retrieval score over all spans of all passages read.
+Everything is float32, and every mean is over the real questions of the whole batch.
 """
 
 import jax
@@ -18,21 +18,22 @@ _LOWEST = jnp.finfo(jnp.float32).min
 def open_qa(
   scores_BxR: jax.Array, logits_BxKxTxW: jax.Array, batch: datatypes.RetrievedQuestions
 ) -> dict[str, Mean]:
-  """Returns the figures of one batch, means over its real questions.
+  """Returns the metrics of one batch, as means over its real questions.
 
-  A question contributes no retrieval loss where no passage of its beam holds an answer, and no
-  reader loss where no span read is one. The figures:
+  A question contributes no retrieval loss if no passage of its beam has an answer, and no reader
+  loss if no span read is an answer. The metrics:
     loss: the sum of the next two.
     retrieval_loss: -log of the share of answer passages in the softmax over the beam.
     reader_loss: -log of the share of answer spans in the softmax over all spans read.
-    answer_in_beam, answer_read: whether a passage of the beam, of those read, holds an answer.
+    answer_in_beam: whether a passage of the beam has an answer.
+    answer_read: whether a passage read has an answer.
     reader_oracle: whether a span read is an answer.
-    span_exact_match: whether the best span is.
+    span_exact_match: whether the best span is an answer.
     without_answer: whether neither loss applies.
 
   Args:
     scores_BxR: Retrieval scores of the beam.
-    logits_BxKxTxW: Span scores of the first K passages, the lowest float32 where there is no span.
+    logits_BxKxTxW: Span scores of the first K passages; the lowest float32 marks no span.
     batch: Provides the labels, and which questions are real.
   """
   num_read = logits_BxKxTxW.shape[1]
@@ -59,7 +60,7 @@ def open_qa(
 
 
 def joint_logits(scores_BxK: jax.Array, logits_BxKxTxW: jax.Array) -> jax.Array:
-  """Returns span score plus retrieval score, `[B, K * T * W]`; the lowest where there is no span.
+  """Returns span score plus retrieval score, `[B, K * T * W]`; the lowest float32 marks no span.
 
   Args:
     scores_BxK: Scores of the passages read; the lowest float32 for empty slots.
@@ -72,7 +73,7 @@ def joint_logits(scores_BxK: jax.Array, logits_BxKxTxW: jax.Array) -> jax.Array:
 
 
 def _marginal_loss(logits_BxS, right_BxS):
-  """Returns -log of the right ones' share of the softmax `[B]`, 0 where none is right."""
+  """Returns -log of the share of the right entries in the softmax `[B]`; 0 where none is right."""
   right_B = jax.nn.logsumexp(jnp.where(right_BxS, logits_BxS, _LOWEST), axis=1)
   loss_B = jax.nn.logsumexp(logits_BxS, axis=1) - right_B
   return jnp.where(jnp.any(right_BxS, axis=1), loss_B, 0.0)

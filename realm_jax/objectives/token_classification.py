@@ -7,13 +7,11 @@ from realm_jax.datatypes import Mean
 
 
 def token_classification(logits_BxLxY: jax.Array, labels_BxL: jax.Array) -> dict[str, Mean]:
-  """Returns the figures of one batch, means over the labelled tokens.
-
-  They are `loss`; `accuracy`, the share of tokens whose tag is the likeliest.
+  """Returns `loss` and `accuracy` of one batch, as means over the labelled tokens.
 
   Args:
     logits_BxLxY: Logits of each tag.
-    labels_BxL: 1 + the tag, or 0 where a token has no label: it does not count.
+    labels_BxL: 1 + the tag, or 0 for a token without a label, which does not count.
   """
   weights_BxL = (labels_BxL > 0).astype(jnp.float32)
   tags_BxL = jnp.maximum(labels_BxL - 1, 0)

@@ -1,7 +1,7 @@
-"""What goes wrong in a retrieval-augmented training, seen in its figures, with the likely cause.
+"""Detects from the metrics what goes wrong in retrieval-augmented training, with the likely cause.
 
-A pure function of the rows of `metrics.jsonl`: the running training asks it at each write, and a
-report asks it of the whole run.
+A pure function of the rows of `metrics.jsonl`, called at each write while training and by `realm
+report` for a whole run.
 """
 
 import dataclasses
@@ -19,17 +19,17 @@ _SKIPPED_SHARE = "skipped_share"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlarmSettings:
-  """When figures are alarming.
+  """Thresholds of the alarms.
 
   Attributes:
-    rows: writes in a row that a figure must be bad.
-    skipped_share: share of the steps that are skipped, above which nothing is learned.
-    null_mass: mean p(null|x) above which nothing is retrieved any more.
-    entropy: mean entropy of p(z|x) in nats below which one passage has all the probability.
-    hub_share: share of a batch's queries that get the same passage, above which it is a hub.
-    utility_rows: writes in a row with a retrieval utility of 0 or less.
-    silent_intervals: times the builder's usual interval between two generations.
-    silent_seconds: age of a generation below which the builder is never called silent.
+    rows: Successive rows in which a metric must be bad.
+    skipped_share: Share of skipped steps above which nothing is learned.
+    null_mass: Mean p(null|x) above which nothing is retrieved any more.
+    entropy: Mean entropy of p(z|x), in nats, below which one passage has all the probability.
+    hub_share: Share of a batch's queries that get the same passage, above which it is a hub.
+    utility_rows: Successive rows with a retrieval utility of 0 or less.
+    silent_intervals: Multiple of the builder's usual interval after which it counts as silent.
+    silent_seconds: Age of a generation below which the builder never counts as silent.
   """
 
   rows: int = 3
@@ -44,14 +44,14 @@ class AlarmSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alarm:
-  """One thing that is wrong.
+  """One alarm.
 
   Attributes:
-    name: what it is.
-    first_step: step of the first bad row.
-    last_step: of the last one.
-    figure: what was seen.
-    cause: why, most likely, and what helps.
+    name: What is wrong.
+    first_step: Step of the first bad row.
+    last_step: Step of the last bad row.
+    figure: What was observed.
+    cause: The likely cause and the remedy.
   """
 
   name: str
@@ -65,7 +65,7 @@ class Alarm:
 
 
 def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> list[Alarm]:
-  """Returns the alarms of a run, in the order in which they began; one for each stretch of rows."""
+  """Returns the alarms of a run in order of their first step, one per stretch of bad rows."""
   alarms = []
   rows = _with_skipped_share(rows)
   for name, figure, bad, length, cause in _rules(settings):
@@ -85,7 +85,7 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
 
 
 def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]:
-  """Returns name, figure, when it is bad, for how many rows, and the likely cause."""
+  """Returns for each rule its name, metric, condition, number of rows and likely cause."""
 
   def above(limit: float) -> Callable[[float | None], bool]:
     return lambda value: value is not None and value > limit
@@ -100,14 +100,14 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
       above(settings.skipped_share),
       settings.rows,
       "Gradients are not finite, so nothing is learned: lower the learning rate or set clip_norm, "
-      "and go on from a checkpoint before this step",
+      "and resume from a checkpoint before this step",
     ),
     (
       "loss not finite",
       LOSS,
       lambda value: value is None,
       settings.rows,
-      "Parameters or activations have overflowed: go on from a checkpoint before this step with a "
+      "Parameters or activations have overflowed: resume from a checkpoint before this step with a "
       "lower learning rate, or compute in float32",
     ),
     (
@@ -115,24 +115,24 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
       "retrieval/null_mass",
       above(settings.null_mass),
       settings.rows,
-      "The reader ignores what is retrieved, so the retriever learns to retrieve nothing: warm it "
-      "up longer, teach the reader to read first, or freeze the dual encoder for the first steps",
+      "The reader ignores the passages, so the retriever learns to retrieve nothing: warm-start it "
+      "longer, train the reader first, or freeze the dual encoder for the first steps",
     ),
     (
       "entropy collapse",
       "retrieval/retrieval_entropy",
       below(settings.entropy),
       settings.rows,
-      "One passage has all the probability and no other can prove better: lower the dual encoder's "
-      "learning rate or raise its temperature",
+      "One passage has all the probability, so the others get no gradient: lower the learning rate "
+      "of the dual encoder or raise its temperature",
     ),
     (
       "one passage for everything",
       "retrieval/hub_share",
       above(settings.hub_share),
       settings.rows,
-      "The embeddings of queries have collapsed, or the index is of other parameters: look at the "
-      "drift and the hubness of the generation, and warm-start the dual encoder",
+      "The query embeddings have collapsed, or the index was built with other parameters: look at "
+      "the drift and the hubness of the generation, and warm-start the dual encoder",
     ),
     (
       "retrieval does not help",
@@ -140,13 +140,13 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
       lambda value: value is not None and value <= 0,
       settings.utility_rows,
       "The answer is as likely without the passages: the reader has not learned to read yet, or "
-      "the corpus does not hold the answers",
+      "the corpus does not contain the answers",
     ),
   ]
 
 
 def _with_skipped_share(rows: Sequence[Row]) -> list[Row]:
-  """Adds to each row the share of its steps that were skipped, of the count so far."""
+  """Adds to each row the share of skipped steps since the previous row."""
   shares = [
     (row["skipped_steps"] - before["skipped_steps"]) / max(row["step"] - before["step"], 1)
     if row.get("skipped_steps") is not None and before.get("skipped_steps") is not None
@@ -157,13 +157,13 @@ def _with_skipped_share(rows: Sequence[Row]) -> list[Row]:
 
 
 def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
-  """Finds where the generation in use got far older than generations usually do."""
+  """Finds where the generation in use got far older than usual."""
   bad, longest, before = [], None, None
   for row in rows:
     age, generation = row.get("index/age_seconds"), row.get("index/generation")
     if before is not None and generation is not None and generation > before["index/generation"]:
       longest = max(longest or 0.0, before["index/age_seconds"])
-    # Before the first swap the run may have been told to stay with one generation.
+    # Before the first swap, the run may be configured to stay with one generation.
     bad.append(
       longest is not None
       and age is not None
@@ -177,15 +177,15 @@ def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
       first_step=int(rows[first]["step"]),
       last_step=int(rows[last]["step"]),
       figure=f"the index generation is {rows[last]['index/age_seconds']:.0f} s old",
-      cause="The index builder has died, waits for a checkpoint, or is too slow: look at its log, "
-      "and start `realm build_index --follow=true` again",
+      cause="The index builder has died, is waiting for a checkpoint, or is too slow: look at its "
+      "log, and start `realm build_index --follow=true` again",
     )
     for first, last in _runs(bad, 1)
   ]
 
 
 def _holds(rows: Sequence[Row]) -> list[Alarm]:
-  """Finds where the guard holds the dual encoder for more than that retrieval does not help yet."""
+  """Finds where the guard holds the dual encoder for another reason than lack of training."""
   free = itertools.accumulate((row.get(guard.STATE) == guard.FREE for row in rows), operator.or_)
   bad = [guard.held_for_cause(row, was_free=was) for row, was in zip(rows, free, strict=True)]
   return [
@@ -194,15 +194,15 @@ def _holds(rows: Sequence[Row]) -> list[Alarm]:
       first_step=int(rows[first]["step"]),
       last_step=int(rows[last]["step"]),
       figure=f"it is {guard.words(rows[last])}",
-      cause="It is let go once retrieval helps again; if it is not, go on from a checkpoint before "
-      "this step with a lower learning rate of the dual encoder, or warm-start it anew",
+      cause="It is let go once retrieval helps again; if that does not happen, resume from a "
+      "checkpoint before this step with a lower learning rate, or warm-start the dual encoder",
     )
     for first, last in _runs(bad, 1)
   ]
 
 
 def _runs(flags: Sequence[bool], length: int) -> list[tuple[int, int]]:
-  """Returns first and last index of each stretch of at least so many true flags."""
+  """Returns the first and last index of each stretch of at least `length` true flags."""
   found = []
   for value, group in itertools.groupby(range(len(flags)), key=lambda i: flags[i]):
     places = list(group)

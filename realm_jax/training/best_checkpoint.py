@@ -1,4 +1,4 @@
-"""Keeps the best parameters so far by one metric, across restarts."""
+"""Keeps the best parameters by one metric, across restarts."""
 
 import os
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from realm_jax.training import checkpoints
 
 
 class BestCheckpoint:
-  """Keeps one checkpoint, of parameters only; use as a context manager.
+  """Keeps one checkpoint of the parameters alone; use as a context manager.
 
-  The best value is read from the checkpoint itself, so a restarted run knows it.
+  The best value is stored in the checkpoint, so a restarted run knows it.
 
   Args:
     directory: Directory of the checkpoint.
@@ -31,7 +31,7 @@ class BestCheckpoint:
       if saved["metric"] != metric:
         raise ValueError(
           f"{os.fspath(directory)} has the best checkpoint by {saved['metric']!r}; keep that "
-          f"metric, or move it away to select by {metric!r}"
+          f"metric, or move the directory away to select by {metric!r}"
         )
       self.value = saved["value"]
 
@@ -42,7 +42,7 @@ class BestCheckpoint:
     self._checkpointer.close()
 
   def offer(self, step: int, params, *, figures: Mapping[str, float], metadata: dict) -> bool:
-    """Keeps the parameters of a step if they are the best so far; returns whether they are.
+    """Saves the parameters if they are the best so far; returns whether they are.
 
     Raises:
       ValueError: If the metric is not among `figures`.

@@ -1,8 +1,8 @@
-"""Checkpoints: state, data position, batch in flight; by Orbax, asynchronously and atomically.
+"""Checkpoints of state, data position and batch in flight, written atomically by Orbax.
 
-A checkpoint of step s holds everything that decides step s+1: the state, the position of the input
-pipeline, and the batch already retrieved for the next step. A restarted run continues with just
-that batch, so its losses are those of a run that was never stopped.
+The checkpoint of step s determines step s+1: it has the state, the position of the input pipeline,
+and the batch already retrieved for the next step. A resumed run continues with that batch, so its
+losses equal those of an uninterrupted run.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ _STEPS = ocp.step.standard_name_format()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-  """Tells a run's checkpoints, and what is made from them, from those of other runs.
+  """Identifies a run, to tell its checkpoints and generations from those of other runs.
 
   Attributes:
-    name: Random name, drawn when the run began and written into every checkpoint.
+    name: Random name, drawn when the run begins and written into every checkpoint.
     checkpoints: Directory of the checkpoints.
   """
 
@@ -32,12 +32,12 @@ class Run:
   checkpoints: str
 
   def has_reached(self, step: int) -> bool:
-    """Returns whether there is a checkpoint of this step, or of a later one."""
+    """Returns whether there is a checkpoint of this step or a later one."""
     return step <= max(steps(self.checkpoints), default=-1)
 
 
 def run_of(directory: str) -> Run:
-  """Returns the run whose checkpoints lie in a directory; a new one where there are none."""
+  """Returns the run whose checkpoints are in a directory, or a new run if there are none."""
   metadata = read_metadata(resolve(directory)) if steps(directory) else {}
   new = processes.share(uuid.uuid4().hex[:12])[0]
   return Run(name=metadata.get("run", new), checkpoints=directory)
@@ -49,9 +49,8 @@ class Checkpoint:
 
   Attributes:
     state: The train state.
-    input: Numpy trees saved beside it: data position and batch in flight; empty before the first
-      batch.
-    metadata: JSON values: generation in use, corpus fingerprint, vocabulary and so on.
+    input: Numpy trees of the data position and the batch in flight; empty before the first batch.
+    metadata: JSON values such as the generation in use, corpus fingerprint and vocabulary.
   """
 
   state: Any
@@ -84,7 +83,7 @@ class Checkpointer:
     self.close()
 
   def close(self) -> None:
-    """Waits for the checkpoint under way, and ends."""
+    """Waits for the checkpoint being written, then closes."""
     self._manager.close()
 
   def latest_step(self) -> int | None:
@@ -92,21 +91,21 @@ class Checkpointer:
     return self._manager.latest_step()
 
   def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
-    """Starts to write a checkpoint, unless the step has one; returns once arrays are copied."""
+    """Starts writing a checkpoint unless the step has one; returns once arrays are copied."""
     items = {_STATE: ocp.args.StandardSave(state), _METADATA: ocp.args.JsonSave(metadata)}
     if input:  # Orbax takes no empty tree
       items[_INPUT] = ocp.args.StandardSave(input)
     self._manager.save(step, args=ocp.args.Composite(**items))
 
   def wait(self) -> None:
-    """Waits until the checkpoint under way is on disk."""
+    """Waits until the checkpoint being written is on disk."""
     self._manager.wait_until_finished()
 
   def restore(self, abstract_state) -> Checkpoint | None:
     """Restores the newest checkpoint with the abstract state's shardings; None if there is none.
 
     Raises:
-      ValueError: If the checkpoint's arrays are not those of the abstract state.
+      ValueError: If the checkpoint's arrays differ from those of the abstract state.
     """
     step = self.latest_step()
     if step is None:
@@ -128,13 +127,13 @@ def steps(directory: str | os.PathLike) -> list[int]:
   root = object_store.absolute(directory)
   if not root.exists():
     return []
-  # In an object store a checkpoint under way has its final name already, but not Orbax's mark.
+  # In an object store an unfinished checkpoint has its final name, but not Orbax's commit marker.
   found = _STEPS.find_all(root)
   return sorted(step.step for step in found if (step.path / _METADATA).exists())
 
 
 def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_store.Path:
-  """Returns the path of a checkpoint, the newest unless a step is named.
+  """Returns the path of a checkpoint, the newest unless a step is given.
 
   Raises:
     FileNotFoundError: If it is not there.
@@ -162,7 +161,7 @@ def read_metadata(path: str | os.PathLike) -> dict:
 
 
 def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:
-  """Returns the shapes of a checkpoint's state by their path."""
+  """Returns the shapes of a checkpoint's arrays by path."""
   tree = ocp.PyTreeCheckpointHandler().metadata(_item(path, _STATE)).tree
   return {
     _names(keys): tuple(leaf.shape) for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -170,14 +169,14 @@ def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ..
 
 
 def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
-  """Restores only the parameters asked for, such as one encoder of several.
+  """Restores only some parameters, such as one of several encoders.
 
   Args:
     path: A checkpoint, see `resolve`.
     abstract_params: The part of the tree `params` to restore, as shapes with shardings.
 
   Raises:
-    ValueError: If one is missing in the checkpoint or has another shape.
+    ValueError: If one is missing from the checkpoint or has another shape.
   """
   wanted = {"params": abstract_params}
   _check_same_arrays(saved_arrays(path), wanted, path, whole=False)
@@ -193,7 +192,7 @@ def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
 
 
 def _item(path: str | os.PathLike, name: str) -> object_store.Path:
-  # Read by its handler alone: a checkpointer would look for metadata of its own in every item.
+  # Read by its handler, because a checkpointer would look for its own metadata in every item.
   return object_store.absolute(path) / name
 
 
@@ -210,7 +209,7 @@ def _check_same_arrays(saved: dict, abstract_state, path, *, whole: bool = True)
   if whole:
     wrong += [f"{'/'.join(name)} is not in this model" for name in saved.keys() - wanted.keys()]
   if wrong:
-    # Parameters say more than the moments of the optimizer that go with them.
+    # Mismatched parameters are more telling than the optimizer's moments of them.
     shown = "; ".join(sorted(wrong, key=lambda line: (not line.startswith("params/"), line))[:4])
     more = f"; and {len(wrong) - 4} more" if len(wrong) > 4 else ""
     raise ValueError(f"{path} is a checkpoint of another model: {shown}{more}")

@@ -1,11 +1,11 @@
-"""Keys of dropout: random bits that are a hash of the key and of each number's own place.
+"""Dropout keys: random bits that are a hash of the key and each number's position.
 
-A key also says which rows of a batch it is used for, so that a row drops out the same numbers
-whether its batch is computed at once or in parts.
-Nothing but arithmetic on the place: XLA fuses it into its use, so that no bits are kept for the
-backward pass, and every device of a mesh makes only its part of an array, with the same values
-however the array is split. XLA's own generator, by contrast, makes a split array whole on every
-device. Good for dropout; not for cryptography or Monte Carlo.
+A key also records which rows of a batch it is for, so that a row has the same dropout whether its
+batch is computed at once or in parts. The hash is plain arithmetic on the position. XLA fuses it
+into its use, so no bits are kept for the backward pass, and every device of a mesh computes only
+its own part of an array, with the same values however the array is sharded. XLA's own generator
+would compute the whole array on every device. Good enough for dropout, but not for cryptography or
+Monte Carlo.
 """
 
 import math
@@ -21,18 +21,18 @@ def dropout_key(seed: int, step: jax.Array) -> jax.Array:
 
 
 def of_any(key: jax.Array) -> jax.Array:
-  """Returns a key of dropout made from a key of any kind."""
+  """Returns a dropout key derived from a key of any kind."""
   return _wrap(jax.random.bits(key, (2,), jnp.uint32), _WHOLE_BATCH)
 
 
 def of_part(key: jax.Array, part: jax.Array, *, parts: int, rows: int) -> jax.Array:
-  """Returns the key for a part of a batch: every `parts`-th row, from row `part` on.
+  """Returns the key for a part of a batch: every `parts`-th row, starting at row `part`.
 
   Args:
     key: Key of the batch.
-    part: int32, the number of the part.
+    part: int32, index of the part.
     parts: Number of parts.
-    rows: Rows of the batch in a part. An array of more rows holds several for each of these.
+    rows: Rows of the batch in a part. A longer array has several rows for each of these.
   """
   return _wrap(jax.random.key_data(key)[:2], (part, parts, rows))
 
@@ -67,12 +67,12 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
   if bit_width > 32:
     raise ValueError(f"{bit_width} random bits a number; dropout keys give at most 32")
   if math.prod(shape[1:]) > 2**32:
-    raise ValueError(f"a row of shape {shape[1:]} has more places than 32 bits can count")
+    raise ValueError(f"a row of shape {shape[1:]} has more numbers than 32 bits can count")
   rows, row_shape = (shape[0], shape[1:]) if shape else (1, ())
   row = _rows_of_batch(key, rows)
-  # Kept out of the loops over all places, which would otherwise derive the key again for each.
+  # Hoisted out of the loops over positions, which would otherwise derive the key again for each.
   key = jax.lax.optimization_barrier(key)
-  # Two words for each row of the first axis, mixed with the place within the row.
+  # Two words for each row of the first axis, mixed with the position within the row.
   first, second = (
     _mix(_mix(row ^ word) + other).reshape(rows, *(1 for _ in row_shape))
     for word, other in ((key[0], key[1]), (key[1], ~key[0]))
@@ -87,7 +87,7 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
 
 
 def _rows_of_batch(key: jax.Array, rows: int) -> jax.Array:
-  """Returns which rows the first axis would have if the batch had not been cut."""
+  """Returns the rows of the first axis as numbered in the undivided batch."""
   part, parts, part_rows = key[2:]
   each = jnp.maximum(jnp.uint32(rows) // part_rows, 1)
   row = jnp.arange(rows, dtype=jnp.uint32)
@@ -95,7 +95,7 @@ def _rows_of_batch(key: jax.Array, rows: int) -> jax.Array:
 
 
 def _mix(x: jax.Array) -> jax.Array:
-  """Spreads each bit over all 32, one to one, by two multiplications with odd numbers."""
+  """Diffuses each bit over all 32: a bijection with two multiplications by odd numbers."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x21F0AAAD)
   x = (x ^ (x >> 15)) * jnp.uint32(0xD35A2D97)
   return x ^ (x >> 15)

@@ -35,7 +35,7 @@ class JsonLinesWriter:
 
   Args:
     directory: Directory of the files.
-    step: Step after which the run begins; see `drop_rows_after`.
+    step: Step that the run starts from; see `drop_rows_after`.
   """
 
   def __init__(self, directory: str | os.PathLike, *, step: int):
@@ -67,10 +67,10 @@ class JsonLinesWriter:
 
 
 class AlarmWriter:
-  """Logs alarms about the metrics written so far, once each, and what the guard decides.
+  """Logs each alarm about the metrics once, and the guard's decisions.
 
   Args:
-    settings: Conditions of the alarms.
+    settings: Thresholds of the alarms.
   """
 
   def __init__(self, settings: alarms.AlarmSettings = alarms.AlarmSettings()):
@@ -122,7 +122,7 @@ class _Several:
 
 
 def drop_rows_after(path: str | os.PathLike, step: int) -> None:
-  """Removes the rows after `step`, which a run that resumes from there will write again.
+  """Removes the rows after `step`, which a resumed run will write again.
 
   Removes a truncated last line as well. Does nothing if the file is missing.
   """
@@ -142,13 +142,13 @@ def make_writer(
   first_process: bool,
   alarm_settings: alarms.AlarmSettings = alarms.AlarmSettings(),
 ) -> MetricWriter:
-  """Returns the writers of a run; processes other than the first write nothing.
+  """Returns the writer of a run; processes other than the first write nothing.
 
   Args:
     workdir: Directory of the run.
-    step: Step after which the run begins.
+    step: Step that the run starts from.
     first_process: Whether this is the process that writes.
-    alarm_settings: Conditions of the alarms.
+    alarm_settings: Thresholds of the alarms.
   """
   if not first_process:
     return _Several([])
@@ -157,11 +157,11 @@ def make_writer(
 
 
 def _tensorboard(workdir: str | os.PathLike) -> list[MetricWriter]:
-  """Returns the writer of TensorBoard's files, or none without TensorFlow."""
+  """Returns a TensorBoard writer, or none if TensorFlow is missing."""
   try:
     from clu import metric_writers
   except ModuleNotFoundError as error:
-    logging.info("writing no files for TensorBoard, because %s is missing", error.name)
+    logging.info("writing no TensorBoard files, because %s is missing", error.name)
     return []
   return [metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))])]
 

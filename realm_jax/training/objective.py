@@ -1,8 +1,8 @@
-"""What a training minimises, and its gradients, computed in as many parts as memory asks for.
+"""The training objective and its gradients, computed in as many parts as memory requires.
 
-The parts change nothing but the memory: figures stay sums until the last part is in. Where rows are
-compared with each other, all of them are embedded first, part by part, scored together, and each
-part is embedded once more to carry the gradient on (Gao et al. 2021, arXiv 2101.06983).
+Parts save memory and change nothing else: metrics stay sums until the last part. If rows are
+compared with each other, all are embedded part by part and scored together, and each part is
+embedded again to propagate the gradient (gradient caching, Gao et al. 2021, arXiv 2101.06983).
 """
 
 import dataclasses
@@ -21,15 +21,15 @@ Figures = dict[str, Mean]
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-  """A model with the score of its outputs.
+  """A model and the score of its outputs.
 
   Attributes:
-    outputs: `(params, rows, dropout key) -> tree` of float arrays by row, each of which follows
-      from its own row alone; without a key (None) there is no dropout.
-    score: `(outputs, rows) -> figures`; the one named `LOSS` is minimised. Its count must not
+    outputs: `(params, rows, dropout key) -> tree` of float arrays, each row of which depends only
+      on the same input row. A key of None disables dropout.
+    score: `(outputs, rows) -> metrics`; the one named `LOSS` is minimised. Its count must not
       depend on the parameters.
-    compares_rows: Whether the score of a row depends on the other rows; otherwise the figures of
-      two halves of a batch add up to those of the whole.
+    compares_rows: Whether a row's score depends on other rows. If not, the metrics of two halves of
+      a batch add up to those of the whole.
   """
 
   outputs: Callable[[dict, Any, jax.Array | None], Any]
@@ -37,20 +37,20 @@ class Objective:
   compares_rows: bool = False
 
   def figures(self, params: dict, batch, key: jax.Array | None = None) -> Figures:
-    """Returns the figures of a batch."""
+    """Returns the metrics of a batch."""
     return self.score(self.outputs(params, batch, key), batch)
 
   def figures_of_first_part(self, params: dict, batch, *, parts: int) -> Figures:
-    """Returns the figures of the first of so many parts of a batch, without dropout."""
+    """Returns the metrics of the first of `parts` parts of a batch, without dropout."""
     if parts > 1:
       batch = jax.tree.map(lambda leaf: leaf[0], _cut_rows(batch, parts))
     return self.figures(params, batch)
 
   def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
-    """Returns the gradients of the mean loss of a batch, computed in equal parts, and its figures.
+    """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics.
 
     Raises:
-      ValueError: If the batch cannot be cut into so many equal parts.
+      ValueError: If the batch cannot be split into this many equal parts.
     """
     if parts == 1:
       sums, figures = jax.grad(self._total_and_figures, has_aux=True)(params, batch, key)
@@ -85,7 +85,7 @@ class Objective:
 
 
 def _cut(batch, key: jax.Array, parts: int):
-  """Returns the rows of all parts, and a key of each that gives a row its own dropout."""
+  """Returns the rows of all parts, and a key for each that keeps every row's dropout."""
   rows = _cut_rows(batch, parts)
   part_size = jax.tree.leaves(rows)[0].shape[1]
   keys = jax.vmap(lambda i: dropout_keys.of_part(key, i, parts=parts, rows=part_size))
@@ -96,10 +96,10 @@ def _cut_rows(tree, parts: int):
   def cut(leaf):
     if leaf.shape[0] % parts:
       raise ValueError(
-        f"a batch of {leaf.shape[0]} cannot be cut into {parts} equal parts; "
+        f"a batch of {leaf.shape[0]} cannot be split into {parts} equal parts; "
         "change accumulate_steps"
       )
-    # Part i takes every parts-th row, so that each device keeps a share of every part.
+    # Part i takes every parts-th row, so that each device has a share of every part.
     return leaf.reshape(leaf.shape[0] // parts, parts, *leaf.shape[1:]).swapaxes(0, 1)
 
   return jax.tree.map(cut, tree)
@@ -111,7 +111,7 @@ def _join(tree):
 
 
 def _summed(function, parts):
-  """Adds up what a function returns for each part."""
+  """Sums what a function returns for each part."""
   first = jax.tree.map(lambda leaf: leaf[0], parts)
   shapes = jax.eval_shape(function, first)
   zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -17,21 +17,19 @@ class OptimizerConfig:
   """Settings of the optimizer.
 
   Attributes:
-    name: "bert_adam" (Adam without bias correction, as BERT and REALM trained) or "adamw".
+    name: "bert_adam" (Adam without bias correction, as for BERT and REALM) or "adamw".
     learning_rate: Learning rate at the end of the warm-up.
-    warmup_steps: Steps of linear warm-up; None for a tenth of the run, at most 10,000.
-    warmup_fraction: The same as a share of the run; None where steps are given.
+    warmup_steps: Steps of linear warm-up; None uses a tenth of the run, at most 10,000.
+    warmup_fraction: The warm-up as a share of the run, instead of `warmup_steps`.
     schedule: "linear" decay to zero at the end of the run, or "constant" after the warm-up.
-    weight_decay: Decoupled weight decay; not applied to biases and LayerNorm.
-    clip_norm: Maximum global gradient norm; None does not clip.
+    weight_decay: Decoupled weight decay, not applied to biases and LayerNorm.
+    clip_norm: Maximum global gradient norm; None disables clipping.
     beta1: Decay of the first moment.
     beta2: Decay of the second moment.
-    epsilon: Added outside of the square root.
-    learning_rate_factors: Pairs of a top-level part of the parameters and what its rate is
-      multiplied by.
-    frozen_steps: Pairs of a top-level part and the number of steps that it is frozen at first. A
-      retriever that is trained by a reader which cannot read yet unlearns what its warm start
-      taught it.
+    epsilon: Added outside the square root.
+    learning_rate_factors: Pairs of a top-level part of the parameters and its learning-rate factor.
+    frozen_steps: Pairs of a top-level part and the number of initial steps in which it is frozen. A
+      reader that cannot read yet makes the retriever unlearn its warm start.
     frozen_parts: Paths of parts that are never trained, joined by "/"; they have no moments.
   """
 
@@ -60,7 +58,7 @@ class OptimizerConfig:
         raise ValueError(f"warmup_fraction={self.warmup_fraction}; it must lie in [0, 1]")
 
   def warmup(self, num_steps: int) -> int:
-    """Returns the steps of the warm-up of a run.
+    """Returns the number of warm-up steps of a run.
 
     Raises:
       ValueError: If it is longer than the run.
@@ -71,8 +69,8 @@ class OptimizerConfig:
       return min(10_000, num_steps // 10)
     if 0 < num_steps < self.warmup_steps:
       raise ValueError(
-        f"warmup_steps={self.warmup_steps} is longer than the run of num_steps={num_steps}; lower "
-        "it, or give warmup_fraction"
+        f"warmup_steps={self.warmup_steps} exceeds num_steps={num_steps}; lower it, or give "
+        "warmup_fraction"
       )
     return self.warmup_steps
 
@@ -85,7 +83,7 @@ class BertAdamState(NamedTuple):
 
 
 def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.GradientTransformation:
-  """Returns clipping, moments, weight decay and the learning rate, in this order.
+  """Returns a chain of clipping, moments, weight decay and learning rate.
 
   Args:
     config: Settings.
@@ -114,11 +112,11 @@ def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.Gradient
 
 
 def learning_rate_schedule(config: OptimizerConfig, *, num_steps: int) -> optax.Schedule:
-  """Returns BERT's schedule: a line up to the peak, then the line to zero that began at step 0.
+  """Returns BERT's schedule: linear warm-up, then the linear decay that started at step 0.
 
   Args:
     config: Settings.
-    num_steps: Length of the run, where the line is at zero.
+    num_steps: Length of the run, at whose end the rate is zero.
 
   Raises:
     ValueError: If the warm-up is longer than the run.
@@ -154,10 +152,10 @@ def scale_by_bert_adam(*, b1: float, b2: float, eps: float) -> optax.GradientTra
 def scale_parts(
   factors: dict[str, float], *, frozen_steps: dict[str, int]
 ) -> optax.GradientTransformation:
-  """Multiplies the updates of whole parts of the parameters, by 0 in a part's first frozen steps.
+  """Multiplies the updates of top-level parts by their factors, or by 0 while they are frozen.
 
   Raises:
-    ValueError: If a part is not there.
+    ValueError: If a part does not exist.
   """
 
   def init(params):
@@ -193,7 +191,7 @@ def _labels(params, *, frozen_parts: tuple[str, ...]) -> dict:
 
 
 def decayed(params) -> dict:
-  """Marks by path what weight decay applies to: everything but biases and LayerNorm."""
+  """Returns a mask of what weight decay applies to: everything except biases and LayerNorm."""
   flat = flax.traverse_util.flatten_dict(params)
   return flax.traverse_util.unflatten_dict(
     {path: not ("bias" in path[-1] or any("norm" in part for part in path)) for path in flat}

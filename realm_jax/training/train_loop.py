@@ -1,8 +1,8 @@
-"""One loop for every objective.
+"""The training loop, the same for every objective.
 
-Invariants: the batch of the next step is begun before the step is sent, so that the device works on
-both while the host searches; nothing waits for the step just sent; hooks run between two steps,
-when the state and the batch of the next step belong together.
+Invariants: the next batch is begun before the step is dispatched, so that the device works on both
+while the host searches; nothing waits for the step just dispatched; hooks run between steps, when
+the state and the next batch belong together.
 """
 
 import signal
@@ -24,26 +24,26 @@ Evaluate = Callable[[int, TrainState], dict[str, float]]
 
 
 class BatchSource(Protocol):
-  """Where a step's batch comes from, and how a checkpoint keeps the batch of the next step."""
+  """Provides the batch of each step, and what a checkpoint needs to restore the next one."""
 
   def begin(self, params, teaching: jax.Array | None = None) -> None:
     """Takes the next examples and enqueues the device work they need; does not wait.
 
     Args:
-      params: The parameters of now.
-      teaching: Whether batches may teach to read, see `guard.GuardState`; None where nobody asks.
+      params: The current parameters.
+      teaching: Whether batches may pair queries with their source passages; None if unused.
     """
 
   def finish(self) -> tuple[Any, dict[str, float]]:
-    """Completes the batch begun; returns it with figures about its making."""
+    """Completes the batch begun; returns it with metrics such as timings."""
     ...
 
   def in_flight(self) -> dict[str, np.ndarray]:
-    """Returns what the batch that the next step takes can be made from."""
+    """Returns numpy arrays from which the next step's batch can be restored."""
     ...
 
   def resume(self, in_flight: dict[str, np.ndarray]) -> Any:
-    """Makes the batch that a checkpoint had in flight."""
+    """Restores the batch that a checkpoint had in flight."""
 
 
 class PlainBatches:
@@ -67,11 +67,11 @@ class PlainBatches:
     return self._place(self._batch), {}
 
   def in_flight(self) -> dict:
-    """Returns the numpy tree of the batch that the next step takes."""
+    """Returns the next step's batch as a numpy tree."""
     return dict(self._batch)
 
   def resume(self, in_flight: dict) -> Any:
-    """Takes up a batch that a checkpoint had in flight."""
+    """Restores the batch that a checkpoint had in flight."""
     self._batch = in_flight
     return self._place(in_flight)
 
@@ -97,14 +97,14 @@ def train(
     batch: Batch of the first step.
     train_step: The jitted step.
     source: Source of the following batches.
-    num_steps: Steps of the whole run, including those already taken.
+    num_steps: Total steps of the run, including those already taken.
     hooks: Called as `hook(steps taken, state)` after each step.
     writer: Receives the means of the metrics since the last write.
-    log_every: Steps between two writes; the last step, or that of a stop, is written as well.
+    log_every: Steps between writes; the last step is written as well.
     stop: Called after each step; True ends the run.
-    log_also: Further steps that are written. A run that is killed and restarted writes what it
-      would have written, if the steps of its checkpoints are among them.
-    evaluate: Returns further metrics for a step that is written; empty if none are due.
+    log_also: Further steps to write. With the steps of the checkpoints among them, a killed and
+      resumed run writes the same rows as an uninterrupted one.
+    evaluate: Returns further metrics for a step to be written; empty if none are due.
   """
   interval = _Interval()
   progress = _ProgressLine(first=int(state.step), last=num_steps)
@@ -130,7 +130,7 @@ def train(
 
 
 class StopSignal:
-  """Remembers SIGTERM and SIGINT, so that a run can save and end; use as a context manager."""
+  """Records SIGTERM and SIGINT so that a run can save and end; use as a context manager."""
 
   def __init__(self):
     self._received = threading.Event()
@@ -152,7 +152,7 @@ class StopSignal:
   def _receive(self, number, frame) -> None:
     del frame
     if self._received.is_set():
-      # Asked twice: end at once.
+      # The second signal ends the run at once.
       raise KeyboardInterrupt
     self._received.set()
     print(f"{signal.Signals(number).name} received: saving and stopping", file=sys.stderr)
@@ -177,7 +177,7 @@ class _Interval:
     for rows in (metrics, self._figures):
       for name in rows[-1]:
         values = [row[name] for row in rows if name in row]
-        # What is counted or chosen is as of the last step.
+        # Counts and states are those of the last step.
         last = np.issubdtype(np.asarray(values[-1]).dtype, np.integer) and rows is metrics
         means[name] = float(values[-1] if last else np.mean(values))
     means["throughput/step_seconds"] = seconds / len(metrics)
@@ -186,7 +186,7 @@ class _Interval:
 
 
 class _ProgressLine:
-  """Step, loss, rate and time left; rewritten in place on a terminal, a plain line otherwise."""
+  """Shows step, loss, rate and time left: in place on a terminal, otherwise as plain lines."""
 
   def __init__(self, *, first: int, last: int):
     self._last = last

@@ -1,7 +1,7 @@
-"""The compiled half of a training: the layout of its state on a mesh, and its step.
+"""The compiled part of training: the layout of the state on a mesh, and the step.
 
-Nothing is computed before it is asked for, so that `realm plan` can compile the very same step for
-a mesh of devices that are not there.
+Nothing is computed until requested, so that `realm plan` can compile the very same step for a mesh
+of absent devices.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ from realm_jax.training.train_step import make_train_step
 
 
 class TrainProgram:
-  """How a training begins and steps, on a mesh.
+  """The initial state and the step of a training on a mesh.
 
   Args:
     mesh: Mesh of the devices, see `partitioning.make_mesh`.
-    init_params: Makes the boxed parameters from a key.
+    init_params: Returns the boxed parameters for a key.
     objective: The objective.
     optimizer: See `optimizer.make_optimizer`.
     seed: Seeds parameters and dropout.
@@ -69,7 +69,7 @@ class TrainProgram:
     gathered = partitioning.tree_shardings(mesh, boxed.params, layout="replicated")
 
     def outputs_of_gathered(params, rows, key):
-      # Without this XLA may as well split activations where parameters are split.
+      # Otherwise XLA may shard activations where parameters are sharded.
       return objective.outputs(jax.lax.with_sharding_constraint(params, gathered), rows, key)
 
     of_gathered = dataclasses.replace(objective, outputs=outputs_of_gathered)
@@ -93,7 +93,7 @@ class TrainProgram:
       )
 
   def steps_from(self, first: int) -> Callable:
-    """Returns the train step of a loop that begins with step `first`; it measures for the guard."""
+    """Returns the step for a loop that starts at step `first`; it also measures for the guard."""
     measure = self._measure
     if self._guard is None or measure is None or not self._guard.config.enabled:
       return self.train_step
@@ -101,8 +101,8 @@ class TrainProgram:
 
     def step(state: train_state.TrainState, batch):
       if next(steps) % every == 0 and state.guard is not None:
-        # A program of its own: a branch within the step would hold collectives that not all devices
-        # reach in the same order.
+        # A separate program, because a branch within the step would have collectives that devices
+        # may reach in different orders.
         of_others = measure(state.params, batch)
         remembered = dataclasses.replace(state.guard, of_others=of_others)
         state = dataclasses.replace(state, guard=remembered)

@@ -20,7 +20,7 @@ class TrainState:
     params: Parameters, a dict by model.
     opt_state: State of the optimizer.
     skipped_steps: int32, number of steps skipped because their gradients were not finite.
-    guard: What the guard of the dual encoder remembers; None where there is none.
+    guard: State of the dual encoder's guard; None without a guard.
   """
 
   step: Array
@@ -31,7 +31,7 @@ class TrainState:
 
   @property
   def teaching(self) -> jax.Array | None:
-    """Whether batches may teach to read; None where there is no guard."""
+    """Whether batches may pair queries with their source passages; None without a guard."""
     return None if self.guard is None else self.guard.teaching
 
 
@@ -42,7 +42,7 @@ def create(
   seed: int,
   guard: GuardState | None = None,
 ) -> TrainState:
-  """Makes the state of step 0; pure, so it works with `jax.eval_shape` and `jax.jit`."""
+  """Returns the state of step 0; a pure function for `jax.eval_shape` and `jax.jit`."""
   params = init_params(jax.random.key(seed))
   return TrainState(
     step=jnp.zeros([], jnp.int32),

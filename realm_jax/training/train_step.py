@@ -1,7 +1,7 @@
-"""One training step: loss, gradients, update; non-finite steps change nothing and are counted.
+"""One training step: loss, gradients, update. Non-finite steps are counted and change nothing.
 
-Schedules advance even over a skipped step: like data order and dropout they are functions of the
-steps taken, so a run of `num_steps` always ends with the configured rate.
+Schedules advance over skipped steps too: like data order and dropout, they are functions of the
+number of steps, so a run of `num_steps` always ends with the configured rate.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ def make_train_step(
   """Returns the pure function `(state, batch) -> (state, metrics)`.
 
   Args:
-    objective: What is minimised.
+    objective: The objective to minimise.
     optimizer: See `optimizer.make_optimizer`.
-    seed: Seeds dropout; a step's key depends on the seed and the step alone.
-    accumulate_steps: Parts of the batch that are computed one after the other.
-    guard: Of the dual encoder; None for none.
+    seed: Seeds dropout; a step's key depends only on the seed and the step.
+    accumulate_steps: Number of parts of the batch, computed one after another.
+    guard: Guard of the dual encoder; None disables it.
 
   Raises:
     ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.

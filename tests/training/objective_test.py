@@ -144,7 +144,7 @@ def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
 def test_a_batch_that_cannot_be_cut_is_refused(make_retrieved_batch):
   objective, init, batch = pairs(make_retrieved_batch)
   params = nn.unbox(jax.eval_shape(init, jax.random.key(0)))
-  with pytest.raises(ValueError, match="a batch of 8 cannot be cut into 3 equal parts; change"):
+  with pytest.raises(ValueError, match="a batch of 8 cannot be split into 3 equal parts; change"):
     objective.gradients(params, batch, dropout_key(0, 0), parts=3)
 
 

@@ -149,7 +149,7 @@ def test_a_warm_up_longer_than_the_run_is_refused():
   config = optimizer.OptimizerConfig(warmup_steps=50)
   assert config.warmup(50) == 50
   assert config.warmup(0) == 50  # nothing is trained
-  with pytest.raises(ValueError, match="warmup_steps=50 is longer than the run of num_steps=49; "):
+  with pytest.raises(ValueError, match="warmup_steps=50 exceeds num_steps=49; "):
     optimizer.make_optimizer(config, num_steps=49)
 
 

@@ -1,4 +1,4 @@
-"""What a batch shows of its retrieval: the passages of other queries, and which are everywhere."""
+"""Probes of retrieval within a batch: passages of other queries, and passages of most queries."""
 
 import dataclasses
 
@@ -9,14 +9,14 @@ from realm_jax.datatypes import RetrievedBatch, Tokens
 
 
 def of_other_queries(batch: RetrievedBatch) -> RetrievedBatch:
-  """Reads every query with the passages of the one before it in the batch; scores stay as they are.
+  """Gives every query the passages of the previous query in the batch, with unchanged scores.
 
-  The joint input is composed of both on the device, and so cut at its length as any other.
+  The joint inputs are composed on the device and truncated to the usual length.
   """
   joint = batch.joint
   lengths_Bx1x1 = batch.queries.query.mask.sum(axis=1)[:, None, None]
   columns_1x1xT = jnp.arange(joint.shape[-1])[None, None, :]
-  # Past the query, column t comes from where the passage of the other query's input stands.
+  # After the query, column t is taken from the passage part of the other query's input.
   from_Bx1xT = columns_1x1xT - lengths_Bx1x1 + jnp.roll(lengths_Bx1x1, 1, axis=0)
   own_BxKxT = jnp.broadcast_to(columns_1x1xT < lengths_Bx1x1, joint.shape)
   inside_BxKxT = jnp.broadcast_to(from_Bx1xT < joint.shape[-1], joint.shape)
@@ -32,7 +32,7 @@ def of_other_queries(batch: RetrievedBatch) -> RetrievedBatch:
 
 
 def hub_share(passage_ids_BxK: jax.Array) -> jax.Array:
-  """Returns the share of the queries that get the passage that most of them get, null aside."""
+  """Returns the share of queries that get the most frequent passage other than the null passage."""
   ids_F = jnp.sort(passage_ids_BxK.reshape(-1))
   counts_F = jnp.searchsorted(ids_F, ids_F, side="right") - jnp.searchsorted(ids_F, ids_F)
   return jnp.max(jnp.where(ids_F >= 0, counts_F, 0)) / len(passage_ids_BxK)

@@ -1,4 +1,4 @@
-"""Chooses the K passages a query is read with: the null passage first, trivial ones never."""
+"""Chooses the K passages to read with a query: the null passage first, never trivial ones."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from realm_jax.datatypes import MISSING_PASSAGE_ID, NULL_PASSAGE_ID, SearchResul
 def choose_passages(
   results: SearchResults, *, trivial_BxR: np.ndarray, num_passages: int
 ) -> SearchResults:
-  """Puts the null passage before the best K-1 passages that are not trivial.
+  """Returns the null passage followed by the best K-1 passages that are not trivial.
 
-  See Guu et al. 2020, section 3.4. The search returns a few passages more than are read, so that
-  K-1 remain after the trivial ones are dropped. Empty slots get MISSING_PASSAGE_ID.
+  See Guu et al. 2020, section 3.4. The search returns a few extra passages, so that K-1 remain
+  after the trivial ones are dropped. Empty slots get MISSING_PASSAGE_ID.
 
   Args:
     results: R search results per query, best first.
-    trivial_BxR: True where a result gives away the answer of the query.
+    trivial_BxR: True where a result gives the query's answer away.
     num_passages: K, including the null passage.
 
   Returns:

@@ -1,10 +1,9 @@
-"""Watches for index generations and loads the newest one next to the one in use.
+"""Watches for index generations and loads the newest while the previous one is in use.
 
-A thread watches and loads. Between two steps the trainer takes the generation that is ready, which
-only exchanges references. At most two generations are in memory: the next one is loaded after the
-trainer has taken the one that is ready. A generation that fails to load is reported once and
-skipped, and the old one stays. A generation that does not fit is an error only if there is no old
-one.
+A thread watches and loads. Between two steps the trainer swaps in the generation that is ready,
+which only exchanges references. At most two generations are in memory: the next one is loaded only
+after the swap. A generation that fails to load is reported once and skipped, and the old one stays
+in use. A mismatched generation is an error only if there is no old one.
 """
 
 import dataclasses
@@ -21,11 +20,11 @@ from realm_jax.index.searcher import Searcher
 
 WhenLate = Literal["continue", "wait", "stop"]
 OtherRuns = Literal["refuse", "accept"]
-_FAILED = -2  # _FAILED - g tells that generation g cannot be used
+_FAILED = -2  # _FAILED - g means that generation g cannot be used
 
 
 class StaleIndexError(RuntimeError):
-  """The index is older than `max_staleness_steps` and the run was told to stop then."""
+  """The index is older than `max_staleness_steps`, and the run is configured to stop then."""
 
 
 class Generations(Protocol):
@@ -37,7 +36,7 @@ class Generations(Protocol):
 
 
 class Embeddings(Protocol):
-  """Embeddings of passages `[N, E]` in corpus order: an array, also with edits."""
+  """Embeddings of passages `[N, E]` in corpus order: an array, possibly with edits."""
 
   def __getitem__(self, ids: np.ndarray, /) -> np.ndarray: ...
 
@@ -48,10 +47,10 @@ class LoadedGeneration:
 
   Attributes:
     generation: Its number.
-    searcher: Searches it.
-    training_step: The step of the parameters that embedded it.
-    created: The time of its publication in Unix seconds.
-    embeddings_NxE: Its embeddings; None unless they are needed beside the searcher.
+    searcher: Its searcher.
+    training_step: Training step of the parameters that embedded it.
+    created: Time of publication in Unix seconds.
+    embeddings_NxE: Its embeddings, if needed in addition to the searcher.
   """
 
   generation: int
@@ -66,11 +65,11 @@ class RefreshConfig:
   """How the trainer follows the index builder.
 
   Attributes:
-    poll_seconds: Time between two checks for a new generation.
-    max_staleness_steps: Steps that the index may lag behind. None sets no limit.
+    poll_seconds: Time between checks for a new generation.
+    max_staleness_steps: Steps that the index may lag behind; None sets no limit.
     when_late: What to do beyond the limit: "continue", "wait" for a newer generation, or "stop".
-    other_runs: Whether to skip generations made from the checkpoints of other runs ("refuse") or to
-      use them ("accept"), such as those of the run that this one starts from.
+    other_runs: Whether to skip ("refuse") or use ("accept") generations built from checkpoints of
+      other runs, such as the run that this one starts from.
   """
 
   poll_seconds: float = 5.0
@@ -84,26 +83,26 @@ class RefreshConfig:
       raise ValueError(f"when_late={self.when_late!r} needs max_staleness_steps")
 
   def check_reachable(self, *, checkpoint_every: int) -> None:
-    """Checks that an index made from checkpoints this far apart can be recent enough.
+    """Checks that an index built from checkpoints this far apart can be recent enough.
 
     Raises:
-      ValueError: If training would wait for, or stop without, an index that cannot exist yet.
+      ValueError: If training would wait or stop for an index that cannot exist yet.
     """
     limit = self.max_staleness_steps
     if self.when_late != "continue" and limit is not None and limit < checkpoint_every:
       raise ValueError(
         f"max_staleness_steps={limit} with checkpoint_every={checkpoint_every}: an index of a "
-        "checkpoint cannot always be so young; raise the one or lower the other"
+        "checkpoint cannot always be that fresh; raise the one or lower the other"
       )
 
 
 class IndexRefresher:
-  """Keeps the newest loadable generation at hand; use as a context manager.
+  """Keeps the newest loadable generation ready; use as a context manager.
 
   Args:
     generations: Where to look.
     config: How often to look, and what to do when the builder is late.
-    watch: Whether to follow newer generations; False keeps the first one, however old it gets.
+    watch: Whether to follow newer generations; False keeps the first one.
   """
 
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
@@ -139,18 +138,18 @@ class IndexRefresher:
       RuntimeError: If there is none yet.
     """
     if self._current is None:
-      raise RuntimeError("there is no index generation yet; `first` waits for one")
+      raise RuntimeError("there is no index generation yet; wait for one with `first`")
     return self._current
 
   def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> bool:
-    """Waits until `current` is the first generation, or the wanted one.
+    """Waits for the first generation, or for the wanted one, and makes it `current`.
 
     Returns:
-      Whether it is; False if `stop` returned True first.
+      True once it is loaded; False if `stop` returned True first.
 
     Raises:
-      ValueError: If the wanted generation cannot be loaded, or the newest one is of another corpus,
-        width or vocabulary. It waits until a damaged one is replaced.
+      ValueError: If the wanted generation cannot be loaded, or the newest one has another corpus,
+        width or vocabulary. A damaged one is not an error: it waits for a replacement.
     """
     if wanted is not None:
       with self._changed:
@@ -164,7 +163,7 @@ class IndexRefresher:
         raise self._misfit
       if not announced:
         logging.info(
-          "waiting for the first index generation; `realm build_index --follow=true` makes it"
+          "waiting for the first index generation; `realm build_index --follow=true` builds it"
         )
         announced = True
       with self._changed:
@@ -172,9 +171,9 @@ class IndexRefresher:
     return False
 
   def swap(self) -> LoadedGeneration | None:
-    """Takes the generation that is ready if it is newer than the current one; never waits.
+    """Makes the generation that is ready `current` if it is newer; never waits.
 
-    The first of several processes chooses it, and all take it once all have loaded it.
+    The first of several processes chooses it; all swap to it once all have loaded it.
     """
     with self._changed:
       status = self._status()
@@ -199,7 +198,7 @@ class IndexRefresher:
     return ready
 
   def _status(self) -> int:
-    """Returns the generation that is ready, or a code for none, or for a failed choice."""
+    """Returns the generation that is ready, or a code for none or for a failed one."""
     if self._ready is not None:
       return self._ready.generation
     if not processes.is_first() and self._chosen in self._failed:
@@ -207,11 +206,11 @@ class IndexRefresher:
     return -1
 
   def before_step(self, step: int, *, stop: Callable[[], bool]) -> Iterator[LoadedGeneration]:
-    """Swaps in a generation that is ready, and deals with one that is late.
+    """Swaps in a generation that is ready, and applies `when_late` if the index is too old.
 
     Yields:
-      Each generation swapped in, of which the last one stays. The caller must drop the previous one
-      at once, because another one may be loaded next.
+      Each generation swapped in; the last one stays. The caller must drop the previous one at once,
+      because another one may be loaded next.
 
     Raises:
       StaleIndexError: If the index is too old and `when_late` is "stop".
@@ -267,12 +266,12 @@ class IndexRefresher:
   def _load_newer(self) -> LoadedGeneration | None:
     with self._changed:
       if self._ready is not None:
-        return None  # a third one would not fit; and other processes may still be loading it
+        return None  # a third would not fit, and other processes may still be loading this one
       known = self._current
     try:
       newest = self._generations.newest() if processes.is_first() else self._chosen
-    except Exception as error:  # nor must a store that is out of reach for a while
-      logging.error("no look for index generations this time: %s", _one_line(error))
+    except Exception as error:  # an unreachable store must not end the watch
+      logging.error("cannot list index generations, will retry: %s", _one_line(error))
       return None
     if newest is None or newest in self._failed or (known and newest <= known.generation):
       return None
@@ -280,7 +279,7 @@ class IndexRefresher:
       loaded = self._generations.load(newest)
       self._misfit = None
       return loaded
-    except Exception as error:  # whatever is wrong with it must not end the watch
+    except Exception as error:  # a bad generation must not end the watch
       self._failed.add(newest)
       self._misfit = error if isinstance(error, ValueError) else None
       logging.error("index generation %d not used: %s", newest, _one_line(error))

@@ -18,7 +18,7 @@ def gather(
 
   Args:
     queries: B masked queries.
-    passages: Ids `[B, K]` with the null passage in slot 0, and the scores that chose them.
+    passages: Ids `[B, K]` with the null passage in slot 0, and their search scores.
     store: The knowledge corpus.
     passage_length: Length P of the passages.
     joint_length: Length T of query and passage together.
@@ -37,7 +37,7 @@ def gather(
 def passage_tokens(store: Passages, ids: np.ndarray, *, length: int) -> Tokens:
   """Returns `[CLS] title [SEP] body [SEP]` of each id; a negative id gives the null passage.
 
-  The title is truncated to the length without special tokens, and the body to what then remains.
+  The title is truncated to the length minus special tokens, the body to what remains.
 
   Args:
     store: The knowledge corpus.
@@ -71,7 +71,7 @@ def joint_tokens(store: Passages, query: Tokens, ids_BxK: np.ndarray, *, length:
   query_length = query.ids.shape[-1]
   if query_length + 2 > length:
     raise ValueError(
-      f"joint length {length} leaves no room for a passage beside queries of {query_length}; "
+      f"joint length {length} leaves no room for a passage next to queries of {query_length}; "
       "raise joint_length"
     )
   rows = ids_BxK.reshape(-1)

@@ -1,8 +1,8 @@
-"""Which shapes a batch of sequences is computed in, so that little of it is padding.
+"""Plans the bucket shapes in which a batch of sequences is computed, to reduce padding.
 
-Sorted by length, the sequences fill the buckets of the first of a few plans that holds them.
-Passages and joint inputs choose apart, and each pair of choices is a program to compile. Plans
-follow from the lengths in the corpus alone, so a run that is resumed chooses as it did before.
+Sorted by length, the sequences of a batch go into the first of a few plans whose buckets hold them.
+Passages and joint inputs choose separately, and each pair of choices is one program to compile.
+Plans depend only on the lengths in the corpus, so a resumed run makes the same choices.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from realm_jax.datatypes import Buckets
 
 _BUCKETS = 4
-_SPARE = (0.05, 0.15, 0.3)  # share of the corpus by which a bucket's passages may be longer
+_SPARE = (0.05, 0.15, 0.3)  # added to the quantile of the lengths that a bucket holds
 _STEP = 16  # lengths are rounded up to a multiple of this
 
 
@@ -20,10 +20,10 @@ def plans(
   """Returns the plans, cheapest first.
 
   Args:
-    lengths_F: Of the corpus's sequences.
-    num_rows: Sequences of a batch, apart from those in `shortest`.
-    longest: To which the batch is padded.
-    shortest: A bucket of known size, for sequences without a passage.
+    lengths_F: Lengths of the corpus's sequences.
+    num_rows: Sequences of a batch, excluding those in `shortest`.
+    longest: Length to which the batch is padded.
+    shortest: A bucket of known size for sequences without a passage.
   """
 
   def rounded(length: float) -> int:
@@ -41,7 +41,7 @@ def plans(
 
 
 def choose(known: tuple[Buckets, ...], lengths_F: np.ndarray) -> Buckets:
-  """Returns the first plan that holds sequences of these lengths, or none: full length for all."""
+  """Returns the first plan that fits sequences of these lengths; empty for full length."""
   sorted_F = np.sort(lengths_F)
   for buckets in known:
     lasts = np.cumsum([rows for rows, _ in buckets]) - 1

@@ -26,11 +26,11 @@ def passage_batches(
     passage_length: Maximum length P of the inputs.
     tokens_per_batch: Approximate number of padded tokens per batch.
     multiple_of: The batch size is a multiple of this.
-    part: Rows of the store to embed; rows are counted from its start. None embeds all.
+    part: Rows of the store to embed, counted from its start; None embeds all.
 
   Yields:
     Rows `[n]` and `Tokens` `[B, L]` with B ≥ n; rows past n repeat the last one, so that each
-    length has a single shape.
+    length has only one shape.
   """
   part = slice(0, len(store)) if part is None else part
   lengths = np.minimum(store.lengths()[part], passage_length)
@@ -68,7 +68,7 @@ def embed_passages(
   embeddings_NxE = np.full((num_passages, embedding_size), np.nan, dtype)
   pending = None
   for rows, tokens in batches:
-    # The host makes the next batch while the devices work on this one.
+    # The host prepares the next batch while the devices work on this one.
     result = encode_passage(tokens)
     if pending is not None:
       embeddings_NxE[pending[0]] = np.asarray(pending[1])[: len(pending[0])]
@@ -78,7 +78,7 @@ def embed_passages(
   broken = ~np.isfinite(embeddings_NxE.astype(np.float32)).all(axis=1)
   if broken.any():
     raise ValueError(
-      f"{broken.sum()} of {num_passages} passages have no finite embedding, the first is row "
+      f"{broken.sum()} of {num_passages} passages have no finite embedding, first in row "
       f"{int(np.argmax(broken))}; the checkpoint may have diverged"
     )
   return embeddings_NxE

@@ -1,4 +1,4 @@
-"""Finds the passages of a batch in two halves: the host searches while the device trains."""
+"""Finds the passages of a batch in two phases, so the host searches while the device trains."""
 
 import abc
 import time
@@ -38,7 +38,7 @@ class PassageFinder(abc.ABC):
     gathered = time.perf_counter()
     return batch, {
       **metrics,
-      # Until the query embeddings had left the device.
+      # Includes waiting for the query embeddings to leave the device.
       "throughput/query_embedding_wait_seconds": embedded - started,
       "throughput/search_seconds": searched - embedded,
       "throughput/gather_seconds": gathered - searched,
@@ -46,7 +46,7 @@ class PassageFinder(abc.ABC):
 
   @abc.abstractmethod
   def use(self, loaded: LoadedGeneration) -> None:
-    """Searches another generation from now on."""
+    """Switches to another generation."""
 
   @abc.abstractmethod
   def search(self, queries_BxE: np.ndarray, queries) -> tuple[Any, dict[str, float]]:
@@ -54,7 +54,7 @@ class PassageFinder(abc.ABC):
 
   @abc.abstractmethod
   def gather(self, queries, passages, /) -> Any:
-    """Makes the batch of queries and the passages found for them."""
+    """Returns the batch of queries and the passages found for them."""
 
   @abc.abstractmethod
   def in_flight(self, batch) -> dict:
@@ -62,4 +62,4 @@ class PassageFinder(abc.ABC):
 
   @abc.abstractmethod
   def resume(self, in_flight: dict) -> Any:
-    """Gathers a batch that was in flight at a checkpoint, without searching again."""
+    """Gathers the batch that was in flight at a checkpoint, without searching again."""

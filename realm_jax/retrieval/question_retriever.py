@@ -1,7 +1,7 @@
-"""From questions to the beam found for them, and the inputs of reading the best of it.
+"""Retrieves a beam of passages for each question, and the reader's inputs for the best of them.
 
-The embeddings of the beam come from the index and stay as they are: the step scores them with the
-query encoder alone. Labels come from a matcher made beforehand; nothing is tokenized here.
+The embeddings of the beam come from the index and are not updated; only the query encoder is
+trained to score them. Labels come from a matcher prepared in advance; nothing is tokenized here.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ from realm_jax.retrieval.passage_finder import PassageFinder
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamConfig:
-  """Sizes of what is found for a question.
+  """Sizes of a question's beam.
 
   Attributes:
     beam_size: R, the number of passages whose retrieval scores are trained.
-    num_read: K, the number of them, from the best, that the span reader reads.
+    num_read: K, the number of best passages that the span reader reads.
     joint_length: T, the length of question and passage together, in wordpieces.
-    order: How passages are ranked: "exact" by scores from the embeddings of the index, "searcher"
-      by the searcher's scores, which may be approximate (the released ORQA).
+    order: How passages are ranked: "exact", by inner products with the index's embeddings, or
+      "searcher", by the searcher's possibly approximate scores (as in the released ORQA).
   """
 
   beam_size: int = 5000
@@ -39,20 +39,20 @@ class BeamConfig:
     choices.check_fields(self)
     if not 1 <= self.num_read <= self.beam_size:
       raise ValueError(
-        f"num_read={self.num_read} of beam_size={self.beam_size}; at least 1 passage is read, and "
-        "none that is not in the beam"
+        f"num_read={self.num_read} of beam_size={self.beam_size}; read at least 1 passage, and no "
+        "more than the beam holds"
       )
 
 
 class Matcher(Protocol):
-  """Knows which passages hold an answer of which question, and where."""
+  """Knows which passages contain an answer to which question, and where."""
 
   def contains(self, question_index_B: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
     """Returns bool `[B, R]`; False for negative ids."""
     ...
 
   def spans(self, question_index: int, row: int) -> np.ndarray:
-    """Returns `[n, 2]`, first and last wordpiece of each answer in the body of a passage."""
+    """Returns `[n, 2]`, first and last wordpiece of each answer in the passage's body."""
     ...
 
 
@@ -61,12 +61,12 @@ class QuestionRetriever(PassageFinder):
 
   Args:
     encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
-    loaded: The generation to search, with its embeddings; may be replaced between two retrievals.
+    loaded: The generation to search, with its embeddings; `use` replaces it between retrievals.
     store: The knowledge corpus, whose rows are those of the index.
     config: The sizes.
-    max_span_width: Wordpieces of the longest span.
-    matcher: Knows the answers; None labels nothing.
-    fresh_passage_length: P, to embed again the passages that are read; None does not.
+    max_span_width: Maximum wordpieces of a span.
+    matcher: Provides the labels; None labels nothing.
+    fresh_passage_length: P, for embedding the passages read afresh; None uses the index's.
   """
 
   def __init__(
@@ -97,7 +97,7 @@ class QuestionRetriever(PassageFinder):
   def search(
     self, queries_BxE: np.ndarray, questions: Questions
   ) -> tuple[np.ndarray, dict[str, float]]:
-    """Returns the ids `[B, R]` of the beam of each question, best first."""
+    """Returns the ids `[B, R]` of each question's beam, best first."""
     beam_size = min(self._config.beam_size, max(len(self._store), self._config.num_read))
     ids_BxR = self.searcher.search(queries_BxE, beam_size).ids_BxK
     return self._ordered(queries_BxE, ids_BxR), {}
@@ -111,9 +111,9 @@ class QuestionRetriever(PassageFinder):
     }
 
   def resume(self, in_flight: dict) -> RetrievedQuestions:
-    """Gathers anew a batch that a checkpoint had in flight, without a search.
+    """Gathers the batch that a checkpoint had in flight again, without searching.
 
-    The embeddings are those of the generation in use, which after a refresh may be a newer one.
+    The embeddings are those of the current generation, which may be a newer one.
     """
     saved = {name: np.asarray(value) for name, value in in_flight.items()}
     ids = saved["query_ids"]
@@ -134,7 +134,7 @@ class QuestionRetriever(PassageFinder):
     return np.take_along_axis(ids_BxR, order_BxR, axis=1)
 
   def gather(self, questions: Questions, ids_BxR: np.ndarray) -> RetrievedQuestions:
-    """Gathers what is scored and read of each beam."""
+    """Gathers the embeddings to score and the passages to read of each beam."""
     config = self._config
     read_BxK = ids_BxR[:, : config.num_read]
     joint = joint_tokens(self._store, questions.query, read_BxK, length=config.joint_length)

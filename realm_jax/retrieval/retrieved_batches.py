@@ -1,4 +1,4 @@
-"""Batches of retrieval-augmented training: queries from a task, passages from the newest index."""
+"""Batches for retrieval-augmented training: queries from a task, passages from the index."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,18 @@ _HUB_RANKS = 8  # of a long beam, only the best count
 
 
 class RetrievedBatches:
-  """Retrieves the batch of step t+1 while step t runs, and swaps generations between two steps.
+  """Retrieves the batch of step t+1 while step t runs, and swaps generations between steps.
 
   Args:
     queries: An iterator of the queries of a batch, with metrics of the input pipeline.
-    retriever: Finds their passages.
-    refresher: Provides the generations; the retriever searches its current one.
+    retriever: Finds their passages in the refresher's current generation.
+    refresher: Provides the generations.
     place: Puts a batch on the devices.
     first_step: Steps taken before the first batch.
-    on_swap: Called with the step of the first batch of each new generation, and the generation.
+    on_swap: Called with the first step that uses a new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
-    teach: Returns a batch whose queries are read beside their own passages, and their share; None
-      where nothing is taught.
+    teach: Returns a batch whose queries are read next to their source passages, and the share of
+      queries that have one; None disables such batches.
   """
 
   def __init__(
@@ -52,11 +52,11 @@ class RetrievedBatches:
     self._batch = None
 
   def begin(self, params, teaching: Any = None) -> None:
-    """Takes queries and enqueues their embedding; a generation that is ready is swapped in here.
+    """Enqueues the embedding of the next queries, after swapping in a generation that is ready.
 
     Args:
-      params: The parameters of now.
-      teaching: Whether every second batch has the queries' own passages; None for never.
+      params: The current parameters.
+      teaching: Whether every second batch has the queries' source passages; None for never.
     """
     for swapped in self._refresher.before_step(self._step, stop=self._stop):
       self._retriever.use(swapped)
@@ -66,11 +66,11 @@ class RetrievedBatches:
     self._teaching = teaching
 
   def finish(self) -> tuple[Any, dict[str, float]]:
-    """Searches and gathers; returns the batch with figures such as staleness and times."""
+    """Searches and gathers; returns the batch with metrics such as staleness and timings."""
     self._batch, retrieval = self._retriever.finish(self._begun)
     if self._teach is not None:
       retrieval["retrieval/taught_share"] = 0.0
-      # The guard takes no odd step for evidence.
+      # The guard ignores odd steps.
       if self._step % 2 and self._teaching:
         self._batch, retrieval["retrieval/taught_share"] = self._teach(self._batch)
     figures = {
@@ -86,22 +86,22 @@ class RetrievedBatches:
 
   @property
   def batch(self) -> Any:
-    """The batch that the next step takes, on the host."""
+    """The next step's batch, on the host."""
     return self._batch
 
   def in_flight(self) -> dict:
-    """Returns in numpy what the batch that the next step takes can be made from."""
+    """Returns numpy arrays from which the next step's batch can be restored."""
     return self._retriever.in_flight(self._batch)
 
   def resume(self, in_flight: dict) -> Any:
-    """Gathers anew the batch that a checkpoint had in flight, without a search."""
+    """Gathers the batch that a checkpoint had in flight again, without searching."""
     self._batch = self._retriever.resume(in_flight)
     self._step += 1
     return self._place(self._batch)
 
 
 def hub_share(passage_ids_BxK: np.ndarray) -> float:
-  """Returns the share of the queries that got the passage that most of them got, null aside."""
+  """Returns the share of queries that got the most frequent passage other than the null passage."""
   real = passage_ids_BxK[:, :_HUB_RANKS]
   _, counts = np.unique(real[real >= 0], return_counts=True)
   return float(counts.max(initial=0) / len(passage_ids_BxK))

@@ -1,7 +1,7 @@
-"""The retriever: from masked queries to the passages they are read with.
+"""The retriever: finds the passages to read with masked queries.
 
-The index may be stale, because it only chooses the passages; the training step computes their
-scores afresh.
+The index may be stale, because it only selects passages; the training step computes their scores
+afresh.
 """
 
 import dataclasses
@@ -21,22 +21,22 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
 from realm_jax.retrieval.passage_finder import PassageFinder
 
-_SPARE_PASSAGES = 3  # a sentence stands in two passages that overlap, and in some that quote it
+_SPARE_PASSAGES = 3  # a sentence occurs in two overlapping passages, and in some that quote it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RetrievalConfig:
-  """Sizes of what is retrieved.
+  """Settings of retrieval.
 
   Attributes:
     num_passages: K, the number of passages per query, including the null passage.
     passage_length: P, the length of a passage for the dual encoder, in wordpieces.
     joint_length: T, the length of query and passage together, in wordpieces.
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
-    trivial_passage: "drop" leaves out the passage that the query was cut from, and all others that
+    trivial_passage: "drop" leaves out the passage that the query was cut from and all others that
       contain its sentence; "allow" keeps them.
-    padding: "longest" computes every sequence at full length; "buckets" together with others of
-      similar length, on one device.
+    padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
+      length (on one device only).
   """
 
   num_passages: int = 8
@@ -49,7 +49,7 @@ class RetrievalConfig:
   def __post_init__(self):
     if self.num_passages < 2:
       raise ValueError(
-        f"num_passages is {self.num_passages}; the null passage and one more are needed"
+        f"num_passages={self.num_passages}; give at least 2, the null passage and one more"
       )
     choices.check_fields(self)
 
@@ -59,7 +59,7 @@ class Retriever(PassageFinder):
 
   Args:
     encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
-    searcher: Searches an index generation; may be replaced between two retrievals.
+    searcher: Searches an index generation; `use` replaces it between retrievals.
     store: The knowledge corpus, whose rows are those of the index.
     config: The sizes.
   """
@@ -84,7 +84,7 @@ class Retriever(PassageFinder):
   def search(
     self, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
-    """Returns ids and scores `[B, K]`, the null passage first, and the trivial ones per query."""
+    """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
     config = self._config
     spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
     results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
@@ -112,12 +112,12 @@ class Retriever(PassageFinder):
     return dataclasses.replace(
       batch,
       passage_buckets=self._buckets(batch.passage[:, 1:]),
-      # A query fills half of its length, about.
+      # Queries fill about half of their length.
       joint_buckets=self._buckets(batch.joint, beside=query_length // 2, shortest=without_passage),
     )
 
   def beside_own_passages(self, batch: RetrievedBatch) -> tuple[RetrievedBatch, float]:
-    """Puts the passages that queries were cut from before the others; returns also their share."""
+    """Puts each query's source passage before the others; also returns the share that have one."""
     own_B = trivial_passages.sources(batch.queries, store=self._store)
     ids_BxK, scores_BxK = batch.passage_ids_BxK.copy(), batch.stale_scores_BxK.copy()
     moved_B = (own_B >= 0) & ~(ids_BxK == own_B[:, None]).any(axis=1)
@@ -166,14 +166,14 @@ class Retriever(PassageFinder):
 
 
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:
-  """Leaves the null passage only to queries that have no other."""
+  """Removes the null passage from queries that have another passage."""
   valid_BxK = batch.valid_BxK.copy()
   valid_BxK[:, 0] = ~valid_BxK[:, 1:].any(axis=1)
   return dataclasses.replace(batch, valid_BxK=valid_BxK)
 
 
 def closed_book(batch: RetrievedBatch) -> RetrievedBatch:
-  """Leaves only the null passage of every query: the same model without retrieval."""
+  """Leaves every query only the null passage: the same model without retrieval."""
   valid_BxK = np.zeros_like(batch.valid_BxK)
   valid_BxK[:, 0] = True
   return dataclasses.replace(batch, valid_BxK=valid_BxK)

@@ -1,9 +1,9 @@
 """Passages that give away the answer of a masked query because they contain its sentence.
 
-One of them is the passage that the query was cut from, which is known by its uid. But chunks
-overlap, corpora are cut from one dump with different settings, and texts quote each other, so any
-other passage that contains the sentence is trivial as well. Sentence and passage are compared as
-wordpieces, which do not depend on the context.
+One of them is the passage that the query was cut from, identified by its uid. But chunks overlap,
+corpora are cut from one dump with different settings, and texts quote each other, so any other
+passage that contains the sentence is trivial too. Sentence and passage are compared as wordpieces,
+which do not depend on context.
 """
 
 import numpy as np
@@ -19,8 +19,8 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
 
   Args:
     queries: The queries with the uids of their sources. A query without a source has no trivial
-      passage.
-    ids_BxR: Rows of the store; negative ids are no passages.
+      passages.
+    ids_BxR: Rows of the store; negative ids mean no passage.
     store: The knowledge corpus.
   """
   source_uid_B = np.asarray(queries.source_uid_B)
@@ -35,7 +35,7 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
 
 
 def sources(queries: MaskedQueries, *, store: PassageStore) -> np.ndarray:
-  """Returns the rows `[B]` of the passages that queries were cut from; -1 where there is none."""
+  """Returns the rows `[B]` of the passages that the queries were cut from, or -1."""
   source_uid_B = np.asarray(queries.source_uid_B)
   order_N = store.rows_by_uid
   places_B = np.searchsorted(store.uids, source_uid_B, sorter=order_N)
@@ -44,9 +44,9 @@ def sources(queries: MaskedQueries, *, store: PassageStore) -> np.ndarray:
 
 
 def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the wordpieces `[B, L]` of the queries before masking, and their numbers `[B]`.
+  """Returns the wordpieces `[B, L]` of the queries before masking, and their counts `[B]`.
 
-  If a span has more wordpieces than are predicted, the remaining ones are unknown, which is `ANY`.
+  If a span has more wordpieces than are predicted, the remaining ones are `ANY`.
   """
   ids_BxL = np.array(queries.query.ids)
   predicted_BxM = np.asarray(queries.mlm_weights_BxM) > 0
@@ -64,7 +64,7 @@ def _holds(
   bodies_FxP: np.ndarray, query_F: np.ndarray, sentences_BxL: np.ndarray, lengths_B: np.ndarray
 ) -> np.ndarray:
   """Returns bool `[F]`, True where a body contains the whole sentence of its query."""
-  # A rare wordpiece rules out most places; vocabularies usually end with their rarest ones.
+  # A rare wordpiece rules out most positions; vocabularies usually end with their rarest ones.
   anchor_B = sentences_BxL.argmax(axis=1)
   rarest_B = np.take_along_axis(sentences_BxL, anchor_B[:, None], axis=1)[:, 0]
   wanted_F = np.where(rarest_B > 0, rarest_B, -1)[query_F]

@@ -50,7 +50,7 @@ CASES = {
     {},
     ("retriever.RetrievalConfig.num_passages=1",),
     2,
-    r"realm: num_passages is 1; the null passage and one more are needed \(in RetrievalConfig\)",
+    r"realm: num_passages=1; give at least 2, the null passage and one more \(in RetrievalConfig\)",
   ),
   "a missing gin file": (
     "pretrain",

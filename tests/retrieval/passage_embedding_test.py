@@ -86,7 +86,7 @@ def test_embeddings_that_are_not_finite_are_refused(long_store, value):
   bodies, _ = long_store.body_ids(np.arange(150), length=60)
   (broken,) = np.nonzero((bodies == 9).any(axis=1))
   assert len(broken) > 1
-  message = f"{len(broken)} of 150 passages have no finite .* the first is row {broken[0]};"
+  message = f"{len(broken)} of 150 passages have no finite .* first in row {broken[0]};"
   with pytest.raises(ValueError, match=message):
     embed(long_store, encode)
 

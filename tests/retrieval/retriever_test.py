@@ -121,7 +121,7 @@ def test_a_new_searcher_serves_the_next_retrieval(store, queries):
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"num_passages": 1}, "num_passages is 1; the null passage and one more"),
+    ({"num_passages": 1}, "num_passages=1; give at least 2, the null passage"),
     ({"null_passage": "drop"}, r"null_passage='drop'; choose one of keep, mask"),
     ({"trivial_passage": "keep"}, r"trivial_passage='keep'; choose one of drop, allow"),
   ],

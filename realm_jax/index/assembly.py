@@ -1,4 +1,4 @@
-"""From embeddings to shards, from shards to a searcher, from a generation on disk to a searcher."""
+"""Builds shards from embeddings, and searchers from shards or from a generation on disk."""
 
 import concurrent.futures
 import dataclasses
@@ -25,9 +25,9 @@ def build_shards(
   """Returns the arrays of each shard of an index, for `generations.publish`.
 
   Args:
-    embeddings_NxE: float32 or bfloat16 values that ScaNN is trained on and rescores with.
+    embeddings_NxE: float32 or bfloat16 embeddings; ScaNN is trained on them and rescores with them.
     config: The settings.
-    part: The shards that the embeddings belong to. None: all.
+    part: The shards that the embeddings belong to; None means all.
   """
   if part is None:
     part = searcher.own_part(len(embeddings_NxE), num_shards=config.num_shards, index=0, count=1)
@@ -54,7 +54,7 @@ def assemble(
 ) -> searcher.Searcher:
   """Returns a searcher over shards in corpus order; only "exact" uses `device`.
 
-  "exact" and "device" can search shards built for ScaNN, too.
+  "exact" and "device" can also search shards built for ScaNN.
   """
   if config.kind == "exact":
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
@@ -65,7 +65,7 @@ def assemble(
       embeddings_NxE, recall_target=config.target_recall, generation=generation
     )
   scann_searcher = _import_scann_searcher()
-  # One at a time, so that an iterator's shards are freed as soon as ScaNN holds them.
+  # One at a time, so that the arrays of a shard are freed as soon as ScaNN has copied them.
   loaded = [scann_searcher.load_shard(shard, config=config) for shard in shards]
   return scann_searcher.ScannSearcher(loaded, generation=generation, threads=config.num_threads())
 
@@ -86,12 +86,12 @@ def load_searcher(
   Args:
     root: The directory of the generations.
     generation: The number of the generation.
-    kind: "exact" searches any generation exactly on one device, "device" on all; "auto" searches it
-      as it was built.
+    kind: "exact" searches any generation exactly on one device, "device" on all devices; "auto"
+      searches it as it was built.
     num_leaves_to_search: Overrides the setting stored with the generation.
-    reorder_candidates: Likewise.
-    threads: Threads of a search. None: all cores of the process.
-    device: The device of exact search. None: the first local device.
+    reorder_candidates: Overrides the setting stored with the generation.
+    threads: Threads per search; None uses all cores of the process.
+    device: The device of exact search; None uses the first local device.
     spread: Whether each process loads only its share of the shards and all search together.
 
   Raises:
@@ -105,7 +105,7 @@ def load_searcher(
   if kind == "scann" and built.kind != "scann":
     raise ValueError(
       f'generation {generation} in {root} was built with kind="{built.kind}" and has no ScaNN'
-      ' shards; load it with kind="auto" or rebuild it with kind="scann"'
+      ' shards; load it with kind="auto", or rebuild it with kind="scann"'
     )
   config = dataclasses.replace(
     built,
@@ -122,7 +122,7 @@ def load_searcher(
       count=jax.process_count(),
     )
     own = range(len(manifest.shards))[part.shards]
-    # The threads of a search are shared out among all shards, of which there are fewer here.
+    # A search divides its threads among all shards, of which this process has only some.
     config = dataclasses.replace(
       config, threads=config.num_threads() * len(manifest.shards) // len(own)
     )
@@ -150,7 +150,7 @@ def load_embeddings(root: str, generation: int) -> np.ndarray:
 
 
 def _import_scann_searcher():
-  """Imports ScaNN when it is needed: it takes seconds and exists for Linux only."""
+  """Imports ScaNN lazily, because that takes seconds and works only on Linux."""
   try:
     from realm_jax.index import scann_searcher
   except ImportError as error:

@@ -1,6 +1,6 @@
-"""BM25, the sparse baseline: ranks passages by the rare words they share with a question.
+"""BM25, the sparse baseline, which ranks passages by the rare words they share with a question.
 
-A passage's score is an inner product, of the question's words with weights of the passage's words
+A passage's score is the inner product of the question's word counts and the passage's word weights
 (Robertson and Zaragoza 2009, in Lucene's form):
 
   score(q, d) = Σ_{w in q} idf(w) tf(w, d) / (tf(w, d) + k1 (1 - b + b |d| / mean |d|))
@@ -28,7 +28,7 @@ class Bm25Config:
   Attributes:
     k1: Saturation of repeated words.
     b: Strength of the length normalisation.
-    stemmer: Language whose words with the same stem are equal; None compares whole words.
+    stemmer: Language of the stemmer; None compares unstemmed words.
   """
 
   k1: float = 1.5
@@ -65,12 +65,12 @@ class Bm25Retriever:
     identity: str,
     config: Bm25Config = Bm25Config(),
   ) -> "Bm25Retriever":
-    """Maps the index that a directory keeps; makes it first where it is missing or another's.
+    """Memory-maps the index in a directory, after building it if it is missing or outdated.
 
     Args:
-      directory: Where the index is kept; it is only used, not written, on a read-only disk.
+      directory: Where the index is kept. On a read-only disk the index is kept in memory.
       texts: Returns the texts of the passages.
-      identity: Names the corpus: an index made of another one is replaced.
+      identity: Identifies the corpus; the index of another corpus is replaced.
       config: Settings.
     """
     wanted = {"identity": identity, **dataclasses.asdict(config)}
@@ -84,7 +84,7 @@ class Bm25Retriever:
         retriever._config, retriever._mean_length = config, mean_length
         retriever._index = _library().BM25.load(directory, mmap=True, show_progress=False)
         return retriever
-    logging.info("making BM25's index, which %s keeps", directory)
+    logging.info("building the BM25 index in %s", directory)
     retriever = cls(texts(), config=config)
     try:
       with atomic_files.new_directory(directory) as unfinished:
@@ -93,7 +93,7 @@ class Bm25Retriever:
         atomic_files.write_text(os.path.join(unfinished, _IDENTITY_FILE), content)
     except OSError as error:
       logging.warning(
-        "BM25's index is not kept in %s, and made again next time: %s", directory, error
+        "cannot save the BM25 index in %s, it will be built again: %s", directory, error
       )
     return retriever
 
@@ -112,10 +112,10 @@ class Bm25Retriever:
     """Returns the best `k` passages that share a word with each question, best first.
 
     Args:
-      questions: What is asked.
-      k: Columns of the answer.
-      hidden: Ids that are not found.
-      written: Texts by id that the index lacks; words are as rare as in the index.
+      questions: The questions.
+      k: Number of passages per question.
+      hidden: Ids to exclude.
+      written: Further texts by id; their words keep the rarity that they have in the index.
     """
     hidden_J, written = np.array(sorted(hidden), np.int64), written or {}
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
@@ -137,7 +137,7 @@ class Bm25Retriever:
     return datatypes.SearchResults(ids_BxK, scores_BxK)
 
   def _columns(self, words: Iterable[str]) -> collections.Counter:
-    """Counts the words that the index has, by their columns."""
+    """Counts the words that occur in the index, by column."""
     known = self._index.vocab_dict
     return collections.Counter(known[word] for word in words if word and word in known)
 
@@ -181,7 +181,7 @@ def _words(texts: Iterable[str], config: Bm25Config) -> list[list[str]]:
   return bm25s.tokenize(
     list(texts),
     stopwords="english",
-    # One for each call: a stemmer cannot be used by several threads.
+    # One per call, because a stemmer is not thread-safe.
     stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
     return_ids=False,
     show_progress=False,

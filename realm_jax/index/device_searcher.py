@@ -1,8 +1,8 @@
-"""Search on the devices: embeddings split over a mesh, a top-k on each part, one merge.
+"""Search on the devices: embeddings sharded over a mesh, a top-k on each shard, one merge.
 
-Every device scores the queries against its own rows, keeps its best k, and the kept ones of all
-devices, k of each, are merged exactly. Approximate search uses the accelerator's own top-k (Chern
-et al. 2022), whose recall holds for each device's rows and so for the merged answer.
+Every device scores the queries against its own rows and keeps the best k; these are then merged
+exactly. Approximate search uses the accelerator's own top-k (Chern et al. 2022), whose recall holds
+for each device's rows and so for the merged result.
 """
 
 import functools
@@ -23,7 +23,7 @@ _GIB = 2**30
 
 
 class DeviceSearcher:
-  """Searches embeddings that lie in the memory of a mesh of devices; needs no index."""
+  """Searches embeddings in the memory of a mesh of devices, without an index structure."""
 
   def __init__(
     self,
@@ -34,14 +34,14 @@ class DeviceSearcher:
     generation: int = 0,
     memory_bytes: int | None = None,
   ):
-    """Splits the embeddings, float32 or bfloat16, over the devices.
+    """Shards the embeddings, float32 or bfloat16, over the devices.
 
     Args:
       embeddings_NxE: Embeddings of all passages, in host memory.
-      mesh: Mesh whose devices take equal parts; None takes the devices of this process.
-      recall_target: Expected share of the true best that are found; None searches exactly.
+      mesh: Mesh whose devices take equal parts; None uses the devices of this process.
+      recall_target: Expected share of the true best passages that are found; None searches exactly.
       generation: Number of the index generation.
-      memory_bytes: Memory available on a device; None takes what it reports as free.
+      memory_bytes: Memory available per device; None uses what the device reports as free.
 
     Raises:
       ValueError: If the embeddings do not fit into the devices.
@@ -77,9 +77,9 @@ class DeviceSearcher:
     )
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` passages of each query, equal scores by lower id where exact.
+    """Returns the best `k` passages of each query; exact search breaks ties by the lower id.
 
-    Queries are padded to a power of two, so that a new batch size seldom means a compilation.
+    Queries are padded to a power of two, so that few batch sizes cause a compilation.
     """
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
     found = min(k, self.num_passages)
@@ -93,7 +93,7 @@ class DeviceSearcher:
       best = program(self._embeddings_NxE, jax.device_put(padded_BxE, self._queries_sharding))
       parts.append([np.asarray(array)[:size] for array in best])
     scores_BxK, ids_BxK = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    # Approximate search may run out of candidates; what fills the rest lies past the corpus.
+    # Approximate search may run out of candidates and fill up with rows past the corpus.
     ids_BxK = np.where(np.isneginf(scores_BxK), datatypes.MISSING_PASSAGE_ID, ids_BxK)
     return searcher.pad(datatypes.SearchResults(ids_BxK, scores_BxK), k)
 
@@ -115,7 +115,7 @@ def search_program(
 
   def search_part(embeddings_nxE, queries_BxE):
     first_row = jax.lax.axis_index(axes) * rows
-    # Exact means the products as well: without this an accelerator rounds float32 to bfloat16.
+    # Exact search needs exact products; by default an accelerator rounds float32 to bfloat16.
     precision = jax.lax.Precision.HIGHEST if recall_target is None else None
     scores_Bxn = jnp.einsum(
       "BE,nE->Bn",
@@ -131,7 +131,7 @@ def search_program(
       scores_Bxk, best_Bxk = jax.lax.top_k(scores_Bxn, kept)
     else:
       scores_Bxk, best_Bxk = jax.lax.approx_max_k(scores_Bxn, kept, recall_target=recall_target)
-    # Parts come in the order of the corpus, so of equal scores the lower id comes first.
+    # Parts come in corpus order, so of equal scores the lower id comes first.
     all_scores, all_ids = (
       jax.lax.all_gather(array, axes, axis=1, tiled=True)
       for array in (scores_Bxk, first_row + best_Bxk)
@@ -145,7 +145,7 @@ def search_program(
       mesh=mesh,
       in_specs=(PartitionSpec(axes), PartitionSpec()),
       out_specs=PartitionSpec(),
-      check_vma=False,  # the gathered parts are equal on all devices, which it cannot see
+      check_vma=False,  # it cannot infer that the gathered parts are equal on all devices
     )
   )
 
@@ -153,7 +153,7 @@ def search_program(
 def abstract_search(
   mesh: Mesh, *, num_passages: int, embedding_size: int, dtype, batch_size: int
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-  """Returns the shapes and shardings of what `search_program` takes."""
+  """Returns the shapes and shardings of `search_program`'s arguments."""
   rows = rows_per_device(num_passages, mesh.size)
   queries = max(_MIN_BUCKET, 1 << (min(batch_size, max_bucket(rows)) - 1).bit_length())
   return (
@@ -169,12 +169,12 @@ def abstract_search(
 
 
 def rows_per_device(num_passages: int, num_devices: int) -> int:
-  """Returns the rows that each device holds, the last ones of the last device filled up."""
+  """Returns the number of rows per device, including padding on the last one."""
   return -(-num_passages // num_devices)
 
 
 def max_bucket(rows: int) -> int:
-  """Returns how many queries are scored against `rows` passages at once, a power of two."""
+  """Returns how many queries to score against `rows` passages at once, a power of two."""
   return 1 << (max(_MIN_BUCKET, _MAX_SCORES // rows).bit_length() - 1)
 
 
@@ -190,19 +190,19 @@ def check_memory(
     raise ValueError(
       f"{num_passages} passages of {embedding_size} {np.dtype(dtype).name} take "
       f"{needed / _GIB:.2f} GiB and {scores / _GIB:.2f} GiB of scores on each of {num_devices} "
-      f"devices, which can spare {memory_bytes / _GIB:.2f} GiB, enough for "
-      f"{max(fitting, 0) * num_devices} passages; take bfloat16, more devices, or a searcher of "
-      'kind="scann", which lies in host memory'
+      f"devices, which have {memory_bytes / _GIB:.2f} GiB free, enough for "
+      f"{max(fitting, 0) * num_devices} passages; use bfloat16, more devices, or a searcher of "
+      'kind="scann", which uses host memory'
     )
 
 
 def _free_bytes(mesh: Mesh) -> int:
-  """Returns what the fullest device of this process has left."""
+  """Returns the free memory of the fullest device of this process."""
   free = []
   for device in mesh.local_devices:
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
       free.append(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-    else:  # devices of the processor share the machine's memory
+    else:  # CPU devices share the machine's memory
       free.append(psutil.virtual_memory().available // len(mesh.local_devices))
   return min(free)

@@ -1,4 +1,4 @@
-"""A searcher over an index and the few passages that were edited since it was built."""
+"""A searcher over an index and the passages edited since it was built."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from realm_jax.index import searcher
 
 
 class EditedSearcher:
-  """Searches an index without some of its passages, and exactly a few others.
+  """Searches an index minus some of its passages, plus a few others, which it searches exactly.
 
   Args:
     base: Searches the index.
-    hidden: Ids of passages that were changed or removed, which are left out.
-    ids: Ids of the passages that were added or replace others.
+    hidden: Ids of passages that were changed or removed.
+    ids: Ids of passages that were added or changed.
     embeddings: Their embeddings, `[len(ids), E]`.
   """
 

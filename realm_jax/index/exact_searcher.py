@@ -40,7 +40,7 @@ class BlockwiseExactSearcher:
     self._block_size = block_size
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the same as `ExactSearcher`."""
+    """Returns the same results as `ExactSearcher`."""
     blocks = []
     for first in range(0, self.num_passages, self._block_size):
       block_NxE = self._embeddings_NxE[first : first + self._block_size]

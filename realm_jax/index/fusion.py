@@ -1,4 +1,4 @@
-"""Fuses what a dual encoder finds with what BM25 finds."""
+"""Fuses the rankings of a dual encoder and of BM25."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,16 +15,15 @@ from realm_jax.index.searcher import Searcher
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fusion:
-  """How two rankings become one.
-
-  A passage that only one of them found gets nothing from the other.
+  """How two rankings are fused.
 
   Attributes:
     by: "ranks" adds 1 / (rank_constant + rank) of both (reciprocal rank fusion, Cormack et al.
-      2009); "scores" adds the scores, scaled for each query to lie between 0 and 1.
-    weight: Share of the dual encoder in the sum; the rest is BM25's.
+      2009); "scores" adds the scores, scaled per query to lie between 0 and 1. A passage that only
+      one ranking has gets nothing from the other.
+    weight: Weight of the dual encoder in the sum, between 0 and 1; BM25 has the rest.
     rank_constant: Larger values make the first ranks matter less.
-    depth: Passages of each ranking that are fused, or as many as are asked for if that is more.
+    depth: Passages of each ranking to fuse, or the number requested if that is larger.
   """
 
   by: Literal["ranks", "scores"] = "ranks"
@@ -35,7 +34,7 @@ class Fusion:
   def __post_init__(self):
     choices.check_fields(self)
     if not 0 <= self.weight <= 1:
-      raise ValueError(f"fusion.weight={self.weight} is a share; give 0 to 1")
+      raise ValueError(f"fusion.weight={self.weight}; it must lie in [0, 1]")
     if self.rank_constant < 0 or self.depth < 1:
       raise ValueError(
         f"fusion.rank_constant={self.rank_constant} must be at least 0, "
@@ -44,7 +43,7 @@ class Fusion:
 
 
 def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion) -> SearchResults:
-  """Returns the best `k` passages of two rankings of each query, with their fused scores."""
+  """Returns the best `k` passages of each query after fusing two rankings, with fused scores."""
   ids_BxR = np.concatenate([dense.ids_BxK, sparse.ids_BxK], axis=1)
   values_BxR = np.concatenate(
     [fusion.weight * _values(dense, fusion), (1 - fusion.weight) * _values(sparse, fusion)], axis=1
@@ -52,12 +51,12 @@ def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion)
   order_BxR = np.argsort(ids_BxR, axis=1, kind="stable")
   ids_BxR = np.take_along_axis(ids_BxR, order_BxR, axis=1)
   values_BxR = np.take_along_axis(values_BxR, order_BxR, axis=1)
-  # An id stands twice at most.
+  # An id occurs at most twice.
   again_BxR = (ids_BxR[:, 1:] == ids_BxR[:, :-1]) & (ids_BxR[:, 1:] >= 0)
   values_BxR[:, :-1] += np.where(again_BxR, values_BxR[:, 1:], 0)
   ids_BxR[:, 1:][again_BxR] = datatypes.MISSING_PASSAGE_ID
   values_BxR[ids_BxR < 0] = -np.inf
-  # In double precision: scores that lie close together keep their order.
+  # In float64, so that close scores keep their order.
   fused = searcher.merge([SearchResults(ids_BxR, values_BxR)], k)
   return SearchResults(fused.ids_BxK, fused.scores_BxK.astype(np.float32))
 
@@ -70,7 +69,7 @@ def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
     )
   else:
     scores_BxK = results.scores_BxK.astype(np.float64)
-    # Where a ranking ends early, no other passage shares a word with the query: they score 0.
+    # Where a ranking ends early, all other passages share no word with the query and score 0.
     lowest_Bx1 = np.where(found_BxK, scores_BxK, np.inf).min(axis=1, keepdims=True)
     lowest_Bx1 = np.where(found_BxK.all(axis=1, keepdims=True), lowest_Bx1, lowest_Bx1.clip(max=0))
     spread_Bx1 = np.where(found_BxK, scores_BxK, -np.inf).max(axis=1, keepdims=True) - lowest_Bx1
@@ -81,13 +80,13 @@ def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class FusedSearcher:
-  """Searches an index with the queries' embeddings and BM25 with their texts.
+  """Searches an index by the queries' embeddings and BM25 by their texts.
 
   Attributes:
     base: Searches the index.
-    by_words: `(k)`, returns what BM25 finds for the texts of the queries. Further queries, which
-      pad a batch, are searched in the index alone.
-    fusion: How the two become one.
+    by_words: Called as `by_words(k)`, returns BM25's results for the texts of the queries. Further
+      queries, which pad a batch, are searched in the index alone.
+    fusion: How the two rankings are fused.
   """
 
   base: Searcher
@@ -116,11 +115,11 @@ class FusedSearcher:
 
 @dataclasses.dataclass(frozen=True)
 class Hybrid:
-  """BM25 beside a dual encoder.
+  """BM25 in addition to a dual encoder.
 
   Attributes:
     bm25: Searches the corpus by words.
-    fusion: How it is fused with what the dual encoder finds.
+    fusion: How the two rankings are fused.
   """
 
   bm25: Bm25Retriever
@@ -134,11 +133,11 @@ class Hybrid:
     hidden: Collection[int] = (),
     written: Mapping[int, str] | None = None,
   ) -> FusedSearcher:
-    """Returns the searcher of the queries with these texts.
+    """Returns a searcher for the queries with these texts.
 
     Args:
       base: Searches the index.
-      texts: What is asked.
+      texts: The texts of the queries.
       hidden: See `Bm25Retriever.retrieve`.
       written: See `Bm25Retriever.retrieve`.
     """

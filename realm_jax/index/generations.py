@@ -1,9 +1,9 @@
-"""Generations: immutable editions of the index in one directory, local or `gs://`.
+"""Generations: immutable versions of the index in one directory, local or `gs://`.
 
 A generation is one step of an Orbax `CheckpointManager`, which makes it visible only when it is
-complete. It holds a manifest, and for every shard a folder with one file an array, written by
-whichever process has the shard. Readers neither write nor delete, take part in no barrier, and
-believe no array whose digest differs from the manifest's.
+complete. It has a manifest and, for every shard, a folder with one file per array, written by the
+process that holds the shard. Readers neither write nor delete, take part in no barrier, and reject
+arrays whose digest differs from the manifest's.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ _STEPS = ocp.step.standard_name_format()
 
 
 class ForeignGenerationError(RuntimeError):
-  """A generation was made from another run's checkpoint than those that are being trained."""
+  """A generation was built from the checkpoint of another run."""
 
 
 class DamagedGenerationError(RuntimeError):
-  """A published generation does not hold what its publisher wrote, or has an older format."""
+  """A published generation differs from what its publisher wrote, or has an older format."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRecord:
-  """What one array of a shard must be: its shape, dtype and the SHA-256 of its bytes."""
+  """Shape and dtype of one array of a shard, and the SHA-256 of its bytes."""
 
   shape: tuple[int, ...]
   dtype: str
@@ -50,7 +50,7 @@ class ArrayRecord:
 
 @dataclasses.dataclass(frozen=True)
 class ShardRecord:
-  """One shard: `num_rows` passages of the corpus from `first_row` on, and its arrays by name."""
+  """One shard: `num_rows` passages of the corpus from `first_row` on, and their arrays by name."""
 
   first_row: int
   num_rows: int
@@ -59,19 +59,19 @@ class ShardRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-  """What a generation was made from, and how good it is.
+  """Provenance and quality of a generation.
 
   Attributes:
-    training_step: Step of the checkpoint whose passage encoder made the embeddings.
-    run: Name of the run of the checkpoint; None if it was imported.
+    training_step: Step of the checkpoint whose passage encoder embedded the passages.
+    run: Name of the checkpoint's run; None if it was imported.
     parameters_digest: Digest of that encoder's parameters.
-    corpus_fingerprint: Fingerprint of the passage store whose rows the ids are.
+    corpus_fingerprint: Fingerprint of the passage store; ids are its rows.
     vocabulary_digest: Digest of the vocabulary of the passages.
     num_passages: N.
     embedding_size: E.
     dtype: Dtype of the embeddings, "float32" or "bfloat16".
-    searcher: Settings with which the shards were built and are searched.
-    recall: Maps k to recall@k against exact search on sample queries; empty if the search is exact.
+    searcher: Settings used to build and search the shards.
+    recall: Maps k to recall@k relative to exact search on sample queries; empty if exact.
     scorecard: Metrics on probe questions and against the previous generation; may be empty.
     generation: Its number; set by `publish`.
     created: Time of publication in Unix seconds; set by `publish`.
@@ -95,7 +95,7 @@ class Manifest:
 
 
 class _OrbaxFilter(logging.Filter):
-  """Drops what Orbax reports of every step of every operation; its warnings stay."""
+  """Drops Orbax's progress messages; its warnings stay."""
 
   def filter(self, record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING or "orbax" not in record.pathname
@@ -127,13 +127,13 @@ def publish(
 
   One job publishes to a directory, see `publisher_lock`. Of a job of several processes all publish
   together: each writes its own shards, and the first one makes them visible when all are written.
-  What a killed publisher left unfinished is removed.
+  Unfinished files of a killed publisher are removed.
 
   Args:
     root: Directory of the generations; created if missing.
     generation: Its number, higher than all published ones.
-    shards: Named arrays of each shard of this process, in corpus order, of which the processes have
-      consecutive parts; `embeddings` `[rows, E]` must be among them, the rest is the searcher's.
+    shards: Named arrays of each shard of this process. Processes hold consecutive parts of the
+      corpus, in order. `embeddings` `[rows, E]` is required; the searcher defines the others.
     manifest: The manifest without `generation`, `created` and `shards`.
     keep: Number of complete generations to keep, including this one.
 
@@ -141,8 +141,8 @@ def publish(
     The manifest as published.
 
   Raises:
-    ValueError: If the number is not above the newest, the shards do not add up to what the manifest
-      says, or an array's name cannot be stored.
+    ValueError: If the number is not above the newest, the shards do not match the manifest, or an
+      array's name cannot be stored.
     RuntimeError: If another process could not write its shards.
   """
   directory = object_store.absolute(root)
@@ -160,7 +160,7 @@ def publish(
   if generation < 0 or (last is not None and generation <= last):
     raise ValueError(
       f"generation {generation} cannot be published in {directory}: generations never change and"
-      f" their numbers rise; use {0 if last is None else last + 1} or higher"
+      f" their numbers increase; use {0 if last is None else last + 1} or higher"
     )
   manifest = dataclasses.replace(
     manifest, generation=generation, created=time.time(), shards=sum(records, ())
@@ -181,7 +181,7 @@ def publish(
 
 
 class _GenerationHandler(ocp.CheckpointHandler):
-  """Has every process write its shards into the directory that the first one makes visible."""
+  """Makes every process write its shards into the directory that the first one commits."""
 
   def save(self, directory: object_store.Path, args: "_SaveGeneration") -> None:
     processes.share(os.fspath(directory.parent))
@@ -207,13 +207,13 @@ class _SaveGeneration(ocp.args.CheckpointArgs):
 def _write_shards(
   directory: object_store.Path, shards: dict[str, Mapping[str, np.ndarray]]
 ) -> None:
-  """Writes the shards of this process; returns when all processes have written theirs."""
+  """Writes the shards of this process; returns once all processes have written theirs."""
   failure = ""
   try:
     for name, shard in shards.items():
       _write_files(directory / name, shard)
   except Exception as error:
-    # Shared, because the other processes would wait for this one forever.
+    # Shared, because the other processes would otherwise wait for this one forever.
     failure = f"process {jax.process_index()}: {error!r}"
   failures = [failure for failure in processes.share(failure) if failure]
   if failures:
@@ -254,7 +254,7 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
 
   Raises:
     FileNotFoundError: If there is no such generation (any more).
-    DamagedGenerationError: If a file is missing, cut short or changed.
+    DamagedGenerationError: If a file is missing, truncated or changed.
   """
   shards = read_manifest(root, generation).shards
   if not 0 <= shard < len(shards):
@@ -266,7 +266,7 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
 def check_compatible(
   manifest: Manifest, *, corpus_fingerprint: str, embedding_size: int, vocabulary_digest: str
 ) -> None:
-  """Raises ValueError if a generation is of another corpus, width or vocabulary than the reader."""
+  """Raises ValueError if a generation has another corpus, width or vocabulary than the reader."""
   expected = {
     "corpus_fingerprint": corpus_fingerprint,
     "embedding_size": embedding_size,
@@ -286,7 +286,7 @@ def check_compatible(
 
 @contextlib.contextmanager
 def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Path]:
-  """Gives the directory of an item; whatever goes wrong means that it is gone or damaged."""
+  """Yields the directory of an item; any error means that the item is gone or damaged."""
   if generation not in all_generations(root):
     raise FileNotFoundError(_gone(root, generation))
   try:
@@ -304,7 +304,7 @@ def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Pat
 
 
 def _read(directory: object_store.Path, name: str, record: ArrayRecord) -> np.ndarray:
-  """Reads an array; no memory is taken for a file that is larger than the manifest says."""
+  """Reads an array; allocates no memory unless the file has the size in the manifest."""
   if not _ARRAY_NAME.fullmatch(name):
     raise ValueError(f"{name!r} is no name of an array")
   file = _file_of(directory, name)
@@ -323,7 +323,7 @@ def _file_of(directory: object_store.Path, name: str) -> object_store.Path:
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:
-  """Without this Orbax waits for the other processes, which read at times of their own."""
+  """Keeps Orbax from waiting for the other processes, which read at other times."""
   process = jax.process_index()
   return ocp.options.MultiprocessingOptions(
     primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"index_{process}"
@@ -354,7 +354,7 @@ def _records_of_all(
 def _records(
   shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
 ) -> tuple[ShardRecord, ...]:
-  """Describes the shards after comparing them with what the manifest promises."""
+  """Returns the records of the shards after comparing them with the manifest."""
   records = []
   first_row = 0
   for i, shard in enumerate(shards):
@@ -383,7 +383,7 @@ def _record(array: np.ndarray) -> ArrayRecord:
 
 
 def _content(array: np.ndarray) -> memoryview:
-  # uint8, because the buffer protocol knows no bfloat16.
+  # uint8, because the buffer protocol lacks bfloat16.
   return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -416,5 +416,5 @@ def _json_digest(content: dict) -> str:
 def _gone(root: str, generation: int) -> str:
   return (
     f"generation {generation} is not in {object_store.absolute(root)} (any more);"
-    f" there are {all_generations(root)}"
+    f" it has {all_generations(root)}"
   )

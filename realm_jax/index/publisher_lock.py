@@ -1,10 +1,10 @@
-"""Lets only one job at a time publish to a directory of generations.
+"""Ensures that only one job at a time publishes to a directory of generations.
 
-On a disk the job holds a file lock, which the kernel releases when the process ends, however it
-ends. In an object store it holds a lease: an object that it rewrites every few seconds. A job that
-finds a lease watches it: if the lease changes, its holder is alive; otherwise the lease is taken
-over. Each write requires the generation of the object that the writer saw last, so of two jobs one
-always fails. The clocks of two machines are never compared.
+On disk, the job holds a file lock, which the kernel releases whenever the process ends. In an
+object store it holds a lease: an object that it rewrites every few seconds. A job that finds a
+lease watches it: if the lease changes, its holder is alive; otherwise the job takes the lease over.
+Each write is conditional on the object generation that the writer saw last, so one of two jobs
+always fails. Clocks of different machines are never compared.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ class AnotherPublisherError(RuntimeError):
 def hold(
   index: str, *, renew_seconds: float = 10.0, expiry_seconds: float = 60.0
 ) -> Iterator[Callable[[], None]]:
-  """Holds the right to publish to a directory; the first of several processes holds it for all.
+  """Holds the publishing lock of a directory; the first of several processes holds it for all.
 
   Args:
     index: The directory of the generations, local or `gs://`, created if missing.
-    renew_seconds: Time between two renewals of the lease in an object store.
+    renew_seconds: Time between renewals of the lease in an object store.
     expiry_seconds: Time without a renewal after which a lease is taken over.
 
   Yields:
-    A function to call before each publication. It raises AnotherPublisherError if the right was
-    lost in the meantime.
+    A function to call before each publication. It raises AnotherPublisherError if the lock has been
+    lost.
 
   Raises:
-    AnotherPublisherError: If another job holds the right.
+    AnotherPublisherError: If another job holds the lock.
   """
   with contextlib.ExitStack() as stack:
     refusal, still_held = "", lambda: None
@@ -115,8 +115,8 @@ class _Lease(contextlib.AbstractContextManager):
     """
     if not self._renewed():
       raise AnotherPublisherError(
-        f"{self._holder()} has taken over {self._index}, because this job gave no sign of life for "
-        f"{self._expiry_seconds:.0f} s; run one index builder a directory"
+        f"{self._holder()} has taken over {self._index}, because this job did not renew its lease "
+        f"for {self._expiry_seconds:.0f} s; run only one index builder per directory"
       )
 
   def _renewed(self) -> bool:
@@ -145,7 +145,7 @@ class _Lease(contextlib.AbstractContextManager):
     """
     first = self._objects.read(LOCK_FILE).result().stamp.generation
     logging.info(
-      "%s may be publishing to %s; waiting up to %.0f s for a sign of life of it",
+      "%s may be publishing to %s; waiting up to %.0f s to see whether it is alive",
       holder,
       self._index,
       self._expiry_seconds,
@@ -164,9 +164,9 @@ class _Lease(contextlib.AbstractContextManager):
     while not self._closed.wait(self._renew_seconds):
       try:
         if not self._renewed():
-          return  # `check` will say it
+          return  # `check` will report it
       except Exception as error:  # an outage; a later renewal may come in time
-        logging.warning("the lease on %s is not renewed this time: %s", self._index, error)
+        logging.warning("cannot renew the lease on %s, will retry: %s", self._index, error)
 
 
 def _own_name() -> str:
@@ -175,6 +175,6 @@ def _own_name() -> str:
 
 def _refusal(index: str, holder: str) -> str:
   return (
-    f"{holder or 'another process'} is publishing to {index} already; wait for its end, or give "
+    f"{holder or 'another process'} is already publishing to {index}; wait until it ends, or give "
     "--index another directory"
   )

@@ -1,11 +1,11 @@
 """Approximate search with ScaNN (Guo et al., 2020): tree, asymmetric hashing, exact reordering.
 
-A shard can be converted to named arrays and back. The arrays are the embeddings and the files that
-ScaNN serialises, except ScaNN's own copy of the embeddings, and the list of files and the pickle of
-ids that its loader would trust.
+A shard can be converted to named arrays and back: the embeddings and the files that ScaNN
+serialises, except its own copy of the embeddings, the list of files, and the pickle of ids, which
+its loader would trust.
 
-Embeddings keep their dtype, float32 or bfloat16, in which candidates are rescored. Loading holds
-the interpreter lock for about 1 ms per 1,000 passages of 128 float32, a third of that for bfloat16.
+Candidates are rescored in the dtype of the embeddings, float32 or bfloat16. Loading holds the
+interpreter lock for about 1 ms per 1,000 passages of 128 float32, a third of that for bfloat16.
 """
 
 import concurrent.futures
@@ -32,7 +32,7 @@ _ASSET_TYPES = {
 }
 _TOKENS, _HASHES = "datapoint_to_token.npy", "hashed_dataset.npy"
 _CENTERS_OF_A_BLOCK = 16
-# ScaNN's copy of the embeddings, which has the same bytes as they: file, asset type, dtype in it.
+# ScaNN's copy of the embeddings, which has the same bytes: file, asset type, dtype.
 _DATASETS = {
   "float32": ("dataset.npy", "DATASET_NPY", np.float32),
   "bfloat16": ("bfloat16_dataset.npy", "BF16_DATASET_NPY", np.int16),
@@ -42,13 +42,13 @@ _REORDERING = {
   "bfloat16": scann_builder.ReorderType.BFLOAT16,
 }
 _HASHING_SAMPLE = 16_384  # plenty for 16 centres a block, and hashing is slow to train
-_MIN_QUERIES_PER_THREAD = 16  # below that handing queries over costs more than it saves
+_MIN_QUERIES_PER_THREAD = 16  # with fewer, another thread costs more than it saves
 _SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
 _ERROR = 2
 
 
 def _say_only_errors() -> None:
-  """Silences the notices of ScaNN's own copy of Abseil, for which it has no setting."""
+  """Silences the notices of ScaNN's own copy of Abseil."""
   scann = ctypes.CDLL(scann_ops_pybind.scann_pybind.__file__)
   if hasattr(scann, _SET_MIN_LOG_LEVEL):  # as ScaNN 1.4.2 calls it
     scann[_SET_MIN_LOG_LEVEL](_ERROR)
@@ -67,7 +67,7 @@ class ScannShard:
     embeddings_NxE: np.ndarray,
     config: searcher.CorpusSearcherConfig,
   ):
-    """Wraps the index of these embeddings, of which only the shape is kept."""
+    """Wraps the index of these embeddings, keeping only their shape."""
     self.num_passages, self.embedding_size = embeddings_NxE.shape
     self._index = scann_index
     self._config = config
@@ -81,7 +81,7 @@ class ScannShard:
     if self.num_passages >= config.min_passages_for_tree:
       share = searcher.share_of_candidates(4 * k, config.num_shards)
       candidates = max(k, share, config.reorder_candidates)
-      # Leaves that hold 2 k passages on average, for a k that is large beside the corpus.
+      # Enough leaves for 2 k passages on average, in case k is large relative to the corpus.
       needed = -(-2 * k * config.num_leaves // self.num_passages)
       leaves = min(max(needed, config.num_leaves_to_search or config.num_leaves), config.num_leaves)
     num_parts = min(self._threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
@@ -131,7 +131,7 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
   if not np.isfinite(norms_N).all():
     bad = np.flatnonzero(~np.isfinite(norms_N))
     raise ValueError(
-      f"{len(bad)} passage embeddings (the first in row {bad[0]}) hold NaN or infinity;"
+      f"{len(bad)} passage embeddings (the first in row {bad[0]}) contain NaN or infinity;"
       " the passage encoder has diverged"
     )
   num_rows = len(rows_NxE)
@@ -141,7 +141,7 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
   else:
     sample = min(num_rows, config.training_sample_size)
     leaves = min(config.num_leaves, num_rows)
-    # Each search says how many leaves it wants.
+    # Each search specifies its number of leaves.
     builder = builder.tree(leaves, leaves, training_sample_size=sample)
     # ScaNN's threshold is meant for unit vectors: its weights depend on T / |x|.
     threshold = config.anisotropic_quantization_threshold * float(norms_N.mean())
@@ -172,7 +172,7 @@ def load_shard(
   missing = sorted(required - set(arrays))
   if unknown or missing:
     raise ValueError(
-      f"a ScaNN shard cannot hold {unknown} and must hold {missing}; build the index again"
+      f"a ScaNN shard has unknown arrays {unknown} and lacks {missing}; build the index again"
     )
   _check_rows(arrays, config=config)
   dataset, dataset_type, stored_dtype = _DATASETS[_check_dtype(embeddings_NxE)]
@@ -220,7 +220,7 @@ class ScannSearcher:
   """Searches the shards of a corpus in parallel and merges their results exactly."""
 
   def __init__(self, shards: Sequence[ScannShard], *, generation: int = 0, threads: int = 1):
-    """Takes the shards in corpus order and the number of threads that may search them."""
+    """Takes the shards in corpus order, and the number of threads for searching them."""
     self.generation = generation
     self.num_passages = sum(shard.num_passages for shard in shards)
     self._shards = shards
@@ -229,7 +229,7 @@ class ScannSearcher:
     self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="scann")
 
   def with_leaves(self, num_leaves_to_search: int) -> "ScannSearcher":
-    """Returns a searcher over the same shards that searches another number of leaves in each."""
+    """Returns a searcher that searches another number of leaves in the same shards."""
     shards = [shard.with_leaves(num_leaves_to_search) for shard in self._shards]
     return ScannSearcher(shards, generation=self.generation, threads=self._threads)
 
@@ -251,11 +251,11 @@ class ScannSearcher:
         ids_BxK[ids_BxK >= 0] += first_row
         results.append(datatypes.SearchResults(ids_BxK, scores_BxK))
 
-    # ScaNN releases the interpreter lock, so that threads search side by side.
+    # ScaNN releases the interpreter lock, so threads search in parallel.
     helpers = [self._pool.submit(work) for _ in range(self._threads - 1)]
     work()
     for helper in helpers:
-      if not helper.cancel():  # one that has not begun by now would find nothing to do
+      if not helper.cancel():  # a thread that has not begun would find nothing to do
         helper.result()
     return searcher.merge(results, k)
 

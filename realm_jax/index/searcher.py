@@ -1,4 +1,4 @@
-"""What every searcher offers, the settings they share, and exact merging of shards."""
+"""The searcher interface, settings of searchers, and exact merging of shards."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ class Searcher(Protocol):
   """Finds the passages whose embeddings have the largest inner product with a query's.
 
   Attributes:
-    generation: The number of the index generation that is searched.
+    generation: The number of the index generation searched.
     num_passages: N, the number of indexed passages, with ids from 0 to N - 1.
   """
 
@@ -32,7 +32,7 @@ class Searcher(Protocol):
 
 @runtime_checkable
 class TreeSearcher(Searcher, Protocol):
-  """A searcher that looks into some leaves of a tree."""
+  """A searcher that searches some leaves of a tree."""
 
   def with_leaves(self, num_leaves_to_search: int) -> "TreeSearcher":
     """Returns a searcher over the same passages that searches another number of leaves."""
@@ -41,27 +41,27 @@ class TreeSearcher(Searcher, Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearcherConfig:
-  """Settings of searchers; `for_corpus` replaces `None` by values for N passages.
+  """Settings of searchers; `for_corpus` replaces None by values for N passages.
 
   The ScaNN settings apply to a shard of n = N / num_shards passages.
 
   Attributes:
-    kind: "scann"; "exact" on one device; "device", split over all devices of the process; or
-      "auto", which is exact for fewer than `min_passages_for_tree` passages.
-    num_shards: The number of shards, searched in parallel. None: one per million passages.
-    num_leaves: The number of k-means partitions. None: 2 √n.
-    num_leaves_to_search: The number of partitions searched per query. None: the index builder
-      chooses the fewest that reach `target_recall` on queries of the current encoder.
+    kind: "scann"; "exact" on one device; "device", sharded over all devices of the process; or
+      "auto", which is exact for fewer than `min_passages_for_tree` passages and else "scann".
+    num_shards: The number of shards, searched in parallel. None uses one per million passages.
+    num_leaves: The number of k-means partitions. None uses 2 √n.
+    num_leaves_to_search: The number of partitions searched per query. None lets the index builder
+      choose the fewest that reach `target_recall` on queries of the current encoder.
     dimensions_per_block: Embedding dimensions per 4-bit code of asymmetric hashing.
     anisotropic_quantization_threshold: T of Guo et al. (2020), relative to the mean norm.
-    reorder_candidates: Candidates that are rescored with the full embeddings. A search for many
-      passages uses more. None: 100 over all shards.
-    training_sample_size: Rows that k-means is trained on; hashing uses at most 16,384 of them.
-      None: 200 per leaf.
+    reorder_candidates: Candidates rescored with the full embeddings. A search for many passages
+      uses more. None uses 100 over all shards.
+    training_sample_size: Rows that k-means is trained on; hashing uses at most 16,384 of them. None
+      uses 200 per leaf.
     min_passages_for_tree: ScaNN shards with fewer rows are searched by brute force.
-    threads: Threads that build the index, and threads of a search. None: all cores of the process.
-    target_recall: The share of the true best passages that a search should find. None: 0.98 for
-      "scann", all for "device".
+    threads: Threads that build the index or run a search. None uses all cores of the process.
+    target_recall: The share of the true best passages that a search should find. None means 0.98
+      for "scann", and all for "device".
   """
 
   kind: Literal["auto", "scann", "exact", "device"] = "auto"
@@ -93,7 +93,7 @@ class SearcherConfig:
       )
 
   def for_corpus(self, num_passages: int) -> "CorpusSearcherConfig":
-    """Returns the settings with "auto" and `None` resolved as far as N decides them."""
+    """Returns the settings with "auto" and None resolved as far as N determines them."""
     if num_passages < 1:
       raise ValueError("an index needs at least one passage; the corpus has none")
     kind = self.kind
@@ -118,7 +118,7 @@ class SearcherConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSearcherConfig(SearcherConfig):
-  """Settings for one corpus, from `SearcherConfig.for_corpus`; the defaults are of one passage."""
+  """Settings for one corpus, from `SearcherConfig.for_corpus`; the defaults suit one passage."""
 
   num_shards: int = 1
   num_leaves: int = 2
@@ -126,7 +126,7 @@ class CorpusSearcherConfig(SearcherConfig):
   training_sample_size: int = 400
 
   def is_approximate(self, num_passages: int) -> bool:
-    """Returns whether a search of N passages may miss some of the best."""
+    """Returns whether a search of N passages may miss some of the best ones."""
     largest_shard = -(-num_passages // self.num_shards)
     if self.kind == "scann":
       return largest_shard >= self.min_passages_for_tree
@@ -134,7 +134,7 @@ class CorpusSearcherConfig(SearcherConfig):
 
 
 def share_of_candidates(candidates: int, num_shards: int) -> int:
-  """Returns the candidates of one shard, with room for an uneven spread of the best ones."""
+  """Returns the candidates per shard, allowing for an uneven distribution of the best ones."""
   if num_shards == 1:
     return candidates
   mean = candidates / num_shards
@@ -151,7 +151,7 @@ class CorpusPart:
 
 
 def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> CorpusPart:
-  """Returns the shards of process `index` of `count`, which get nearly equal numbers of them.
+  """Returns the shards of process `index` of `count`; processes get nearly equal numbers.
 
   Raises:
     ValueError: If there are fewer shards than processes.
@@ -176,7 +176,7 @@ def check_queries(queries_BxE: np.ndarray, k: int, *, embedding_size: int) -> np
   """Returns the queries as contiguous float32.
 
   Raises:
-    ValueError: If no index of this width can search them.
+    ValueError: If an index of this width cannot search them.
   """
   if k < 1:
     raise ValueError(f"k={k} passages per query; ask for at least 1")
@@ -187,7 +187,7 @@ def check_queries(queries_BxE: np.ndarray, k: int, *, embedding_size: int) -> np
     )
   queries_BxE = np.ascontiguousarray(queries_BxE, np.float32)
   if not np.isfinite(queries_BxE).all():
-    raise ValueError("query embeddings hold NaN or infinity; the query encoder has diverged")
+    raise ValueError("query embeddings contain NaN or infinity; the query encoder has diverged")
   return queries_BxE
 
 
@@ -208,7 +208,7 @@ def merge(results: Sequence[datatypes.SearchResults], k: int) -> datatypes.Searc
 
   Args:
     results: The results of each shard, with ids of the whole corpus. Widths may differ.
-    k: Columns of the answer, padded with -2 and -inf if the shards found fewer.
+    k: Columns of the result, padded with -2 and -inf if the shards found fewer.
   """
   ids_BxK = np.concatenate([result.ids_BxK for result in results], axis=1)
   scores_BxK = np.concatenate([result.scores_BxK for result in results], axis=1)
@@ -223,9 +223,9 @@ def merge(results: Sequence[datatypes.SearchResults], k: int) -> datatypes.Searc
 
 
 def recall_at_k(approximate_ids_BxK: np.ndarray, exact_ids_BxK: np.ndarray) -> float:
-  """Returns the share of exact results, ignoring empty slots, that approximate search found."""
+  """Returns the share of the exact results, empty slots excluded, that approximate search found."""
   found_BxK = (exact_ids_BxK[:, :, None] == approximate_ids_BxK[:, None, :]).any(axis=-1)
   real_BxK = exact_ids_BxK != datatypes.MISSING_PASSAGE_ID
   if not real_BxK.any():
-    raise ValueError("recall needs at least one query with a passage; the exact answer has none")
+    raise ValueError("recall needs at least one query with a passage; exact search found none")
   return float((found_BxK & real_BxK).sum() / real_BxK.sum())

@@ -1,4 +1,4 @@
-"""Searches an index that is spread over several processes, for corpora that exceed one host."""
+"""Searches an index spread over several processes, for corpora that exceed one host's memory."""
 
 import jax
 import numpy as np
@@ -10,8 +10,8 @@ from realm_jax.index import searcher
 class SpreadSearcher:
   """Searches the shards of all processes: gathers the queries and merges the results exactly.
 
-  All processes must search equally often, each with its own queries, from the thread that sends
-  their steps. With one process this is the searcher that it is given.
+  All processes must search equally often, each with its own queries, from the thread that
+  dispatches their steps. With one process it is equivalent to `own`.
 
   Args:
     own: Searches the rows of this process.

@@ -207,7 +207,7 @@ def test_a_second_builder_of_a_directory_ends_in_one_line(world, tmp_path, capsy
   with publisher_lock.hold(str(tmp_path)):
     assert main.main(command) == 1
   line = capsys.readouterr().err.splitlines()[-1]
-  refused = rf"process {os.getpid()} on \S+ is publishing to {tmp_path} already; wait for"
+  refused = rf"process {os.getpid()} on \S+ is already publishing to {tmp_path}; wait until"
   assert re.match(f"realm build_index: {refused}", line)
   assert main.main(command) == 0
 

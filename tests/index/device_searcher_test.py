@@ -90,10 +90,10 @@ def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monke
 
 def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():
   given = embeddings(80_000, size=128)  # 4.9 MiB on each device, 0.3 MiB of scores
-  with pytest.raises(ValueError, match=r"each of 8 devices, .* enough for 15416 passages; take"):
+  with pytest.raises(ValueError, match=r"each of 8 devices, .* enough for 15416 passages; use"):
     device_searcher.DeviceSearcher(given, memory_bytes=2**20)
   device_searcher.DeviceSearcher(given, memory_bytes=6 * 2**20)
-  message = "take 11.92 GiB and 0.75 GiB of scores on each of 4 devices, which can spare 8.00 GiB"
+  message = "take 11.92 GiB and 0.75 GiB of scores on each of 4 devices, which have 8.00 GiB"
   with pytest.raises(ValueError, match=message):
     device_searcher.check_memory(
       num_passages=100_000_000,

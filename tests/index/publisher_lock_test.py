@@ -43,7 +43,7 @@ def holder_elsewhere(index):
 
 def test_the_second_publisher_is_refused_by_the_name_of_the_first(index):
   with holder_elsewhere(index) as process:
-    refused = f"process {process.pid} on .* is publishing to {index} already; wait for its end, or"
+    refused = f"process {process.pid} on .* is already publishing to {index}; wait until"
     with pytest.raises(publisher_lock.AnotherPublisherError, match=refused), hold(index):
       pass
 

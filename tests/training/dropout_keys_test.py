@@ -50,7 +50,7 @@ def test_any_shape_and_width(shape, dtype):
 
 
 def test_a_row_too_long_to_count_is_refused():
-  with pytest.raises(ValueError, match=r"a row of shape \(65536, 65537\) has more places"):
+  with pytest.raises(ValueError, match=r"a row of shape \(65536, 65537\) has more numbers"):
     jax.jit(lambda: jax.random.bits(dropout_key(0, 0), (1, 65536, 65537))).lower()
 
 

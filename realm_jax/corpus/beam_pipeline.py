@@ -1,8 +1,8 @@
-"""Corpus building as an Apache Beam pipeline, for text that is too much for one machine.
+"""Corpus building as an Apache Beam pipeline, for text that exceeds one machine.
 
-Workers read files, make parts, and write each part under a name that sorts in the order of the
-input. The launching process then reads the parts in that order, so the store equals the one that a
-single process writes. Files and parts may be on any file system that Beam supports.
+Workers read files, make parts, and write each part under a name that sorts in input order. The
+launching process then reads the parts in that order, so the store equals that of a single process.
+Files and parts may be on any file system that Beam supports.
 """
 
 import os
@@ -19,7 +19,7 @@ from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Record, input_files
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 
-# Beam's own choice would first look for a runner to download.
+# Beam's default would first look for a runner to download.
 _LOCAL_RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
 
@@ -90,7 +90,7 @@ def _read_batches(
   number, path = numbered_file
   with _open(path) as file:
     records = reading.read_records(file, path=path, format=format)
-    # Larger than within one process, because each becomes a file.
+    # Larger than within one process, because each batch becomes a file.
     batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
     for batch, batch_records in enumerate(batches):
       yield (number, batch), batch_records

@@ -21,7 +21,7 @@ SPECIAL_TOKENS_PER_PASSAGE = 3  # [CLS] title [SEP] body [SEP]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChunkingConfig:
-  """How documents are cut.
+  """How documents are cut into passages.
 
   Attributes:
     unit: "sentences" packs as many as fit, "words" takes a fixed number.
@@ -41,8 +41,8 @@ class ChunkingConfig:
     choices.check_fields(self)
     if self.max_passage_length <= SPECIAL_TOKENS_PER_PASSAGE:
       raise ValueError(
-        f"max_passage_length={self.max_passage_length} leaves no room beside "
-        f"{SPECIAL_TOKENS_PER_PASSAGE} special tokens; set it higher"
+        f"max_passage_length={self.max_passage_length} leaves no room for text next to "
+        f"{SPECIAL_TOKENS_PER_PASSAGE} special tokens; raise it"
       )
     if self.max_sentences is not None and self.max_sentences < 1:
       raise ValueError(f"max_sentences={self.max_sentences}; use at least 1, or none for no limit")
@@ -130,7 +130,7 @@ def chunk_sentences(
   """
   budget = config.max_passage_length - SPECIAL_TOKENS_PER_PASSAGE - title_length
   if budget < config.max_passage_length // 4:
-    # The encoder's input truncates a title that crowds out the body, never the body.
+    # If the title leaves too little room, the encoder's input truncates the title, not the body.
     counts["long_titles"] += 1
     budget = config.max_passage_length // 4
   sentences = [sentence for sentence in sentences if len(sentence.ids)]

@@ -1,4 +1,4 @@
-"""Documents, the records that fail to give one, and the files that hold them."""
+"""Documents, bad records, and input files."""
 
 import dataclasses
 import glob
@@ -18,8 +18,8 @@ class Document:
     id: Name of the document in its corpus.
     title: May be empty.
     text: The raw text.
-    spans: Byte offsets `(start, limit)` into `text` of salient spans that the input provides; None
-      if the text is still to be tagged.
+    spans: Byte offsets `(start, limit)` into `text` of salient spans in the input; None if the text
+      has yet to be tagged.
   """
 
   id: str
@@ -30,7 +30,7 @@ class Document:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BadRecord:
-  """A record that gives no document.
+  """A record that yields no document.
 
   Attributes:
     kind: What is wrong with it.
@@ -61,7 +61,7 @@ def make_record(
   try:
     text = fields.get("text") or ""
     title = str(fields.get("title") or "")
-    (title + text).encode()  # JSON can hold half of a surrogate pair, UTF-8 cannot
+    (title + text).encode()  # JSON can contain half of a surrogate pair, UTF-8 cannot
     if not text.strip():
       return BadRecord(kind="records_without_text", name=name)
     return Document(

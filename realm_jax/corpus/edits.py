@@ -37,12 +37,12 @@ def write_passage(title: str, text: str, *, tokenizer, max_passage_length: int) 
   title, text = title.strip(), text.strip()
   title_ids, body_ids = tokenizer.encode_batch([title, text])
   if not len(body_ids):
-    raise ValueError("a passage needs a text; to delete a passage, remove it")
+    raise ValueError("a passage needs text; to delete the passage, remove it")
   length = SPECIAL_TOKENS_PER_PASSAGE + len(title_ids) + len(body_ids)
   if length > max_passage_length:
     raise ValueError(
-      f"title and text take {length} wordpieces, and a passage of this corpus has at most "
-      f"{max_passage_length}; shorten it or split it into two passages"
+      f"title and text have {length} wordpieces, and passages of this corpus at most "
+      f"{max_passage_length}; shorten the text or split it into two passages"
     )
   return WrittenPassage(title, text, title_ids, body_ids)
 
@@ -79,7 +79,7 @@ class Edits:
 
 
 class EditedStore:
-  """A passage store with edits applied; provides what retrieval reads.
+  """A passage store with edits applied, with the interface that retrieval reads.
 
   Args:
     store: The corpus.

@@ -1,4 +1,4 @@
-"""The pure function of corpus building: records in, rows of a store out.
+"""Corpus building as a pure function from records to rows of a store.
 
 A process pool or a pipeline engine runs it over any division of the records into parts; the parts,
 concatenated in order, give the same corpus.
@@ -25,8 +25,8 @@ class CorpusPart:
   Attributes:
     rows: Rows of the passage store.
     examples: The same passages as serialised tagged examples.
-    counts: Numbers of documents, bad records, splits and so on.
-    bad_records: Records that gave no document.
+    counts: Counts of documents, bad records, splits and so on.
+    bad_records: Records that yield no document.
   """
 
   rows: Sequence[PassageRow]
@@ -70,7 +70,7 @@ class PartMaker:
   drop_list_pages: bool
 
   def __call__(self, records: Sequence[Record]) -> CorpusPart:
-    """Returns the part that these records become."""
+    """Returns the part made from these records."""
     bad_records = [record for record in records if isinstance(record, BadRecord)]
     counts = Counter(bad.kind for bad in bad_records)
     documents = [record for record in records if isinstance(record, Document)]

@@ -34,8 +34,8 @@ class StoreMetadata:
 
   Attributes:
     num_passages: Number of rows, N.
-    fingerprint: Digest of the vocabulary and all columns except the names of documents; equal
-      fingerprints mean equal passages.
+    fingerprint: Digest of the vocabulary and all columns except document names; equal fingerprints
+      mean equal passages.
     vocabulary_digest: Digest of the tokenizer that made the ids.
     vocab_size: Number of wordpieces of that tokenizer.
     cls_id: Id of `[CLS]`.
@@ -80,7 +80,7 @@ def passage_row(
   vocab_size: int,
   document: str = "",
 ) -> PassageRow:
-  """Returns the bytes of a passage, its ids in the dtype of a vocabulary of this size."""
+  """Returns a passage as bytes, with ids in the dtype for a vocabulary of this size."""
   dtype = id_dtype(vocab_size)
   return PassageRow(
     titles=title.encode(),
@@ -93,7 +93,7 @@ def passage_row(
 
 
 def store_bytes(num_passages: int, column_bytes: int) -> int:
-  """Returns the size of a store: the values, and an offset per column and a uid per passage."""
+  """Returns the size of a store: its columns, and the offsets and uid of each passage."""
   return column_bytes + 8 * (len(_RAGGED_COLUMNS) * (num_passages + 1) + num_passages)
 
 
@@ -204,7 +204,7 @@ def id_dtype(vocab_size: int) -> np.dtype:
 
 
 class Passages(Protocol):
-  """What retrieval reads: a `PassageStore`, also with edits."""
+  """The interface that retrieval reads: a `PassageStore`, possibly with edits."""
 
   metadata: StoreMetadata
 
@@ -235,7 +235,7 @@ class PassageStore:
     if fields.get("format_version") != FORMAT_VERSION:
       raise ValueError(
         f"{self.directory} has format {fields.get('format_version')}, not {FORMAT_VERSION}; "
-        "make it again with `realm prepare_corpus`"
+        "write it again with `realm prepare_corpus`"
       )
     self.metadata = StoreMetadata(**fields)
     ids_dtype = id_dtype(self.metadata.vocab_size)
@@ -243,7 +243,7 @@ class PassageStore:
     self._texts = self._open("texts", np.uint8)
     self._title_ids = self._open("title_ids", ids_dtype)
     self._body_ids = self._open("body_ids", ids_dtype)
-    self._documents = None  # of stores that were made before there were any
+    self._documents = None  # stores written before document names were kept
     if os.path.exists(os.path.join(self.local_directory, "documents.bin")):
       self._documents = self._open("documents", np.uint8)
     self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
@@ -254,7 +254,7 @@ class PassageStore:
     found = os.path.getsize(path) if os.path.exists(path) else -1
     if found != expected:
       raise ValueError(
-        f"{path} has {found} bytes instead of {expected}; make the store again with "
+        f"{path} has {found} bytes instead of {expected}; write the store again with "
         "`realm prepare_corpus`"
       )
     return np.memmap(path, dtype, "r") if size else np.zeros(0, dtype)
@@ -282,7 +282,7 @@ class PassageStore:
     return _row(self._texts, row).tobytes().decode()
 
   def document(self, row: int) -> str:
-    """Returns the name of the document that a passage is part of; empty if it has none."""
+    """Returns the name of the passage's document; empty if it has none."""
     return "" if self._documents is None else _row(self._documents, row).tobytes().decode()
 
   def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -299,7 +299,7 @@ class PassageStore:
 
 
 def titled_text(store, row: int) -> str:
-  """Returns title and text of a passage, which is what BM25 searches."""
+  """Returns the title and text of a passage, which BM25 searches."""
   return f"{store.title(row)}\n{store.text(row)}"
 
 

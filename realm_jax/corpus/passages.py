@@ -36,8 +36,8 @@ def make_passages(
 ) -> Iterator[Passage]:
   """Yields the passages of documents in order.
 
-  The passages of a document depend only on the document. Several documents are taken at once
-  because tokenizing many sentences in one call is cheaper than in many calls.
+  The passages of a document depend only on the document. Taking several documents at once allows
+  tokenizing many sentences in one call, which is cheaper.
 
   Args:
     documents: Documents, held in memory together.

@@ -44,7 +44,7 @@ def ordered_map(
   others = num_workers - 1
   # Forking this process would copy TensorFlow's threads in an unknown state.
   context = multiprocessing.get_context("forkserver")
-  # With a single worker there is nobody to share with, and the server would hold another copy.
+  # A single worker has nothing to share, and the server would hold another copy.
   context.set_forkserver_preload(list(preload) if others > 1 else [])
   with concurrent.futures.ProcessPoolExecutor(
     others, mp_context=context, initializer=_install, initargs=(function,)
@@ -78,11 +78,11 @@ def _finished(result) -> concurrent.futures.Future:
 def _install(function: Callable[[Any], Any]) -> None:
   global _function
   _function = function
-  # A garbage collection would write to all memory that is shared with other workers.
+  # Garbage collection would write to all memory shared with other workers.
   gc.freeze()
-  # Accelerators are left to the process that trains.
+  # Accelerators are left to the training process.
   os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-  # The processes occupy the cores already; TensorFlow's threads would only take memory.
+  # The processes already occupy the cores; TensorFlow's threads would only cost memory.
   os.environ["TF_NUM_INTEROP_THREADS"] = os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 
 

@@ -96,7 +96,7 @@ def read_records(file: BinaryIO, *, path: str, format: Format = "auto") -> Itera
   try:
     yield from read(_decompressed(file, path), path=path)
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise ValueError(f"{path} is truncated or damaged; get the whole file") from error
+    raise ValueError(f"{path} is truncated or damaged; download it again") from error
 
 
 def format_of(path: str) -> Format:
@@ -118,7 +118,7 @@ def format_of(path: str) -> Format:
   suffix = os.path.splitext(name)[1]
   if suffix not in formats:
     raise ValueError(
-      f"the name of {path} implies no format; end it in {', '.join(formats)}, or give "
+      f"cannot infer the format of {path}; end its name in {', '.join(formats)}, or give "
       "--format=jsonl, wikiextractor, parquet or text"
     )
   return formats[suffix]
@@ -149,8 +149,8 @@ def _decompressed(file: BinaryIO, path: str) -> BinaryIO:
 def _read_text(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
   """Yields the one document of a file.
 
-  Its title is the first line, without the marks of a Markdown heading, or the file's name if that
-  line is as long as a paragraph.
+  Its title is the first line, without Markdown's heading marks, or the file's name if that line is
+  as long as a paragraph.
   """
   name = os.path.basename(path)
   try:

@@ -1,4 +1,4 @@
-"""A set of the uids seen so far, in bounded memory however many there are."""
+"""A set of uids in bounded memory, however many there are."""
 
 import os
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ import numpy as np
 
 
 class UidSet:
-  """Remembers 63-bit uids: the newest in a set, older ones sorted in memory, the rest on disk.
+  """Stores 63-bit uids: the newest in a set, older ones sorted in memory, the rest on disk.
 
-  The files on disk are mapped, so the system can drop them from memory when it is scarce.
+  The files are memory-mapped, so the system can drop them from memory when it is scarce.
 
   Args:
     directory: An existing directory for temporary files.

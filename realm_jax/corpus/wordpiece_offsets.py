@@ -1,8 +1,8 @@
 """Byte offsets of the wordpieces of a passage in its raw text.
 
-The store keeps ids and text but no offsets; the few passages whose offsets are needed are tokenized
-again. A passage that was cut inside a word, or whose sentences were tokenized one by one, may give
-other wordpieces at that place; those get the bytes between their neighbours.
+The store has ids and text but no offsets, so passages whose offsets are needed are tokenized again.
+A passage that was cut inside a word, or whose sentences were tokenized separately, may get other
+wordpieces there; these get the bytes between their neighbours.
 """
 
 import difflib
@@ -19,7 +19,7 @@ def body_offsets(store: Passages, tokenizer, rows: Rows) -> list[Offsets]:
 
   Args:
     store: The passages.
-    tokenizer: The tokenizer that made them.
+    tokenizer: The tokenizer that the passages were made with.
     rows: Rows of the store.
   """
   texts = [store.text(int(row)) for row in rows]

@@ -36,14 +36,14 @@ class Batches(Protocol):
 
 
 class Streams(Iterator[Features]):
-  """Batches joined from equal parts of the data, of which every process reads its own.
+  """Batches joined from equal streams of the data; every process reads its own streams.
 
   The global batch does not depend on the number of processes.
 
   Args:
     open_stream: `(batch_size=..., shard=...) -> Batches`.
-    num_streams: Number of parts; None uses one per process.
-    batch_size: Examples of all streams together.
+    num_streams: Number of streams; None uses one per process.
+    batch_size: Examples per batch over all streams.
 
   Attributes:
     num_own: Number of streams of this process; their rows are adjacent in a batch.

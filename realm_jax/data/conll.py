@@ -37,7 +37,7 @@ def read_conll(path: str | os.PathLike) -> list[TaggedSentence]:
 
   Raises:
     FileNotFoundError: If the file is missing.
-    ValueError: If a line has no tag (names the line), or the file has no sentence.
+    ValueError: If a line has no tag (the message names the line), or the file has no sentences.
   """
   sentences: list[TaggedSentence] = []
   words: list[str] = []
@@ -65,7 +65,7 @@ def read_conll(path: str | os.PathLike) -> list[TaggedSentence]:
         tags.append(columns[-1].strip())
   end_sentence()
   if not sentences:
-    raise ValueError(f"{os.fspath(path)} has no sentence")
+    raise ValueError(f"{os.fspath(path)} has no sentences")
   return sentences
 
 

@@ -17,19 +17,19 @@ def build_crops(
   longest_crop: float,
   deletion_rate: float,
 ) -> tf.data.Dataset:
-  """Makes two crops of each passage, drawn independently: a query, and what it should find.
+  """Draws two independent crops of each passage: a query, and the passage it should find.
 
-  Either crop takes a uniform share of the passage, from a uniform place, and loses some wordpieces.
-  `query` is `[CLS] crop [SEP]`; `body`, the other one, and `title` have no special tokens; `uid` is
-  the passage's. A passage without wordpieces is dropped.
+  Length and position of a crop are drawn uniformly, and some of its wordpieces are deleted. `query`
+  is `[CLS] crop [SEP]`; `body`, the other crop, and `title` have no special tokens; `uid` is the
+  passage's. Passages without wordpieces are dropped.
 
   Args:
     dataset: Tagged passages.
     sequence_length: Lengths of `query`, `title` and `body`.
     vocabulary: Tokenizes the text.
-    shortest_crop: The least share of a passage.
-    longest_crop: The largest.
-    deletion_rate: Probability of leaving a wordpiece of a crop out.
+    shortest_crop: Minimum share of the passage in a crop.
+    longest_crop: Maximum share of the passage in a crop.
+    deletion_rate: Probability of deleting a wordpiece of a crop.
   """
   tokenizer = vocabulary.tokenizer
 

@@ -53,7 +53,7 @@ class BatchIterator(Iterator[Features]):
     """
     if not any(name.startswith(_POSITION) for name in position):
       raise ValueError(
-        "the saved run read prepared examples; use the same ones, or choose another workdir"
+        "the saved run read prepared examples; use the same examples or another workdir"
       )
     with tempfile.TemporaryDirectory() as directory:
       for name, content in position.items():
@@ -85,7 +85,7 @@ def task_batches(
       the last batch with zeros (zero weights).
     shard: The part of the data that this process reads.
     buckets: In training, ascending lengths, the last one the longest. The converter must leave
-      features unpadded; each batch has examples of one bucket and is padded to its length.
+      features unpadded; each batch has examples from one bucket and is padded to its length.
     run_length: In training, the number of consecutive examples that shuffling keeps together.
   """
   task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
@@ -124,10 +124,10 @@ def task_batches(
 def _check_for_examples(
   task: seqio.Task | seqio.Mixture, lengths: tuple[tuple[str, int], ...]
 ) -> None:
-  """Raises ValueError if one pass gives no example: repeating it would never end."""
+  """Raises ValueError if one pass yields no examples, because repeating it would never end."""
   once = task.get_dataset(dict(lengths), split="train", shuffle=False, num_epochs=1, seed=0)
   if not any(True for _ in once.take(1).with_options(_UNTUNED)):
-    raise ValueError(f"{task.name} gives no example: its corpus is empty, or all were rejected")
+    raise ValueError(f"{task.name} yields no examples: its corpus is empty, or all are rejected")
 
 
 def _fill(batch, batch_size: int):

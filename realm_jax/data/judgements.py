@@ -1,6 +1,6 @@
-"""Retrieval test collections: queries, and judgements of which documents are relevant to them.
+"""Retrieval test collections: queries, and judgements of the documents relevant to them.
 
-BEIR (Thakur et al. 2021) has `queries.jsonl` and `qrels/SPLIT.tsv`, TREC four columns.
+BEIR (Thakur et al. 2021) has `queries.jsonl` and `qrels/SPLIT.tsv`; TREC's qrels have four columns.
 """
 
 import json
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from realm_jax import object_store
 from realm_jax.data.questions import Question
 
-# The grade of each judged document by its name, by the id of the query; above 0 is relevant.
+# Query id to document name to grade; grades above 0 are relevant.
 Judgements = Mapping[str, Mapping[str, int]]
 
 
 def read_judgements(path: str | os.PathLike) -> Judgements:
-  """Reads BEIR's table (query, document and grade below a header) or TREC's qrels.
+  """Reads BEIR's table (a header, then query, document and grade) or TREC's qrels.
 
   Raises:
     FileNotFoundError: If the file is missing.
-    ValueError: If a line is not a judgement, or there is none.
+    ValueError: If a line is not a judgement, or there are none.
   """
   judgements: dict[str, dict[str, int]] = {}
   for number, line in enumerate(_lines(path), 1):
@@ -37,12 +37,12 @@ def read_judgements(path: str | os.PathLike) -> Judgements:
         "grade (BEIR), or query, 0, document and grade (TREC)"
       ) from error
   if not judgements:
-    raise ValueError(f"{os.fspath(path)} has no judgement")
+    raise ValueError(f"{os.fspath(path)} has no judgements")
   return judgements
 
 
 def read_queries(path: str | os.PathLike, judgements: Judgements) -> list[Question]:
-  """Reads the queries with judgements, in the order of the file: JSON Lines of `_id` and `text`.
+  """Reads the judged queries, in file order, from JSON Lines of `_id` and `text`.
 
   Raises:
     FileNotFoundError: If the file is missing.

@@ -17,7 +17,7 @@ from realm_jax.data.batches import Features, Shard
 
 MANIFEST_FILE = "examples_manifest.json"
 FORMAT_VERSION = 1
-_DTYPES = ("int32", "int64", "float32")  # of features
+_DTYPES = ("int32", "int64", "float32")  # dtypes of features
 _STORED_DTYPES = (*_DTYPES, "uint16")
 _POSITION, _FINGERPRINT = "examples_read", "fingerprint"
 
@@ -197,8 +197,8 @@ class PreparedBatches(Iterator[Features]):
     """
     if _POSITION not in position or not np.array_equal(position[_FINGERPRINT], self._fingerprint):
       raise ValueError(
-        f"the saved run read other examples than those in {self._directory}; use the same ones, or "
-        "choose another workdir"
+        f"the saved run read other examples than those in {self._directory}; use the same examples "
+        "or another workdir"
       )
     self.examples_read = int(np.asarray(position[_POSITION])[0])
 
@@ -217,7 +217,7 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
   """
   path = os.path.join(directory, MANIFEST_FILE)
   if not os.path.exists(path):
-    raise FileNotFoundError(f"no {path}; make it with `realm prepare_examples`")
+    raise FileNotFoundError(f"no {path}; write it with `realm prepare_examples`")
   with open(path, encoding="utf-8") as file:
     content = json.load(file)
   try:

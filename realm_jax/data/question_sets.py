@@ -103,7 +103,7 @@ def _of_json(content) -> Iterator[dict]:
       for paragraph in article["paragraphs"]:
         for question in paragraph["qas"]:
           answers = _distinct(answer["text"] for answer in question["answers"])
-          if answers:  # SQuAD 2.0 has questions without any
+          if answers:  # SQuAD 2.0 has questions without answers
             yield {
               "id": question["id"],
               "question": question["question"],
@@ -146,7 +146,7 @@ def make_splits(
 ) -> dict[str, list[dict]]:
   """Returns the records of `train`, `dev` and `test`.
 
-  Like the original, leaves out CuratedTREC's questions whose id is not a number.
+  As in the original, CuratedTREC's questions whose id is not a number are excluded.
 
   Raises:
     ValueError: If the counts of a published dataset differ from the published ones.

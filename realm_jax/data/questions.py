@@ -47,7 +47,7 @@ class Question:
 
   @property
   def masked_text(self) -> str:
-    assert self.span is not None, "a question masks nothing"
+    assert self.span is not None, "a question has no mask"
     raw = self.text.encode()
     start, limit = self.span
     return raw[:start].decode() + MASK + raw[limit:].decode()
@@ -91,7 +91,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     except (ValueError, KeyError, IndexError, TypeError) as error:
       raise ValueError(f"{path}, line {number} is not a question: {error!r}") from error
   if not questions:
-    raise ValueError(f"{path} has no question")
+    raise ValueError(f"{path} has no questions")
   if len({question.span is None for question in questions}) > 1:
     raise ValueError(f"{path} mixes questions with masked sentences; split it into two files")
   _check_manifest(path, digest, len(questions))
@@ -236,7 +236,7 @@ def masked_text_query(
 def _masked_queries(
   rows, tokenizer: Tokenizer, query_length: int, max_masks: int, batch_size: int
 ) -> MaskedQueries:
-  """Makes queries of rows of ids, positions of the masks and their targets."""
+  """Makes queries from rows of ids, mask positions and targets."""
   positions_BxM = np.zeros((batch_size, max_masks), np.int32)
   targets_BxM = np.zeros((batch_size, max_masks), np.int32)
   weights_BxM = np.zeros((batch_size, max_masks), np.float32)
@@ -256,7 +256,7 @@ def _masked_queries(
 def _padded(
   rows: Sequence[np.ndarray], tokenizer: Tokenizer, query_length: int, batch_size: int
 ) -> Tokens:
-  """Makes `[CLS] ids [SEP]` of each row, and empty queries of the rows that are missing."""
+  """Makes `[CLS] ids [SEP]` of each row, and empty queries for missing rows."""
   ids_BxL = np.zeros((batch_size, query_length), np.int32)
   ids_BxL[:, :2] = tokenizer.cls_id, tokenizer.sep_id
   for row, ids in enumerate(rows):

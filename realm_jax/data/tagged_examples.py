@@ -2,8 +2,8 @@
 
 Each `tf.train.Example` is one passage: `title`, `text` (bytes), `uid` (int64), and byte offsets
 into `text`: `sentence_byte_start`, `sentence_byte_limit`, `span_byte_start`, `span_byte_limit`
-(int64 lists). TensorFlow is imported where records are read or written, so that jobs which name
-this module start without it.
+(int64 lists). TensorFlow is imported only where records are read or written, so that jobs can
+import this module without it.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ class TaggedExampleWriter:
 
 
 def feature_description() -> dict:
-  """Returns how TensorFlow parses an example."""
+  """Returns the feature description with which TensorFlow parses an example."""
   import tensorflow as tf
 
   return {
@@ -77,7 +77,7 @@ def feature_description() -> dict:
 
 
 def serialize(passage: TaggedPassage | Passage) -> bytes:
-  """Returns a passage as an example; equal passages give equal bytes."""
+  """Serializes a passage; equal passages give equal bytes."""
   from tensorflow import train
 
   texts = {"title": passage.title, "text": passage.text}
@@ -96,7 +96,7 @@ def serialize(passage: TaggedPassage | Passage) -> bytes:
     for name, values in numbers.items()
   }
   example = train.Example(features=train.Features(feature=features))
-  # The entries of a map have no order, and another process may choose another one.
+  # Map entries have no defined order; another process may serialize them differently.
   return example.SerializeToString(deterministic=True)
 
 
@@ -119,7 +119,7 @@ def files(directory: str | os.PathLike) -> list[str]:
 
 
 def fingerprint(directory: str | os.PathLike) -> str:
-  """Returns a digest of the shards of a directory, by the checksums at their ends."""
+  """Returns a digest of a directory's shards, computed from their GZIP checksums."""
   digest = hashlib.sha256()
   for path in files(directory):
     with open(path, "rb") as file:
@@ -146,7 +146,7 @@ def read_shard(path: str | os.PathLike) -> Iterator[TaggedPassage]:
 
 
 def write_shard(path: str | os.PathLike, passages: Iterable[TaggedPassage]) -> int:
-  """Writes passages to a file that appears when it is finished; returns their number."""
+  """Writes passages to a file that appears once it is complete; returns their number."""
   directory, name = os.path.split(os.fspath(path))
   unfinished = os.path.join(directory, f".unfinished.{name}")
   count = 0

@@ -1,4 +1,4 @@
-"""Tags words with a model of wordpieces: a word gets the tag of its first wordpiece."""
+"""Tags words with a wordpiece model: each word gets the tag of its first wordpiece."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +17,9 @@ class _Window:
   """Words of one sentence that the model reads together.
 
   Attributes:
-    rows: Their positions in the array of all words.
-    ids: int32 wordpieces of all of them.
-    firsts: Position in `ids` of the first wordpiece of each.
+    rows: Positions of the words in the array of all words.
+    ids: int32 wordpieces of the words.
+    firsts: Position in `ids` of each word's first wordpiece.
   """
 
   rows: np.ndarray
@@ -54,7 +54,7 @@ def tag_words(
   windows = list(_windows(sentences, tokenizer, max_length - _SPECIAL_TOKENS))
   pending = None
   for batch, tokens in _batches(windows, tokenizer, max_length, tokens_per_batch, multiple_of):
-    # The host makes the next batch while the devices work on this one.
+    # The host prepares the next batch while the devices work on this one.
     predicted = predict(tokens)
     if pending is not None:
       _take(all_tags, *pending)

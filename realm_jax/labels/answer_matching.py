@@ -1,15 +1,15 @@
-"""Which passages hold an answer, and where: found once, before training or evaluation.
+"""Finds which passages contain an answer, and where, once before training or evaluation.
 
-Answers are looked for as wordpieces in the passage store, in one pass over it for all questions
-together; no passage is tokenized for it. Regular expressions, and answers with a character that the
-vocabulary lacks, are looked for in the raw text, and only the passages that match are tokenized, to
-turn bytes into wordpieces.
+One pass over the wordpieces of the passage store finds the answers of all questions, without
+tokenizing any passage. Regular expressions, and answers with a character missing from the
+vocabulary, are searched for in the raw text; only matching passages are tokenized, to map bytes to
+wordpieces.
 
-What is found lies in temporary files (in `$TMPDIR`), mapped into memory: memory is taken for the
-answers and a chunk of passages, however many passages there are and however often answers occur.
+Matches are kept in memory-mapped temporary files (in `$TMPDIR`), so memory holds only the answers
+and a chunk of passages, however large the corpus is and however often answers occur.
 
-The original used two rules (specification, 7.3): it labelled a passage by case-sensitive substrings
-of its raw text, a span by its wordpieces, both without a look at the borders of words.
+The original used two rules: it labelled passages by case-sensitive substrings of the raw text, and
+spans by wordpieces, in both cases ignoring word boundaries.
 """
 
 import bisect
@@ -35,11 +35,11 @@ _PARTS = ("occurrences", "holders", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
 
-_Name = tuple[str, str]  # how it is looked for ("wordpieces", "text" or "regex"), and the answer
+_Name = tuple[str, str]  # how to search ("wordpieces", "text" or "regex"), and the answer
 
 
 class HasAnswers(Protocol):
-  """What is matched of a question: its answers, and whether they are regular expressions."""
+  """A question's answers, and whether they are regular expressions."""
 
   @property
   def answers(self) -> tuple[str, ...]: ...
@@ -49,7 +49,7 @@ class HasAnswers(Protocol):
 
 
 class AnswerMatcher:
-  """Tells where the answers of questions occur; questions are named by their positions.
+  """Knows where the answers of questions occur; questions are identified by position.
 
   Args:
     occurrences: Row, first and last wordpiece of each occurrence, by answer, sorted by row.
@@ -57,7 +57,7 @@ class AnswerMatcher:
     questions: The answers of each question.
 
   Attributes:
-    unanswerable: Number of questions of which no passage contains an answer.
+    unanswerable: Number of questions without an answer in any passage.
   """
 
   def __init__(self, occurrences: GroupedRows, holders: GroupedRows, questions: GroupedRows):
@@ -69,10 +69,10 @@ class AnswerMatcher:
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
-    """Makes the matcher again of which `arrays` are.
+    """Restores a matcher from its `arrays`.
 
     Raises:
-      ValueError: If they are not those of a matcher.
+      ValueError: If the arrays are not those of a matcher.
     """
     try:
       parts = [GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS]
@@ -80,10 +80,10 @@ class AnswerMatcher:
         raise ValueError(f"{len(parts[0])} answers occur, {len(parts[1])} are held")
       return cls(*parts)
     except (KeyError, IndexError, ValueError) as error:
-      raise ValueError(f"these arrays hold no labels of questions: {error!r}") from error
+      raise ValueError(f"the arrays are not labels of questions: {error!r}") from error
 
   def arrays(self) -> dict[str, np.ndarray]:
-    """Returns int32 arrays that say all: groups one after the other, and the length of each."""
+    """Returns the matcher as int32 arrays: concatenated groups, and the length of each."""
     parts = (self._occurrences, self._holders, self._questions)
     arrays = {}
     for name, part in zip(_PARTS, parts, strict=True):
@@ -91,7 +91,7 @@ class AnswerMatcher:
     return arrays
 
   def contains(self, question_index_B: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
-    """Returns bool `[B, R]`: whether a passage holds an answer; False for ids below 0."""
+    """Returns bool `[B, R]`: whether a passage contains an answer; False for negative ids."""
     found_BxR = np.zeros(ids_BxR.shape, bool)
     for found_R, index, ids_R in zip(found_BxR, question_index_B, ids_BxR, strict=True):
       for answer in self._questions[int(index)]:
@@ -120,15 +120,15 @@ def match_answers(
   rule: Rule = "words",
   rows: np.ndarray | None = None,
 ) -> AnswerMatcher:
-  """Looks for all answers in a passage store.
+  """Searches a passage store for all answers.
 
   Args:
     questions: Questions with their answers.
     store: The knowledge corpus.
     tokenizer: The tokenizer that made it.
-    rule: "words" finds an answer's wordpieces where they begin and end with words, for passages and
-      spans alike; "original" finds wordpieces anywhere for spans, and labels passages by
-      case-sensitive substrings. Regular expressions are searched in the raw text either way.
+    rule: "words" finds an answer's wordpieces at word boundaries, for passages and spans alike;
+      "original" finds wordpieces anywhere for spans, and labels passages by case-sensitive
+      substrings. Regular expressions are searched for in the raw text either way.
     rows: Rows to search; None searches all.
 
   Raises:
@@ -170,10 +170,10 @@ def match_answers(
 
 
 class _Collector:
-  """Gathers what is found of each answer, chunk by chunk in the order of rows.
+  """Collects the matches of each answer, chunk by chunk in row order.
 
   Args:
-    names: Names of all that is searched for.
+    names: Names of everything searched for.
 
   Attributes:
     places: Position of each name.
@@ -185,11 +185,11 @@ class _Collector:
     self._holders = RowCollector(len(names), width=1)
 
   def add(self, places: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
-    """Notes where the names at these places occur in rows of a chunk."""
+    """Records where the names at these places occur in rows of a chunk."""
     self._occurrences.add(places, np.column_stack([rows, firsts, lasts]))
 
   def hold(self, places: np.ndarray, rows: np.ndarray) -> None:
-    """Notes which rows of a chunk count as holding the names at these places."""
+    """Records which rows of a chunk count as containing the names at these places."""
     pairs = np.unique(np.column_stack([places, rows]), axis=0)
     self._holders.add(pairs[:, 0], pairs[:, 1:])
 
@@ -209,7 +209,7 @@ def _find_wordpieces(
 ) -> None:
   if not ids:
     return
-  names = defaultdict(list)  # of texts that differ only in case, accents or spacing
+  names = defaultdict(list)  # texts that differ only in case, accents or spacing share an entry
   for name, sequence in ids.items():
     names[sequence].append(found.places[name])
   lengths = np.array([len(sequence) for sequence in names])
@@ -218,7 +218,7 @@ def _find_wordpieces(
   ends = np.cumsum(counts)
   search = SequenceSearch(names, alphabet_size=tokenizer.vocab_size)
   inside_word = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
-  # One column more than any body has: a sequence never runs on into the next row.
+  # One column more than any body has, so that no sequence continues into the next row.
   width = store.metadata.max_passage_length + 1
   for chunk in _chunks(rows):
     values = store.body_ids(chunk, length=width)[0].reshape(-1)
@@ -283,7 +283,7 @@ def _find_patterns(
 
 
 def _without_open_ends(pattern: str) -> str:
-  """Leaves out `.*` at both ends: the same texts match, and the span is the answer alone."""
+  """Strips `.*` from both ends: the same texts match, but the span is the answer alone."""
   pattern = re.sub(r"^(\.\*)+(?![?+*{|)])", "", pattern)
   return re.sub(r"(?<![\\|(])(\.\*)+$", "", pattern)
 
@@ -295,13 +295,13 @@ def _byte_offsets(text: str) -> Callable[[int], int]:
 
 
 def _covering(starts, limits, start: int, limit: int) -> tuple[int, int] | None:
-  """Returns first and last wordpiece that share a byte with `[start, limit)`."""
+  """Returns the first and last wordpiece that overlap the bytes `[start, limit)`."""
   places = np.flatnonzero((starts < limit) & (limits > start))
   return (int(places[0]), int(places[-1])) if len(places) else None
 
 
 def _rows_of_matches(search: SequenceSearch, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-  """Returns numbers of sequences that occur, and the places of the texts that they occur in."""
+  """Returns the indices of the sequences found, and of the texts that contain them."""
   starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
   positions, numbers = search.find(np.frombuffer(_NO_TEXT.join(texts), np.uint8))
   return numbers, np.searchsorted(starts, positions, side="right") - 1

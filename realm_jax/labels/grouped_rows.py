@@ -1,4 +1,4 @@
-"""Rows of integers in groups, such as the occurrences of each answer; more than memory may hold."""
+"""Groups of integer rows, such as the occurrences of each answer, possibly larger than memory."""
 
 import tempfile
 
@@ -8,7 +8,7 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 class GroupedRows:
-  """Groups of rows, one after the other in one array.
+  """Groups of rows, concatenated in one array.
 
   Args:
     values: int32 `[n]` or `[n, width]`.
@@ -21,7 +21,7 @@ class GroupedRows:
   def __init__(self, values: np.ndarray, lengths: np.ndarray):
     if np.sum(lengths) != len(values):
       raise ValueError(f"{len(values)} rows in groups of {np.sum(lengths)} in all")
-    self.values = np.asarray(values)  # of a memory-mapped array a view, without its slow indexing
+    self.values = np.asarray(values)  # a view without the slow indexing of a memory map
     self.lengths = np.asarray(lengths, np.int32)
     self._ends = np.cumsum(self.lengths, dtype=np.int64)
 
@@ -35,7 +35,7 @@ class GroupedRows:
 
 
 class RowCollector:
-  """Collects rows group by group in a temporary file, and keeps none of them in memory.
+  """Collects rows by group in a temporary file, keeping none in memory.
 
   Args:
     num_groups: Number of groups, which are numbered from 0.
@@ -53,14 +53,14 @@ class RowCollector:
     self._file.write(np.column_stack([groups, rows]).astype(np.int32).tobytes())
 
   def grouped(self) -> GroupedRows:
-    """Returns the rows by group, in the order they came, as a map of a temporary file."""
+    """Returns the rows by group, in order of arrival, memory-mapped from a temporary file."""
     total = int(self._lengths.sum())
     shape = (total, self._width)
     if not total:
       return GroupedRows(np.zeros(shape, np.int32), self._lengths)
     with self._file, tempfile.TemporaryFile(prefix="realm_labels_") as target:
       values = np.memmap(target, np.int32, "w+", shape=shape)
-      ends = np.cumsum(self._lengths) - self._lengths  # of the rows placed so far, by group
+      ends = np.cumsum(self._lengths) - self._lengths  # by group, end of the rows placed so far
       self._file.seek(0)
       columns = 1 + self._width
       while len(found := np.fromfile(self._file, np.int32, _ROWS_AT_ONCE * columns)):

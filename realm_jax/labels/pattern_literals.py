@@ -1,32 +1,32 @@
-"""Which words a text must hold before a regular expression can match it.
+"""Finds literals that a text must contain for a regular expression to match it.
 
 Searching millions of passages for thousands of expressions is slow; searching them for the literals
-that the expressions cannot do without is fast, and leaves few passages to try.
+that every match contains is fast, and leaves few passages to try.
 """
 
 import importlib
 import re
 
-# The standard library has no public parser; this one has been there, unchanged, since 3.11.
+# The standard library has no public parser; this one is unchanged since 3.11.
 constants = importlib.import_module("re._constants")
 parser = importlib.import_module("re._parser")
 
-# What Python's IGNORECASE takes for ASCII letters and `lower` does not turn to them.
+# Characters that IGNORECASE equates with ASCII letters, but `lower` does not map to them.
 _FOLDED = (("İ", "i"), ("ı", "i"), ("ſ", "s"))
 
 
 def fold(text: str) -> str:
-  """Returns a text in which every match of a literal, whatever its case, is that literal."""
+  """Folds case, so that every case-insensitive match of a literal becomes that literal."""
   for character, ascii_character in _FOLDED:
     text = text.replace(character, ascii_character)
   return text.lower()
 
 
 def required_literals(pattern: str) -> frozenset[str] | None:
-  """Returns ASCII literals of which every match of `pattern`, folded, holds one; None if unknown.
+  """Returns ASCII literals, one of which is in every folded match of `pattern`; None if unknown.
 
   Raises:
-    re.error: if the pattern is invalid.
+    re.error: If the pattern is invalid.
   """
   return _of_sequence(parser.parse(pattern, re.IGNORECASE | re.MULTILINE))
 
@@ -42,7 +42,7 @@ def _of_sequence(items) -> frozenset[str] | None:
     run = ""
     choices.append(_of_item(operation, argument))
   choices.append(_of_run(run))
-  # Any of them will do: the one whose shortest literal is longest is met least often.
+  # Any of them will do; the one whose shortest literal is longest occurs least often.
   return max(
     (choice for choice in choices if choice is not None),
     key=lambda literals: (min(map(len, literals)), -len(literals)),

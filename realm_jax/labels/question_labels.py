@@ -1,4 +1,4 @@
-"""Finds where the answers of questions lie in the passages, to learn from."""
+"""Finds where the answers of training questions occur in the passages."""
 
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def find_labels(
   answer_rule: Rule,
   query_length: int,
 ) -> AnswerMatcher:
-  """Finds the answers and tells what cannot be learned from.
+  """Finds the answers, and logs how many questions cannot be learned from.
 
   Args:
     asked: The questions of a file.
@@ -28,22 +28,22 @@ def find_labels(
     query_length: Wordpieces of a question.
 
   Raises:
-    ValueError: If no passage holds an answer of any of them.
+    ValueError: If no passage contains an answer to any question.
   """
-  # TensorFlow is missing on some machines, where labels come with prepared examples.
+  # Some machines lack TensorFlow; there, labels come with prepared examples.
   from realm_jax import tokenization
 
   tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
   matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
   if matcher.unanswerable == len(asked):
     raise ValueError(
-      f"none of the {len(asked)} questions in {questions} has its answer in a passage; is this the "
-      "corpus that they were asked of?"
+      f"none of the {len(asked)} questions in {questions} has its answer in a passage; check that "
+      "this is the right corpus"
     )
   encoded = tokenizer.encode_batch([question.text for question in asked])
   logging.info(
-    "%d questions; %d have no answer in any passage and teach nothing; %d are longer than "
-    "query_length=%d and lose their end",
+    "%d questions; %d have no answer in any passage and do not contribute; %d are longer than "
+    "query_length=%d and are truncated",
     len(asked),
     matcher.unanswerable,
     sum(len(ids) > query_length - 2 for ids in encoded),

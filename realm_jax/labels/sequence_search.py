@@ -1,4 +1,4 @@
-"""Finds many sequences at once in a long array, with a trie whose levels are numpy arrays."""
+"""Finds many sequences at once in a long array, by a trie whose levels are numpy arrays."""
 
 from collections.abc import Iterable, Sequence
 
@@ -52,7 +52,7 @@ class SequenceSearch:
 
 
 class _Level:
-  """The edges of one depth as a sorted table, behind a filter because most keys are not edges."""
+  """The edges of one depth as a sorted table behind a filter, because most keys are not edges."""
 
   def __init__(self, edges: dict[int, int], ends: dict[int, int]):
     keys = np.fromiter(edges.keys(), np.int64, len(edges))
@@ -70,7 +70,7 @@ class _Level:
     return (mixed >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)
 
   def follow(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which keys are edges, and the nodes that these lead to."""
+    """Returns which keys are edges, and the nodes they lead to."""
     candidates = np.flatnonzero(self._filter[self._hashed(keys)])
     wanted = keys[candidates]
     places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)

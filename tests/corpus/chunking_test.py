@@ -124,7 +124,10 @@ def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"max_passage_length": 3}, "max_passage_length=3 leaves no room beside 3 special tokens"),
+    (
+      {"max_passage_length": 3},
+      "max_passage_length=3 leaves no room for text next to 3 special tokens",
+    ),
     ({"max_sentences": 0}, "max_sentences=0; use at least 1"),
     ({"unit": "words", "num_words": 0}, "num_words=0; use at least 1"),
     ({"overlap": -1}, "overlap=-1; use 0 or more"),

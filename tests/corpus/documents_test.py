@@ -78,7 +78,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path, damage):
     "no gzip": b"{}",
   }
   (tmp_path / "x.jsonl.gz").write_bytes(damaged[damage])
-  with pytest.raises(ValueError, match=r"x\.jsonl\.gz is truncated or damaged; get the whole file"):
+  with pytest.raises(ValueError, match=r"x\.jsonl\.gz is truncated or damaged; download it"):
     read(tmp_path / "x.jsonl.gz")
 
 

@@ -68,8 +68,8 @@ def test_ids_of_additions_are_not_used_twice(store):
 @pytest.mark.parametrize(
   ("text", "message"),
   [
-    ("  ", "needs a text"),
-    ("old old old old old old", r"take 10 wordpieces.*at most 9; shorten"),
+    ("  ", "needs text"),
+    ("old old old old old old", r"have 10 wordpieces.*at most 9; shorten"),
   ],
 )
 def test_refuses_passages_that_no_corpus_would_have(text, message):

@@ -207,7 +207,7 @@ def test_names_tell_formats(name, format):
 
 def test_a_name_that_tells_no_format_is_refused():
   with pytest.raises(
-    ValueError, match=r"the name of a\.csv implies no format; end it in \.jsonl, .*"
+    ValueError, match=r"cannot infer the format of a\.csv; end its name in \.jsonl, .*"
   ):
     format_of("a.csv")
 

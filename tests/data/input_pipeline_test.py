@@ -103,7 +103,7 @@ def test_a_corpus_that_gives_no_example_is_refused(tmp_path):
   passage = TaggedPassage(title="waa", text="waa .", uid=1, sentences=[(0, 5)], spans=[])
   writer.write(tagged_examples.serialize(passage))
   writer.close()
-  with pytest.raises(ValueError, match=r"salient_span_masking\w+ gives no example: its corpus is"):
+  with pytest.raises(ValueError, match=r"salient_span_masking\w+ yields no examples: its corpus"):
     masked(tmp_path, training=True)
   assert list(masked(tmp_path, training=False)) == []
 

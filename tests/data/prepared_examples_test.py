@@ -126,7 +126,7 @@ def test_damaged_examples_are_refused(tmp_path):
       open_batches(tmp_path / "examples")
   manifest.unlink()
   assert not prepared_examples.is_prepared(tmp_path / "examples")
-  with pytest.raises(FileNotFoundError, match="make it with `realm prepare_examples`"):
+  with pytest.raises(FileNotFoundError, match="write it with `realm prepare_examples`"):
     open_batches(tmp_path / "examples")
 
 

@@ -117,7 +117,7 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
       for name in expected:
         assert found[name].dtype == expected[name].dtype
         np.testing.assert_array_equal(found[name], expected[name])
-    with pytest.raises(ValueError, match="read prepared examples; use the same ones, or"):
+    with pytest.raises(ValueError, match="read prepared examples; use the same examples or"):
       streams[0].restore(streams[1].position())
   counts = prepared_examples.read_manifest(tmp_path / "questions").num_examples
   assert counts == (20, 20)

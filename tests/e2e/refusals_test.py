@@ -113,7 +113,7 @@ CASES = {
     {"corpus": "{elsewhere}/spanless"},
     (),
     1,
-    r"realm pretrain: \S+ gives no example: .*",
+    r"realm pretrain: \S+ yields no examples: .*",
   ),
   "a passage longer than the model's positions": (
     "pretrain",

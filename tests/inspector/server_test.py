@@ -95,7 +95,7 @@ def test_the_page_works_without_scripts(client):
   after = client.post("/edit", data={**fields, "text": "Dollar is the money of Britain"})
   assert after.status_code == 200 and "<mark>Dollar</mark>" in after.text
   refused = client.post("/edit", data={**fields, "text": " "})
-  assert refused.status_code == 422 and "needs a text" in refused.text
+  assert refused.status_code == 422 and "needs text" in refused.text
 
 
 def test_two_models_stand_side_by_side(filler):

@@ -139,9 +139,11 @@ def test_labels_come_back_from_arrays(store, rule):
   for index, row in itertools.product(range(4), range(len(store))):
     np.testing.assert_array_equal(again.spans(index, row), before.spans(index, row))
   assert again.unanswerable == before.unanswerable == 1
-  with pytest.raises(ValueError, match=r"no labels of questions: .*3 rows in groups of \d+ in all"):
+  with pytest.raises(
+    ValueError, match=r"not labels of questions: .*3 rows in groups of \d+ in all"
+  ):
     AnswerMatcher.from_arrays({**arrays, "holders": arrays["holders"][:3]})
-  with pytest.raises(ValueError, match=r"no labels of questions: KeyError\('occurrences'\)"):
+  with pytest.raises(ValueError, match=r"not labels of questions: KeyError\('occurrences'\)"):
     AnswerMatcher.from_arrays({})
 
 

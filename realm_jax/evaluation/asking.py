@@ -14,10 +14,10 @@ class Asking:
   """How questions are asked.
 
   Attributes:
-    answer_text: "raw" slices the passage's text, "spaced" parts words from punctuation as the
+    answer_text: "raw" slices the passage's text; "spaced" separates words from punctuation, as the
       released ORQA does.
-    book: For masked sentences, "closed" reads with the null passage alone.
-    recall_at: The k's of recall@k.
+    book: For masked sentences, "closed" reads only the null passage.
+    recall_at: Values of k for recall@k.
     batch_size: Questions asked at once.
   """
 

@@ -1,4 +1,4 @@
-"""Evaluates rankings of documents on a retrieval test collection; writes runs and result cards."""
+"""Evaluates document rankings on a retrieval test collection; writes runs and result cards."""
 
 import json
 import os
@@ -34,10 +34,10 @@ def evaluate_collection(
   tune_on: str | None = None,
   output: str | None = None,
 ) -> dict:
-  """Ranks documents and compares with judgements; see `realm evaluate` for the arguments."""
+  """Ranks documents and scores them against judgements; see `realm evaluate` for the arguments."""
   grades = read_judgements(judgements)
   asked = read_queries(queries, grades)
-  # Read first: a file that does not fit is refused before anything is evaluated.
+  # Read first, so that a mismatched file is rejected before anything is evaluated.
   other = against and scores_of_file(against, grades, asked, recall_at=asking.recall_at)
   if predictions is not None:
     run, measured = read_run(predictions), {"run": predictions}
@@ -72,7 +72,7 @@ def evaluate_collection(
 def scores_of_file(
   path: str, judgements: Judgements, queries: Sequence[Question], *, recall_at: Sequence[int]
 ) -> dict[str, np.ndarray]:
-  """Returns the scores of a TREC run file, or those that a `predictions.jsonl` has."""
+  """Returns the scores of a TREC run file or a `predictions.jsonl`."""
   if path.endswith(".jsonl"):
     return prediction_files.read_scores(path, queries).scores
   return document_scores(read_run(path), judgements, queries, recall_at=recall_at)
@@ -82,8 +82,8 @@ def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
   store = system.corpus.store
   if not store.document(0):
     raise ValueError(
-      f"the passages of {store.directory} do not say which documents they are of; make the store "
-      "again with `realm prepare_corpus`"
+      f"the passages of {store.directory} lack the names of their documents; write the store again "
+      "with `realm prepare_corpus`"
     )
   return rank_documents(
     system.retrieve,

@@ -1,4 +1,4 @@
-"""Draws the curves of a pre-training, and the steps at which generations were swapped in."""
+"""Draws the curves of a pre-training run, and the steps at which generations were swapped in."""
 
 from collections.abc import Sequence
 

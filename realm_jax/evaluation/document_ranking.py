@@ -1,4 +1,4 @@
-"""Rankings of documents, each by its best passage, and their figures against judgements."""
+"""Rankings of documents by their best passages, and their metrics against judgements."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from realm_jax.data.judgements import Judgements
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
 
-_CUTOFF = 10  # of nDCG and of the reciprocal rank
-# The score of each document by its name, best first, by the id of the query.
+_CUTOFF = 10  # for nDCG and the reciprocal rank
+# Query id to document name to score, best first.
 Run = Mapping[str, Mapping[str, float]]
 
 
@@ -27,10 +27,10 @@ def rank_documents(
 
   Args:
     retrieve: `(texts, k=...)`, finds the best passages, best first.
-    queries: What is asked.
+    queries: The queries.
     document: Returns the name of a passage's document.
-    num_documents: Documents found for each query, if there are so many.
-    batch_size: Queries asked at once.
+    num_documents: Maximum number of documents per query.
+    batch_size: Queries per batch.
   """
   run = {}
   batches = [queries[i : i + batch_size] for i in range(0, len(queries), batch_size)]
@@ -63,7 +63,7 @@ def _best_passages(
 def document_scores(
   run: Run, judgements: Judgements, queries: Sequence[Question], *, recall_at: Sequence[int]
 ) -> dict[str, np.ndarray]:
-  """Returns every figure of every query, `[n]` each: `ndcg@10`, `mrr@10` and `recall@k`.
+  """Returns each metric by name as `[n]` over the queries: `ndcg@10`, `mrr@10` and `recall@k`.
 
   `recall@k` is the share of the relevant documents that are among the best k.
 
@@ -79,8 +79,8 @@ def document_scores(
     ) from error
   if not any(judgements[query].keys() & run.get(query, {}).keys() for query in judgements):
     raise ValueError(
-      "no document that was found is judged; are the judgements of this corpus, and the names of "
-      "its documents those of corpus.jsonl?"
+      "none of the documents found is judged; check that the judgements are for this corpus, and "
+      "that its documents have the names of corpus.jsonl"
     )
   measures = {nDCG @ _CUTOFF: f"ndcg@{_CUTOFF}", RR @ _CUTOFF: f"mrr@{_CUTOFF}"}
   measures |= {R @ k: f"recall@{k}" for k in recall_at}
@@ -104,7 +104,7 @@ def read_run(path: str | os.PathLike) -> Run:
 
   Raises:
     FileNotFoundError: If the file is missing.
-    ValueError: If a line has not its six columns, or there is none.
+    ValueError: If a line does not have six columns, or there are no lines.
   """
   run: dict[str, dict[str, float]] = {}
   for number, line in enumerate(object_store.absolute(path).read_text().splitlines(), 1):

@@ -19,8 +19,8 @@ def entity_figures(
 ) -> dict:
   """Returns `precision`, `recall`, `f1` and `entities`, and the same per label in `labels`.
 
-  An entity is correct if its label, its first and its last word are. `entities` is their number in
-  the references. Every entity has the same weight (micro average).
+  An entity is correct if its label, first word and last word are. `entities` is their number in the
+  references. Every entity has the same weight (micro average).
 
   Args:
     references: Tags of the words of each sentence.
@@ -30,7 +30,7 @@ def entity_figures(
     ValueError: If seqeval is not installed, or the numbers of sentences or words differ.
   """
   check_available()
-  # Imported here, so that everything else works without the extra.
+  # Imported here so that everything else works without the extra.
   from seqeval.metrics import classification_report
 
   if [len(tags) for tags in references] != [len(tags) for tags in predictions]:

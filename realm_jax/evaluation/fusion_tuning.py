@@ -1,4 +1,4 @@
-"""Chooses how much a dual encoder weighs beside BM25, on development questions."""
+"""Chooses the weight of a dual encoder relative to BM25 on development questions."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ WEIGHTS = tuple(tenths / 10 for tenths in range(11))
 
 @dataclasses.dataclass(frozen=True)
 class DevelopmentSet:
-  """Questions on which settings are chosen.
+  """Questions for tuning settings.
 
   Attributes:
-    questions: What is asked.
-    relevant: `(corpus, ids_BxK)`, says which passages are right.
+    questions: The questions.
+    relevant: Called as `relevant(corpus, ids_BxK)`, returns which passages are relevant.
   """
 
   questions: Sequence[Question]
@@ -30,7 +30,7 @@ class DevelopmentSet:
 
 
 def answered_questions(questions: Sequence[Question]) -> DevelopmentSet:
-  """Returns questions whose right passages are those with an answer."""
+  """Returns questions for which the passages with an answer are relevant."""
 
   def relevant(corpus: Corpus, ids_BxK: np.ndarray) -> np.ndarray:
     matcher = match_answers(
@@ -42,7 +42,7 @@ def answered_questions(questions: Sequence[Question]) -> DevelopmentSet:
 
 
 def judged_queries(queries: Sequence[Question], judgements: Judgements) -> DevelopmentSet:
-  """Returns queries whose right passages are those of relevant documents."""
+  """Returns queries for which the passages of relevant documents are relevant."""
 
   def relevant(corpus: Corpus, ids_BxK: np.ndarray) -> np.ndarray:
     return np.array(
@@ -60,17 +60,17 @@ def _grade(store: PassageStore, row: int, grades: Mapping[str, int]) -> int:
 
 
 def tune(opened: Opened, development: DevelopmentSet) -> tuple[Opened, dict[float, float]]:
-  """Gives the dual encoder the weight with the highest mean reciprocal rank.
+  """Chooses the weight with the highest mean reciprocal rank.
 
   Returns:
-    What was opened with that weight, and the mean reciprocal rank of each weight.
+    `opened` with that weight, and the mean reciprocal rank of each weight.
 
   Raises:
     ValueError: If the retriever is not hybrid.
   """
   hybrid = opened.hybrid
   if hybrid is None:
-    raise ValueError("development questions choose the weight of --retriever=hybrid; name it")
+    raise ValueError("development questions tune the weight of --retriever=hybrid; give that flag")
   texts = [question.text for question in development.questions]
   depth = hybrid.fusion.depth
   dense = question_search(dataclasses.replace(opened, hybrid=None)).retrieve(texts, k=depth)

@@ -16,7 +16,7 @@ from realm_jax.saved.opening import Sources, open_sources
 def evaluate_masked_spans(
   questions: Sequence[Question], *, sources: Sources, asking: Asking, output: str | None
 ) -> dict:
-  """Fills the masks and compares with the references; see `realm evaluate` for the arguments."""
+  """Fills the masks and scores the answers; see `realm evaluate` for the arguments."""
   opened = open_sources(sources)
   description = opened.saved.description
   batches = masked_query_batches(
@@ -43,12 +43,12 @@ def evaluate_masked_spans(
 
 
 def _line(figures: dict, *, book: str) -> str:
-  """Returns what a reader wants to know of the figures."""
+  """Summarizes the metrics in one line."""
   groups = {name: figure for name, figure in figures.items() if isinstance(figure, dict)}
   by_group = ", ".join(f"{name} {group['exact_match']:.3f}" for name, group in groups.items())
   line = f"{book} book, {figures['questions']} questions: exact match {figures['exact_match']:.3f}"
   line += f" ({by_group})" if groups else ""
-  if book == "closed":  # which reads nothing that was found
+  if book == "closed":  # which reads no passages
     return line
   recalls = (f"{k} {figure:.3f}" for k, figure in figures.items() if k.startswith("recall@"))
   return f"{line}, {', '.join(recalls)}"

@@ -17,10 +17,10 @@ class Prediction:
 
   Attributes:
     question: The masked sentence.
-    answer: The likeliest answer.
+    answer: The most likely answer.
     probability: Its p(y|x).
-    exact_match: Whether it is the reference.
-    rank: Rank of the first right passage, 1 the best; None if there is none.
+    exact_match: Whether it equals the reference.
+    rank: Rank of the first right passage, from 1; None if there is none.
   """
 
   question: Question
@@ -37,16 +37,16 @@ def predict(
   retrieve_k: int,
   without_retrieval: bool,
 ) -> list[Prediction]:
-  """Returns the predictions on all questions.
+  """Returns the predictions for all questions.
 
-  An answer is exact if its wordpieces are those of the whole reference. A passage is right if it
-  holds the sentence that states the fact.
+  An answer matches exactly if its wordpieces are those of the whole reference. A passage is right
+  if it contains the sentence that states the fact.
 
   Args:
     filler: Fills the masks.
-    batches: Questions with their queries, the rows past the questions being empty.
-    retrieve_k: Passages looked at.
-    without_retrieval: Reads with the null passage alone.
+    batches: Questions with their queries; rows past the questions are empty.
+    retrieve_k: Number of passages to rank.
+    without_retrieval: Reads only the null passage.
   """
   store, tokenizer = filler.corpus.store, filler.corpus.tokenizer
   predictions = []
@@ -75,7 +75,7 @@ def predict(
 
 
 def figures(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict:
-  """Returns `questions`, `recall@k`, `exact_match`; and the same of each group under its name."""
+  """Returns `questions`, `recall@k` and `exact_match`, also for each group under its name."""
   groups = defaultdict(list)
   for prediction in predictions:
     if prediction.question.group:

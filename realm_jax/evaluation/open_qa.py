@@ -1,4 +1,4 @@
-"""Figures of open-domain question answering: what was found, what was read, what was answered."""
+"""Metrics of open-domain question answering: retrieval, reading and answers."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ RECALL_AT = (1, 5, 20, 50, 100)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-  """What became of a question.
+  """The outcome of one question.
 
   Attributes:
     question: The question, with its answers.
@@ -45,14 +45,14 @@ def evaluate_questions(
   retrieve_k: int = max(RECALL_AT),
   batch_size: int = 32,
 ) -> list[Outcome]:
-  """Asks all questions.
+  """Retrieves passages for all questions, and answers them.
 
   Args:
-    retrieve: `(texts, k=...)`, finds the best passages; see `QuestionSearch`.
-    questions: What is asked.
-    answer: `(texts)`, answers them; None where nothing is read.
-    retrieve_k: Passages retrieved for each.
-    batch_size: Questions asked at once.
+    retrieve: Called as `retrieve(texts, k=...)`, finds the best passages; see `QuestionSearch`.
+    questions: The questions.
+    answer: Called as `answer(texts)`, answers them; None if nothing is read.
+    retrieve_k: Passages retrieved per question.
+    batch_size: Questions per batch.
   """
   outcomes = []
   for first in range(0, len(questions), batch_size):
@@ -82,15 +82,15 @@ def question_scores(
   matcher: AnswerMatcher,
   recall_at: Sequence[int] = RECALL_AT,
 ) -> dict[str, np.ndarray]:
-  """Returns every figure of every question, `[n]` each; their means are the figures.
+  """Returns each metric by name as `[n]` over the questions.
 
-  `recall@k`: one of the best k passages holds an answer. If passages were read, `reader_oracle`:
-  one of those read does; and the scores of the answer that was given, see `answer_scores`.
+  `recall@k`: one of the best k passages contains an answer. If passages were read, also
+  `reader_oracle`, one of those read does, and the scores of the answer, see `answer_scores`.
 
   Args:
     outcomes: Outcomes of the matcher's questions, in order.
     matcher: Knows which passages contain an answer.
-    recall_at: The k's; those above the number of passages retrieved are left out.
+    recall_at: Values of k; those above the number of passages retrieved are omitted.
   """
   width = max((len(outcome.passage_ids) for outcome in outcomes), default=0)
   holds_BxK = _holds(matcher, [outcome.passage_ids for outcome in outcomes])
@@ -108,7 +108,7 @@ def question_scores(
 
 
 def score_names(questions: Sequence[Question], *, width: int) -> list[str]:
-  """Returns the names of `question_scores` where `width` passages are found, and some are read."""
+  """Returns the names in `question_scores` if `width` passages are retrieved and some are read."""
   recalls = [f"recall@{k}" for k in RECALL_AT if k <= width]
   return [*recalls, "reader_oracle", *answer_scores(questions, [""] * len(questions))]
 
@@ -118,8 +118,8 @@ def answer_scores(
 ) -> dict[str, np.ndarray]:
   """Returns the scores of predicted answers, `[n]` each.
 
-  `exact_match` is the official one, `exact_match_corrected` normalises better (see
-  `metrics.answers`); `f1` of words is there unless an answer is a regular expression.
+  `exact_match` follows the official rule, `exact_match_corrected` a corrected normalisation (see
+  `data.answers`); `f1` over words is omitted if an answer is a regular expression.
   """
   pairs = list(zip(questions, predictions, strict=True))
   names: dict[str, answers.Normalization] = {
@@ -148,7 +148,7 @@ def figures(
   recall_at: Sequence[int] = RECALL_AT,
   train_answers: Iterable[str] | None = None,
 ) -> dict:
-  """Returns `questions`, the means of `question_scores`, and the same of `groups` by their names.
+  """Returns `questions` and the means of `question_scores`, overall and by group.
 
   Args:
     outcomes: See `question_scores`.
@@ -167,11 +167,11 @@ def question_groups(
   scores: Mapping[str, np.ndarray],
   train_answers: Iterable[str] | None = None,
 ) -> dict[str, np.ndarray]:
-  """Returns bool `[n]` of each group: by the question's own, by retrieval, and by overlap.
+  """Returns bool `[n]` for each group: the questions' own groups, by retrieval, and by overlap.
 
-  `retrieval_hit` and `retrieval_miss` say whether a passage that was read holds an answer;
-  `answer_seen` and `answer_unseen` whether a training question has the same answer, normalised
-  (Lewis et al. 2021, "Question and Answer Test-Train Overlap").
+  `retrieval_hit` and `retrieval_miss` tell whether a passage read contains an answer; `answer_seen`
+  and `answer_unseen` whether a training question has the same normalised answer (Lewis et al. 2021,
+  "Question and Answer Test-Train Overlap").
   """
   names = np.array([outcome.question.group for outcome in outcomes], np.str_)
   groups = {str(name): names == name for name in np.unique(names) if name}
@@ -188,7 +188,7 @@ def question_groups(
 
 
 def summary(scores: Mapping[str, np.ndarray], *, groups: Mapping[str, np.ndarray]) -> dict:
-  """Returns the number of questions and the mean of each score, over all and of each group."""
+  """Returns the number of questions and the mean of each score, overall and by group."""
   size = len(next(iter(scores.values()), ()))
   result = _means(scores, np.ones(size, bool))
   if groups:

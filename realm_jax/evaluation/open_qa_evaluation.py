@@ -1,4 +1,4 @@
-"""Evaluates retrieval and answers on questions; writes predictions and the result card."""
+"""Evaluates retrieval and answers on questions; writes predictions and a result card."""
 
 import dataclasses
 import json
@@ -22,15 +22,15 @@ FORMATS = ("dpr", "trec")
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-  """Scores and groups of every question, and what gave them.
+  """Scores and groups of all questions, and their provenance.
 
   Attributes:
     scores: Scores by name, `[n]` each.
     groups: Members by name, `[n]` each.
     measured: What was measured.
     outcomes: Outcome of each question; empty where predictions were read from a file.
-    store: The corpus; None with a file.
-    matcher: Knows which passages hold an answer; None with a file.
+    store: The corpus; None if predictions were read from a file.
+    matcher: Knows which passages contain an answer; None if predictions were read from a file.
   """
 
   scores: dict[str, np.ndarray]
@@ -54,14 +54,14 @@ def evaluate_open_qa(
   output: str | None,
   formats: Sequence[str],
 ) -> dict:
-  """Asks the questions and reports; see `realm evaluate` for the arguments."""
+  """Answers the questions and reports scores; see `realm evaluate` for the arguments."""
   unknown = sorted(set(formats) - set(FORMATS))
   if unknown:
     raise ValueError(f"formats has {unknown[0]!r}; choose from {', '.join(FORMATS)}")
   train_answers = None
   if train_questions is not None:
     train_answers = [a for question in read_questions(train_questions) for a in question.answers]
-  # Read first: a file that does not fit is refused before anything is evaluated.
+  # Read first, so that a mismatched file is rejected before anything is evaluated.
   other = against and prediction_files.read_scores(against, questions)
   if predictions is not None:
     evaluated = _read(predictions, questions)

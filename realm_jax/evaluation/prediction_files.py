@@ -87,7 +87,7 @@ class PredictionScores:
   """Scores of a prediction file.
 
   Attributes:
-    scores: Every metric of every question, `[n]` each.
+    scores: Each metric by name, `[n]` over the questions.
     missing: Number of questions without a prediction, which count as wrong.
   """
 
@@ -98,9 +98,9 @@ class PredictionScores:
 def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> PredictionScores:
   """Reads the scores of questions from a prediction file.
 
-  A line names its question by `id`, `question` or both, which must agree. Its metrics are those
-  that `realm evaluate` wrote (`figures`), or else those of `prediction`, the answer of any other
-  program.
+  A line identifies its question by `id`, `question` or both, which must agree. Its metrics are
+  those written by `realm evaluate` (`figures`), or else those of `prediction`, another program's
+  answer.
 
   Raises:
     ValueError: If a line is not a prediction, or none of the questions is predicted.

@@ -41,7 +41,7 @@ def bootstrap_intervals(
   if not names or not len(scores[names[0]]):
     return {}
   values = np.stack([scores[name] for name in names]).astype(np.float64)
-  if values.shape[1] == 1:  # scipy refuses a single observation
+  if values.shape[1] == 1:  # scipy rejects a single observation
     return {name: (value, value) for name, (value,) in zip(names, values.tolist(), strict=True)}
   interval = scipy.stats.bootstrap(
     (values,),
@@ -59,8 +59,8 @@ def bootstrap_intervals(
 def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
   """Compares the scores of two systems on the same questions.
 
-  If both were equally good, the sign of each question's difference would be a coin flip. p is the
-  share of sign assignments (all of them, or 10,000 samples) whose difference is at least as large.
+  Under the null hypothesis, the sign of each question's difference is a coin flip. p is the share
+  of sign assignments (all of them, or 10,000 samples) whose difference is at least as large.
   """
   differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
   return Comparison(
@@ -73,9 +73,9 @@ def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparis
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-  """Returns p-values corrected for their number (Holm 1979).
+  """Returns p-values corrected for multiple tests (Holm 1979).
 
-  The k-th smallest of n is multiplied by n + 1 - k, and none is below a smaller one.
+  The k-th smallest of n is multiplied by n + 1 - k; the order of the p-values is kept.
   """
   order = np.argsort(p_values)
   raised = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)

@@ -1,4 +1,4 @@
-"""Renders the result card of an evaluation: its metrics, and exactly what they describe."""
+"""Renders the result card of an evaluation: the metrics, and exactly what they were measured on."""
 
 import dataclasses
 import hashlib
@@ -11,7 +11,7 @@ from realm_jax.evaluation import open_qa, resampling, source_version
 
 
 def files(**paths: str) -> dict[str, str]:
-  """Returns what a card says of files: paths and digests."""
+  """Describes files for a card, by path and digest."""
   described = {}
   for name, path in paths.items():
     content = object_store.absolute(path).read_bytes()
@@ -29,8 +29,8 @@ def make(
 
   Args:
     measured: What was measured.
-    scores: Every figure of every question, `[n]` each.
-    groups: Members of groups of questions by name, bool `[n]` each.
+    scores: Each metric by name, `[n]` over the questions.
+    groups: Members of each group of questions by name, bool `[n]`.
   """
   return {
     "measured": {**measured, "code": source_version.source_version()},
@@ -42,7 +42,7 @@ def make(
 def against(
   compared: str, scores: Mapping[str, np.ndarray], other_scores: Mapping[str, np.ndarray]
 ) -> dict:
-  """Returns the part of a card that compares with another system, question by question."""
+  """Returns the section of a card that compares with another system, question by question."""
   return {
     "predictions": compared,
     "figures": {

@@ -19,13 +19,13 @@ Scores = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class ComparedFigure:
-  """One figure of two systems on one set of questions.
+  """One metric of two systems on one set of questions.
 
   Attributes:
-    name: Name of the figure.
+    name: Name of the metric.
     questions: Number of questions.
     comparison: Means, difference, interval and p of this set alone.
-    adjusted_p_value: Holm's p, for as many tests as there are sets.
+    adjusted_p_value: p after Holm's correction for the number of sets.
   """
 
   name: str
@@ -35,7 +35,7 @@ class ComparedFigure:
 
 
 def compare_sets(pairs: Sequence[tuple[Scores, Scores]]) -> list[list[ComparedFigure]]:
-  """Returns for each set of questions what the two systems' common figures are."""
+  """Compares the two systems' common metrics on each set of questions."""
   names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
   compared = {
     n: [resampling.compare(first[n], second[n]) for first, second in pairs] for n in names
@@ -60,7 +60,7 @@ def read_pair(first: str, second: str, *, qrels: str | None = None) -> tuple[Sco
 
   Raises:
     FileNotFoundError: If a file is missing.
-    ValueError: If they are not of the same questions, or a run file has no judgements.
+    ValueError: If the questions differ, or a run file has no judgements.
   """
   one, other = _read(first, qrels), _read(second, qrels)
   ids = [*one]
@@ -68,7 +68,7 @@ def read_pair(first: str, second: str, *, qrels: str | None = None) -> tuple[Sco
     common = len(other.keys() & one.keys())
     raise ValueError(
       f"{first} has {len(one)} questions, {second} {len(other)}, and {common} have the same id; "
-      "compare two systems on the same questions"
+      "compare systems on the same questions"
     )
   return _columns(one, ids), _columns(other, ids)
 
@@ -78,7 +78,7 @@ def _columns(records: Mapping[str, Mapping[str, float]], ids: Sequence[str]) -> 
 
 
 def _read(path: str, qrels: str | None) -> Mapping[str, Mapping[str, float]]:
-  """Returns every figure of every question, by its id."""
+  """Returns the metrics of each question by its id."""
   if object_store.absolute(path).is_dir():
     path = os.path.join(path, "predictions.jsonl")
   if path.endswith(".jsonl"):

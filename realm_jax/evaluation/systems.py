@@ -1,4 +1,4 @@
-"""What is evaluated: BM25, the retriever of a checkpoint, both fused, or a question answerer."""
+"""The systems under evaluation: BM25, a checkpoint's retriever, both fused, or an answerer."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,13 +14,13 @@ _RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-  """What is evaluated: it finds passages of a corpus, and may answer from them.
+  """A system under evaluation, which finds passages of a corpus and may answer from them.
 
   Attributes:
     corpus: The corpus.
-    measured: What a result card says of it.
-    retrieve: `(texts, k=...)`, finds the best passages.
-    answer: `(texts)`, answers questions; None where nothing is read.
+    measured: Its description for a result card.
+    retrieve: Called as `retrieve(texts, k=...)`, finds the best passages.
+    answer: Called as `answer(texts)`, answers questions; None if nothing is read.
   """
 
   corpus: Corpus
@@ -32,26 +32,26 @@ class System:
 def open_system(
   sources: Sources, asking: Asking, development: DevelopmentSet | None = None
 ) -> System:
-  """Opens what is evaluated.
+  """Opens the system to evaluate.
 
   Args:
     sources: What is opened.
     asking: How questions are asked.
-    development: Chooses the weight of a hybrid retriever; None takes it as it is.
+    development: Questions to tune the weight of a hybrid retriever on; None leaves it as it is.
 
   Raises:
     FileNotFoundError: If a source is missing.
-    ValueError: If a source is not given, or the sources do not fit each other.
+    ValueError: If a source is not given, or the sources do not match each other.
   """
   if not sources.passages:
-    raise ValueError("passages is not given; name the corpus to search, or a file of predictions")
+    raise ValueError("--passages is missing; give the corpus to search, or --predictions")
   if sources.retriever == "bm25" and not sources.checkpoints:
     corpus = open_corpus(sources.passages)
     measured = {"retriever": "BM25", "corpus": _described(corpus.store)}
     return System(corpus, measured, open_bm25(corpus).retrieve)
   if sources.missing():
     raise ValueError(
-      "checkpoints and index are not given; name both, or take --retriever=bm25 or --predictions"
+      "--checkpoints and --index are missing; give both, or --retriever=bm25, or --predictions"
     )
   opened = open_sources(sources)
   tuned = {}

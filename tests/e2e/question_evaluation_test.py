@@ -115,7 +115,7 @@ def test_the_weight_of_a_hybrid_retriever_is_chosen_on_development_questions(wor
   ranks = dict(re.findall(r"(\S+): ([\d.]+)", measured["development questions"]))
   assert len(ranks) == 11
   assert float(ranks[weight]) == max(map(float, ranks.values()))
-  with pytest.raises(ValueError, match="choose the weight of --retriever=hybrid"):
+  with pytest.raises(ValueError, match="tune the weight of --retriever=hybrid"):
     evaluate(**given, sources=sources, tune_on=tune_on)
 
 

@@ -99,7 +99,7 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
   [
     ("q1\twings\n", "line 1 is not a judgement"),
     ("q9\twings\t1\n", "lacks 1 of the 1 judged queries, such as 'q9'"),
-    ("q1 0 other 1\n", "no document that was found is judged"),
+    ("q1 0 other 1\n", "none of the documents found is judged"),
     ("", "has no judgement"),
   ],
 )

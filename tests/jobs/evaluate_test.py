@@ -101,11 +101,11 @@ def test_predictions_of_other_programs_are_scored_and_compared(tmp_path, questio
 
 def test_what_is_missing_is_named(tmp_path, questions, passages):
   sources = Sources(passages=passages)
-  with pytest.raises(ValueError, match="passages is not given"):
+  with pytest.raises(ValueError, match="--passages is missing"):
     evaluate(questions=questions)
   with pytest.raises(ValueError, match="formats has 'xml'; choose from dpr, trec"):
     evaluate(questions=questions, sources=sources, formats=("trec", "xml"))
-  with pytest.raises(ValueError, match="checkpoints and index are not given"):
+  with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
     evaluate(questions=questions, sources=sources)
   masked = write(
     tmp_path / "masked.jsonl", {"id": 1, "text": "Rome.", "spans": [[0, 4]], "answer": "Rome"}

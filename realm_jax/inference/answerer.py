@@ -1,4 +1,4 @@
-"""What masked sentences and questions are answered with: one class each, with this in common."""
+"""The common base of what answers masked sentences and questions."""
 
 import abc
 import dataclasses
@@ -15,7 +15,7 @@ Kind = Literal["mask", "question"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnsweringModel:
-  """A model ready to be run; each answerer names what it needs besides.
+  """A compiled model; subclasses add what their answerer needs.
 
   Attributes:
     params: Parameters of the model.
@@ -39,7 +39,7 @@ class Answerer(abc.ABC, Generic[Model]):
   """Answers texts with one checkpoint and one index generation, and explains the answers.
 
   Attributes:
-    kind: What it is asked: sentences with a `[MASK]`, or questions.
+    kind: The kind of query: a sentence with a `[MASK]`, or a question.
     model: The model.
     corpus: The corpus, with the generation.
     step: Step of the checkpoint.
@@ -61,17 +61,17 @@ class Answerer(abc.ABC, Generic[Model]):
     edits: Edits = Edits(),
     with_rankings: bool = False,
   ) -> list[Explanation]:
-    """Answers each text and says from which passages.
+    """Answers each text and explains the answer by the passages.
 
     Args:
-      texts: What is asked.
-      answers: How many answers are given.
-      target: An answer that is explained instead of the likeliest one.
+      texts: The queries.
+      answers: Number of answers.
+      target: An answer to explain instead of the most likely one.
       edits: Edits of the corpus.
-      with_rankings: Whether to ask the earlier generations as well.
+      with_rankings: Whether to search earlier generations as well.
 
     Raises:
-      ValueError: If a text or the target does not suit the model, or no passage is left to read.
+      ValueError: If the model cannot take a text or the target, or no passage is left to read.
     """
     explanations = []
     for explanation, query in self._explained(texts, answers, target, edits):
@@ -84,10 +84,10 @@ class Answerer(abc.ABC, Generic[Model]):
   def _explained(
     self, texts: Sequence[str], answers: int, target: str | None, edits: Edits
   ) -> Iterator[tuple[Explanation, Tokens]]:
-    """Yields each explanation with the query `[1, L]` that was searched for."""
+    """Yields each explanation with the query `[1, L]` used for the search."""
 
   def warm_up(self, *, max_texts: int = 1) -> None:
-    """Compiles what up to so many texts at once need."""
+    """Compiles the programs for up to `max_texts` texts at once."""
     text = MASK if self.kind == "mask" else "warm"
     for doublings in range(max_texts.bit_length()):
       self.explain([text] * (1 << doublings))
@@ -102,5 +102,5 @@ class Answerer(abc.ABC, Generic[Model]):
 
 
 def power_of_two(number: int) -> int:
-  """Returns the lowest power of two that is not below a number: few sizes are compiled."""
+  """Returns the smallest power of two not below a number, so that few sizes are compiled."""
   return 1 << (number - 1).bit_length()

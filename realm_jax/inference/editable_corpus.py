@@ -1,4 +1,4 @@
-"""A knowledge corpus with its index, as edits leave both, and as earlier generations ranked it."""
+"""A knowledge corpus and its index with edits applied, and its earlier generations."""
 
 import dataclasses
 import threading
@@ -18,19 +18,19 @@ from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.wordpieces import Tokenizer
 
-_EMBEDDINGS_KEPT = 4096  # of passages written by hand
+_EMBEDDINGS_KEPT = 4096  # cached embeddings of edited passages
 _RANKED = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastGeneration:
-  """An earlier generation, and the parameters that queries were embedded with then.
+  """An earlier generation, and the query encoder of that time.
 
   Attributes:
     generation: Its number.
     training_step: Step of the passage embeddings.
     searcher: Searches it.
-    params: Parameters of the query encoder at that step; None where its checkpoint is gone.
+    params: Parameters of the query encoder at that step; None if its checkpoint is gone.
   """
 
   generation: int
@@ -40,17 +40,17 @@ class PastGeneration:
 
 
 class EditableCorpus:
-  """Searches a corpus over which edits are laid.
+  """Searches a corpus with edits applied.
 
   Args:
     store: The corpus.
     loaded: One generation of its index.
     tokenizer: The tokenizer that made the passages.
     passage_length: P.
-    embed_passage: Embeds `Tokens` `[R, P]` as the generation's passages were, to `[R, E]`; None
-      allows no edits.
+    embed_passage: Embeds `Tokens` `[R, P]` like the generation's passages, to `[R, E]`; None
+      disables edits.
     past: Earlier generations, oldest first; they are searched without BM25.
-    hybrid: BM25, whose passages are found as well; None searches the generation alone.
+    hybrid: BM25, to search as well; None searches the generation alone.
   """
 
   def __init__(
@@ -76,7 +76,7 @@ class EditableCorpus:
     self._lock = threading.Lock()
 
   def write(self, title: str, text: str) -> WrittenPassage:
-    """Cuts a passage into wordpieces.
+    """Tokenizes an edited passage.
 
     Raises:
       ValueError: If it is empty or too long for this corpus.
@@ -89,15 +89,15 @@ class EditableCorpus:
     )
 
   def view(self, edits: Edits) -> EditedStore:
-    """Returns the corpus as the edits leave it."""
+    """Returns the corpus with the edits applied."""
     return EditedStore(self.store, edits)
 
   def index(self, edits: Edits, texts: Sequence[str] = ()) -> LoadedGeneration:
-    """Returns the generation as the edits leave it.
+    """Returns the generation with the edits applied.
 
     Args:
       edits: Edits of the corpus.
-      texts: What is asked; BM25 searches for it beside the generation where the corpus has one.
+      texts: The queries, for BM25 if the corpus has it.
     """
     loaded = self._edited(edits)
     if self.hybrid is None or not texts:
@@ -129,8 +129,8 @@ class EditableCorpus:
     """Returns the `GenerationRanking` of each earlier generation.
 
     Args:
-      embed_query: Embeds the query, `[1, E]`, with the parameters of that time, or with today's
-        where it is given None.
+      embed_query: Embeds the query, `[1, E]`, with the given parameters; None means the current
+        ones.
     """
     rankings = []
     for past in self._past:
@@ -153,7 +153,7 @@ class EditableCorpus:
         self._embeddings.move_to_end(key)
         return self._embeddings[key]
     if self._embed_passage is None:
-      raise ValueError("this corpus takes no edits; open it with its passage encoder")
+      raise ValueError("this corpus cannot be edited; open it with its passage encoder")
     row = EditedStore(self.store, Edits({0: passage}))
     tokens = passage_tokens(row, np.array([0]), length=self._passage_length)
     embedding = np.asarray(self._embed_passage(tokens), np.float32)[0]
@@ -165,7 +165,7 @@ class EditableCorpus:
 
 
 class _EditedRows:
-  """The embeddings of an index, some of them replaced or added."""
+  """The embeddings of an index, some replaced or added."""
 
   def __init__(self, embeddings_NxE: Embeddings, edited: dict[int, np.ndarray], *, size: int):
     self._embeddings_NxE = embeddings_NxE

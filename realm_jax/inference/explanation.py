@@ -1,8 +1,8 @@
-"""What an answer was read from, and what it would be without each passage.
+"""Explains an answer by the passages read, and by what it would be without each of them.
 
-All figures follow from p(z|x) and p(y|z,x) of the passages read and of one more, the *reserve*:
-what the index would have given next. A passage left out makes room for it, as if it had been
-removed from the corpus.
+Everything follows from p(z|x) and p(y|z,x) of the passages read and of one more, the *reserve*,
+which the index ranks next. It takes the place of a passage left out, as if that had been removed
+from the corpus.
 """
 
 import dataclasses
@@ -13,15 +13,15 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerOption:
-  """One of the likeliest answers.
+  """One of the most likely answers.
 
   Attributes:
-    text: The answer as a passage writes it, or its wordpieces joined.
-    probability: What the answers are ordered by. For a `[MASK]`, p(y|x), summed over the passages;
-      for a question, p(y,z|x) of the best span with these words.
-    probability_without_retrieval: p(y|null,x), of the same model with the empty passage alone; None
-      for a model that answers with words of a passage.
-    probability_given_best: p(y|z,x) of the passage under which it is likeliest, null aside.
+    text: The answer as written in a passage, or its wordpieces joined.
+    probability: What answers are ranked by. For a `[MASK]`, p(y|x), summed over the passages; for a
+      question, p(y,z|x) of the best span with these words.
+    probability_without_retrieval: p(y|null,x), of the same model with the null passage alone; None
+      for a span reader.
+    probability_given_best: The highest p(y|z,x) over passages other than the null passage.
   """
 
   text: str
@@ -32,24 +32,24 @@ class AnswerOption:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evidence:
-  """A passage that was read, and its part in the best answer y.
+  """A passage that was read, and its contribution to the best answer y.
 
   Attributes:
     passage_id: Row of the store; -1 for the null passage.
     title: Empty for the null passage.
     text: Empty for the null passage.
-    edited: Whether the passage is not the corpus's own.
+    edited: Whether the passage was edited.
     retrieval_probability: p(z|x).
     answer_probability: p(y|z,x).
     contribution: p(y,z|x). For a `[MASK]` it is the product of the two, and p(y|x) is the sum of
-      the contributions. For a question it is the best span's share of the one softmax over the
+      the contributions. For a question it is the best span's probability in one softmax over the
       spans of all passages, and the highest contribution is the answer's probability.
     utility: log p(y|z,x) - log p(y|null,x), in nats (Guu et al. 2020, section 4.4); None without a
       null passage.
-    says: Likeliest answer with this passage alone.
-    spans: Where the answer stands in the text, in characters.
-    probability_without: The answer's probability were the passage not in the corpus.
-    answer_without: Likeliest answer then; empty if no passage would be left.
+    says: Most likely answer with this passage alone.
+    spans: Character offsets of the answer in the text.
+    probability_without: The answer's probability if the passage were not in the corpus.
+    answer_without: Most likely answer in that case; empty if no passage would be left.
   """
 
   passage_id: int
@@ -68,14 +68,14 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationRanking:
-  """What one index generation gives for a query.
+  """The passages that one index generation retrieves for a query.
 
   Attributes:
     generation: Its number.
     training_step: Step of the passage embeddings.
-    own_query_encoder: Whether the query was embedded with the parameters of that step; without its
-      checkpoint the query is embedded with today's.
-    passage_ids: Best first.
+    own_query_encoder: Whether the query was embedded with the parameters of that step, rather than
+      with the current ones because that checkpoint is gone.
+    passage_ids: Passages, best first.
   """
 
   generation: int
@@ -86,16 +86,16 @@ class GenerationRanking:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explanation:
-  """The answers to one query, and what the best of them was read from.
+  """The answers to one query, and the passages behind the best of them.
 
   Attributes:
-    query: The text asked.
-    answers: Likeliest first, but a target that was asked for comes before all. Answers to a
-      `[MASK]` have as many wordpieces as the likeliest.
-    likeliest: The likeliest answer.
-    null_share: p(null|x), the share of the null passage; None where none is read.
-    passages: Likeliest first, the null passage among them.
-    rankings: Oldest generation first; empty unless asked for. Edits are in no generation.
+    query: The text of the query.
+    answers: Most likely first, except that a requested target comes before all others. Answers to a
+      `[MASK]` have as many wordpieces as the most likely one.
+    likeliest: The most likely answer.
+    null_share: p(null|x); None if the model reads no null passage.
+    passages: Highest p(z|x) first, including the null passage.
+    rankings: Oldest generation first; empty unless requested. They ignore edits.
   """
 
   query: str
@@ -108,12 +108,12 @@ class Explanation:
 
 @dataclasses.dataclass(frozen=True)
 class LeaveOneOut:
-  """Candidate answers C under K slots of passages, of which the last is the reserve.
+  """C candidate answers given K passage slots, the last of which is the reserve.
 
   Attributes:
     prior_K: p(z|x); 0 for the reserve and for slots without a passage.
     log_probs_C: Log probability of each answer.
-    log_probs_without_KxC: The same without the passage of a slot.
+    log_probs_without_KxC: Log probability of each answer without the passage of a slot.
   """
 
   prior_K: np.ndarray
@@ -129,15 +129,15 @@ def leave_one_out(
   corpus_K: np.ndarray,
   over_passages: Literal["sum", "best"] = "sum",
 ) -> LeaveOneOut:
-  """Computes the probability of each answer with all passages, and with each of them left out.
+  """Computes the probability of each answer with all passages, and without each of them.
 
   Args:
     scores_K: log p(z|x) up to a constant.
     log_probs_CxK: log p(y|z,x).
-    valid_K: False for slots that hold no passage.
-    corpus_K: False for the null passage, whose place nothing takes.
-    over_passages: Whether an answer's probability is the sum of its p(y,z|x) over the passages, or
-      the best of them.
+    valid_K: False for empty slots.
+    corpus_K: False for the null passage, which the reserve does not replace.
+    over_passages: Whether an answer's probability is the sum or the maximum of p(y,z|x) over the
+      passages.
   """
   size = len(scores_K)
   read_K = valid_K & (np.arange(size) < size - 1)
@@ -161,7 +161,7 @@ def leave_one_out(
 
 
 def log_softmax(values_K: np.ndarray) -> np.ndarray:
-  """Returns the log of the softmax over the last axis; -inf stays."""
+  """Returns the log softmax over the last axis; -inf stays -inf."""
   return values_K - _logsumexp(values_K)
 
 

@@ -1,7 +1,7 @@
-"""Fills the `[MASK]` of sentences and explains from which passages, over a corpus as edited.
+"""Fills the `[MASK]` of sentences and explains the answers, over a corpus with edits.
 
-The likeliest answer y has the highest p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x) (Guu et al. 2020). Special
-wordpieces are no answers.
+The answer y has the highest p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x) (Guu et al. 2020). Special
+wordpieces are never answers.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ class MaskModel(AnsweringModel):
   """A pre-trained model; `read` is `(params, RetrievedBatch) -> Reading` and scores the targets.
 
   Attributes:
-    retrieval: Sizes of what is read. One passage more is found, the reserve of explanations.
-    max_masks: Wordpieces of the longest answer.
+    retrieval: Settings of retrieval. One more passage is found, the reserve for explanations.
+    max_masks: Maximum wordpieces of an answer.
   """
 
   retrieval: RetrievalConfig
@@ -50,7 +50,7 @@ class MaskModel(AnsweringModel):
 
 @dataclasses.dataclass(frozen=True)
 class FilledMask:
-  """The likeliest answer to a masked query.
+  """The most likely answer to a masked query.
 
   Attributes:
     ids: Its wordpieces.
@@ -67,7 +67,7 @@ class MaskFiller(Answerer[MaskModel]):
   Args:
     model: The pre-trained model.
     corpus: The corpus, with the generation.
-    max_answer_length: Wordpieces of an answer that are tried where their number is not given.
+    max_answer_length: Maximum wordpieces of the answers tried for one `[MASK]`.
   """
 
   kind = "mask"
@@ -89,14 +89,14 @@ class MaskFiller(Answerer[MaskModel]):
     texts: Sequence[str] = (),
     without_retrieval: bool = False,
   ) -> list[FilledMask]:
-    """Returns the answer to each query, of as many wordpieces as it has masks.
+    """Returns the answer to each query, with as many wordpieces as it has masks.
 
     Args:
-      queries: B masked queries; targets are not looked at.
-      texts: Their texts, for BM25 where the corpus has it.
+      queries: B masked queries; their targets are ignored.
+      texts: Their texts, for BM25 if the corpus has it.
       without_retrieval: Reads each query with the null passage alone (closed book).
     """
-    # A target would be an answer that is tried.
+    # A target would be tried as an answer.
     queries = dataclasses.replace(queries, mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
     num_read = self.model.retrieval.num_passages
     batch = self._retrieve(queries, texts, Edits(), num_read=num_read)
@@ -108,8 +108,8 @@ class MaskFiller(Answerer[MaskModel]):
   ) -> Iterator[tuple[Explanation, Tokens]]:
     """See `Answerer`. Each text has one `[MASK]`.
 
-    Answers of one to `max_answer_length` wordpieces are tried. p(y|x) of answers of different
-    lengths are compared although their queries differ in the number of masks.
+    Answers of one to `max_answer_length` wordpieces are tried. p(y|x) is compared across lengths,
+    although the queries differ in their number of masks.
     """
     target_ids = None if target is None else self._target_ids(target)
     lengths = [*self._lengths]
@@ -145,7 +145,7 @@ class MaskFiller(Answerer[MaskModel]):
   def _rows(
     self, text: str, lengths: Sequence[int], target_ids: tuple[int, ...] | None
   ) -> list[MaskedQueries]:
-    """Makes a query for each length of answer that the text leaves room for."""
+    """Makes a query for each answer length that the text leaves room for."""
     rows = []
     for length in lengths:
       wanted = target_ids is not None and length == len(target_ids)
@@ -169,10 +169,10 @@ class MaskFiller(Answerer[MaskModel]):
   def _retrieve(
     self, queries: MaskedQueries, texts: Sequence[str], edits: Edits, *, num_read: int
   ) -> RetrievedBatch:
-    """Retrieves the passages of each query; the first `num_read` are kept."""
+    """Retrieves the passages of each query, and keeps the first `num_read`."""
     sizes = self.model.retrieval
-    # The reserve is found in any case, so that the same passages are read with an explanation and
-    # without. No query here was cut from a passage.
+    # The reserve is always found, so that the same passages are read with and without an
+    # explanation. No query here was cut from a passage.
     found = self._search(queries, texts, edits, k=sizes.num_passages)
     chosen = choose_passages(
       found, trivial_BxR=np.zeros(found.ids_BxK.shape, bool), num_passages=sizes.num_passages + 1
@@ -230,10 +230,10 @@ class MaskFiller(Answerer[MaskModel]):
     num_answers: int,
     target_ids: tuple[int, ...] | None,
   ) -> tuple[Explanation, int]:
-    """Returns the explanation, and which of the group the best answer is of."""
+    """Returns the explanation, and the index in the group of the best answer's query."""
     options = [self._options(candidates) for candidates in group]
     best = max(range(len(group)), key=lambda number: group[number].log_prob(options[number][0]))
-    # Answers of other lengths answer another query, with another number of masks.
+    # Answers of other lengths belong to another query, with another number of masks.
     listed = [(group[best], c) for c in options[best]]
     likeliest = listed[0]
     if target_ids:
@@ -283,7 +283,7 @@ class MaskFiller(Answerer[MaskModel]):
     return explanation, best
 
   def _options(self, candidates: "_Candidates", log_probs_C: np.ndarray | None = None) -> list[int]:
-    """Returns the candidates that are answers, likeliest first."""
+    """Returns the candidates that are answers, most likely first."""
     order = np.argsort(-(candidates.weights.log_probs_C if log_probs_C is None else log_probs_C))
     return [c for c in order.tolist() if not self._special.intersection(candidates.answers[c])]
 
@@ -294,7 +294,7 @@ class MaskFiller(Answerer[MaskModel]):
   def _best_without(
     self, passage_id: int, group: Sequence["_Candidates"]
   ) -> tuple[list[int], tuple[int, ...]]:
-    """Returns the passages left and the likeliest answer, of any length, without a passage."""
+    """Returns the passages left and the most likely answer of any length without a passage."""
     best = -np.inf, [], ()
     for candidates in group:
       log_probs_C = candidates.weights.log_probs_C
@@ -308,7 +308,7 @@ class MaskFiller(Answerer[MaskModel]):
     return best[1:]
 
   def _spoken(self, find, ids: tuple[int, ...], passage_ids: Sequence[int]) -> str:
-    """Returns an answer as the first of the passages writes it, or its wordpieces joined."""
+    """Returns an answer as written in the first passage that has it, or its wordpieces joined."""
     for passage_id in passage_ids:
       spans = find(passage_id, ids, as_text=True)
       if spans:
@@ -318,7 +318,7 @@ class MaskFiller(Answerer[MaskModel]):
 
 @dataclasses.dataclass(frozen=True)
 class _Candidates:
-  """Candidate answers of one number of wordpieces, and the passages that they were read from."""
+  """Candidate answers of equal length, and the passages that they were read from."""
 
   answers: list[tuple[int, ...]]
   passage_ids: list[int]
@@ -344,7 +344,7 @@ def _option(candidates: _Candidates, c: int, spoken) -> AnswerOption:
 
 
 def _find(texts, encoded, passage_id: int, ids: Sequence[int], as_text: bool = False):
-  """Returns where an answer stands in a passage: character spans, or the words themselves."""
+  """Finds an answer in a passage; returns its character spans, or its words."""
   if passage_id not in texts:
     return ()
   body_ids, starts, limits = encoded[passage_id]
@@ -357,9 +357,9 @@ def _find(texts, encoded, passage_id: int, ids: Sequence[int], as_text: bool = F
 
 
 def _stacked(rows: Sequence[MaskedQueries], *, size: int, num_masks: int) -> MaskedQueries:
-  """Puts rows one below the other, the last one repeated up to `size`, with so many masks at most.
+  """Stacks rows with at most `num_masks` masks, repeating the last one up to `size`.
 
-  Each further mask would cost a softmax over the vocabulary for every passage.
+  Each further mask would cost a softmax over the vocabulary per passage.
   """
   filled = [*rows, *([rows[-1]] * (size - len(rows)))]
   stacked = jax.tree.map(lambda *parts: np.concatenate(parts), *filled)
@@ -371,13 +371,13 @@ def _stacked(rows: Sequence[MaskedQueries], *, size: int, num_masks: int) -> Mas
 
 
 def _first_of_each(rows_CxM: np.ndarray) -> np.ndarray:
-  """Returns the index of the first of each kind of row, in order."""
+  """Returns the index of the first occurrence of each distinct row, in order."""
   _, firsts = np.unique(rows_CxM, axis=0, return_index=True)
   return np.sort(firsts)
 
 
 def _starts_of(wanted: Sequence[int], ids: Sequence[int]) -> list[int]:
-  """Returns where `wanted` begins in `ids`; occurrences do not overlap."""
+  """Returns the starts of the non-overlapping occurrences of `wanted` in `ids`."""
   ids, wanted, found, place = list(ids), list(wanted), [], 0
   while wanted and place + len(wanted) <= len(ids):
     if ids[place : place + len(wanted)] == wanted:

@@ -1,8 +1,8 @@
-"""Answers questions with words of passages, by the rule of the released ORQA (Lee et al. 2019).
+"""Answers questions with spans of passages, by the rule of the released ORQA (Lee et al. 2019).
 
 The logit of a span is its span score plus the retrieval score of its passage. One softmax over the
-spans of all passages read gives p(y,z|x), and the span with the highest is the answer. Nothing is
-summed: the same words in several places count as the best of them.
+spans of all passages read gives p(y,z|x), and the most probable span is the answer. Equal answers
+in several places are not summed; the best of them counts.
 """
 
 import dataclasses
@@ -32,19 +32,19 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanAnswer:
-  """An answer and where it stands; bytes (UTF-8) and characters count from 0 in the passage's text.
+  """An answer and its position; bytes (UTF-8) and characters count from 0 in the passage's text.
 
   Attributes:
-    text: The raw text there.
+    text: The raw text of the answer.
     passage_id: Row of the store.
     title: Title of the passage.
     start_byte: First byte.
     limit_byte: Byte after the last.
     start_char: First character.
     limit_char: Character after the last.
-    probability: p(y,z|x), which decides.
-    retrieval_probability: p(z|x), among the passages read.
-    reader_probability: p(y|z,x), among the spans of the passage.
+    probability: p(y,z|x), by which answers are ranked.
+    retrieval_probability: p(z|x) among the passages read.
+    reader_probability: p(y|z,x) among the spans of the passage.
   """
 
   text: str
@@ -61,16 +61,16 @@ class SpanAnswer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswers:
-  """The answers to a question, best first; none if no passage has a word.
+  """The answers to a question, best first; none if no passage has any words.
 
   Attributes:
-    question: The text asked.
+    question: The question.
     answers: Answers with different texts.
     passage_ids: The passages read, best first.
     titles: Their titles.
     scores: Their retrieval scores.
     retrieval_probabilities: p(z|x) of each.
-    truncated: Whether the question was longer than the model and its end was not read.
+    truncated: Whether the question exceeded the model's input and its end was not read.
   """
 
   question: str
@@ -87,8 +87,8 @@ class QuestionModel(AnsweringModel):
   """A fine-tuned model; `read` is `(params, RetrievedQuestions) -> scores_BxR, logits_BxKxTxW`.
 
   Attributes:
-    beam: Sizes of what is read. One passage more is found, the reserve of explanations.
-    max_span_width: Wordpieces of the longest answer.
+    beam: Sizes of the beam. One more passage is found, the reserve for explanations.
+    max_span_width: Maximum wordpieces of an answer.
   """
 
   beam: BeamConfig
@@ -101,7 +101,7 @@ class QuestionAnswerer(Answerer[QuestionModel]):
   Args:
     model: The fine-tuned model.
     corpus: The corpus with the embeddings of the generation.
-    batch_size: Questions that `answer` and `retrieve` take at once.
+    batch_size: Questions per batch in `answer` and `retrieve`.
     answer_text: "raw" slices the passage's text; "spaced" puts one space between words and
       punctuation, as the released ORQA does.
   """
@@ -136,7 +136,7 @@ class QuestionAnswerer(Answerer[QuestionModel]):
     return search.retrieve(questions, k=k)
 
   def answer(self, questions: Sequence[str], *, num_answers: int = 1) -> list[QuestionAnswers]:
-    """Returns the best answers to each question; the end of one that is too long is not read."""
+    """Returns the best answers to each question; questions that are too long are truncated."""
     found = []
     for batch, truncated in self._batches(questions, self._batch_size):
       texts = [questions[int(i)] for i in batch.index_B[: len(truncated)]]
@@ -150,11 +150,11 @@ class QuestionAnswerer(Answerer[QuestionModel]):
   def _explained(
     self, texts: Sequence[str], answers: int, target: str | None, edits: Edits
   ) -> Iterator[tuple[Explanation, Tokens]]:
-    """See `Answerer`; a target has the probability 0 if no passage read has its words."""
+    """See `Answerer`; a target has probability 0 if no passage read contains it."""
     for text in texts:
       self._check(text)
     if target is not None and not target.strip():
-      raise ValueError("the answer asked for is empty; leave it out for the likeliest one")
+      raise ValueError("the target is empty; omit it to explain the most likely answer")
     ((batch, _),) = self._batches(texts, power_of_two(len(texts)))
     num_read = self.model.beam.num_read
     for row, passages in enumerate(self._read(batch, texts, edits, num_read=num_read + 1)):
@@ -165,7 +165,7 @@ class QuestionAnswerer(Answerer[QuestionModel]):
 
   def _check(self, text: str) -> None:
     if MASK in text:
-      raise ValueError(f"{text!r} has a {MASK}; this model answers questions, ask one")
+      raise ValueError(f"{text!r} has a {MASK}; this model answers questions instead")
     length, room = len(self.corpus.tokenizer.encode(text)), self.model.query_length - 2
     if not 0 < length <= room:
       raise ValueError(
@@ -188,8 +188,8 @@ class QuestionAnswerer(Answerer[QuestionModel]):
     """Returns the passages read for each question, best first."""
     model = self.model
     store = self.corpus.view(edits)
-    # Nothing is trained: the beam is what is read. The reserve is found in any case, so that the
-    # same passages are read with an explanation and without.
+    # Without training, the beam is what is read. The reserve is always found, so that the same
+    # passages are read with and without an explanation.
     sizes = dataclasses.replace(
       model.beam,
       beam_size=model.beam.num_read + 1,

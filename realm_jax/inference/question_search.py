@@ -15,13 +15,13 @@ class QuestionSearch:
   """Finds any number of passages; no reader is needed.
 
   Args:
-    params: What `encode_query` takes.
+    params: Parameters for `encode_query`.
     encode_query: Jitted, `(params, Tokens [B, L]) -> [B, E]`.
     searcher: Searches the generation.
     tokenizer: Tokenizer of the model.
     query_length: L.
     batch_size: Questions encoded at once.
-    hybrid: BM25, whose passages are found as well; None searches the generation alone.
+    hybrid: BM25, to search as well; None searches the generation alone.
   """
 
   def __init__(

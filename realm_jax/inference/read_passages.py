@@ -1,4 +1,4 @@
-"""Passages as a span reader reads them: their spans, and an answer's part in each of them."""
+"""Passages as a span reader reads them: their spans, and their contribution to an answer."""
 
 import dataclasses
 from collections import defaultdict
@@ -19,15 +19,15 @@ from realm_jax.inference.word_spans import WordSpans
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadPassage:
-  """A passage and the spans of words that may be answers.
+  """A passage and the spans in it that may be answers.
 
   Attributes:
     passage_id: Row of the store.
     title: Title of the passage.
     text: Text of the passage.
-    edited: Whether it is not the corpus's own.
+    edited: Whether the passage was edited.
     score: Retrieval score.
-    spans: The spans, and what the reader makes of them.
+    spans: The spans and their scores.
     offsets: First bytes and byte limits of the wordpieces.
   """
 
@@ -51,13 +51,13 @@ class ReadPassage:
     return start, limit
 
   def words(self, span: int) -> str:
-    """Returns a span as it is written."""
+    """Returns the text of a span."""
     start, limit = self.byte_span(span)
     return self.text.encode()[start:limit].decode(errors="ignore")
 
 
 def text_key(text: str) -> str:
-  """Returns what answers that count as the same text have in common."""
+  """Returns a key that is equal for answers that count as the same."""
   return " ".join(text.casefold().split())
 
 
@@ -82,17 +82,17 @@ def explain_spans(
   num_answers: int,
   target: str | None = None,
 ) -> Explanation:
-  """Explains the likeliest answer, or the target, from the passages.
+  """Explains the most likely answer, or the target, by the passages.
 
   Args:
     query: The question.
     passages: The passages read, best first; those from `num_read` on are in reserve.
-    num_read: Passages that the answers come from.
-    num_answers: How many answers are given.
-    target: An answer that is explained instead of the likeliest one.
+    num_read: Number of passages that answers come from.
+    num_answers: Number of answers.
+    target: An answer to explain instead of the most likely one.
 
   Raises:
-    ValueError: If no passage has a word.
+    ValueError: If no passage has any words.
   """
   candidates = _Candidates(passages, num_read=num_read, target=target)
   likeliest = chosen = candidates.ranked[0]
@@ -111,11 +111,11 @@ def explain_spans(
 
 
 class _Candidates:
-  """The texts that answer a question, under each passage and without it.
+  """Candidate answers to a question, with and without each passage.
 
   Attributes:
-    keys: What makes a text; see `text_key`.
-    ranked: Numbers of the texts, likeliest first; those without probability are left out.
+    keys: Key of each candidate; see `text_key`.
+    ranked: Candidates with nonzero probability, most likely first.
     read: Slots of the passages that were read and have words.
   """
 
@@ -149,13 +149,13 @@ class _Candidates:
     self._retrieval_K = np.exp(log_softmax(scores)).tolist()
 
   def text(self, c: int) -> str:
-    """Returns a text as the passage writes it in which it is best."""
+    """Returns a candidate as written in the passage with its best span."""
     with np.errstate(divide="ignore"):
       joint_K = np.log(self._weights.prior_K) + self._log_probs_CxK[c]
     for slot in (int(np.argmax(joint_K)), *range(len(self._passages))):
       if self.keys[c] in self._places_K[slot]:
         return self._passages[slot].words(self._places_K[slot][self.keys[c]][0])
-    assert self._target is not None, "every other text stands in a passage"
+    assert self._target is not None, "every other candidate occurs in a passage"
     return self._target.strip()
 
   def option(self, c: int) -> AnswerOption:
@@ -167,7 +167,7 @@ class _Candidates:
     )
 
   def evidence(self, slot: int, c: int) -> Evidence:
-    """Returns the part of a passage in an answer."""
+    """Returns the contribution of a passage to an answer."""
     passage, places = self._passages[slot], self._places_K[slot]
     without_C = self._weights.log_probs_without_KxC[slot]
     best_without = int(np.argmax(without_C))
@@ -189,7 +189,7 @@ class _Candidates:
 
 
 def _places(passage: ReadPassage) -> dict[str, list[int]]:
-  """Returns the spans of each text, best first; the best text comes first."""
+  """Returns the spans of each answer key, best first; the key of the best span comes first."""
   places = defaultdict(list)
   for span in np.argsort(-passage.spans.log_probs_S, kind="stable").tolist():
     if key := text_key(passage.words(span)):
@@ -198,5 +198,5 @@ def _places(passage: ReadPassage) -> dict[str, list[int]]:
 
 
 def _log_weights(passages: Sequence[ReadPassage]) -> np.ndarray:
-  """Returns log p(z|x) in the one softmax over the spans of all passages, up to a constant."""
+  """Returns log p(z|x) under one softmax over the spans of all passages, up to a constant."""
   return np.array([passage.score + passage.spans.log_total for passage in passages])

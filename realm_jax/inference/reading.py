@@ -1,8 +1,8 @@
-"""Reads predictions off the model's outputs: which span fills the mask, and with what probability.
+"""Decodes the model's outputs: which span fills the mask, and with what probability.
 
-Under the span model p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x) the likeliest span of several wordpieces
-cannot be found word by word. Candidates are what each passage alone would say and what the passages
-say together word by word; every candidate is then scored with all passages.
+Under the span model p(y|x) = Σ_z p(z|x) Π_m p(y_m|z,x), the most likely span of several wordpieces
+cannot be found mask by mask. The candidates are the best span under each passage alone, and the
+best wordpieces mask by mask under all passages; every candidate is then scored with all passages.
 """
 
 import flax.struct
@@ -17,7 +17,7 @@ class Reading:
   """Candidate answers of a batch, best first.
 
   Attributes:
-    answers_BxCxM: wordpieces of each candidate.
+    answers_BxCxM: Wordpieces of each candidate.
     log_probs_BxC: log p(y|x).
     log_probs_BxCxK: log p(y|z,x) with each passage.
     retrieval_log_probs_BxK: log p(z|x).
@@ -38,16 +38,16 @@ def read(
   alternatives: int = 1,
   targets_BxM: jax.Array | None = None,
 ) -> Reading:
-  """Returns the candidates of each query, best first; pure, to be jitted by the caller.
+  """Returns the candidates of each query, best first; a pure function for the caller to jit.
 
   Args:
-    scores_BxK: fresh retrieval scores.
-    logits_BxKxMxV: masked-LM logits with each passage.
+    scores_BxK: Fresh retrieval scores.
+    logits_BxKxMxV: Masked-LM logits with each passage.
     weights_BxM: 1 for a real mask, 0 for padding.
-    valid_BxK: False for slots that hold no passage.
-    alternatives: words considered at each mask; beyond the likeliest, one mask at a time. With one
-      mask, so many of the likeliest answers are exactly the best ones.
-    targets_BxM: an answer that is scored as well, likely or not.
+    valid_BxK: False for empty slots.
+    alternatives: Words considered at each mask, replacing the best word of one mask at a time. With
+      a single mask, the best `alternatives` answers are exact.
+    targets_BxM: A further answer to score.
   """
   lowest = jnp.finfo(jnp.float32).min
   log_prior_BxK = jax.nn.log_softmax(jnp.where(valid_BxK, scores_BxK, lowest))
@@ -77,12 +77,12 @@ def read(
 
 
 def _spans(log_probs_BxIxMxV: jax.Array, alternatives: int) -> jax.Array:
-  """Returns `[B, C, M]`: the most likely span of each source, and those that differ in one word."""
+  """Returns `[B, C, M]`: the best span of each source, and its variants in one word."""
   if alternatives == 1:
     return jnp.argmax(log_probs_BxIxMxV, -1)
   batch, sources, masks, _ = log_probs_BxIxMxV.shape
-  # Behind a barrier, because XLA on CPU sorts the whole vocabulary when it sees the result sliced.
-  # Around the words alone: around both results it cannot be compiled for several devices.
+  # A barrier, because XLA on CPU sorts the whole vocabulary when it sees the result sliced. Only
+  # around the words: around both results it cannot be compiled for several devices.
   words_BxIxMxA = jax.lax.optimization_barrier(jax.lax.top_k(log_probs_BxIxMxV, alternatives)[1])
   best_BxIx1x1xM = words_BxIxMxA[:, :, None, None, :, 0]
   others_BxIx1xAxM = words_BxIxMxA[..., 1:].transpose(0, 1, 3, 2)[:, :, None]

@@ -1,7 +1,7 @@
-"""Span scores of one passage, put together by the whole words that the spans lie in.
+"""Aggregates the span scores of one passage to spans of whole words.
 
-An answer is whole words, as in the released ORQA. Of the spans of wordpieces that begin in one word
-and end in another (or the same), the best one counts for the words.
+Answers are whole words, as in the released ORQA. The score of a span of words is that of the best
+span of wordpieces that begins in its first word and ends in its last.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ class WordSpans:
   """The S spans of whole words of a passage, in the order of the text; wordpieces count from 0.
 
   Attributes:
-    firsts_S: First wordpiece of each.
-    lasts_S: Last wordpiece of each.
-    log_probs_S: log p(y|z,x), the best span of wordpieces in these words.
-    log_total: Log of the summed exponentials of all span scores of the passage.
+    firsts_S: First wordpiece of each span.
+    lasts_S: Last wordpiece of each span.
+    log_probs_S: log p(y|z,x) of the best span of wordpieces in these words.
+    log_total: Logsumexp of all span scores of the passage.
   """
 
   firsts_S: np.ndarray
@@ -29,17 +29,17 @@ class WordSpans:
 
 
 def by_words(logits_TxW: np.ndarray, continues_T: np.ndarray) -> WordSpans:
-  """Takes the best of the spans that begin in the same word and end in the same word.
+  """Returns the best span of wordpieces for each first and last word.
 
   Args:
-    logits_TxW: Score of the span of the wordpieces t to t + w, for the body of one passage; the
-      lowest float32 where there is no span.
-    continues_T: Whether a wordpiece continues the word before it.
+    logits_TxW: Scores of the spans of wordpieces t to t + w in one passage's body; the lowest
+      float32 marks no span.
+    continues_T: Whether a wordpiece continues the previous word.
   """
   length = len(logits_TxW)
   places_T = np.arange(length)
   begins_T = ~continues_T
-  # A passage that was cut inside of a word begins with the rest of it.
+  # A passage that was cut inside a word begins with the rest of it.
   word_firsts_T = np.maximum.accumulate(np.where(begins_T, places_T, 0))
   ends_T = np.append(begins_T[1:], True)[:length]
   word_lasts_T = np.minimum.accumulate(np.where(ends_T, places_T, length)[::-1])[::-1]

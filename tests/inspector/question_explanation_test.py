@@ -101,10 +101,10 @@ def test_rankings_follow_the_generations(answerer):
 @pytest.mark.parametrize(
   ("text", "target", "message"),
   [
-    ("[MASK] is old", None, r"has a \[MASK\]; this model answers questions, ask one"),
+    ("[MASK] is old", None, r"has a \[MASK\]; this model answers questions instead"),
     ("old " * 11, None, "has 11 wordpieces; this model reads 1 to 10"),
     (" ", None, "has 0 wordpieces"),
-    (QUESTION, " ", "the answer asked for is empty"),
+    (QUESTION, " ", "the target is empty"),
   ],
 )
 def test_refuses_what_is_no_question(answerer, text, target, message):

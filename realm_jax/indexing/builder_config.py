@@ -9,13 +9,13 @@ from realm_jax.index.searcher import SearcherConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuilderConfig:
-  """How the knowledge corpus is embedded and published.
+  """How the knowledge corpus is embedded and its index published.
 
   Attributes:
     searcher: Settings of the index.
-    dtype: Of the embeddings on disk and in the index.
-    tokens_per_batch: Padded tokens embedded at once, over all devices of all processes.
-    keep: Generations to keep.
+    dtype: Dtype of the embeddings on disk and in the index.
+    tokens_per_batch: Padded tokens per batch, over all devices of all processes.
+    keep: Number of generations to keep.
   """
 
   searcher: SearcherConfig = SearcherConfig()

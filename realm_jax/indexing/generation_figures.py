@@ -1,4 +1,4 @@
-"""The scorecard of an index generation, made by its builder before it is published."""
+"""The scorecard of an index generation, computed by its builder before publication."""
 
 import functools
 import os
@@ -25,7 +25,7 @@ from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.saved.saved_models import ModelDescription, SavedModel
 
 _BATCH = 64
-_MASKS = 10  # of an answer; the figures do not depend on them
+_MASKS = 10  # wordpieces of an answer, which do not affect the metrics
 
 
 def scorecard(
@@ -38,21 +38,21 @@ def scorecard(
   max_questions: int,
   mesh: jax.sharding.Mesh,
 ) -> dict[str, float]:
-  """Asks probe questions of the embeddings, and compares with the generation before.
+  """Evaluates the embeddings on probe questions, and compares with the previous generation.
 
   Args:
-    saved: The checkpoint that made the embeddings.
+    saved: The checkpoint that the embeddings come from.
     embeddings_NxE: Embeddings of the passages.
     store: The knowledge corpus.
     index: Directory of the generations published so far.
     probe_questions: JSON Lines with masked sentences or questions.
-    max_questions: Number of questions to ask, from the first.
+    max_questions: Maximum number of questions, from the beginning of the file.
     mesh: Mesh on which the queries are embedded.
 
   Returns:
-    `recall@k`, `null_mass` (of a model that reads the null passage), `entropy`, `hub_share` and
-    `hub_skewness` with the k passages that the model reads, and beside an earlier generation of
-    this corpus `drift` and `kept_share`.
+    `recall@k`, `null_mass` (if the model reads the null passage), `entropy`, `hub_share` and
+    `hub_skewness` for the k passages that the model reads; and, if there is an earlier generation
+    of this corpus, `drift` and `kept_share`.
   """
   description = saved.description
   if description.retrieval is not None:
@@ -98,14 +98,14 @@ def scorecard(
 
 @functools.partial(jax.jit, static_argnames=("module", "method"))
 def _encode(module: DualEncoder, params: dict, tokens: Tokens, *, method: str) -> jax.Array:
-  # The same program for every generation: modules of one configuration are equal.
+  # Compiled once for all generations, because modules with equal configurations are equal.
   return module.apply({"params": params}, tokens, deterministic=True, method=method)
 
 
 def _batches(
   questions: Sequence[Question], description: ModelDescription, store: PassageStore
 ) -> Iterator[tuple[int, Tokens]]:
-  """Yields how many questions a batch holds, and the questions."""
+  """Yields the number of questions in a batch, and their tokens."""
   sizes = {
     "tokenizer": tokenization.load(os.path.join(store.directory, "vocabulary")),
     "query_length": description.query_length,

@@ -1,4 +1,4 @@
-"""How good an index generation is, and how it differs from the one before: pure figures."""
+"""Metrics of an index generation, and of its difference from the previous one."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ def hubness(ids_BxK: np.ndarray, *, num_passages: int) -> dict[str, float]:
   """Measures how unevenly passages are retrieved.
 
   Args:
-    ids_BxK: passages of each query; negative ids are none.
+    ids_BxK: Passages of each query; negative ids mean no passage.
     num_passages: N.
 
   Returns:
-    `hub_share`, the share of queries that get the passage that most of them get, and
-    `hub_skewness`, the skewness of how often each of the N passages is retrieved (Radovanović et
-    al. 2010); 0 where all are retrieved equally often.
+    `hub_share`, the share of queries that get the most frequent passage, and `hub_skewness`, the
+    skewness of the number of times each of the N passages is retrieved (Radovanović et al. 2010); 0
+    if all are retrieved equally often.
   """
   counts_N = np.bincount(ids_BxK[ids_BxK >= 0], minlength=num_passages).astype(np.float64)
   deviations_N = counts_N - counts_N.mean()
@@ -23,7 +23,7 @@ def hubness(ids_BxK: np.ndarray, *, num_passages: int) -> dict[str, float]:
 
 
 def drift(before_NxE: np.ndarray, after_NxE: np.ndarray) -> float:
-  """Returns one minus the mean cosine between each passage's embeddings, before and after."""
+  """Returns one minus the mean cosine similarity of each passage's old and new embeddings."""
   before, after = before_NxE.astype(np.float32), after_NxE.astype(np.float32)
   norms_N = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
   cosines_N = np.einsum("NE,NE->N", before, after) / np.maximum(norms_N, 1e-12)
@@ -34,7 +34,7 @@ def prior_figures(scores_BxK: np.ndarray) -> dict[str, float]:
   """Returns the means of `null_mass`, p(null|x), and `entropy` of p(z|x) in nats.
 
   Args:
-    scores_BxK: of the null passage in column 0 and of the best passages; -inf where there is none.
+    scores_BxK: Scores of the null passage (column 0) and the best passages; -inf marks none.
   """
   shifted = scores_BxK - scores_BxK.max(axis=1, keepdims=True)
   prior_BxK = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
@@ -46,6 +46,6 @@ def prior_figures(scores_BxK: np.ndarray) -> dict[str, float]:
 
 
 def kept_share(before_BxK: np.ndarray, after_BxK: np.ndarray) -> float:
-  """Returns the share of the passages retrieved before that are retrieved again."""
+  """Returns the share of the previously retrieved passages that are retrieved again."""
   again_BxK = (before_BxK[:, :, None] == after_BxK[:, None, :]).any(axis=-1) & (before_BxK >= 0)
   return float(again_BxK.sum() / max((before_BxK >= 0).sum(), 1))

@@ -27,22 +27,22 @@ def publish(
   scorecard: Mapping[str, float] = types.MappingProxyType({}),
   part: CorpusPart | None = None,
 ) -> generations.Manifest:
-  """Builds the shards, chooses how many leaves are searched, and publishes them.
+  """Builds the shards, chooses how many leaves to search, and publishes a generation.
 
-  Several processes call it together.
+  All processes must call it together.
 
   Args:
     index: The directory of the generations.
-    embeddings_NxE: float32 or bfloat16 embeddings, a row for each passage of the part.
+    embeddings_NxE: float32 or bfloat16 embeddings of the passages of `part`.
     store: The corpus.
     config: The settings of the index.
-    queries: Returns embedded queries `[B, E]`; called if the search is approximate, to measure it.
+    queries: Returns embedded queries `[B, E]` for measuring approximate search.
     training_step: The step of the checkpoint that embedded the passages.
     parameters_digest: The digest of its passage encoder.
-    run: The name of the run of the checkpoint, see `Manifest`.
+    run: The name of the checkpoint's run, see `Manifest`.
     keep: The number of generations to keep.
     scorecard: Metrics of this generation.
-    part: The shards of this process. None: all shards.
+    part: The shards of this process; None means all.
 
   Returns:
     The manifest of the new generation.

@@ -1,4 +1,4 @@
-"""The recall of an index against exact search, and the leaves it takes to reach a target."""
+"""The recall of an index relative to exact search, and the leaves needed to reach a target."""
 
 import bisect
 import dataclasses
@@ -21,16 +21,16 @@ from realm_jax.index.searcher import (
 from realm_jax.index.spread_searcher import SpreadSearcher
 
 _RECALL_AT = 10
-_STEP = 1.1  # ratio of two successive numbers of leaves that are tried
+_STEP = 1.1  # ratio of successive numbers of leaves tried
 
 
 def choose_leaves(
   recall: Callable[[int], float], *, num_leaves: int, target: float
 ) -> tuple[int, float]:
-  """Returns the fewest leaves, up to a tenth, whose recall reaches the target, and their recall.
+  """Returns the fewest leaves (within 10 %) whose recall reaches the target, and their recall.
 
-  If not even all leaves reach it, returns all. Measures at most 6 numbers of leaves for an index of
-  281, and 7 for 2,000.
+  Returns all leaves if even these do not reach it. Tries at most 6 numbers of leaves for an index
+  of 281 leaves, and 7 for 2,000.
   """
   rungs = range(math.ceil(math.log(num_leaves, _STEP)) + 1)
   ladder = sorted({math.ceil(num_leaves / _STEP**rung) for rung in rungs})
@@ -48,7 +48,7 @@ def reach_target(
   queries_BxE: np.ndarray,
   part: CorpusPart,
 ) -> tuple[CorpusSearcherConfig, dict[int, float]]:
-  """Measures an index, and chooses how many of its leaves to search unless the settings do.
+  """Measures an index, and chooses how many leaves to search unless the settings do.
 
   All processes must call it together, each with its own queries.
 
@@ -56,11 +56,11 @@ def reach_target(
     config: The settings that the index was built with.
     shards: The arrays of the shards of this process.
     embeddings_NxE: The embeddings of their passages.
-    queries_BxE: Queries of the whole index.
-    part: Tells which shards they are.
+    queries_BxE: Queries against the whole index.
+    part: Identifies the shards of this process.
 
   Returns:
-    The settings to search with, and a map from k to the recall@k they reach.
+    The settings to search with, and a map from k to the recall@k reached.
   """
   own_exact = exact_searcher.BlockwiseExactSearcher(embeddings_NxE)
   exact = SpreadSearcher(own_exact, part=part).search(queries_BxE, _RECALL_AT)

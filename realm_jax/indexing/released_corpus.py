@@ -1,4 +1,4 @@
-"""A released corpus: texts and embeddings of passages as passage store and first generation."""
+"""Converts released passages to a passage store, and their embeddings to generation 0."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from realm_jax.indexing import index_publication
 from realm_jax.tokenization import WordPieceTokenizer
 
 _PASSAGES_AT_ONCE = 1024
-_NUM_QUERIES = 512  # of the passages, asked of the index
+_NUM_QUERIES = 512  # passages used as queries to measure the index
 
 
 def write_store(
@@ -31,9 +31,9 @@ def write_store(
   Args:
     directory: The directory to write, replaced as a whole at the end.
     blocks: The file of the texts.
-    titles: The file of their titles in the same order. None leaves all titles empty.
+    titles: The file of their titles in the same order; None leaves titles empty.
     tokenizer: The tokenizer of the model.
-    passage_length: The number of wordpieces of the longest passage that the model embeds.
+    passage_length: Maximum wordpieces of a passage that the model embeds.
 
   Raises:
     FileNotFoundError: If a file is missing.
@@ -78,7 +78,7 @@ def publish_embeddings(
   if embeddings_NxE.shape != (len(store), embedding_size):
     raise ValueError(
       f"embeddings {embeddings_NxE.shape} for {len(store)} passages and a model of width "
-      f"{embedding_size}; take the blocks that the embeddings were made from"
+      f"{embedding_size}; give the blocks that the embeddings were made from"
     )
   embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
   sample = np.random.default_rng(0).permutation(len(store))[:_NUM_QUERIES]
@@ -101,10 +101,10 @@ def _pairs(texts: Iterable[bytes], titles: Iterable[bytes], *, many: bool):
   for count, text in enumerate(texts, start=1):
     title = next(titles, None)
     if title is None:
-      raise ValueError(f"text {count} has no title; the two files must be of one release")
+      raise ValueError(f"text {count} has no title; give the two files of one release")
     yield title.decode(), text.decode()
   if many and next(titles, None) is not None:
-    raise ValueError(f"more titles than the {count} texts; the two files must be of one release")
+    raise ValueError(f"more titles than the {count} texts; give the two files of one release")
 
 
 def _batches(items: Iterable) -> Iterator[list]:

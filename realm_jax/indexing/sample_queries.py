@@ -1,4 +1,4 @@
-"""Queries that resemble those of training, cut from passages, to measure an index."""
+"""Queries cut from passages to resemble those of training, for measuring an index."""
 
 import numpy as np
 
@@ -15,10 +15,10 @@ def sample_queries(
   """Returns `[CLS] x [SEP]`, `[B, L]`, where x is a sequence of wordpieces of a passage.
 
   Args:
-    store: The knowledge corpus, from which the same sequences are always drawn.
+    store: The knowledge corpus; the same sequences are drawn every time.
     num_queries: B.
     query_length: L.
-    mask_id: Replaces wordpieces in the middle of x, as in pre-training. None masks nothing.
+    mask_id: Replaces wordpieces in the middle of x, as in pre-training; None masks nothing.
   """
   random = np.random.default_rng(0)
   rows = random.integers(len(store), size=num_queries)

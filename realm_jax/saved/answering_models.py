@@ -1,4 +1,4 @@
-"""Compiles what opened checkpoints answer with: a mask filler, a question answerer, or a search."""
+"""Compiles opened checkpoints to a mask filler, a question answerer or a question search."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,13 +32,13 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
   """Opens a pre-trained model for filling masks, or a fine-tuned one for questions.
 
   Args:
-    sources: What is opened.
-    max_answer_length: Wordpieces that fill a mask at most.
-    history: How many of the newest generations are opened to be compared.
+    sources: What to open.
+    max_answer_length: Maximum wordpieces that fill a mask.
+    history: Number of the newest generations to open for comparison.
 
   Raises:
     FileNotFoundError: If a source is missing.
-    ValueError: If they do not fit each other, or the checkpoint has nothing that answers.
+    ValueError: If the sources do not match each other, or the checkpoint cannot answer.
   """
   opened = open_sources(sources)
   if opened.saved.description.span_reader is None:
@@ -47,7 +47,7 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
 
 
 def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0) -> MaskFiller:
-  """Returns what fills masks; see `open_answerer`."""
+  """Returns a mask filler; see `open_answerer`."""
   saved, description = opened.saved, opened.saved.description
   model, params = saved.pretraining_model(opened.mesh)
   embed = _passage_embedder(opened, params)
@@ -69,7 +69,7 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
 def question_answerer(
   opened: Opened, *, history: int = 0, batch_size: int = 32, answer_text: AnswerText = "raw"
 ) -> QuestionAnswerer:
-  """Returns what answers questions.
+  """Returns a question answerer.
 
   Args:
     opened: What was opened.
@@ -121,7 +121,7 @@ def question_model(
 
 
 def question_search(opened: Opened) -> QuestionSearch:
-  """Returns what finds passages for questions; any checkpoint with a dual encoder will do."""
+  """Returns a search for questions; any checkpoint with a dual encoder will do."""
   description = opened.saved.description
   _, params = opened.saved.retriever(opened.mesh)
   return QuestionSearch(
@@ -166,7 +166,7 @@ def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
 
 
 def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
-  """Returns the dual encoder that made a generation, if its checkpoint is still there."""
+  """Returns the dual encoder that embedded a generation, if its checkpoint still exists."""
   directory, step = opened.saved.path.parent, manifest.training_step
   if step not in checkpoints.steps(directory):
     return None
@@ -185,10 +185,10 @@ def _passage_embedder(opened: Opened, params: dict) -> Callable:
 def _passage_reader(
   model: RealmPretrainingModel, embed: Callable, place: Place
 ) -> Callable[[dict, RetrievedBatch], Reading]:
-  """Returns `(params, RetrievedBatch) -> Reading` on the devices, several words for each mask.
+  """Returns `(params, RetrievedBatch) -> Reading` with several words considered at each mask.
 
-  A passage that several queries found is embedded once: queries that differ in the number of masks
-  find much the same.
+  A passage that several queries retrieved is embedded once, because queries that differ only in
+  their number of masks retrieve mostly the same passages.
   """
 
   @jax.jit
@@ -211,7 +211,7 @@ def _passage_reader(
     _, firsts, unique_N = np.unique(
       batch.passage_ids_BxK.reshape(-1), return_index=True, return_inverse=True
     )
-    # As many times two a query as it takes: one shape to compile.
+    # Padded to a power of two per query, so that few shapes are compiled.
     parts = np.resize(firsts, (-(-len(firsts) // (2 * num_queries)), 2 * num_queries))
     embedded = [
       embed(jax.tree.map(lambda values, rows=rows: values[rows], passages)) for rows in parts

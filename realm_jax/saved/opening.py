@@ -22,18 +22,18 @@ Search = Literal["auto", "exact"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-  """What answers come from.
+  """What to answer from.
 
   Attributes:
-    checkpoints: Directory of the checkpoints of a training.
-    passages: Directory of the knowledge corpus to answer from; it need not be the one trained with.
+    checkpoints: Directory of a training run's checkpoints.
+    passages: Directory of the knowledge corpus; it may differ from the one trained with.
     index: Directory of the index generations of that corpus.
-    step: Checkpoint; None takes the newest.
-    generation: Index generation; None takes the newest.
+    step: Step of the checkpoint; None uses the newest.
+    generation: Index generation; None uses the newest.
     search: "exact" searches any generation exactly, "auto" as it was built.
-    retriever: What finds passages: the "dense" dual encoder of the checkpoint, "bm25", or both
-      ("hybrid"). Readers score the passages with the dual encoder in any case.
-    fusion: How "hybrid" makes one ranking of both.
+    retriever: What finds passages: the checkpoint's dual encoder ("dense"), "bm25", or both
+      ("hybrid"). Readers always score the passages with the dual encoder.
+    fusion: How "hybrid" fuses the two rankings.
   """
 
   checkpoints: str = ""
@@ -55,14 +55,14 @@ class Sources:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-  """A knowledge corpus, and the vocabulary that its passages were made with."""
+  """A knowledge corpus and the vocabulary of its passages."""
 
   store: PassageStore
   vocabulary: WordPieces
 
   @functools.cached_property
   def tokenizer(self) -> Tokenizer:
-    """The vocabulary as a tokenizer; it needs TensorFlow, which prepared examples do without."""
+    """The vocabulary as a tokenizer, which needs TensorFlow."""
     from realm_jax import tokenization
 
     return tokenization.load(os.path.join(self.store.directory, "vocabulary"))
@@ -70,7 +70,7 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
-  """A checkpoint, a corpus and a generation of its index that fit each other.
+  """A checkpoint, a corpus and a generation of its index that match each other.
 
   Attributes:
     sources: Where they come from.
@@ -78,7 +78,7 @@ class Opened:
     corpus: The corpus, with its tokenizer.
     loaded: The generation to search, with its embeddings if the model has a span reader.
     mesh: Where the model runs.
-    hybrid: BM25 beside the generation; None with a dense retriever.
+    hybrid: BM25 in addition to the generation; None with a dense retriever.
   """
 
   sources: Sources
@@ -89,7 +89,7 @@ class Opened:
   hybrid: Hybrid | None = None
 
   def place(self, batch):
-    """Puts a batch on the devices: questions are few and of any number, every device has all."""
+    """Puts a batch on the devices, replicated, because questions are few and of any number."""
     return jax.device_put(batch, partitioning.sharding(self.mesh))
 
 
@@ -98,17 +98,17 @@ def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
 
   Args:
     passages: Directory of the corpus.
-    warm_starts: Directories of checkpoints that a training begins with.
+    warm_starts: Directories of checkpoints that a training run starts from.
 
   Raises:
     FileNotFoundError: If a directory is missing.
-    ValueError: If they do not fit each other.
+    ValueError: If they do not match each other.
   """
   store = PassageStore(passages)
   vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
   if vocabulary.digest != store.metadata.vocabulary_digest:
     raise ValueError(
-      f"{passages}/vocabulary is {vocabulary.digest}, the passages beside it were made with "
+      f"{passages}/vocabulary is {vocabulary.digest}, but its passages were made with "
       f"{store.metadata.vocabulary_digest}; prepare the corpus again"
     )
   saved_models.check_warm_starts(warm_starts, vocabulary)
@@ -120,10 +120,10 @@ def open_sources(sources: Sources) -> Opened:
 
   Raises:
     FileNotFoundError: If one of them is missing.
-    ValueError: If they do not fit each other.
+    ValueError: If they do not match each other.
   """
   if missing := sources.missing():
-    raise ValueError(f"no {' and no '.join(missing)} given; --checkpoints, --passages and --index")
+    raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
   saved = saved_models.load(sources.checkpoints, step=sources.step)
   corpus = open_corpus(sources.passages)
   saved.check_vocabulary(corpus.vocabulary.digest, source=sources.passages)
@@ -142,7 +142,7 @@ def open_sources(sources: Sources) -> Opened:
 
 
 def open_bm25(corpus: Corpus) -> Bm25Retriever:
-  """Opens BM25 over a corpus; its index is made once and kept beside the corpus.
+  """Opens BM25 over a corpus; its index is built once and kept in the corpus's directory.
 
   Raises:
     ValueError: If the extra `bm25` is not installed.
@@ -170,7 +170,7 @@ def published_generations(
   *,
   with_embeddings: bool = False,
 ) -> PublishedGenerations:
-  """Returns the generations of an index, refused unless they fit checkpoint and corpus."""
+  """Returns the generations of an index, which reject what mismatches checkpoint or corpus."""
   return PublishedGenerations(
     index=sources.index,
     description=dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint),

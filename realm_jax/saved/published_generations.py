@@ -1,4 +1,4 @@
-"""The generations of an index, which must match a model."""
+"""Loads the generations of an index that match a model."""
 
 import dataclasses
 
@@ -10,17 +10,17 @@ from realm_jax.training.checkpoints import Run
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedGenerations:
-  """The generations of a directory, which must match a model.
+  """The generations in a directory, checked against a model.
 
   Attributes:
     index: Directory of the generations.
     description: The model that searches them.
     kind: "exact" searches any generation exactly, "auto" as it was built.
-    spread: Whether each process loads only its part of an index, see `SpreadSearcher`.
-    with_embeddings: Whether to load embeddings beside the searcher.
-    run: The run being trained, with the model; None if nothing is trained.
-    other_runs: Whether generations of other runs are refused or accepted. The steps of accepted
-      ones count as 0, so that staleness is counted from the beginning of the run.
+    spread: Whether each process loads only its share of an index, see `SpreadSearcher`.
+    with_embeddings: Whether to load embeddings in addition to the searcher.
+    run: The run that trains the model; None outside training.
+    other_runs: Whether to "refuse" or "accept" generations of other runs. The steps of accepted
+      ones count as 0, so that staleness is counted from the beginning of this run.
   """
 
   index: str
@@ -53,7 +53,7 @@ class PublishedGenerations:
     if foreign and self.other_runs == "refuse":
       raise generations.ForeignGenerationError(
         f"{self.index} has it from step {manifest.training_step} of {foreign}, "
-        'name it as the generation to stay with, or set other_runs="accept" of the refresh'
+        'stay with it by --generation, or set other_runs="accept" of the refresh'
       )
     embeddings_NxE = None
     if self.with_embeddings:
@@ -75,44 +75,44 @@ class PublishedGenerations:
     newest = self.newest()
     if newest is None:
       raise FileNotFoundError(
-        f"no index generation in {self.index}; make one with `realm build_index`"
+        f"no index generation in {self.index}; build one with `realm build_index`"
       )
     return self.load(newest)
 
 
 def _foreign(manifest: generations.Manifest, run: Run) -> str:
-  """Returns what makes a generation another run's, and the way out; empty if nothing does."""
-  rebuild = f"make one with `realm build_index --checkpoints={run.checkpoints}`"
+  """Returns why a generation belongs to another run, and the remedy; empty if it does not."""
+  rebuild = f"build one with `realm build_index --checkpoints={run.checkpoints}`"
   if manifest.run != run.name:
     return f"run {manifest.run}, and this is run {run.name}; {rebuild}"
   if not run.has_reached(manifest.training_step):
-    return f"run {manifest.run}, which has no checkpoint of that step yet or any more; {rebuild}"
+    return f"run {manifest.run}, which has no checkpoint of that step; {rebuild}"
   return ""
 
 
 def generation_made_by(parameters_digest: str, index: str, *, generation: int | None = None) -> int:
-  """Returns the generation to stay with: one of the very passage encoder that stands still.
+  """Returns the generation to stay with, which must come from the frozen passage encoder.
 
   Args:
     parameters_digest: Digest of the passage encoder.
     index: Directory of the generations.
-    generation: The generation that is wanted; None takes the newest.
+    generation: The wanted generation; None uses the newest.
 
   Raises:
     FileNotFoundError: If there is none.
-    ValueError: If another passage encoder made it.
+    ValueError: If it comes from another passage encoder.
   """
   generation = generations.newest(index) if generation is None else generation
   if generation is None:
     raise FileNotFoundError(
-      f"no index generation in {index}; make one of the retriever's checkpoint with "
+      f"no index generation in {index}; build one from the retriever's checkpoint with "
       "`realm build_index`"
     )
   manifest = generations.read_manifest(index, generation)
   if manifest.parameters_digest != parameters_digest:
     raise ValueError(
-      f"generation {generation} in {index} was made by another passage encoder "
+      f"generation {generation} in {index} was built with another passage encoder "
       f"({manifest.parameters_digest}, not {parameters_digest}), at step {manifest.training_step}; "
-      "make an index of the retriever's checkpoint with `realm build_index`, or name its generation"
+      "index the retriever's checkpoint with `realm build_index`, or choose its generation"
     )
   return generation

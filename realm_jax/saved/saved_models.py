@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model, so that no other job needs the configuration again."""
+"""Descriptions of models in their checkpoints, so that other jobs need no configuration."""
 
 import dataclasses
 import hashlib
@@ -21,14 +21,14 @@ from realm_jax.wordpieces import WordPieces
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelDescription:
-  """The configuration that belongs to a set of parameters.
+  """The configuration of a model, saved with its parameters.
 
   Attributes:
     dual_encoder: The dual encoder.
     knowledge_augmented_encoder: The encoder of query and passage; None unless pre-trained.
-    retrieval: Sizes of what it reads; None unless pre-trained.
+    retrieval: Settings of retrieval; None unless pre-trained.
     span_reader: The span reader; None unless fine-tuned for questions.
-    beam: Sizes of what it reads; None unless fine-tuned for questions.
+    beam: Sizes of the beam; None unless fine-tuned for questions.
     query_length: L.
     max_masks: M; 0 unless pre-trained.
     passage_length: P.
@@ -48,10 +48,10 @@ class ModelDescription:
   corpus_fingerprint: str
 
   def mask_filling(self, source: object) -> tuple[bert.BertConfig, RetrievalConfig]:
-    """Returns the knowledge-augmented encoder and the sizes of what it reads.
+    """Returns the configurations of the knowledge-augmented encoder and of retrieval.
 
     Raises:
-      ValueError: If the model, which is named by `source`, was not pre-trained.
+      ValueError: If the model, named `source` in the message, was not pre-trained.
     """
     if self.knowledge_augmented_encoder is None or self.retrieval is None:
       raise ValueError(
@@ -60,10 +60,10 @@ class ModelDescription:
     return self.knowledge_augmented_encoder, self.retrieval
 
   def question_answering(self, source: object) -> tuple[SpanReaderConfig, BeamConfig]:
-    """Returns the span reader and the sizes of what it reads.
+    """Returns the configurations of the span reader and of the beam.
 
     Raises:
-      ValueError: If the model, which is named by `source`, was not fine-tuned for questions.
+      ValueError: If the model, named `source` in the message, was not fine-tuned for questions.
     """
     if self.span_reader is None or self.beam is None:
       raise ValueError(f"{source} has no span reader; train it with `realm finetune`")
@@ -94,12 +94,12 @@ class ModelDescription:
 
 @dataclasses.dataclass(frozen=True)
 class SavedModel:
-  """A checkpoint's description, and where its parameters are.
+  """A checkpoint's description and path.
 
   Attributes:
     path: Path of the checkpoint.
     step: Step of the training.
-    description: Describes the model.
+    description: Description of the model.
     run: Name of its run, see `checkpoints.Run`; None if it was imported.
   """
 
@@ -155,11 +155,11 @@ class SavedModel:
     return module, checkpoints.restore_params(self.path, abstract)
 
   def check_vocabulary(self, digest: str, *, source: str) -> None:
-    """Checks that a corpus or a folder has the vocabulary that the model was trained with.
+    """Checks that a corpus or directory has the vocabulary that the model was trained with.
 
     Args:
-      digest: Digest of its vocabulary.
-      source: What has it, for the message.
+      digest: Digest of the vocabulary.
+      source: Name of the corpus or directory, for the message.
 
     Raises:
       ValueError: If the vocabularies differ.
@@ -172,10 +172,10 @@ class SavedModel:
 
 
 def load(directory: str | os.PathLike, *, step: int | None = None) -> SavedModel:
-  """Reads the description of a checkpoint, the newest unless a step is named.
+  """Reads the description of a checkpoint, the newest unless a step is given.
 
   Raises:
-    FileNotFoundError: If it is not there.
+    FileNotFoundError: If there is no such checkpoint.
   """
   path = checkpoints.resolve(directory, step=step)
   metadata = checkpoints.read_metadata(path)
@@ -220,7 +220,7 @@ def abstract_params(mesh: jax.sharding.Mesh, boxed) -> dict:
 
 
 def example_tokens(*shape: int) -> Tokens:
-  """Returns tokens to make parameters with."""
+  """Returns tokens for initializing parameters."""
   ids = np.ones(shape, np.int32)
   return Tokens(ids=ids, mask=ids > 0, segments=np.zeros_like(ids))
 
@@ -241,15 +241,14 @@ def check_sizes(
   for name, config in encoders.items():
     if tokenizer.vocab_size > config.vocab_size:
       raise ValueError(
-        f"the vocabulary has {tokenizer.vocab_size} wordpieces, {name} has "
-        f"vocab_size={config.vocab_size}; raise it or take the vocabulary "
-        "that the model was made for"
+        f"the vocabulary has {tokenizer.vocab_size} wordpieces, but {name} has "
+        f"vocab_size={config.vocab_size}; raise it or use the model's own vocabulary"
       )
     for setting, length in lengths[name].items():
       if length > config.max_length:
         raise ValueError(
-          f"{setting}={length} is longer than the {config.max_length} positions of {name}; lower "
-          "it or raise max_length"
+          f"{setting}={length} exceeds the {config.max_length} positions of {name}; lower it or "
+          "raise max_length"
         )
 
 
@@ -265,11 +264,11 @@ def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> Non
 
 
 def check_same_run(metadata: Mapping, description, workdir: str) -> None:
-  """Checks that a checkpoint to be continued belongs to this configuration.
+  """Checks that a checkpoint to resume matches this configuration.
 
   Args:
     metadata: Metadata of the checkpoint.
-    description: A dataclass with `from_json`, such as a `ModelDescription`.
+    description: This run's description, a dataclass with `from_json`.
     workdir: Directory of the run.
 
   Raises:
@@ -280,13 +279,13 @@ def check_same_run(metadata: Mapping, description, workdir: str) -> None:
     before, now = getattr(saved, field.name), getattr(description, field.name)
     if before != now:
       raise ValueError(
-        f"{workdir} holds a run with another {field.name} ({before}, now {now}); continue it as it "
-        "was or choose another workdir"
+        f"{workdir} holds a run with another {field.name} ({before}, now {now}); resume it "
+        "unchanged or choose another workdir"
       )
 
 
 def params_digest(params) -> str:
-  """Returns a digest of parameters, names and values; every process asks for it."""
+  """Returns a digest of names and values of parameters; every process must call it."""
   digest = hashlib.sha256()
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     digest.update(jax.tree_util.keystr(path).encode())

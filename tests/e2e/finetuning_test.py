@@ -171,7 +171,7 @@ def test_a_start_may_be_mixed_of_two_checkpoints(tune, world):
 
 def test_an_index_of_another_passage_encoder_is_refused(tune, world, start):
   start("drawn_otherwise", num_steps=0, seed=1)
-  with pytest.raises(ValueError, match="made by another passage encoder"):
+  with pytest.raises(ValueError, match="built with another passage encoder"):
     tune("tuned_wrong", retriever=str(world / "drawn_otherwise" / "checkpoints"))
 
 

@@ -184,7 +184,7 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
 
   assert load(tmp_path) == 1
   theirs = checkpoints.run_of(str(world / "first" / "checkpoints")).name
-  refused = f"from step 0 of run {theirs}, and this is run {run.name}; make one with"
+  refused = f"from step 0 of run {theirs}, and this is run {run.name}; build one with"
   with pytest.raises(generations.ForeignGenerationError, match=refused):
     load(world / "index")
   assert load(world / "index", other_runs="accept") == 0

@@ -120,14 +120,14 @@ CASES = {
     {},
     ("retriever.RetrievalConfig.passage_length=49",),
     1,
-    r"realm pretrain: passage_length=49 is longer than the 48 positions of dual_encoder; lower .*",
+    r"realm pretrain: passage_length=49 exceeds the 48 positions of dual_encoder; lower .*",
   ),
   "query and passage longer than the reader's positions": (
     "pretrain",
     {},
     ("retriever.RetrievalConfig.joint_length=80",),
     1,
-    r"realm pretrain: joint_length=80 is longer than the 48 positions of knowledge_augmented_enc.*",
+    r"realm pretrain: joint_length=80 exceeds the 48 positions of knowledge_augmented_enc.*",
   ),
   "a vocabulary larger than the model's": (
     "pretrain",
@@ -177,7 +177,7 @@ CASES = {
     {"index": "{elsewhere}/absent"},
     (),
     1,
-    r"realm predict: no index generation in \S*/absent; make one with `realm build_index`",
+    r"realm predict: no index generation in \S*/absent; build one with `realm build_index`",
   ),
   "a generation that is not there": (
     "pretrain",

@@ -113,7 +113,7 @@ def test_a_source_without_vocabulary_is_refused(bert_directory, tmp_path):
 
 
 def test_lengths_beyond_the_positions_are_refused(bert_directory, tmp_path):
-  with pytest.raises(ValueError, match="query_length=96 is longer than the 12 positions"):
+  with pytest.raises(ValueError, match="query_length=96 exceeds the 12 positions"):
     import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "run"))
 
 
@@ -174,7 +174,7 @@ def test_from_a_released_model_to_an_answered_question(released):
 def test_embeddings_of_another_corpus_are_refused(released):
   with tf.io.TFRecordWriter(str(released / "blocks.tfr")) as writer:
     writer.write(b"a b")
-  message = r"embeddings \(7, 6\) for 1 passages and a model of width 6; take the blocks"
+  message = r"embeddings \(7, 6\) for 1 passages and a model of width 6; give the blocks"
   with pytest.raises(ValueError, match=message):
     import_released(released)
   assert not (released / "run" / "checkpoints").exists()

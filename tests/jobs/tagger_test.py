@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_refused(world, tagger, tmp_path):
   for settings, message in (
     ({"bert": None}, "neither a size nor a warm start"),
     ({"test": other}, r"has labels \['GPE'\] that the training file lacks"),
-    ({"buckets": (8, 64)}, "buckets=64 is longer than the 32 positions of bert"),
+    ({"buckets": (8, 64)}, "buckets=64 exceeds the 32 positions of bert"),
     ({"dropout_rate": 0.3}, "holds a run with another tagger"),
   ):
     with pytest.raises(ValueError, match=message):

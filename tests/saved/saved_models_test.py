@@ -63,10 +63,10 @@ def test_sizes_may_be_as_large_as_the_model():
       {"vocab_size": 101},
       "the vocabulary has 101 wordpieces, dual_encoder has vocab_size=100; raise it",
     ),
-    ({"passage_length": 17}, "passage_length=17 is longer than the 16 positions of dual_encoder"),
+    ({"passage_length": 17}, "passage_length=17 exceeds the 16 positions of dual_encoder"),
     (
       {"joint_length": 20},
-      "joint_length=20 is longer than the 16 positions of knowledge_augmented_encoder; lower it",
+      "joint_length=20 exceeds the 16 positions of knowledge_augmented_encoder; lower it",
     ),
   ],
 )
@@ -79,7 +79,7 @@ def test_a_run_is_continued_as_it_was():
   metadata = json.loads(json.dumps({"model": PRETRAINED.to_json()}))
   saved_models.check_same_run(metadata, PRETRAINED, "runs/a")
   changed = dataclasses.replace(PRETRAINED, vocabulary_digest="v2")
-  message = r"runs/a holds a run with another vocabulary_digest \(v1, now v2\); continue it as it"
+  message = r"runs/a holds a run with another vocabulary_digest \(v1, now v2\); resume it unchanged"
   with pytest.raises(ValueError, match=message):
     saved_models.check_same_run(metadata, changed, "runs/a")
 

@@ -1,4 +1,4 @@
-"""The settings of a contrastive training, and its model and loss."""
+"""The configuration of contrastive training, and its model and loss."""
 
 import dataclasses
 
@@ -20,13 +20,13 @@ _UNIT_LENGTH_SCALE = 20.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContrastiveTraining(TrainingConfig):
-  """A training of the dual encoder, as far as it does not depend on where its files are.
+  """The configuration of a contrastive training, except for its directories.
 
   Attributes:
-    data: What its batches are made of.
+    data: The pairs and how they are batched.
     dual_encoder: The model.
-    score_scale: Multiplies the scores in the softmax. None takes 20 for embeddings of unit length,
-      as sentence encoders are trained, which would all be alike otherwise; and 1 for others.
+    score_scale: Multiplies the scores in the softmax. None uses 20 for embeddings of unit length,
+      as sentence encoders do, because their scores differ too little otherwise, and 1 for others.
   """
 
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
@@ -35,10 +35,10 @@ class ContrastiveTraining(TrainingConfig):
   score_scale: float | None = None
 
   def check(self, pieces: WordPieces) -> None:
-    """Checks that a vocabulary and the lengths fit the encoder.
+    """Checks that the encoder can take the vocabulary and the lengths.
 
     Raises:
-      ValueError: If they do not.
+      ValueError: If it cannot.
     """
     lengths = {
       "query_length": self.data.query_length,
@@ -49,7 +49,7 @@ class ContrastiveTraining(TrainingConfig):
     )
 
   def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
-    """Returns what a checkpoint says of the model and of what it is trained with."""
+    """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(
       dual_encoder=self.dual_encoder,
       query_length=self.data.query_length,
@@ -59,7 +59,7 @@ class ContrastiveTraining(TrainingConfig):
     )
 
   def program(self) -> TrainProgram:
-    """Returns the train step and the layout of its state."""
+    """Returns the train step and the layout of the train state."""
     model = DualEncoder(self.dual_encoder)
 
     def init_params(key: jax.Array) -> dict:

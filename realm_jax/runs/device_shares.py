@@ -1,7 +1,7 @@
-"""Which devices of one machine a trainer gets, and which the index builder beside it.
+"""Divides the devices of one machine between a trainer and an index builder.
 
-A TPU can be opened by one process only. GPUs are split; on a single one both processes live, each
-with a part of its memory, which JAX otherwise takes whole.
+A TPU can be opened by only one process. GPUs are divided; a single GPU is shared, each process
+getting part of its memory, because JAX would otherwise preallocate most of it.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ _TRAINER_MEMORY, _BUILDER_MEMORY = "0.70", "0.20"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shares:
-  """Environment variables of both processes, and what they amount to in words."""
+  """Environment variables of both processes, and a description of the division."""
 
   trainer: dict[str, str]
   builder: dict[str, str]
@@ -30,13 +30,13 @@ def share(
   """Returns the devices of each process.
 
   Args:
-    wanted: Devices of the builder: "cpu", or numbers of GPUs such as "6,7"; None: the last of
-      several GPUs, or a part of the only one.
+    wanted: Devices of the builder: "cpu", or numbers of GPUs such as "6,7". None uses the last of
+      several GPUs, or part of the only one.
     environment: Environment that both inherit.
     devices: Directory of the device files.
 
   Raises:
-    ValueError: If there is a TPU and the builder may use it, or the trainer would get no GPU.
+    ValueError: If both would open a TPU, or the trainer would get no GPU.
   """
   kind = _accelerator(environment, devices)
   if wanted == "cpu" or kind == "cpu":
@@ -54,7 +54,7 @@ def share(
 
 
 def _accelerator(environment: Mapping[str, str], devices: str) -> str:
-  """Returns "tpu", "gpu" or "cpu": what JAX will compute on."""
+  """Returns "tpu", "gpu" or "cpu", whichever JAX will use."""
   allowed = environment.get("JAX_PLATFORMS", "")
   if "tpu" in allowed or (not allowed and _installed("libtpu") and _files(devices, *_TPUS)):
     return "tpu"
@@ -79,7 +79,7 @@ def _split(wanted: str | None, environment: Mapping[str, str], devices: str) -> 
   trainer = [gpu for gpu in gpus if gpu not in builder]
   if not set(builder) <= set(gpus) or not trainer:
     raise ValueError(
-      f"builder_devices={wanted} of the GPUs {','.join(gpus)}; name some of them, not all, or cpu"
+      f"builder_devices={wanted} of the GPUs {','.join(gpus)}; give some of them, not all, or cpu"
     )
   both = [",".join(trainer), ",".join(builder)]
   return Shares(
@@ -90,7 +90,7 @@ def _split(wanted: str | None, environment: Mapping[str, str], devices: str) -> 
 
 
 def _gpus(environment: Mapping[str, str], devices: str) -> list[str]:
-  """Returns the GPUs that JAX may use, as CUDA numbers or names them."""
+  """Returns the numbers or names of the GPUs that JAX may use."""
   visible = environment.get("CUDA_VISIBLE_DEVICES")
   if visible is not None:
     return [gpu for gpu in visible.split(",") if gpu]

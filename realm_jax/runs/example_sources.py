@@ -1,4 +1,4 @@
-"""Where a training's examples come from: a SeqIO task, or arrays prepared from one beforehand."""
+"""Sources of training examples: a SeqIO task, or arrays prepared from one in advance."""
 
 import dataclasses
 import functools
@@ -18,13 +18,13 @@ from realm_jax.runs.pair_batches import PairBatches
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
-  """What the batches of a training are made of.
+  """The examples of a training and how they are batched.
 
   Attributes:
-    batch_size: Examples a step.
-    query_length: Wordpieces of a query; longer ones lose their end.
-    data_streams: Parts of the data that are read side by side; another number gives other batches,
-      another number of processes does not. None for one a process.
+    batch_size: Examples per step.
+    query_length: Maximum wordpieces of a query; longer queries are truncated.
+    data_streams: Number of streams that the data are read in. It determines the batches, whatever
+      the number of processes. None uses one stream per process.
   """
 
   kind: ClassVar[str]
@@ -33,13 +33,13 @@ class DataConfig:
   data_streams: int | None = None
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    """Returns what decides the examples, however they are put into batches."""
+    """Returns the settings that determine the examples."""
     fields = dataclasses.asdict(self)
     decides = {k: v for k, v in fields.items() if k not in ("batch_size", "data_streams")}
     return {"task": self.kind, **decides}
 
   def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
-    """Returns what decides how the examples are put into batches."""
+    """Returns the settings that determine how examples are batched."""
     streams = self.data_streams
     return {
       "batch_size": self.batch_size,
@@ -47,7 +47,7 @@ class DataConfig:
     }
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    """Returns the task, its converter and its lengths, as `input_pipeline.task_batches` wants."""
+    """Returns the task, its converter and its lengths, for `input_pipeline.task_batches`."""
     raise NotImplementedError
 
 
@@ -56,8 +56,8 @@ class MaskedQueryData(DataConfig):
   """Masked queries of a tagged corpus.
 
   Attributes:
-    max_masks: Masked wordpieces that are predicted in a query.
-    mask: What is masked.
+    max_masks: Maximum masked wordpieces predicted per query.
+    mask: What to mask.
   """
 
   kind = "masked_queries"
@@ -83,7 +83,7 @@ class MaskedQueryData(DataConfig):
 
 FoundPairs = Literal["recurring_spans", "bm25_imitation", "masked_lexical"]
 Pairs = Literal["inverse_cloze", "independent_crops", FoundPairs]
-# What decides the pairs that are made while training.
+# The settings of each kind of pairs made while training.
 _SETTINGS_OF: Mapping[str, Sequence[str]] = {
   "inverse_cloze": ("passage_length", "removal_rate", "hide_salient_spans", "neighbours"),
   "independent_crops": (
@@ -98,24 +98,24 @@ _SETTINGS_OF: Mapping[str, Sequence[str]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairData(DataConfig):
-  """Queries with their passages; each passage is a negative for all other queries.
+  """Pairs of queries and passages; each passage is a negative for all other queries.
 
   Attributes:
-    pairs: "inverse_cloze": a sentence finds the rest of its passage (Lee et al. 2019);
-      "independent_crops": a crop of a passage finds another one (Izacard et al. 2022). The others
-      are found by `realm prepare_pairs`: "recurring_spans": words around a span find another
-      passage of the document with that span (Ram et al. 2022); "bm25_imitation": a sentence finds
-      what BM25 ranks first (Chen et al. 2022); "masked_lexical": a sentence with a masked salient
-      span finds passages that BM25 finds and that hold the span.
-    passage_length: Wordpieces of a passage.
-    removal_rate: Of "inverse_cloze": how often the query's sentence leaves its passage.
-    hide_salient_spans: Of "inverse_cloze": whether salient spans of the query are masked.
-    shortest_crop: Of "independent_crops": the least share of a passage that is a crop.
-    longest_crop: Of "independent_crops": the largest.
-    deletion_rate: Of "independent_crops": how often a wordpiece of a crop is left out.
-    neighbours: Passages that follow one another in the corpus and come into a batch together, as
-      each other's negatives; 1 shuffles all. The released code had some 341.
-    hard_negatives: Of pairs that are found: wrong passages that are drawn for a query.
+    pairs: "inverse_cloze" pairs a sentence with the rest of its passage (Lee et al. 2019);
+      "independent_crops" pairs two crops of a passage (Izacard et al. 2022). The others are mined
+      by `realm prepare_pairs`: "recurring_spans" pairs the words around a span with another passage
+      of the document that has it (Ram et al. 2022); "bm25_imitation" pairs a sentence with BM25's
+      best passages (Chen et al. 2022); "masked_lexical" pairs a sentence with a masked salient span
+      with passages that BM25 finds and that contain the span.
+    passage_length: Maximum wordpieces of a passage.
+    removal_rate: For "inverse_cloze", probability of removing the sentence from its passage.
+    hide_salient_spans: For "inverse_cloze", whether to mask salient spans of the query.
+    shortest_crop: For "independent_crops", minimum share of the passage in a crop.
+    longest_crop: For "independent_crops", maximum share of the passage in a crop.
+    deletion_rate: For "independent_crops", probability of deleting a wordpiece of a crop.
+    neighbours: Number of consecutive passages that shuffling keeps together, so that they are each
+      other's negatives; 1 shuffles all passages. The released code had about 341.
+    hard_negatives: For mined pairs, hard negatives drawn per query.
   """
 
   kind = "pairs"
@@ -135,8 +135,8 @@ class PairData(DataConfig):
     choices.check_fields(self)
     if not 0 < self.shortest_crop <= self.longest_crop <= 1:
       raise ValueError(
-        f"shortest_crop={self.shortest_crop}, longest_crop={self.longest_crop}; they are shares of "
-        "a passage, above 0 and at most 1, the shortest first"
+        f"shortest_crop={self.shortest_crop}, longest_crop={self.longest_crop}; give shares of a "
+        "passage, above 0 and at most 1, the shortest first"
       )
     for name in ("removal_rate", "deletion_rate"):
       if not 0 <= getattr(self, name) <= 1:
@@ -144,7 +144,7 @@ class PairData(DataConfig):
 
   @property
   def found(self) -> bool:
-    """Whether the pairs are looked for before training."""
+    """Whether the pairs are mined before training."""
     return self.pairs not in _SETTINGS_OF
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
@@ -158,8 +158,8 @@ class PairData(DataConfig):
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     if self.found:
       raise ValueError(
-        f"pairs={self.pairs!r} are found before training: run `realm prepare_pairs "
-        f"--task={self.pairs}`, and name what it writes with --examples"
+        f"pairs={self.pairs!r} are mined before training: run `realm prepare_pairs "
+        f"--task={self.pairs}`, and give its output with --examples"
       )
     import tasks.independent_crops
     import tasks.inverse_cloze
@@ -187,7 +187,8 @@ class QuestionData(DataConfig):
   """Questions of a file.
 
   Attributes:
-    answer_rule: "words" labels retriever and reader by one rule; "original" as the released ORQA.
+    answer_rule: "words" labels retriever and reader by one rule; "original" labels them as the
+      released ORQA does.
   """
 
   kind = "questions"
@@ -208,14 +209,14 @@ class QuestionData(DataConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:
-  """Examples of one kind.
+  """Examples and where they come from.
 
   Attributes:
-    data: Their settings.
-    source: What the task is made of, or a directory of prepared examples.
+    data: Their configuration.
+    source: Input of the task, or a directory of prepared examples.
     vocabulary: Directory with `vocab.txt`.
-    origin: Whatever else decides the examples, by name.
-    passages: The corpus whose rows prepared pairs name.
+    origin: Other settings that determine the examples, by name.
+    passages: The corpus whose rows mined pairs refer to.
   """
 
   data: DataConfig
@@ -225,12 +226,12 @@ class Examples:
   passages: PassageStore | None = None
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    """Returns what decides the examples, beside their source."""
+    """Returns the settings that determine the examples, except their source."""
     digest = wordpieces.load(self.vocabulary).digest
     return {"vocabulary": digest, **self.data.settings(), **self.origin}
 
   def batch_settings(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
-    """Returns all that decides the batches of a training, by name."""
+    """Returns all settings that determine the batches of a training, by name."""
     content = {}
     if prepared_examples.is_prepared(self.source):
       content = {"examples": prepared_examples.read_manifest(self.source).fingerprint}
@@ -239,7 +240,7 @@ class Examples:
     return {**self.settings(), **content, **self.data.settings_of_batches(), "seed": seed}
 
   def streams(self, *, seed: int) -> batches.Streams:
-    """Opens the batches of a training, shuffled and repeated for ever."""
+    """Opens the batches of a training, shuffled and repeated forever."""
     return batches.Streams(
       functools.partial(self.open, seed=seed, training=True),
       num_streams=self.data.data_streams,
@@ -249,17 +250,17 @@ class Examples:
   def open(
     self, *, batch_size: int, seed: int, training: bool, shard: batches.Shard | None = None
   ) -> batches.Batches:
-    """Opens the examples; of prepared ones the seed was chosen when they were prepared.
+    """Opens the examples; prepared ones keep the seed that they were prepared with.
 
     Args:
-      batch_size: Examples a batch.
+      batch_size: Examples per batch.
       seed: Seeds order and masks.
-      training: Whether they are shuffled and repeated for ever; otherwise one pass in order.
-      shard: The part of the data this process reads.
+      training: Whether to shuffle and repeat forever; otherwise makes one pass in order.
+      shard: The part of the data that this process reads.
 
     Raises:
       FileNotFoundError: If they are missing.
-      ValueError: If they were prepared for something else, or there are none.
+      ValueError: If they were prepared with other settings, or there are none.
     """
     if prepared_examples.is_prepared(self.source):
       rows = prepared_examples.open_batches(
@@ -291,11 +292,11 @@ class Examples:
 
 
 def pair_examples(data: PairData, *, source: str | None, store: PassageStore) -> Examples:
-  """Returns the pairs of a corpus.
+  """Returns the pairs of a corpus as examples.
 
   Args:
-    data: Their settings.
-    source: Directory where they are prepared; None makes them of the corpus.
+    data: Their configuration.
+    source: Directory of prepared pairs; None makes them from the corpus.
     store: The corpus.
   """
   found = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
@@ -310,10 +311,10 @@ def pair_examples(data: PairData, *, source: str | None, store: PassageStore) ->
 def question_examples(
   asked: Sequence[Question], *, data: QuestionData, source: str, store: PassageStore
 ) -> Examples:
-  """Returns the examples of questions that are asked of a corpus.
+  """Returns the examples of questions to be answered from a corpus.
 
-  Their positions in the file are what the examples name, and their answers and the corpus decide
-  the labels, so all three are part of the settings.
+  Examples refer to positions in the file, and the labels depend on the answers and the corpus, so
+  all three are part of the settings.
   """
   return Examples(
     data=data,

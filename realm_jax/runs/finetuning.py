@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning for questions, and its model and loss."""
+"""The configuration of fine-tuning on questions, and its model and loss."""
 
 import dataclasses
 import functools
@@ -20,16 +20,16 @@ from realm_jax.wordpieces import WordPieces
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finetuning(TrainingConfig):
-  """A fine-tuning, as far as it does not depend on where its files are.
+  """The configuration of a fine-tuning run, except for its directories.
 
   Attributes:
-    data: What its batches are made of; one question a step as published.
-    start: What is made of the checkpoints that it begins with.
-    beam: How many passages are found and read.
-    refresh: How new generations are followed, with a trained passage encoder.
-    generation: Index generation to stay with; None takes the newest, and with a trained passage
-      encoder each that follows.
-    dev: How dev questions are asked.
+    data: The questions and how they are batched; one per step as published.
+    start: How the model is built from the initial checkpoints.
+    beam: How many passages are retrieved and read.
+    refresh: How new generations are followed if the passage encoder is trained.
+    generation: Index generation to stay with. None uses the newest and, if the passage encoder is
+      trained, every newer one.
+    dev: How dev questions are evaluated.
   """
 
   run: RunConfig = RunConfig(num_steps=160_000)
@@ -43,11 +43,11 @@ class Finetuning(TrainingConfig):
 
   @property
   def frozen(self) -> bool:
-    """Whether the passage encoder, and so the index, stands still."""
+    """Whether the passage encoder, and therefore the index, is frozen."""
     return self.start.passage_encoder == "frozen"
 
   def check(self, pieces: WordPieces, start: StartingPoint) -> None:
-    """Checks that a vocabulary and the lengths fit the encoders, and that the index can keep up.
+    """Checks that the encoders can take the vocabulary and lengths, and that the index can keep up.
 
     Raises:
       ValueError: If they do not.
@@ -64,7 +64,7 @@ class Finetuning(TrainingConfig):
   def describe(
     self, pieces: WordPieces, store: PassageStore, start: StartingPoint
   ) -> saved_models.ModelDescription:
-    """Returns what a checkpoint says of the model and of what it is trained with."""
+    """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(
       dual_encoder=start.dual_encoder,
       span_reader=start.span_reader,
@@ -76,7 +76,7 @@ class Finetuning(TrainingConfig):
     )
 
   def program(self, model: OpenQaModel) -> TrainProgram:
-    """Returns the train step and the layout of its state."""
+    """Returns the train step and the layout of the train state."""
 
     training = self
     if self.frozen:

@@ -1,4 +1,4 @@
-"""Evaluates a model on the same masked queries throughout its training."""
+"""Evaluates a model on the same masked queries throughout training."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -13,17 +13,17 @@ from realm_jax.retrieval.retriever import Retriever
 
 
 class FixedEvaluation:
-  """Evaluates fixed queries with the parameters of a step and the index generation in use.
+  """Evaluates fixed queries with the current parameters and index generation.
 
   Args:
     features: Batches of masked queries, the same in every process; read once and kept.
     max_batches: Maximum number of batches.
-    retriever: The retriever of the training, which searches the generation in use.
+    retriever: The training's retriever, which searches the generation in use.
     figures: `(params, placed RetrievedBatch) -> metrics` of a batch.
     place: Puts a batch on the devices.
 
   Raises:
-    ValueError: If there is no query.
+    ValueError: If there are no queries.
   """
 
   def __init__(
@@ -39,7 +39,7 @@ class FixedEvaluation:
       batches.masked_queries(batch) for batch in itertools.islice(features, max_batches)
     ]
     if not self._batches:
-      raise ValueError("no query to evaluate with: the corpus has no sentence with a salient span")
+      raise ValueError("no queries to evaluate: the corpus has no sentence with a salient span")
     self._retriever = retriever
     self._figures = figures
     self._place = place

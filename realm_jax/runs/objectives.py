@@ -1,4 +1,4 @@
-"""What each training minimises: a model, and the figures of its outputs as they are logged."""
+"""The objectives of each kind of training, with metrics named as they are logged."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from realm_jax.training.objective import LOSS, Objective
 
 
 def masked_lm(model: RealmPretrainingModel, *, marginalize: str) -> Objective:
-  """Returns the objective of pre-training, on `RetrievedBatch`es."""
+  """Returns the pre-training objective on `RetrievedBatch`es."""
 
   def outputs(params, batch, key):
     found = model.apply({"params": params}, batch, **_dropout(key))
@@ -32,11 +32,11 @@ def masked_lm(model: RealmPretrainingModel, *, marginalize: str) -> Objective:
 
 
 def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
-  """Returns the objective of contrastive training.
+  """Returns the contrastive objective.
 
-  Its batches have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, of one
-  passage a query, `[B, P]`. `passage_uid` `[B, K]` and `also_right` `[B, O]`, where they are there,
-  tell which passages are no negatives.
+  Its batches have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, with one
+  passage per query, `[B, P]`. The optional `passage_uid` `[B, K]` and `also_right` `[B, O]` tell
+  which passages are not negatives.
 
   Args:
     model: The dual encoder.
@@ -69,7 +69,7 @@ def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
 
 
 def questions(model: OpenQaModel) -> Objective:
-  """Returns the objective of fine-tuning, on `RetrievedQuestions`."""
+  """Returns the fine-tuning objective on `RetrievedQuestions`."""
 
   def outputs(params, batch, key):
     found = model.apply({"params": params}, batch, **_dropout(key))
@@ -95,7 +95,7 @@ _QUESTION_FIGURES = {
 
 
 def tags(model: TokenTagger) -> Objective:
-  """Returns the objective of a tagger, on `TokenLabelsConverter`'s features."""
+  """Returns the objective of a tagger on `TokenLabelsConverter`'s features."""
 
   def outputs(params, batch, key):
     return model.apply({"params": params}, batches.tokens(batch["tokens"]), **_dropout(key))
@@ -113,7 +113,7 @@ def _dropout(key) -> dict:
 
 
 def _grouped(figures: Mapping[str, Mean], group: str, *, loss=()) -> dict[str, Mean]:
-  """Names figures in groups, as TensorBoard shows them."""
+  """Prefixes metrics by group, as TensorBoard shows them."""
   groups = dict.fromkeys(loss, "loss")
   return {
     LOSS if name == "loss" else f"{groups.get(name, group)}/{name}": mean

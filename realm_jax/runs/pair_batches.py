@@ -1,4 +1,4 @@
-"""Batches of pairs that were found before training: rows of the corpus become passages."""
+"""Batches of mined pairs, whose rows of the corpus are replaced by passages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +11,14 @@ from realm_jax.retrieval.joint_inputs import passage_tokens
 
 
 class PairBatches(Iterator[Features]):
-  """Draws one of the right passages of each query, and some of the wrong ones.
+  """Draws one positive passage of each query, and some hard negatives.
 
   Args:
     rows: Batches of `query`, `right` and `wrong`, rows of the corpus or below 0 for none.
     store: The corpus.
-    passage_length: Wordpieces of a passage.
-    hard_negatives: Wrong passages of a query.
-    seed: Seeds what is drawn, together with the place in the data.
+    passage_length: Maximum wordpieces of a passage.
+    hard_negatives: Hard negatives per query.
+    seed: Seeds the draws, together with the position in the data.
   """
 
   def __init__(
@@ -42,7 +42,7 @@ class PairBatches(Iterator[Features]):
     if rows["wrong"].shape[1] < self._hard_negatives:
       raise ValueError(
         f"hard_negatives={self._hard_negatives}, but {rows['wrong'].shape[1]} were prepared; lower "
-        "it, or prepare the pairs with a larger --num_wrong"
+        "it, or prepare the pairs again with a larger --num_wrong"
       )
     drawn = [_drawn(rows["right"], 1, random), _drawn(rows["wrong"], self._hard_negatives, random)]
     ids_BxK = np.concatenate(drawn, axis=1)
@@ -66,6 +66,6 @@ class PairBatches(Iterator[Features]):
 
 
 def _drawn(ids_BxO: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-  """Returns so many of each row's ids in random order; missing ones come last."""
+  """Returns `count` of each row's ids in random order; missing ones come last."""
   order_BxO = np.argsort(random.random(ids_BxO.shape) + (ids_BxO < 0), axis=1)
   return np.take_along_axis(ids_BxO, order_BxO[:, :count], axis=1)

@@ -1,4 +1,4 @@
-"""The dev questions, asked again and again while a model trains."""
+"""Evaluation on dev questions during training."""
 
 import dataclasses
 import random
@@ -11,19 +11,20 @@ from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, 
 from realm_jax.labels.answer_matching import Rule, match_answers
 from realm_jax.runs import retrieved_samples
 
-_RETRIEVED = 20  # passages looked at for recall
+_RETRIEVED = 20  # passages retrieved to measure recall
 _SHOWN_QUESTIONS, _SHOWN_PASSAGES = 4, 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DevConfig:
-  """How dev questions are asked while a model trains.
+  """How dev questions are evaluated during training.
 
   Attributes:
-    eval_every: Steps between two evaluations; the last step has one as well.
+    eval_every: Steps between evaluations; the last step has one as well.
     max_dev_questions: Samples at most this many; None uses all.
-    best_metric: The dev figure that chooses the best checkpoint.
-    answer_text: "raw" slices answers from the passage; "spaced" as the released ORQA.
+    best_metric: The dev metric that selects the best checkpoint.
+    answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
+      as the released ORQA does.
   """
 
   eval_every: int = 1000
@@ -33,21 +34,21 @@ class DevConfig:
 
 
 class QuestionEvaluation:
-  """Answers dev questions with the parameters of a step and the index generation in use.
+  """Answers dev questions with the current parameters and index generation.
 
   Args:
     questions: File of the questions.
-    config: How many of them are asked, always the same ones, and how answers are given.
+    config: How many questions to sample, always the same ones, and how to answer them.
     model: The model in training, with any parameters.
-    corpus: Gives the corpus with the generation in use.
-    batch_size: Questions answered at once.
+    corpus: Returns the corpus with the generation in use.
+    batch_size: Questions per batch.
     answer_rule: See `match_answers`.
 
   Attributes:
-    metric: The figure that chooses the best checkpoint.
+    metric: The metric that selects the best checkpoint.
 
   Raises:
-    ValueError: If there will be no such figure.
+    ValueError: If there is no such metric.
   """
 
   def __init__(
@@ -78,7 +79,7 @@ class QuestionEvaluation:
     self._outcomes = []
 
   def __call__(self, params) -> dict[str, float]:
-    """Returns the figures named `dev/...`."""
+    """Returns the metrics, named `dev/...`."""
     answerer = QuestionAnswerer(
       dataclasses.replace(self._model, params=params),
       self._corpus(),
@@ -100,7 +101,7 @@ class QuestionEvaluation:
     }
 
   def samples(self) -> str:
-    """Returns the first questions, as answered last, with their best passages, as Markdown."""
+    """Returns the first questions with their latest answers and best passages as Markdown."""
     return "\n\n".join(
       retrieved_samples.table(
         outcome.question.text,

@@ -1,4 +1,4 @@
-"""Checks that a run that is continued reads the batches that it would have read."""
+"""Checks that a resumed run reads the batches that it would have read."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from absl import logging
 def changes(
   before: Mapping | None, now: Mapping, *, allowed: Sequence[str], workdir: str
 ) -> list[str]:
-  """Returns the names of the batch settings that differ from those of a run to be continued.
+  """Returns the names of the batch settings that differ from those of the run to resume.
 
   Args:
-    before: Settings that determined the batches so far; None if the checkpoint does not have them.
-    now: Settings that determine them from here on.
+    before: Settings that determined the batches so far; None if the checkpoint lacks them.
+    now: Settings that determine the batches from now on.
     allowed: Names of settings that may differ.
     workdir: Directory of the run.
 
@@ -25,7 +25,7 @@ def changes(
     raise ValueError(f"allow_changes names {unknown}; choose from {sorted(now)}")
   if before is None:
     logging.warning(
-      "the checkpoint in %s does not describe its batches; they are not compared",
+      "the checkpoint in %s does not describe its batches, so they are not compared",
       workdir,
     )
     return []
@@ -37,9 +37,9 @@ def changes(
   if refused:
     values = "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in refused)
     raise ValueError(
-      f"{workdir} holds a run with other batches ({values}); continue it as it was, choose another "
-      f"workdir, or begin its data anew with --allow_changes={','.join(differing)}"
+      f"{workdir} holds a run with other batches ({values}); resume it unchanged, choose another "
+      f"workdir, or restart its data with --allow_changes={','.join(differing)}"
     )
   if differing:
-    logging.warning("%s goes on with new data: %s differ", workdir, ", ".join(differing))
+    logging.warning("%s restarts its data: %s differ", workdir, ", ".join(differing))
   return differing

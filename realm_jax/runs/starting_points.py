@@ -1,4 +1,4 @@
-"""What a fine-tuning begins with: configurations and parts of two checkpoints.
+"""The starting point of fine-tuning: configurations and parameters from two checkpoints.
 
 Retriever and reader may come from different checkpoints, as in REALM's ablation (Guu et al. 2020,
 table 2).
@@ -19,13 +19,13 @@ PassageEncoder = Literal["frozen", "trained"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartingPoint:
-  """Models, and where their first parameters are.
+  """Models and the sources of their initial parameters.
 
   Attributes:
-    dual_encoder: The dual encoder; it has separate towers if the passage encoder is frozen.
-    span_reader: The span reader; new except for its BERT, unless the checkpoint has one.
+    dual_encoder: The dual encoder; its towers are separate if the passage encoder is frozen.
+    span_reader: The span reader; all but its BERT is new unless the checkpoint has one.
     passage_length: Passage length that the passage encoder was trained with.
-    warm_starts: Warm starts of both.
+    warm_starts: Warm starts of both models.
   """
 
   dual_encoder: DualEncoderConfig
@@ -36,15 +36,15 @@ class StartingPoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartConfig:
-  """What is made of the checkpoints that a fine-tuning begins with.
+  """How a model for questions is built from the initial checkpoints.
 
   Attributes:
-    passage_encoder: "frozen", as published: the query encoder alone learns to retrieve; or
-      "trained": the passages read are embedded afresh in every step, and the index follows.
-    max_span_width: Wordpieces of an answer at most.
+    passage_encoder: "frozen" trains only the query encoder to retrieve, as published; "trained"
+      embeds the passages read afresh in every step, and the index follows.
+    max_span_width: Maximum wordpieces of an answer.
     span_hidden_size: Width of the MLP that scores spans.
-    temperature: Scores are divided by it; None takes that of the retriever's checkpoint. Embeddings
-      of unit length need one far below 1, or all passages are alike to the softmax.
+    temperature: Divides the scores; None uses that of the retriever's checkpoint. Embeddings of
+      unit length need one far below 1, or their scores differ too little for the softmax.
   """
 
   passage_encoder: PassageEncoder = "frozen"
@@ -57,7 +57,7 @@ class StartConfig:
 
 
 def find(*, retriever: str, reader: str, config: StartConfig) -> StartingPoint:
-  """Returns how to begin with the newest checkpoints of two directories.
+  """Returns the starting point from the newest checkpoints of two directories.
 
   Raises:
     FileNotFoundError: If a directory has no checkpoint.
@@ -68,7 +68,7 @@ def find(*, retriever: str, reader: str, config: StartConfig) -> StartingPoint:
     dual_encoder = dataclasses.replace(dual_encoder, temperature=config.temperature)
   parts = [("dual_encoder", "dual_encoder")]
   if config.passage_encoder == "frozen" and dual_encoder.towers == "shared":
-    # The query encoder moves away from the passage encoder, which the index is made with.
+    # The query encoder will move away from the passage encoder, which built the index.
     dual_encoder = dataclasses.replace(dual_encoder, towers="separate")
     parts = [(f"dual_encoder/{tower}", "dual_encoder/tower") for tower in _TOWERS]
   theirs = saved_models.load(reader).description

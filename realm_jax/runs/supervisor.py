@@ -10,21 +10,21 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-STOPPED = 128 + signal.SIGTERM  # exit code of a job that was told to stop before its end
+STOPPED = 128 + signal.SIGTERM  # exit code of a job that was stopped before its end
 _POLL_SECONDS = 0.2
 _LOG_LINES_SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Process:
-  """One process to keep alive.
+  """One process to supervise.
 
   Attributes:
-    name: Names the process and its log.
+    name: Name of the process and of its log.
     command: Program and arguments.
     shown: Whether its output goes to the terminal instead of the log.
     environment: Variables in addition to those of this process.
-    finished: Called after exit code 0, because a job that was asked to stop also ends with it.
+    finished: Called after exit code 0, which a job that was asked to stop may also return.
   """
 
   name: str
@@ -45,9 +45,9 @@ def supervise(
 ) -> None:
   """Runs processes until all have finished.
 
-  Restarts a process that was killed by a signal, or that ended before it had finished, because jobs
-  resume. A process that failed with an exit code would fail again, so the others are ended as well.
-  SIGTERM and Ctrl-C are passed on as SIGTERM, on which jobs save.
+  A process that was killed by a signal, or ended before it had finished, is restarted and resumes.
+  A process that failed with an exit code would fail again, so the others are ended as well. SIGTERM
+  and Ctrl-C are passed on as SIGTERM, on which jobs save.
 
   Args:
     processes: Processes with distinct names.
@@ -57,7 +57,7 @@ def supervise(
 
   Raises:
     KeyboardInterrupt: After Ctrl-C or SIGTERM, when every process has ended.
-    ChildProcessError: If a process failed; names it and its log.
+    ChildProcessError: If a process failed; the message names it and its log.
   """
   os.makedirs(logs, exist_ok=True)
   running: dict[str, subprocess.Popen] = {}

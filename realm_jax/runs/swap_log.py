@@ -1,4 +1,4 @@
-"""Which generation each step of a training searched."""
+"""The log of which generation each training step searched."""
 
 import json
 import os
@@ -12,11 +12,11 @@ SWAPS_FILE = "swaps.jsonl"
 
 
 class SwapLog:
-  """Appends each generation taken into use, with its step, to `swaps.jsonl`.
+  """Appends each generation swapped in, with its step, to `swaps.jsonl`.
 
   Args:
-    directory: Where the run's logs are.
-    step: Step that the run begins after; what a killed run noted later is dropped.
+    directory: Directory of the run's logs.
+    step: Step that the run starts from; later rows of a killed run are dropped.
   """
 
   def __init__(self, directory: str, *, step: int):
@@ -26,7 +26,7 @@ class SwapLog:
       metric_writers.drop_rows_after(self._path, step)
 
   def write(self, step: int, loaded: LoadedGeneration) -> None:
-    """Notes that the batches from `step` on use a generation; one process notes for all."""
+    """Records that batches from `step` on use a generation; the first process writes for all."""
     if not processes.is_first():
       return
     record = {

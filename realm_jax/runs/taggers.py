@@ -1,4 +1,4 @@
-"""A trained tagger: what its checkpoint says of it, and how it tags words."""
+"""Taggers: their configuration, their description in checkpoints, and tagging words."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ VOCABULARY = "vocabulary"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerDescription:
-  """The configuration that belongs to a tagger's parameters.
+  """The configuration of a tagger, saved with its parameters.
 
   Attributes:
     tagger: The model.
@@ -40,7 +40,7 @@ class TaggerDescription:
 
   @property
   def labels(self) -> tuple[str, ...]:
-    """Kinds of entities, in the order of the tags."""
+    """Labels of the entities, in the order of the tags."""
     return tuple(dict.fromkeys(tag[2:] for tag in self.tags if len(tag) > 1))
 
   def to_json(self) -> dict:
@@ -58,15 +58,15 @@ class TaggerDescription:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerTraining(TrainingConfig):
-  """A training of a tagger, as far as it does not depend on where its files are.
+  """The configuration of a tagger's training, except for its directories.
 
   Attributes:
-    batch_size: Sentences a step.
-    buckets: Wordpieces that batches are padded to, in ascending order; a sentence longer than the
-      last one is cut in training, never in evaluation.
-    dropout_rate: Before the classifier.
-    eval_every: Steps between two evaluations.
-    tokens_per_batch: Padded wordpieces evaluated at once.
+    batch_size: Sentences per step.
+    buckets: Lengths that batches are padded to, ascending; a sentence longer than the last one is
+      truncated in training, never in evaluation.
+    dropout_rate: Dropout rate before the classifier.
+    eval_every: Steps between evaluations.
+    tokens_per_batch: Padded wordpieces per batch in evaluation.
   """
 
   run: RunConfig = RunConfig(num_steps=1000, log_every=50, checkpoint_every=500, keep_checkpoints=2)
@@ -79,10 +79,10 @@ class TaggerTraining(TrainingConfig):
 
   def __post_init__(self):
     if list(self.buckets) != sorted(set(self.buckets)) or not self.buckets:
-      raise ValueError(f"buckets={list(self.buckets)}; buckets must ascend, and there must be one")
+      raise ValueError(f"buckets={list(self.buckets)}; give at least one, in ascending order")
 
   def program(self, config: TokenTaggerConfig) -> TrainProgram:
-    """Returns the train step and the layout of its state."""
+    """Returns the train step and the layout of the train state."""
     model = TokenTagger(config)
 
     init = functools.partial(init_params, config)
@@ -151,11 +151,11 @@ class SavedTagger:
 
 
 def load(workdir: str, *, mesh: jax.sharding.Mesh, step: int | None = None) -> SavedTagger:
-  """Restores a tagger, of the newest checkpoint unless a step is named.
+  """Restores a tagger from the newest checkpoint, unless a step is given.
 
   Raises:
-    FileNotFoundError: If no checkpoint is there.
-    ValueError: If the checkpoint is of another model, or the vocabulary of another tagger.
+    FileNotFoundError: If there is no checkpoint.
+    ValueError: If the checkpoint is not a tagger's, or the vocabulary is another tagger's.
   """
   path = checkpoints.resolve(os.path.join(workdir, CHECKPOINTS), step=step)
   content = checkpoints.read_metadata(path)["model"]
@@ -165,8 +165,8 @@ def load(workdir: str, *, mesh: jax.sharding.Mesh, step: int | None = None) -> S
   tokenizer = tokenization.load(os.path.join(workdir, VOCABULARY))
   if tokenizer.digest != description.vocabulary_digest:
     raise ValueError(
-      f"{workdir} holds vocabulary {tokenizer.digest}, its tagger was trained with "
-      f"{description.vocabulary_digest}; put the right one back"
+      f"{workdir} has vocabulary {tokenizer.digest}, but its tagger was trained with "
+      f"{description.vocabulary_digest}; restore the right one"
     )
   boxed = jax.eval_shape(lambda: init_params(description.tagger, jax.random.key(0)))
   params = checkpoints.restore_params(path, saved_models.abstract_params(mesh, boxed))

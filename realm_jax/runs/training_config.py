@@ -1,4 +1,4 @@
-"""The settings that every training has: its run, its mesh, its optimizer."""
+"""The configuration common to all training: run, mesh and optimizer."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from realm_jax.training.train_program import TrainProgram
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-  """How long a training runs, and what it writes on the way.
+  """How long a training runs, and what it writes.
 
   Attributes:
-    num_steps: Steps of the whole run, which the schedule of the learning rate spans.
+    num_steps: Total steps of the run, which the learning-rate schedule spans.
     seed: Seeds parameters, data order, masks and dropout.
-    log_every: Steps between two writes of metrics.
-    checkpoint_every: Steps between two checkpoints, which an index builder follows.
-    keep_checkpoints: Checkpoints to keep.
-    allow_changes: What may differ from the run that is continued, such as "seed,batch_size"; its
-      data then begin anew. Otherwise other batches are refused.
+    log_every: Steps between writes of metrics.
+    checkpoint_every: Steps between checkpoints, which an index builder follows.
+    keep_checkpoints: Number of checkpoints to keep.
+    allow_changes: Batch settings that may differ when a run is resumed, such as "seed,batch_size";
+      its data then restart. Other differences are rejected.
   """
 
   num_steps: int = 100_000
@@ -37,13 +37,13 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshConfig:
-  """How a training lies on the devices.
+  """How a training is distributed over devices.
 
   Attributes:
-    layout: "replicated", or "fully_sharded": parameters and optimizer split over all devices, for
-      large models.
-    model_parallel: Devices that share one copy of the model; the others split the batch.
-    accumulate_steps: Parts of a batch that are computed one after the other.
+    layout: "replicated", or "fully_sharded", which shards parameters and optimizer over all devices
+      for large models.
+    model_parallel: Devices that share one copy of the model; copies split the batch.
+    accumulate_steps: Parts of a batch, computed one after another to save memory.
   """
 
   layout: partitioning.Layout = "replicated"
@@ -53,12 +53,12 @@ class MeshConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-  """What all trainings are configured with.
+  """The configuration common to all training.
 
   Attributes:
     run: How long it runs, and what it writes.
-    mesh: How it lies on the devices.
-    optimizer: What updates the parameters.
+    mesh: How it is distributed over devices.
+    optimizer: The optimizer.
   """
 
   run: RunConfig = RunConfig()
@@ -73,13 +73,13 @@ class TrainingConfig:
     mesh: Mesh | None = None,
     guard: Guard | None = None,
   ) -> TrainProgram:
-    """Returns the train step and the layout of its state.
+    """Returns the train step and the layout of the train state.
 
     Args:
-      objective: What is minimised.
-      init_params: Makes the boxed parameters from a key.
-      mesh: Of the devices that train; None takes all there are.
-      guard: Of the dual encoder; None for none.
+      objective: The objective to minimise.
+      init_params: Returns the boxed parameters for a key.
+      mesh: Mesh of devices to train on; None uses all.
+      guard: Guard of the dual encoder; None disables it.
     """
     if mesh is None:
       mesh = partitioning.make_mesh(model=self.mesh.model_parallel)

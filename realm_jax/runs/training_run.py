@@ -1,4 +1,4 @@
-"""What every training job does the same way: mesh, sharded state, warm start, checkpoints, loop."""
+"""The part common to all training jobs: mesh, sharded state, warm start, checkpoints, loop."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ CHECKPOINTS = "checkpoints"
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-  """Parameters to begin with.
+  """Initial parameters from a checkpoint.
 
   Attributes:
     checkpoints: Directory of checkpoints; the newest is used.
@@ -42,12 +42,12 @@ class WarmStart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """What is measured between two steps.
+  """An evaluation between steps.
 
   Attributes:
-    figures: Returns figures of the parameters.
-    every: Steps between two evaluations; the last step has one as well.
-    best: Keeps the parameters that were evaluated best, if it is there.
+    figures: Returns the metrics of the parameters.
+    every: Steps between evaluations; the last step has one as well.
+    best: Keeps the best parameters; None keeps none.
   """
 
   figures: Callable[[dict], dict[str, float]]
@@ -56,28 +56,29 @@ class Evaluation:
 
 
 class TrainingRun:
-  """A training in a working directory: new, warm-started or continued; a context manager.
+  """A training in a working directory, new, warm-started or resumed; a context manager.
 
   Args:
-    workdir: Holds `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
-    program: How the training begins and steps.
+    workdir: Directory of `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
+    program: Initial state and train step.
     config: How long it runs, and what it writes.
-    description: Of the model, a dataclass with `to_json` and `from_json`; every checkpoint says it.
+    description: Description of the model, a dataclass with `to_json` and `from_json`, saved in
+      every checkpoint.
     batch_settings: Settings that determine the batches; see `resumption.changes`.
-    warm_starts: Where a new run takes parameters from.
-    alarm_settings: When figures are alarming.
+    warm_starts: Initial parameters of a new run.
+    alarm_settings: Thresholds of the alarms.
 
   Attributes:
-    mesh: Of all devices of all processes.
-    batch_sharding: Of every array of a batch.
+    mesh: Mesh of all devices of all processes.
+    batch_sharding: Sharding of every array of a batch.
     state: The train state, on the mesh.
-    resumed: The checkpoint that the run continues, or None.
-    identity: Tells it from other runs.
-    logs: Local directory of what the run appends to; the working directory unless that lies in an
-      object store.
+    resumed: The checkpoint that the run resumes from, or None.
+    identity: Identifies the run.
+    logs: Local directory of the files that the run appends to; the working directory unless that is
+      in an object store.
 
   Raises:
-    ValueError: If the run that is there has another model or other batches.
+    ValueError: If the existing run has another model or other batches.
   """
 
   def __init__(
@@ -147,14 +148,14 @@ class TrainingRun:
     return self
 
   def __exit__(self, kind, *_):
-    """Ends the process with `STOPPED` if the run was told to stop before its last step."""
+    """Exits the process with `STOPPED` if the run was stopped before its last step."""
     self._opened.close()
     if kind is None and self.step < self._config.num_steps:
       raise SystemExit(STOPPED)
 
   @property
   def step(self) -> int:
-    """Steps taken."""
+    """The number of steps taken."""
     return int(self.state.step)
 
   def stopped(self) -> bool:
@@ -163,16 +164,16 @@ class TrainingRun:
     return stops is not None and bool(stops.any())
 
   def place(self, batch):
-    """Splits a batch over the mesh; every process gives its own rows."""
+    """Shards a batch over the mesh; every process passes its own rows."""
     return processes.place(batch, self.batch_sharding)
 
   def save_start(self) -> None:
-    """Saves a new run's first parameters, of which an index builder makes the first generation."""
+    """Saves a new run's initial parameters, from which the first generation is built."""
     if self.resumed is None:
       self._save(0, self.state, input={}, metadata={})
 
   def wait_for_checkpoint(self) -> None:
-    """Waits until the checkpoint under way is on disk."""
+    """Waits until the checkpoint being written is on disk."""
     self._checkpointer.wait()
 
   def retrieved_batches(
@@ -183,12 +184,12 @@ class TrainingRun:
     refresher: IndexRefresher,
     teach: Callable[[Any], tuple[Any, float]] | None = None,
   ) -> RetrievedBatches:
-    """Returns the batches of queries; notes in `swaps.jsonl` which generations they come from.
+    """Returns the batches of queries; records their generations in `swaps.jsonl`.
 
     Args:
-      queries: Yields the queries of a batch and figures about their making.
-      retriever: Finds their passages.
-      refresher: Gives the generations; its current one is in the retriever.
+      queries: Yields the queries of a batch with metrics of the input pipeline.
+      retriever: Finds their passages in the refresher's current generation.
+      refresher: Provides the generations.
       teach: See `RetrievedBatches`.
     """
     swaps = SwapLog(self.logs, step=self.step)
@@ -213,15 +214,15 @@ class TrainingRun:
     evaluation: Evaluation | None = None,
     samples: Callable[[], str] | None = None,
   ) -> None:
-    """Trains to the end or until stopped, and saves what was reached.
+    """Trains to the end or until stopped, then saves.
 
     Args:
-      source: Of batches.
-      features: What the source takes from; it is put where the checkpoint left it.
-      metadata: Returns what a checkpoint says beside its model.
-      evaluation: What is measured on the way; None for nothing.
-      samples: Returns examples as Markdown, written at each evaluation; where nothing is evaluated,
-        at each checkpoint.
+      source: Source of batches.
+      features: Input of the source, restored to the checkpoint's position.
+      metadata: Returns further metadata for a checkpoint.
+      evaluation: Evaluation during training; None for none.
+      samples: Returns examples as Markdown, written at each evaluation or, without one, at each
+        checkpoint.
     """
     num_steps, checkpoint_every = self._config.num_steps, self._config.checkpoint_every
 
@@ -273,7 +274,7 @@ class TrainingRun:
     self.wait_for_checkpoint()
 
   def _first_batch(self, source: train_loop.BatchSource, features: batches.Batches):
-    """Returns the batch in flight of the checkpoint continued, or the first one of its data."""
+    """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
     if self._continued is not None:
       features.restore(self._continued["position"])
       rows = self._continued["batch"]
@@ -284,14 +285,14 @@ class TrainingRun:
 
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
     if self._mirror is not None:
-      # A run that goes on from here finds every row up to here.
+      # A run that resumes from here must find every row up to here.
       self._writer.flush()
       self._mirror.flush()
     self._checkpointer.save(step, state, input=input, metadata={**self._metadata, **metadata})
 
 
 def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:
-  """Replaces parts of the parameters by those of a checkpoint."""
+  """Replaces parts of the parameters with those of a checkpoint."""
   path = checkpoints.resolve(warm_start.checkpoints)
   flat = flax.traverse_util.flatten_dict(params, sep="/")
   abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")

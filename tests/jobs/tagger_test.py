@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused(world, tagger, tmp_path):
   ):
     with pytest.raises(ValueError, match=message):
       train(world, "tagger", **settings)
-  with pytest.raises(ValueError, match="buckets must ascend"):
+  with pytest.raises(ValueError, match="give at least one, in ascending"):
     train(world, "tagger", buckets=(16, 8))
 
 

@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_refused(store, prepared, tmp_path):
   data = PairData(**{**vars(DATA), "pairs": "masked_lexical"})
   with pytest.raises(ValueError, match="task=recurring_spans, here masked_lexical"):
     pair_examples(data, source=prepared, store=store).streams(seed=0)
-  with pytest.raises(ValueError, match="'recurring_spans' are found before training: run `realm"):
+  with pytest.raises(ValueError, match="'recurring_spans' are mined before training: run `realm"):
     pair_examples(DATA, source=None, store=store).streams(seed=0)
   data = PairData(**{**vars(DATA), "hard_negatives": 3})
   with pytest.raises(ValueError, match="hard_negatives=3, but 2 were prepared; lower"):

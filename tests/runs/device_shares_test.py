@@ -68,7 +68,7 @@ def test_the_builder_may_compute_on_the_cpu_of_any_machine(machine):
     (0, "tpu", None, "cannot both open the TPU of this machine; give --builder_devices=cpu, or"),
     (0, "tpu", "0", "cannot both open the TPU"),
     (0, "cpu", "0", "builder_devices=0, but there are no GPUs here; leave it out"),
-    (2, "cuda", "2", "builder_devices=2 of the GPUs 0,1; name some of them, not all, or cpu"),
+    (2, "cuda", "2", "builder_devices=2 of the GPUs 0,1; give some of them, not all, or cpu"),
     (2, "cuda", "0,1", "name some of them, not all, or cpu"),
   ],
 )

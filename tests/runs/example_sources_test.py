@@ -7,7 +7,7 @@ from realm_jax.runs.example_sources import PairData
   ("field", "value", "message"),
   [
     ("pairs", "none", "pairs='none'; choose one of inverse_cloze, independent_crops"),
-    ("shortest_crop", 0.6, "shortest_crop=0.6, longest_crop=0.5; they are shares of a passage"),
+    ("shortest_crop", 0.6, "shortest_crop=0.6, longest_crop=0.5; give shares of a passage"),
     ("deletion_rate", 1.5, r"deletion_rate=1.5; it must lie in \[0, 1\]"),
   ],
 )

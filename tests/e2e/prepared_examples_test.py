@@ -159,7 +159,7 @@ def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, loss
     (
       ["--task=questions", "--passages=x", "--vocabulary=y"],
       1,
-      "vocabulary=y: questions have that of the passages; leave it out",
+      "vocabulary=y: questions use that of the passages; omit it",
     ),
   ],
 )

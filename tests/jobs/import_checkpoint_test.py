@@ -102,7 +102,7 @@ def test_the_drawn_heads_follow_the_seed(bert_directory, tmp_path):
 def test_a_workdir_is_used_once(bert_directory, tmp_path):
   workdir = str(tmp_path / "run")
   import_checkpoint(source=[str(bert_directory)], workdir=workdir, **LENGTHS)
-  with pytest.raises(ValueError, match="holds a checkpoint already; choose another workdir"):
+  with pytest.raises(ValueError, match="already has a checkpoint; choose another workdir"):
     import_checkpoint(source=[str(bert_directory)], workdir=workdir, **LENGTHS)
 
 

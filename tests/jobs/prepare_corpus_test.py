@@ -268,5 +268,7 @@ def test_settings_that_cannot_work_are_refused(tmp_path, inputs, setting, messag
 
 
 def test_an_output_is_needed_where_something_is_written(inputs):
-  with pytest.raises(ValueError, match="no output is given; name a directory, or only look with"):
+  with pytest.raises(
+    ValueError, match="no output given; give a directory, or only read the input with"
+  ):
     prepare_corpus(**inputs)

@@ -220,7 +220,9 @@ def test_spans_are_entities_and_dates_in_bytes_of_the_raw_text(tagger, tmp_path)
 def test_only_the_labels_asked_for(tagger, tmp_path):
   corpus = write_corpus(tmp_path / "corpus")
   assert tag(tagger, corpus, tmp_path / "tagged", labels=["LOC"])["entities"] == 4
-  with pytest.raises(ValueError, match=r"knows no labels \['GPE'\]; choose from \['LOC', 'PER'\]"):
+  with pytest.raises(
+    ValueError, match=r"does not know labels \['GPE'\]; choose from \['LOC', 'PER'\]"
+  ):
     tag(tagger, corpus, tmp_path / "other", labels=["GPE"])
 
 
@@ -250,10 +252,10 @@ def test_the_output_says_which_tagger_tagged_it(world, tagger, tmp_path):
     40,
     ["LOC", "PER"],
   )
-  with pytest.raises(ValueError, match="is a tagging with a different labels"):
+  with pytest.raises(ValueError, match="was tagged with a different labels"):
     tag(tagger, corpus, output, labels=["PER"])
   train(world, "another", num_steps=1, test=None)
-  with pytest.raises(ValueError, match="is a tagging with a different (step|parameters_digest)"):
+  with pytest.raises(ValueError, match="was tagged with a different (step|parameters_digest)"):
     tag([str(world / "another")], corpus, output)
 
 

@@ -36,15 +36,15 @@ def export_checkpoint(
   `BertForMaskedLM`.
 
   Args:
-    checkpoints: Directory of checkpoints, `WORKDIR/checkpoints` of a training.
+    checkpoints: Directory of checkpoints, `WORKDIR/checkpoints` of a training run.
     vocabulary: Directory of its vocabulary, `PASSAGES/vocabulary` of its corpus.
     output: Directory to write.
-    step: Checkpoint; None takes the newest.
-    index: Directory of index generations, to also write passage embeddings; None writes none.
-    generation: Index generation; None takes the newest.
+    step: Step of the checkpoint; None uses the newest.
+    index: Directory of index generations whose embeddings to write; None writes none.
+    generation: Index generation; None uses the newest.
 
   Raises:
-    FileNotFoundError: If checkpoint, vocabulary or index are missing.
+    FileNotFoundError: If checkpoint, vocabulary or index is missing.
     ValueError: If the vocabulary is not the checkpoint's.
   """
   object_store.check_local(output=output)
@@ -84,7 +84,7 @@ def export_checkpoint(
 def _embeddings(index: str, generation: int | None) -> np.ndarray:
   generation = generations.newest(index) if generation is None else generation
   if generation is None:
-    raise FileNotFoundError(f"no index generation in {index}; make one with `realm build_index`")
+    raise FileNotFoundError(f"no index generation in {index}; build one with `realm build_index`")
   return np.asarray(assembly.load_embeddings(index, generation), np.float32)
 
 

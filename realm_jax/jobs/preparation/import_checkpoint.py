@@ -1,4 +1,4 @@
-"""Turns weights of BERT, Hugging Face, REALM or ORQA into a checkpoint with its vocabulary."""
+"""Converts weights of BERT, Hugging Face, REALM or ORQA to a checkpoint with its vocabulary."""
 
 import dataclasses
 import os
@@ -30,13 +30,13 @@ _EMBEDDINGS = "block_emb"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleasedCorpus:
-  """Where the passages of a released index are.
+  """Files of a released index's passages.
 
   Attributes:
     blocks: Records of their texts: `blocks.tfr`, or Hugging Face's `block_records.npy`.
     titles: Records of their titles, `titles.tfr`; None for no titles.
-    embeddings: `encoded.ckpt` or a `.npy` file of their embeddings; None takes those that a source
-      brings, as `encoded/encoded.ckpt` or as `block_emb`.
+    embeddings: `encoded.ckpt` or a `.npy` file of their embeddings; None uses those of a source
+      (`encoded/encoded.ckpt` or `block_emb`).
   """
 
   blocks: str | None = None
@@ -58,34 +58,34 @@ def import_checkpoint(
   max_masks: int = 10,
   seed: int = 0,
 ) -> None:
-  """Writes `WORKDIR/checkpoints` and `WORKDIR/vocabulary`, which other jobs begin with.
+  """Writes `WORKDIR/checkpoints` and `WORKDIR/vocabulary`, which other jobs can start from.
 
-  The checkpoint holds a dual encoder; a knowledge-augmented encoder if a source is a plain BERT;
-  and a span reader if a source has one. A head that no source has is drawn at random and named; a
-  dual encoder that none has begins with the BERT of another network. With `blocks` there is also
-  the passage store `WORKDIR/passages`, and with their embeddings `WORKDIR/index`.
+  The checkpoint has a dual encoder, a knowledge-augmented encoder if a source is a plain BERT, and
+  a span reader if a source has one. Heads missing from all sources are initialised at random and
+  named; a missing dual encoder starts from the BERT of another network. `blocks` adds the passage
+  store `WORKDIR/passages`, and their embeddings `WORKDIR/index`.
 
   Args:
-    source: Directories of Hugging Face, TF-Hub modules, or TensorFlow checkpoints; more than one
-      where embedder and encoder lie apart.
+    source: Directories of Hugging Face models, TF-Hub modules or TensorFlow checkpoints; several if
+      embedder and encoder are separate.
     workdir: Directory to write; it must not contain a checkpoint yet.
-    vocabulary: Directory of the vocabulary; None takes that of the first source that has one.
-    lower_case: Whether the vocabulary is "uncased"; None takes what is declared beside it.
-    released: Where the passages and their embeddings are.
+    vocabulary: Directory of the vocabulary; None uses that of the first source that has one.
+    lower_case: Whether the vocabulary is "uncased"; None uses what the source declares.
+    released: Files of the passages and their embeddings.
     searcher: Settings of the index.
     retrieval: Number and lengths of the passages that the model reads.
-    query_length: Wordpieces of a query.
-    max_masks: Masked wordpieces predicted in a query.
+    query_length: Maximum wordpieces of a query.
+    max_masks: Maximum masked wordpieces predicted per query.
     beam: Number and length of the passages that a span reader reads.
     seed: Seeds the heads that no source has.
 
   Raises:
     FileNotFoundError: If weights, settings, vocabulary or records are missing.
-    ValueError: If they do not fit each other.
+    ValueError: If they do not match each other.
   """
   directory = os.path.join(workdir, CHECKPOINTS)
   if checkpoints.steps(directory):
-    raise ValueError(f"{directory} holds a checkpoint already; choose another workdir")
+    raise ValueError(f"{directory} already has a checkpoint; choose another workdir")
   for path in source:
     if not (object_store.absolute(path).exists() or tensorflow_files.is_checkpoint(path)):
       raise FileNotFoundError(f"no {path}; download the weights and give their directory")
@@ -122,7 +122,7 @@ def import_checkpoint(
           passage_tower_params({"dual_encoder": params["dual_encoder"]})
         ),
       )
-  # The checkpoint comes last: a workdir that has one is whole.
+  # The checkpoint is written last, so a workdir that has one is complete.
   tokenizer.save(os.path.join(workdir, VOCABULARY))
   with checkpoints.Checkpointer(directory) as checkpointer:
     checkpointer.save(
@@ -207,7 +207,7 @@ def _describe(
 
 
 def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:
-  """Returns all parameters, and the paths of those that were drawn."""
+  """Returns all parameters, and the paths of those that were initialised at random."""
 
   def init() -> dict:
     tokens = saved_models.example_tokens(1, 8)
@@ -229,7 +229,7 @@ def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[
   shapes = {path: leaf.shape for path, leaf in jax.eval_shape(init).items()}
   params, missing = imported_model.fill(shapes, model.weights)
   if missing:
-    # What is not asked for is not computed: no encoder is drawn to be thrown away.
+    # XLA omits unused outputs, so no encoder is initialised only to be thrown away.
     drawn = jax.jit(lambda: {path: value for path, value in init().items() if path in missing})()
     params |= jax.device_get(drawn)
   return flax.traverse_util.unflatten_dict(params, sep="/"), missing

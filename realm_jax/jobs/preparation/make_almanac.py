@@ -1,4 +1,4 @@
-"""Writes the world in the box: documents, training sentences, questions, and an edited copy."""
+"""Writes the built-in world: documents, training sentences, questions, and an edited copy."""
 
 import os
 import shutil
@@ -26,8 +26,8 @@ def make_almanac(
     seed: Seeds names, values, wordings and the held-out facts.
     num_invented_entities: Invented towns, ships, stars and the like, with two facts each.
     held_out_fraction: Share of the invented facts that no training sentence mentions; of the real
-      facts it is half.
-    num_edits: Facts with a new value in `edited/documents.jsonl`, asked for in
+      facts, half are held out.
+    num_edits: Number of facts with a new value in `edited/documents.jsonl`, asked for in
       `edited/questions.jsonl`.
   """
   object_store.check_local(output=output)
@@ -51,10 +51,10 @@ def make_corpora(
   passage_length: int,
   num_invented_entities: int = 6_500,
 ) -> None:
-  """Writes the almanac of a seed and what trainings read.
+  """Writes the almanac and the corpora made from it.
 
-  Beside `almanac/` and `vocabulary/` there are `passages/`, a fact each; `whole_documents/`, the
-  same facts by subject; and `training/`, the training corpus.
+  These are `almanac/`, `vocabulary/`, `passages/` (one fact each), `whole_documents/` (the same
+  facts by subject) and `training/` (the training corpus).
 
   Args:
     directory: Directory to write.
@@ -77,12 +77,12 @@ def make_corpora(
 
 
 def prepare_facts(directory: str, documents: str, *, name: str, passage_length: int) -> None:
-  """Makes the passages of documents, a fact each, with the vocabulary that lies there."""
+  """Makes passages of one fact each from documents, with the vocabulary in the directory."""
   _prepare(directory, documents, name=name, max_passage_length=passage_length, max_sentences=1)
 
 
 def add_training_sentences(directory: str, *, name: str, passage_length: int) -> None:
-  """Makes passages of facts and training sentences, so that the queries have trivial passages."""
+  """Makes passages of facts and training sentences, so that queries have trivial passages."""
   almanac, both = os.path.join(directory, "almanac"), os.path.join(directory, f"{name}_texts")
   os.makedirs(both, exist_ok=True)
   for file in ("documents.jsonl", "training.jsonl"):

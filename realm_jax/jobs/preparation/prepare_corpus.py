@@ -1,4 +1,4 @@
-"""Turns raw documents into a passage store and tagged examples."""
+"""Converts raw documents to a passage store and tagged examples."""
 
 import os
 import tempfile
@@ -26,7 +26,7 @@ from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import find_salient_spans
 
 _BAD_RECORDS_NAMED = 20
-_EMBEDDING_SIZE = 128  # of the paper's retriever
+_EMBEDDING_SIZE = 128  # as in the paper
 
 
 def prepare_corpus(
@@ -44,36 +44,36 @@ def prepare_corpus(
   beam_parts: str | None = None,
   check: bool = False,
 ) -> StoreMetadata | None:
-  """Writes `output`: a passage store, with the same passages as tagged examples beside its columns.
+  """Writes `output`: a passage store, and the same passages as tagged examples.
 
   The same input gives the same bytes, whatever the engine and the number of workers. A document
-  that brings `spans` keeps them; any other is tagged by rules (dates, numbers, capitalised names).
+  with `spans` keeps them; others are tagged by rule (dates, numbers, capitalised names).
 
   Args:
-    input: Glob pattern or directory of JSON Lines with `id`, `title`, `text` (plain or gzip), of
-      WikiExtractor's files, of Parquet with the same columns, or of texts with a title line.
+    input: Glob pattern or directory of JSON Lines with `id`, `title`, `text` (plain or gzip),
+      WikiExtractor's files, Parquet with the same columns, or texts with a title line.
     vocabulary: Directory with `vocab.txt`.
     output: Directory to write; replaced as a whole when finished.
-    format: Format of the input; "auto" follows from the file names.
-    chunking: How documents are split into passages.
-    drop_list_pages: Whether to leave out an encyclopedia's list and disambiguation pages.
+    format: Format of the input; "auto" infers it from the file names.
+    chunking: How documents are cut into passages.
+    drop_list_pages: Whether to skip an encyclopedia's list and disambiguation pages.
     num_shards: Number of files of tagged examples.
     num_workers: Number of processes that make passages, including this one.
     engine: "processes" on this machine, or an Apache "beam" pipeline.
-    beam_options: Beam flags, such as `--runner=FlinkRunner`; empty for Beam's local runner.
-    beam_parts: Directory for intermediate parts that all Beam workers can reach; None for a local
+    beam_options: Beam flags, such as `--runner=FlinkRunner`; empty uses Beam's local runner.
+    beam_parts: Directory for intermediate parts that all Beam workers can reach; None uses a local
       one.
     check: Only reads and reports; writes nothing.
 
   Returns:
-    The metadata of the store; None from a check.
+    The metadata of the store; None for a check.
 
   Raises:
-    FileNotFoundError: If no input or no vocabulary is there.
-    ValueError: If the input holds no text, or a setting cannot work.
+    FileNotFoundError: If the input or the vocabulary is missing.
+    ValueError: If the input has no text, or a setting is invalid.
   """
   if output is None and not check:
-    raise ValueError("no output is given; name a directory, or only look with --check")
+    raise ValueError("no output given; give a directory, or only read the input with --check")
   tokenizer = tokenization.load(vocabulary)
   make_part = PartMaker(
     tokenizer=tokenizer,
@@ -149,7 +149,7 @@ def _beam_parts(
 
 
 class _Gathered:
-  """Puts parts together in order, without the passages that were there before.
+  """Concatenates parts in order, without duplicate passages.
 
   Attributes:
     counts: Documents, passages, wordpieces and bad records so far.
@@ -167,7 +167,7 @@ class _Gathered:
     scratch: str,
     write: Callable[[PassageRow, bytes], None],
   ) -> None:
-    """Hands every passage met for the first time to `write`."""
+    """Calls `write` with every passage that is not a duplicate."""
     dtype = id_dtype(self._tokenizer.vocab_size)
     unknown = self._tokenizer.unk_id
     uids = UidSet(scratch)
@@ -191,12 +191,12 @@ class _Gathered:
       names.append(bad.name)
 
   def check_not_empty(self, pattern: str) -> None:
-    """Raises `ValueError` if there is no passage."""
+    """Raises ValueError if there are no passages."""
     if not self.counts["passages"]:
       raise ValueError(f"no text in {pattern!r}: {self.report()}")
 
   def report(self) -> str:
-    """Returns the counts, and where the bad records lie."""
+    """Returns the counts, and the names of bad records."""
     counts = dict(sorted(self.counts.items()))
     if self.counts["wordpieces"]:
       counts.pop("unknown_wordpieces")
@@ -212,7 +212,7 @@ class _Gathered:
 
 
 class _Tally:
-  """What a store would take on disk."""
+  """The size of a store on disk."""
 
   def __init__(self):
     self._passages = 0
@@ -235,5 +235,5 @@ class _Tally:
 
 
 def index_bytes(num_passages: int) -> int:
-  """Returns about what a generation of the index takes: embeddings, a leaf and codes a passage."""
+  """Returns the approximate size of an index generation: embeddings, leaves and codes."""
   return num_passages * (4 * _EMBEDDING_SIZE + 4 + _EMBEDDING_SIZE // 2)

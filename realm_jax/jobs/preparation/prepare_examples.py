@@ -1,4 +1,4 @@
-"""Writes the examples of a training as memory-mapped arrays, for trainers without TensorFlow."""
+"""Writes training examples as memory-mapped arrays, for trainers without TensorFlow."""
 
 import dataclasses
 import os
@@ -28,16 +28,16 @@ class ExampleSettings:
   """The settings of the training that the examples are for.
 
   Attributes:
-    query_length: Wordpieces of a query; None takes 96 for masked queries, 64 for others.
-    passage_length: See `PairData`, as the following six.
-    removal_rate: See there.
-    hide_salient_spans: See there.
-    shortest_crop: See there.
-    longest_crop: See there.
-    deletion_rate: See there.
-    neighbours: See there.
+    query_length: Maximum wordpieces of a query; None uses 96 for masked queries, 64 for others.
+    passage_length: See `PairData`.
+    removal_rate: See `PairData`.
+    hide_salient_spans: See `PairData`.
+    shortest_crop: See `PairData`.
+    longest_crop: See `PairData`.
+    deletion_rate: See `PairData`.
+    neighbours: See `PairData`.
     max_masks: See `MaskedQueryData`.
-    mask: See there.
+    mask: See `MaskedQueryData`.
     answer_rule: See `QuestionData`.
   """
 
@@ -54,7 +54,7 @@ class ExampleSettings:
   answer_rule: Rule = QuestionData.answer_rule
 
   def data(self, task: str) -> DataConfig:
-    """Returns the settings of a task."""
+    """Returns the data configuration of a task."""
     kind = {"masked_queries": MaskedQueryData, "questions": QuestionData}.get(task, PairData)
     names = {field.name for field in dataclasses.fields(kind)}
     given = {k: v for k, v in {**vars(self), "pairs": task}.items() if k in names}
@@ -63,14 +63,14 @@ class ExampleSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingOrder:
-  """In which order examples are read, and how many.
+  """The number and order of the examples.
 
   Attributes:
-    num_epochs: As many examples as so many passes over the corpus give.
-    num_examples: Examples of each stream; None lets `num_epochs` decide.
-    order: "shuffled", to train with, or "corpus": one pass in order, to evaluate with.
+    num_epochs: Number of passes over the corpus.
+    num_examples: Examples per stream; None lets `num_epochs` decide.
+    order: "shuffled", for training, or "corpus", one pass in order for evaluation.
     seed: Seeds order and masks.
-    data_streams: Parts of the corpus read side by side; as many as the training will have.
+    data_streams: Number of streams, the same as in training.
   """
 
   num_epochs: int = 1
@@ -88,7 +88,7 @@ class ReadingOrder:
       )
 
   def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
-    """Yields the parts of each stream, with as many rows as wanted."""
+    """Yields the parts of each stream, up to the number of rows wanted."""
     for stream in range(self.data_streams):
       shard = batches.Shard(stream, self.data_streams) if self.data_streams > 1 else None
       once = {"batch_size": _ROWS_AT_ONCE, "seed": self.seed, "training": False, "shard": shard}
@@ -111,9 +111,9 @@ def prepare_examples(
   reading: ReadingOrder = ReadingOrder(),
   settings: ExampleSettings = ExampleSettings(),
 ) -> prepared_examples.Manifest:
-  """Writes `output`, from which a training reads the batches that it would have made of `corpus`.
+  """Writes `output`, from which training reads the same batches as it would make from `corpus`.
 
-  A training that reads longer than the prepared epochs begins them anew.
+  After the last prepared example, training continues with the first.
 
   Args:
     task: "masked_queries" for `realm pretrain`; "inverse_cloze" or "independent_crops" for
@@ -121,30 +121,29 @@ def prepare_examples(
     corpus: Directory of tagged examples, from `realm prepare_corpus`; or, for "questions", JSON
       Lines.
     output: Directory to write; replaced as a whole when finished.
-    vocabulary: Directory with `vocab.txt`; None takes that of the corpus. Questions have that of
-      the passages.
-    passages: Directory of the knowledge corpus that questions are asked of. Where their answers lie
-      in it is prepared, too.
-    reading: In which order examples are read, and how many.
-    settings: Those of the training.
+    vocabulary: Directory with `vocab.txt`; None uses that of the corpus. Questions always use that
+      of the passages.
+    passages: Directory of the knowledge corpus for questions, in which their answers are located.
+    reading: Number and order of the examples.
+    settings: The settings of the training.
 
   Returns:
     The manifest.
 
   Raises:
     FileNotFoundError: If the corpus or the vocabulary is missing.
-    ValueError: If a setting is wrong, the corpus gives no example, or the passages hold no answer.
+    ValueError: If a setting is invalid, the corpus yields no examples, or the passages no answers.
   """
   object_store.check_local(output=output)
   if prepared_examples.is_prepared(corpus):
-    raise ValueError(f"{corpus} holds examples that are prepared already; name their corpus")
+    raise ValueError(f"{corpus} has examples that are already prepared; give their corpus")
   if (task == "questions") != (passages is not None):
     raise ValueError(
-      f"passages={passages} with task={task!r}; give the passages that questions are asked of, and "
+      f"passages={passages} with task={task!r}; give the passages that questions search, and "
       "only them"
     )
   if task == "questions" and vocabulary is not None:
-    raise ValueError(f"vocabulary={vocabulary}: questions have that of the passages; leave it out")
+    raise ValueError(f"vocabulary={vocabulary}: questions use that of the passages; omit it")
   data = settings.data(task)
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   examples, labels = Examples(data=data, source=corpus, vocabulary=vocabulary), None
@@ -163,7 +162,7 @@ def prepare_examples(
     for number, parts in enumerate(reading.streams(examples), 1):
       what = f"parts of {_ROWS_AT_ONCE} examples, stream {number} of {reading.data_streams}"
       if not writer.write_stream(progress.track(parts, what=what)):
-        raise ValueError(f"{corpus} gives no example: it is empty or all were rejected")
+        raise ValueError(f"{corpus} yields no examples: it is empty, or all are rejected")
     if labels is not None:
       writer.write_arrays(labels.arrays())
     manifest = writer.finish(settings=examples.settings(), order=reading.order, seed=reading.seed)
@@ -172,7 +171,7 @@ def prepare_examples(
 
 
 def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:
-  """Yields the batches of one pass without the rows that fill up the last one."""
+  """Yields the batches of one pass without the padding rows of the last one."""
   for part in parts:
     # Every query begins with [CLS], which is not 0.
     real = part["query"][:, 0] != 0

@@ -1,4 +1,4 @@
-"""Finds pairs of queries and passages in a corpus, to train the retriever on."""
+"""Mines pairs of queries and passages from a corpus, to train the retriever on."""
 
 import io
 import json
@@ -29,21 +29,21 @@ def prepare_pairs(
 ) -> prepared_examples.Manifest:
   """Writes `output`, which `realm pretrain_contrastive --examples=OUTPUT` trains on.
 
-  What was found lies in `OUTPUT.unfinished` until all is; the same command goes on from there.
+  Unfinished results are kept in `OUTPUT.unfinished`; the same command resumes from there.
 
   Args:
-    task: What is found: "recurring_spans", "bm25_imitation" or "masked_lexical"; see `PairData`.
+    task: Kind of pairs: "recurring_spans", "bm25_imitation" or "masked_lexical"; see `PairData`.
     passages: Directory of a prepared corpus.
     output: Directory to write; replaced as a whole when finished.
-    data_streams: Parts that are read side by side; as many as the training will have.
-    settings: How many pairs, and what they consist of.
+    data_streams: Number of streams, the same as in training.
+    settings: How many pairs to mine, and how many passages each has.
 
   Returns:
     The manifest.
 
   Raises:
     FileNotFoundError: If the corpus is missing.
-    ValueError: If nothing is found, or the extra `bm25` is missing.
+    ValueError: If no pairs are found, or the extra `bm25` is missing.
   """
   choices.check(FoundPairs, task=task)
   object_store.check_local(output=output)
@@ -64,7 +64,7 @@ def prepare_pairs(
     with np.load(path) as kept:
       parts.append(dict(kept))
   if not sum(len(part["query"]) for part in parts):
-    raise ValueError(f"{passages} gives no pair of task={task}; take another task or corpus")
+    raise ValueError(f"{passages} yields no pairs for task={task}; use another task or corpus")
   pairs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
   order = np.random.default_rng(settings.seed).permutation(len(pairs["query"]))
   order = order[: settings.num_queries]
@@ -93,7 +93,7 @@ def _finder(task: FoundPairs, store: PassageStore, settings: PairSettings) -> Pa
 
 
 def _begin(directory: str, settings: dict) -> None:
-  """Makes a directory for what is found, and empties one of other settings."""
+  """Creates the directory of results, or empties it if its settings differ."""
   path = os.path.join(directory, _SETTINGS_FILE)
   content = json.dumps(settings, sort_keys=True)
   if os.path.exists(path):

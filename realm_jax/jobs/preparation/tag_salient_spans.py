@@ -35,8 +35,8 @@ def tag_salient_spans(
   Args:
     tagger: Working directory of `realm train_tagger`.
     corpus: Directory of a corpus from `realm prepare_corpus`.
-    output: Directory to write; continues an unfinished tagging.
-    step: Checkpoint of the tagger; None uses the newest.
+    output: Directory to write; an unfinished tagging is resumed.
+    step: Step of the tagger's checkpoint; None uses the newest.
     labels: Labels of the entities to use; None uses all that the tagger knows.
     tokens_per_batch: Padded wordpieces per batch, over all devices.
     model_parallel: Number of devices that share one copy of the tagger.
@@ -45,8 +45,8 @@ def tag_salient_spans(
     The numbers of shards, passages, entities, dates and spans that this call wrote.
 
   Raises:
-    FileNotFoundError: If tagger or corpus are missing.
-    ValueError: If the tagger lacks a label, or the output is a different tagging.
+    FileNotFoundError: If tagger or corpus is missing.
+    ValueError: If the tagger lacks a label, or the output is from a different tagging.
   """
   taggers.check_one_process()
   mesh = partitioning.make_mesh(model=model_parallel)
@@ -54,7 +54,7 @@ def tag_salient_spans(
   known = saved.description.labels
   unknown = sorted(set(labels or ()) - set(known))
   if unknown:
-    raise ValueError(f"{tagger} knows no labels {unknown}; choose from {list(known)}")
+    raise ValueError(f"{tagger} does not know labels {unknown}; choose from {list(known)}")
   object_store.check_local(output=output)
   shards = tagged_examples.files(corpus)
   manifest = {
@@ -121,6 +121,6 @@ def _check_or_write(path: str, manifest: dict) -> None:
   for name in manifest.keys() - {"tagger", "corpus"}:
     if before.get(name) != manifest[name]:
       raise ValueError(
-        f"{os.path.dirname(path)} is a tagging with a different {name} ({before.get(name)}, now "
+        f"{os.path.dirname(path)} was tagged with a different {name} ({before.get(name)}, now "
         f"{manifest[name]}); choose another output"
       )

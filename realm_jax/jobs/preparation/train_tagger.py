@@ -1,4 +1,4 @@
-"""Trains a BERT to tag named entities, from sentences in CoNLL's format."""
+"""Trains a BERT to tag named entities on sentences in CoNLL's format."""
 
 import json
 import os
@@ -28,28 +28,28 @@ def train_tagger(
   bert: BertConfig | None = None,
   tagging: taggers.TaggerTraining = taggers.TaggerTraining(),
 ) -> dict:
-  """Trains by the mean cross-entropy of words (Devlin et al. 2018, section 5.3); counts entities.
+  """Trains with the mean cross-entropy of words (Devlin et al. 2018, section 5.3).
 
-  A run that has all its steps is only evaluated.
+  A run that has taken all its steps is only evaluated.
 
   Args:
-    workdir: Directory of the run; a run that is there is continued.
-    train: CoNLL file to train with; its labels are those of the tagger.
+    workdir: Directory of the run; an existing run is resumed.
+    train: CoNLL file to train on; its labels are those of the tagger.
     vocabulary: Directory with `vocab.txt`.
-    dev: CoNLL file to evaluate with on the way; None for no evaluation on the way.
-    test: CoNLL file to evaluate with at the end, into `figures.json`; None for no evaluation.
-    warm_start: Checkpoints of `realm import_checkpoint`, or of a pre-training, whose BERT the
-      tagger begins with; None for a random one.
-    bert: Size of the encoder; None takes that of the warm start.
-    tagging: The training.
+    dev: CoNLL file to evaluate on during training; None disables this.
+    test: CoNLL file to evaluate on at the end, into `figures.json`; None disables this.
+    warm_start: Checkpoints of `realm import_checkpoint` or of pre-training whose BERT the tagger
+      starts from; None starts from random weights.
+    bert: Size of the encoder; None uses that of the warm start.
+    tagging: The configuration of the training.
 
   Returns:
-    Precision, recall and F1 of the entities of `test`, and of each label; empty without `test`.
+    Precision, recall and F1 of the entities of `test`, also by label; empty without `test`.
 
   Raises:
     FileNotFoundError: If a file, the vocabulary or the warm start is missing.
     ValueError: If neither `bert` nor `warm_start` is given, or files, vocabulary and model do not
-      fit each other.
+      match each other.
   """
   taggers.check_one_process()
   if dev is not None or test is not None:
@@ -67,7 +67,7 @@ def train_tagger(
     tags=tags,
     vocabulary_digest=tokenizer.digest,
   )
-  # Needs TensorFlow, without which other jobs of the same gin file start.
+  # Imported here because other jobs of the same gin file start without TensorFlow.
   from realm_jax.data import input_pipeline
   from realm_jax.data.token_labels import TokenLabelsConverter
   from tasks import ner
@@ -129,7 +129,7 @@ def _encoder(
   if warm_start is None:
     if bert is None:
       raise ValueError(
-        "the tagger has neither a size nor a warm start; bind train_tagger.bert, or name the "
+        "the tagger has neither a size nor a warm start; bind train_tagger.bert, or give the "
         "checkpoints of `realm import_checkpoint` with --warm_start"
       )
     return [], bert
@@ -144,13 +144,13 @@ def _encoder(
 
 
 def _known(file: str, tags: Sequence[str]) -> list[conll.TaggedSentence]:
-  """Reads sentences to evaluate with, whose labels must be known."""
+  """Reads sentences to evaluate on, whose labels must be known."""
   sentences = conll.read_conll(file)
   others = set(conll.tag_set(sentences)) - set(tags)
   if others:
     labels = sorted({tag[2:] for tag in others})
     raise ValueError(
-      f"{file} has labels {labels} that the training file lacks; a tagger cannot find them: train "
-      "with them, or map them to others"
+      f"{file} has labels {labels} that the training file lacks, so the tagger cannot find them; "
+      "train with them, or map them to others"
     )
   return sentences

@@ -6,7 +6,7 @@ from realm_jax import object_store
 
 
 def upload(source: str, *, output: str) -> None:
-  """Writes `output`: every file below a directory and, last, their list `complete.json`.
+  """Writes `output`: every file in a directory and, last, their list `complete.json`.
 
   Args:
     source: Local directory.

@@ -1,4 +1,4 @@
-"""One run of REALM's ablation (Guu et al. 2020, table 2), in the small: on the almanac."""
+"""Runs one row of REALM's ablation (Guu et al. 2020, table 2) on the almanac."""
 
 import contextlib
 import dataclasses
@@ -32,16 +32,17 @@ _READER = (("knowledge_augmented_encoder", "knowledge_augmented_encoder"),)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-  """What tells one row of the table from another, beside the settings of its trainings.
+  """The settings of one row of the table, in addition to those of its trainings.
 
   Attributes:
-    retriever: What fine-tuning begins with, "pretrained" or from the "start" of pre-training.
-    reader: The same of the reader.
-    retriever_start: Whether pre-training begins with the retriever of the inverse cloze task or
-      with a random one.
-    training_sentences: "inside" puts the training corpus into the knowledge corpus as well.
-    shared: Runs of a seed that name it alike share their pre-training, and should configure it
-      alike; None gives the run its own.
+    retriever: Retriever that fine-tuning starts from: "pretrained", or from the "start" of
+      pre-training.
+    reader: Reader that fine-tuning starts from: "pretrained", or from the "start" of pre-training.
+    retriever_start: Whether pre-training starts from the retriever of the inverse cloze task or
+      from a random one.
+    training_sentences: "inside" adds the training corpus to the knowledge corpus.
+    shared: Name of the pre-training, which runs of a seed with the same name share and should
+      configure alike; None gives the run its own.
   """
 
   retriever: Part = "pretrained"
@@ -68,33 +69,31 @@ def ablate(
   passage_length: int = 32,
   num_questions: int = 800,
 ) -> dict:
-  """Pre-trains as this run is configured, fine-tunes on questions, writes `summary.json`.
+  """Pre-trains, fine-tunes on questions, and writes `summary.json`.
 
-  A run that was ended goes on where it was. What runs have in common is made by the first of them,
-  while the others wait.
+  An interrupted run resumes. The first run makes what runs have in common, while the others wait.
 
   Args:
     workdir: Directory of the run.
     ict: The inverse cloze training.
-    reading: The training in which the reader learns to read, which stands for the trained BERT that
-      the paper begins with.
-    pretraining: The pre-training, whose seed should be that of the others.
+    reading: The training of the reader alone, in place of the paper's trained BERT.
+    pretraining: The pre-training; all trainings should have its seed.
     finetuning: The training on questions.
     builder: The index builder.
-    row: What tells this run from others.
-    common: Directory of what runs share; None for `common`, beside `workdir`.
-    vocab_size: Wordpieces.
-    passage_length: Wordpieces of a passage at most.
-    num_questions: Questions asked about facts that no training sentence mentions.
+    row: The settings of this row.
+    common: Directory that runs share; None uses `common` next to `workdir`.
+    vocab_size: Size of the vocabulary.
+    passage_length: Maximum wordpieces of a passage.
+    num_questions: Number of questions about facts that no training sentence mentions.
 
   Returns:
-    What `summary.json` holds: figures of the retriever before fine-tuning, `zero_shot`, and of the
-    fine-tuned model, `finetuned`.
+    The content of `summary.json`: metrics of the retriever before fine-tuning (`zero_shot`) and of
+    the fine-tuned model (`finetuned`).
 
   Raises:
     KeyboardInterrupt: If a training was told to stop.
     ChildProcessError: If the trainer or the index builder fails.
-    ValueError: If a directory lies in an object store.
+    ValueError: If a directory is in an object store.
   """
   object_store.check_local(workdir=workdir, common=common)
   started = time.time()
@@ -171,7 +170,7 @@ def _warm_up(
   reading: Pretraining,
   builder: BuilderConfig,
 ) -> None:
-  """Trains the retriever on the inverse cloze task, then the reader to read."""
+  """Trains the retriever on the inverse cloze task, then the reader."""
   passages = os.path.join(world, "passages")
   checkpoints, index = (os.path.join(start, "ict", name) for name in (CHECKPOINTS, "index"))
   documents = os.path.join(world, "whole_documents")
@@ -199,7 +198,7 @@ def _pretrain(
   corpus: str,
   passages: str,
 ) -> None:
-  """Pre-trains beside an index builder from the checkpoints `begun`, or from their reader alone."""
+  """Pre-trains next to an index builder from the checkpoints `begun`, or only from their reader."""
   if retriever_start == "random":
     start = os.path.join(workdir, "begun")
     pretrain(
@@ -223,7 +222,7 @@ def _pretrain(
 
 @contextlib.contextmanager
 def _once(directory: str) -> Iterator[bool]:
-  """Yields whether a directory has still to be filled; meanwhile other runs wait for it."""
+  """Yields whether a directory has yet to be filled, while other runs wait for it."""
   os.makedirs(directory, exist_ok=True)
   finished = os.path.join(directory, "finished")
   with open(os.path.join(directory, "lock"), "w") as lock:
@@ -235,6 +234,6 @@ def _once(directory: str) -> Iterator[bool]:
 
 
 def _refuse_unfinished(checkpoints: str, num_steps: int) -> None:
-  # A training that was told to stop saves and returns, as if it had finished.
+  # A training that was told to stop saves and returns as if it had finished.
   if max(steps(checkpoints), default=0) < num_steps:
     raise KeyboardInterrupt

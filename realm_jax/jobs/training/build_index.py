@@ -1,4 +1,4 @@
-"""Embeds the knowledge corpus with a checkpoint's passage encoder; publishes index generations."""
+"""Embeds the knowledge corpus with a checkpoint's passage encoder and publishes generations."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
 
 _MAX_PROBES = 500
-_SAMPLE_QUERIES = 512  # that recall is measured with
+_SAMPLE_QUERIES = 512  # for measuring recall
 
 
 def build_index(
@@ -41,23 +41,23 @@ def build_index(
   poll_seconds: float = 2.0,
   recheck_seconds: float = 600.0,
 ) -> None:
-  """Publishes one generation, or follows a training and publishes one per new checkpoint.
+  """Publishes one generation, or follows a training run and publishes one per new checkpoint.
 
   Each of several processes embeds, indexes and writes its own part of the corpus.
 
   Args:
-    checkpoints: The directory of the checkpoints, `WORKDIR/checkpoints` of a training.
+    checkpoints: The directory of the checkpoints, `WORKDIR/checkpoints` of a training run.
     passages: The directory of the prepared knowledge corpus.
     index: The directory of the generations. Only one job at a time may publish to it.
-    step: The checkpoint to embed with. None uses the newest.
+    step: The checkpoint to embed with; None uses the newest.
     follow: Whether to continue with each newer checkpoint until told to stop.
     until_step: With `follow`, stops after the generation of this step or a later one.
     builder: How the corpus is embedded and published.
-    probe_questions: JSON Lines with masked questions for the scorecard of each generation, which
-      needs a single process. None makes no scorecard.
-    poll_seconds: Time between two checks for a newer checkpoint.
-    recheck_seconds: With `follow`, time between two checks, while idle, that the newest generation
-      is intact; a damaged one is made again.
+    probe_questions: JSON Lines with masked sentences or questions for the scorecard of each
+      generation, which needs a single process. None makes no scorecard.
+    poll_seconds: Time between checks for a newer checkpoint.
+    recheck_seconds: With `follow`, time between checks, while idle, that the newest generation is
+      intact; a damaged one is rebuilt.
 
   Raises:
     FileNotFoundError: If the corpus is missing, or the checkpoint without `follow`.
@@ -67,7 +67,7 @@ def build_index(
   if probe_questions is not None and jax.process_count() > 1:
     raise ValueError(
       f"probe_questions={probe_questions} with {jax.process_count()} processes; a scorecard needs "
-      "all embeddings in one: leave them out"
+      "all embeddings in one process: omit the questions"
     )
   store = PassageStore(passages)
   with publisher_lock.hold(index) as still_held:
@@ -89,7 +89,7 @@ def build_index(
 
 
 class _Publisher:
-  """Makes generations of one corpus, and keeps compiled programs and the mesh between them."""
+  """Publishes generations of one corpus, reusing compiled programs and the mesh."""
 
   def __init__(
     self, *, checkpoints, store, index, config: BuilderConfig, probe_questions, still_held
@@ -113,7 +113,7 @@ class _Publisher:
     self._encode = {}
 
   def follow(self, *, until_step: int | None, poll_seconds: float, recheck_seconds: float) -> None:
-    """Publishes a generation of each newer checkpoint until told to stop; see `build_index`."""
+    """Publishes a generation for each newer checkpoint until told to stop; see `build_index`."""
     with train_loop.StopSignal() as stopped:
       built = processes.share(self.last_training_step())[0]
       idle = 0
@@ -130,12 +130,12 @@ class _Publisher:
           return
         else:
           time.sleep(poll_seconds)
-          idle += 1  # in all processes alike
+          idle += 1  # equal in all processes
           if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
             built = processes.share(self.last_training_step())[0]
 
   def _published(self, step: int) -> bool:
-    """Publishes; returns False if the training has deleted the checkpoint meanwhile."""
+    """Publishes; returns False if the trainer has deleted the checkpoint in the meantime."""
     try:
       self.publish(step=step)
       return True
@@ -143,13 +143,14 @@ class _Publisher:
       # Of several processes each may have failed elsewhere: they end, and are started again.
       if jax.process_count() > 1 or step == max(steps(self._checkpoints), default=None):
         raise
-      logging.warning("no generation of step %d, there is a newer one: %s", step, error)
+      logging.warning("no generation of step %d, there is a newer checkpoint: %s", step, error)
       return False
 
   def last_training_step(self) -> int | None:
     """Returns the training step of the newest generation.
 
-    None if it is damaged, of another corpus or run, or of a step that this run has not reached.
+    Returns None if it is damaged, from another corpus or run, or from a step that this run has not
+    reached.
     """
     newest, reached = generations.newest(self._index), steps(self._checkpoints)
     if newest is None or not reached or jax.process_index():
@@ -167,7 +168,7 @@ class _Publisher:
     return manifest.training_step if known else None
 
   def publish(self, *, step: int | None) -> None:
-    """Embeds the corpus with the checkpoint of a step and publishes the next generation.
+    """Embeds the corpus with the checkpoint of `step` and publishes the next generation.
 
     Raises:
       FileNotFoundError: If the checkpoint does not exist.
@@ -211,7 +212,7 @@ class _Publisher:
     )
 
   def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
-    """Returns the parameters of the passage encoder and the embeddings of the part."""
+    """Returns the passage encoder's parameters and the embeddings of this process's part."""
     description = saved.description
     store = self._store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
@@ -273,7 +274,7 @@ class _Publisher:
 
 
 def _recall(manifest: generations.Manifest) -> str:
-  """Says how much of exact search is found, if not all."""
+  """Describes the recall relative to exact search; empty if the search is exact."""
   settings = manifest.searcher
   leaves = ""
   if settings["kind"] == "scann":

@@ -1,1 +1,1 @@
-"""Pairs of queries and passages that are looked for in a corpus before training."""
+"""Pairs of queries and passages, mined from a corpus before training."""

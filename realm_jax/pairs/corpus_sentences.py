@@ -11,12 +11,12 @@ from realm_jax.data.tagged_examples import TaggedPassage
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSentences:
-  """Places of sentences, and of spans that lie in sentences, as bytes of passages' texts.
+  """Byte offsets of sentences, and of spans within them, in the texts of passages.
 
   Attributes:
     store: The corpus.
-    places_Fx5: Row of the passage, start and limit of the sentence, and of the span; a sentence has
-      one place for each of its spans, or one with an empty span.
+    places_Fx5: Row of the passage, start and limit of the sentence, start and limit of the span. A
+      sentence has one place per span, or one with an empty span.
   """
 
   store: PassageStore
@@ -28,7 +28,7 @@ class CorpusSentences:
 
     Args:
       store: The corpus.
-      spans: Whether places are those of spans, or of sentences.
+      spans: Whether to return a place per span, or per sentence.
     """
     row_of = dict(zip(store.uids.tolist(), range(len(store)), strict=True))
     place = _span_places if spans else _sentence_places
@@ -42,7 +42,7 @@ class CorpusSentences:
     return cls(store, np.array(places, np.int64).reshape(-1, 5))
 
   def drawn(self, count: int, *, seed: int) -> np.ndarray:
-    """Returns so many places in random order, at most one of a sentence."""
+    """Returns `count` places in random order, at most one per sentence."""
     order = np.random.default_rng(seed).permutation(len(self.places_Fx5))
     places_Fx5 = self.places_Fx5[order]
     _, first = np.unique(places_Fx5[:, :3], axis=0, return_index=True)

@@ -1,4 +1,4 @@
-"""What is found of a query: passages that are right for it, and passages that are not."""
+"""Mined pairs: a query, its positive passages and its hard negatives."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ NO_PASSAGE = -1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairSettings:
-  """How many pairs are looked for, and how many passages each has.
+  """How many pairs to mine, and how many passages each has.
 
   Attributes:
-    num_queries: Sentences or spans that are drawn from the corpus, at most.
-    query_length: Wordpieces of a query; longer ones lose their end.
-    num_right: Right passages that are kept of a query, the best.
-    num_wrong: Wrong passages that are kept of a query, the hardest.
-    searched: Passages that BM25 finds for a sentence.
-    seed: Seeds what is drawn, and the order of the pairs.
+    num_queries: Maximum number of sentences or spans drawn from the corpus.
+    query_length: Maximum wordpieces of a query; longer queries are truncated.
+    num_right: Maximum number of positive passages per query; the best are kept.
+    num_wrong: Maximum number of hard negatives per query; the hardest are kept.
+    searched: Number of passages that BM25 retrieves for a sentence.
+    seed: Seeds the draws and the order of the pairs.
   """
 
   num_queries: int = 50_000
@@ -38,17 +38,17 @@ class PairSettings:
     if self.num_wrong < 0:
       raise ValueError(f"num_wrong={self.num_wrong}; it must be at least 0")
     if self.query_length < 3:
-      raise ValueError(f"query_length={self.query_length}; [CLS] x [SEP] takes 3 at least")
+      raise ValueError(f"query_length={self.query_length}; [CLS] x [SEP] needs at least 3")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoundPair:
-  """A query with rows of the store.
+  """A query and its passages, as rows of the store.
 
   Attributes:
     query: Its wordpieces without special tokens.
-    right: Passages that it should find, at least one, the best first.
-    wrong: Passages that look right and are not, the hardest first.
+    right: Positive passages, at least one, best first.
+    wrong: Hard negatives, hardest first.
   """
 
   query: np.ndarray
@@ -57,10 +57,10 @@ class FoundPair:
 
 
 class PairFinder(Protocol):
-  """Finds the pairs of a corpus, a chunk of it at a time."""
+  """Finds the pairs of a corpus, one chunk at a time."""
 
   def chunks(self) -> Sequence[np.ndarray]:
-    """Returns what is looked at together; the same at every call."""
+    """Returns the chunks, the same at every call."""
     ...
 
   def find(self, chunk: np.ndarray, random: np.random.Generator) -> list[FoundPair]:
@@ -71,7 +71,7 @@ class PairFinder(Protocol):
 def features(
   pairs: Sequence[FoundPair], settings: PairSettings, corpus: StoreMetadata
 ) -> dict[str, np.ndarray]:
-  """Returns pairs as arrays: `query` `[n, L]`, `right` and `wrong`, filled up with `NO_PASSAGE`."""
+  """Returns pairs as arrays: `query` `[n, L]`, `right` and `wrong`, padded with `NO_PASSAGE`."""
   room = settings.query_length - 2
   queries = [[corpus.cls_id, *pair.query[:room].tolist(), corpus.sep_id] for pair in pairs]
   return {

@@ -1,4 +1,4 @@
-"""Pairs by the words that a sentence shares with passages, as BM25 ranks them."""
+"""Pairs of sentences and the passages that BM25 ranks by shared words."""
 
 import re
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ _SENTENCES_AT_ONCE = 512
 
 
 class _SentenceFinder:
-  """Searches with the sentences that are drawn from a corpus.
+  """Searches for sentences drawn from a corpus.
 
   Args:
     store: The corpus.
     retriever: BM25 over it.
-    settings: How many sentences, and how many passages of each.
+    settings: How many sentences, and how many passages per sentence.
   """
 
   spans: bool
@@ -52,10 +52,10 @@ class _SentenceFinder:
 
 
 class Bm25Imitation(_SentenceFinder):
-  """A sentence, the passages that BM25 ranks first, and some that it ranks low (SPAR).
+  """Pairs a sentence with passages that BM25 ranks first, and some that it ranks low (SPAR).
 
-  After Chen et al. 2022, "Salient Phrase Aware Dense Retrieval". The sentence's own passage is one
-  of the first: what is imitated is the ranking.
+  See Chen et al. 2022, "Salient Phrase Aware Dense Retrieval". The sentence's own passage counts as
+  one of the first, because the ranking is what is imitated.
   """
 
   spans = False
@@ -69,11 +69,11 @@ class Bm25Imitation(_SentenceFinder):
 
 
 class MaskedLexical(_SentenceFinder):
-  """A sentence with a masked salient span, and passages that hold what is masked.
+  """Pairs a sentence with a masked salient span with passages that contain the span.
 
-  REALM's own task with a lexical teacher: BM25, which sees the span, finds the passages. Those that
-  hold the span in their text are right, the others are wrong. A passage that holds the sentence
-  itself is neither.
+  This is REALM's own task with a lexical teacher: BM25, which sees the span, retrieves the
+  passages. Those that contain the span are positives, the others hard negatives. A passage that
+  contains the sentence itself is neither.
   """
 
   spans = True

@@ -1,9 +1,9 @@
-"""Pairs by spans of words that recur in a document (Ram et al. 2022, "Spider").
+"""Pairs from spans of words that recur in a document (Ram et al. 2022, "Spider").
 
 Two passages of one document that share a span of words are about the same thing. The words around
-the span in one of them are the query, which keeps the span half the time, so that matching words
-are used and are not all that is used; the other passage is right, and passages of the document
-without the span are wrong.
+the span in one of them are the query. It keeps the span half of the time, so that the model learns
+to use matching words without relying on them. The other passage is a positive, and passages of the
+document without the span are hard negatives.
 """
 
 import collections
@@ -17,15 +17,15 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.pairs.found_pairs import FoundPair, PairSettings
 
 _SHORTEST, _LONGEST = 2, 10  # words of a span
-_WINDOW = (10, 30)  # words of a query, its span included
+_WINDOW = (10, 30)  # words of a query, including its span
 _KEEPS_SPAN = 0.5
-# Words of more passages than this share, and than this number, neither begin nor end a span.
+# Words in more than this share and this number of passages neither begin nor end a span.
 _COMMON_SHARE, _COMMON_NUMBER = 0.05, 20
 _DOCUMENTS_AT_ONCE = 256
 _WORD = re.compile(r"\w+")
 
 Place = tuple[int, int]  # passage of a document, and word of the passage
-Places = dict[tuple[str, ...], list[Place]]  # of each span
+Places = dict[tuple[str, ...], list[Place]]  # by span
 
 
 class RecurringSpans:
@@ -33,7 +33,7 @@ class RecurringSpans:
 
   Args:
     store: The corpus.
-    settings: How many passages of each span.
+    settings: How many passages per span.
   """
 
   def __init__(self, store: PassageStore, settings: PairSettings):
@@ -57,7 +57,7 @@ class RecurringSpans:
   def _draw(
     self, rows: range, random: np.random.Generator
   ) -> Iterator[tuple[str, list[int], list[int]]]:
-    """Yields a query, its right passages and its wrong ones for each span that recurs."""
+    """Yields a query, its positives and its hard negatives for each recurring span."""
     texts = [self._store.text(row) for row in rows]
     matches = [list(_WORD.finditer(text)) for text in texts]
     words = [[match[0].casefold() for match in found] for found in matches]
@@ -76,9 +76,9 @@ class RecurringSpans:
 
 
 def documents_of(store: PassageStore) -> np.ndarray:
-  """Returns the first row and the limit `[F, 2]` of each document of several passages.
+  """Returns the first row and the limit `[F, 2]` of each document with several passages.
 
-  They follow one another and have the same title, or, without a title, the same name of a document.
+  These are consecutive passages with the same title or, without a title, the same document name.
   """
   names = [store.title(row) or store.document(row) for row in range(len(store))]
   borders = [row for row, name in enumerate(names) if not row or not name or name != names[row - 1]]
@@ -87,7 +87,7 @@ def documents_of(store: PassageStore) -> np.ndarray:
 
 
 def common_words(store: PassageStore) -> frozenset[str]:
-  """Returns the words of too many passages to tell what one is about."""
+  """Returns the words that occur in too many passages to be informative."""
   counts = collections.Counter()
   for row in range(len(store)):
     counts.update({word.casefold() for word in _WORD.findall(store.text(row))})
@@ -96,9 +96,9 @@ def common_words(store: PassageStore) -> frozenset[str]:
 
 
 def recurring_spans(words: Sequence[Sequence[str]]) -> Places:
-  """Returns the longest spans of words that several passages hold, with their places.
+  """Returns the longest spans of words that occur in several passages, with their places.
 
-  A span that lies in a longer one wherever it stands is left out.
+  A span that always occurs within a longer one is omitted.
 
   Args:
     words: Words of each passage of a document.
@@ -116,7 +116,7 @@ def recurring_spans(words: Sequence[Sequence[str]]) -> Places:
       (i, k + shift) for places in recurring.values() for i, k in places for shift in (0, 1)
     }
     longest |= {span: found for span, found in shorter.items() if not inside.issuperset(found)}
-    # A longer span can only recur where its beginning and its end do.
+    # A longer span can recur only where its beginning and its end do.
     alive = {place for places in recurring.values() for place in places}
     candidates = [(i, k) for i, k in sorted(alive) if (i, k + 1) in alive]
     shorter = recurring
@@ -126,7 +126,7 @@ def recurring_spans(words: Sequence[Sequence[str]]) -> Places:
 def _window(
   text: str, words: Sequence[re.Match], span: tuple[int, int], random: np.random.Generator
 ) -> str:
-  """Returns the text of some words around a span, with the span or without it."""
+  """Returns the text of some words around a span, with or without the span."""
   first, limit = span
   around = max(0, int(random.integers(*_WINDOW, endpoint=True)) - (limit - first))
   before = int(random.integers(around + 1))

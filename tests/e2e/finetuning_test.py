@@ -203,5 +203,5 @@ def test_a_pre_trained_model_answers_no_questions(world):
   )
   with pytest.raises(ValueError, match="has no span reader; train it with `realm finetune`"):
     predict(sources=sources, questions="q.jsonl", output="o.jsonl")
-  with pytest.raises(ValueError, match="either a query, or questions and an output"):
+  with pytest.raises(ValueError, match="either --query, or --questions and --output"):
     predict(sources=sources, questions="q.jsonl")

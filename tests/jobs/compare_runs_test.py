@@ -56,7 +56,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
   two = evaluation(tmp_path / "two", hits=np.ones(2))
   with pytest.raises(ValueError, match="has 3 questions, .* 2, and 2 have the same id"):
     compare_runs(first=[three], second=[two])
-  with pytest.raises(ValueError, match="first names 2 sets, second 1"):
+  with pytest.raises(ValueError, match="first has 2 sets, second 1"):
     compare_runs(first=[three, three], second=[three])
-  with pytest.raises(ValueError, match=r"no figure is in all the files and in \['misses'\]"):
+  with pytest.raises(ValueError, match=r"no metric is in all files and in \['misses'\]"):
     compare_runs(first=[three], second=[three], figures=["misses"])

@@ -110,5 +110,5 @@ def test_what_is_missing_is_named(tmp_path, questions, passages):
   masked = write(
     tmp_path / "masked.jsonl", {"id": 1, "text": "Rome.", "spans": [[0, 4]], "answer": "Rome"}
   )
-  with pytest.raises(ValueError, match="masked sentences; name the checkpoints"):
+  with pytest.raises(ValueError, match="masked sentences; give --checkpoints"):
     evaluate(questions=masked, sources=sources)

@@ -52,7 +52,7 @@ def test_a_small_training_fits(capsys):
   assert planned() == 0
   text = capsys.readouterr().out
   for part in (
-    "8 queries x 3 passages a step on cpu:8: 8 devices, 1 hosts; index of 1,000 passages by cpu:8",
+    "8 queries x 3 passages per step on cpu:8: 8 devices, 1 hosts; index of 1,000 passages by",
     "parameters  ",
     "compiled: ",
     "all-reduce",

@@ -97,7 +97,7 @@ def test_a_sweep_goes_on_where_it_was_and_ends_in_a_table(file, tmp_path, progra
 
 def test_a_figure_that_is_missing_is_named(file, tmp_path, program):
   program(PROGRAM.replace("exact_match", "f1"))
-  with pytest.raises(ValueError, match="has no figure heldout.exact_match"):
+  with pytest.raises(ValueError, match="has no metric heldout.exact_match"):
     sweep.sweep(file=file, workdir=str(tmp_path / "out"), parallel=2)
 
 
@@ -105,7 +105,7 @@ def test_a_figure_that_is_missing_is_named(file, tmp_path, program):
   ("old", "new", "message"),
   [
     ('job = "pretrain"\n', "", "lacks job"),
-    ("[figures]", "[figure]", "no sweep has figure"),
+    ("[figures]", "[figure]", "a sweep has no figure"),
     ("[0, 1, 2]", "7", "RunConfig.seed = 7 in .grid.; give a list"),
     ("[0, 1, 2]", "[0,", "is not a TOML file"),
   ],

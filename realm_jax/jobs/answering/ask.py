@@ -1,4 +1,4 @@
-"""Fills a [MASK] or answers a question, and shows the passages read and what each did to it."""
+"""Fills a [MASK] or answers a question, and shows the contribution of each passage read."""
 
 import dataclasses
 
@@ -15,25 +15,25 @@ def ask(
   target: str | None = None,
   max_answer_length: int = 4,
 ) -> dict:
-  """Prints the likeliest answers, and the passages with their part in the first.
+  """Prints the most likely answers, and the contributions of the passages to the first.
 
-  A pre-trained model fills the mask of a sentence: answers of one to `max_answer_length` wordpieces
-  are tried. A fine-tuned model answers a question with words of a passage. The answer with the
-  highest p(y|x) wins.
+  A pre-trained model fills the mask of a sentence, trying answers of one to `max_answer_length`
+  wordpieces. A fine-tuned model answers a question with a span of a passage. The most probable
+  answer wins.
 
   Args:
     query: A sentence with one `[MASK]`, or a question.
     sources: The model, the corpus and its index.
     answers: Number of answers to show.
-    target: An answer to explain instead of the likeliest one.
+    target: An answer to explain instead of the most likely one.
     max_answer_length: Maximum wordpieces that fill a mask.
 
   Returns:
-    The explanation as plain values, and `answer`, the likeliest.
+    The explanation as plain values, and `answer`, the most likely one.
 
   Raises:
     FileNotFoundError: If an input is missing.
-    ValueError: If the query does not suit the model, or the inputs do not match.
+    ValueError: If the model cannot take the query, or the inputs do not match.
   """
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)

@@ -21,21 +21,21 @@ def compare_runs(
   Args:
     first: For each set of questions, an output directory of `realm evaluate`, its
       `predictions.jsonl`, or a TREC run file.
-    second: The same of the other system.
-    qrels: For each set, its judgements; only TREC run files need them.
-    figures: Figures to compare; empty compares all that both have.
+    second: The same for the other system.
+    qrels: For each set, its judgements, needed only for TREC run files.
+    figures: Metrics to compare; empty compares all that both have.
     output: File for the table as JSON; None only prints.
 
   Returns:
-    A row for each set and figure.
+    A row for each set and metric.
 
   Raises:
     FileNotFoundError: If a file is missing.
-    ValueError: If the two were not asked the same questions.
+    ValueError: If the two do not have the same questions.
   """
   if not len(first) == len(second) or (qrels and len(qrels) != len(first)):
     raise ValueError(
-      f"first names {len(first)} sets, second {len(second)}, and qrels {len(qrels)}; give as many "
+      f"first has {len(first)} sets, second {len(second)}, and qrels {len(qrels)}; give as many "
       "of each"
     )
   pairs = [
@@ -49,7 +49,7 @@ def compare_runs(
     if not figures or compared.name in figures
   ]
   if not rows:
-    raise ValueError(f"no figure is in all the files{f' and in {list(figures)}' * bool(figures)}")
+    raise ValueError(f"no metric is in all files{f' and in {list(figures)}' * bool(figures)}")
   print(_table(rows), flush=True)
   if output is not None:
     atomic_files.write_text(output, json.dumps(rows, indent=2) + "\n")

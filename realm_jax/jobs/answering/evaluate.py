@@ -25,10 +25,10 @@ def evaluate(
   formats: Sequence[str] = (),
   max_questions: int | None = None,
 ) -> dict:
-  """Asks questions, or has masks filled, and compares with the references.
+  """Answers questions or fills masks, and scores the answers against the references.
 
-  Questions are answered by a checkpoint of `realm finetune`; any other checkpoint, and BM25, only
-  retrieve. The printed card, and what `output` holds, names what was measured.
+  A checkpoint of `realm finetune` answers questions; other checkpoints and BM25 only retrieve. The
+  printed card, also written to `output`, records what was measured.
 
   Args:
     questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
@@ -37,18 +37,18 @@ def evaluate(
       ranked, each by its best passage, and scored by nDCG, recall and reciprocal rank.
     sources: The model, the corpus and its index; BM25 needs only the corpus.
     asking: How questions are asked.
-    predictions: A file of predictions to score, instead of asking.
+    predictions: A file of predictions to score instead of a model's.
     against: A file of predictions for the same questions, to compare with question by question.
     train_questions: The training questions, to tell answers seen in training from others.
-    tune_on: Development questions, or with `qrels` development judgements, on which the weight of
-      a hybrid retriever is chosen.
+    tune_on: Development questions, or with `qrels` development judgements, to tune the weight of a
+      hybrid retriever on.
     output: Directory for `figures.json`, `card.md` and `predictions.jsonl`; None only prints.
     formats: Also writes the retrieved passages, as "dpr" (Dense Passage Retrieval's JSON, with all
       texts) or "trec" (a run file).
     max_questions: Samples at most this many, always the same ones; None uses all.
 
   Returns:
-    The figures, over all questions and by group.
+    The metrics, overall and by group.
 
   Raises:
     FileNotFoundError: If an input is missing.
@@ -81,7 +81,7 @@ def evaluate(
     )
   if sources.missing():
     raise ValueError(
-      f"{questions} holds masked sentences; name the checkpoints, passages and index to fill them"
+      f"{questions} has masked sentences; give --checkpoints, --passages and --index to fill them"
     )
   return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)
 

@@ -1,4 +1,4 @@
-"""Answers questions or fills a [MASK], and shows the passages that the answer was read from."""
+"""Answers questions or fills a [MASK], and shows the passages that answers were read from."""
 
 import dataclasses
 import gzip
@@ -33,10 +33,10 @@ def predict(
   batch_size: int = 32,
   max_answer_length: int = 4,
 ) -> dict | None:
-  """Answers one query and shows how, or a file of questions into another file.
+  """Answers one query and shows the passages, or writes answers to a file of questions.
 
-  A pre-trained model fills the mask of a sentence: answers of one to `max_answer_length` wordpieces
-  are tried, and the one with the highest p(y|x) wins. A fine-tuned model answers questions.
+  A pre-trained model fills the mask of a sentence, with the highest p(y|x) among answers of one to
+  `max_answer_length` wordpieces. A fine-tuned model answers questions.
 
   Args:
     sources: The model, the corpus and its index.
@@ -45,15 +45,16 @@ def predict(
     output: File for the answers to `questions`.
     output_format: "jsonl" writes answers and the passages read, see docs/open_qa.md; "dpr" (Dense
       Passage Retrieval's JSON) and "trec" (a run file) write only the passages found.
-    num_answers: Maximum answers to a question.
-    num_passages: Passages found for a question, for "dpr" and "trec".
-    answer_text: "raw" slices answers from the passage; "spaced" as the released ORQA.
+    num_answers: Maximum number of answers per question.
+    num_passages: Number of passages per question, for "dpr" and "trec".
+    answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
+      as the released ORQA does.
     batch_size: Questions per batch.
     max_answer_length: Maximum wordpieces that fill a mask.
 
   Returns:
-    For a sentence, `answer`, `probability` and `passages`; for a question, what a line of the file
-    would hold; for a file, None.
+    For a sentence, `answer`, `probability` and `passages`; for a question, the content of an output
+    line; for a file, None.
 
   Raises:
     FileNotFoundError: If an input is missing.
@@ -69,7 +70,7 @@ def predict(
     print(_shown_answers(result), flush=True)
     return result
   if query is not None or questions is None or output is None:
-    raise ValueError("give either a query, or questions and an output")
+    raise ValueError("give either --query, or --questions and --output")
   opened = open_sources(sources)
   answerer = question_answerer(opened, answer_text=answer_text, batch_size=batch_size)
   asked = question_files.read_questions(questions, answers_known=False)
@@ -94,7 +95,7 @@ def predict(
     ),
   )
   truncated = sum(found.truncated for found in answers)
-  longer = f"; {truncated} were longer than the model reads" if truncated else ""
+  longer = f"; {truncated} exceeded the model's input and were truncated" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
   return None
 
@@ -127,7 +128,7 @@ def _records(path: str) -> list[dict]:
 
 
 def _record(asked: dict, found: QuestionAnswers) -> dict:
-  """Returns the line of a question: what was asked, and what was found."""
+  """Returns the output line of a question: its input fields and its answers."""
   passages = zip(
     found.passage_ids, found.titles, found.scores, found.retrieval_probabilities, strict=True
   )

@@ -1,4 +1,4 @@
-"""Makes one page of a training: curves, generations, alarms and what was retrieved."""
+"""Writes a page about a training run: curves, generations, alarms and retrieved passages."""
 
 import dataclasses
 import json
@@ -15,22 +15,22 @@ from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 
 
 def report(run: str, *, index: str | None = None, output: str | None = None) -> str:
-  """Writes `report.html`, which needs no other file.
+  """Writes `report.html`, a self-contained page.
 
   Args:
-    run: The workdir of a training.
-    index: Directory of its index generations, whose scorecards are shown; None shows none.
-    output: Path of the page; None for `report.html` in the workdir.
+    run: The workdir of a training run.
+    index: Directory of its index generations, whose scorecards to show; None shows none.
+    output: Path of the page; None means `report.html` in the workdir.
 
   Returns:
     The path of the page.
 
   Raises:
-    FileNotFoundError: If the directory holds no metrics.
+    FileNotFoundError: If the directory has no metrics.
   """
   path = os.path.join(run, METRICS_FILE)
   if not object_store.absolute(path).exists():
-    raise FileNotFoundError(f"no {METRICS_FILE} in {run}; give the workdir of a training")
+    raise FileNotFoundError(f"no {METRICS_FILE} in {run}; give the workdir of a training run")
   rows = _read(path)
   view = report_page.ReportView(
     title=object_store.absolute(run).name,
@@ -49,7 +49,7 @@ def report(run: str, *, index: str | None = None, output: str | None = None) -> 
 def _read(path: str) -> list[dict]:
   file = object_store.absolute(path)
   lines = file.read_text().split("\n") if file.exists() else [""]
-  # A training that goes on may be writing its last line.
+  # A running training may be writing its last line.
   return [json.loads(line) for line in lines[:-1]]
 
 
@@ -59,7 +59,7 @@ def _scorecards(index: str) -> list[dict]:
     try:
       manifest = generations.read_manifest(index, number)
     except generations.DamagedGenerationError as error:
-      logging.warning("the report leaves it out: %s", error)
+      logging.warning("the report omits it: %s", error)
       continue
     cards.append(
       {

@@ -1,4 +1,4 @@
-"""Runs what a table of the documents was made with, and says whether its figures come out."""
+"""Reruns the commands behind a published table, and tells whether its figures are reproduced."""
 
 import dataclasses
 import hashlib
@@ -19,10 +19,10 @@ class Reproduction:
 
   Attributes:
     document: Where it is published.
-    inputs: SHA-256 of each file that it is made from, by its path.
-    commands: What makes it, in order; each a `realm` command.
+    inputs: SHA-256 of each input file, by path.
+    commands: The `realm` commands that make it, in order.
     figures: JSON file that the last command writes.
-    expected: Least and largest value of each figure, by its dotted path in that file.
+    expected: Minimum and maximum of each figure, by its dotted path in that file.
   """
 
   document: str
@@ -44,7 +44,7 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
 
   Raises:
     FileNotFoundError: If the table or an input is missing.
-    ValueError: If the result is unknown, an input is another file, or a figure is not as published.
+    ValueError: If the result is unknown, an input differs, or a figure is not reproduced.
     CalledProcessError: If a command fails.
   """
   published = read_table(table)
@@ -55,7 +55,7 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
     found = hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()
     if found != digest:
       raise ValueError(
-        f"{path} has SHA-256 {found[:12]}, {id} was made from {digest[:12]}; get the same file"
+        f"{path} has SHA-256 {found[:12]}, but {id} was made from {digest[:12]}; get that file"
       )
   for command in result.commands:
     print(f"$ {command}", flush=True)

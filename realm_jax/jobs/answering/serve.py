@@ -29,14 +29,14 @@ _TABLE_3 = (  # of Guu et al. 2020
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecondModel:
-  """A model shown beside the first, or one that answers questions where the first fills masks.
+  """A model shown next to the first, or one for questions if the first fills masks.
 
   Attributes:
-    second_checkpoints: Its checkpoints; None for those of the first, if `second_step` is given, or
-      else for no second model.
-    second_index: Its generations; None for those of the first.
-    second_step: Its checkpoint; None for the newest.
-    second_generation: Its generation; None for the newest.
+    second_checkpoints: Its checkpoints. None uses those of the first if `second_step` is given, and
+      otherwise opens no second model.
+    second_index: Its generations; None uses those of the first.
+    second_step: Step of its checkpoint; None uses the newest.
+    second_generation: Its generation; None uses the newest.
   """
 
   second_checkpoints: str | None = None
@@ -45,7 +45,7 @@ class SecondModel:
   second_generation: int | None = None
 
   def sources(self, first: Sources) -> tuple[Sources, ...]:
-    """Returns what the second model is opened from, given the first; empty if there is none."""
+    """Returns the sources of the second model, given those of the first; empty if there is none."""
     if self.second_checkpoints is None and self.second_step is None:
       return ()
     second = dataclasses.replace(
@@ -72,7 +72,7 @@ def serve(
   port: int = 8080,
   limits: LimitSettings = LimitSettings(),
 ) -> None:
-  """Opens one or two models, and answers until told to stop.
+  """Opens one or two models, and serves until told to stop.
 
   Args:
     sources: The model, the corpus and its index.
@@ -80,14 +80,13 @@ def serve(
     names: Names of the two models.
     history: Number of generations whose rankings are compared; each model holds them in memory.
     max_answer_length: Maximum wordpieces that fill a mask.
-    editable: Keeps edits of passages for everyone, in the corpus's `edits.json`; otherwise they end
-      with the session.
+    editable: Whether edits of passages apply to everyone and are kept in the corpus's `edits.json`;
+      otherwise they end with the session.
     questions: JSON Lines of questions or masked sentences, some of which are offered as examples.
     num_examples: Number of examples from each file.
     host: Address to listen on; 0.0.0.0 is every address of this machine.
-    port: Port to listen on; 0 takes a free one, and the printed address names it.
-    limits: What requests are let in; a server on a loopback address accepts only local names as
-      `hosts` by default.
+    port: Port to listen on; 0 chooses a free one, which the printed address shows.
+    limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
 
   Raises:
     FileNotFoundError: If an input is missing.
@@ -139,8 +138,8 @@ def _run(running: "uvicorn.Server", listener: socket.socket, *, address: str) ->
   """Serves until a signal ends it."""
 
   def stop(*_) -> None:
-    # Before uvicorn installs handlers of its own; and after it has shut down, when it raises the
-    # signal again for the handlers that were there before.
+    # Called before uvicorn installs its own handlers, and after it has shut down, when it raises
+    # the signal again for the previous handlers.
     running.should_exit = True
 
   signals = (signal.SIGTERM, signal.SIGINT)
@@ -156,7 +155,7 @@ def _run(running: "uvicorn.Server", listener: socket.socket, *, address: str) ->
 
 
 def _bound(host: str, port: int) -> socket.socket:
-  """Returns a socket that has the address but does not listen yet."""
+  """Returns a socket bound to the address that does not listen yet."""
   listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
   listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
   try:
@@ -170,7 +169,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _local_names(host: str) -> tuple[str, ...]:
-  """Returns the names of a server that listens on a loopback address; empty for others."""
+  """Returns the local names of a server on a loopback address; empty for others."""
   try:
     local = ipaddress.ip_address(host).is_loopback
   except ValueError:

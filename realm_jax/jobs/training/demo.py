@@ -1,4 +1,4 @@
-"""Shows pre-training at work: almanac, warm start, trainer and index builder, evaluation, edit."""
+"""Demonstrates pre-training: almanac, warm start, trainer and index builder, evaluation, edits."""
 
 import dataclasses
 import json
@@ -41,23 +41,22 @@ def demo(
   num_evaluated: int = 800,
   seed: int = 0,
 ) -> dict:
-  """Runs the whole of REALM on a small world and writes `summary.json` and `curves.png`.
+  """Runs all of REALM on a small world and writes `summary.json` and `curves.png`.
 
   Args:
     workdir: Directory of the demonstration. Everything in it is replaced except the configuration,
-      which the processes of trainer and builder read.
-    ict: The inverse cloze training that the retriever begins with.
-    reading: The training in which the reader learns to read: with the passages themselves for
-      queries, and a retriever that stands still.
+      which the trainer's and builder's processes read.
+    ict: The inverse cloze training of the retriever.
+    reading: The training of the reader, with passages as queries and a frozen retriever.
     pretraining: The pre-training.
     builder: The index builder.
     vocab_size: Size of the vocabulary.
     passage_length: Maximum wordpieces of a passage.
-    num_evaluated: Number of held-out questions asked.
+    num_evaluated: Number of held-out questions to evaluate on.
     seed: Seeds the world.
 
   Returns:
-    What `summary.json` holds.
+    The content of `summary.json`.
 
   Raises:
     ChildProcessError: If the trainer or the builder fails.
@@ -97,7 +96,7 @@ def demo(
   )
   before = evaluate(sources=untrained, **held_out)
 
-  clock.say("Pre-training: a trainer and an index builder, which share nothing but a directory")
+  clock.say("Pre-training: a trainer and an index builder, which share only a directory")
   launch_local(
     config=path(_CONFIG),
     workdir=workdir,
@@ -120,7 +119,7 @@ def demo(
   }
   seed_sentence = predict(query=SEED_SENTENCE, sources=trained)
 
-  clock.say("The corpus is edited and indexed again; nothing is trained")
+  clock.say("The corpus is edited and indexed again, without training")
   answered = _edit(path, trained.checkpoints, passage_length=passage_length, builder=builder)
 
   swaps = read_jsonl(path("pretrain", SWAPS_FILE))
@@ -144,7 +143,7 @@ def demo(
 
 
 class _Clock:
-  """Says what begins, and when."""
+  """Prints each stage with the time since the start."""
 
   def __init__(self):
     self._started = time.time()
@@ -158,14 +157,14 @@ class _Clock:
 
 
 def _begin_anew(workdir: str) -> None:
-  """Removes what an earlier demonstration made, and keeps the configuration of this one."""
+  """Removes the files of an earlier demonstration, but not this one's configuration."""
   config = pathlib.Path(workdir, _CONFIG)
   text = config.read_text("utf-8")
   found = set(os.listdir(workdir)) - {_CONFIG}
   if found and "almanac" not in found:
     raise ValueError(
-      f"{workdir} holds files that no demonstration made, and it would begin by removing "
-      "them; give a new directory"
+      f"{workdir} has files that are not a demonstration's, and a demonstration removes what is "
+      "there; give a new directory"
     )
   shutil.rmtree(workdir)
   os.makedirs(workdir)
@@ -180,11 +179,11 @@ def _warm_up(
   builder: BuilderConfig,
   say: Callable[[str], None],
 ) -> None:
-  """Trains the retriever on the inverse cloze task, then the reader to read."""
+  """Trains the retriever on the inverse cloze task, then the reader."""
   say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
   pretrain_ict(workdir=path("ict"), passages=path("whole_documents"), ict=ict)
 
-  say("The reader learns to read: each masked passage beside itself")
+  say("The reader learns to read: each masked passage next to itself")
   passages, index = path("passages"), path("ict", "index")
   build_index(
     checkpoints=path("ict", "checkpoints"), passages=passages, index=index, builder=builder
@@ -202,7 +201,7 @@ def _warm_up(
 def _edit(
   path: Callable[..., str], checkpoints: str, *, passage_length: int, builder: BuilderConfig
 ) -> dict:
-  """Edits the corpus, indexes it again and asks for the new values; returns the figures."""
+  """Edits the corpus, indexes it again and asks for the new values; returns the metrics."""
   edited = path("almanac", "edited")
   prepare_facts(
     path(),
@@ -222,7 +221,7 @@ def _edit(
 
 
 def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:
-  """Returns by how many steps an index lagged at most, given when each was taken into use."""
+  """Returns the maximum staleness of the index in steps, given when each was swapped in."""
   ends = [swap["step"] for swap in swaps[1:]] + [num_steps]
   return max(end - swap["training_step"] for swap, end in zip(swaps, ends, strict=True))
 
@@ -239,7 +238,7 @@ def _table(summary: dict) -> str:
     groups = " / ".join(
       f"{figures[group]['exact_match']:.2f}" for group in ("real", "invented") if group in figures
     )
-    # Whoever reads no passage has not been helped by those found.
+    # Closed-book answers do not depend on the passages found.
     recall = "-" if name == "closed_book" else f"{figures['recall@5']:.3f}"
     rows.append(
       f"  {name.replace('_', ' '):<26}  {recall:>8}   {figures['exact_match']:11.3f}   ({groups})"

@@ -1,4 +1,4 @@
-"""Evaluates a training while it runs: each index generation, with the checkpoint it comes from."""
+"""Evaluates a run during training: each index generation, with the checkpoint it comes from."""
 
 import json
 import os
@@ -33,18 +33,18 @@ def evaluate_training(
   """Evaluates every new generation on questions, and appends the metrics to a file.
 
   Skips generations that appear faster than they can be evaluated, and those whose checkpoint is
-  already deleted. After a restart it continues behind the last line.
+  already deleted. After a restart it continues after the last line.
 
   Args:
-    checkpoints: Directory of the training's checkpoints.
+    checkpoints: Directory of the run's checkpoints.
     passages: Directory of the knowledge corpus.
     index: Directory of the index generations.
     questions: JSON Lines, as for `realm evaluate`.
-    output: Directory for `evaluations.jsonl`, with a line of step, generation and metrics each.
+    output: Directory for `evaluations.jsonl`, whose lines have step, generation and metrics.
     until_step: Stops after evaluating this step or a later one.
     max_questions: Samples at most this many, always the same ones; None uses all.
     batch_size: Questions per batch.
-    poll_seconds: Time between two checks for a newer generation.
+    poll_seconds: Time between checks for a newer generation.
 
   Raises:
     FileNotFoundError: If corpus or questions are missing.

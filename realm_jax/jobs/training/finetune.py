@@ -1,4 +1,4 @@
-"""Fine-tunes retriever and span reader to answer questions from the knowledge corpus."""
+"""Fine-tunes a retriever and a span reader to answer questions from the knowledge corpus."""
 
 import contextlib
 import os
@@ -43,31 +43,31 @@ def finetune(
   dev_questions: str | None = None,
   finetuning: Finetuning = Finetuning(),
 ) -> None:
-  """Trains on questions and answers alone; which passage answers is found out (Lee et al. 2019).
+  """Trains on questions and answers; the passages are found automatically (Lee et al. 2019).
 
   Args:
-    workdir: Directory of the run; a run that is there is continued. `WORKDIR/best` holds the
-      checkpoint that answered the dev questions best.
+    workdir: Directory of the run; an existing run is resumed. `WORKDIR/best` gets the checkpoint
+      that is best on the dev questions.
     questions: JSON Lines with `question` and `answer`, see docs/open_qa.md.
-    examples: Directory of examples that `realm prepare_examples` made of them; None makes them
+    examples: Directory of the questions prepared by `realm prepare_examples`; None makes examples
       while training.
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
     index: Directory of the index generations, from `realm build_index` with the retriever's
-      checkpoint; with a trained passage encoder, from this run's checkpoints as they come.
-    retriever: Checkpoints that the dual encoder begins with.
-    reader: Checkpoints that the span reader begins with: its span reader if it has one, else its
-      knowledge-augmented encoder, else the BERT of its dual encoder.
-    dev_questions: Questions asked while training; None for no evaluation.
-    finetuning: The training.
+      checkpoint or, if the passage encoder is trained, following this run's checkpoints.
+    retriever: Checkpoints to take the dual encoder from.
+    reader: Checkpoints to take the span reader from: their span reader if they have one, else their
+      knowledge-augmented encoder, else the BERT of their dual encoder.
+    dev_questions: Questions to evaluate on during training; None disables evaluation.
+    finetuning: The configuration of the training.
 
   Raises:
     FileNotFoundError: If a corpus, an index or a checkpoint is missing.
-    ValueError: If they do not fit each other, or no question has its answer in the corpus.
+    ValueError: If they do not match each other, or no question has its answer in the corpus.
   """
   if dev_questions is not None and jax.process_count() > 1:
     raise ValueError(
-      f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions are "
-      "asked by one: leave them out and follow the checkpoints with `realm evaluate`"
+      f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions need a "
+      "single process: omit them, and run `realm evaluate` on the checkpoints"
     )
   corpus = open_corpus(passages, warm_starts=[retriever, reader])
   store, pieces = corpus.store, corpus.vocabulary
@@ -149,7 +149,7 @@ def _labels(
   store: PassageStore,
   data: QuestionData,
 ) -> AnswerMatcher:
-  """Finds where the answers lie, or reads it from the prepared examples."""
+  """Finds where the answers occur, or reads the labels from prepared examples."""
   if examples is not None:
     return AnswerMatcher.from_arrays(prepared_examples.read_arrays(examples))
   return find_labels(
@@ -164,7 +164,7 @@ def _labels(
 def _index(
   run: TrainingRun, finetuning: Finetuning, index: str, description: saved_models.ModelDescription
 ) -> tuple[int | None, IndexRefresher]:
-  """Returns the generation to stay with, if there is one, and what gives the generations."""
+  """Returns the generation to stay with, if any, and the source of generations."""
   wanted = finetuning.generation
   if finetuning.frozen:
     if wanted is None and run.resumed is not None:

@@ -1,4 +1,4 @@
-"""Trains on one machine: a trainer, an index builder, then if wanted an evaluator, supervised."""
+"""Trains on one machine: supervises a trainer, an index builder and then an evaluator."""
 
 import os
 
@@ -23,29 +23,28 @@ def launch_local(
   config: str | None = None,
   max_restarts: int = 3,
 ) -> None:
-  """Runs `realm pretrain` beside `realm build_index` until the training and its index are finished.
+  """Runs `realm pretrain` and `realm build_index` until the training and its index are finished.
 
-  A process that something kills is started again and goes on where it was. Ctrl-C and SIGTERM save
-  and end both; the same command then goes on.
+  A killed process is restarted and resumes. Ctrl-C and SIGTERM save and end both; the same command
+  then resumes.
 
   Args:
     workdir: Directory for `pretrain/`, `index/` and `logs/`.
     corpus: Directory of the training corpus.
     passages: Directory of the knowledge corpus.
-    pretraining: The pre-training, as the configuration of the processes has it.
+    pretraining: The configuration of the pre-training.
     ict_checkpoints: See `realm pretrain`.
     warm_start: See `realm pretrain`.
-    questions: Evaluates the last checkpoint and generation on these; None skips the evaluation.
-    builder_devices: Devices of the index builder, "cpu" or numbers of GPUs such as "6,7", which the
-      trainer then leaves alone; none: the last of several GPUs, or a part of the memory of the only
-      one. A TPU can be opened by one of the two only.
-    config: Gin file that the processes read; None takes what this job was started with, from
-      `workdir`.
-    max_restarts: How often each process is restarted.
+    questions: Questions to evaluate the last checkpoint and generation on; None skips evaluation.
+    builder_devices: Devices of the index builder: "cpu", or numbers of GPUs such as "6,7", which
+      the trainer then does not use. None uses the last of several GPUs, or part of the memory of
+      the only one. Only one of the two processes can open a TPU.
+    config: Gin file that the processes read; None uses this job's own configuration in `workdir`.
+    max_restarts: Maximum number of restarts per process.
 
   Raises:
     ChildProcessError: If a process fails.
-    ValueError: If `workdir` lies in an object store, or devices cannot be shared so.
+    ValueError: If `workdir` is in an object store, or the devices cannot be divided like this.
   """
   object_store.check_local(workdir=workdir)
   shares = device_shares.share(builder_devices)
@@ -77,7 +76,7 @@ def launch_local(
     try:
       manifest = None if newest is None else generations.read_manifest(index, newest)
     except generations.DamagedGenerationError:
-      return False  # the builder makes it anew
+      return False  # the builder will rebuild it
     return manifest is not None and manifest.training_step >= num_steps
 
   def process(job: str, keywords: dict, **settings) -> Process:

@@ -1,4 +1,4 @@
-"""Compiles a pre-training for devices that are not there; says whether it fits and how it runs."""
+"""Compiles pre-training for absent devices, and tells whether it fits and how fast it is."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, o
 from realm_jax.planning.roofline import roofline
 from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
 
-# The estimate errs by less; beyond it nothing is compiled to say no.
+# The estimate's error is smaller; beyond this, the plan is rejected without compiling.
 _HOPELESS = 1.5
 
 
@@ -34,20 +34,19 @@ def plan(
   mean_passage_length: int | None = None,
   efficiency: float = 0.5,
 ) -> int:
-  """Prints memory, arithmetic, traffic, times, staleness and storage of a pre-training.
+  """Prints memory, arithmetic, traffic, times, staleness and storage of pre-training.
 
   Nothing runs on an accelerator: the programs of `realm pretrain` and `realm build_index` are
-  compiled for the named devices on any machine, for TPUs with libtpu (the extra `tpu`), for `cpu`
-  without it.
+  compiled for the named devices on any machine. TPUs need libtpu (the extra `tpu`).
 
   Args:
-    topology: Of the trainer: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8.
-    num_passages: Of the knowledge corpus.
-    pretraining: The training.
+    topology: The trainer's devices: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8.
+    num_passages: Number of passages in the knowledge corpus.
+    pretraining: The configuration of the training.
     builder: The index builder.
-    builder_topology: Of the index builder; None takes the trainer's.
-    mean_passage_length: Wordpieces that a passage takes on average in the builder's batches; None
-      for as many as the longest.
+    builder_topology: The index builder's devices; None uses the trainer's.
+    mean_passage_length: Mean padded wordpieces of a passage in the builder's batches; None uses
+      the maximum.
     efficiency: Share of the roofline that real runs reach, for all times.
 
   Returns:
@@ -72,8 +71,8 @@ def plan(
   _print(
     [
       f"{pretraining.data.batch_size} queries x {pretraining.retrieval.num_passages} passages"
-      f" a step on {trainer.name}: {trainer.num_devices} devices, {trainer.num_hosts} hosts; index"
-      f" of {num_passages:,} passages by {builder_topology or topology}"
+      f" per step on {trainer.name}: {trainer.num_devices} devices, {trainer.num_hosts} hosts; "
+      f"index of {num_passages:,} passages by {builder_topology or topology}"
     ]
   )
   estimate, chip = planned.estimate, planned.chip
@@ -98,17 +97,17 @@ def plan(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Planned:
-  """A training and an index builder on the devices that they are planned for.
+  """A training and an index builder on their planned devices.
 
   Attributes:
     pretraining: The training.
     builder: The index builder.
-    mesh: Of the trainer.
-    chip: Of the trainer.
-    builder_mesh: Of the index builder.
-    builder_chip: Of the index builder.
-    index: What a generation costs.
-    passage_length: Wordpieces that a passage takes in the builder's batches.
+    mesh: The trainer's mesh.
+    chip: The trainer's chip.
+    builder_mesh: The index builder's mesh.
+    builder_chip: The index builder's chip.
+    index: The costs of a generation.
+    passage_length: Padded wordpieces of a passage in the builder's batches.
   """
 
   pretraining: Pretraining
@@ -158,7 +157,7 @@ class _Planned:
 
   @functools.cached_property
   def passes(self) -> list[model_costs.Pass]:
-    """What one device reads in a step."""
+    """The encoder passes of one device in a step."""
     return self.pretraining.passes(num_devices=self.mesh.size)
 
   @functools.cached_property
@@ -188,7 +187,7 @@ def _dtype(builder: BuilderConfig) -> np.dtype:
 
 
 def _refusals(planned: _Planned, programs: Sequence[CompiledProgram]) -> list[str]:
-  """Returns why the training does not fit, if it does not."""
+  """Returns the reasons why the training does not fit, if any."""
   step, query, search, passage = programs
   estimate, chip = planned.estimate, planned.chip
   resident = [
@@ -206,7 +205,7 @@ def _refusals(planned: _Planned, programs: Sequence[CompiledProgram]) -> list[st
   if host_bytes > chip.host_memory_bytes:
     reasons.append(
       f"two generations and the program take {host_bytes / chips.GIB:.0f} GiB of a host's "
-      f"{chip.host_memory_bytes / chips.GIB:.0f} GiB; take --builder.dtype=bfloat16"
+      f"{chip.host_memory_bytes / chips.GIB:.0f} GiB; use --builder.dtype=bfloat16"
     )
   return reasons
 
@@ -297,7 +296,7 @@ def _estimate(
   return model_costs.MemoryEstimate(
     parameters=parameters,
     optimizer=_bytes_on_a_device(state.opt_state),
-    # Gradients are as large as the parameters that they are of, where they are used.
+    # Gradients are as large as their parameters.
     activations=round(kept)
     + gathered
     + (gathered if pretraining.mesh.layout != "replicated" else 0),

@@ -1,4 +1,4 @@
-"""Pre-trains dual encoder and knowledge-augmented encoder together, over retrieved passages."""
+"""Pre-trains the dual encoder and the knowledge-augmented encoder over retrieved passages."""
 
 import contextlib
 import dataclasses
@@ -37,21 +37,21 @@ def pretrain(
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
 
   Args:
-    workdir: Directory of the run; a run that is there is continued.
-    corpus: Directory of the tagged training corpus, from `realm prepare_corpus`; or of examples
-      made of it by `realm prepare_examples`, which need no TensorFlow.
+    workdir: Directory of the run; an existing run is resumed.
+    corpus: Directory of the tagged training corpus, from `realm prepare_corpus`, or of examples
+      from `realm prepare_examples`, which need no TensorFlow.
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
     index: Directory of the index generations, from `realm build_index`.
-    pretraining: The training.
+    pretraining: The configuration of the training.
     ict_checkpoints: Checkpoints of `realm pretrain_ict` that a new run takes the dual encoder from.
     warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
     warm_starts: Checkpoints that a new run takes parts of its parameters from.
-    eval_corpus: Directory of another tagged corpus, or of examples prepared in its order, whose
-      queries, masked alike on every run, are asked between two steps; None for no evaluation.
+    eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
+      evaluate on with fixed masks; None disables evaluation.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
-    ValueError: If corpora, vocabulary, model and lengths do not fit each other.
+    ValueError: If corpora, vocabulary, model and lengths do not match each other.
   """
   starts = [
     *warm_starts,
@@ -143,19 +143,19 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmSt
     return
   if "dual_encoder" not in begun:
     logging.warning(
-      "the dual encoder begins with random weights, and what it retrieves helps no reader; give "
-      "--ict_checkpoints of `realm pretrain_ict`"
+      "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
+      "give --ict_checkpoints of `realm pretrain_ict`"
     )
   if "knowledge_augmented_encoder" not in begun and not pretraining.guard.enabled:
     logging.warning(
-      "the reader begins with random weights and guard.enabled=False: a reader that cannot read "
-      "makes the dual encoder unlearn its beginning; leave the guard on, or give --warm_start of a "
-      "reader that can"
+      "the reader starts from random weights and guard.enabled=False: a reader that cannot read "
+      "makes the dual encoder unlearn its warm start; leave the guard on, or give --warm_start of "
+      "a reader that can"
     )
 
 
 def _queries(features: batches.Streams):
-  """Yields each batch of queries with the number of examples rejected so far, by reason."""
+  """Yields each batch of queries with the counts of examples rejected so far, by reason."""
   for batch in features:
     by_stream = np.split(batch["rejections"], features.num_own)
     rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)

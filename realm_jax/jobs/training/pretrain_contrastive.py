@@ -1,4 +1,4 @@
-"""Trains the dual encoder on queries with their passages, the warm start of REALM."""
+"""Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
 import os
 
@@ -22,16 +22,16 @@ def pretrain_contrastive(
   """Trains with the softmax over the passages of the whole batch and writes checkpoints.
 
   Args:
-    workdir: Directory of the run; a run that is there is continued.
+    workdir: Directory of the run; an existing run is resumed.
     passages: Directory of a prepared corpus.
-    examples: Directory of pairs that `realm prepare_pairs` found in it, or that `realm
-      prepare_examples` made of it; they need no TensorFlow. None makes pairs while training.
-    warm_start: Checkpoint to take parameters from; None starts from random ones.
-    contrastive: The training.
+    examples: Directory of pairs from `realm prepare_pairs` or `realm prepare_examples`, which need
+      no TensorFlow; None makes pairs while training.
+    warm_start: Checkpoint to take parameters from; None starts from random weights.
+    contrastive: The configuration of the training.
 
   Raises:
     FileNotFoundError: If the corpus is missing.
-    ValueError: If sizes do not fit each other.
+    ValueError: If sizes do not match each other.
   """
   store = PassageStore(passages)
   pieces = wordpieces.load(os.path.join(passages, "vocabulary"))

@@ -16,15 +16,15 @@ def pretrain_ict(
   """Trains the dual encoder on the inverse cloze task and writes checkpoints.
 
   Args:
-    workdir: Directory of the run; a run that is there is continued.
+    workdir: Directory of the run; an existing run is resumed.
     passages: Directory of a prepared corpus.
     examples: Directory of prepared examples; None makes them while training.
-    warm_start: Checkpoint to take parameters from; None starts from random ones.
-    ict: The training.
+    warm_start: Checkpoint to take parameters from; None starts from random weights.
+    ict: The configuration of the training.
 
   Raises:
     FileNotFoundError: If the corpus is missing.
-    ValueError: If sizes do not fit each other.
+    ValueError: If sizes do not match each other.
   """
   pretrain_contrastive(
     workdir=workdir, passages=passages, examples=examples, warm_start=warm_start, contrastive=ict

@@ -24,7 +24,7 @@ class WorkUnit:
 
   Attributes:
     row: Its entry in the list; runs of one row differ only in the grid.
-    name: Readable and unique; names its directory.
+    name: Readable unique name, also of its directory.
     bindings: Gin bindings, with values in gin's syntax.
   """
 
@@ -40,7 +40,7 @@ class Sweep:
   Attributes:
     job: Job to run.
     gin_file: Gin file of all runs.
-    summary: JSON file with the metrics in the directory of a run; a run with it is finished.
+    summary: JSON file of metrics in a run's directory, which marks the run as finished.
     figures: Dotted path in that file, by column title.
     units: The runs.
   """
@@ -57,8 +57,8 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
 
   The file is TOML: `job`, `gin_file`, `summary`; `[figures]` with title = "path.in.summary";
   `[grid]` with "gin.name" = [values]; `[list.ROW]` with "gin.name" = value. Each row runs at each
-  point of the grid. A string that begins with @ or % is a gin reference. An unfinished run gets the
-  same command again.
+  point of the grid. A string that begins with @ or % is a gin reference. An unfinished run is
+  started again with the same command.
 
   Args:
     file: The sweep file.
@@ -69,7 +69,8 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
   Raises:
     FileNotFoundError: If the file is missing.
     ValueError: If the file is not a sweep.
-    ChildProcessError: If units failed, after the others have finished and the table is written.
+    ChildProcessError: If units failed; raised after the others have finished and the table is
+      written.
   """
   object_store.check_local(workdir=workdir)
   plan = read_sweep(file)
@@ -104,7 +105,7 @@ def read_sweep(file: str) -> Sweep:
   """Reads a sweep file.
 
   Raises:
-    ValueError: Naming the file and what is wrong with it.
+    ValueError: If the file is not a sweep; the message names the file and the problem.
   """
   with open(file, "rb") as content:
     try:
@@ -114,7 +115,7 @@ def read_sweep(file: str) -> Sweep:
   known = {"job": str, "gin_file": str, "summary": str, "figures": dict, "grid": dict, "list": dict}
   for name, value in entries.items():
     if not isinstance(value, known.get(name, ())):
-      raise ValueError(f"{file}: no sweep has {name} = {value!r}; known are {', '.join(known)}")
+      raise ValueError(f"{file}: a sweep has no {name} = {value!r}; use {', '.join(known)}")
   missing = [name for name in ("job", "gin_file", "summary", "figures") if name not in entries]
   if missing:
     raise ValueError(f"{file} lacks {', '.join(missing)}")
@@ -226,7 +227,7 @@ def _look_up(summary: Mapping, figure: str) -> float:
   value: Any = summary
   for name in figure.split("."):
     if not isinstance(value, Mapping) or name not in value:
-      raise ValueError(f"the summary has no figure {figure}; it has {', '.join(sorted(summary))}")
+      raise ValueError(f"the summary has no metric {figure}; it has {', '.join(sorted(summary))}")
     value = value[name]
   return float(value)
 

@@ -1,1 +1,1 @@
-"""Weights of other projects as our parameters, and back."""
+"""Converts weights of other projects to our parameters and back."""

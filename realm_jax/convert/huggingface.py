@@ -23,7 +23,7 @@ def read(directory: str) -> Source:
     folder = os.path.join(directory, sentence_encoder.bert_directory)
   path = os.path.join(folder, CONFIG_FILE)
   if not os.path.exists(path):
-    raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}; it belongs to the weights")
+    raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}; download it with the weights")
   settings = json.loads(pathlib.Path(path).read_text("utf-8"))
   found = weight_files.read(folder)
   weights = {new: found[old] for new, old in huggingface_names.modernised(found).items()}

@@ -1,4 +1,4 @@
-"""Names of our parameters in Hugging Face's BERT and REALM, and how the arrays differ.
+"""Hugging Face's names for our parameters in BERT and REALM, and conversion of the arrays.
 
 Hugging Face transposes dense kernels and merges the axis of heads with the width of a head. Our
 paths are joined by "/".
@@ -35,7 +35,7 @@ def encoder(num_layers: int) -> dict[str, str]:
 
 
 def pooler() -> dict[str, str]:
-  """Returns the names of `BertPooler`, which is part of the encoder at Hugging Face."""
+  """Returns the names of `BertPooler`, which Hugging Face counts as part of the encoder."""
   return _module(_DENSE, "pooler/dense", "pooler.dense")
 
 
@@ -71,7 +71,7 @@ def prefixed(names: Mapping[str, str], *, here: str = "", there: str = "") -> di
 
 
 def shape_there(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-  """Returns the shape of one of our parameters at Hugging Face."""
+  """Returns the shape that Hugging Face gives to one of our parameters."""
   *_, module, leaf = ("", *path.split("/"))
   num_outputs = 2 if module in _HEADS else 1
   if leaf == "kernel":
@@ -85,7 +85,7 @@ def to_ours(path: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def to_theirs(path: str, array: np.ndarray) -> np.ndarray:
-  """Converts one of our parameters to the shape that Hugging Face gives it."""
+  """Converts one of our parameters to Hugging Face's shape."""
   rows, *columns = shape_there(path, array.shape)
   return (
     array.reshape(*columns, rows).T if path.endswith("/kernel") else array.reshape(rows, *columns)

@@ -1,4 +1,4 @@
-"""Finds the networks in an imported checkpoint and gives their weights our names.
+"""Finds the networks in an imported checkpoint and maps their weights to our names.
 
 Weights arrive under Hugging Face's names. A network is identified by its heads: a span scorer makes
 it a reader, a projection makes it a tower of a dual encoder, anything else is a BERT.
@@ -66,7 +66,7 @@ class ImportedModel:
 
 @dataclasses.dataclass(frozen=True)
 class _Network:
-  """A BERT with its heads: `owner` is the prefix of the heads, `stem` that of the BERT."""
+  """A BERT and its heads; `owner` is the prefix of the heads, `stem` that of the BERT."""
 
   source: Source
   stem: str
@@ -156,8 +156,8 @@ def fill(
     weights: See `ImportedModel`.
 
   Raises:
-    ValueError: Naming every weight whose shape is wrong, or every encoder parameter without a
-      weight; only heads may be missing.
+    ValueError: If weights have the wrong shape, or encoder parameters have no weight (only heads
+      may be missing); the message names them.
   """
   wrong = [
     f"{path}: {weights[path].shape}, not {huggingface_names.shape_there(path, shape)}"

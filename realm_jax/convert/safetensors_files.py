@@ -20,11 +20,11 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
   try:
     return safetensors.numpy.load_file(path)
   except safetensors.SafetensorError as error:
-    raise ValueError(f"{os.fspath(path)} is no whole safetensors file: {error}") from error
+    raise ValueError(f"{os.fspath(path)} is not a complete safetensors file: {error}") from error
 
 
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
   """Writes arrays."""
-  # The library takes the memory of an array as it lies, whatever its strides.
+  # The library copies an array's memory as is, ignoring its strides.
   contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
   atomic_files.write_bytes(path, safetensors.numpy.save(contiguous, metadata={"format": "pt"}))

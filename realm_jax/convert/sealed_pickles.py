@@ -1,8 +1,8 @@
 """Reads pickles of plain data without importing or calling anything that they name.
 
-A pickle names functions and classes to be called. Here each known name stands for a function of
-ours, and an unknown name is an error. The results are sealed, so the pickle can neither inspect nor
-change them.
+A pickle names functions and classes to call. Here each known name maps to a function of ours, and
+an unknown name is an error. The results are sealed, so the pickle can neither inspect nor change
+them.
 """
 
 import pickle
@@ -22,7 +22,7 @@ ERRORS = (
 
 
 class Sealed:
-  """Holds a value that the pickle can only pass around."""
+  """A value that the pickle can only pass around."""
 
   __slots__ = ("value",)
 
@@ -34,7 +34,7 @@ class Sealed:
 
 
 class Function(Sealed):
-  """A function of ours that stands for the named one."""
+  """A function of ours in place of a named one."""
 
   __slots__ = ()
 
@@ -43,7 +43,7 @@ class Function(Sealed):
 
 
 class Dict(dict):
-  """An ordered dict; other state that is set on it is dropped."""
+  """An ordered dict that ignores any other state."""
 
   __slots__ = ()
 

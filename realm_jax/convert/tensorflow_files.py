@@ -55,7 +55,7 @@ def read(path: str) -> Source:
   """
   prefix = _prefix(path)
   if prefix is None:
-    raise ValueError(f"no TensorFlow checkpoint in {path}; it should hold a file *.index")
+    raise ValueError(f"no TensorFlow checkpoint in {path}; it should have a file *.index")
   reader = tf.train.load_checkpoint(prefix)
   variables = [n for n in reader.get_variable_to_shape_map() if not _SKIPPED.search(n)]
   weights = {}

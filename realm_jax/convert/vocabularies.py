@@ -1,4 +1,4 @@
-"""Reads the vocabulary beside imported weights, and its casing."""
+"""Reads the vocabulary of imported weights, and its casing."""
 
 import json
 import os

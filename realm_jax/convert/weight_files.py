@@ -1,4 +1,4 @@
-"""The weights of a Hugging Face directory: safetensors or torch files, whole or in shards."""
+"""Reads the weights of a Hugging Face directory: safetensors or torch files, possibly sharded."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def read(directory: str | os.PathLike) -> dict[str, np.ndarray]:
       weights = {}
       for shard in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())):
         if os.path.basename(shard) != shard:
-          raise ValueError(f"{index} names {shard!r}, which is not a file beside it")
+          raise ValueError(f"{index} names {shard!r}, which is not a file next to it")
         weights |= reader(os.path.join(directory, shard))
       return weights
   raise FileNotFoundError(

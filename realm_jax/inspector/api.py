@@ -21,7 +21,7 @@ def _encodable(text: str) -> str:
   try:
     text.encode()
   except UnicodeEncodeError:
-    # JSON can hold half of a surrogate pair, UTF-8 cannot.
+    # JSON can contain half of a surrogate pair, UTF-8 cannot.
     raise ValueError("the text is not valid Unicode") from None
   return text
 
@@ -64,7 +64,7 @@ def session_of(request: Request) -> str:
 
 
 def remember(response: fastapi.Response, session: str) -> None:
-  """Sets the cookie of a session, which the browser sends to this site only."""
+  """Sets a session's cookie, which the browser sends only to this site."""
   response.set_cookie(SESSION_COOKIE, session, httponly=True, samesite="strict")
 
 

@@ -1,6 +1,6 @@
-"""Charts over training steps, drawn by matplotlib as SVG to stand inside a page.
+"""Charts over training steps, drawn by matplotlib as SVG to embed in a page.
 
-Lines and text take their colours from the page's CSS variables, so light and dark both read well.
+Lines and text take their colours from the page's CSS variables, for light and dark mode.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import matplotlib
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-# Stand-ins that `_svg` replaces by the variables of the page.
+# Placeholders that `_svg` replaces with the page's variables.
 _CURVES = ("#000001", "#000002", "#000003")
 _SOFT, _RULE = "#000004", "#000005"
 _VARIABLES = {
@@ -61,18 +61,18 @@ class GenerationSpan:
 
 
 def draw_curves(title: str, curves: Sequence[Curve], *, swaps: Sequence[float]) -> Markup:
-  """Draws curves in one frame.
+  """Draws curves in one chart.
 
   Args:
-    title: What the frame shows.
-    curves: At most three, each with a point or more.
-    swaps: Steps that get a dotted line.
+    title: Title of the chart.
+    curves: At most three, each with at least one point.
+    swaps: Steps to mark with a dotted line.
   """
   with matplotlib.rc_context(_STYLE):
     figure, axes = _frame(4.2, 1.9)
     for curve, colour in zip(curves, _CURVES, strict=False):
       axes.plot(*zip(*curve.points, strict=True), color=colour, clip_on=False)
-      # A line of no length is a dot, and needs no marker by reference.
+      # A line of zero length is a dot, and needs no marker definition.
       end = zip(*[curve.points[-1]] * 2, strict=True)
       axes.plot(*end, color=colour, linewidth=4, clip_on=False)
     first, last = axes.dataLim.intervalx
@@ -89,7 +89,7 @@ def draw_curves(title: str, curves: Sequence[Curve], *, swaps: Sequence[float]) 
 
 
 def draw_timeline(spans: Sequence[GenerationSpan]) -> Markup:
-  """Draws which generation was in use when: a thin line while it was made, then a bar."""
+  """Draws when each generation was in use: a thin line while it was built, then a bar."""
   with matplotlib.rc_context(_STYLE):
     figure, axes = _frame(8.6, 0.4 + 0.24 * len(spans))
     for row, span in enumerate(spans):
@@ -126,7 +126,7 @@ def _frame(width: float, height: float):
 
 
 def _svg(figure: Figure, title: str, description: str) -> Markup:
-  """Returns the `<svg>` element alone, without the names that would clash within a page."""
+  """Returns only the `<svg>` element, without ids that would clash within a page."""
   file = io.StringIO()
   figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
   svg = file.getvalue()

@@ -1,4 +1,4 @@
-"""Stores of edits: in memory for each session, or on disk for everybody."""
+"""Stores of edits: in memory per session, or on disk for everyone."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ class EditStore(Protocol):
   """Keeps edits; safe to use from several threads.
 
   Attributes:
-    persistent: Whether edits are kept on disk and shared by everybody.
+    persistent: Whether edits are kept on disk and shared by everyone.
   """
 
   persistent: bool
@@ -29,10 +29,10 @@ class EditStore(Protocol):
 
 
 class SessionEdits:
-  """Edits of each session, in memory; the session used least recently is forgotten first.
+  """Edits of each session in memory; the least recently used session is dropped first.
 
   Args:
-    max_sessions: Number of sessions whose edits are remembered.
+    max_sessions: Maximum number of sessions with edits.
   """
 
   persistent = False
@@ -66,7 +66,7 @@ class SessionEdits:
 
 
 class SharedEdits:
-  """One set of edits for everybody, written to a file at each change.
+  """One set of edits for everyone, written to a file at each change.
 
   Args:
     path: Path of the JSON file, which need not exist.
@@ -74,7 +74,7 @@ class SharedEdits:
     write: Tokenizes a title and a text into a passage.
 
   Raises:
-    ValueError: If the file holds edits of another corpus.
+    ValueError: If the file has edits of another corpus.
   """
 
   persistent = True

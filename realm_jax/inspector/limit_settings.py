@@ -1,4 +1,4 @@
-"""What requests the inspector's server lets in."""
+"""Limits on the requests that the inspector's server accepts."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LimitSettings:
-  """What requests are let in.
+  """Limits on the requests that are accepted.
 
   Attributes:
-    body_bytes: Size of the largest body.
-    requests_per_minute: Average rate of one client address.
+    body_bytes: Maximum size of a body.
+    requests_per_minute: Average rate allowed per client address.
     burst: Requests that one address may send at once.
-    hosts: Names of this server, without port; empty allows any. Without this check, another site
-      could point its own name here and have the browser share its session.
+    hosts: Names of this server, without port; empty allows any. Otherwise another site could point
+      its own name here, and the browser would share its session (DNS rebinding).
   """
 
   body_bytes: int = 65_536

@@ -1,4 +1,4 @@
-"""What requests are let in, by rate, origin, host, body type and size; others get a 4xx."""
+"""Rejects requests by rate, origin, host, and body type and size with a 4xx response."""
 
 import collections
 import math
@@ -31,7 +31,7 @@ _HEADERS = (
 
 def add_limits(app: fastapi.FastAPI, settings: LimitSettings) -> None:
   """Adds the middleware that enforces the settings."""
-  # Counts bodies that do not announce their size.
+  # Counts the bytes of bodies that do not declare their size.
   app.add_middleware(RequestBodyLimitMiddleware, max_body_size=settings.body_bytes)
   app.add_middleware(_Admission, settings=settings)
   app.add_middleware(
@@ -44,8 +44,8 @@ class RateLimit:
   """A token bucket for each client.
 
   Args:
-    per_minute: Tokens that a bucket gains in a minute.
-    burst: Tokens that it holds.
+    per_minute: Tokens added to a bucket per minute.
+    burst: Capacity of a bucket.
     clock: Returns the time in seconds.
   """
 
@@ -56,7 +56,7 @@ class RateLimit:
     self._buckets: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
   def seconds_to_wait(self, client: str) -> float:
-    """Takes a token and returns 0, or returns the seconds until there is one."""
+    """Takes a token and returns 0, or returns the seconds until one is available."""
     now = self._clock()
     tokens, last = self._buckets.pop(client, (float(self._burst), now))
     tokens = min(self._burst, tokens + (now - last) * self._rate)
@@ -68,7 +68,7 @@ class RateLimit:
 
 
 class _Admission:
-  """ASGI middleware that refuses requests by rate, origin, and the type and size they announce."""
+  """ASGI middleware that rejects requests by rate, origin, and declared body type and size."""
 
   def __init__(self, app, *, settings: LimitSettings):
     self._app = app
@@ -99,9 +99,9 @@ class _Admission:
 
 
 class _Responses:
-  """ASGI middleware that isolates pages by headers and lets refused clients see their response.
+  """ASGI middleware that isolates pages by headers and lets rejected clients see their response.
 
-  A client that is still sending a body would find the connection closed; so the rest of the body is
+  A client that is still sending a body would find the connection closed, so the rest of the body is
   read and discarded before the response begins.
   """
 

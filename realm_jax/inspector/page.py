@@ -22,7 +22,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class RankHistory:
-  """A passage and its rank in each generation, from 1; None if it is not among the first eight."""
+  """A passage and its rank in each generation, from 1; None if it is not among the best eight."""
 
   passage_id: int
   ranks: tuple[int | None, ...]
@@ -37,7 +37,7 @@ class ModelView:
     step: Step of its checkpoint.
     generation: Number of its index generation.
     kind: Whether it fills a `[MASK]` or answers questions.
-    explanation: Its answer; None if it was not asked.
+    explanation: Its answer; None if it was not queried.
     title: Returns the title of a passage of the corpus.
     text: Returns the text of a passage of the corpus.
   """
@@ -51,7 +51,7 @@ class ModelView:
   text: Callable[[int], str]
 
   def rank_histories(self) -> list[RankHistory]:
-    """Follows the newest generation's best passages, and the best one of each older generation."""
+    """Tracks the newest generation's best passages, and the best one of each older generation."""
     rankings = self.explanation.rankings if self.explanation else ()
     if len(rankings) < 2:
       return []
@@ -82,10 +82,10 @@ class PageView:
     models: One model, or two side by side.
     num_passages: Number of passages in the corpus.
     text: The query.
-    target: The answer to explain; empty explains the likeliest one.
+    target: The answer to explain; empty explains the most likely one.
     refusal: Why there is no answer.
     edits: The edited passages.
-    persistent: Whether edits are kept on disk and shared by everybody.
+    persistent: Whether edits are kept on disk and shared by everyone.
     examples: Queries to try.
   """
 

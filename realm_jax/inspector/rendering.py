@@ -1,4 +1,4 @@
-"""Fills the templates of the pages: text is escaped, a name that is missing is an error."""
+"""Renders the templates of the pages; text is escaped, and missing names are errors."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ def render(template: str, **context: object) -> str:
 
   Args:
     template: File name in `templates/`.
-    **context: What the template shows.
+    **context: Variables of the template.
   """
   return environment().get_template(template).render(context)
 
@@ -56,7 +56,7 @@ def signed(value: float, *, digits: int = 2) -> str:
 
 
 def highlighted(text: str, spans: Sequence[tuple[int, int]]) -> Markup:
-  """Marks spans of characters in a text; a span that overlaps an earlier one is left out."""
+  """Marks character spans in a text, except those that overlap an earlier one."""
   parts, last = [], 0
   for start, limit in sorted(spans):
     if start >= last:

@@ -1,4 +1,4 @@
-"""A page on one training that needs no other file: curves, generations, alarms, samples."""
+"""A self-contained page about a training run: curves, generations, alarms and samples."""
 
 import dataclasses
 import re
@@ -17,21 +17,21 @@ _PANELS = (
     "Answers in training",
     ("answers/span_exact_match", "answers/in_passages_read", "answers/in_beam"),
   ),
-  ("Retrieval utility (nats a mask)", ("retrieval/retrieval_utility",)),
+  ("Retrieval utility (nats per mask)", ("retrieval/retrieval_utility",)),
   (
     "Null mass, entropy of p(z|x), hub share",
     ("retrieval/null_mass", "retrieval/retrieval_entropy", "retrieval/hub_share"),
   ),
-  ("Share of the dual encoder's update that the guard lets through", ("guard/scale",)),
+  ("Scale of the dual encoder's updates, set by the guard", ("guard/scale",)),
   (
     "Retrieval utility as the guard sees it",
     ("guard/utility", "guard/utility_over_shuffled"),
   ),
   ("Rank correlation, index to fresh scores", ("retrieval/stale_rank_correlation",)),
   ("Staleness of the index (steps)", ("index/staleness_steps",)),
-  ("Steps a second", ("throughput/steps_per_second",)),
+  ("Steps per second", ("throughput/steps_per_second",)),
   (
-    "Seconds of a batch",
+    "Seconds per batch",
     (
       "throughput/step_seconds",
       "throughput/search_seconds",
@@ -43,14 +43,14 @@ _PANELS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportView:
-  """What is reported.
+  """The content of a report.
 
   Attributes:
     title: Title of the page.
     rows: Rows of `metrics.jsonl`.
     swaps: Rows of `swaps.jsonl`.
     samples: Rows of `samples.jsonl`.
-    generations: `generation`, `training_step` and `scorecard` of each generation still there.
+    generations: `generation`, `training_step` and `scorecard` of each existing generation.
     alarms: `name`, `first_step`, `last_step`, `figure` and `cause` of each alarm.
   """
 
@@ -112,7 +112,7 @@ def _panels(view: ReportView) -> list[_Panel]:
 
 
 def _decisions(rows: Sequence[Mapping]) -> list[tuple[int, str]]:
-  """Returns the steps at which the guard is seen to have changed its mind, and what it says."""
+  """Returns the steps at which the guard's decision changes, and its words."""
   guarded = [row for row in rows if "guard" in row]
   changes = [None, *(row["guard/state"] for row in guarded)]
   return [

@@ -31,7 +31,7 @@ _MAX_PASSAGE = 8000
 
 
 class EditForm(pydantic.BaseModel):
-  """An edit as the page's forms send it, with the query to ask again."""
+  """An edit as sent by the page's forms, with the query to answer again."""
 
   action: Literal["add", "change", "remove", "undo", "undo_all"]
   passage_id: Annotated[int, pydantic.Field(ge=0, lt=2**31)] | None = None
@@ -41,7 +41,7 @@ class EditForm(pydantic.BaseModel):
   answer: str = ""
 
   def apply(self, service: AnsweringService, *, session: str) -> None:
-    """Makes the edit.
+    """Applies the edit.
 
     Raises:
       NotFoundError: If there is no such passage.
@@ -73,7 +73,7 @@ def make_app(
 
   Args:
     service: Answers the queries.
-    limits: What requests are let in.
+    limits: Limits on requests.
     examples: Queries to try.
   """
   app = fastapi.FastAPI(title="REALM inspector", version=__version__, docs_url=None, redoc_url=None)
@@ -85,7 +85,7 @@ def make_app(
   def health() -> dict:
     return {"status": "ok"}
 
-  @app.get("/ready", summary="Whether the models are open and warm")
+  @app.get("/ready", summary="Whether the models are open and compiled")
   def ready() -> dict:
     return {"status": "ready", "models": list(service.models)}
 
@@ -171,12 +171,12 @@ def _explanations(
 
 
 def _add_error_handlers(app: fastapi.FastAPI) -> None:
-  """Turns errors into short responses that say why."""
+  """Converts errors to short responses with the reason."""
 
   @app.exception_handler(RequestValidationError)
   async def malformed(request: Request, error: RequestValidationError) -> Response:
     del request
-    # Not the input itself: it may be anything.
+    # Without the input itself, which may be anything.
     reasons = [
       f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()
     ]
@@ -199,6 +199,6 @@ def _add_error_handlers(app: fastapi.FastAPI) -> None:
 
 
 def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
-  # A reason may quote what was sent, which need not be valid Unicode.
+  # A reason may quote the request, which need not be valid Unicode.
   reason = reason.encode(errors="replace").decode()
   return JSONResponse({"detail": reason}, status_code=status, headers=headers)

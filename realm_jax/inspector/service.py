@@ -27,7 +27,7 @@ class AnsweringService:
   """Named models over one corpus, and its edits; answers one request at a time.
 
   Attributes:
-    models: Models by the names shown; the first one is edited, and asked by default.
+    models: Models by displayed name; edits apply to the first, which also answers by default.
     edit_store: Keeps the edits.
     max_waiting: Number of requests that may wait while one is answered.
   """
@@ -50,7 +50,7 @@ class AnsweringService:
     return [name for name, model in self.models.items() if model.kind == kind]
 
   def names_for(self, text: str) -> list[str]:
-    """Returns the models that take a text; if none does, all of them, each to say why not."""
+    """Returns the models that take a text; if none does, all of them, to explain why not."""
     return self.names_of_kind("mask" if MASK in text else "question") or list(self.models)
 
   def ask(
@@ -63,7 +63,7 @@ class AnsweringService:
     target: str | None = None,
     with_rankings: bool = False,
   ) -> list[Explanation]:
-    """Asks a model, over the corpus as the session has edited it.
+    """Queries a model over the corpus with the session's edits.
 
     Raises:
       OverloadedError: If too many requests are waiting.
@@ -163,7 +163,7 @@ class AnsweringService:
       OverloadedError: If too many requests are waiting.
     """
     if not self._slots.acquire(blocking=False):
-      raise OverloadedError(f"{self.max_waiting} requests are waiting already; try again shortly")
+      raise OverloadedError(f"{self.max_waiting} requests are already waiting; try again shortly")
     try:
       with self._lock:
         yield

@@ -1,1 +1,1 @@
-"""Estimates the cost of a training before it runs."""
+"""Estimates the costs of training before it runs."""

@@ -1,4 +1,4 @@
-"""Compiles programs for devices that this machine need not have."""
+"""Compiles programs for devices that this machine may lack."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,14 @@ from realm_jax.planning import chips
 from realm_jax.planning.collectives import Collective, collectives
 from realm_jax.planning.roofline import Work
 
-# libtpu's name for the setting in which a chip of v4 is one device.
+# libtpu's setting that makes a v4 chip one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
 _NEEDED = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledProgram:
-  """The compiler's figures of a program, for one device.
+  """The compiler's analysis of a program, per device.
 
   Attributes:
     name: Name of the program.
@@ -34,7 +34,8 @@ class CompiledProgram:
     work: Arithmetic and traffic.
     collectives: Communication between devices.
     seconds: Duration of the compilation.
-    refusal: Why the program cannot be compiled for this device, or None. If set, the figures are 0.
+    refusal: Why the program cannot be compiled for this device, or None. If set, the other figures
+      are 0.
   """
 
   name: str
@@ -49,21 +50,21 @@ class CompiledProgram:
 
   @property
   def memory_bytes(self) -> int:
-    """Bytes of the device's memory in use while it runs."""
+    """Bytes of device memory in use while it runs."""
     return self.argument_bytes + self.temporary_bytes + self.result_bytes + self.code_bytes
 
 
 def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chip]:
-  """Returns the devices of a topology and the figures of each; they can only be compiled for.
+  """Returns the devices of a topology, for compilation only, and the figures of their chip.
 
-  For `cpu` the devices are this machine's. To have several CPU devices, call this before JAX has
+  For `cpu`, the devices are this machine's. To get several CPU devices, call this before JAX has
   started.
 
   Raises:
     ValueError: If libtpu is missing or knows no such topology, or JAX has fewer CPU devices.
   """
   with contextlib.suppress(RuntimeError):  # JAX has started already
-    # A plan does not use an accelerator of this machine.
+    # A plan does not use this machine's accelerators.
     jax.config.update("jax_platforms", "cpu")
   if topology.kind == "cpu":
     return _cpu_devices(topology)
@@ -71,7 +72,7 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
     raise ValueError(
       f"topology {topology.name} needs libtpu: pip install -e '.[tpu]' in the checkout"
     )
-  # Otherwise libtpu would look for a TPU machine, for minutes, and report that there is none.
+  # Otherwise libtpu would search for a TPU for minutes, and report that there is none.
   os.environ["TPU_SKIP_MDS_QUERY"] = "1"
   os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no device is in use, so two plans may run
   os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v3-8")
@@ -130,7 +131,7 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
 
 @contextlib.contextmanager
 def _little_effort():
-  """Makes the compiler take an eighth of the time, for slower code that uses the same memory."""
+  """Makes compilation eight times as fast, for slower code that uses the same memory."""
   before = jax.config.values["jax_exec_time_optimization_effort"]
   jax.config.update("jax_exec_time_optimization_effort", -1.0)
   try:
@@ -161,7 +162,7 @@ def _refusal(error: Exception) -> str:
   if not figures:
     return _first_line(error)
   needed, available = figures.groups()
-  return f"the compiler needs {needed} GiB beside the arguments, but only {available} GiB are free"
+  return f"the compiler needs {needed} GiB besides the arguments, but only {available} GiB are free"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""Figures of each kind of device and its host, and the topologies that names stand for.
+"""Published figures of devices and their hosts, and the names of topologies.
 
 A device is what JAX counts as one: a core of TPU v2 and v3, a chip of later TPUs. The figures are
-those that the manufacturers publish.
+the manufacturers'.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ class Chip:
   """One kind of accelerator.
 
   Attributes:
-    name: As in the name of a topology.
+    name: Name, as used in topologies.
     devices_per_chip: Devices that JAX counts per chip.
     memory_bytes: Memory of a device.
     reserved_bytes: Part of the memory that the compiler reserves.
@@ -96,7 +96,7 @@ _GPU_KINDS = {  # the longer name first
 
 
 def chip_of_device_kind(device_kind: str) -> Chip | None:
-  """Returns the published figures of a device given JAX's name of it, or None."""
+  """Returns the published figures of a device by JAX's name for it, or None."""
   if device_kind in _TPU_KINDS:
     return CHIPS[_TPU_KINDS[device_kind]]
   for name, (gigabytes, flops, bandwidth) in _GPU_KINDS.items():
@@ -154,7 +154,7 @@ def parse_topology(name: str) -> Topology:
 
 
 def this_machine(*, memory_bytes: int, cores: int, num_devices: int) -> Chip:
-  """Returns the processor of a machine as this many devices, each with an equal share.
+  """Returns this machine's CPU, divided equally among `num_devices` devices.
 
   The figures are only orders of magnitude: per core sixteen float32 multiply-adds per cycle at
   2.5 GHz, and 20 GB/s of memory traffic.

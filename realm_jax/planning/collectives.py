@@ -37,7 +37,7 @@ def collectives(hlo: str, *, num_devices: int) -> list[Collective]:
     shapes, kind, start = call.groups()
     sizes = [_bytes(*array) for array in _ARRAY.findall(shapes)]
     if start and kind != "all-reduce":
-      # An asynchronous one lists its operand and its result, which differ except in a permutation.
+      # An asynchronous collective lists operand and result, which differ except in a permutation.
       sizes = [min(sizes) if kind == "reduce-scatter" else max(sizes)]
     size = sum(sizes)
     found.setdefault(kind, []).append((size, _sent(kind, size, _group_size(line, num_devices))))

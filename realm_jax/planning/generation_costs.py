@@ -1,13 +1,13 @@
-"""Cost of an index generation: time to embed and build it, bytes, and how stale it gets."""
+"""Costs of an index generation: time to embed and build it, bytes, and staleness."""
 
 import dataclasses
 import math
 
-# Multiplications and additions per second of one core while ScaNN trains and assigns; assumed.
+# Multiplications and additions per second and core while ScaNN trains and assigns (assumed).
 _CORE_FLOPS = 10e9
 _KMEANS_ROUNDS = 12
 _PROCESS_BYTES = 8 * 2**30
-_LOAD_BYTES_PER_SECOND = 200e6  # from a store over the network, with digests checked; assumed
+_LOAD_BYTES_PER_SECOND = 200e6  # over the network, including checking digests (assumed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Index:
 
 
 def build_seconds(index: Index, *, cores: int) -> float:
-  """Returns the time to build the index on the cores of one host, excluding the embedding."""
+  """Returns the time to build the index on the cores of one host, excluding embedding."""
   if not index.shards:
     return 0.0
   rows = index.passages / index.shards
@@ -57,12 +57,12 @@ def build_seconds(index: Index, *, cores: int) -> float:
 
 
 def host_bytes(index: Index) -> int:
-  """Returns the memory of a trainer's host: the program, and two generations during a swap."""
+  """Returns the host memory of a trainer: the program, and two generations during a swap."""
   return 2 * index.bytes + _PROCESS_BYTES
 
 
 def load_seconds(index: Index) -> float:
-  """Returns the time in which a trainer loads a generation while it uses another."""
+  """Returns the time that a trainer takes to load a generation."""
   return index.bytes / _LOAD_BYTES_PER_SECOND
 
 
@@ -71,9 +71,9 @@ class Staleness:
   """Number of steps by which the index lags behind the parameters.
 
   Attributes:
-    at_swap: Staleness when a generation comes into use.
-    at_most: Staleness just before the next one does.
-    generation_seconds: Time between two generations.
+    at_swap: Staleness when a generation is swapped in.
+    at_most: Staleness just before the next swap.
+    generation_seconds: Time between generations.
   """
 
   at_swap: int
@@ -92,7 +92,8 @@ def staleness(
   """Returns the steady-state staleness of an index builder that follows the newest checkpoint.
 
   A builder slower than the checkpoints uses one that is up to `checkpoint_every` steps old; a
-  faster one waits for each. The trainer loads a generation while the builder makes the next.
+  faster one waits for each checkpoint. The trainer loads a generation while the builder makes the
+  next.
   """
   making = embed_seconds + build_seconds
   between_checkpoints = checkpoint_every * step_seconds

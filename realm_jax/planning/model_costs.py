@@ -1,8 +1,8 @@
-"""Arithmetic and memory of BERT encoders and of a REALM training step, in closed form."""
+"""Closed-form arithmetic and memory of BERT encoders and of a REALM training step."""
 
 import dataclasses
 
-LANES = 128  # an array's last dimension takes a multiple of this in an accelerator's memory
+LANES = 128  # accelerators pad an array's last dimension to a multiple of this
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class MemoryEstimate:
 
   @property
   def state(self) -> int:
-    """Bytes that stay between two steps."""
+    """Bytes kept between steps."""
     return self.parameters + self.optimizer
 
   @property
@@ -95,7 +95,7 @@ def forward_flops(work: Pass) -> float:
 
 
 def training_flops(passes: list[Pass]) -> float:
-  """Returns the operations of a training step: forward, twice that backward, recomputation."""
+  """Returns the operations of a training step: forward, backward (twice as many), recomputation."""
   return sum((4 if work.encoder.remat else 3) * forward_flops(work) for work in passes)
 
 
@@ -105,7 +105,7 @@ def model_flops(passes: list[Pass]) -> float:
 
 
 def activation_bytes(passes: list[Pass]) -> float:
-  """Returns the bytes that a device keeps for the backward pass, given its own sequences."""
+  """Returns the bytes that a device keeps for the backward pass of its own sequences."""
   return sum(_kept_bytes(work) for work in passes)
 
 
@@ -114,7 +114,7 @@ def _kept_bytes(work: Pass) -> float:
   tokens = work.sequences * work.length
   a = e.bytes_per_activation
   layer_input = tokens * e.width * a
-  # Queries, keys, values and their mixture: heads narrower than a lane row are padded to it.
+  # Queries, keys, values and the attention output; heads narrower than a lane row are padded to it.
   per_head = _padded(e.width // e.heads) * e.heads
   attention = tokens * (4 * per_head * a + e.heads * _padded(work.length) * a)
   # Both residual branches before and after their norm, and the feed-forward layer before and after

@@ -44,7 +44,7 @@ def memory_lines(
 
 
 def over_capacity(what: str, needed: float, chip: Chip) -> str:
-  """Returns why something does not fit into a device."""
+  """Returns why something does not fit into a device's memory."""
   return (
     f"{what} needs {needed / GIB:.2f} GiB of a {chip.name} device's {chip.usable_bytes / GIB:.2f}"
     " GiB; lower batch_size, use more chips, accumulate_steps, remat or layout=fully_sharded"
@@ -86,7 +86,7 @@ def step_lines(step: Roofline, *, efficiency: float, useful_flops: float, chip: 
 def refresh_lines(
   *, embed_seconds: float, build_seconds: float, load_seconds: float, stale: Staleness
 ) -> list[str]:
-  """Returns the time that a generation takes and the staleness of the index."""
+  """Describes the time per generation and the staleness of the index."""
   return [
     f"generation: embedding {_duration(embed_seconds)}, index {_duration(build_seconds)}, loading"
     f" {_duration(load_seconds)}; one every {_duration(stale.generation_seconds)}",
@@ -103,7 +103,7 @@ def storage_lines(
   keep_generations: int,
   keep_checkpoints: int,
 ) -> list[str]:
-  """Returns the usage of host memory and of storage."""
+  """Describes the usage of host memory and storage."""
   return [
     f"host memory: {host_bytes / GIB:.1f} of {chip.host_memory_bytes / GIB:.0f} GiB while a"
     " generation is swapped, passages (memory-mapped) aside",

@@ -1,4 +1,4 @@
-"""Lower bound of the time that work takes on a device: the slowest of compute, memory and links."""
+"""A lower bound on the time of work on a device: the slowest of compute, memory and links."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:
-  """Seconds that each part of the work alone takes at the device's peak."""
+  """Seconds that each part of the work takes by itself at the device's peak."""
 
   compute: float
   memory: float

@@ -1,4 +1,4 @@
-"""Converts between t5x's batches, flat mappings of arrays, and the batches of realm_jax."""
+"""Converts between t5x's batches (flat mappings of arrays) and those of realm_jax."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _SPEC = seqio.FeatureConverter.FeatureSpec
 
 
 class MaskedQueryFeatures(MaskedQueryConverter):
-  """Makes masked queries whose `source_uid` is two int32, because t5x passes on nothing wider."""
+  """Makes masked queries whose `source_uid` is two int32s, because t5x passes nothing wider."""
 
   MODEL_FEATURES = {
     **MaskedQueryConverter.TASK_FEATURES,
@@ -46,7 +46,7 @@ def make_converter(
 
   Args:
     make: A converter of realm_jax, or a function that makes it.
-    pack: Not supported: a query is one example.
+    pack: Not supported, because a query is one example.
     use_custom_packing_ops: Not supported.
 
   Raises:

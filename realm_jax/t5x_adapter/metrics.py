@@ -1,4 +1,4 @@
-"""Figures as CLU metrics, which t5x merges over steps."""
+"""Metrics as CLU metrics, which t5x merges over steps."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,7 +19,7 @@ def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
 
   Args:
     figures: Means over the batch.
-    batch_size: Examples, padding included.
+    batch_size: Examples, including padding.
   """
   return {
     **{name: _average(total=mean.total, count=mean.count) for name, mean in figures.items()},
@@ -31,6 +31,6 @@ def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
 
 
 def of_step(figures: Mapping[str, Array | float]) -> Metrics:
-  """Makes the metrics of one step's figures on the host."""
+  """Makes the metrics of one step on the host."""
   one = np.float32(1)
   return {name: _average(total=np.float32(value), count=one) for name, value in figures.items()}

@@ -1,7 +1,7 @@
-"""The models as t5x trains them: our modules and objectives behind `t5x.models.BaseModel`.
+"""Models for t5x: our modules and objectives as `t5x.models.BaseModel`s.
 
-A batch is a flat mapping of arrays. The two models that retrieve take batches that
-`trainer.RetrievingTrainer` has found the passages of; see `features.features_of` for their names.
+A batch is a flat mapping of arrays; see `features.features_of` for their names. The two models with
+retrieval take batches whose passages `trainer.RetrievingTrainer` has found.
 """
 
 import abc
@@ -36,14 +36,14 @@ _LOWEST = jnp.finfo(jnp.float32).min
 
 
 class RealmModel(models.BaseModel):
-  """What the three models have in common.
+  """The common base of the three models.
 
   Args:
     optimizer_def: A t5x optimizer, such as `optimizer.RealmOptimizer`.
-    description: Describes the model in published checkpoints.
+    description: Description of the model for published checkpoints.
     warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
     objective: The objective.
-    accumulate_steps: Number of parts in which a batch is computed, one after the other.
+    accumulate_steps: Number of parts of a batch, computed one after another.
   """
 
   def __init__(
@@ -100,7 +100,7 @@ class RealmModel(models.BaseModel):
   def get_initial_variables(
     self, rng: jax.Array, input_shapes: Mapping, input_types: Mapping | None = None
   ) -> dict:
-    """Returns parameters and the names of their axes; they depend on no input."""
+    """Returns the parameters and the names of their axes, which do not depend on the input."""
     del input_shapes, input_types
     return parameters.variables_of(self.init_params(rng))
 
@@ -110,7 +110,7 @@ class RealmModel(models.BaseModel):
     """Returns the log-likelihood of each example `[B]`.
 
     Raises:
-      ValueError: If intermediate values are asked for.
+      ValueError: If intermediate values are requested.
     """
     if return_intermediates:
       raise ValueError("return_intermediates=True; these models record no intermediate values")
@@ -210,7 +210,7 @@ class PretrainingModel(RealmModel):
   def predict_batch_with_aux(
     self, params, batch: features.Features, rng: jax.Array | None = None
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the likeliest words `[B, M]`, their log-likelihood, and p(z|x) of the passages."""
+    """Returns the most likely words `[B, M]`, their log-likelihood, and p(z|x)."""
     del rng
     retrieved = self.rows(batch)
     scores_BxK, logits_BxKxMxV = self.objective.outputs(params, retrieved, None)
@@ -292,7 +292,7 @@ class InverseClozeModel(RealmModel):
   def predict_batch_with_aux(
     self, params, batch: features.Features, rng: jax.Array | None = None
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns which passage of the batch `[B]` each query finds, and with what log-probability."""
+    """Returns the passage of the batch `[B]` that each query finds, and its log-probability."""
     del rng
     log_probs_BxB = self._log_probs(params, batch)
     return jnp.argmax(log_probs_BxB, axis=1), {"scores": jnp.max(log_probs_BxB, axis=1)}
@@ -303,11 +303,11 @@ class InverseClozeModel(RealmModel):
 
 
 class OpenQaModel(RealmModel):
-  """Answers questions with spans of retrieved passages, as `realm finetune` trains it; see there.
+  """Answers questions with spans of retrieved passages; see `realm finetune`.
 
   Args:
-    optimizer_def: See `RealmModel`; with a frozen passage encoder it must leave
-      `dual_encoder/passage_tower` alone.
+    optimizer_def: See `RealmModel`; if the passage encoder is frozen, it must not update
+      `dual_encoder/passage_tower`.
     passages: Directory of the knowledge corpus, which contains the vocabulary.
     retriever: Checkpoints of realm_jax that the dual encoder starts from.
     reader: Checkpoints of realm_jax that the span reader starts from.
@@ -381,7 +381,7 @@ class OpenQaModel(RealmModel):
   def predict_batch_with_aux(
     self, params, batch: features.Features, rng: jax.Array | None = None
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the best span `[B, 3]`: its passage's row, first and last wordpiece of the joint."""
+    """Returns the best span `[B, 3]`: passage row, first and last wordpiece of the joint input."""
     del rng
     retrieved = self.rows(batch)
     scores_BxK, logits_BxKxTxW = self._read(params, retrieved)
@@ -395,7 +395,7 @@ class OpenQaModel(RealmModel):
     return span_Bx3, {"scores": jnp.max(jax.nn.log_softmax(joint_BxS), axis=1)}
 
   def _read(self, params, retrieved):
-    """Returns the scores of the passages read, the lowest in empty slots, and their span scores."""
+    """Returns the scores (the lowest float32 in empty slots) and span scores of passages read."""
     scores_BxR, logits_BxKxTxW = self.objective.outputs(params, retrieved, None)
     scores_BxR = jnp.where(retrieved.valid_BxR, scores_BxR, _LOWEST)
     return scores_BxR[:, : retrieved.joint.shape[1]], logits_BxKxTxW

@@ -11,18 +11,18 @@ from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
 
 class RealmOptimizer(optimizers.OptaxWrapper):
-  """An optimizer of realm_jax with its own schedule; the trainer's rate is only reported.
+  """An optimizer of realm_jax with its own schedule; the trainer's learning rate is only reported.
 
   Args:
     config: Settings of the optimizer.
-    num_steps: Length of the run, as the trainer has it.
+    num_steps: Length of the run, the same as the trainer's.
   """
 
   def __init__(self, config: OptimizerConfig, *, num_steps: int):
     super().__init__(_of_frozen_dicts(make_optimizer(config, num_steps=num_steps)))
 
   def derive_logical_axes(self, optimizer, param_logical_axes):
-    """Returns the optimizer with names of axes for arrays; moments have their parameter's names."""
+    """Returns the optimizer with axis names for arrays; moments have their parameter's names."""
     axes = flax.traverse_util.flatten_dict(flax.core.unfreeze(param_logical_axes))
     state = flax.traverse_util.flatten_dict(optimizer.state_dict()["state"])
 

@@ -1,4 +1,4 @@
-"""Parameters of our modules in t5x's form: the names of their axes are a separate collection."""
+"""Parameters of our modules in t5x's form, with axis names as a separate collection."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import flax.linen as nn
 import flax.traverse_util
 from flax.linen import partitioning as flax_partitioning
 
-# Our names equal t5x's except this one; t5x's standard rules do not split axes they do not name.
+# Our names equal t5x's except this one; t5x's standard rules do not shard axes they do not name.
 _T5X_NAMES = {"position": "abspos_buckets"}
 
 

@@ -1,4 +1,4 @@
-"""What `RetrievingTrainer` searches for which task: masked queries, or questions."""
+"""Retrieval for `RetrievingTrainer`, by task: masked queries or questions."""
 
 from typing import Literal, Protocol
 
@@ -25,26 +25,26 @@ class Retrieval(Protocol):
   """Opens a corpus and its index for the model in training."""
 
   def generations(self, model, *, run: Run, other_runs: OtherRuns) -> Generations:
-    """Returns where the generations come from, refused unless they fit model and run."""
+    """Returns the source of generations, which rejects those that mismatch the model or run."""
     ...
 
   def fixed_generation(self, model, params) -> int | None:
-    """Returns the generation to stay with; None: the newest is always followed."""
+    """Returns the generation to stay with; None follows the newest."""
     ...
 
   def finder(
     self, model, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
   ) -> PassageFinder:
-    """Returns what finds passages in a generation; queries are embedded with this sharding."""
+    """Returns a finder of passages in a generation; queries are embedded with this sharding."""
     ...
 
   def queries(self, batch: features.Features):
-    """Returns the queries of this process in a batch of the data set."""
+    """Returns the queries of this process in a batch of the dataset."""
     ...
 
 
 class MaskedQueryRetrieval:
-  """Finds what masked queries are read with; for `PretrainingModel`.
+  """Finds the passages for masked queries; for `PretrainingModel`.
 
   Args:
     passages: Directory of the knowledge corpus.
@@ -86,13 +86,13 @@ class MaskedQueryRetrieval:
 
 
 class QuestionRetrieval:
-  """Finds the beam of questions, and which of its passages hold an answer; for `OpenQaModel`.
+  """Finds the beams of questions, and their passages with an answer; for `OpenQaModel`.
 
   Args:
     passages: Directory of the knowledge corpus.
     index: Directory of the index generations.
-    questions: JSON Lines with `question` and `answer`, those of the training's task; questions of
-      another file would get the labels of these.
+    questions: The task's JSON Lines with `question` and `answer`; questions of another file would
+      get these labels.
     answer_rule: See `realm finetune`.
   """
 
@@ -124,11 +124,11 @@ class QuestionRetrieval:
     )
 
   def fixed_generation(self, model: OpenQaModel, params) -> int | None:
-    """Returns the newest generation where the passage encoder stands still.
+    """Returns the newest generation if the passage encoder is frozen.
 
     Raises:
       FileNotFoundError: If there is none.
-      ValueError: If another passage encoder made it.
+      ValueError: If it comes from another passage encoder.
     """
     if model.passage_encoder == "trained":
       return None

@@ -24,28 +24,27 @@ from realm_jax.training import checkpoints
 
 
 class PublishingTrainer(t5x_trainer.Trainer):
-  """t5x's trainer, which also writes its parameters as realm_jax's jobs read them.
+  """t5x's trainer, which also publishes its parameters in the layout of realm_jax.
 
-  They lie in `checkpoints/` of the model directory, beside t5x's own checkpoints, from which alone
-  t5x goes on. A new run takes up the model's warm starts first.
+  They are in `checkpoints/` of the model directory, next to t5x's own checkpoints, the only ones
+  that t5x resumes from. A new run first applies the model's warm starts.
 
   Args:
     model: One of `models`.
-    publish_every: Steps between two published checkpoints; the first and last are published too.
-    keep_published: Published checkpoints to keep.
-    trainer: What t5x gives to its own trainer. Its `learning_rate_fn` is only shown, where the
-      optimizer has a schedule of its own.
+    publish_every: Steps between published checkpoints; the first and last are published too.
+    keep_published: Number of published checkpoints to keep.
+    trainer: Arguments of t5x's trainer. Its `learning_rate_fn` is only reported if the optimizer
+      has a schedule of its own.
 
   Raises:
-    ValueError: If there are several microbatches; the model computes in parts, see its
-      `accumulate_steps`.
+    ValueError: If there are several microbatches; use the model's `accumulate_steps` instead.
   """
 
   def __init__(self, model: RealmModel, *, publish_every: int, keep_published: int = 5, **trainer):
     num_microbatches, summary_dir = trainer["num_microbatches"], trainer["summary_dir"]
     if (num_microbatches or 1) != 1:
       raise ValueError(
-        f"num_microbatches={num_microbatches} would train another loss, because t5x takes that of "
+        f"num_microbatches={num_microbatches} would change the loss, because t5x computes it for "
         "each microbatch alone; set the model's accumulate_steps instead"
       )
     super().__init__(model=model, **trainer)
@@ -59,11 +58,11 @@ class PublishingTrainer(t5x_trainer.Trainer):
     if self._host_step == 0:
       self._take_up_warm_starts()
     if self._published.latest_step() is None:
-      # The index builder makes the first generation of it.
+      # The index builder builds the first generation from it.
       self._publish(self._published)
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
-    """Trains some steps and publishes the parameters if it is their turn."""
+    """Trains some steps, and publishes the parameters if they are due."""
     before = self._host_step
     summary = super().train(batch_iter, num_steps, start_step)
     self._host_step = before + num_steps
@@ -73,7 +72,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
     return summary
 
   def close(self) -> None:
-    """Publishes the last parameters and waits until all is written."""
+    """Publishes the last parameters and waits until everything is written."""
     if self._published is not None:
       published, self._published = self._published, None
       self._publish(published)
@@ -100,21 +99,21 @@ class PublishingTrainer(t5x_trainer.Trainer):
 
 @dataclasses.dataclass(frozen=True)
 class _Opened:
-  """What finds passages, and the batches that it makes of queries."""
+  """An opened finder of passages, and its batches."""
 
   finder: PassageFinder
   source: RetrievedBatches
 
 
 class RetrievingTrainer(PublishingTrainer):
-  """Retrieves the passages of step t+1 while step t runs, and swaps index generations in between.
+  """Retrieves the passages of step t+1 while step t runs, and swaps generations between steps.
 
-  Between two calls of `train` nothing is in flight, so that t5x's checkpoints hold all that decides
-  the next step; each first step of a call (of `stats_period`) waits for its passages.
+  Between two calls of `train` nothing is in flight, so that t5x's checkpoints determine the next
+  step; the first step of each call (every `stats_period` steps) waits for its passages.
 
   Args:
     model: `PretrainingModel` or `OpenQaModel`.
-    retrieval: What is searched.
+    retrieval: What to search.
     refresh: How new generations are followed.
     trainer: See `PublishingTrainer`; the index builder follows its checkpoints.
   """
@@ -127,7 +126,7 @@ class RetrievingTrainer(PublishingTrainer):
     refresh: RefreshConfig = RefreshConfig(),
     **trainer,
   ):
-    self._opened: _Opened | None = None  # the base class publishes before it is
+    self._opened: _Opened | None = None  # the base class publishes before it is opened
     super().__init__(model, **trainer)
     partitioner = trainer["partitioner"]
     self._retrieval = retrieval
@@ -142,8 +141,8 @@ class RetrievingTrainer(PublishingTrainer):
       IndexRefresher(generations, config=refresh, watch=watch)
     )
     self._send: Callable[..., Any]  # t5x's step on the devices
-    self._examples: Iterator  # of the current call of `train`
-    self._batch = None  # the next step's, with figures about its retrieval
+    self._examples: Iterator  # examples of the current call of `train`
+    self._batch = None  # the next step's batch, with metrics of its retrieval
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
     """Trains some steps; the first call waits for the first generation of the index."""
@@ -153,22 +152,22 @@ class RetrievingTrainer(PublishingTrainer):
     return super().train(iter(range(num_steps - 1, -1, -1)), num_steps, start_step)
 
   def compile_train(self, batch: features.Features) -> None:
-    """Compiles the step for batches like that which is retrieved for this one."""
+    """Compiles the step for batches like the one retrieved for `batch`."""
     self._open()
     super().compile_train(processes.place(self._retrieved(batch), self._sharding))
 
   def eval(self, batch_iters: Mapping[str, Iterator]) -> Mapping:
-    """Evaluates, with passages of the generation in use."""
+    """Evaluates with passages from the generation in use."""
     self._open()
     return super().eval({name: map(self._retrieved, it) for name, it in batch_iters.items()})
 
   def compile_eval(self, batches: Mapping[str, features.Features]) -> None:
-    """Compiles the evaluation for batches like those which are retrieved for these."""
+    """Compiles the evaluation for batches like those retrieved for `batches`."""
     self._open()
     super().compile_eval({name: self._retrieved(batch) for name, batch in batches.items()})
 
   def close(self) -> None:
-    """Ends the watch for generations, and what `PublishingTrainer` ends."""
+    """Stops watching for generations, and closes `PublishingTrainer`."""
     self._watch.close()
     super().close()
 
@@ -178,7 +177,7 @@ class RetrievingTrainer(PublishingTrainer):
     return {**super().metadata(), **generation}
 
   def _open(self) -> "_Opened":
-    """Waits for the first generation and opens what searches it; once."""
+    """Waits for the first generation and opens its search, once."""
     if self._opened is not None:
       return self._opened
     self._refresher.first(wanted=self._wanted, stop=lambda: False)
@@ -203,13 +202,13 @@ class RetrievingTrainer(PublishingTrainer):
       yield self._retrieval.queries(next(self._examples)), {}
 
   def _retrieved(self, batch: features.Features) -> dict:
-    """Finds the passages of a batch with the current parameters; it stays on the host."""
+    """Finds the passages of a batch with the current parameters, on the host."""
     finder = self._open().finder
     begun = finder.begin(self.train_state.params, self._retrieval.queries(batch))
     return features.features_of(finder.finish(begun)[0])
 
   def _use(self, send) -> None:
-    """Puts retrieval before t5x's step, of which t5x knows nothing."""
+    """Wraps t5x's step with retrieval, without t5x's knowledge."""
     if send != self._step:
       self._send = send
       self._compiled_train_step = self._step

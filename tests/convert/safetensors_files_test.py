@@ -29,7 +29,7 @@ def test_a_file_cut_short_is_refused(keep, tmp_path):
   path = tmp_path / "model.safetensors"
   safetensors_files.write(path, ARRAYS)
   path.write_bytes(path.read_bytes()[:keep])
-  with pytest.raises(ValueError, match="model.safetensors is no whole safetensors file"):
+  with pytest.raises(ValueError, match="model.safetensors is not a complete safetensors file"):
     safetensors_files.read(path)
 
 
@@ -40,7 +40,7 @@ def test_shards_are_read_together(tmp_path):
   index.write_text('{"weight_map": {"a": "one", "b": "two"}}')
   assert weight_files.read(tmp_path).keys() == {"a", "b"}
   index.write_text('{"weight_map": {"a": "../one"}}')
-  with pytest.raises(ValueError, match="names '../one', which is not a file beside it"):
+  with pytest.raises(ValueError, match="names '../one', which is not a file next to it"):
     weight_files.read(tmp_path)
 
 

@@ -165,7 +165,7 @@ def test_casing_is_a_constant_of_the_module(lower_case, tmp_path):
 
 def test_no_checkpoint_is_refused(tmp_path):
   assert not tensorflow_files.is_checkpoint(str(tmp_path))
-  with pytest.raises(ValueError, match=r"no TensorFlow checkpoint in .*; it should hold a file"):
+  with pytest.raises(ValueError, match=r"no TensorFlow checkpoint in .*; it should have a file"):
     tensorflow_files.read(str(tmp_path))
 
 

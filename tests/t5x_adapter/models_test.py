@@ -183,5 +183,5 @@ def flat(tree):
 
 
 def test_microbatches_of_t5x_are_refused(make_model):
-  with pytest.raises(ValueError, match="num_microbatches=2 would train another loss"):
+  with pytest.raises(ValueError, match="num_microbatches=2 would change the loss"):
     PublishingTrainer(make_model(), num_microbatches=2, summary_dir=None, publish_every=1)

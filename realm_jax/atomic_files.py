@@ -16,7 +16,7 @@ def write_text(path: str | os.PathLike, content: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-  """Writes a file by renaming a finished temporary one; writing an object is atomic anyway."""
+  """Writes a file by renaming a temporary one; writing an object is atomic by itself."""
   if object_store.is_remote(path):
     object_store.absolute(path).write_bytes(content)
     return
@@ -35,7 +35,7 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> None:
 
 
 def close(file: IO) -> None:
-  """Closes a file once its content is on the disk."""
+  """Flushes a file to disk and closes it."""
   with file:
     file.flush()
     os.fsync(file.fileno())
@@ -48,7 +48,7 @@ def new_directory(path: str | os.PathLike) -> Iterator[str]:
   For an object store the temporary directory is in `$TMPDIR`; see `object_store.upload`.
   """
   if object_store.is_remote(path):
-    object_store.absolute(path)  # fails before the work begins if a library is missing
+    object_store.absolute(path)  # fails early if a library is missing
     with tempfile.TemporaryDirectory(prefix="realm_upload_") as temporary:
       yield temporary
       object_store.upload(temporary, os.fspath(path))

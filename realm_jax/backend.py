@@ -1,7 +1,7 @@
-"""What JAX must be told before it starts, and whether its CPU programs are right.
+"""Settings that JAX's backend needs before it starts, and a check of its CPU programs.
 
-jaxlib 0.10.2 gives reductions to YNNPACK, which computes some wrongly on processors with AMX (jax
-issue 39103) and crashes in others (jax issue 40412). One flag of XLA takes the reductions back.
+jaxlib 0.10.2 delegates reductions to YNNPACK, which computes some wrongly on CPUs with AMX (jax
+issue 39103) and crashes in others (jax issue 40412). An XLA flag turns this off.
 """
 
 import glob
@@ -20,18 +20,18 @@ _ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*", "nvidiactl", "dxg", "k
 
 
 class MiscompilationError(Exception):
-  """This jaxlib's CPU programs are wrong on this processor."""
+  """This jaxlib computes wrong results on this CPU."""
 
 
 def prepare() -> None:
-  """Sets JAX_PLATFORMS and adds to XLA_FLAGS what is needed; `import realm_jax` calls it.
+  """Sets JAX_PLATFORMS and extends XLA_FLAGS as needed; `import realm_jax` calls it.
 
-  What the user has set stays.
+  The user's settings take precedence.
 
   Raises:
-    MiscompilationError: If JAX has started without the flag that it needs and computes wrongly.
+    MiscompilationError: If JAX has started without a flag that it needs and computes wrongly.
   """
-  # Where libtpu is installed for `realm plan` alone, it complains for a screen of the missing TPU.
+  # If libtpu is installed only for `realm plan`, it complains at length about the missing TPU.
   if importlib.util.find_spec("libtpu") and not _accelerators():
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
   _keep_reductions_right()
@@ -58,10 +58,10 @@ def _keep_reductions_right() -> None:
 
 
 def check() -> None:
-  """Computes what is known to go wrong, once for each jaxlib, processor and XLA_FLAGS.
+  """Computes sums that are known to go wrong, once per jaxlib, CPU and XLA_FLAGS.
 
   Raises:
-    MiscompilationError: If a value is wrong or the process that computed it died.
+    MiscompilationError: If a result is wrong, or the process that computed it died.
   """
   from realm_jax import atomic_files, object_store  # late: importing realm_jax stays cheap
 
@@ -83,7 +83,7 @@ def check() -> None:
 
 
 def programs_directory() -> str:
-  """Returns where JAX keeps compiled programs between runs; those of other processors elsewhere."""
+  """Returns the directory of JAX's compiled programs for this kind of CPU."""
   from realm_jax import object_store  # late: importing realm_jax stays cheap
 
   processor = hashlib.sha256(repr(_instructions()).encode()).hexdigest()[:16]
@@ -105,7 +105,7 @@ def _sum() -> None:
 
 
 def _crash() -> None:
-  """Computes the sum of issue 40412, which ends the process where it is compiled wrongly."""
+  """Computes the sum of issue 40412, which crashes the process if it is compiled wrongly."""
   import jax
   import jax.numpy as jnp
   import numpy as np
@@ -138,7 +138,7 @@ def _processor(field: str = "model name") -> str:
 
 
 def _instructions() -> tuple[str, str]:
-  """Tells processors apart; virtual machines share the names of theirs, not what they can do."""
+  """Identifies the kind of CPU; virtual machines share names of CPUs, but not their features."""
   return _processor(), _processor("flags")
 
 

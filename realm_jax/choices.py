@@ -1,4 +1,4 @@
-"""Settings that are one of several strings: typed as `Literal`, and checked here in one way."""
+"""Checks settings that are one of several strings, typed as `Literal`."""
 
 import typing
 
@@ -7,7 +7,7 @@ def check_fields(config) -> None:
   """Checks the `Literal` fields of a dataclass; meant for its `__post_init__`.
 
   Raises:
-    ValueError: If a field is none of its choices; names the field, its value and the choices.
+    ValueError: If a field has another value; the message names the field, value and choices.
   """
   for name, annotation in typing.get_type_hints(type(config)).items():
     if typing.get_origin(annotation) is typing.Literal:
@@ -18,7 +18,7 @@ def check(choices, **settings: str) -> None:
   """Checks that settings are among the choices of a `Literal` type.
 
   Raises:
-    ValueError: If a setting is none of them; names the setting, its value and the choices.
+    ValueError: If a setting has another value; the message names the setting, value and choices.
   """
   known = typing.get_args(choices)
   for name, value in settings.items():

@@ -1,7 +1,7 @@
-"""The configuration of a job: gin files, then gin bindings, then plain flags, the later winning.
+"""The configuration of a job: gin files, then gin bindings, then plain flags; later ones win.
 
-Only this module knows gin. A configuration, which is a frozen dataclass among the keywords of a job
-or among the fields of another one, is a gin reference in a scope that is its path:
+Only this module knows gin. A configuration (a frozen dataclass that is a keyword of a job or a
+field of another configuration) is a gin reference in the scope of its path:
 `--model.bert.num_layers=4` binds `num_layers` in the scope `model/bert`.
 """
 
@@ -25,7 +25,7 @@ import gin.config
 from realm_jax import atomic_files, flags
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-# In a checkout gin/ lies beside the package; an installed package carries it inside.
+# In a checkout gin/ is next to the package; an installed package contains it.
 SEARCH_PATHS = (str(_PACKAGE.parent), str(_PACKAGE))
 
 _GIN_ERRORS = (
@@ -73,14 +73,14 @@ def configure(
 
   Args:
     job: The function that the values are for.
-    gin_files: Files to parse, the later winning.
-    search_paths: Directories to look for them in, before the current one and the shipped one.
+    gin_files: Files to parse; later ones win.
+    search_paths: Directories to search for them, before the current one and the shipped one.
     bindings: Gin bindings such as `OptimizerConfig.learning_rate=1e-3`.
     values: Values of the job's keywords, and of the fields of its configurations, by their dotted
       names.
 
   Raises:
-    UsageError: A file, a binding or a name is wrong.
+    UsageError: If a file, a binding or a name is wrong.
   """
   header = _DYNAMIC + _import(job)
   gin.clear_config()
@@ -110,15 +110,15 @@ def _wire(
   default: Any = None,
   values: Mapping[str, Any],
 ) -> None:
-  """Gives every configuration among a function's keywords a gin scope of its own.
+  """Gives every configuration among a function's keywords its own gin scope.
 
-  So a flag reaches the one place that it names, and what gin binds without a scope reaches all.
+  A flag thus sets only the field that it names, while a gin binding without a scope applies to all.
 
   Args:
     function: A job, or the class of a configuration.
     scopes: Scopes that `function` is called in; they end with `path`.
-    path: Names of the keywords that lead to it.
-    default: The configuration that stands there unless told otherwise; None for the job.
+    path: Names of the keywords that lead to `function`.
+    default: The default configuration at this path; None for the job.
     values: Values by their dotted names.
   """
   selector = f"{function.__module__}.{function.__qualname__}"
@@ -130,7 +130,7 @@ def _wire(
     flagged = name in values or any(value.startswith(f"{name}.") for value in values)
     value = bound.get(keyword.name, keyword.default)
     if keyword.config is None:
-      # What a job's default has set differently from its class.
+      # Fields in which a job's default differs from its class.
       if flagged or (keyword.overridden and keyword.name not in bound):
         gin.bind_parameter(
           ("/".join(scopes), selector, keyword.name), values.get(name, keyword.default)
@@ -157,7 +157,7 @@ def _wire(
 
 
 def _import(function: Callable[..., Any]) -> str:
-  """Returns the line of gin that imports the module of a function."""
+  """Returns the gin statement that imports a function's module."""
   package, _, module = function.__module__.rpartition(".")
   return f"from {package} import {module}\n" if package else f"import {module}\n"
 
@@ -167,7 +167,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
-  """Runs a job as it is configured, writes the configuration to its `workdir`; returns its code."""
+  """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
   bound = gin.get_bindings(job, resolve_references=False)
   missing = [k for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
   if missing:
@@ -184,17 +184,17 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
   except Exception as error:
     if _has_entered(job, error):
       raise
-    # An argument could not be built, which is a matter of the configuration.
+    # An argument could not be built, which is an error of the configuration.
     raise UsageError(_plainer(error)) from error
   if workdir:
     text = gin.operative_config_str(max_line_length=100)
     atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
-  return code if isinstance(code, int) else 0  # some jobs return what they made
+  return code if isinstance(code, int) else 0  # some jobs return their result
 
 
 @gin.config.register_finalize_hook
 def _refuse_unused_macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
-  """Raises `ValueError` if a macro is set that nothing uses: most likely its name is mistyped."""
+  """Raises ValueError if a macro is set but unused; most likely its name is mistyped."""
   macro = gin.get_configurable("gin.macro")
   used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(config, to=macro)}
   for name, selector in config:
@@ -215,7 +215,7 @@ def _as_usage_error(prefix: str = "") -> Iterator[None]:
 
 
 def _is_no_failed_lookup(record: logging.LogRecord) -> bool:
-  # gin calls it an error when a file is not in the first of its search paths.
+  # gin logs an error whenever a file is not in its first search path.
   return not record.getMessage().startswith("Path not found: ")
 
 
@@ -227,7 +227,7 @@ def _plainer(error: Exception) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-  """Returns " (did you mean ...?)" with the word that is most like `word`, or nothing."""
+  """Returns " (did you mean ...?)" with the closest match to `word`, or nothing."""
   near = difflib.get_close_matches(word, words, n=1)
   return f" (did you mean {near[0]}?)" if near else ""
 

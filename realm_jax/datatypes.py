@@ -1,7 +1,7 @@
-"""The arrays that rooms hand to each other, and the glossary of axis letters.
+"""The arrays that rooms exchange, and the glossary of axis letters.
 
 The name of an array with two or more axes ends in their letters, such as `scores_BxK`. Each letter
-has one meaning in the whole package:
+has one meaning throughout the package:
 
   A  alternative words at a masked position
   B  batch: queries, questions, or any other examples
@@ -49,7 +49,7 @@ MISSING_PASSAGE_ID = -2  # pads to K if the corpus has too few passages
 
 @flax.struct.dataclass
 class Tokens:
-  """Token sequences ready for an encoder; all three arrays have the shape `[..., length]`.
+  """Token sequences for an encoder; all three arrays have the shape `[..., length]`.
 
   Attributes:
     ids: int32 wordpiece ids, 0 for padding.
@@ -103,8 +103,8 @@ class RetrievedBatch:
     valid_BxK: bool, False for slots that are empty because the corpus has too few passages.
     passage_ids_BxK: int32 rows of the passage store, NULL_PASSAGE_ID or MISSING_PASSAGE_ID.
     stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
-    passage_buckets: shapes in which all but slot 0 of `passage` is computed; empty for its own.
-    joint_buckets: shapes in which `joint` is computed.
+    passage_buckets: Buckets in which `passage` without slot 0 is computed; empty for full length.
+    joint_buckets: Buckets in which `joint` is computed; empty for full length.
   """
 
   queries: MaskedQueries
@@ -166,7 +166,7 @@ class RetrievedQuestions:
 
 @flax.struct.dataclass
 class Mean:
-  """A mean as the two sums it is the ratio of, so that parts of a batch add up to the whole.
+  """A mean as a ratio of two sums, so that parts of a batch add up to the whole.
 
   Attributes:
     total: float32 sum of the weighted values.
@@ -183,12 +183,12 @@ class Mean:
 
   @property
   def value(self) -> jax.Array:
-    """The mean; 0 where nothing counts."""
+    """The mean; 0 if the weights sum to 0."""
     return self.total / jnp.where(self.count > 0, self.count, 1.0)
 
 
 class SearchResults(typing.NamedTuple):
-  """Best first: int32 rows `ids_BxK`, float32 `scores_BxK`; -2 and -inf beyond a small corpus."""
+  """int32 rows `ids_BxK` and float32 `scores_BxK`, best first; -2 and -inf fill empty slots."""
 
   ids_BxK: np.ndarray
   scores_BxK: np.ndarray

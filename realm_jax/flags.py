@@ -1,9 +1,9 @@
 """The keywords of a job as command-line flags: their types, defaults and meanings.
 
-A keyword is *plain* when its value can be written in one word: text, numbers, true or false, one of
+A keyword is *plain* if its value can be written as one word: text, numbers, true or false, one of
 several choices, `X | None`, and sequences of those. A keyword that is a dataclass has a flag for
-each field, `--optimizer.learning_rate=1e-4`; an ending that no other flag has will do as well,
-`--learning_rate=1e-4`. The others are configured through gin.
+each field, `--optimizer.learning_rate=1e-4`, or any unique ending of it, `--learning_rate=1e-4`.
+The others are configured through gin.
 """
 
 import argparse
@@ -33,12 +33,12 @@ class Keyword:
   """One keyword of a job, or one field of a configuration.
 
   Attributes:
-    name: As in the signature; of a field that `leaves` returns, with the path that leads to it.
+    name: Its name in the signature; `leaves` prefixes the path of a field.
     annotation: Its type.
-    default: `REQUIRED` if there is none.
-    meaning: What the docstring says of it.
-    positional: Whether its value may stand alone, without the flag's name.
-    overridden: Whether the default is not that of the signature but of an instance.
+    default: Its default; `REQUIRED` if there is none.
+    meaning: Its description in the docstring.
+    positional: Whether its value may be given without the flag's name.
+    overridden: Whether the default comes from an instance rather than the signature.
   """
 
   name: str
@@ -54,7 +54,7 @@ class Keyword:
 
   @property
   def config(self) -> type | None:
-    """The dataclass whose fields this keyword has, if it is one."""
+    """The dataclass that this keyword is, if any."""
     optional = _is_optional(self.annotation)
     annotation = _without_none(self.annotation) if optional else self.annotation
     is_config = isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
@@ -62,11 +62,11 @@ class Keyword:
 
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:
-  """Returns the keywords of a job, or the fields of a dataclass, in the order of the signature.
+  """Returns the keywords of a job, or the fields of a dataclass, in signature order.
 
   Args:
     function: The job or the dataclass.
-    instance: One whose values are the defaults instead.
+    instance: An instance of the dataclass whose values are the defaults.
   """
   meanings = {}
   for documented in reversed(inspect.getmro(function) if inspect.isclass(function) else [function]):
@@ -98,7 +98,7 @@ def configs(function: Callable[..., Any]) -> tuple[type, ...]:
 
 
 def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
-  """Returns the keywords with the fields of configurations in their place, by dotted names."""
+  """Returns the keywords with configurations replaced by their fields, under dotted names."""
   found = []
   for keyword in tree:
     if keyword.config is None:
@@ -111,7 +111,7 @@ def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
 
 
 def spellings(names: Sequence[str]) -> dict[str, list[str]]:
-  """Returns what each ending of dotted names may mean; a whole name means itself alone."""
+  """Maps each ending of dotted names to the names it may mean; a whole name means only itself."""
   meant = collections.defaultdict(list)
   for name in names:
     parts = name.split(".")
@@ -121,7 +121,7 @@ def spellings(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 class Parser(argparse.ArgumentParser):
-  """An argument parser whose complaints are `ValueError`s and whose flags are never abbreviated."""
+  """An argument parser that raises `ValueError` and does not abbreviate flags."""
 
   def __init__(self, *, prog: str, description: str):
     super().__init__(
@@ -134,15 +134,15 @@ class Parser(argparse.ArgumentParser):
     )
 
   def error(self, message: str) -> typing.NoReturn:
-    # Of several spellings the shortest is named.
+    # Names the shortest of several spellings.
     raise ValueError(re.sub(r"^argument (--[^/:]*)(/--[^:]*)?", r"\1", message))
 
   def flag_names(self) -> list[str]:
-    """Returns every flag that this parser knows, dashes included."""
+    """Returns every flag that this parser knows, including dashes."""
     return list(self._option_string_actions)
 
   def add_keywords(self, job_keywords: Sequence[Keyword]) -> None:
-    """Makes every plain keyword and field a flag and tells of the others how to set them."""
+    """Adds a flag for every plain keyword and field, and help on how to set the others."""
     found = leaves(job_keywords)
     plain = [keyword for keyword in found if keyword.plain]
     meant = spellings([keyword.name for keyword in plain])
@@ -177,20 +177,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
-  """Reads `arguments`; returns the values given, by name, and the arguments nobody knows.
+  """Parses `arguments`; returns the given values by name, and the unknown arguments.
 
   Raises:
-    ValueError: a value does not fit the type of its flag.
+    ValueError: If a value does not match the type of its flag.
   """
   known, unknown = parser.parse_known_args(arguments)
   return vars(known), unknown
 
 
 def read(annotation: Any, text: str) -> Any:
-  """Reads `text` as a value of type `annotation`.
+  """Parses `text` as a value of type `annotation`.
 
   Raises:
-    ValueError: the text is no such value; the message names what was expected.
+    ValueError: If it is not such a value; the message names what was expected.
   """
   origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
   if _is_optional(annotation):
@@ -218,7 +218,7 @@ def read(annotation: Any, text: str) -> Any:
 
 
 def describe(annotation: Any) -> str:
-  """Returns the type `annotation` as the help shows it, such as `INT,...` or `TEXT or none`."""
+  """Returns a type as shown in the help, such as `INT,...` or `TEXT or none`."""
   origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
   if annotation in _SCALARS:
     return _SCALARS[annotation]
@@ -257,7 +257,7 @@ def _converter(annotation: Any) -> Callable[[str], Any]:
     try:
       return read(annotation, text)
     except ValueError as error:
-      # argparse shows the message of this error only.
+      # argparse shows the message of only this type of error.
       raise argparse.ArgumentTypeError(str(error)) from None
 
   return convert
@@ -289,7 +289,7 @@ def _shown(value: Any) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-  """Shows the shortest spelling of each flag; the title of its group says where it belongs."""
+  """Shows the shortest spelling of each flag; the title of its group gives its path."""
 
   def _format_action_invocation(self, action: argparse.Action) -> str:
     action = copy.copy(action)

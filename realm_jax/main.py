@@ -1,12 +1,11 @@
-"""The one door: `realm JOB --gin_file=F --gin.NAME=VALUE --KEYWORD=VALUE`.
+"""The entry point: `realm JOB --gin_file=F --gin.NAME=VALUE --KEYWORD=VALUE`.
 
-A job is one function in a module of its name in a room of `realm_jax/jobs/`. Its keywords come
-from gin files, then from `--gin.NAME=VALUE`, then from plain flags, the later winning. Library code
+A job is a function in a module of the same name in a room of `realm_jax/jobs/`. Its keywords come
+from gin files, then from `--gin.NAME=VALUE`, then from plain flags; later ones win. Library code
 takes plain arguments: only `configuration` knows gin.
 
-A job may return an exit code of its own. What the caller got wrong ends in one line on stderr: exit
-code 2 for a wrong command line or configuration, 1 for what the job itself refuses. Bugs keep their
-traceback.
+A job may return its own exit code. A user's mistake ends in one line on stderr: exit code 2 for a
+wrong command line or configuration, 1 for what the job itself rejects. Bugs keep their traceback.
 """
 
 import ast
@@ -69,13 +68,13 @@ usage: realm JOB [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...
 jobs:
 """
 
-_JOINING = {  # of several processes: type, placeholder and meaning of each flag
+_JOINING = {  # flags for joining several processes: type, placeholder and meaning of each
   "coordinator": (str, "HOST:PORT|auto", "the first of several processes; auto on a TPU pod"),
   "num_processes": (int, "INT", "how many processes there are, unless --coordinator=auto"),
   "process_id": (int, "INT", "which one this is, from 0, unless --coordinator=auto"),
 }
 
-_SMALLER = (  # after what the device says of its memory
+_SMALLER = (  # follows the device's own message about its memory
   "Lower batch_size or tokens_per_batch, raise accumulate_steps, or give a smaller model "
   "(docs/performance.md)"
 )
@@ -85,7 +84,7 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   """Runs one job and returns the exit code.
 
   Args:
-    argv: Arguments after the program's name; by default those of the process.
+    argv: Arguments after the program's name; None uses those of the process.
     jobs: Module of each job by its name, which is also the name of its function.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
@@ -107,17 +106,17 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
 
 
 def _show_notices() -> None:
-  """Lets this package's notices, and everybody's warnings, reach the terminal."""
+  """Shows this package's log messages, and all warnings, on the terminal."""
   logger = logging.getLogger("absl")
   logger.addFilter(_is_notice)
   logger.setLevel(logging.INFO)
-  root = logging.getLogger()  # where no library sets up another handler beside it
+  root = logging.getLogger()  # libraries may add handlers to it
   if not any(isinstance(handler, _Notices) for handler in root.handlers):
     root.addHandler(_Notices())
 
 
 class _Notices(logging.Handler):
-  """Writes to standard error, whichever it is at the time, unless another handler does."""
+  """Writes to the current standard error, unless another handler does."""
 
   def emit(self, record: logging.LogRecord) -> None:
     streams = (sys.stderr, sys.__stderr__)
@@ -169,13 +168,13 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     bindings=bindings,
     values=values,
   )
-  if "jax" in sys.modules:  # which jobs that compute import
+  if "jax" in sys.modules:  # only jobs that compute import it
     backend.check()
   return configuration.run(name, job, keywords)
 
 
 def _join(joining: Mapping[str, Any]) -> None:
-  """Joins the processes of the job, where the command line says that there are several."""
+  """Joins the processes of the job if the command line says that there are several."""
   if not joining:
     return
   from realm_jax import processes  # late, because it imports JAX
@@ -195,7 +194,7 @@ def _parser(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword
     "--gin_search_paths",
     action="append",
     metavar="DIR,...",
-    help="where gin files are looked for too",
+    help="another directory to search for gin files",
   )
   parser.add_argument("--traceback", action="store_true", help="shows where an error came from")
   for flag, (kind, metavar, meaning) in _JOINING.items():
@@ -235,7 +234,7 @@ def _is_refusal(error: Exception) -> bool:
 def _complain(who: str, what: Exception | str, *, show_traceback: bool, code: int) -> int:
   if show_traceback and isinstance(what, Exception):
     traceback.print_exception(what)
-  # gin says of every error of a job that it came from the job.
+  # gin appends the name of the job to every error of a job.
   message = str(what).partition("\n  In call to configurable")[0]
   print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
   return code

@@ -18,7 +18,7 @@ import tokenizers
 _MAX_WORD_LENGTH = 100
 # Text in which only the case can change: ASCII without control characters or overlong words.
 _PLAIN = r"([0-9A-Za-z]{0,100}[\t\n\r -/:-@\[-`{-~])*[0-9A-Za-z]{0,100}"
-# No vocabulary has this character, since normalisation removes it: a word with it is unknown.
+# No vocabulary has this character, because normalisation removes it: a word with it is unknown.
 _NOT_IN_A_VOCABULARY = 0xFFFD
 _NUM_CHARACTERS = 0x110000
 # Other characters are ideographs, which are kept, or in private planes, which are removed.
@@ -69,7 +69,7 @@ class Normalized(NamedTuple):
 
 @functools.cache
 def normalizer(*, lower_case: bool) -> Callable[[tf.Tensor], Normalized]:
-  """Returns what normalises strings `[n]`; bytes that are not UTF-8 count as U+FFFD.
+  """Returns a function that normalises strings `[n]`; bytes that are not UTF-8 become U+FFFD.
 
   Args:
     lower_case: Whether letters lose accents and case.
@@ -138,7 +138,7 @@ class _Normalizer:
     )
 
   def _without_overlong_words(self, normal, splits):
-    """Makes words unknown that have more characters (TensorFlow: bytes) than BERT allows."""
+    """Makes words unknown that have more characters (in TensorFlow: bytes) than BERT allows."""
     is_break = tf.gather(self._is_break, normal)
     begins = tf.scatter_nd(splits[:-1, None], tf.ones_like(splits[:-1]), tf.shape(normal) + 1)
     word = tf.cumsum(tf.cast(is_break | (begins[:-1] > 0), tf.int32))
@@ -148,7 +148,7 @@ class _Normalizer:
     return tf.where(is_overlong, _NOT_IN_A_VOCABULARY, normal)
 
   def _limits(self, raw, starts, total):
-    """Returns where each character ends: at the next that is not a mark, or at its text's end."""
+    """Returns where each character ends: at the next non-mark, or at the end of its text."""
     begins = tf.scatter_nd(
       raw.row_starts()[raw.row_lengths() > 0][:, None],
       tf.ones(tf.reduce_sum(tf.cast(raw.row_lengths() > 0, tf.int32)), tf.int32),

@@ -3,12 +3,12 @@
 Writing an object is atomic, but an object cannot be appended to, renamed or mapped into memory, and
 a directory is only a common prefix of names. Therefore
 
-- a directory written at once ends with `complete.json`, which lists its files with sizes and
-  SHA-256; a directory without it does not count as present, and unlisted files are ignored;
-- files that must be on a disk are copied to a local cache and verified against that list;
-- files that grow are written locally and copied at checkpoints (`MirroredLogs`).
+- a directory is completed by `complete.json`, which lists its files with sizes and SHA-256; a
+directory without it counts as missing, and unlisted files are ignored; - files that must be on a
+disk are copied to a local cache and verified against that list; - files that grow are written
+locally and copied at checkpoints (`MirroredLogs`).
 
-Checkpoints and generations are Orbax's, which has its own commit mark. See `docs/object_store.md`.
+Checkpoints and generations have Orbax's own commit marker. See `docs/object_store.md`.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def absolute(path: str | os.PathLike) -> Path:
   """Returns a path that does not depend on the current directory; keeps an address as it is.
 
   Raises:
-    ValueError: If it is an address and the library that reads it is not installed.
+    ValueError: If it is an address and the library for reading it is not installed.
   """
   if not is_remote(path):
     return Path(path).expanduser().resolve()
@@ -67,7 +67,7 @@ def check_local(**paths: str | None) -> None:
   """Checks that paths are local.
 
   Raises:
-    ValueError: If one is in an object store; names its keyword.
+    ValueError: If one is in an object store; the message names its keyword.
   """
   for name, path in paths.items():
     if path is not None and is_remote(path):
@@ -78,10 +78,10 @@ def check_local(**paths: str | None) -> None:
 
 
 def upload(directory: str | os.PathLike, target: str) -> int:
-  """Copies a directory to the object store, its list of files last; returns the number of files."""
+  """Copies a directory to the object store, its listing last; returns the number of files."""
   remote = absolute(target)
   listing = remote / COMPLETE_FILE
-  listing.unlink(missing_ok=True)  # from here on the old directory does not count as present
+  listing.unlink(missing_ok=True)  # from here on the old directory counts as missing
   records = {}
   for file in sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file()):
     name = file.relative_to(directory).as_posix()
@@ -150,7 +150,7 @@ class MirroredLogs:
 
   Args:
     target: Directory in the object store; its JSON Lines are continued.
-    seconds: Seconds between two copies; `flush` copies at once.
+    seconds: Seconds between copies; `flush` copies at once.
   """
 
   def __init__(self, target: str, *, seconds: float = 30.0):
@@ -235,7 +235,7 @@ def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:
 
 
 def cache_directory() -> str:
-  """Returns the folder of what this machine keeps between runs."""
+  """Returns the folder that this machine keeps between runs."""
   return os.environ.get("REALM_CACHE") or os.path.expanduser("~/.cache/realm_jax")
 
 

@@ -1,4 +1,4 @@
-"""The table that maps logical axes of arrays to mesh axes, and the shardings derived from it.
+"""The table from logical axes of arrays to mesh axes, and the shardings derived from it.
 
 The mesh has two axes: `data` splits the batch, `model` splits the parameters. The table allows
 three ways to train, which can be combined:
@@ -51,11 +51,11 @@ def make_mesh(
 ) -> Mesh:
   """Returns the `data` × `model` mesh of devices.
 
-  Rows follow the order of the processes, and a row lies within one process, so that each process
-  feeds its own, contiguous share of the batch on every topology.
+  Rows follow the order of the processes, and a row is within one process, so that each process
+  feeds its own contiguous share of the batch on every topology.
 
   Args:
-    data: Parts of the batch; -1 takes all devices that `model` leaves.
+    data: Parts of the batch; -1 uses all devices that `model` leaves.
     model: Parts of the parameters.
     devices: Devices to use; None uses those of all processes.
 
@@ -131,7 +131,7 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
 
   The result matches the unboxed state (`flax.linen.unbox`). Arrays without a box (step counters)
   are replicated. A dimension that its mesh axis does not divide is not split, which only costs
-  memory (BERT's 30,522 wordpieces over 4 devices); one warning names all of these.
+  memory (BERT's 30,522 wordpieces over 4 devices); one warning names all such dimensions.
 
   Args:
     mesh: A mesh from `make_mesh`.

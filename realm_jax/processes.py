@@ -1,6 +1,6 @@
-"""Several processes as one: how they join, which rows each holds, and how they exchange values.
+"""Several processes as one: joining, the rows of each, and exchanging values.
 
-Every process runs the same program on the same steps. It reads and retrieves its own rows of a
+Every process runs the same program on the same steps, and reads and retrieves its own rows of a
 batch. Values that decide the next step (a swap, a stop) are exchanged first. With one process, all
 of this is local and costs nothing.
 """
@@ -22,8 +22,8 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
   Args:
     coordinator: "HOST:PORT" of the first process; or "auto" to let JAX detect it (TPU pods,
       SLURM, Open MPI, Kubernetes).
-    num_processes: Number of processes; known with "auto".
-    process_id: Number of this process, from 0; known with "auto".
+    num_processes: Number of processes; detected with "auto".
+    process_id: Index of this process, from 0; detected with "auto".
 
   Raises:
     ValueError: If the three do not match.
@@ -42,7 +42,7 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
 
 
 def is_first() -> bool:
-  """Returns whether this process writes what is written once."""
+  """Returns whether this is the process that writes for all."""
   return jax.process_index() == 0
 
 
@@ -56,7 +56,7 @@ def place(tree, sharding: Sharding):
 
 
 def local_rows(array: jax.Array) -> np.ndarray:
-  """Waits for an array that is split by rows, and returns the rows of this process."""
+  """Waits for an array sharded by rows, and returns the rows of this process."""
   if jax.process_count() == 1 or array.is_fully_addressable:
     return np.asarray(array)
   rows = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
@@ -64,7 +64,7 @@ def local_rows(array: jax.Array) -> np.ndarray:
 
 
 def whole(array) -> np.ndarray:
-  """Returns a whole array; if it is split over processes, all of them must call this together."""
+  """Returns a whole array; if it is sharded over processes, all must call this together."""
   if isinstance(array, jax.Array) and not (array.is_fully_addressable or array.is_fully_replicated):
     array = multihost_utils.process_allgather(array, tiled=True)
   return np.asarray(array)
@@ -108,9 +108,9 @@ def gather_rows(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class Exchange:
-  """Sends a few integers to all processes, and returns what they sent at the previous call.
+  """Sends a few integers to all processes, and returns those they sent in the previous call.
 
-  A call thus never waits for a step that was enqueued after the previous call. All processes must
+  So a call never waits for a step that was enqueued after the previous call. All processes must
   call it equally often. With one process, a call returns its own numbers at once.
   """
 
@@ -133,7 +133,7 @@ class Exchange:
 def process_mesh(devices: Sequence[jax.Device]) -> Mesh:
   """Returns the `processes` × `local` mesh of all devices.
 
-  It has all devices because some TPU slices (v5e, v6e) cannot compile a program for a part of them.
+  It has all devices because some TPU slices (v5e, v6e) cannot compile a program for only some.
   """
   num_processes = len({device.process_index for device in devices})
   grid = np.array(in_order(devices), object).reshape(num_processes, -1)
@@ -146,5 +146,5 @@ def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
 
 
 def exchange_program(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-  """Returns the jitted program of `Exchange`: `[processes, numbers]`, split → on every device."""
+  """Returns the jitted program of `Exchange`: `[processes, numbers]`, sharded → replicated."""
   return jax.jit(lambda numbers: numbers, out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -1,4 +1,4 @@
-"""Progress of long work, on a terminal only."""
+"""Progress of long work, shown only on a terminal."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -15,14 +15,14 @@ def track(
   size: Callable[[Item], int] = lambda item: 1,
   fraction: Callable[[], float] | None = None,
 ) -> Iterator[Item]:
-  """Yields the items; a terminal shows how many there were and the rate.
+  """Yields the items; a terminal shows their number so far and the rate.
 
   Args:
     items: Any number of items.
     what: Name of what is counted, in the plural.
-    size: Returns how many of them an item holds.
-    fraction: Returns the share of the work that is done, shown as a bar with the time left; None
-      shows no bar.
+    size: Returns how many of them an item has.
+    fraction: Returns the share of the work done, shown as a bar with the time left; None shows no
+      bar.
   """
   with tqdm.tqdm(unit=f" {what}", disable=None, leave=False, dynamic_ncols=True) as bar:
     for item in items:

@@ -2,7 +2,8 @@
 
 TensorFlow Text tokenizes, in a `tf.data` graph or outside, and gives byte offsets into the raw text
 that are exact for accents, combining marks, CJK and emoji. The `tokenizers` library learns new
-vocabularies. TensorFlow is imported with the first text: jobs that name a tokenizer start without.
+vocabularies. TensorFlow is imported with the first text, so jobs that only name a tokenizer start
+without it.
 """
 
 import functools
@@ -24,20 +25,20 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
   """BERT's WordPiece over a fixed vocabulary; see `WordPieces`."""
 
   def __reduce__(self):
-    # TensorFlow Text's object cannot be pickled.
+    # TensorFlow Text's tokenizer cannot be pickled.
     make = functools.partial(WordPieceTokenizer, lower_case=self.lower_case)
     return make, (self.vocabulary,)
 
   @functools.cached_property
   def _graph(self) -> Callable:
-    """Tokenizes strings `[n]`: traced once, because that takes a second, and called by others."""
+    """The tokenizer of strings `[n]`, traced once because tracing takes a second."""
     import tensorflow as tf
     import tensorflow_text as tf_text
 
     from realm_jax import normalization
 
     normalize = normalization.normalizer(lower_case=self.lower_case)
-    # Lifted out of any graph that is being built when the first text arrives.
+    # Lifted out of any graph being built when the first text arrives.
     with tf.init_scope():
       tokenizer = tf_text.FastWordpieceTokenizer(
         vocab=list(self.vocabulary),

@@ -24,10 +24,10 @@ def register(
   Args:
     corpus: Directory of tagged examples, such as a passage store.
     vocabulary: Directory with `vocab.txt`.
-    shortest_crop: The least share of a passage that is a crop.
-    longest_crop: The largest.
-    deletion_rate: Probability of leaving a wordpiece of a crop out.
-    in_order: Whether unshuffled examples come in the order of the corpus.
+    shortest_crop: Minimum share of the passage in a crop.
+    longest_crop: Maximum share of the passage in a crop.
+    deletion_rate: Probability of deleting a wordpiece of a crop.
+    in_order: Whether unshuffled examples are in corpus order.
 
   Raises:
     FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.

@@ -50,10 +50,10 @@ def register_pairs(
 
   Args:
     kind: Name of the task and its settings.
-    build: Preprocessor that makes them of tagged passages.
+    build: Preprocessor that makes pairs from tagged passages.
     corpus: Directory of tagged examples.
-    vocabulary: Of the pairs.
-    in_order: Whether unshuffled examples come in the order of the corpus.
+    vocabulary: Vocabulary of the pairs.
+    in_order: Whether unshuffled examples are in corpus order.
   """
   name = seqio_name(f"{kind}_in_order" if in_order else kind, corpus, vocabulary)
   if name in seqio.TaskRegistry.names():

@@ -21,7 +21,7 @@ _PERSON_ENDINGS = """
   zik vey luth drey quin fyn rell thas gwen jov kett lann meth nash ophe pryn sarn tove ubek wyth
   yash zeph brin dask
 """.split()
-# Two syllables are one draw in five.
+# One name in five has two syllables.
 _SOME_MIDDLES = ("",) * 10 + tuple(_MIDDLES)
 
 
@@ -42,7 +42,7 @@ def draw_person_names(rng: random.Random, count: int, *, taken: set[str]) -> lis
 
 
 def _draw(rng: random.Random, count: int, *, endings: Sequence[str], taken: set[str]) -> list[str]:
-  # At most half of the inventory, so that a draw is more often new than taken.
+  # At most half of the inventory, so that most draws give a new name.
   limit = len(_ONSETS) * len(set(_SOME_MIDDLES)) * len(endings) // 2
   if count > limit:
     raise ValueError(f"{count} invented names exceed {limit}; lower num_invented_entities")

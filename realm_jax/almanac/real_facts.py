@@ -16,7 +16,7 @@ class Table:
 
   Attributes:
     file: Tab-separated, with a header row.
-    noun: What sentences call a subject where they need a noun.
+    noun: Noun for a subject in sentences that need one.
     names: The relations whose columns hold facts, separated by spaces.
   """
 

@@ -17,8 +17,8 @@ NOUNS: dict[str, list[str]] = {
   for value_type, words in tomllib.loads((_FILES / "nouns.toml").read_text("utf-8")).items()
 }
 # Within a kind every relation has its own type of value, so that a reader can find the value by its
-# type. Some kinds are those of real subjects: the few real facts are then stated in wordings that
-# the many invented ones make familiar.
+# type. Some kinds are those of real subjects, so that the many invented facts make the wordings of
+# the few real ones familiar.
 KINDS: dict[str, tuple[Relation, ...]] = {
   kind: tuple(RELATIONS[name] for name in names.split())
   for kind, names in {

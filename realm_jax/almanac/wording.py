@@ -1,4 +1,4 @@
-"""Turns a fact into a sentence or a question; templates tell where the value's bytes are."""
+"""Turns facts into sentences and questions, with the byte offsets of the value."""
 
 import dataclasses
 import re
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-  """A property of subjects, and the ways to state it and to ask for it.
+  """A property of subjects, with templates for stating it and asking for it.
 
   Templates contain `{subject}` and `{value}`. They may contain `{noun}` (what the subject is) and,
   directly before the value, `{a}` (its indefinite article).
@@ -16,7 +16,7 @@ class Relation:
     name: Unique; the column name of real facts.
     value_type: Names the set that invented values are drawn from.
     documents: Templates for the knowledge corpus.
-    training: Templates for the training corpus, in other words.
+    training: Templates for the training corpus, worded differently.
     question: Template of the question for the value.
   """
 
@@ -49,10 +49,10 @@ def fill(template: str, *, noun: str, article: str, subject: str, value: str) ->
 
 
 def is_clear(relation: Relation, *, noun: str, article: str, subject: str, value: str) -> bool:
-  """Returns whether every wording names the subject once and the value nowhere but in its place.
+  """Returns whether every wording has the subject once and the value only in its place.
 
-  Tunisia with Tunis fails, as does Mexico with Mexico City. Words in another case count too: Sierra
-  Leone fails with leone.
+  Tunisia with Tunis fails, as does Mexico with Mexico City. Case is ignored: Sierra Leone fails
+  with leone.
   """
   if _words(subject) in _words(value):
     return False

@@ -1,4 +1,4 @@
-"""A seeded world of facts, real and invented, some held out from training; and its edits."""
+"""A seeded world of real and invented facts, some held out from training, and its edits."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ _REAL_PERSONS = (("element", "discoverer"), ("moon", "discoverer"), ("work", "cr
 _NUM_PLANETS = 20
 _YEARS = range(1100, 2025)
 _FACTS_PER_ENTITY = 2  # few, so that a name alone nearly finds the passage before any training
-_MAX_DRAWS = 16  # of a value, until one is clear in every wording
+_MAX_DRAWS = 16  # attempts to draw a value that is clear in every wording
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-  """Facts ordered by subject, and the settings they were made with."""
+  """Facts ordered by subject, and the settings that they were made with."""
 
   seed: int
   num_invented_entities: int
@@ -75,7 +75,7 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class EditedWorld:
-  """A world after some values changed; nothing else differs from the original world."""
+  """A world in which some values changed; nothing else differs from the original."""
 
   world: World
   edits: tuple[Edit, ...]
@@ -87,8 +87,8 @@ def make_world(
   """Makes the world of a seed; the default size has 17,900 invented facts.
 
   Holds out half of the real facts, always including the currency of the United Kingdom, and
-  `held_out_fraction` of the invented ones. Real facts that their subject's name spells out (Tunis
-  of Tunisia) are left out.
+  `held_out_fraction` of the invented ones. Real facts that the subject's name gives away (Tunis of
+  Tunisia) are left out.
 
   Raises:
     ValueError: If the number of entities is negative or exceeds the number of names, or the
@@ -114,7 +114,7 @@ def make_world(
 
 
 def edit(world: World, *, seed: int, num_edits: int) -> EditedWorld:
-  """Gives `num_edits` facts another value that their relation has elsewhere in the world.
+  """Gives `num_edits` facts another value, which their relation has elsewhere in the world.
 
   Half of the edited facts are real, half are invented. Half of each were held out from training,
   and the others were trained on with the old value.
@@ -190,7 +190,7 @@ def _is_clear(fact: Fact) -> bool:
 
 
 def _stream(seed: int, purpose: str) -> random.Random:
-  """Returns a separate stream for each purpose: more of one thing does not change the others."""
+  """Returns a random stream per purpose, so that more of one thing does not change the others."""
   return random.Random(f"{purpose}/{seed}")
 
 
@@ -271,7 +271,7 @@ def _invented_facts(seed: int, num_entities: int) -> Iterator[Fact]:
   for index, subject in enumerate(subjects):
     category, relations = kinds[index % len(kinds)]
     table = real_facts.TABLES.get(category)
-    # As many as a real subject has, so that a question has as many wrong answers to choose from.
+    # As many as real subjects have, so that a question has as many wrong answers.
     num_facts = len(table.relations) if table else _FACTS_PER_ENTITY
     for relation in rng.sample(relations, num_facts):
       fact = _new_fact(

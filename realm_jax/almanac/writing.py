@@ -45,9 +45,9 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
     passage (the document's sentence).
   * `training_questions.jsonl` and `heldout_questions.jsonl`: the same facts as questions, in the
     same order. Fields: id, question, answer (a list of one), kind, passage.
-  * `values.jsonl`: every value ten times. Learning a vocabulary from it as well makes the answers
-    whole words of a small vocabulary.
-  * `manifest.json`: the settings, counts of facts, digests of the other files.
+  * `values.jsonl`: every value ten times, so that a small vocabulary learned from it as well has
+  the answers as whole words. * `manifest.json`: the settings, counts of facts, digests of the other
+  files.
   """
   trained = [fact for fact in world.facts if not fact.held_out]
   random.Random(f"training order/{world.seed}").shuffle(trained)

@@ -46,7 +46,7 @@ _RESOURCES = flags.DEFINE_multi_string(
 
 
 class LaunchError(Exception):
-  """Says in one line what is wrong with the command line."""
+  """Describes in one line what is wrong with the command line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,15 +173,15 @@ def executor(job: str) -> xm.Executor:
   try:
     requirements = xm.JobRequirements(**wanted)
   except (AttributeError, KeyError, TypeError, ValueError) as error:
-    raise LaunchError(f"--resources of {job}: XManager knows no such resource ({error})") from error
+    raise LaunchError(f"--resources of {job}: unknown to XManager ({error})") from error
   if _EXECUTOR.value == "vertex":
     return xm_local.Vertex(requirements)
   tpus = [kind for kind in wanted if kind.startswith("tpu")]
   if tpus:
-    # XManager's pods ask for CPU and memory only, so that none would ever see a TPU.
+    # XManager's pods request only CPU and memory, so none would ever see a TPU.
     raise LaunchError(
-      f"--resources of {job}: XManager asks a cluster for no {tpus[0]}; start TPU jobs with "
-      "launch/gcloud/tpu.py"
+      f"--resources of {job}: XManager cannot request {tpus[0]} from a cluster; start TPU jobs "
+      "with launch/gcloud/tpu.py"
     )
   return xm_local.Kubernetes(requirements)
 

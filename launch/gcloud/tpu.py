@@ -10,8 +10,8 @@
   python launch/gcloud/tpu.py keep   trainer --type=v4-128 --spot -- pretrain --coordinator=auto ...
 
 Every command can be repeated; --dry_run prints the gcloud commands instead of running them. Zone
-and project default to gcloud's settings. `create` and `keep` pass flags that they do not know on to
-`gcloud compute tpus queued-resources create`. README.md beside this file says which slice to take.
+and project default to gcloud's settings. `create` and `keep` pass unknown flags on to
+`gcloud compute tpus queued-resources create`. README.md in this directory has a table of slices.
 """
 
 import argparse
@@ -45,10 +45,10 @@ EXPLANATIONS = (
     r"|(unknown|invalid) (zone|location)|'locations/[^']*' \(or it may not exist\)",
     "no such zone for TPUs",
   ),
-  (r"PERMISSION_DENIED|does not have permission|403", "this account may not; see roles/tpu.admin"),
+  (r"PERMISSION_DENIED|does not have permission|403", "permission denied; see roles/tpu.admin"),
   (r"project.*(not found|invalid)|\[project\]", "no such project; give --project"),
   (r"bucket.*(not exist|not found)|NoSuchBucket", "no such bucket; make it in the slice's region"),
-  (r"NOT_FOUND|not found", "nothing of this name; `create` makes it"),
+  (r"NOT_FOUND|not found", "there is nothing of this name; make it with `create`"),
   (r"accelerator.?type|AcceleratorType", "no such slice in this zone; README.md has a table"),
 )
 _LOST = (None, "FAILED", "SUSPENDED")  # states that never become ACTIVE again
@@ -122,7 +122,7 @@ class Gcloud:
 
 
 def explain(message: str) -> str:
-  """Returns gcloud's complaint in one line, with its meaning if that is known."""
+  """Returns gcloud's error in one line, with its meaning if known."""
   lines = [line.strip() for line in message.splitlines() if line.strip()]
   said = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "?")
   for pattern, meaning in EXPLANATIONS:
@@ -132,7 +132,7 @@ def explain(message: str) -> str:
 
 
 def create(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Asks for a slice, unless it was asked for before."""
+  """Requests a slice, unless it was requested before."""
   state = gcloud.state(args.name)
   if state is not None:
     print(f"{args.name} is there already: {state}")
@@ -153,7 +153,7 @@ def create(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 
 def wait(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Waits until the slice is there."""
+  """Waits until the slice is active."""
   while (state := gcloud.state(args.name)) != "ACTIVE":
     if gcloud.dry_run:
       return
@@ -189,12 +189,12 @@ def logs(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 
 def stop(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Lets the job save and end, on every host."""
+  """Makes the job save and end on every host."""
   gcloud.on_hosts(args.name, STOP)
 
 
 def delete(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Gives the slice back."""
+  """Deletes the slice."""
   if not gcloud.dry_run and gcloud.state(args.name) is None:
     print(f"{args.name} is not there")
     return
@@ -202,7 +202,7 @@ def delete(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 
 def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Runs a job to its end, on a new slice whenever the old one was taken away."""
+  """Runs a job to its end, on a new slice whenever the old one is preempted."""
   while True:
     if gcloud.state(args.name) in _LOST:
       delete(gcloud, args)

@@ -133,7 +133,7 @@ def test_a_question_is_answered_in_the_words_of_a_passage(open_page):
 def test_the_keyboard_is_enough(open_page):
   page = open_page()
   page.keyboard.press("Tab")
-  assert page.evaluate("document.activeElement.textContent") == "To the answer"
+  assert page.evaluate("document.activeElement.textContent") == "Skip to the answer"
   page.get_by_label("A sentence with").focus()
   page.keyboard.type(QUERY)
   page.keyboard.press("Enter")

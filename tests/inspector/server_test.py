@@ -89,7 +89,7 @@ def test_editable_corpora_keep_edits_for_all_and_over_a_restart(filler, tmp_path
 def test_the_page_works_without_scripts(client):
   page = client.get("/", params={"q": QUERY})
   assert page.status_code == 200
-  for part in ("<mark>Pound</mark>", "Null passage", "From generation to generation", 'lang="en"'):
+  for part in ("<mark>Pound</mark>", "Null passage", "Ranks by generation", 'lang="en"'):
     assert part in page.text
   fields = {"action": "change", "passage_id": "0", "title": "Britain", "q": QUERY}
   after = client.post("/edit", data={**fields, "text": "Dollar is the money of Britain"})

@@ -108,10 +108,10 @@ def test_a_slice_that_is_not_there_is_not_deleted(gcloud, capsys):
   [
     ("ERROR: Quota limit 'TPUV4' has been exceeded.", "no quota left"),
     ("ERROR: RESOURCE_EXHAUSTED: try later", "no free slice"),
-    ("ERROR: PERMISSION_DENIED: tpu.nodes.create", "this account may not"),
+    ("ERROR: PERMISSION_DENIED: tpu.nodes.create", "permission denied; see"),
     ("ERROR: Invalid zone: [mars-1]", "no such zone"),
     ("ERROR: Permission denied on 'locations/mars-1' (or it may not exist).", "no such zone"),
-    ("ERROR: PERMISSION_DENIED: read locations/us-central2-b", "this account may not"),
+    ("ERROR: PERMISSION_DENIED: read locations/us-central2-b", "permission denied; see"),
     ("ERROR: project [nobody] not found", "no such project"),
     ("ERROR: The specified bucket does not exist.", "no such bucket"),
     ("ERROR: You do not currently have an active account selected.", "not signed in"),

@@ -125,10 +125,10 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
       [*TRAINING, "--executor=vertex", "--resources=pretrain:tpu_v3"],
       "write it like pretrain:tpu_v3=8",
     ),
-    ([*TRAINING, "--executor=vertex", "--resources=pretrain:abacus=1"], "knows no such resource"),
+    ([*TRAINING, "--executor=vertex", "--resources=pretrain:abacus=1"], "unknown to XManager"),
     (
       [*TRAINING, "--executor=kubernetes", "--image=i", "--resources=pretrain:tpu_v3=8"],
-      "XManager asks a cluster for no tpu_v3; start TPU jobs with launch/gcloud/tpu.py",
+      "XManager cannot request tpu_v3 from a cluster; start TPU jobs with launch/gcloud/tpu.py",
     ),
     (["--sweep=nothing.sweep"], "No such file"),
   ],

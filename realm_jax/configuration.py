@@ -185,7 +185,7 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
     if _has_entered(job, error):
       raise
     # An argument could not be built, which is an error of the configuration.
-    raise UsageError(_plainer(error)) from error
+    raise UsageError(_plain_message(error)) from error
   if workdir:
     text = gin.operative_config_str(max_line_length=100)
     atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
@@ -209,7 +209,7 @@ def _as_usage_error(prefix: str = "") -> Iterator[None]:
   try:
     yield
   except _GIN_ERRORS as error:
-    raise UsageError(prefix + _plainer(error)) from error
+    raise UsageError(prefix + _plain_message(error)) from error
   finally:
     root.removeFilter(_is_no_failed_lookup)
 
@@ -219,7 +219,7 @@ def _is_no_failed_lookup(record: logging.LogRecord) -> bool:
   return not record.getMessage().startswith("Path not found: ")
 
 
-def _plainer(error: Exception) -> str:
+def _plain_message(error: Exception) -> str:
   message = str(error)
   for theirs, ours in _GIN_MESSAGES:
     message = re.sub(theirs, ours, message, flags=re.DOTALL)

@@ -17,7 +17,7 @@ has one meaning throughout the package:
   L  query length, or the length of any other sequence
   M  masked positions
   N  passages of the corpus
-  O  other passages that are right for a query
+  O  further positives of a query
   P  passage length
   Q  positions that a layer computes, of L
   R  passages of a beam, of which the first K are read

@@ -74,7 +74,7 @@ _JOINING = {  # flags for joining several processes: type, placeholder and meani
   "process_id": (int, "INT", "which one this is, from 0, unless --coordinator=auto"),
 }
 
-_SMALLER = (  # follows the device's own message about its memory
+_MEMORY_HINT = (  # follows the device's own message about its memory
   "Lower batch_size or tokens_per_batch, raise accumulate_steps, or give a smaller model "
   "(docs/performance.md)"
 )
@@ -93,16 +93,16 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   try:
     return _dispatch(argv, jobs)
   except UsageError as error:
-    return _complain("realm", error, show_traceback=show_traceback, code=2)
+    return _report("realm", error, show_traceback=show_traceback, code=2)
   except KeyboardInterrupt:
-    return _complain("realm", "interrupted", show_traceback=show_traceback, code=130)
+    return _report("realm", "interrupted", show_traceback=show_traceback, code=130)
   except Exception as error:
     if "RESOURCE_EXHAUSTED" in str(error):
-      error = f"{str(error).splitlines()[0]} {_SMALLER}"
-      return _complain(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
-    if not _is_refusal(error):
+      error = f"{str(error).splitlines()[0]} {_MEMORY_HINT}"
+      return _report(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
+    if not _is_user_error(error):
       raise
-    return _complain(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
+    return _report(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
 
 
 def _show_notices() -> None:
@@ -226,12 +226,12 @@ def _first_line(module: str) -> str:
   return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
-def _is_refusal(error: Exception) -> bool:
+def _is_user_error(error: Exception) -> bool:
   own = type(error).__module__.partition(".")[0] == __package__
   return own or isinstance(error, (ValueError, OSError))
 
 
-def _complain(who: str, what: Exception | str, *, show_traceback: bool, code: int) -> int:
+def _report(who: str, what: Exception | str, *, show_traceback: bool, code: int) -> int:
   if show_traceback and isinstance(what, Exception):
     traceback.print_exception(what)
   # gin appends the name of the job to every error of a job.

@@ -79,23 +79,23 @@ def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
   matrix = matrix.astype(dtype).swapaxes(-1, -2)
   if dtype != "bfloat16":
     return matrix
-  return jax.lax.platform_dependent(matrix, cpu=_written_out, default=_as_it_is)
+  return jax.lax.platform_dependent(matrix, cpu=_materialized, default=_identity)
 
 
-def _as_it_is(matrix: jax.Array) -> jax.Array:
+def _identity(matrix: jax.Array) -> jax.Array:
   return matrix
 
 
-def _row_by_row(matrix: jax.Array) -> jax.Array:
+def _row_major(matrix: jax.Array) -> jax.Array:
   return with_layout_constraint(matrix, Layout(tuple(range(matrix.ndim))))
 
 
 # The partitioner does not know layout constraints and would gather a sharded matrix.
-_written_out = custom_partitioning(_row_by_row)
-_written_out.def_partition(
+_materialized = custom_partitioning(_row_major)
+_materialized.def_partition(
   partition=lambda mesh, arguments, result: (
     mesh,
-    _row_by_row,
+    _row_major,
     result.sharding,
     (result.sharding,),
   ),

@@ -25,14 +25,14 @@ def contrastive(
       A query that is not compared with its positive is padding.
   """
   passage_FxE = passage_BxKxE.reshape(-1, passage_BxKxE.shape[-1])
-  own_BxF = _own(*passage_BxKxE.shape[:2])
+  positive_BxF = _is_positive(*passage_BxKxE.shape[:2])
   scores_BxF = jnp.einsum("BE,FE->BF", query_BxE, passage_FxE)
   lowest = jnp.finfo(jnp.float32).min
-  scores_BxF = jnp.where(own_BxF | compared_BxF, scores_BxF, lowest)
-  own_scores_B = jnp.sum(scores_BxF, axis=1, where=own_BxF)
-  log_probs_B = own_scores_B - jax.nn.logsumexp(scores_BxF, axis=1)
-  ranks_B = jnp.sum(scores_BxF >= own_scores_B[:, None], axis=1)
-  weights_B = jnp.any(own_BxF & compared_BxF, axis=1).astype(jnp.float32)
+  scores_BxF = jnp.where(positive_BxF | compared_BxF, scores_BxF, lowest)
+  positive_scores_B = jnp.sum(scores_BxF, axis=1, where=positive_BxF)
+  log_probs_B = positive_scores_B - jax.nn.logsumexp(scores_BxF, axis=1)
+  ranks_B = jnp.sum(scores_BxF >= positive_scores_B[:, None], axis=1)
+  weights_B = jnp.any(positive_BxF & compared_BxF, axis=1).astype(jnp.float32)
   return {
     "loss": Mean.of(-log_probs_B, weights_B),
     "accuracy": Mean.of(ranks_B == 1, weights_B),
@@ -53,10 +53,10 @@ def compared_passages(real_BxK: jax.Array, uid_BxK: jax.Array, right_BxO: jax.Ar
   uid_1xF = uid_BxK.reshape(1, -1)
   right_BxO = jnp.concatenate([uid_BxK[:, :1], right_BxO], axis=1)
   right_BxF = (uid_1xF != 0) & jnp.any(right_BxO[:, None, :] == uid_1xF[:, :, None], axis=2)
-  return real_BxK.reshape(1, -1) & (_own(*uid_BxK.shape) | ~right_BxF)
+  return real_BxK.reshape(1, -1) & (_is_positive(*uid_BxK.shape) | ~right_BxF)
 
 
-def _own(num_queries: int, num_passages: int) -> jax.Array:
-  """Returns which of the flattened passages is each query's first, `own_BxF`."""
+def _is_positive(num_queries: int, num_passages: int) -> jax.Array:
+  """Returns which of the flattened passages is each query's first, `positive_BxF`."""
   first_B = num_passages * jnp.arange(num_queries)
   return first_B[:, None] == jnp.arange(num_queries * num_passages)[None, :]

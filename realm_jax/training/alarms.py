@@ -80,7 +80,7 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
           cause=cause,
         )
       )
-  alarms += [*_silences(rows, settings), *_holds(rows)]
+  alarms += [*_builder_alarms(rows, settings), *_guard_alarms(rows)]
   return sorted(alarms, key=lambda alarm: alarm.first_step)
 
 
@@ -156,7 +156,7 @@ def _with_skipped_share(rows: Sequence[Row]) -> list[Row]:
   return [{**row, _SKIPPED_SHARE: share} for row, share in zip(rows, [None, *shares], strict=False)]
 
 
-def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
+def _builder_alarms(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
   """Finds where the generation in use got far older than usual."""
   bad, longest, before = [], None, None
   for row in rows:
@@ -184,7 +184,7 @@ def _silences(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
   ]
 
 
-def _holds(rows: Sequence[Row]) -> list[Alarm]:
+def _guard_alarms(rows: Sequence[Row]) -> list[Alarm]:
   """Finds where the guard holds the dual encoder for another reason than lack of training."""
   free = itertools.accumulate((row.get(guard.STATE) == guard.FREE for row in rows), operator.or_)
   bad = [guard.held_for_cause(row, was_free=was) for row, was in zip(rows, free, strict=True)]

@@ -126,7 +126,7 @@ def test_a_damaged_column_is_refused_by_name(tmp_path, name, damage):
   path.unlink()
   if damage != "missing":
     path.write_bytes(content[:-1] if damage == "shorter" else content + b"x")
-  with pytest.raises(ValueError, match=f"{name} has .* bytes instead of {len(content)}; make") as e:
+  with pytest.raises(ValueError, match=f"{name} has .* bytes instead of {len(content)}; write") as e:
     PassageStore(tmp_path / "store")
   assert "\n" not in str(e.value)
 
@@ -144,7 +144,7 @@ def test_another_format_is_refused(tmp_path):
   write(tmp_path / "store")
   path = tmp_path / "store" / "metadata.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
-  with pytest.raises(ValueError, match="has format 2, not 1; make it again"):
+  with pytest.raises(ValueError, match="has format 2, not 1; write it again"):
     PassageStore(tmp_path / "store")
 
 

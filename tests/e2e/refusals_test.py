@@ -184,7 +184,7 @@ CASES = {
     {"generation": "7", "num_steps": "1"},
     (),
     1,
-    r"realm pretrain: generation 7 is not in \S*/index \(any more\); there are \[0\]",
+    r"realm pretrain: generation 7 is not in \S*/index \(any more\); it has \[0\]",
   ),
 }
 COMMON = {

@@ -95,7 +95,7 @@ def test_only_the_newest_are_kept(tmp_path):
     publish(tmp_path, generation, keep=2)
   assert generations.all_generations(str(tmp_path)) == [5, 6]
   assert generations.newest(str(tmp_path)) == 6
-  with pytest.raises(FileNotFoundError, match=r"generation 2 is not in .* there are \[5, 6\]"):
+  with pytest.raises(FileNotFoundError, match=r"generation 2 is not in .* it has \[5, 6\]"):
     generations.restore(str(tmp_path), 2, 0)
 
 

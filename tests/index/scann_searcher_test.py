@@ -160,7 +160,7 @@ def test_missing_arrays_are_refused():
   config = SMALL_TREES.for_corpus(100)
   arrays = scann_searcher.build_shard(embeddings_NxE, config=config).to_arrays(embeddings_NxE)
   del arrays["ah_codebook.pb"]
-  with pytest.raises(ValueError, match=r"must hold \['ah_codebook.pb'\]"):
+  with pytest.raises(ValueError, match=r"lacks \['ah_codebook.pb'\]"):
     scann_searcher.load_shard(arrays, config=config)
 
 

@@ -69,7 +69,7 @@ def test_the_builder_may_compute_on_the_cpu_of_any_machine(machine):
     (0, "tpu", "0", "cannot both open the TPU"),
     (0, "cpu", "0", "builder_devices=0, but there are no GPUs here; leave it out"),
     (2, "cuda", "2", "builder_devices=2 of the GPUs 0,1; give some of them, not all, or cpu"),
-    (2, "cuda", "0,1", "name some of them, not all, or cpu"),
+    (2, "cuda", "0,1", "give some of them, not all, or cpu"),
   ],
 )
 def test_what_cannot_work_is_refused(machine, gpus, platform, wanted, message):

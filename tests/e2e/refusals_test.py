@@ -134,7 +134,7 @@ CASES = {
     {},
     ("bert.BertConfig.vocab_size=512",),
     1,
-    r"realm pretrain: the vocabulary has \d+ wordpieces, dual_encoder has vocab_size=512; .*",
+    r"realm pretrain: the vocabulary has \d+ wordpieces, but dual_encoder has vocab_size=512; .*",
   ),
   "an index of passages of another vocabulary than the checkpoint's": (
     "build_index",

@@ -61,7 +61,7 @@ def test_sizes_may_be_as_large_as_the_model():
   [
     (
       {"vocab_size": 101},
-      "the vocabulary has 101 wordpieces, dual_encoder has vocab_size=100; raise it",
+      "the vocabulary has 101 wordpieces, but dual_encoder has vocab_size=100; raise it",
     ),
     ({"passage_length": 17}, "passage_length=17 exceeds the 16 positions of dual_encoder"),
     (

@@ -69,9 +69,9 @@ jobs:
 """
 
 _JOINING = {  # flags for joining several processes: type, placeholder and meaning of each
-  "coordinator": (str, "HOST:PORT|auto", "the first of several processes; auto on a TPU pod"),
-  "num_processes": (int, "INT", "how many processes there are, unless --coordinator=auto"),
-  "process_id": (int, "INT", "which one this is, from 0, unless --coordinator=auto"),
+  "coordinator": (str, "HOST:PORT|auto", "address of the first process; auto on a TPU pod"),
+  "num_processes": (int, "INT", "number of processes, unless --coordinator=auto"),
+  "process_id": (int, "INT", "index of this process, unless --coordinator=auto"),
 }
 
 _MEMORY_HINT = (  # follows the device's own message about its memory
@@ -134,7 +134,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   known = [name for name, module in jobs.items() if importlib.util.find_spec(module)]
   name, *arguments = argv or ["--help"]
   if name in ("--help", "-h"):
-    lines = (f"  {job:<18} {_first_line(jobs[job])}" for job in known)
+    lines = (f"  {job:<20} {_first_line(jobs[job])}" for job in known)
     print(_USAGE + "\n".join(lines))
     return 0
   if name == "--version":
@@ -189,14 +189,14 @@ def _parser(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword
   parser = flags.Parser(
     prog=f"realm {name}", description=(inspect.getdoc(job) or "").split("\n")[0]
   )
-  parser.add_argument("--gin_file", action="append", metavar="FILE", help="may be repeated")
+  parser.add_argument("--gin_file", action="append", metavar="FILE", help="gin file; repeatable")
   parser.add_argument(
     "--gin_search_paths",
     action="append",
     metavar="DIR,...",
     help="another directory to search for gin files",
   )
-  parser.add_argument("--traceback", action="store_true", help="shows where an error came from")
+  parser.add_argument("--traceback", action="store_true", help="show the traceback of an error")
   for flag, (kind, metavar, meaning) in _JOINING.items():
     parser.add_argument(f"--{flag}", type=kind, metavar=metavar, help=meaning)
   parser.add_keywords(keywords)

@@ -1,4 +1,4 @@
-"""Imports follow the arrows of docs/architecture.md, and every library has one home."""
+"""Imports follow the table in docs/architecture.md, and every library has one home."""
 
 import ast
 import pathlib
@@ -85,7 +85,7 @@ def source_files():
 
 
 def imported_modules(source):
-  """Yields the dotted name of every import, those inside functions too."""
+  """Yields the dotted name of every import, including those inside functions."""
   for node in ast.walk(ast.parse(source)):
     if isinstance(node, ast.Import):
       yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""The axis letters of array names, such as `scores_BxK`, all stand in one glossary."""
+"""The axis letters of array names, such as `scores_BxK`, are all in one glossary."""
 
 import ast
 import pathlib

@@ -195,7 +195,7 @@ def test_a_jax_that_has_started_and_computes_wrongly_is_refused(monkeypatch):
 
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
-  """Lets the check begin anew, with the given program as what the child process computes."""
+  """Resets the check, with the given program as what the child process computes."""
   monkeypatch.setenv("REALM_CACHE", str(tmp_path))
   program = tmp_path / "program.py"
   monkeypatch.setattr(backend, "__file__", str(program))

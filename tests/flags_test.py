@@ -1,4 +1,4 @@
-"""Keywords as flags: what each type reads, shows and refuses."""
+"""Keywords as flags: what each type parses, shows and rejects."""
 
 import collections.abc
 import dataclasses

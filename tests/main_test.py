@@ -1,4 +1,4 @@
-"""The door: what a command line runs, and the one line in which a wrong one ends."""
+"""The entry point: what a command line runs, and the one-line error of a wrong one."""
 
 import importlib.util
 import inspect
@@ -286,7 +286,7 @@ def test_what_a_job_refuses_ends_in_one_line(capsys, tmp_path):
 def test_notices_of_the_package_and_all_warnings_are_shown(
   capsys, monkeypatch, tmp_path, who_sets_up_the_root
 ):
-  """Once and as they are, however many jobs ran and whoever set up the root logger."""
+  """Once and unchanged, however many jobs ran and whatever set up the root logger."""
   monkeypatch.setattr(logging.getLogger(), "handlers", [])
   if who_sets_up_the_root == "user":
     logging.getLogger().addHandler(logging.StreamHandler(sys.stderr))
@@ -370,7 +370,7 @@ def test_help_and_version_do_not_wait_for_jax():
 
 @pytest.mark.parametrize("given", [None, "elsewhere"])
 def test_compiled_programs_are_kept_between_runs(tmp_path, given):
-  """In $REALM_CACHE, or where JAX's own variable says."""
+  """In $REALM_CACHE, or in the directory of JAX's own variable."""
   tmp_path.joinpath("multiply.py").write_text(
     "import jax\n"
     "def multiply():\n"

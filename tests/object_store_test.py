@@ -1,4 +1,4 @@
-"""What is written to an object store is whole or not there, whoever dies, whatever is refused."""
+"""What is written to an object store is complete or absent, whatever dies or fails."""
 
 import hashlib
 import itertools
@@ -25,7 +25,7 @@ from realm_jax.training import checkpoints, metric_writers
 
 @pytest.fixture
 def root(emulated_gcs, request):
-  """A place of the test's own in the object store, which works again when the test is over."""
+  """A directory of the test's own in the object store, which is repaired after the test."""
   yield f"gs://bucket/{request.node.name.partition('[')[0]}"
   emulated_gcs.refuse(lambda method, path: False)
   emulated_gcs.watch = lambda names: None

@@ -77,7 +77,7 @@ def test_a_mesh_of_some_devices():
 
 
 class Chip:
-  """A device of a slice that is not there."""
+  """A device of an absent slice."""
 
   def __init__(self, id, *, process_index, slice_index=0):
     self.id, self.process_index, self.slice_index = id, process_index, slice_index
@@ -123,7 +123,7 @@ def make_state(batch):
 
 
 def test_a_whole_train_state_is_laid_out(batch):
-  """Optimizer slots lie where their parameters lie, counters on every device."""
+  """Optimizer slots are sharded like their parameters; counters are replicated."""
   mesh = partitioning.make_mesh(model=2)
   shardings = partitioning.tree_shardings(mesh, jax.eval_shape(make_state, batch))
   state = jax.jit(lambda batch: nn.unbox(make_state(batch)), out_shardings=shardings)(batch)
@@ -174,7 +174,7 @@ def cloze_figures(params, batch):
 
 @pytest.mark.parametrize("figures", [realm_figures, cloze_figures])
 def test_many_devices_give_the_answer_of_one(batch, figures, float_tolerance, encoder_depth):
-  """Data parallel, and data × model: every figure is the global one, and so is every gradient."""
+  """Data parallel, and data × model: every metric and gradient is the global one."""
   abstract = jax.eval_shape(make_state, batch)["params"]
   params = jax.jit(lambda batch: nn.unbox(make_state(batch)["params"]))(batch)
 

@@ -1,4 +1,4 @@
-"""One process: what several processes share is its own; the two-process case is in tests/e2e."""
+"""With one process; tests/e2e has the case of two."""
 
 import jax
 import numpy as np

@@ -19,7 +19,7 @@ def shown(monkeypatch, items, *, stream, **keywords):
 
 
 def _eager(init):
-  """Has every update shown, not only ten a second."""
+  """Shows every update, not only ten per second."""
   return lambda *args, **keywords: init(*args, **keywords, mininterval=0, ncols=100)
 
 

@@ -160,7 +160,7 @@ def test_a_missing_vocabulary_names_the_way_out(tmp_path):
 
 
 def tied_texts():
-  """Many merges of equal frequency: their order decides which of them fit into the vocabulary."""
+  """Many merges of equal frequency, whose order decides which of them fit into the vocabulary."""
   draw = random.Random(0)
   return [" ".join("".join(draw.choices("abcdefghéü", k=draw.randint(2, 7))) for _ in range(800))]
 

@@ -1,4 +1,4 @@
-"""What a wheel brings to a machine without the checkout."""
+"""What a wheel provides on a machine without the checkout."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(s
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-  """The unpacked wheel, made of a copy of the checkout."""
+  """The unpacked wheel, built from a copy of the checkout."""
   source = tmp_path_factory.mktemp("source")
   for name in FOLDERS:
     shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -39,7 +39,7 @@ class Network:
     }
 
   def weights(self, stem, owner=""):
-    """Returns the arrays there: names of the BERT begin with `stem`, of the heads with `owner`."""
+    """Returns Hugging Face's arrays; `stem` prefixes BERT's names, `owner` those of the heads."""
     names = huggingface_names.prefixed(
       huggingface_names.encoder(CONFIG.num_layers), here="bert/", there=stem
     )

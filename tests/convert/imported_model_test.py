@@ -11,7 +11,7 @@ def settings(bert_config):
 
 
 def filled(model, *networks):
-  """Fills the parameters of networks, pairs of a path and a `Network`."""
+  """Fills the parameters of networks, given as pairs of a path and a `Network`."""
   expected = {}
   for path, network in networks:
     expected |= network.under(path)

@@ -116,7 +116,7 @@ def test_hidden_states_and_embeddings(reference, dtype):
 
 
 def behind_null(tokens_BxKxL):
-  """Puts a slot before those of the reference, because ours reads slot 0 as the null passage."""
+  """Prepends a slot to the reference's, because our slot 0 is the null passage."""
   return jax.tree.map(
     lambda leaf: np.concatenate([leaf[:1, :1].repeat(len(leaf), axis=0), leaf], axis=1),
     tokens_BxKxL,

@@ -46,7 +46,7 @@ def save(prefix, variables):
 
 
 def variables(weights, *, bert="", heads="", renamed=()):
-  """Names weights as TensorFlow does, `bert` before BERT and masked LM, `heads` before others."""
+  """Names weights as TensorFlow does, with prefix `bert` for BERT and masked LM, else `heads`."""
   found = {}
   for name, array in weights.items():
     for theirs, ours in dict(renamed).items():
@@ -171,7 +171,7 @@ def test_no_checkpoint_is_refused(tmp_path):
 
 @pytest.mark.parity
 def test_names_are_those_of_hugging_faces_loader(tmp_path):
-  """Both read one checkpoint of the released shape; the weights must be the same."""
+  """Both read a checkpoint of the released shape; the weights must be equal."""
   transformers = pytest.importorskip("transformers")
   realm = pytest.importorskip("transformers.models.deprecated.realm.modeling_realm")
   config = transformers.RealmConfig(

@@ -12,7 +12,7 @@ TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 
 
 class Named:
-  """Pickles as a call of a function by its name, without that function being here."""
+  """Pickles as a call of a function by name, without importing the function."""
 
   def __init__(self, module, name, *arguments):
     self.function, self.arguments = type(name, (), {"__module__": module}), arguments
@@ -22,7 +22,7 @@ class Named:
 
 
 class Reference(Named):
-  """Pickles as the mere mention of a name."""
+  """Pickles as a reference to a name."""
 
 
 class _Pickler(pickle._Pickler):

@@ -13,7 +13,7 @@ from realm_jax.corpus.chunking import (
 
 
 def sentence(words, *, at=0, first_id=0):
-  """A sentence of words of so many wordpieces, each two bytes long, with a space between words."""
+  """A sentence whose words have these numbers of wordpieces, each two bytes long."""
   starts, byte = [], at
   for pieces in words:
     starts += range(byte, byte + 2 * pieces, 2)
@@ -25,7 +25,7 @@ def sentence(words, *, at=0, first_id=0):
 
 
 def document(lengths):
-  """Sentences of so many one-wordpiece words, one after the other; ids count through."""
+  """Consecutive sentences with these numbers of one-wordpiece words; ids are consecutive."""
   sentences, byte, first_id = [], 0, 0
   for length in lengths:
     sentences.append(sentence([1] * length, at=byte, first_id=first_id))

@@ -1,4 +1,4 @@
-"""A store as edits leave it."""
+"""A store with edits applied."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Every format gives the same documents, and what is no document is named."""
+"""Every format gives the same documents, and bad records are named."""
 
 import bz2
 import gzip
@@ -22,7 +22,7 @@ def escape(text):
 
 
 def elements(pages=PAGES):
-  """WikiExtractor's output: titles and texts escaped, the title above the text."""
+  """WikiExtractor's output: titles and texts are escaped, and the title is above the text."""
   return "".join(
     f'<doc id="{id_}" url="https://x/?curid={id_}" title="{escape(title)}">\n{escape(title)}\n\n'
     f"{escape(text)}\n\n</doc>\n"

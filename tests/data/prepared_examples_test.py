@@ -1,4 +1,4 @@
-"""Rows come back as they were written, in batches of any size, and what does not fit is refused."""
+"""Rows are read as written, in batches of any size, and mismatches are rejected."""
 
 import json
 

@@ -13,7 +13,7 @@ def tokenizer():
 
 
 class Reader:
-  """Predicts the id of each wordpiece, and remembers what it read."""
+  """Predicts the id of each wordpiece, and records what it read."""
 
   def __init__(self):
     self.read = []

@@ -1,4 +1,4 @@
-"""Four passages, and a predictor that says what it is told."""
+"""Four passages, and a predictor with given answers."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TEXTS = ("Paris is in France.", "Oslo is in Norway.", "Rome.", "France is in Nor
 
 
 class ToldRetriever:
-  """Finds what it is told."""
+  """Finds given passages."""
 
   def __init__(self, found: dict[str, list[int]]):
     self._found = found
@@ -32,7 +32,7 @@ class ToldRetriever:
 
 
 class ToldPredictor(ToldRetriever):
-  """Reads the best passage, and answers what it is told."""
+  """Reads the best passage, and gives given answers."""
 
   def __init__(self, found, said):
     super().__init__(found)
@@ -70,7 +70,7 @@ def _answer(text):
 
 @pytest.fixture(scope="session")
 def told():
-  """`told(found)` or `told(found, said)` makes a retriever or a predictor."""
+  """`told(found)` or `told(found, said)` makes a retriever or a predictor with these results."""
   return lambda found, said=None: ToldPredictor(found, said) if said else ToldRetriever(found)
 
 

@@ -16,7 +16,7 @@ PASSAGES = ("The pound is of old.", "Oslo is old. The euro is old.", "Zürich is
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-  """What the predictor below is told to say of a question."""
+  """The result of the predictor below for a question."""
 
   question: Question
   answer: str
@@ -46,7 +46,7 @@ TOLD = (
 
 
 class Filler:
-  """Says what it was told, in the order of the questions."""
+  """Returns the given results in the order of the questions."""
 
   class corpus:
     class store:

@@ -51,7 +51,7 @@ def check_golden(name, text):
 
 
 def jobs_of(file):
-  """Returns the jobs that the head of an experiment gives the file to."""
+  """Returns the jobs in the header of an experiment."""
   head = file.read_text("utf-8").partition("\nfrom __gin__")[0].replace("\\\n#", " ")
   named = re.findall(rf"realm (\w+) [^\n]*{re.escape(file.name)}", head)
   assert named, f"the head of {file.name} names no job that takes it"

@@ -23,7 +23,7 @@ def brute_force(embeddings_NxE, queries_BxE, k):
 @pytest.mark.parametrize("num_passages", [1000, 1001, 9])
 @pytest.mark.parametrize("model", [1, 4])
 def test_exact_search_equals_brute_force(num_passages, dtype, model, float_tolerance):
-  """Rows that eight devices do not divide, and more answers than a device has rows, included."""
+  """Includes rows that eight devices do not divide, and more results than a device has rows."""
   given = embeddings(num_passages, dtype=dtype)
   queries = embeddings(33, seed=1)
   index = device_searcher.DeviceSearcher(

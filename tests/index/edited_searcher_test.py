@@ -1,4 +1,4 @@
-"""An index with edits finds what an index built anew finds."""
+"""An index with edits finds the same passages as a rebuilt index."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Generations appear complete or not at all, and damage never gets past `restore`."""
+"""Generations are visible only when complete, and `restore` rejects damaged ones."""
 
 import dataclasses
 import json

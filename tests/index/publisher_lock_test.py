@@ -1,4 +1,4 @@
-"""One publisher a directory: the second is refused, a killed one is not in the way."""
+"""One publisher per directory: a second is rejected, and a killed one does not block."""
 
 import contextlib
 import signal

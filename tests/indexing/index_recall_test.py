@@ -1,4 +1,4 @@
-"""The fewest leaves that find what the settings demand, and what is said where none do."""
+"""The fewest leaves that reach the target recall, and the warning if none do."""
 
 import dataclasses
 import logging

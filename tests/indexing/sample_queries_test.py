@@ -1,4 +1,4 @@
-"""Sample queries: stretches of passages, between `[CLS]` and `[SEP]`."""
+"""Sample queries: sequences from passages between `[CLS]` and `[SEP]`."""
 
 import os
 
@@ -14,7 +14,7 @@ CLS, SEP, MASK = 2, 3, 4
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-  """Passages whose wordpieces count up, among them an empty one and one that is short."""
+  """Passages of consecutive wordpieces, including an empty and a short one."""
   directory = tmp_path_factory.mktemp("store")
   pieces = WordPieces([*SPECIAL_TOKENS, *(f"w{i}" for i in range(100))])
   writer = PassageStoreWriter(directory, tokenizer=pieces, max_passage_length=64)

@@ -23,7 +23,7 @@ def reading(scores_BxK, logits_BxKxMxV, weights_BxM, valid_BxK):
 
 
 def brute_force(scores_K, logits_KxMxV, weights_M, valid_K, answer):
-  """p(z|x) and p(y|z,x) in double precision, term by term."""
+  """p(z|x) and p(y|z,x) in float64, term by term."""
   weight_K = np.where(valid_K, np.exp(scores_K.astype(float)), 0)
   prior_K = weight_K / weight_K.sum()
   likelihood_K = np.ones(len(scores_K))
@@ -37,7 +37,7 @@ def brute_force(scores_K, logits_KxMxV, weights_M, valid_K, answer):
 
 @pytest.fixture
 def rtol(float_tolerance):
-  """Of a probability e^l: sums over words, masks and passages, in a logarithm of up to 16."""
+  """For a probability e^l: sums over words, masks and passages, with a logarithm of up to 16."""
   return float_tolerance(depth=5 + 3 + 4, scale=16)
 
 

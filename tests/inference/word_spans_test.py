@@ -1,4 +1,4 @@
-"""Spans put together by words, against the best written out."""
+"""Spans aggregated by words, against a loop."""
 
 import numpy as np
 import pytest

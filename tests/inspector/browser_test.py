@@ -45,7 +45,7 @@ def address(filler, answerer):
 
 @pytest.fixture
 def open_page(address):
-  """`open_page(**settings)` opens the inspector and fails on whatever the browser complains of."""
+  """`open_page(**settings)` opens the inspector and fails on any browser error."""
   complaints, elsewhere = [], []
   with playwright.sync_playwright() as driver:
     browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -194,7 +194,7 @@ def test_markup_in_passages_and_queries_does_nothing(open_page):
 
 
 def _contrast(page, selector: str) -> float:
-  """Returns the contrast ratio of WCAG 2 between a text and what is behind it."""
+  """Returns the WCAG 2 contrast ratio between a text and its background."""
   colours = page.locator(selector).first.evaluate(
     """node => {
       const behind = (one) => {

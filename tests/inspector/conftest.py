@@ -1,4 +1,4 @@
-"""A model that answers with the first word of a passage: the inspector's rule in place of a net."""
+"""A model that answers with the first word of a passage, by rule instead of a network."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ ROWS = (
 
 
 def bag_of_words(ids, mask):
-  """Embeds by counting the places."""
+  """Embeds by position."""
   counts = (ids[..., None] == np.arange(TOKENIZER.vocab_size)) & mask[..., None]
   places = [TOKENIZER.vocabulary.index(word) for word in ("britain", "france", "japan")]
   return counts.any(-2)[..., places].astype(np.float32)
@@ -47,7 +47,7 @@ read = jax.jit(reading.read, static_argnames="alternatives")
 
 
 def read_first_word(params, batch):
-  """Scores passages by their places, and answers with the first word of the body."""
+  """Scores passages by position, and answers with the first word of the body."""
   del params
   queries_BxE = bag_of_words(batch.queries.query.ids, batch.queries.query.mask)
   passages_BxKxE = bag_of_words(batch.passage.ids, batch.passage.mask)
@@ -68,7 +68,7 @@ def read_first_word(params, batch):
 
 
 def score_first_word(params, batch):
-  """Scores passages by their places, and the first word of the body high among its spans."""
+  """Scores passages by position, and the first word of the body highest among its spans."""
   del params
   queries_BxE = bag_of_words(batch.query.ids, batch.query.mask)
   scores_BxK = 3 * np.einsum("BE,BKE->BK", queries_BxE, batch.embeddings_BxRxE)

@@ -1,4 +1,4 @@
-"""What the mask filler says of a passage holds once the passage is really gone or changed."""
+"""The mask filler's explanations hold once a passage is really removed or changed."""
 
 import dataclasses
 

@@ -56,7 +56,7 @@ def tokens(texts):
 
 @pytest.fixture(autouse=True)
 def float32_here(monkeypatch):
-  """What is imported computes in what is fastest here; its vectors are compared in float32."""
+  """Imported models compute in the machine's fastest dtype; vectors are compared in float32."""
   monkeypatch.setattr(bert, "fastest_dtype", lambda: "float32")
 
 

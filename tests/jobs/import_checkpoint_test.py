@@ -129,7 +129,7 @@ RELEASED = {
 
 @pytest.fixture
 def released(tmp_path):
-  """Directories of vocabulary and blocks beside the golden `RealmForOpenQA`."""
+  """Directories of vocabulary and blocks for the golden `RealmForOpenQA`."""
   tokenization.WordPieceTokenizer(WORDS).save(tmp_path / "vocabulary")
   for name, records in (("blocks", TEXTS), ("titles", ["a"] * len(TEXTS))):
     with tf.io.TFRecordWriter(str(tmp_path / f"{name}.tfr")) as writer:

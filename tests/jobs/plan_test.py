@@ -1,4 +1,4 @@
-"""A plan for devices of the processor: the same check, without libtpu."""
+"""A plan for CPU devices: the same check without libtpu."""
 
 import importlib.util
 

@@ -50,7 +50,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def program(monkeypatch):
-  """Runs `program(text)` in place of a job."""
+  """Runs `program(text)` instead of a job."""
 
   def use(text):
     def command(job, *, gin_file, keywords):

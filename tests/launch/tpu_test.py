@@ -30,7 +30,7 @@ for words, (code, out, error) in answers.items():
 
 @pytest.fixture
 def gcloud(tmp_path, monkeypatch):
-  """`gcloud(answers)` sets what the stand-in answers; `gcloud.calls()` is what it was asked."""
+  """`gcloud(answers)` sets the fake's answers; `gcloud.calls()` returns the calls it got."""
   directory = tmp_path / "bin"
   directory.mkdir()
   program = directory / "gcloud"
@@ -180,7 +180,7 @@ def test_gcloud_s_own_flags_are_passed_on(gcloud):
 
 
 def run_job(directory, python):
-  """Starts the job's script beside a Python that is this shell script."""
+  """Starts the job's script with this shell script as its Python."""
   program = directory / ".venv" / "bin" / "python"
   program.parent.mkdir(parents=True)
   program.write_text(f"#!/bin/bash\n{python}\n")
@@ -209,7 +209,7 @@ def test_a_job_that_is_told_to_stop_may_save(tmp_path):
 
 
 def test_a_service_starts_with_its_host(tmp_path, monkeypatch):
-  """On a host whose sudo only notes what it is asked for."""
+  """On a host whose sudo only records its arguments."""
   programs = tmp_path / "bin"
   programs.mkdir()
   noting = '#!/bin/bash\necho "$@" >> $HOME/said; [ $1 != tee ] || cat > $HOME/unit\n'

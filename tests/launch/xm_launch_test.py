@@ -1,4 +1,4 @@
-"""What is asked of XManager; tests/e2e/xmanager_test.py runs it."""
+"""The requests to XManager; tests/e2e/xmanager_test.py runs them."""
 
 import importlib.util
 import pathlib
@@ -84,7 +84,7 @@ def test_a_sweep_is_a_work_unit_a_run_under_its_name(command_line, tmp_path, job
 
 
 class Recorder:
-  """Stands where the client of Vertex AI does."""
+  """A fake of Vertex AI's client."""
 
   def __init__(self):
     self.pools = []

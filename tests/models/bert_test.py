@@ -30,7 +30,7 @@ def tokens(make_tokens):
 
 @pytest.fixture(scope="module")
 def params(tokens):
-  """Initialised, then shaken, so that no bias is zero and no scale one."""
+  """Initialised, then perturbed, so that no bias is 0 and no scale is 1."""
   init = functools.partial(bert.BertEncoder(CONFIG).init, deterministic=True)
   params = nn.unbox(jax.jit(init)(jax.random.key(0), tokens))
   random = np.random.default_rng(1)
@@ -39,7 +39,7 @@ def params(tokens):
 
 @pytest.fixture(scope="module")
 def atol(float_tolerance, encoder_depth):
-  """Of hidden vectors, which the last norm keeps below the root of their size."""
+  """For hidden vectors, which the last layer norm keeps below the root of their size."""
   return float_tolerance(depth=encoder_depth(CONFIG), scale=3)
 
 
@@ -184,7 +184,7 @@ def test_dropout_acts_only_when_not_deterministic(params, tokens):
   [((0.1, 0.1), 1 + 3 * CONFIG.num_layers), ((0.1, 0), 1 + 2 * CONFIG.num_layers), ((0, 0.1), 2)],
 )
 def test_dropout_is_where_it_was_published(params, tokens, rates, draws):
-  """After the embeddings, after both branches of a layer, and on the attention probabilities."""
+  """After the embeddings, in both branches of a layer, and on the attention probabilities."""
   config = dataclasses.replace(CONFIG, dropout_rate=rates[0], attention_dropout_rate=rates[1])
   jaxpr = jax.make_jaxpr(
     lambda key: bert.BertEncoder(config).apply(

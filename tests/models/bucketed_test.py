@@ -6,7 +6,7 @@ from realm_jax.models.bucketed import in_buckets
 
 
 def encode(weights_V, tokens, scale_Fx1):
-  """Sums weights over each sequence; also says how wide the sequences were."""
+  """Sums weights over each sequence; also returns the width of the sequences."""
   assert tokens.shape[-1] in (3, 6, 9)
   total_F = jnp.sum(jnp.where(tokens.mask, weights_V[tokens.ids], 0.0), axis=1)
   return total_F[:, None] * scale_Fx1

@@ -57,7 +57,7 @@ def apply(module, variables, *inputs, deterministic=True, method=None):
 
 @pytest.fixture
 def atol(float_tolerance, encoder_depth):
-  """Of embeddings and their products: both stay below a few units."""
+  """For embeddings and their products, which stay below a few units."""
   return float_tolerance(depth=encoder_depth(BERT) + 4 * BERT.hidden_size, scale=4)
 
 
@@ -210,7 +210,7 @@ def test_params_without_a_tower_are_refused():
 
 
 def test_the_null_passage_is_embedded_once_for_all_queries(pairs):
-  """Its tokens beyond those of the first query play no part."""
+  """Its tokens beyond those of the first query do not matter."""
   module, variables = init(SHARED, pairs)
   query, passage = pairs
   others = jax.tree.map(np.copy, passage)

@@ -1,4 +1,4 @@
-"""What must not drift, or checkpoints no longer load: names, shapes, dtypes and logical axes."""
+"""Names, shapes, dtypes and logical axes must not change, or checkpoints no longer load."""
 
 import flax.traverse_util
 import jax

@@ -39,7 +39,7 @@ def apply(module, params, *inputs, method=None):
 
 @pytest.fixture
 def atol(float_tolerance, encoder_depth):
-  """Of scores and logits: sums over hidden vectors below the root of their size."""
+  """For scores and logits: sums over hidden vectors, whose norm is below the root of their size."""
   return float_tolerance(depth=encoder_depth(BERT) + 3 * BERT.hidden_size, scale=8)
 
 

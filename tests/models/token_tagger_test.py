@@ -29,7 +29,7 @@ def batch(make_tokens):
 
 @pytest.fixture
 def atol(float_tolerance, encoder_depth):
-  """Of logits: small sums over hidden vectors below the root of their size."""
+  """For logits: sums over hidden vectors, whose norm is below the root of their size."""
   return float_tolerance(depth=encoder_depth(CONFIG.bert) + CONFIG.bert.hidden_size)
 
 

@@ -11,12 +11,12 @@ QUERY_BxE, PASSAGE_BxE = RANDOM.normal(size=(2, 6, 4)).astype(np.float32)
 
 @pytest.fixture
 def atol(float_tolerance):
-  """Of scores, each a sum over the embedding, and of sums over the batch, twice."""
+  """For scores, which are sums over the embedding, and two sums over the batch."""
   return float_tolerance(depth=4 + 2 * 6, scale=8)
 
 
 def compared(weights_B=None, *, uids=range(1, 7), right=None):
-  """What each of six queries is compared with, all of them real and different by default."""
+  """What each of six queries is compared with; all are real and different by default."""
   uid_BxK = np.array(uids, np.int32).reshape(6, -1)
   real_BxK = np.ones(uid_BxK.shape, bool)
   if weights_B is not None:
@@ -57,7 +57,7 @@ def test_only_padding_is_zero_in_loss_and_gradient():
 
 
 def test_a_right_passage_is_no_negative_wherever_it_stands():
-  """The passage of queries 0 and 3 is the same; that of 5 is also right for 1, which 1 is not."""
+  """Queries 0 and 3 have the same passage; that of 5 is also a positive of 1."""
   found = compared(uids=[7, 2, 3, 7, 5, 6], right=[0, 6, 0, 0, 0, 0])
   expected = np.ones((6, 6), bool)
   expected[0, 3] = expected[3, 0] = expected[1, 5] = False
@@ -69,7 +69,7 @@ def test_what_no_number_tells_apart_is_compared():
 
 
 def test_a_wrong_passage_is_a_negative_of_all_queries(atol):
-  """The passage of query 1 is wrong for 0 and right for 1; two places are empty."""
+  """The passage of query 1 is a hard negative of 0 and the positive of 1; two slots are empty."""
   uid_BxK = np.array([[1, 2], [2, 3], [4, 0]], np.int32)
   real_BxK = uid_BxK != 0
   compared_BxF = compared_passages(real_BxK, uid_BxK, np.zeros((3, 0), np.int32))
@@ -83,7 +83,7 @@ def test_a_wrong_passage_is_a_negative_of_all_queries(atol):
 
 
 def test_figures(atol):
-  """Own passages ranked first, second and third of three."""
+  """Positives ranked first, second and third of three."""
   query_BxE = np.eye(3, dtype=np.float32)
   passage_BxE = np.array([[9, 2, 3], [1, 1, 2], [0, 0, 1]], np.float32)
   figures = contrastive(query_BxE, passage_BxE[:, None], np.ones((3, 3), bool))

@@ -15,7 +15,7 @@ MODES = pytest.mark.parametrize("marginalize", ["span", "token"])
 
 @pytest.fixture
 def batch(make_retrieved_batch):
-  """Two masks or more somewhere, one example without masks, one slot without a passage."""
+  """Some examples have several masks, one has none, and one slot is empty."""
   batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
   weights_BxM = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]], np.float32)
   valid_BxK = np.ones((B, K), bool)
@@ -33,7 +33,7 @@ def outputs():
 
 @pytest.fixture
 def atol(float_tolerance):
-  """Of log-likelihoods and their gradients: sums over words, masks, passages and examples."""
+  """For log-likelihoods and their gradients: sums over words, masks, passages and examples."""
   return float_tolerance(depth=V + M + K + B, scale=8)
 
 
@@ -135,7 +135,7 @@ def test_gradient_identity(outputs, batch, atol):
 
 
 def test_probabilities_of_all_spans_sum_to_one(outputs, batch, atol):
-  """Σ_y p(y|x) over every pair of words is 1: nothing is lost in an empty slot."""
+  """Σ_y p(y|x) over every pair of words is 1: an empty slot gets no probability."""
   scores_BxK, logits_BxKxMxV = outputs
   log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV[:, :, :2])
   first, second = np.divmod(np.arange(V * V), V)
@@ -230,7 +230,7 @@ def test_a_batch_without_masks_has_no_loss_and_no_gradient(outputs, batch, margi
 
 @MODES
 def test_an_empty_slot_is_not_read(outputs, batch, marginalize):
-  """Whatever stands in it."""
+  """Whatever it contains."""
   other = [array.copy() for array in outputs]
   other[0][1, 2] = np.inf
   other[1][1, 2] = 1e30
@@ -243,7 +243,7 @@ def test_an_empty_slot_is_not_read(outputs, batch, marginalize):
 
 
 def test_figures_of_a_batch_made_by_hand(make_retrieved_batch, atol):
-  """Passage 1 answers example 0, nothing example 1, all example 2; example 3 is padding."""
+  """Passage 1 answers example 0, none answers example 1, all answer example 2; 3 is padding."""
   batch = make_retrieved_batch(0, queries=4, passages=4, masks=2, vocab_size=5)
   queries = batch.queries.replace(
     mlm_targets_BxM=np.array([[1, 2], [3, 0], [3, 3], [0, 0]], np.int32),

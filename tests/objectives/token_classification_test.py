@@ -10,7 +10,7 @@ LABELS_BxL = np.array([[0, 2, 1, 0], [0, 3, 0, 0]])
 
 @pytest.fixture
 def atol(float_tolerance):
-  """Of a mean over three labelled of eight tokens with three tags."""
+  """For a mean over the three labelled ones of eight tokens, with three tags."""
   return float_tolerance(depth=8 + 2 * 3, scale=4)
 
 

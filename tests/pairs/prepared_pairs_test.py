@@ -1,4 +1,4 @@
-"""Pairs on disk: prepared, gone on with, read in batches."""
+"""Pairs on disk: prepared, resumed, read in batches."""
 
 import numpy as np
 import pytest

@@ -49,7 +49,7 @@ def test_documents_are_passages_of_one_title(store):
 
 @pytest.fixture
 def pairs(store):
-  """A few hundred pairs; each seed draws other windows."""
+  """A few hundred pairs; each seed draws different windows."""
   finder = recurring_spans.RecurringSpans(store, PairSettings())
   (chunk,) = finder.chunks()
   return [pair for seed in range(100) for pair in finder.find(chunk, np.random.default_rng(seed))]

@@ -1,4 +1,4 @@
-"""Contrastive training learns from pairs that were found before."""
+"""Contrastive training learns from mined pairs."""
 
 import json
 
@@ -41,7 +41,7 @@ def training(store, **fields):
 
 
 def rows(store, workdir, *, examples=None, **fields):
-  """Trains, and returns what was logged."""
+  """Trains, and returns the logged metrics."""
   pretrain_contrastive(
     workdir=str(workdir),
     passages=store.directory,

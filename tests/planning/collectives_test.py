@@ -1,4 +1,4 @@
-"""What a compiled program sends is read from its text."""
+"""The communication of a compiled program is read from its text."""
 
 import jax
 import jax.numpy as jnp

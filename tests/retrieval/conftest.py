@@ -1,4 +1,4 @@
-"""A passage store of a few rows and the queries asked of it."""
+"""A passage store of a few rows, and queries."""
 
 import os
 

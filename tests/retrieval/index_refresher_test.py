@@ -169,7 +169,7 @@ def test_only_the_newest_is_loaded_each_once_and_never_an_older_one():
 
 
 class Searcher:
-  """What takes the memory of a generation."""
+  """An object as large as a generation."""
 
 
 class CountingShelf(Shelf):

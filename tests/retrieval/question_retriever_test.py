@@ -28,7 +28,7 @@ class TableMatcher:
 
 
 class ShuffledSearcher(ExactSearcher):
-  """Finds the right passages in the wrong order, as approximate scores do."""
+  """Finds the right passages in the wrong order, like approximate scores."""
 
   def search(self, queries_BxE, k):
     ids_BxK, scores_BxK = super().search(queries_BxE, k)

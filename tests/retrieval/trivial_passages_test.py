@@ -1,4 +1,4 @@
-"""Trivial passages: every one with the sentence that a query was made of, and no other."""
+"""Trivial passages: all those with a query's sentence, and no others."""
 
 import numpy as np
 import pytest

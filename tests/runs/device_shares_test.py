@@ -1,4 +1,4 @@
-"""A trainer and a builder beside it never open the same exclusive device, in stand-in machines."""
+"""On simulated machines, trainer and builder never open the same exclusive device."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The same training whichever way its state lies on the devices, and across a change of the way."""
+"""Training is the same in every layout of its state, and across a change of layout."""
 
 import dataclasses
 import functools
@@ -47,7 +47,7 @@ def make_pretraining(layout="replicated"):
 
 @functools.cache
 def program_and_state(model, layout, num_devices):
-  """Returns the compiled program of one way, and its first state on the host."""
+  """Returns the compiled program of a layout, and its initial state on the host."""
   mesh = partitioning.make_mesh(model=model, devices=jax.devices()[:num_devices])
   program = make_pretraining(layout).program(mesh)
   return program, jax.tree.map(np.asarray, program.new_state())
@@ -79,7 +79,7 @@ def expected(make_retrieved_batch):
 
 @pytest.fixture
 def rtol(float_tolerance, encoder_depth):
-  """Of the losses: forward, backward and update of each step."""
+  """For losses after the forward pass, backward pass and update of each step."""
   return float_tolerance(depth=3 * STEPS * encoder_depth(BERT))
 
 
@@ -89,7 +89,7 @@ def rtol(float_tolerance, encoder_depth):
 def test_losses_are_the_same_in_every_layout(
   expected, make_retrieved_batch, rtol, model, layout, num_devices
 ):
-  """Dropout included, whose masks follow the examples and not the devices."""
+  """With dropout, whose masks follow the examples and not the devices."""
   training = Training(model, layout, make_retrieved_batch, num_devices=num_devices)
   losses = training.losses(range(STEPS))
   np.testing.assert_allclose(losses, expected, rtol=rtol)

@@ -1,4 +1,4 @@
-"""A run is continued with the batches it had, or with others that were allowed by name."""
+"""A run is resumed with the same batches, or with others that are allowed by name."""
 
 import dataclasses
 import logging

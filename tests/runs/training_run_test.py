@@ -1,4 +1,4 @@
-"""A run in its working directory: what it says of its batches, and how it goes on with others."""
+"""A run in its working directory: what it records of its batches, and resuming with others."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from realm_jax.training.train_loop import PlainBatches
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-  """A model that has nothing to say of itself."""
+  """A model with an empty description."""
 
   def to_json(self):
     return {}

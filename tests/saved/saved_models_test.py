@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model survives JSON; what does not fit is named."""
+"""A model's description survives JSON; mismatches are named."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Batches survive their way through t5x's flat mappings of arrays."""
+"""Batches survive the conversion to t5x's flat mappings of arrays."""
 
 import jax
 import numpy as np

@@ -49,7 +49,7 @@ def batch(make_retrieved_batch):
 
 @pytest.fixture(scope="module")
 def params(make_model):
-  # Wide apart, so that passages and words differ.
+  # Far apart, so that passages and words differ.
   variables = make_model().get_initial_variables(jax.random.key(0), {})
   return jax.tree.map(lambda leaf: 10 * leaf, variables["params"])
 
@@ -88,7 +88,7 @@ def test_scores_and_predictions(make_model, params, batch):
 
 
 def test_a_batch_in_parts_has_the_gradients_of_the_whole(make_model, params, batch):
-  """As t5x takes them, of the loss alone."""
+  """As t5x computes them, from the loss."""
 
   def gradients(accumulate_steps):
     model = make_model(accumulate_steps=accumulate_steps)

@@ -1,4 +1,4 @@
-"""Trainings in t5x's loop: the losses of our own, a live swap, a restart, published checkpoints."""
+"""Training in t5x's loop: our own losses, a live swap, a restart, published checkpoints."""
 
 import dataclasses
 import functools
@@ -53,7 +53,7 @@ LENGTHS = {"query": 32, "mlm_positions": 3, "mlm_targets": 3}
 
 
 def recording(trainer_cls, losses):
-  """Returns a trainer that notes the loss of every step."""
+  """Returns a trainer that records the loss of every step."""
 
   class Recording(trainer_cls):
     def train(self, *arguments, **keywords):
@@ -307,7 +307,7 @@ QUESTION_OPTIMIZER = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedul
 
 @pytest.fixture(scope="module")
 def answering(world):
-  """Keywords with which `OpenQaModel` and `finetune` begin at the same parameters."""
+  """Keywords with which `OpenQaModel` and `finetune` start from the same parameters."""
   first = str(world / "first" / "checkpoints")
   settings = {
     "passages": str(world / "passages"),

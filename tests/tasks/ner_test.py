@@ -65,7 +65,7 @@ def test_another_tag_is_refused(tmp_path):
 
 
 def sorted_file(count):
-  """Sentences of 1 to 14 words; the place in the file can be read off the tags."""
+  """Sentences of 1 to 14 words; the tags encode the position in the file."""
   sentences = []
   for place in range(count):
     words = place % 14 + 1

@@ -66,7 +66,7 @@ def build(directory: pathlib.Path, *, seed: int, hidden_size: int, num_blocks: i
 
 
 def _shake(model) -> None:
-  """Draws all parameters anew, so that no bias is zero, no scale one and no output flat."""
+  """Draws all parameters again, so that no bias is 0, no scale is 1 and no output is constant."""
   with torch.no_grad():
     for name, parameter in model.named_parameters():
       is_scale = "norm" in name.lower() and name.endswith("weight")

@@ -1,4 +1,4 @@
-"""Alarms ring for the runs they are meant for, once for each stretch, and for no healthy one."""
+"""Alarms are raised for the runs they are meant for, once per stretch, and for no healthy run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is saved comes back, on any mesh; what does not fit is refused in one line."""
+"""Checkpoints are restored on any mesh; mismatches are rejected in one line."""
 
 import shutil
 

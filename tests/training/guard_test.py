@@ -57,7 +57,7 @@ def make_guard(**settings):
 
 
 class Run:
-  """A training whose figures are given for each step."""
+  """A training with given metrics for each step."""
 
   def __init__(self, **settings):
     program = TrainProgram(

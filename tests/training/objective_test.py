@@ -95,7 +95,7 @@ JOBS = {
 
 @functools.cache
 def random_params(job, make_retrieved_batch):
-  """Wide apart, so that passages and words differ."""
+  """Far apart, so that passages and words differ."""
   shapes = nn.unbox(jax.eval_shape(JOBS[job](make_retrieved_batch)[1], jax.random.key(0)))
   random = np.random.default_rng(0)
   return jax.tree.map(lambda leaf: 0.3 * random.normal(size=leaf.shape).astype("float32"), shapes)
@@ -112,7 +112,7 @@ def gradients_and_figures(job, make_retrieved_batch, parts):
 @pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("job", JOBS)
 def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batch, job, parts):
-  """With dropout, which is that of the row whatever part it is in."""
+  """With dropout, which depends on the row and not on its part."""
   whole, figures = gradients_and_figures(job, make_retrieved_batch, 1)
   found, found_figures = gradients_and_figures(job, make_retrieved_batch, parts)
   for name, value in figures.items():

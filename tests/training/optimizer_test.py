@@ -15,7 +15,7 @@ LEARNING_RATE = 0.1
 
 @pytest.fixture
 def rtol(float_tolerance):
-  """Of a rate or an update: a norm over 44 numbers, twelve operations a step for five steps."""
+  """For a rate or an update: a norm over 44 numbers, and 12 operations per step for 5 steps."""
   return float_tolerance(depth=44 + 5 * 12)
 
 

@@ -245,7 +245,7 @@ def test_a_run_stopped_and_resumed_has_the_losses_of_one_that_was_not(tmp_path):
   )
 
   def run(name, *, until, directory):
-    """Runs to a step as a process would: restore, train, save."""
+    """Runs to a step like a process: restore, train, save."""
     rows = Rows()
     source = train_loop.PlainBatches(rows, place=jax.device_put)
     with checkpoints.Checkpointer(directory) as checkpointer:

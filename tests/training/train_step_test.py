@@ -1,4 +1,4 @@
-"""One step: what it may change, and what its outcome depends on."""
+"""One step: what it may change, and what its result depends on."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ OPTIMIZER = optimizer.make_optimizer(
 
 @pytest.fixture
 def rtol(float_tolerance):
-  """Of sums over 8 examples of 3 features, in the loss, its gradient and the norm of that."""
+  """For sums over 8 examples of 3 features, in the loss, its gradient and the gradient's norm."""
   return float_tolerance(depth=3 * 8 * 3)
 
 
@@ -27,7 +27,7 @@ def init_params(key):
 
 
 def predictions(params, batch, key):
-  """A linear map, with no use for the key."""
+  """A linear map, which ignores the key."""
   del key
   return batch["x"] @ params["reader"]["kernel"] + params["reader"]["bias"][None]
 

@@ -166,10 +166,7 @@ class DualEncoder(TypedModule):
     """
     num_queries, num_passages, passage_length = passage.shape
     embed = functools.partial(self.encode_passage, deterministic=deterministic)
-    # No dropout: all queries would share its noise.
-    null_1xE = self.encode_passage(
-      passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True
-    )
+    null_1xE = self.encode_null_passage(passage)
     others_FxP = passage[:, 1:].reshape(num_queries * (num_passages - 1), passage_length)
     others_FxE = in_buckets(embed, others_FxP, buckets=buckets)
     size = null_1xE.shape[-1]
@@ -181,6 +178,11 @@ class DualEncoder(TypedModule):
       axis=1,
     )
     return self.scores(self.encode_query(query, deterministic=deterministic), passage_BxKxE)
+
+  def encode_null_passage(self, passage: datatypes.Tokens) -> jax.Array:
+    """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
+    # No dropout: all queries would share its noise.
+    return self.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
 
   def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
     """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""

@@ -40,6 +40,7 @@ class RealmPretrainingModel(TypedModule):
     *,
     deterministic: bool,
     passage_BxKxE: jax.Array | None = None,
+    dual_encoder_learns: bool = True,
   ) -> RealmOutputs:
     """Returns the outputs for every query and passage of the batch, including empty slots.
 
@@ -47,10 +48,18 @@ class RealmPretrainingModel(TypedModule):
       batch: Queries with their passages.
       deterministic: Disables dropout.
       passage_BxKxE: Embeddings of the passages, if already known.
+      dual_encoder_learns: False takes the scores with which the passages were found, without
+        embedding them again: a third of a step, and no gradient for the dual encoder.
     """
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query
-    if passage_BxKxE is None:
+    if not dual_encoder_learns:
+      query_BxE = self.dual_encoder.encode_query(query, deterministic=True)
+      null_1x1xE = self.dual_encoder.encode_null_passage(batch.passage)[None]
+      null_Bx1 = self.dual_encoder.scores(query_BxE, jnp.repeat(null_1x1xE, num_queries, axis=0))
+      found_BxR = batch.stale_scores_BxK[:, 1:] / self.dual_encoder_config.temperature
+      scores_BxK = jax.lax.stop_gradient(jnp.concatenate([null_Bx1, found_BxR], axis=1))
+    elif passage_BxKxE is None:
       scores_BxK = self.dual_encoder(
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )

@@ -17,11 +17,15 @@ from realm_jax.objectives.token_classification import token_classification
 from realm_jax.training.objective import LOSS, Objective
 
 
-def masked_lm(model: RealmPretrainingModel, *, marginalize: str) -> Objective:
+def masked_lm(
+  model: RealmPretrainingModel, *, marginalize: str, dual_encoder_learns: bool = True
+) -> Objective:
   """Returns the pre-training objective on `RetrievedBatch`es."""
 
   def outputs(params, batch, key):
-    found = model.apply({"params": params}, batch, **_dropout(key))
+    found = model.apply(
+      {"params": params}, batch, dual_encoder_learns=dual_encoder_learns, **_dropout(key)
+    )
     return found.scores_BxK, found.logits_BxKxMxV
 
   def score(outputs: tuple[Array, Array], batch):

@@ -119,7 +119,9 @@ class Pretraining(TrainingConfig):
   @property
   def objective(self) -> Objective:
     """What is minimised."""
-    return objectives.masked_lm(self.module, marginalize=self.marginalize)
+    return objectives.masked_lm(
+      self.module, marginalize=self.marginalize, dual_encoder_learns=self.dual_encoder_learns
+    )
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
     """Returns the figures of a batch without dropout, not yet named in groups."""

@@ -81,6 +81,24 @@ def test_passages_embedded_before_score_the_same(variables, batch, atol):
   np.testing.assert_allclose(scores_BxK[2], 2 * outputs.scores_BxK, atol=2 * atol)
 
 
+def test_a_dual_encoder_that_does_not_learn_keeps_the_scores_of_the_search(variables, batch, atol):
+  fresh = apply(MODEL, variables["params"], batch)
+  found = batch.replace(stale_scores_BxK=fresh.scores_BxK.at[:, 0].set(0))
+
+  def outputs(params, deterministic=True, key=None):
+    rngs = None if key is None else {"dropout": key}
+    return MODEL.apply(
+      {"params": params}, found, deterministic=deterministic, dual_encoder_learns=False, rngs=rngs
+    )
+
+  still = jax.jit(outputs)(variables["params"])
+  jax.tree.map(functools.partial(np.testing.assert_allclose, atol=atol), still, fresh)
+  dropped = jax.jit(functools.partial(outputs, deterministic=False, key=jax.random.key(1)))
+  np.testing.assert_allclose(dropped(variables["params"]).scores_BxK, fresh.scores_BxK, atol=atol)
+  gradient = jax.jit(jax.grad(lambda params: outputs(params).scores_BxK.sum()))
+  assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient(variables["params"])))
+
+
 def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch, atol):
   """Dense, gelu, norm, product with the embedding table, bias; at the masked positions."""
   params = dict(variables["params"]["knowledge_augmented_encoder"])

@@ -94,6 +94,18 @@ def test_is_the_published_encoder(params, tokens, atol, activation, gelu):
   np.testing.assert_allclose(hidden_FxLxD, numpy_bert(params, tokens, gelu=gelu), atol=atol)
 
 
+@pytest.mark.parametrize("activation", ["gelu_erf", "gelu_tanh"])
+def test_an_activation_of_narrow_numbers_is_rounded_once(activation):
+  x = jnp.linspace(-4, 4, 257, dtype=jnp.bfloat16)
+  config = dataclasses.replace(CONFIG, activation=activation)
+  narrow, wide = (
+    jax.jit(functools.partial(bert.activation, dataclasses.replace(config, dtype=str(x.dtype))))(x)
+    for x in (x, x.astype(jnp.float32))
+  )
+  assert narrow.dtype == jnp.bfloat16
+  np.testing.assert_array_equal(narrow, wide.astype(jnp.bfloat16))
+
+
 def test_pooler_reads_the_first_token(params, tokens, float_tolerance):
   hidden_FxLxD = encode(params, tokens)
   pooler = bert.BertPooler(CONFIG)

@@ -39,6 +39,10 @@ class WarmStart:
   checkpoints: str
   parts: Sequence[tuple[str, str]]
 
+  def __post_init__(self):
+    if not self.parts:
+      raise ValueError(f"nothing is taken from {self.checkpoints}: WarmStart.parts is empty")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:

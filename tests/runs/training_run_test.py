@@ -9,7 +9,7 @@ import pytest
 
 from realm_jax.datatypes import Mean
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
-from realm_jax.runs.training_run import TrainingRun
+from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.training import checkpoints
 from realm_jax.training.objective import LOSS, Objective
 from realm_jax.training.train_loop import PlainBatches
@@ -82,3 +82,10 @@ def test_other_batches_are_refused_or_begin_anew(read_after):
   with pytest.raises(ValueError, match=r"other batches \(batch_size 8, now 16\)"):
     read_after(3, batch_size=16)
   assert read_after(3, batch_size=16, allow_changes=("batch_size",)) == 2
+
+
+def test_a_warm_start_that_takes_nothing_is_refused():
+  with pytest.raises(
+    ValueError, match=r"nothing is taken from runs/bert: WarmStart\.parts is empty"
+  ):
+    WarmStart("runs/bert", ())

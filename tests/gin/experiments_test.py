@@ -8,7 +8,6 @@ import functools
 import importlib
 import os
 import pathlib
-import re
 
 import gin
 import jax
@@ -27,10 +26,9 @@ from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved.saved_models import example_tokens
 from realm_jax.training.objective import LOSS
 from realm_jax.training.optimizer import learning_rate_schedule
+from tests.experiments import EXPERIMENTS, ROOT, begins, head_of, jobs_of, settings_of
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-EXPERIMENTS = sorted((ROOT / "gin" / "experiments").glob("*.gin"))
 SWEEPS = sorted((ROOT / "gin" / "experiments").glob("*.sweep"))
 
 
@@ -48,20 +46,6 @@ def check_golden(name, text):
     golden.parent.mkdir(exist_ok=True)
     golden.write_text(text, "utf-8")
   assert text == golden.read_text("utf-8"), f"{name} is resolved otherwise; see {__file__}"
-
-
-def jobs_of(file):
-  """Returns the jobs in the header of an experiment."""
-  head = file.read_text("utf-8").partition("\nfrom __gin__")[0].replace("\\\n#", " ")
-  named = re.findall(rf"realm (\w+) [^\n]*{re.escape(file.name)}", head)
-  assert named, f"the head of {file.name} names no job that takes it"
-  return {name: getattr(importlib.import_module(JOBS[name]), name) for name in dict.fromkeys(named)}
-
-
-def settings_of(job, file, bindings=()):
-  """Returns the keywords that a job gets from an experiment."""
-  configuration.configure(job, gin_files=[file], bindings=bindings, values={})
-  return gin.get_bindings(job)
 
 
 def differences(prefix, keywords, values):
@@ -165,20 +149,13 @@ def test_the_schedule_ends_with_the_run_that_the_command_line_asks_for():
   assert rate(1000) == 0 < rate(999) < rate(500) < rate(100) < pretraining.optimizer.learning_rate
 
 
-def begins(part, values, head):
-  """Returns whether a new run takes a part of its parameters from a checkpoint."""
-  parts = [here for start in values.get("warm_starts") or () for here, _ in start.parts]
-  given = values.get("warm_start") or (part == "dual_encoder" and values.get("ict_checkpoints"))
-  return given or part in parts or (part == "dual_encoder" and "--ict_checkpoints=" in head)
-
-
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_a_recipe_begins_with_a_retriever_and_with_a_reader_or_a_guard(file):
   for name, job in jobs_of(file).items():
     if name not in ("pretrain", "launch_local") or file.stem == "tiny":  # which learns nothing
       continue
     values = settings_of(job, str(file.relative_to(ROOT)))
-    head = file.read_text("utf-8").partition("\nfrom __gin__")[0]
+    head = head_of(file)
     assert begins("dual_encoder", values, head), name
     guarded = values["pretraining"].guarded
     assert guarded or begins("knowledge_augmented_encoder", values, head), name
@@ -204,7 +181,7 @@ def test_a_sweep_is_what_it_was_and_its_models_have_shapes(file):
 
 @pytest.mark.parametrize("file", [*EXPERIMENTS, *SWEEPS], ids=lambda file: file.name)
 def test_the_head_says_command_hardware_time_and_what_to_expect(file):
-  head = file.read_text("utf-8").partition("\n\n")[0].partition("\nfrom __gin__")[0]
+  head = head_of(file).partition("\n\n")[0]
   for word in ("realm ", file.name, "Hardware", "Time", "Expect"):
     assert word.lower() in head.lower(), f"{file.name} says nothing of {word}"
 

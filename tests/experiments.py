@@ -1,0 +1,39 @@
+"""The experiments in gin/, as their jobs get them."""
+
+import importlib
+import pathlib
+import re
+
+import gin
+
+from realm_jax import configuration
+from realm_jax.main import JOBS
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+EXPERIMENTS = sorted((ROOT / "gin" / "experiments").glob("*.gin"))
+
+
+def head_of(file):
+  """Returns the header of an experiment, a comment."""
+  return file.read_text("utf-8").partition("\nfrom __gin__")[0]
+
+
+def jobs_of(file):
+  """Returns the jobs in the header of an experiment."""
+  head = head_of(file).replace("\\\n#", " ")
+  named = re.findall(rf"realm (\w+) [^\n]*{re.escape(file.name)}", head)
+  assert named, f"the head of {file.name} names no job that takes it"
+  return {name: getattr(importlib.import_module(JOBS[name]), name) for name in dict.fromkeys(named)}
+
+
+def settings_of(job, file, bindings=()):
+  """Returns the keywords that a job gets from an experiment."""
+  configuration.configure(job, gin_files=[file], bindings=bindings, values={})
+  return gin.get_bindings(job)
+
+
+def begins(part, values, head):
+  """Returns whether a new run takes a part of its parameters from a checkpoint."""
+  parts = [here for start in values.get("warm_starts") or () for here, _ in start.parts]
+  given = values.get("warm_start") or (part == "dual_encoder" and values.get("ict_checkpoints"))
+  return given or part in parts or (part == "dual_encoder" and "--ict_checkpoints=" in head)

@@ -8,6 +8,7 @@ import jax
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig, Tower
 
 
+@functools.cache
 def query_encoder_program(
   config: DualEncoderConfig, *, sharding: jax.sharding.Sharding | None = None
 ) -> Callable:
@@ -21,6 +22,7 @@ def query_encoder_program(
   return encode
 
 
+@functools.cache
 def passage_encoder_program(tower: Tower) -> Callable:
   """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters."""
   return jax.jit(lambda params, tokens: tower.apply({"params": params}, tokens, deterministic=True))

@@ -58,7 +58,6 @@ class TrainProgram:
 
     self.mesh = mesh
     self.batch_sharding = partitioning.batch_sharding(mesh)
-    self._create = create
     boxed = jax.eval_shape(create)
     self._shardings = partitioning.tree_shardings(mesh, boxed, layout=layout)
     self.abstract_state = jax.tree.map(
@@ -66,6 +65,7 @@ class TrainProgram:
       nn.unbox(boxed),
       self._shardings,
     )
+    self._new_state = jax.jit(lambda: nn.unbox(create()), out_shardings=self._shardings)
     gathered = partitioning.tree_shardings(mesh, boxed.params, layout="replicated")
 
     def outputs_of_gathered(params, rows, key):
@@ -112,4 +112,4 @@ class TrainProgram:
 
   def new_state(self) -> train_state.TrainState:
     """Makes the state of step 0 on the mesh."""
-    return jax.jit(lambda: nn.unbox(self._create()), out_shardings=self._shardings)()
+    return self._new_state()

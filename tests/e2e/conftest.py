@@ -1,5 +1,7 @@
 """A world of a few hundred facts, a model of a few rows, and the ways to train it."""
 
+import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -25,6 +27,7 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import RunConfig
+from realm_jax.training.guard import GuardConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from tests.configurations import changed, names
@@ -50,7 +53,27 @@ PRETRAINING = Pretraining(
   ),
   retrieval=RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
   generation=0,
+  guard=GuardConfig(enabled=False),  # which guard_test.py tests
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def traced_once():
+  """Runs with one program share it: most differ in their length, which the tiny program ignores."""
+  make = Pretraining.program
+
+  @functools.cache
+  def shared(pretraining, mesh):
+    return make(pretraining, mesh)
+
+  def program(self, mesh=None):
+    if self.optimizer == PRETRAINING.optimizer:
+      self = dataclasses.replace(self, run=RunConfig(seed=self.run.seed))
+    return shared(self, mesh)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Pretraining, "program", program)
+    yield
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,6 @@ class _Publisher:
     self._probe_questions = probe_questions
     self._still_held = still_held
     self._mesh = partitioning.make_mesh(devices=jax.local_devices())
-    self._encode = {}
 
   def follow(self, *, until_step: int | None, poll_seconds: float, recheck_seconds: float) -> None:
     """Publishes a generation for each newer checkpoint until told to stop; see `build_index`."""
@@ -217,7 +216,7 @@ class _Publisher:
     store = self._store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.passage_tower(self._mesh)
-    encode = self._encoder(tower)
+    encode = passage_encoder_program(tower)
     sharding = partitioning.batch_sharding(self._mesh)
     batches = passage_embedding.passage_batches(
       store,
@@ -249,7 +248,7 @@ class _Publisher:
     own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
     tower, params = saved.query_tower(self._mesh)
     placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
-    return np.asarray(self._encoder(tower)(params, placed))
+    return np.asarray(passage_encoder_program(tower)(params, placed))
 
   def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
     if self._probe_questions is None:
@@ -266,11 +265,6 @@ class _Publisher:
       max_questions=_MAX_PROBES,
       mesh=self._mesh,
     )
-
-  def _encoder(self, tower):
-    if tower not in self._encode:
-      self._encode[tower] = passage_encoder_program(tower)
-    return self._encode[tower]
 
 
 def _recall(manifest: generations.Manifest) -> str:

@@ -6,7 +6,7 @@ import matplotlib.figure
 
 _PANELS = (
   ("loss", ("loss/total",)),
-  ("accuracy", ("loss/masked_token_accuracy", "loss/span_accuracy")),
+  ("accuracy", ("loss/masked_token_accuracy", "loss/span_accuracy", "loss/null_span_accuracy")),
   ("retrieval utility (nats)", ("retrieval/retrieval_utility",)),
   ("null mass and entropy of p(z|x)", ("retrieval/null_mass", "retrieval/retrieval_entropy")),
   ("rank correlation, stale to fresh", ("retrieval/stale_rank_correlation",)),

@@ -11,7 +11,7 @@ from realm_jax.inspector.rendering import render
 
 _PANELS = (
   ("Loss", ("loss/total", "loss/retrieval", "loss/reader")),
-  ("Accuracy", ("loss/masked_token_accuracy", "loss/span_accuracy")),
+  ("Accuracy", ("loss/masked_token_accuracy", "loss/span_accuracy", "loss/null_span_accuracy")),
   ("Dev questions", ("dev/exact_match", "dev/f1", "dev/recall@5")),
   (
     "Answers in training",

@@ -58,6 +58,7 @@ def masked_lm_over_retrieval(
     masked_token_accuracy: share of masks whose target is the most likely word of
       Σ_z p(z|x) p(·|z,x); a tie is wrong.
     span_accuracy: share of examples with all masks right.
+    null_span_accuracy: share of examples with all masks right when only the null passage is read.
     retrieval_utility: log p(y|x) - log p(y|null,x), per mask.
     null_mass: mean p(null|x).
     retrieval_entropy: mean entropy of p(z|x), nats.
@@ -92,9 +93,15 @@ def masked_lm_over_retrieval(
   )
   log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
   right_BxM = _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM)
+  certain_Bx1 = jnp.zeros_like(log_prior_BxK[:, :1])
+  right_by_null_BxM = _right_words(
+    certain_Bx1, logits_BxKxMxV[:, :1], log_norms_BxKxM[:, :1], targets_BxM
+  )
+  by_null = _prediction_figures(right_by_null_BxM, weights_BxM, has_mask_B)
   return {
     "loss": loss,
     **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
+    "null_span_accuracy": by_null["span_accuracy"],
     **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }

@@ -30,7 +30,9 @@ def masked_lm(
 
   def score(outputs: tuple[Array, Array], batch):
     figures = masked_lm_over_retrieval(*outputs, batch, marginalize=marginalize)
-    return _grouped(figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy"))
+    return _grouped(
+      figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
+    )
 
   return Objective(outputs, score)
 

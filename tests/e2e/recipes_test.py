@@ -19,7 +19,7 @@ from tests.e2e.conftest import PRETRAINING
 from tests.experiments import EXPERIMENTS, begins, head_of, jobs_of, settings_of
 
 pytestmark = pytest.mark.timeout(600)
-STEPS = 60
+STEPS = 30
 TINY = PRETRAINING.model.dual_encoder.bert
 
 
@@ -47,7 +47,7 @@ def at_tiny_size(given):
   )
   return dataclasses.replace(
     given,
-    run=RunConfig(num_steps=STEPS, log_every=5, checkpoint_every=1000),
+    run=RunConfig(num_steps=STEPS, log_every=2, checkpoint_every=1000),
     mesh=MeshConfig(accumulate_steps=min(2, given.mesh.accumulate_steps)),
     data=dataclasses.replace(given.data, batch_size=16, query_length=32, max_masks=3),
     model=ModelConfig(dual_encoder=dual_encoder, knowledge_augmented_encoder=TINY),
@@ -57,7 +57,7 @@ def at_tiny_size(given):
       trivial_passage=given.retrieval.trivial_passage,
     ),
     optimizer=dataclasses.replace(given.optimizer, warmup_steps=None),
-    guard=dataclasses.replace(given.guard, window=10, measure_every=10),
+    guard=dataclasses.replace(given.guard, window=6, measure_every=6),
     generation=0,
   )
 

@@ -265,6 +265,7 @@ def test_figures_of_a_batch_made_by_hand(make_retrieved_batch, atol):
     "loss": -(math.log(p_0) + math.log(1 / 20) + math.log(0.8)) / 3,
     "masked_token_accuracy": 3 / 4,
     "span_accuracy": 2 / 3,
+    "null_span_accuracy": 1 / 3,
     "retrieval_utility": (math.log(p_0) - 2 * math.log(0.2)) / 4,
     "null_mass": (0.1 + 0.5 + 1) / 3,
     "retrieval_entropy": (stats.entropy([0.1, 0.7, 0.1, 0.1]) + stats.entropy([2, 1, 1])) / 3,

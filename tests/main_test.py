@@ -320,7 +320,7 @@ def test_a_bug_in_a_job_is_not_hidden(tmp_path):
 def test_help_lists_the_jobs_that_exist(capsys):
   assert main.main(["--help"], jobs=JOBS) == 0
   assert capsys.readouterr().out.endswith(
-    "jobs:\n  toy                Recites a line into a file.\n"
+    "jobs:\n  toy                  Recites a line into a file.\n"
   )
 
 

@@ -34,20 +34,6 @@ class ContrastiveTraining(TrainingConfig):
   dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
   score_scale: float | None = None
 
-  def check(self, pieces: WordPieces) -> None:
-    """Checks that the encoder can take the vocabulary and the lengths.
-
-    Raises:
-      ValueError: If it cannot.
-    """
-    lengths = {
-      "query_length": self.data.query_length,
-      "passage_length": self.data.passage_length,
-    }
-    saved_models.check_sizes(
-      pieces, {"dual_encoder": self.dual_encoder.bert}, {"dual_encoder": lengths}
-    )
-
   def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
     """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(

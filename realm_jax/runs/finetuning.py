@@ -46,20 +46,10 @@ class Finetuning(TrainingConfig):
     """Whether the passage encoder, and therefore the index, is frozen."""
     return self.start.passage_encoder == "frozen"
 
-  def check(self, pieces: WordPieces, start: StartingPoint) -> None:
-    """Checks that the encoders can take the vocabulary and lengths, and that the index can keep up.
-
-    Raises:
-      ValueError: If they do not.
-    """
+  def check_reachable(self) -> None:
+    """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
     if not self.frozen and self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
-    queries = {"query_length": self.data.query_length, "passage_length": start.passage_length}
-    saved_models.check_sizes(
-      pieces,
-      {"dual_encoder": start.dual_encoder.bert, "span_reader": start.span_reader.bert},
-      {"dual_encoder": queries, "span_reader": {"joint_length": self.beam.joint_length}},
-    )
 
   def describe(
     self, pieces: WordPieces, store: PassageStore, start: StartingPoint

@@ -69,6 +69,20 @@ class ModelDescription:
       raise ValueError(f"{source} has no span reader; train it with `realm finetune`")
     return self.span_reader, self.beam
 
+  def check_sizes(self, vocabulary: WordPieces) -> None:
+    """Checks that a vocabulary and the lengths fit the encoders; see `check_sizes`."""
+    encoders = {"dual_encoder": self.dual_encoder.bert}
+    lengths = {
+      "dual_encoder": {"query_length": self.query_length, "passage_length": self.passage_length}
+    }
+    if self.knowledge_augmented_encoder is not None and self.retrieval is not None:
+      encoders["knowledge_augmented_encoder"] = self.knowledge_augmented_encoder
+      lengths["knowledge_augmented_encoder"] = {"joint_length": self.retrieval.joint_length}
+    if self.span_reader is not None and self.beam is not None:
+      encoders["span_reader"] = self.span_reader.bert
+      lengths["span_reader"] = {"joint_length": self.beam.joint_length}
+    check_sizes(vocabulary, encoders, lengths)
+
   def to_json(self) -> dict:
     return dataclasses.asdict(self)
 

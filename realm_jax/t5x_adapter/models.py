@@ -31,6 +31,7 @@ from realm_jax.saved.opening import open_corpus
 from realm_jax.t5x_adapter import features, metrics, parameters
 from realm_jax.training import dropout_keys
 from realm_jax.training.objective import LOSS, Objective
+from realm_jax.wordpieces import WordPieces
 
 _LOWEST = jnp.finfo(jnp.float32).min
 
@@ -40,21 +41,27 @@ class RealmModel(models.BaseModel):
 
   Args:
     optimizer_def: A t5x optimizer, such as `optimizer.RealmOptimizer`.
+    vocabulary: Vocabulary of the corpus.
     description: Description of the model for published checkpoints.
     warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
     objective: The objective.
     accumulate_steps: Number of parts of a batch, computed one after another.
+
+  Raises:
+    ValueError: If vocabulary, model and lengths do not fit each other.
   """
 
   def __init__(
     self,
     optimizer_def,
     *,
+    vocabulary: WordPieces,
     description: saved_models.ModelDescription,
     warm_starts: Sequence[WarmStart],
     objective: Objective,
     accumulate_steps: int,
   ):
+    description.check_sizes(vocabulary)
     super().__init__(optimizer_def=optimizer_def)
     self.description = description
     self.warm_starts = warm_starts
@@ -157,20 +164,10 @@ class PretrainingModel(RealmModel):
     accumulate_steps: int = 1,
   ):
     corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-    saved_models.check_sizes(
-      corpus.vocabulary,
-      {
-        "dual_encoder": dual_encoder.bert,
-        "knowledge_augmented_encoder": knowledge_augmented_encoder,
-      },
-      {
-        "dual_encoder": {"query_length": query_length, "passage_length": retrieval.passage_length},
-        "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
-      },
-    )
     module = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
     super().__init__(
       optimizer_def,
+      vocabulary=corpus.vocabulary,
       description=saved_models.ModelDescription(
         dual_encoder=dual_encoder,
         knowledge_augmented_encoder=knowledge_augmented_encoder,
@@ -255,14 +252,10 @@ class InverseClozeModel(RealmModel):
     accumulate_steps: int = 1,
   ):
     corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-    saved_models.check_sizes(
-      corpus.vocabulary,
-      {"dual_encoder": dual_encoder.bert},
-      {"dual_encoder": {"query_length": query_length, "passage_length": passage_length}},
-    )
     module = DualEncoder(dual_encoder)
     super().__init__(
       optimizer_def,
+      vocabulary=corpus.vocabulary,
       description=saved_models.ModelDescription(
         dual_encoder=dual_encoder,
         query_length=query_length,
@@ -337,17 +330,10 @@ class OpenQaModel(RealmModel):
   ):
     corpus = open_corpus(passages, warm_starts=[retriever, reader])
     begun = starting_points.find(retriever=retriever, reader=reader, config=start)
-    saved_models.check_sizes(
-      corpus.vocabulary,
-      {"dual_encoder": begun.dual_encoder.bert, "span_reader": begun.span_reader.bert},
-      {
-        "dual_encoder": {"query_length": query_length, "passage_length": begun.passage_length},
-        "span_reader": {"joint_length": beam.joint_length},
-      },
-    )
     module = OpenQaModule(begun.dual_encoder, begun.span_reader)
     super().__init__(
       optimizer_def,
+      vocabulary=corpus.vocabulary,
       description=saved_models.ModelDescription(
         dual_encoder=begun.dual_encoder,
         span_reader=begun.span_reader,

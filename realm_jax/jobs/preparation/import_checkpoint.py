@@ -181,18 +181,7 @@ def _describe(
   tokenizer: tokenization.WordPieceTokenizer,
 ) -> saved_models.ModelDescription:
   reader = model.knowledge_augmented_encoder
-  encoders = {"dual_encoder": model.dual_encoder.bert}
-  lengths = {
-    "dual_encoder": {"query_length": query_length, "passage_length": retrieval.passage_length}
-  }
-  if reader is not None:
-    encoders["knowledge_augmented_encoder"] = reader
-    lengths["knowledge_augmented_encoder"] = {"joint_length": retrieval.joint_length}
-  if model.span_reader is not None:
-    encoders["span_reader"] = model.span_reader.bert
-    lengths["span_reader"] = {"joint_length": beam.joint_length}
-  saved_models.check_sizes(tokenizer, encoders, lengths)
-  return saved_models.ModelDescription(
+  description = saved_models.ModelDescription(
     dual_encoder=model.dual_encoder,
     knowledge_augmented_encoder=reader,
     retrieval=retrieval if reader is not None else None,
@@ -204,6 +193,8 @@ def _describe(
     vocabulary_digest=tokenizer.digest,
     corpus_fingerprint="",
   )
+  description.check_sizes(tokenizer)
+  return description
 
 
 def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:
@@ -212,19 +203,15 @@ def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[
   def init() -> dict:
     tokens = saved_models.example_tokens(1, 8)
     key = jax.random.key(seed)
-    params = {
-      "dual_encoder": DualEncoder(model.dual_encoder).init(
-        key, tokens, tokens.reshape(1, 1, 8), deterministic=True
-      )
-    }
+    params = {"dual_encoder": saved_models.init_dual_encoder(DualEncoder(model.dual_encoder), key)}
     if model.knowledge_augmented_encoder is not None:
-      params["knowledge_augmented_encoder"] = KnowledgeAugmentedEncoder(
-        model.knowledge_augmented_encoder
-      ).init(key, tokens, jnp.zeros((1, 1), jnp.int32), deterministic=True)
+      reader = KnowledgeAugmentedEncoder(model.knowledge_augmented_encoder)
+      variables = reader.init(key, tokens, jnp.zeros((1, 1), jnp.int32), deterministic=True)
+      params["knowledge_augmented_encoder"] = variables["params"]
     if model.span_reader is not None:
-      params["span_reader"] = SpanReader(model.span_reader).init(key, tokens, deterministic=True)
-    trees = {name: nn.unbox(variables["params"]) for name, variables in params.items()}
-    return flax.traverse_util.flatten_dict(trees, sep="/")
+      variables = SpanReader(model.span_reader).init(key, tokens, deterministic=True)
+      params["span_reader"] = variables["params"]
+    return flax.traverse_util.flatten_dict(nn.unbox(params), sep="/")
 
   shapes = {path: leaf.shape for path, leaf in jax.eval_shape(init).items()}
   params, missing = imported_model.fill(shapes, model.weights)

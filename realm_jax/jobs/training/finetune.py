@@ -72,7 +72,9 @@ def finetune(
   corpus = open_corpus(passages, warm_starts=[retriever, reader])
   store, pieces = corpus.store, corpus.vocabulary
   start = starting_points.find(retriever=retriever, reader=reader, config=finetuning.start)
-  finetuning.check(pieces, start)
+  finetuning.check_reachable()
+  description = finetuning.describe(pieces, store, start)
+  description.check_sizes(pieces)
   asked = read_questions(questions)
   made = question_examples(
     asked, data=finetuning.data, source=questions if examples is None else examples, store=store
@@ -80,7 +82,6 @@ def finetune(
   features = made.streams(seed=finetuning.run.seed)
   matcher = _labels(asked, questions, examples, store=store, data=finetuning.data)
   model = OpenQaModel(start.dual_encoder, start.span_reader)
-  description = finetuning.describe(pieces, store, start)
   with contextlib.ExitStack() as stack:
     run = stack.enter_context(
       TrainingRun(

@@ -35,7 +35,8 @@ def pretrain_contrastive(
   """
   store = PassageStore(passages)
   pieces = wordpieces.load(os.path.join(passages, "vocabulary"))
-  contrastive.check(pieces)
+  description = contrastive.describe(pieces, store)
+  description.check_sizes(pieces)
   starts = [] if warm_start is None else [warm_start]
   saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
   made = pair_examples(contrastive.data, source=examples, store=store)
@@ -43,7 +44,7 @@ def pretrain_contrastive(
     workdir,
     program=contrastive.program(),
     config=contrastive.run,
-    description=contrastive.describe(pieces, store),
+    description=description,
     batch_settings=made.batch_settings(seed=contrastive.run.seed),
     warm_starts=starts,
   ) as run:

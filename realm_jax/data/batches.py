@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import jax
 import numpy as np
 
-from realm_jax.datatypes import MaskedQueries, Tokens
+from realm_jax.datatypes import MaskedQueries, Questions, Tokens
 
 Features = dict[str, np.ndarray]
 Masking = Literal["salient_span", "random_span", "random_token"]
@@ -108,6 +108,16 @@ def masked_queries(features: Features) -> MaskedQueries:
     mlm_targets_BxM=features["mlm_targets"],
     mlm_weights_BxM=features["mlm_weights"],
     source_uid_B=features["source_uid"][:, 0],
+  )
+
+
+def questions(features: Features) -> Questions:
+  """Returns the `Questions` of a batch from `OpenQuestionConverter`."""
+  query = tokens(features["query"])
+  return Questions(
+    query=query,
+    index_B=features["question_index"][:, 0].astype(np.int32),
+    weights_B=query.mask.any(axis=1).astype(np.float32),
   )
 
 

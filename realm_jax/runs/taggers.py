@@ -168,8 +168,8 @@ def load(workdir: str, *, mesh: jax.sharding.Mesh, step: int | None = None) -> S
       f"{workdir} has vocabulary {tokenizer.digest}, but its tagger was trained with "
       f"{description.vocabulary_digest}; restore the right one"
     )
-  boxed = jax.eval_shape(lambda: init_params(description.tagger, jax.random.key(0)))
-  params = checkpoints.restore_params(path, saved_models.abstract_params(mesh, boxed))
+  abstract = saved_models.abstract_params(mesh, init_params, description.tagger)
+  params = checkpoints.restore_params(path, abstract)
   return SavedTagger(description, int(path.name), params, tokenizer)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import flax.linen as nn
 import jax
@@ -132,11 +132,9 @@ class SavedModel:
 
   def _tower(self, mesh: jax.sharding.Mesh, name: str) -> tuple[dual_encoder.Tower, dict]:
     config = self.description.dual_encoder
-    module = dual_encoder.DualEncoder(config)
-    boxed = jax.eval_shape(lambda: init_dual_encoder(module, jax.random.key(0)))
     name = "tower" if config.towers == "shared" else name
-    abstract = {"dual_encoder": {name: abstract_params(mesh, boxed)[name]}}
-    params = checkpoints.restore_params(self.path, abstract)
+    both = abstract_params(mesh, init_dual_encoder, dual_encoder.DualEncoder(config))
+    params = checkpoints.restore_params(self.path, {"dual_encoder": {name: both[name]}})
     return dual_encoder.Tower(config), params["dual_encoder"][name]
 
   def pretraining_model(self, mesh: jax.sharding.Mesh) -> tuple[realm.RealmPretrainingModel, dict]:
@@ -147,8 +145,8 @@ class SavedModel:
     """
     encoder, _ = self.description.mask_filling(self.path)
     model = realm.RealmPretrainingModel(self.description.dual_encoder, encoder)
-    boxed = jax.eval_shape(lambda: init_pretraining_model(model, jax.random.key(0)))
-    return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
+    abstract = abstract_params(mesh, init_pretraining_model, model)
+    return model, checkpoints.restore_params(self.path, abstract)
 
   def open_qa_model(self, mesh: jax.sharding.Mesh) -> tuple[open_qa.OpenQaModel, dict]:
     """Restores dual encoder and span reader.
@@ -158,15 +156,14 @@ class SavedModel:
     """
     reader, _ = self.description.question_answering(self.path)
     model = open_qa.OpenQaModel(self.description.dual_encoder, reader)
-    boxed = jax.eval_shape(lambda: init_open_qa_model(model, jax.random.key(0)))
-    return model, checkpoints.restore_params(self.path, abstract_params(mesh, boxed))
+    abstract = abstract_params(mesh, init_open_qa_model, model)
+    return model, checkpoints.restore_params(self.path, abstract)
 
   def retriever(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.DualEncoder, dict]:
     """Restores the dual encoder, as `{"dual_encoder": ...}`."""
     module = dual_encoder.DualEncoder(self.description.dual_encoder)
-    boxed = jax.eval_shape(lambda: init_dual_encoder(module, jax.random.key(0)))
-    abstract = {"dual_encoder": abstract_params(mesh, boxed)}
-    return module, checkpoints.restore_params(self.path, abstract)
+    abstract = abstract_params(mesh, init_dual_encoder, module)
+    return module, checkpoints.restore_params(self.path, {"dual_encoder": abstract})
 
   def check_vocabulary(self, digest: str, *, source: str) -> None:
     """Checks that a corpus or directory has the vocabulary that the model was trained with.
@@ -224,8 +221,9 @@ def init_dual_encoder(module: dual_encoder.DualEncoder, key: jax.Array) -> dict:
   return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
 
 
-def abstract_params(mesh: jax.sharding.Mesh, boxed) -> dict:
-  """Returns the shapes of boxed parameters with their shardings on the mesh."""
+def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -> dict:
+  """Returns the shapes of what `init(model, key)` makes, with their shardings on the mesh."""
+  boxed = jax.eval_shape(lambda: init(model, jax.random.key(0)))
   return jax.tree.map(
     lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
     nn.unbox(boxed),

@@ -94,13 +94,7 @@ def masked_queries(features: Features) -> MaskedQueries:
 
 def questions(features: Features) -> Questions:
   """Returns the questions of this process, made from `OpenQuestionConverter`'s features."""
-  rows = own_rows(features)
-  query = batches.tokens(rows["query"])
-  return Questions(
-    query=query,
-    index_B=rows["question_index"][:, 0].astype(np.int32),
-    weights_B=query.mask.any(axis=1).astype(np.float32),
-  )
+  return batches.questions(own_rows(features))
 
 
 def own_rows(features: Features) -> dict[str, np.ndarray]:

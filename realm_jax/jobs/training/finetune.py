@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.datatypes import Questions
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.labels.answer_matching import AnswerMatcher
 from realm_jax.labels.question_labels import find_labels
@@ -111,9 +110,8 @@ def finetune(
       matcher=matcher,
       fresh_passage_length=None if finetuning.frozen else start.passage_length,
     )
-    source = run.retrieved_batches(
-      _questions(features), retriever=question_retriever, refresher=refresher
-    )
+    asked_in_turn = ((batches.questions(batch), {}) for batch in features)
+    source = run.retrieved_batches(asked_in_turn, retriever=question_retriever, refresher=refresher)
     evaluation = dev = None
     if dev_questions is not None:
       dev = QuestionEvaluation(
@@ -180,16 +178,3 @@ def _index(
     other_runs=finetuning.refresh.other_runs if wanted is None else "accept",
   )
   return wanted, IndexRefresher(published, config=finetuning.refresh, watch=wanted is None)
-
-
-def _questions(features: batches.Streams) -> Iterator[tuple[Questions, dict]]:
-  for batch in features:
-    query = batches.tokens(batch["query"])
-    yield (
-      Questions(
-        query=query,
-        index_B=batch["question_index"][:, 0].astype("int32"),
-        weights_B=query.mask.any(axis=1).astype("float32"),
-      ),
-      {},
-    )

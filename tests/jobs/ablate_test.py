@@ -33,9 +33,3 @@ def test_what_was_interrupted_is_made_again(tmp_path):
     raise KeyboardInterrupt
   with ablate._once(str(tmp_path / "start")) as needed:
     assert needed
-
-
-def test_a_training_told_to_stop_does_not_pass_for_a_finished_one(tmp_path):
-  with pytest.raises(KeyboardInterrupt):
-    ablate._refuse_unfinished(str(tmp_path / "checkpoints"), 1)
-  ablate._refuse_unfinished(str(tmp_path / "checkpoints"), 0)

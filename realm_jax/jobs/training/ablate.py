@@ -13,17 +13,15 @@ from realm_jax import atomic_files, choices, object_store
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.make_almanac import add_training_sentences, make_corpora
-from realm_jax.jobs.training.build_index import build_index
+from realm_jax.jobs.training.demo import warm_up
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import CHECKPOINTS, WarmStart
 from realm_jax.saved.opening import Sources
-from realm_jax.training.checkpoints import steps
 
 Part = Literal["pretrained", "start"]
 
@@ -91,7 +89,7 @@ def ablate(
     the fine-tuned model (`finetuned`).
 
   Raises:
-    KeyboardInterrupt: If a training was told to stop.
+    SystemExit: If a training was told to stop.
     ChildProcessError: If the trainer or the index builder fails.
     ValueError: If a directory is in an object store.
   """
@@ -108,7 +106,7 @@ def ablate(
   start = os.path.join(of_seed, "start")
   with _once(start) as needed:
     if needed:
-      _warm_up(start, world, ict=ict, reading=reading, builder=builder)
+      warm_up(start, world, ict=ict, reading=reading, builder=builder)
   begun = os.path.join(start, "reading", CHECKPOINTS)
   searched = os.path.join(world, "passages")
   if row.training_sentences == "inside":
@@ -148,7 +146,6 @@ def ablate(
     reader=pretrained if row.reader == "pretrained" else begun,
     finetuning=finetuning,
   )
-  _refuse_unfinished(answering, finetuning.run.num_steps)
   sources = dataclasses.replace(sources, checkpoints=answering)
   finetuned = evaluate(sources=sources, output=os.path.join(workdir, "finetuned"), **asked)
   summary = {
@@ -160,32 +157,6 @@ def ablate(
     os.path.join(workdir, "summary.json"), json.dumps(summary, indent=2) + "\n"
   )
   return summary
-
-
-def _warm_up(
-  start: str,
-  world: str,
-  *,
-  ict: ContrastiveTraining,
-  reading: Pretraining,
-  builder: BuilderConfig,
-) -> None:
-  """Trains the retriever on the inverse cloze task, then the reader."""
-  passages = os.path.join(world, "passages")
-  checkpoints, index = (os.path.join(start, "ict", name) for name in (CHECKPOINTS, "index"))
-  documents = os.path.join(world, "whole_documents")
-  pretrain_ict(workdir=os.path.join(start, "ict"), passages=documents, ict=ict)
-  _refuse_unfinished(checkpoints, ict.run.num_steps)
-  build_index(checkpoints=checkpoints, passages=passages, index=index, builder=builder)
-  pretrain(
-    workdir=os.path.join(start, "reading"),
-    corpus=passages,
-    passages=passages,
-    index=index,
-    pretraining=reading,
-    ict_checkpoints=checkpoints,
-  )
-  _refuse_unfinished(os.path.join(start, "reading", CHECKPOINTS), reading.run.num_steps)
 
 
 def _pretrain(
@@ -231,9 +202,3 @@ def _once(directory: str) -> Iterator[bool]:
     yield needed
     if needed:
       atomic_files.write_text(finished, "")
-
-
-def _refuse_unfinished(checkpoints: str, num_steps: int) -> None:
-  # A training that was told to stop saves and returns as if it had finished.
-  if max(steps(checkpoints), default=0) < num_steps:
-    raise KeyboardInterrupt

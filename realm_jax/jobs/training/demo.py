@@ -22,6 +22,7 @@ from realm_jax.jobs.training.pretrain_ict import pretrain_ict
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.swap_log import SWAPS_FILE
+from realm_jax.runs.training_run import CHECKPOINTS
 from realm_jax.saved.opening import Sources
 from realm_jax.training.metric_writers import METRICS_FILE
 
@@ -69,11 +70,8 @@ def demo(
     "A world of facts: documents that state them, sentences that mention them in other words"
   )
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
-  held_out = {
-    "questions": path("almanac", "heldout.jsonl"),
-    "max_questions": num_evaluated,
-  }
-  _warm_up(path, ict=ict, reading=reading, builder=builder, say=clock.say)
+  held_out = {"questions": path("almanac", "heldout.jsonl"), "max_questions": num_evaluated}
+  warm_up(workdir, workdir, ict=ict, reading=reading, builder=builder, say=clock.say)
 
   clock.say("The untrained model, for comparison")
   untrained = Sources(
@@ -171,29 +169,38 @@ def _begin_anew(workdir: str) -> None:
   atomic_files.write_text(config, text)
 
 
-def _warm_up(
-  path: Callable[..., str],
+def warm_up(
+  directory: str,
+  world: str,
   *,
   ict: ContrastiveTraining,
   reading: Pretraining,
   builder: BuilderConfig,
-  say: Callable[[str], None],
+  say: Callable[[str], None] = lambda text: None,
 ) -> None:
-  """Trains the retriever on the inverse cloze task, then the reader."""
+  """Trains the retriever on the inverse cloze task, then the reader.
+
+  Args:
+    directory: Directory for `ict/`, with its index, and `reading/`.
+    world: Directory of the corpora; see `make_corpora`.
+    ict: Inverse cloze training.
+    reading: Training of the reader.
+    builder: Index builder.
+    say: Called with what begins.
+  """
   say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
-  pretrain_ict(workdir=path("ict"), passages=path("whole_documents"), ict=ict)
+  retriever, passages = os.path.join(directory, "ict"), os.path.join(world, "passages")
+  pretrain_ict(workdir=retriever, passages=os.path.join(world, "whole_documents"), ict=ict)
 
   say("The reader learns to read: each masked passage next to itself")
-  passages, index = path("passages"), path("ict", "index")
-  build_index(
-    checkpoints=path("ict", "checkpoints"), passages=passages, index=index, builder=builder
-  )
+  checkpoints, index = (os.path.join(retriever, name) for name in (CHECKPOINTS, "index"))
+  build_index(checkpoints=checkpoints, passages=passages, index=index, builder=builder)
   pretrain(
-    workdir=path("reading"),
+    workdir=os.path.join(directory, "reading"),
     corpus=passages,
     passages=passages,
     index=index,
-    ict_checkpoints=path("ict", "checkpoints"),
+    ict_checkpoints=checkpoints,
     pretraining=reading,
   )
 

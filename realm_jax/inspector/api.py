@@ -63,6 +63,9 @@ def session_of(request: Request) -> str:
   return token if usable and len(token) <= 64 else secrets.token_urlsafe(_SESSION_BYTES)
 
 
+Session = Annotated[str, fastapi.Depends(session_of)]
+
+
 def remember(response: fastapi.Response, session: str) -> None:
   """Sets a session's cookie, which the browser sends only to this site."""
   response.set_cookie(SESSION_COOKIE, session, httponly=True, samesite="strict")
@@ -84,7 +87,7 @@ def routes(service: AnsweringService) -> fastapi.APIRouter:
       for name, model in service.models.items()
     ]
 
-  def explain(kind: Kind, queries: Queries, request: Request) -> dict:
+  def explain(kind: Kind, queries: Queries, session: str) -> dict:
     names = service.names_of_kind(kind)
     name = queries.model or next(iter(names), "")
     if name not in names:
@@ -95,7 +98,7 @@ def routes(service: AnsweringService) -> fastapi.APIRouter:
     explanations = service.ask(
       name,
       queries.texts,
-      session=session_of(request),
+      session=session,
       answers=queries.answers,
       target=queries.target,
       with_rankings=queries.rankings,
@@ -103,49 +106,46 @@ def routes(service: AnsweringService) -> fastapi.APIRouter:
     return {"explanations": [dataclasses.asdict(one) for one in explanations]}
 
   @router.post("/fill_mask", summary="Fills a [MASK] and explains the answer")
-  def fill_mask(queries: Queries, request: Request) -> dict:
-    return explain("mask", queries, request)
+  def fill_mask(queries: Queries, session: Session) -> dict:
+    return explain("mask", queries, session)
 
   @router.post("/answer", summary="Answers a question and explains the answer")
-  def answer(queries: Queries, request: Request) -> dict:
-    return explain("question", queries, request)
+  def answer(queries: Queries, session: Session) -> dict:
+    return explain("question", queries, session)
 
   @router.get("/passages/{passage_id}", summary="A passage as this session sees it")
-  def passage(passage_id: PassageId, request: Request) -> dict:
-    return service.passage(passage_id, session=session_of(request))
+  def passage(passage_id: PassageId, session: Session) -> dict:
+    return service.passage(passage_id, session=session)
 
   @router.post("/passages", status_code=201, summary="Adds a passage, searched at once")
-  def add(content: PassageContent, request: Request, response: fastapi.Response) -> dict:
-    session = session_of(request)
+  def add(content: PassageContent, session: Session, response: fastapi.Response) -> dict:
     passage_id = service.add(content.title, content.text, session=session)
     remember(response, session)
     return service.passage(passage_id, session=session)
 
   @router.put("/passages/{passage_id}", summary="Changes a passage and embeds it again at once")
   def change(
-    passage_id: PassageId, content: PassageContent, request: Request, response: fastapi.Response
+    passage_id: PassageId, content: PassageContent, session: Session, response: fastapi.Response
   ) -> dict:
-    session = session_of(request)
     service.change(passage_id, content.title, content.text, session=session)
     remember(response, session)
     return service.passage(passage_id, session=session)
 
   @router.delete("/passages/{passage_id}", status_code=204, summary="Removes a passage")
-  def remove(passage_id: PassageId, request: Request, response: fastapi.Response) -> None:
-    session = session_of(request)
+  def remove(passage_id: PassageId, session: Session, response: fastapi.Response) -> None:
     service.remove(passage_id, session=session)
     remember(response, session)
 
   @router.get("/edits", summary="The edits of this session")
-  def edits(request: Request) -> list[dict]:
-    return [dataclasses.asdict(edit) for edit in service.edits(session=session_of(request))]
+  def edits(session: Session) -> list[dict]:
+    return [dataclasses.asdict(edit) for edit in service.edits(session=session)]
 
   @router.delete("/edits", status_code=204, summary="Undoes all edits")
-  def undo_all(request: Request) -> None:
-    service.undo_all(session=session_of(request))
+  def undo_all(session: Session) -> None:
+    service.undo_all(session=session)
 
   @router.delete("/edits/{passage_id}", status_code=204, summary="Undoes the edit of one passage")
-  def undo(passage_id: PassageId, request: Request) -> None:
-    service.undo(passage_id, session=session_of(request))
+  def undo(passage_id: PassageId, session: Session) -> None:
+    service.undo(passage_id, session=session)
 
   return router

@@ -28,6 +28,7 @@ _STATIC = {
   "icon.svg": "image/svg+xml",
 }
 _MAX_PASSAGE = 8000
+_REFUSALS = {RequestValidationError: 422, ValueError: 422, NotFoundError: 404, OverloadedError: 429}
 
 
 class EditForm(pydantic.BaseModel):
@@ -78,7 +79,8 @@ def make_app(
   """
   app = fastapi.FastAPI(title="REALM inspector", version=__version__, docs_url=None, redoc_url=None)
   add_limits(app, limits)
-  _add_error_handlers(app)
+  for kind in _REFUSALS:
+    app.add_exception_handler(kind, _refuse)
   app.include_router(api.routes(service))
 
   @app.get("/health", summary="Whether the process responds")
@@ -90,12 +92,11 @@ def make_app(
     return {"status": "ready", "models": list(service.models)}
 
   @app.get("/", include_in_schema=False)
-  def inspector(request: Request, q: str = "", answer: str = "") -> Response:
-    return _page(service, examples, api.session_of(request), q, answer)
+  def inspector(session: api.Session, q: str = "", answer: str = "") -> Response:
+    return _page(service, examples, session, q, answer)
 
   @app.post("/edit", include_in_schema=False)
-  def edit(request: Request, form: Annotated[EditForm, Form()]) -> Response:
-    session = api.session_of(request)
+  def edit(session: api.Session, form: Annotated[EditForm, Form()]) -> Response:
     try:
       form.apply(service, session=session)
     except ValueError as error:
@@ -170,35 +171,14 @@ def _explanations(
   }
 
 
-def _add_error_handlers(app: fastapi.FastAPI) -> None:
-  """Converts errors to short responses with the reason."""
-
-  @app.exception_handler(RequestValidationError)
-  async def malformed(request: Request, error: RequestValidationError) -> Response:
-    del request
+async def _refuse(request: Request, error: Exception) -> Response:
+  """Converts an error to a short response with the reason."""
+  del request
+  status = next(code for kind, code in _REFUSALS.items() if isinstance(error, kind))
+  reason = str(error)
+  if isinstance(error, RequestValidationError):
     # Without the input itself, which may be anything.
-    reasons = [
-      f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()
-    ]
-    return _refusal(422, "; ".join(reasons))
-
-  @app.exception_handler(ValueError)
-  async def invalid(request: Request, error: ValueError) -> Response:
-    del request
-    return _refusal(422, str(error))
-
-  @app.exception_handler(NotFoundError)
-  async def not_found(request: Request, error: NotFoundError) -> Response:
-    del request
-    return _refusal(404, error.args[0])
-
-  @app.exception_handler(OverloadedError)
-  async def overloaded(request: Request, error: OverloadedError) -> Response:
-    del request
-    return _refusal(429, str(error), {"retry-after": "1"})
-
-
-def _refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
+    reason = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
   # A reason may quote the request, which need not be valid Unicode.
-  reason = reason.encode(errors="replace").decode()
-  return JSONResponse({"detail": reason}, status_code=status, headers=headers)
+  detail = reason.encode(errors="replace").decode()
+  return JSONResponse({"detail": detail}, status, {"retry-after": "1"} if status == 429 else None)

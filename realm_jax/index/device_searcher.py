@@ -15,10 +15,9 @@ import psutil
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from realm_jax import datatypes, partitioning
-from realm_jax.index import searcher
+from realm_jax.index import query_buckets, searcher
+from realm_jax.index.query_buckets import MIN_BUCKET
 
-_MIN_BUCKET = 8
-_MAX_SCORES = 2**27  # B x n scores on one device at once: 512 MiB of float32
 _GIB = 2**30
 
 
@@ -52,8 +51,7 @@ class DeviceSearcher:
       mesh = partitioning.make_mesh(devices=jax.local_devices())
     self.generation = generation
     self.num_passages, self._embedding_size = embeddings_NxE.shape
-    rows = rows_per_device(self.num_passages, mesh.size)
-    self._max_bucket = max_bucket(rows)
+    self._rows = rows = rows_per_device(self.num_passages, mesh.size)
     check_memory(
       num_passages=self.num_passages,
       embedding_size=self._embedding_size,
@@ -77,22 +75,14 @@ class DeviceSearcher:
     )
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` passages of each query; exact search breaks ties by the lower id.
-
-    Queries are padded to a power of two, so that few batch sizes cause a compilation.
-    """
+    """Returns the best `k` passages of each query; exact search breaks ties by the lower id."""
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
-    found = min(k, self.num_passages)
-    program = self._program(k=found)
-    parts = []
-    for start in range(0, len(queries_BxE), self._max_bucket):
-      part_BxE = queries_BxE[start : start + self._max_bucket]
-      size = len(part_BxE)
-      bucket = max(_MIN_BUCKET, 1 << (size - 1).bit_length())
-      padded_BxE = np.pad(part_BxE, ((0, bucket - size), (0, 0)))
-      best = program(self._embeddings_NxE, jax.device_put(padded_BxE, self._queries_sharding))
-      parts.append([np.asarray(array)[:size] for array in best])
-    scores_BxK, ids_BxK = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    program = self._program(k=min(k, self.num_passages))
+    scores_BxK, ids_BxK = query_buckets.run(
+      lambda part: program(self._embeddings_NxE, jax.device_put(part, self._queries_sharding)),
+      queries_BxE,
+      rows=self._rows,
+    )
     # Approximate search may run out of candidates and fill up with rows past the corpus.
     ids_BxK = np.where(np.isneginf(scores_BxK), datatypes.MISSING_PASSAGE_ID, ids_BxK)
     return searcher.pad(datatypes.SearchResults(ids_BxK, scores_BxK), k)
@@ -155,7 +145,7 @@ def abstract_search(
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
   """Returns the shapes and shardings of `search_program`'s arguments."""
   rows = rows_per_device(num_passages, mesh.size)
-  queries = max(_MIN_BUCKET, 1 << (min(batch_size, max_bucket(rows)) - 1).bit_length())
+  queries = query_buckets.bucket(min(batch_size, query_buckets.max_bucket(rows)))
   return (
     jax.ShapeDtypeStruct(
       (rows * mesh.size, embedding_size),
@@ -173,20 +163,15 @@ def rows_per_device(num_passages: int, num_devices: int) -> int:
   return -(-num_passages // num_devices)
 
 
-def max_bucket(rows: int) -> int:
-  """Returns how many queries to score against `rows` passages at once, a power of two."""
-  return 1 << (max(_MIN_BUCKET, _MAX_SCORES // rows).bit_length() - 1)
-
-
 def check_memory(
   *, num_passages: int, embedding_size: int, dtype, num_devices: int, memory_bytes: int
 ) -> None:
   """Raises ValueError if embeddings and scores do not fit into the memory of each device."""
   rows = rows_per_device(num_passages, num_devices)
   needed = rows * embedding_size * np.dtype(dtype).itemsize
-  scores = 4 * rows * _MIN_BUCKET
+  scores = 4 * rows * MIN_BUCKET
   if needed + scores > memory_bytes:
-    fitting = int(memory_bytes / (embedding_size * np.dtype(dtype).itemsize + 4 * _MIN_BUCKET))
+    fitting = int(memory_bytes / (embedding_size * np.dtype(dtype).itemsize + 4 * MIN_BUCKET))
     raise ValueError(
       f"{num_passages} passages of {embedding_size} {np.dtype(dtype).name} take "
       f"{needed / _GIB:.2f} GiB and {scores / _GIB:.2f} GiB of scores on each of {num_devices} "

@@ -7,10 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax import datatypes
-from realm_jax.index import searcher
-
-_MIN_BUCKET = 8
-_MAX_SCORES = 2**27  # B x N scores in device memory at once: 512 MiB of float32
+from realm_jax.index import query_buckets, searcher
 
 
 @functools.partial(jax.jit, static_argnames="k")
@@ -67,24 +64,14 @@ class ExactSearcher:
     self.num_passages, self._embedding_size = embeddings_NxE.shape
     self._device = device or jax.local_devices()[0]
     self._embeddings_NxE = jax.device_put(embeddings_NxE, self._device)
-    fitting = max(_MIN_BUCKET, _MAX_SCORES // self.num_passages)
-    self._max_bucket = 1 << (fitting.bit_length() - 1)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns the best `k` passages of each query with float32 scores; ties go to the lower id.
-
-    Queries are padded to a power of two, so that few batch sizes cause a compilation.
-    """
+    """Returns the best `k` passages of each query with float32 scores; ties go to the lower id."""
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
     found = min(k, self.num_passages)
-    ids_BxK = np.empty((len(queries_BxE), found), np.int32)
-    scores_BxK = np.empty((len(queries_BxE), found), np.float32)
-    for start in range(0, len(queries_BxE), self._max_bucket):
-      part_BxE = queries_BxE[start : start + self._max_bucket]
-      size = len(part_BxE)
-      bucket = max(_MIN_BUCKET, 1 << (size - 1).bit_length())
-      padded_BxE = np.pad(part_BxE, ((0, bucket - size), (0, 0)))
-      best = _top_k(self._embeddings_NxE, jax.device_put(padded_BxE, self._device), k=found)
-      scores_BxK[start : start + size] = np.asarray(best[0])[:size]
-      ids_BxK[start : start + size] = np.asarray(best[1])[:size]
+    scores_BxK, ids_BxK = query_buckets.run(
+      lambda part: _top_k(self._embeddings_NxE, jax.device_put(part, self._device), k=found),
+      queries_BxE,
+      rows=self.num_passages,
+    )
     return searcher.pad(datatypes.SearchResults(ids_BxK, scores_BxK), k)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax import partitioning
-from realm_jax.index import device_searcher, searcher
+from realm_jax.index import device_searcher, query_buckets, searcher
 
 
 def embeddings(num_passages=1000, size=16, dtype=np.float32, seed=0):
@@ -82,7 +82,7 @@ def test_a_corpus_smaller_than_k_is_filled_up(recall_target):
 
 
 def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monkeypatch):
-  monkeypatch.setattr(device_searcher, "_MAX_SCORES", 16 * 50)
+  monkeypatch.setattr(query_buckets, "_MAX_SCORES", 16 * 50)
   given, queries = embeddings(400), embeddings(37, seed=1)
   found = device_searcher.DeviceSearcher(given).search(queries, 5)
   np.testing.assert_array_equal(found.ids_BxK, brute_force(given, queries, 5)[0])

@@ -1,5 +1,6 @@
 """Finds passages for questions with a dual encoder and an index generation."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,10 +12,11 @@ from realm_jax.index.searcher import Searcher
 from realm_jax.wordpieces import Tokenizer
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionSearch:
   """Finds any number of passages; no reader is needed.
 
-  Args:
+  Attributes:
     params: Parameters for `encode_query`.
     encode_query: Jitted, `(params, Tokens [B, L]) -> [B, E]`.
     searcher: Searches the generation.
@@ -24,34 +26,26 @@ class QuestionSearch:
     hybrid: BM25, to search as well; None searches the generation alone.
   """
 
-  def __init__(
-    self,
-    *,
-    params: dict,
-    encode_query: Callable[[dict, Tokens], Array],
-    searcher: Searcher,
-    tokenizer: Tokenizer,
-    query_length: int,
-    batch_size: int = 32,
-    hybrid: Hybrid | None = None,
-  ):
-    self._params = params
-    self._encode_query = encode_query
-    self._searcher = searcher
-    self._hybrid = hybrid
-    self._sizes = {
-      "tokenizer": tokenizer,
-      "query_length": query_length,
-      "batch_size": batch_size,
-    }
+  params: dict
+  encode_query: Callable[[dict, Tokens], Array]
+  searcher: Searcher
+  tokenizer: Tokenizer
+  query_length: int
+  batch_size: int = 32
+  hybrid: Hybrid | None = None
 
   def retrieve(self, questions: Sequence[str], *, k: int) -> SearchResults:
     """Returns the best `k` passages of each question, over the whole corpus."""
-    parts, searcher = [], self._searcher
-    for batch, truncated in question_batches(questions, **self._sizes):
-      queries_BxE = np.asarray(self._encode_query(self._params, batch.query), np.float32)
-      if self._hybrid is not None:
+    parts, searcher = [], self.searcher
+    for batch, truncated in question_batches(
+      questions,
+      tokenizer=self.tokenizer,
+      query_length=self.query_length,
+      batch_size=self.batch_size,
+    ):
+      queries_BxE = np.asarray(self.encode_query(self.params, batch.query), np.float32)
+      if self.hybrid is not None:
         texts = [questions[int(i)] for i in batch.index_B[: len(truncated)]]
-        searcher = self._hybrid.searcher(self._searcher, texts)
+        searcher = self.hybrid.searcher(self.searcher, texts)
       parts.append(searcher.search(queries_BxE[: len(truncated)], k))
     return SearchResults(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

@@ -1,6 +1,7 @@
 """Finds the passages of a batch in two phases, so the host searches while the device trains."""
 
 import abc
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,19 +13,19 @@ from realm_jax.datatypes import Array
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class PassageFinder(abc.ABC):
   """Makes the batch of a task from its queries.
 
-  Args:
+  Attributes:
     encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
   """
 
-  def __init__(self, encode_query: Callable[..., Array]):
-    self._encode_query = encode_query
+  encode_query: Callable[..., Array]
 
   def begin(self, params, queries) -> tuple[Any, Array]:
     """Enqueues the query embeddings; does not wait."""
-    return queries, self._encode_query(params, queries.query)
+    return queries, self.encode_query(params, queries.query)
 
   def finish(self, begun: tuple[Any, Array]) -> tuple[Any, dict[str, float]]:
     """Waits for the embeddings, searches and gathers; returns the batch with metrics."""

@@ -5,14 +5,13 @@ trained to score them. Labels come from a matcher prepared in advance; nothing i
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Literal, Protocol
 
 import numpy as np
 
 from realm_jax import choices
 from realm_jax.corpus.passage_store import Passages
-from realm_jax.datatypes import Array, Questions, RetrievedQuestions, Tokens
+from realm_jax.datatypes import Questions, RetrievedQuestions, Tokens
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -56,11 +55,11 @@ class Matcher(Protocol):
     ...
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class QuestionRetriever(PassageFinder):
   """Finds the beam of each question.
 
-  Args:
-    encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
+  Attributes:
     loaded: The generation to search, with its embeddings; `use` replaces it between retrievals.
     store: The knowledge corpus, whose rows are those of the index.
     config: The sizes.
@@ -69,36 +68,27 @@ class QuestionRetriever(PassageFinder):
     fresh_passage_length: P, for embedding the passages read afresh; None uses the index's.
   """
 
-  def __init__(
-    self,
-    *,
-    encode_query: Callable[..., Array],
-    loaded: LoadedGeneration,
-    store: Passages,
-    config: BeamConfig,
-    max_span_width: int,
-    matcher: Matcher | None = None,
-    fresh_passage_length: int | None = None,
-  ):
-    super().__init__(encode_query)
-    self._store = store
-    self._config = config
-    self._max_span_width = max_span_width
-    self._matcher = matcher
-    self._fresh_passage_length = fresh_passage_length
-    self.use(loaded)
+  loaded: LoadedGeneration
+  store: Passages
+  config: BeamConfig
+  max_span_width: int
+  matcher: Matcher | None = None
+  fresh_passage_length: int | None = None
+
+  def __post_init__(self):
+    self.use(self.loaded)
 
   def use(self, loaded: LoadedGeneration) -> None:
     if loaded.embeddings_NxE is None:
       raise ValueError("questions need the embeddings of the index; load the generation with them")
-    self.searcher = loaded.searcher
+    self.loaded, self.searcher = loaded, loaded.searcher
     self._embeddings_NxE = loaded.embeddings_NxE
 
   def search(
     self, queries_BxE: np.ndarray, questions: Questions
   ) -> tuple[np.ndarray, dict[str, float]]:
     """Returns the ids `[B, R]` of each question's beam, best first."""
-    beam_size = min(self._config.beam_size, max(len(self._store), self._config.num_read))
+    beam_size = min(self.config.beam_size, max(len(self.store), self.config.num_read))
     ids_BxR = self.searcher.search(queries_BxE, beam_size).ids_BxK
     return self._ordered(queries_BxE, ids_BxR), {}
 
@@ -125,7 +115,7 @@ class QuestionRetriever(PassageFinder):
     return self.gather(questions, saved["passage_ids"])
 
   def _ordered(self, queries_BxE: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
-    if self._config.order == "searcher":
+    if self.config.order == "searcher":
       return ids_BxR
     embeddings_BxRxE = self._embeddings_NxE[np.maximum(ids_BxR, 0)].astype(np.float32)
     scores_BxR = np.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE, optimize=True)
@@ -135,15 +125,15 @@ class QuestionRetriever(PassageFinder):
 
   def gather(self, questions: Questions, ids_BxR: np.ndarray) -> RetrievedQuestions:
     """Gathers the embeddings to score and the passages to read of each beam."""
-    config = self._config
+    config = self.config
     read_BxK = ids_BxR[:, : config.num_read]
-    joint = joint_tokens(self._store, questions.query, read_BxK, length=config.joint_length)
+    joint = joint_tokens(self.store, questions.query, read_BxK, length=config.joint_length)
     passage = None
-    if self._fresh_passage_length is not None:
-      passage = passage_tokens(self._store, read_BxK, length=self._fresh_passage_length)
+    if self.fresh_passage_length is not None:
+      passage = passage_tokens(self.store, read_BxK, length=self.fresh_passage_length)
     has_answer_BxR = np.zeros(ids_BxR.shape, bool)
-    if self._matcher is not None:
-      has_answer_BxR = self._matcher.contains(questions.index_B, ids_BxR)
+    if self.matcher is not None:
+      has_answer_BxR = self.matcher.contains(questions.index_B, ids_BxR)
       has_answer_BxR &= questions.weights_B[:, None] > 0
     return RetrievedQuestions(
       query=questions.query,
@@ -158,14 +148,14 @@ class QuestionRetriever(PassageFinder):
     )
 
   def _gold(self, questions: Questions, read_BxK: np.ndarray, joint: Tokens) -> np.ndarray:
-    num_widths = min(self._max_span_width, joint.shape[-1])
+    num_widths = min(self.max_span_width, joint.shape[-1])
     gold_BxKxTxW = np.zeros((*joint.shape, num_widths), bool)
-    if self._matcher is None:
+    if self.matcher is None:
       return gold_BxKxTxW
     firsts_B = questions.query.mask.sum(axis=-1)  # of the body's wordpieces
     lasts_BxK = joint.mask.sum(axis=-1) - 2  # before the final [SEP]
     for b, k in zip(*np.nonzero((read_BxK >= 0) & (questions.weights_B[:, None] > 0)), strict=True):
-      spans = self._matcher.spans(int(questions.index_B[b]), int(read_BxK[b, k])) + firsts_B[b]
+      spans = self.matcher.spans(int(questions.index_B[b]), int(read_BxK[b, k])) + firsts_B[b]
       widths = spans[:, 1] - spans[:, 0]
       kept = (widths < num_widths) & (spans[:, 1] <= lasts_BxK[b, k])
       gold_BxKxTxW[b, k, spans[kept, 0], widths[kept]] = True

@@ -1,6 +1,7 @@
 """Batches for retrieval-augmented training: queries from a task, passages from the index."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from realm_jax.retrieval.passage_finder import PassageFinder
 _HUB_RANKS = 8  # of a long beam, only the best count
 
 
+@dataclasses.dataclass(eq=False)
 class RetrievedBatches:
   """Retrieves the batch of step t+1 while step t runs, and swaps generations between steps.
 
-  Args:
+  Attributes:
     queries: An iterator of the queries of a batch, with metrics of the input pipeline.
     retriever: Finds their passages in the refresher's current generation.
     refresher: Provides the generations.
@@ -26,26 +28,18 @@ class RetrievedBatches:
       queries that have one; None disables such batches.
   """
 
-  def __init__(
-    self,
-    queries,
-    *,
-    retriever: PassageFinder,
-    refresher: IndexRefresher,
-    place: Callable[[Any], Any],
-    first_step: int,
-    on_swap: Callable[[int, LoadedGeneration], None],
-    stop: Callable[[], bool],
-    teach: Callable[[Any], tuple[Any, float]] | None = None,
-  ):
-    self._queries = queries
-    self._retriever = retriever
-    self._refresher = refresher
-    self._place = place
-    self._step = first_step
-    self._on_swap = on_swap
-    self._stop = stop
-    self._teach = teach
+  queries: Iterator
+  _: dataclasses.KW_ONLY
+  retriever: PassageFinder
+  refresher: IndexRefresher
+  place: Callable[[Any], Any]
+  first_step: int
+  on_swap: Callable[[int, LoadedGeneration], None]
+  stop: Callable[[], bool]
+  teach: Callable[[Any], tuple[Any, float]] | None = None
+
+  def __post_init__(self):
+    self._step = self.first_step
     self._teaching: Any = None
     self._begun: Any = None
     self._figures: dict[str, float] = {}
@@ -58,31 +52,31 @@ class RetrievedBatches:
       params: The current parameters.
       teaching: Whether every second batch has the queries' source passages; None for never.
     """
-    for swapped in self._refresher.before_step(self._step, stop=self._stop):
-      self._retriever.use(swapped)
-      self._on_swap(self._step, swapped)
-    queries, self._figures = next(self._queries)
-    self._begun = self._retriever.begin(params, queries)
+    for swapped in self.refresher.before_step(self._step, stop=self.stop):
+      self.retriever.use(swapped)
+      self.on_swap(self._step, swapped)
+    queries, self._figures = next(self.queries)
+    self._begun = self.retriever.begin(params, queries)
     self._teaching = teaching
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Searches and gathers; returns the batch with metrics such as staleness and timings."""
-    self._batch, retrieval = self._retriever.finish(self._begun)
-    if self._teach is not None:
+    self._batch, retrieval = self.retriever.finish(self._begun)
+    if self.teach is not None:
       retrieval["retrieval/taught_share"] = 0.0
       # The guard ignores odd steps.
       if self._step % 2 and self._teaching:
-        self._batch, retrieval["retrieval/taught_share"] = self._teach(self._batch)
+        self._batch, retrieval["retrieval/taught_share"] = self.teach(self._batch)
     figures = {
       **self._figures,
       **retrieval,
-      "index/generation": self._refresher.current.generation,
-      "index/staleness_steps": self._refresher.staleness_steps(self._step),
-      "index/age_seconds": self._refresher.age_seconds(),
-      "retrieval/hub_share": hub_share(self._retriever.in_flight(self._batch)["passage_ids"]),
+      "index/generation": self.refresher.current.generation,
+      "index/staleness_steps": self.refresher.staleness_steps(self._step),
+      "index/age_seconds": self.refresher.age_seconds(),
+      "retrieval/hub_share": hub_share(self.retriever.in_flight(self._batch)["passage_ids"]),
     }
     self._step += 1
-    return self._place(self._batch), figures
+    return self.place(self._batch), figures
 
   @property
   def batch(self) -> Any:
@@ -91,13 +85,13 @@ class RetrievedBatches:
 
   def in_flight(self) -> dict:
     """Returns numpy arrays from which the next step's batch can be restored."""
-    return self._retriever.in_flight(self._batch)
+    return self.retriever.in_flight(self._batch)
 
   def resume(self, in_flight: dict) -> Any:
     """Gathers the batch that a checkpoint had in flight again, without searching."""
-    self._batch = self._retriever.resume(in_flight)
+    self._batch = self.retriever.resume(in_flight)
     self._step += 1
-    return self._place(self._batch)
+    return self.place(self._batch)
 
 
 def hub_share(passage_ids_BxK: np.ndarray) -> float:

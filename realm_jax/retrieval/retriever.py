@@ -5,7 +5,6 @@ afresh.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from absl import logging
 
 from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Array, Buckets, MaskedQueries, RetrievedBatch, SearchResults, Tokens
+from realm_jax.datatypes import Buckets, MaskedQueries, RetrievedBatch, SearchResults, Tokens
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval import length_buckets, trivial_passages
 from realm_jax.retrieval.candidates import choose_passages
@@ -54,28 +53,21 @@ class RetrievalConfig:
     choices.check_fields(self)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Retriever(PassageFinder):
   """Retrieves passages for masked queries.
 
-  Args:
-    encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
+  Attributes:
     searcher: Searches an index generation; `use` replaces it between retrievals.
     store: The knowledge corpus, whose rows are those of the index.
     config: The sizes.
   """
 
-  def __init__(
-    self,
-    *,
-    encode_query: Callable[..., Array],
-    searcher: Searcher,
-    store: PassageStore,
-    config: RetrievalConfig,
-  ):
-    super().__init__(encode_query)
-    self.searcher = searcher
-    self._store = store
-    self._config = config
+  searcher: Searcher
+  store: PassageStore
+  config: RetrievalConfig
+
+  def __post_init__(self):
     self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
 
   def use(self, loaded: LoadedGeneration) -> None:
@@ -85,12 +77,12 @@ class Retriever(PassageFinder):
     self, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
     """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    config = self._config
+    config = self.config
     spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
     results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
     trivial_BxR = np.zeros(results.ids_BxK.shape, bool)
     if config.trivial_passage == "drop":
-      trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self._store)
+      trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self.store)
     chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
     return chosen, {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
 
@@ -99,13 +91,13 @@ class Retriever(PassageFinder):
     batch = gather(
       queries,
       passages,
-      store=self._store,
-      passage_length=self._config.passage_length,
-      joint_length=self._config.joint_length,
+      store=self.store,
+      passage_length=self.config.passage_length,
+      joint_length=self.config.joint_length,
     )
-    if self._config.null_passage == "mask":
+    if self.config.null_passage == "mask":
       batch = without_null(batch)
-    if self._config.padding == "longest":
+    if self.config.padding == "longest":
       return batch
     num_queries, query_length = queries.query.shape
     without_passage = ((num_queries, query_length + 1),)
@@ -118,7 +110,7 @@ class Retriever(PassageFinder):
 
   def beside_own_passages(self, batch: RetrievedBatch) -> tuple[RetrievedBatch, float]:
     """Puts each query's source passage before the others; also returns the share that have one."""
-    own_B = trivial_passages.sources(batch.queries, store=self._store)
+    own_B = trivial_passages.sources(batch.queries, store=self.store)
     ids_BxK, scores_BxK = batch.passage_ids_BxK.copy(), batch.stale_scores_BxK.copy()
     moved_B = (own_B >= 0) & ~(ids_BxK == own_B[:, None]).any(axis=1)
     for values_BxK in (ids_BxK, scores_BxK):
@@ -131,7 +123,7 @@ class Retriever(PassageFinder):
     if tokens.shape not in self._plans:
       num_queries, num_passages, longest = tokens.shape
       self._plans[tokens.shape] = length_buckets.plans(
-        self._store.lengths() + beside,
+        self.store.lengths() + beside,
         num_rows=num_queries * num_passages - sum(rows for rows, _ in shortest),
         longest=longest,
         shortest=shortest,

@@ -1,5 +1,6 @@
 """Batches of mined pairs, whose rows of the corpus are replaced by passages."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,10 +11,11 @@ from realm_jax.data.prepared_examples import PreparedBatches
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PairBatches(Iterator[Features]):
   """Draws one positive passage of each query, and some hard negatives.
 
-  Args:
+  Attributes:
     rows: Batches of `query`, `right` and `wrong`, rows of the corpus or below 0 for none.
     store: The corpus.
     passage_length: Maximum wordpieces of a passage.
@@ -21,32 +23,23 @@ class PairBatches(Iterator[Features]):
     seed: Seeds the draws, together with the position in the data.
   """
 
-  def __init__(
-    self,
-    rows: PreparedBatches,
-    *,
-    store: PassageStore,
-    passage_length: int,
-    hard_negatives: int,
-    seed: Sequence[int],
-  ):
-    self._rows = rows
-    self._store = store
-    self._passage_length = passage_length
-    self._hard_negatives = hard_negatives
-    self._seed = seed
+  rows: PreparedBatches
+  store: PassageStore
+  passage_length: int
+  hard_negatives: int
+  seed: Sequence[int]
 
   def __next__(self) -> Features:
-    random = np.random.default_rng([*self._seed, self._rows.examples_read])
-    rows = next(self._rows)
-    if rows["wrong"].shape[1] < self._hard_negatives:
+    random = np.random.default_rng([*self.seed, self.rows.examples_read])
+    rows = next(self.rows)
+    if rows["wrong"].shape[1] < self.hard_negatives:
       raise ValueError(
-        f"hard_negatives={self._hard_negatives}, but {rows['wrong'].shape[1]} were prepared; lower "
+        f"hard_negatives={self.hard_negatives}, but {rows['wrong'].shape[1]} were prepared; lower "
         "it, or prepare the pairs again with a larger --num_wrong"
       )
-    drawn = [_drawn(rows["right"], 1, random), _drawn(rows["wrong"], self._hard_negatives, random)]
+    drawn = [_drawn(rows["right"], 1, random), _drawn(rows["wrong"], self.hard_negatives, random)]
     ids_BxK = np.concatenate(drawn, axis=1)
-    passage = passage_tokens(self._store, ids_BxK, length=self._passage_length)
+    passage = passage_tokens(self.store, ids_BxK, length=self.passage_length)
     return {
       "query": rows["query"],
       "passage": np.where(ids_BxK[..., None] >= 0, passage.ids, 0),
@@ -56,13 +49,13 @@ class PairBatches(Iterator[Features]):
     }
 
   def position(self) -> Features:
-    return self._rows.position()
+    return self.rows.position()
 
   def restore(self, position: Features) -> None:
-    self._rows.restore(position)
+    self.rows.restore(position)
 
   def _uids(self, ids: np.ndarray) -> np.ndarray:
-    return np.where(ids >= 0, self._store.uids[ids], 0)
+    return np.where(ids >= 0, self.store.uids[ids], 0)
 
 
 def _drawn(ids_BxO: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:

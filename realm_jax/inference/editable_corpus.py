@@ -39,10 +39,11 @@ class PastGeneration:
   params: dict | None
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class EditableCorpus:
   """Searches a corpus with edits applied.
 
-  Args:
+  Attributes:
     store: The corpus.
     loaded: One generation of its index.
     tokenizer: The tokenizer that made the passages.
@@ -53,27 +54,21 @@ class EditableCorpus:
     hybrid: BM25, to search as well; None searches the generation alone.
   """
 
-  def __init__(
-    self,
-    *,
-    store: PassageStore,
-    loaded: LoadedGeneration,
-    tokenizer: Tokenizer,
-    passage_length: int,
-    embed_passage: Callable[[Tokens], np.ndarray] | None = None,
-    past: Sequence[PastGeneration] = (),
-    hybrid: Hybrid | None = None,
-  ):
-    self.store = store
-    self.tokenizer = tokenizer
-    self.generation = loaded.generation
-    self.hybrid = hybrid
-    self._loaded = loaded
-    self._embed_passage = embed_passage
-    self._passage_length = passage_length
-    self._past = tuple(past)
+  store: PassageStore
+  loaded: LoadedGeneration
+  tokenizer: Tokenizer
+  passage_length: int
+  embed_passage: Callable[[Tokens], np.ndarray] | None = None
+  past: Sequence[PastGeneration] = ()
+  hybrid: Hybrid | None = None
+
+  def __post_init__(self):
     self._embeddings: OrderedDict[tuple[str, str], np.ndarray] = OrderedDict()
     self._lock = threading.Lock()
+
+  @property
+  def generation(self) -> int:
+    return self.loaded.generation
 
   def write(self, title: str, text: str) -> WrittenPassage:
     """Tokenizes an edited passage.
@@ -85,7 +80,7 @@ class EditableCorpus:
       title,
       text,
       tokenizer=self.tokenizer,
-      max_passage_length=min(self.store.metadata.max_passage_length, self._passage_length),
+      max_passage_length=min(self.store.metadata.max_passage_length, self.passage_length),
     )
 
   def view(self, edits: Edits) -> EditedStore:
@@ -112,18 +107,18 @@ class EditableCorpus:
 
   def _edited(self, edits: Edits) -> LoadedGeneration:
     if not edits:
-      return self._loaded
+      return self.loaded
     written = {passage_id: self._embedding(passage) for passage_id, passage in edits.written()}
     searcher = EditedSearcher(
-      self._loaded.searcher,
+      self.loaded.searcher,
       hidden=[i for i in edits.passages if i < len(self.store)],
       ids=list(written),
       embeddings=np.stack([*written.values()]) if written else np.zeros((0, 1), np.float32),
     )
-    embeddings_NxE = self._loaded.embeddings_NxE
+    embeddings_NxE = self.loaded.embeddings_NxE
     if embeddings_NxE is not None:
-      embeddings_NxE = _EditedRows(embeddings_NxE, written, size=len(self.store))
-    return dataclasses.replace(self._loaded, searcher=searcher, embeddings_NxE=embeddings_NxE)
+      embeddings_NxE = _EditedRows(embeddings_NxE, written, len(self.store))
+    return dataclasses.replace(self.loaded, searcher=searcher, embeddings_NxE=embeddings_NxE)
 
   def rankings(self, embed_query: Callable[[dict | None], np.ndarray]) -> tuple:
     """Returns the `GenerationRanking` of each earlier generation.
@@ -133,7 +128,7 @@ class EditableCorpus:
         ones.
     """
     rankings = []
-    for past in self._past:
+    for past in self.past:
       embedding = np.asarray(embed_query(past.params), np.float32)
       ids = past.searcher.search(embedding, _RANKED).ids_BxK[0]
       rankings.append(
@@ -152,11 +147,11 @@ class EditableCorpus:
       if key in self._embeddings:
         self._embeddings.move_to_end(key)
         return self._embeddings[key]
-    if self._embed_passage is None:
+    if self.embed_passage is None:
       raise ValueError("this corpus cannot be edited; open it with its passage encoder")
     row = EditedStore(self.store, Edits({0: passage}))
-    tokens = passage_tokens(row, np.array([0]), length=self._passage_length)
-    embedding = np.asarray(self._embed_passage(tokens), np.float32)[0]
+    tokens = passage_tokens(row, np.array([0]), length=self.passage_length)
+    embedding = np.asarray(self.embed_passage(tokens), np.float32)[0]
     with self._lock:
       self._embeddings[key] = embedding
       if len(self._embeddings) > _EMBEDDINGS_KEPT:
@@ -164,16 +159,16 @@ class EditableCorpus:
     return embedding
 
 
+@dataclasses.dataclass(frozen=True)
 class _EditedRows:
   """The embeddings of an index, some replaced or added."""
 
-  def __init__(self, embeddings_NxE: Embeddings, edited: dict[int, np.ndarray], *, size: int):
-    self._embeddings_NxE = embeddings_NxE
-    self._edited = edited
-    self._size = size
+  embeddings_NxE: Embeddings
+  edited: dict[int, np.ndarray]
+  size: int
 
   def __getitem__(self, ids: np.ndarray, /) -> np.ndarray:
-    rows = self._embeddings_NxE[np.where(ids < self._size, ids, 0)]
-    for passage_id, embedding in self._edited.items():
+    rows = self.embeddings_NxE[np.where(ids < self.size, ids, 0)]
+    for passage_id, embedding in self.edited.items():
       rows[ids == passage_id] = embedding
     return rows

@@ -1,5 +1,6 @@
 """Keeps the best parameters by one metric, across restarts."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 
@@ -8,7 +9,7 @@ from absl import logging
 from realm_jax.training import checkpoints
 
 
-class BestCheckpoint:
+class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
   """Keeps one checkpoint of the parameters alone; use as a context manager.
 
   The best value is stored in the checkpoint, so a restarted run knows it.
@@ -34,9 +35,6 @@ class BestCheckpoint:
           f"metric, or move the directory away to select by {metric!r}"
         )
       self.value = saved["value"]
-
-  def __enter__(self) -> "BestCheckpoint":
-    return self
 
   def __exit__(self, *_):
     self._checkpointer.close()

@@ -5,6 +5,7 @@ and the batch already retrieved for the next step. A resumed run continues with 
 losses equal those of an uninterrupted run.
 """
 
+import contextlib
 import dataclasses
 import os
 import uuid
@@ -58,7 +59,7 @@ class Checkpoint:
   metadata: dict
 
 
-class Checkpointer:
+class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
   """Writes and reads the checkpoints of one run; use as a context manager.
 
   Args:
@@ -75,9 +76,6 @@ class Checkpointer:
         max_to_keep=keep, enable_async_checkpointing=True, cleanup_tmp_directories=True
       ),
     )
-
-  def __enter__(self) -> "Checkpointer":
-    return self
 
   def __exit__(self, *_):
     self.close()

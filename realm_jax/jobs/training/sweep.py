@@ -1,12 +1,13 @@
 """Runs one job with many settings, each in its own directory, and tabulates the results."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import json
-import math
 import os
 import signal
+import statistics
 import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -169,15 +170,12 @@ def markdown(plan: Sweep, rows: Mapping[str, Mapping]) -> str:
   return "\n".join(lines) + "\n"
 
 
-class _Children:
+class _Children(contextlib.AbstractContextManager["_Children"]):
   """Processes that end with this one."""
 
   def __init__(self):
     self._running: set[subprocess.Popen] = set()
     self._ended = False
-
-  def __enter__(self) -> "_Children":
-    return self
 
   def __exit__(self, kind, error, trace) -> None:
     self._ended = kind is not None
@@ -235,12 +233,10 @@ def _look_up(summary: Mapping, figure: str) -> float:
 def _mean(values: Sequence[float]) -> dict[str, float | None]:
   if not values:
     return {"mean": None, "half_width": None}
-  mean = math.fsum(values) / len(values)
-  if len(values) == 1:
-    return {"mean": mean, "half_width": None}
-  deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
-  factor = scipy.stats.t.ppf(0.975, len(values) - 1)
-  return {"mean": mean, "half_width": float(factor * deviation / math.sqrt(len(values)))}
+  half_width = None
+  if len(values) > 1:
+    half_width = float(scipy.stats.sem(values) * scipy.stats.t.ppf(0.975, len(values) - 1))
+  return {"mean": statistics.fmean(values), "half_width": half_width}
 
 
 def _cell(figure: Mapping[str, float | None]) -> str:

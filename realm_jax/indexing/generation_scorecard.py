@@ -1,6 +1,8 @@
 """Metrics of an index generation, and of its difference from the previous one."""
 
 import numpy as np
+import scipy.special
+import scipy.stats
 
 
 def hubness(ids_BxK: np.ndarray, *, num_passages: int) -> dict[str, float]:
@@ -16,9 +18,7 @@ def hubness(ids_BxK: np.ndarray, *, num_passages: int) -> dict[str, float]:
     if all are retrieved equally often.
   """
   counts_N = np.bincount(ids_BxK[ids_BxK >= 0], minlength=num_passages).astype(np.float64)
-  deviations_N = counts_N - counts_N.mean()
-  spread = np.sqrt(np.mean(deviations_N**2))
-  skewness = float(np.mean(deviations_N**3) / spread**3) if spread > 0 else 0.0
+  skewness = float(scipy.stats.skew(counts_N)) if np.ptp(counts_N) else 0.0
   return {"hub_share": float(counts_N.max() / len(ids_BxK)), "hub_skewness": skewness}
 
 
@@ -36,13 +36,9 @@ def prior_figures(scores_BxK: np.ndarray) -> dict[str, float]:
   Args:
     scores_BxK: Scores of the null passage (column 0) and the best passages; -inf marks none.
   """
-  shifted = scores_BxK - scores_BxK.max(axis=1, keepdims=True)
-  prior_BxK = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
-  terms_BxK = np.where(prior_BxK > 0, prior_BxK * np.log(np.maximum(prior_BxK, 1e-30)), 0)
-  return {
-    "null_mass": float(prior_BxK[:, 0].mean()),
-    "entropy": float(-terms_BxK.sum(axis=1).mean()),
-  }
+  prior_BxK = scipy.special.softmax(scores_BxK, axis=1)
+  entropy_B = scipy.special.entr(prior_BxK).sum(axis=1)
+  return {"null_mass": float(prior_BxK[:, 0].mean()), "entropy": float(entropy_B.mean())}
 
 
 def kept_share(before_BxK: np.ndarray, after_BxK: np.ndarray) -> float:

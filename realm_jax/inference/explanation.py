@@ -9,6 +9,7 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
+from scipy.special import log_softmax, logsumexp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,9 @@ def leave_one_out(
   def answer_with(used_K):
     log_prior_K = log_softmax(np.where(used_K, scores_K, -np.inf))
     joint_CxK = log_prior_K + log_probs_CxK
-    log_probs_C = _logsumexp(joint_CxK) if over_passages == "sum" else joint_CxK.max(axis=-1)
+    log_probs_C = (
+      logsumexp(joint_CxK, axis=-1) if over_passages == "sum" else joint_CxK.max(axis=-1)
+    )
     return np.exp(log_prior_K), log_probs_C
 
   prior_K, log_probs_C = answer_with(read_K)
@@ -158,15 +161,3 @@ def leave_one_out(
     nothing_C = np.full_like(log_probs_C, -np.inf)
     without.append(answer_with(used_K)[1] if used_K.any() else nothing_C)
   return LeaveOneOut(prior_K, log_probs_C, np.stack(without))
-
-
-def log_softmax(values_K: np.ndarray) -> np.ndarray:
-  """Returns the log softmax over the last axis; -inf stays -inf."""
-  return values_K - _logsumexp(values_K)
-
-
-def _logsumexp(values: np.ndarray) -> np.ndarray:
-  highest = np.max(values, axis=-1, keepdims=True)
-  highest = np.where(np.isfinite(highest), highest, 0)
-  with np.errstate(divide="ignore"):
-    return np.log(np.sum(np.exp(values - highest), axis=-1)) + highest[..., 0]

@@ -12,6 +12,7 @@ from typing import Literal
 
 import jax
 import numpy as np
+from scipy.special import log_softmax
 
 from realm_jax import choices
 from realm_jax.corpus.edits import Edits
@@ -20,7 +21,7 @@ from realm_jax.data.questions import question_batches
 from realm_jax.datatypes import MASK, Questions, SearchResults, Tokens
 from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
 from realm_jax.inference.editable_corpus import EditableCorpus
-from realm_jax.inference.explanation import Explanation, log_softmax
+from realm_jax.inference.explanation import Explanation
 from realm_jax.inference.question_search import QuestionSearch
 from realm_jax.inference.read_passages import ReadPassage, best_spans, explain_spans, text_key
 from realm_jax.inference.word_spans import by_words

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from scipy.special import log_softmax
 
 from realm_jax.corpus.wordpiece_offsets import Offsets
 from realm_jax.inference.explanation import (
@@ -12,7 +13,6 @@ from realm_jax.inference.explanation import (
   Evidence,
   Explanation,
   leave_one_out,
-  log_softmax,
 )
 from realm_jax.inference.word_spans import WordSpans
 

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import random
 import re
 from collections.abc import Iterator, Sequence
 
@@ -96,6 +97,13 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
     raise ValueError(f"{path} mixes questions with masked sentences; split it into two files")
   _check_manifest(path, digest, len(questions))
   return questions
+
+
+def sampled(questions: list[Question], limit: int | None) -> list[Question]:
+  """Returns at most so many of the questions, always the same ones; None returns all."""
+  if limit is None or len(questions) <= limit:
+    return questions
+  return random.Random(0).sample(questions, limit)
 
 
 def texts_digest(questions: Sequence[Question]) -> str:

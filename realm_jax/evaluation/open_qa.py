@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from realm_jax import progress
 from realm_jax.data import answers
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
@@ -55,8 +56,8 @@ def evaluate_questions(
     batch_size: Questions per batch.
   """
   outcomes = []
-  for first in range(0, len(questions), batch_size):
-    batch = questions[first : first + batch_size]
+  batches = [questions[i : i + batch_size] for i in range(0, len(questions), batch_size)]
+  for batch in progress.track(batches, what="batches of questions"):
     texts = [question.text for question in batch]
     found = retrieve(texts, k=retrieve_k)
     given = [None] * len(batch) if answer is None else answer(texts)

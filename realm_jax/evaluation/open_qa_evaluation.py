@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from realm_jax import atomic_files, progress
+from realm_jax import atomic_files
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, result_card
@@ -88,17 +88,14 @@ def _ask(
   asking: Asking,
   train_answers: Sequence[str] | None,
 ) -> Evaluated:
-  store, size = system.corpus.store, asking.batch_size
-  outcomes = []
-  batches = [questions[i : i + size] for i in range(0, len(questions), size)]
-  for batch in progress.track(batches, what="batches of questions"):
-    outcomes += open_qa.evaluate_questions(
-      system.retrieve,
-      batch,
-      answer=system.answer,
-      retrieve_k=max(asking.recall_at),
-      batch_size=size,
-    )
+  store = system.corpus.store
+  outcomes = open_qa.evaluate_questions(
+    system.retrieve,
+    questions,
+    answer=system.answer,
+    retrieve_k=max(asking.recall_at),
+    batch_size=asking.batch_size,
+  )
   seen = [i for outcome in outcomes for i in (*outcome.passage_ids, *outcome.read_ids)]
   matcher = match_answers(
     questions,

@@ -1,10 +1,9 @@
 """Evaluation on dev questions during training."""
 
 import dataclasses
-import random
 from collections.abc import Callable
 
-from realm_jax.data.questions import read_questions
+from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import open_qa
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
@@ -61,9 +60,7 @@ class QuestionEvaluation:
     batch_size: int,
     answer_rule: Rule,
   ):
-    asked = read_questions(questions)
-    if config.max_dev_questions is not None and len(asked) > config.max_dev_questions:
-      asked = random.Random(0).sample(asked, config.max_dev_questions)
+    asked = sampled(read_questions(questions), config.max_dev_questions)
     store, tokenizer = corpus().store, corpus().tokenizer
     known = open_qa.score_names(asked, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:

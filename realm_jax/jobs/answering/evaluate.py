@@ -1,9 +1,8 @@
 """Evaluates a checkpoint, BM25 or a file of predictions on questions with known answers."""
 
-import random
 from collections.abc import Sequence
 
-from realm_jax.data.questions import read_questions
+from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.collection_evaluation import evaluate_collection
 from realm_jax.evaluation.masked_span_evaluation import evaluate_masked_spans
@@ -65,7 +64,7 @@ def evaluate(
       tune_on=tune_on,
       output=output,
     )
-  asked = _sampled(read_questions(questions), max_questions)
+  asked = sampled(read_questions(questions), max_questions)
   if asked[0].span is None:
     return evaluate_open_qa(
       asked,
@@ -84,9 +83,3 @@ def evaluate(
       f"{questions} has masked sentences; give --checkpoints, --passages and --index to fill them"
     )
   return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)
-
-
-def _sampled(questions: list, max_questions: int | None) -> list:
-  if max_questions is None or len(questions) <= max_questions:
-    return questions
-  return random.Random(0).sample(questions, max_questions)

@@ -1,6 +1,9 @@
 """Retrieval for `RetrievingTrainer`, by task: masked queries or questions."""
 
-from typing import Literal, Protocol
+import abc
+import functools
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import jax
 
@@ -17,33 +20,50 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.opening import open_corpus
 from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
 from realm_jax.t5x_adapter import features
-from realm_jax.t5x_adapter.models import OpenQaModel, PretrainingModel
+from realm_jax.t5x_adapter.models import OpenQaModel, PretrainingModel, RealmModel
 from realm_jax.training.checkpoints import Run
 
 
-class Retrieval(Protocol):
-  """Opens a corpus and its index for the model in training."""
+class Retrieval(abc.ABC):
+  """Opens a corpus and its index for the model in training.
 
-  def generations(self, model, *, run: Run, other_runs: OtherRuns) -> Generations:
+  Args:
+    store: The knowledge corpus.
+    index: Directory of the index generations.
+  """
+
+  with_embeddings: ClassVar[bool] = False  # whether the batch has those of the index
+
+  def __init__(self, store: PassageStore, index: str):
+    self._store = store
+    self._index = index
+
+  def generations(self, model: RealmModel, *, run: Run, other_runs: OtherRuns) -> Generations:
     """Returns the source of generations, which rejects those that mismatch the model or run."""
-    ...
+    return PublishedGenerations(
+      index=self._index,
+      description=model.description,
+      with_embeddings=self.with_embeddings,
+      run=run,
+      other_runs=other_runs,
+    )
 
+  @abc.abstractmethod
   def fixed_generation(self, model, params) -> int | None:
     """Returns the generation to stay with; None follows the newest."""
-    ...
 
+  @abc.abstractmethod
   def finder(
     self, model, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
   ) -> PassageFinder:
     """Returns a finder of passages in a generation; queries are embedded with this sharding."""
-    ...
 
+  @abc.abstractmethod
   def queries(self, batch: features.Features):
     """Returns the queries of this process in a batch of the dataset."""
-    ...
 
 
-class MaskedQueryRetrieval:
+class MaskedQueryRetrieval(Retrieval):
   """Finds the passages for masked queries; for `PretrainingModel`.
 
   Args:
@@ -53,14 +73,8 @@ class MaskedQueryRetrieval:
   """
 
   def __init__(self, *, passages: str, index: str, generation: int | None = None):
-    self._store = PassageStore(passages)
-    self._index = index
+    super().__init__(PassageStore(passages), index)
     self._generation = generation
-
-  def generations(self, model: PretrainingModel, *, run: Run, other_runs: OtherRuns) -> Generations:
-    return PublishedGenerations(
-      index=self._index, description=model.description, run=run, other_runs=other_runs
-    )
 
   def fixed_generation(self, model: PretrainingModel, params) -> int | None:
     del model, params
@@ -71,11 +85,7 @@ class MaskedQueryRetrieval:
   ) -> PassageFinder:
     _, sizes = model.description.mask_filling("the model")
     return Retriever(
-      encode_query=query_encoder(
-        model.description.dual_encoder,
-        lambda tokens: processes.place(tokens, sharding),
-        sharding=sharding,
-      ),
+      encode_query=_query_encoder(model, sharding),
       searcher=loaded.searcher,
       store=self._store,
       config=sizes,
@@ -85,7 +95,7 @@ class MaskedQueryRetrieval:
     return features.masked_queries(batch)
 
 
-class QuestionRetrieval:
+class QuestionRetrieval(Retrieval):
   """Finds the beams of questions, and their passages with an answer; for `OpenQaModel`.
 
   Args:
@@ -96,6 +106,8 @@ class QuestionRetrieval:
     answer_rule: See `realm finetune`.
   """
 
+  with_embeddings = True
+
   def __init__(
     self,
     *,
@@ -105,22 +117,9 @@ class QuestionRetrieval:
     answer_rule: Literal["words", "original"] = "words",
   ):
     corpus = open_corpus(passages)
-    self._store = corpus.store
-    self._index = index
+    super().__init__(corpus.store, index)
     self._matcher = match_answers(
-      read_questions(questions),
-      store=self._store,
-      tokenizer=corpus.tokenizer,
-      rule=answer_rule,
-    )
-
-  def generations(self, model: OpenQaModel, *, run: Run, other_runs: OtherRuns) -> Generations:
-    return PublishedGenerations(
-      index=self._index,
-      description=model.description,
-      with_embeddings=True,
-      run=run,
-      other_runs=other_runs,
+      read_questions(questions), store=corpus.store, tokenizer=corpus.tokenizer, rule=answer_rule
     )
 
   def fixed_generation(self, model: OpenQaModel, params) -> int | None:
@@ -140,21 +139,21 @@ class QuestionRetrieval:
   ) -> PassageFinder:
     description = model.description
     reader, beam = description.question_answering("the model")
+    trained = model.passage_encoder == "trained"
     return QuestionRetriever(
-      encode_query=query_encoder(
-        description.dual_encoder,
-        lambda tokens: processes.place(tokens, sharding),
-        sharding=sharding,
-      ),
+      encode_query=_query_encoder(model, sharding),
       loaded=loaded,
       store=self._store,
       config=beam,
       max_span_width=reader.max_span_width,
       matcher=self._matcher,
-      fresh_passage_length=(
-        description.passage_length if model.passage_encoder == "trained" else None
-      ),
+      fresh_passage_length=description.passage_length if trained else None,
     )
 
   def queries(self, batch: features.Features):
     return features.questions(batch)
+
+
+def _query_encoder(model: RealmModel, sharding: jax.sharding.Sharding) -> Callable:
+  place = functools.partial(processes.place, sharding=sharding)
+  return query_encoder(model.description.dual_encoder, place, sharding=sharding)

@@ -92,14 +92,20 @@ def import_checkpoint(
   tokenizer = _tokenizer(source if vocabulary is None else [vocabulary], lower_case=lower_case)
   sources = [_read(path) for path in source]
   model = imported_model.find(sources)
-  description = _describe(
-    model,
-    retrieval=retrieval,
-    beam=beam,
+  reads = model.knowledge_augmented_encoder is not None
+  description = saved_models.ModelDescription(
+    dual_encoder=model.dual_encoder,
+    knowledge_augmented_encoder=model.knowledge_augmented_encoder,
+    retrieval=retrieval if reads else None,
+    span_reader=model.span_reader,
+    beam=beam if model.span_reader is not None else None,
     query_length=query_length,
-    max_masks=max_masks,
-    tokenizer=tokenizer,
+    max_masks=max_masks if reads else 0,
+    passage_length=retrieval.passage_length,
+    vocabulary_digest=tokenizer.digest,
+    corpus_fingerprint="",
   )
+  description.check_sizes(tokenizer)
   params, drawn = imported_params(model, seed=seed)
   if released.blocks is not None:
     store = released_corpus.write_store(
@@ -169,32 +175,6 @@ def _tokenizer(
     f"no {tokenization.VOCABULARY_FILE} in {', '.join(directories)}; name its directory with "
     "--vocabulary"
   )
-
-
-def _describe(
-  model: imported_model.ImportedModel,
-  *,
-  retrieval: RetrievalConfig,
-  beam: BeamConfig,
-  query_length: int,
-  max_masks: int,
-  tokenizer: tokenization.WordPieceTokenizer,
-) -> saved_models.ModelDescription:
-  reader = model.knowledge_augmented_encoder
-  description = saved_models.ModelDescription(
-    dual_encoder=model.dual_encoder,
-    knowledge_augmented_encoder=reader,
-    retrieval=retrieval if reader is not None else None,
-    span_reader=model.span_reader,
-    beam=beam if model.span_reader is not None else None,
-    query_length=query_length,
-    max_masks=max_masks if reader is not None else 0,
-    passage_length=retrieval.passage_length,
-    vocabulary_digest=tokenizer.digest,
-    corpus_fingerprint="",
-  )
-  description.check_sizes(tokenizer)
-  return description
 
 
 def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:

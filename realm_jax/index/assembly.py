@@ -56,11 +56,10 @@ def assemble(
 
   "exact" and "device" can also search shards built for ScaNN.
   """
-  if config.kind == "exact":
+  if config.kind in ("exact", "device"):
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
-    return exact_searcher.ExactSearcher(embeddings_NxE, generation=generation, device=device)
-  if config.kind == "device":
-    embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
+    if config.kind == "exact":
+      return exact_searcher.ExactSearcher(embeddings_NxE, generation=generation, device=device)
     return device_searcher.DeviceSearcher(
       embeddings_NxE, recall_target=config.target_recall, generation=generation
     )
@@ -114,27 +113,16 @@ def load_searcher(
     reorder_candidates=reorder_candidates or built.reorder_candidates,
     threads=threads,
   )
+  num_shards = len(manifest.shards)
+  index, count = (jax.process_index(), jax.process_count()) if spread else (0, 1)
+  part = searcher.own_part(manifest.num_passages, num_shards=num_shards, index=index, count=count)
+  own = range(num_shards)[part.shards]
   if spread:
-    part = searcher.own_part(
-      manifest.num_passages,
-      num_shards=len(manifest.shards),
-      index=jax.process_index(),
-      count=jax.process_count(),
-    )
-    own = range(len(manifest.shards))[part.shards]
     # A search divides its threads among all shards, of which this process has only some.
-    config = dataclasses.replace(
-      config, threads=config.num_threads() * len(manifest.shards) // len(own)
-    )
-    searched = assemble(
-      (generations.restore(root, generation, i) for i in own),
-      config=config,
-      generation=generation,
-      device=device,
-    )
-    return spread_searcher.SpreadSearcher(searched, part=part)
-  shards = (generations.restore(root, generation, i) for i in range(len(manifest.shards)))
-  return assemble(shards, config=config, generation=generation, device=device)
+    config = dataclasses.replace(config, threads=config.num_threads() * num_shards // len(own))
+  shards = (generations.restore(root, generation, i) for i in own)
+  searched = assemble(shards, config=config, generation=generation, device=device)
+  return spread_searcher.SpreadSearcher(searched, part=part) if spread else searched
 
 
 def load_embeddings(root: str, generation: int) -> np.ndarray:

@@ -115,6 +115,18 @@ def newest(root: str) -> int | None:
   return max(all_generations(root), default=None)
 
 
+def resolve(root: str, generation: int | None) -> int:
+  """Returns a generation, the newest unless one is named.
+
+  Raises:
+    FileNotFoundError: If there is none.
+  """
+  found = newest(root) if generation is None else generation
+  if found is None:
+    raise FileNotFoundError(f"no index generation in {root}; make one with `realm build_index`")
+  return found
+
+
 def publish(
   root: str,
   generation: int,

@@ -17,7 +17,7 @@ from realm_jax.data.questions import (
   read_questions,
 )
 from realm_jax.datatypes import Tokens
-from realm_jax.index import generations
+from realm_jax.index import assembly, generations
 from realm_jax.index.exact_searcher import BlockwiseExactSearcher
 from realm_jax.indexing import generation_scorecard
 from realm_jax.models.dual_encoder import DualEncoder
@@ -134,8 +134,7 @@ def _generation_before(index: str, store: PassageStore) -> np.ndarray | None:
     manifest = generations.read_manifest(index, newest)
     if manifest.corpus_fingerprint != store.fingerprint:
       return None
-    shards = [generations.restore(index, newest, i) for i in range(len(manifest.shards))]
+    return assembly.load_embeddings(index, newest)
   except generations.DamagedGenerationError as error:
     logging.warning("the scorecard has no drift: %s", error)
     return None
-  return np.concatenate([shard["embeddings"] for shard in shards])

@@ -10,6 +10,7 @@ import jax
 
 from realm_jax import choices, partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.fusion import Fusion, Hybrid
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -130,12 +131,11 @@ def open_sources(sources: Sources) -> Opened:
   published = published_generations(
     sources, saved, corpus.store, with_embeddings=saved.description.span_reader is not None
   )
-  generation = sources.generation
   return Opened(
     sources=sources,
     saved=saved,
     corpus=corpus,
-    loaded=published.load_newest() if generation is None else published.load(generation),
+    loaded=published.load(generations.resolve(sources.index, sources.generation)),
     mesh=partitioning.make_mesh(),
     hybrid=_hybrid(sources, corpus),
   )

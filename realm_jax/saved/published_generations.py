@@ -66,19 +66,6 @@ class PublishedGenerations:
       embeddings_NxE=embeddings_NxE,
     )
 
-  def load_newest(self) -> LoadedGeneration:
-    """Loads the newest generation.
-
-    Raises:
-      FileNotFoundError: If there is none.
-    """
-    newest = self.newest()
-    if newest is None:
-      raise FileNotFoundError(
-        f"no index generation in {self.index}; build one with `realm build_index`"
-      )
-    return self.load(newest)
-
 
 def _foreign(manifest: generations.Manifest, run: Run) -> str:
   """Returns why a generation belongs to another run, and the remedy; empty if it does not."""
@@ -102,12 +89,7 @@ def generation_made_by(parameters_digest: str, index: str, *, generation: int | 
     FileNotFoundError: If there is none.
     ValueError: If it comes from another passage encoder.
   """
-  generation = generations.newest(index) if generation is None else generation
-  if generation is None:
-    raise FileNotFoundError(
-      f"no index generation in {index}; build one from the retriever's checkpoint with "
-      "`realm build_index`"
-    )
+  generation = generations.resolve(index, generation)
   manifest = generations.read_manifest(index, generation)
   if manifest.parameters_digest != parameters_digest:
     raise ValueError(

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -122,17 +123,12 @@ class SavedModel:
   description: ModelDescription
   run: str | None = None
 
-  def passage_tower(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.Tower, dict]:
-    """Restores the passage encoder alone."""
-    return self._tower(mesh, "passage_tower")
-
-  def query_tower(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.Tower, dict]:
-    """Restores the query encoder alone."""
-    return self._tower(mesh, "query_tower")
-
-  def _tower(self, mesh: jax.sharding.Mesh, name: str) -> tuple[dual_encoder.Tower, dict]:
+  def tower(
+    self, mesh: jax.sharding.Mesh, *, of: Literal["query", "passage"]
+  ) -> tuple[dual_encoder.Tower, dict]:
+    """Restores the encoder of queries or of passages alone."""
     config = self.description.dual_encoder
-    name = "tower" if config.towers == "shared" else name
+    name = "tower" if config.towers == "shared" else f"{of}_tower"
     both = abstract_params(mesh, init_dual_encoder, dual_encoder.DualEncoder(config))
     params = checkpoints.restore_params(self.path, {"dual_encoder": {name: both[name]}})
     return dual_encoder.Tower(config), params["dual_encoder"][name]

@@ -1,7 +1,6 @@
 """Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,7 +12,6 @@ from t5x import trainer as t5x_trainer
 
 from realm_jax import processes
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
-from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import training_run
 from realm_jax.runs.swap_log import SwapLog
@@ -97,14 +95,6 @@ class PublishingTrainer(t5x_trainer.Trainer):
     self.train_state = self.train_state.replace_params(flax.core.freeze(params))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Opened:
-  """An opened finder of passages, and its batches."""
-
-  finder: PassageFinder
-  source: RetrievedBatches
-
-
 class RetrievingTrainer(PublishingTrainer):
   """Retrieves the passages of step t+1 while step t runs, and swaps generations between steps.
 
@@ -126,7 +116,7 @@ class RetrievingTrainer(PublishingTrainer):
     refresh: RefreshConfig = RefreshConfig(),
     **trainer,
   ):
-    self._opened: _Opened | None = None  # the base class publishes before it is opened
+    self._opened: RetrievedBatches | None = None  # the base class publishes before it is opened
     super().__init__(model, **trainer)
     partitioner = trainer["partitioner"]
     self._retrieval = retrieval
@@ -176,25 +166,23 @@ class RetrievingTrainer(PublishingTrainer):
     generation = {"generation": self._refresher.current.generation} if self._opened else {}
     return {**super().metadata(), **generation}
 
-  def _open(self) -> "_Opened":
+  def _open(self) -> RetrievedBatches:
     """Waits for the first generation and opens its search, once."""
     if self._opened is not None:
       return self._opened
     self._refresher.first(wanted=self._wanted, stop=lambda: False)
     loaded = self._refresher.current
-    finder = self._retrieval.finder(self._model, loaded, self._sharding)
     swaps = SwapLog(self._model_dir, step=self._host_step)
     swaps.write(self._host_step, loaded)
-    source = RetrievedBatches(
+    self._opened = RetrievedBatches(
       self._queries(),
-      retriever=finder,
+      retriever=self._retrieval.finder(self._model, loaded, self._sharding),
       refresher=self._refresher,
       place=lambda batch: processes.place(features.features_of(batch), self._sharding),
       first_step=self._host_step,
       on_swap=swaps.write,
       stop=lambda: self.stop_training,
     )
-    self._opened = _Opened(finder, source)
     return self._opened
 
   def _queries(self):
@@ -203,7 +191,7 @@ class RetrievingTrainer(PublishingTrainer):
 
   def _retrieved(self, batch: features.Features) -> dict:
     """Finds the passages of a batch with the current parameters, on the host."""
-    finder = self._open().finder
+    finder = self._open().retriever
     begun = finder.begin(self.train_state.params, self._retrieval.queries(batch))
     return features.features_of(finder.finish(begun)[0])
 
@@ -214,7 +202,7 @@ class RetrievingTrainer(PublishingTrainer):
       self._compiled_train_step = self._step
 
   def _step(self, train_state, steps_left: int):
-    source = self._open().source
+    source = self._open()
     if self._batch is None:
       source.begin(train_state.params)
       self._batch = source.finish()

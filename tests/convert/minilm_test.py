@@ -78,7 +78,7 @@ def test_embeddings_of_a_hundred_sentences(model_directory, imported):
     row[: len(pieces) + 2] = [wordpieces.cls_id, *pieces, wordpieces.sep_id]
   np.testing.assert_array_equal(ids, batch["input_ids"])
   saved = saved_models.load(str(imported / "checkpoints"))
-  tower, params = saved.passage_tower(partitioning.make_mesh())
+  tower, params = saved.tower(partitioning.make_mesh(), of="passage")
   tokens = datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)
   embeddings_NxE = tower.apply({"params": params}, tokens, deterministic=True)
   np.testing.assert_allclose(embeddings_NxE, expected_NxE, atol=1e-4)

@@ -76,16 +76,10 @@ def export_checkpoint(
     )
     written.append(MASKED_LM)
   if index is not None:
-    np.save(os.path.join(output, EMBEDDINGS), _embeddings(index, generation))
+    embeddings_NxE = assembly.load_embeddings(index, generations.resolve(index, generation))
+    np.save(os.path.join(output, EMBEDDINGS), np.asarray(embeddings_NxE, np.float32))
     written.append(EMBEDDINGS)
   print(f"{output}: {', '.join(written)} of step {saved.step}", flush=True)
-
-
-def _embeddings(index: str, generation: int | None) -> np.ndarray:
-  generation = generations.newest(index) if generation is None else generation
-  if generation is None:
-    raise FileNotFoundError(f"no index generation in {index}; build one with `realm build_index`")
-  return np.asarray(assembly.load_embeddings(index, generation), np.float32)
 
 
 def _flat(params) -> dict[str, np.ndarray]:

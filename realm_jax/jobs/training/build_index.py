@@ -215,7 +215,7 @@ class _Publisher:
     description = saved.description
     store = self._store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
-    tower, params = saved.passage_tower(self._mesh)
+    tower, params = saved.tower(self._mesh, of="passage")
     encode = passage_encoder_program(tower)
     sharding = partitioning.batch_sharding(self._mesh)
     batches = passage_embedding.passage_batches(
@@ -246,7 +246,7 @@ class _Publisher:
       mask_id=pieces.mask_id if description.max_masks else None,
     )
     own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
-    tower, params = saved.query_tower(self._mesh)
+    tower, params = saved.tower(self._mesh, of="query")
     placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
     return np.asarray(passage_encoder_program(tower)(params, placed))
 

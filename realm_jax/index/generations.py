@@ -123,7 +123,7 @@ def resolve(root: str, generation: int | None) -> int:
   """
   found = newest(root) if generation is None else generation
   if found is None:
-    raise FileNotFoundError(f"no index generation in {root}; make one with `realm build_index`")
+    raise FileNotFoundError(f"no index generation in {root}; build one with `realm build_index`")
   return found
 
 

@@ -19,6 +19,7 @@ from realm_jax.planning import chips, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
 from realm_jax.planning.roofline import roofline
 from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
+from realm_jax.training.train_program import TrainProgram
 
 # The estimate's error is smaller; beyond this, the plan is rejected without compiling.
 _HOPELESS = 1.5
@@ -60,9 +61,9 @@ def plan(
   trainer = chips.parse_topology(topology)
   if trainer.kind != "cpu":
     pretraining = pretraining.on_accelerators()
-  planned = _Planned.open(
-    pretraining,
-    builder,
+  planned = _Planned(
+    pretraining=pretraining,
+    builder=builder,
     trainer=trainer,
     builder_topology=chips.parse_topology(builder_topology or topology),
     num_passages=num_passages,
@@ -95,64 +96,44 @@ def plan(
   return _conclude(reasons)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class _Planned:
   """A training and an index builder on their planned devices.
 
   Attributes:
     pretraining: The training.
     builder: The index builder.
-    mesh: The trainer's mesh.
-    chip: The trainer's chip.
-    builder_mesh: The index builder's mesh.
-    builder_chip: The index builder's chip.
-    index: The costs of a generation.
+    trainer: Topology of the trainer.
+    builder_topology: Topology of the index builder.
+    num_passages: Number of passages in the corpus.
     passage_length: Padded wordpieces of a passage in the builder's batches.
   """
 
   pretraining: Pretraining
   builder: BuilderConfig
-  mesh: Mesh
-  chip: chips.Chip
-  builder_mesh: Mesh
-  builder_chip: chips.Chip
-  index: generation_costs.Index
+  trainer: chips.Topology
+  builder_topology: chips.Topology
+  num_passages: int
   passage_length: int
 
-  @classmethod
-  def open(
-    cls,
-    pretraining: Pretraining,
-    builder: BuilderConfig,
-    *,
-    trainer: chips.Topology,
-    builder_topology: chips.Topology,
-    num_passages: int,
-    passage_length: int,
-  ) -> "_Planned":
-    """Puts both on their devices."""
-    devices, chip = open_topology(trainer)
-    mesh = partitioning.make_mesh(model=pretraining.mesh.model_parallel, devices=devices)
-    _check_divides(pretraining, mesh)
-    builder_devices, builder_chip = open_topology(builder_topology)
-    config = builder.searcher.for_corpus(num_passages)
-    return cls(
-      pretraining=pretraining,
-      builder=builder,
-      mesh=mesh,
-      chip=chip,
-      builder_mesh=partitioning.make_mesh(devices=builder_devices),
-      builder_chip=builder_chip,
-      index=generation_costs.Index(
-        passages=num_passages,
-        width=pretraining.model.dual_encoder.projection_size,
-        bytes_per_value=_dtype(builder).itemsize,
-        shards=0 if config.kind == "device" else config.num_shards,
-        leaves=config.num_leaves,
-        training_rows=config.training_sample_size,
-        dimensions_per_code=config.dimensions_per_block,
-      ),
-      passage_length=passage_length,
+  def __post_init__(self):
+    devices, self.chip = open_topology(self.trainer)
+    model_parallel = self.pretraining.mesh.model_parallel
+    self.mesh = partitioning.make_mesh(model=model_parallel, devices=devices)
+    _check_divides(self.pretraining, self.mesh)
+    devices, self.builder_chip = open_topology(self.builder_topology)
+    self.builder_mesh = partitioning.make_mesh(devices=devices)
+    bfloat16 = self.builder.dtype == "bfloat16"
+    self.dtype = np.dtype(ml_dtypes.bfloat16 if bfloat16 else np.float32)
+    config = self.builder.searcher.for_corpus(self.num_passages)
+    self.index = generation_costs.Index(
+      passages=self.num_passages,
+      width=self.pretraining.model.dual_encoder.projection_size,
+      bytes_per_value=self.dtype.itemsize,
+      shards=0 if config.kind == "device" else config.num_shards,
+      leaves=config.num_leaves,
+      training_rows=config.training_sample_size,
+      dimensions_per_code=config.dimensions_per_block,
     )
 
   @functools.cached_property
@@ -161,9 +142,26 @@ class _Planned:
     return self.pretraining.passes(num_devices=self.mesh.size)
 
   @functools.cached_property
+  def program(self) -> TrainProgram:
+    """The train step and the layout of its state."""
+    return self.pretraining.program(self.mesh)
+
+  @functools.cached_property
   def estimate(self) -> model_costs.MemoryEstimate:
     """Memory of one device in a step."""
-    return _estimate(self.pretraining, self.mesh, self.passes, self.index)
+    pretraining, index = self.pretraining, self.index
+    state, batch = self.program.abstract_state, pretraining.abstract_batch()
+    gathered = _bytes_on_a_device(self._gathered_params(self.mesh))
+    kept = model_costs.activation_bytes(self.passes) / pretraining.mesh.accumulate_steps
+    shard = device_searcher.rows_per_device(index.passages, self.mesh.size)
+    return model_costs.MemoryEstimate(
+      parameters=_bytes_on_a_device(state.params),
+      optimizer=_bytes_on_a_device(state.opt_state),
+      # Gradients are as large as their parameters.
+      activations=round(kept) + gathered * (1 if pretraining.mesh.layout == "replicated" else 2),
+      batch=_bytes(batch) // self.mesh.shape["data"],
+      search_shard=0 if index.shards else shard * index.width * index.bytes_per_value,
+    )
 
   @property
   def batch(self) -> int:
@@ -174,16 +172,49 @@ class _Planned:
 
   def compile(self) -> list[CompiledProgram]:
     """Compiles train step, query encoder, search on the devices, and passage encoder."""
+    pretraining, program, mesh = self.pretraining, self.program, self.mesh
+    dual_encoder, state = pretraining.model.dual_encoder, program.abstract_state
+    batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
+    compiled = functools.partial(compile_program, num_devices=mesh.size)
     return [
-      *_trainer_programs(self.pretraining, self.mesh, self.index, dtype=_dtype(self.builder)),
-      _passage_program(
-        self.pretraining, self.builder_mesh, batch=self.batch, length=self.passage_length
+      compiled("train step", program.train_step, state, batch),
+      compiled(
+        "query encoder",
+        query_encoder_program(dual_encoder, sharding=program.batch_sharding),
+        state.params["dual_encoder"],
+        batch.queries.query,
+      ),
+      compiled(
+        "search on the devices",
+        device_searcher.search_program(
+          mesh,
+          num_passages=self.num_passages,
+          k=min(pretraining.retrieval.num_passages, self.num_passages),
+          recall_target=None,
+        ),
+        *device_searcher.abstract_search(
+          mesh,
+          num_passages=self.num_passages,
+          embedding_size=self.index.width,
+          dtype=self.dtype,
+          batch_size=pretraining.data.batch_size,
+        ),
+      ),
+      compile_program(
+        "passage encoder",
+        passage_encoder_program(Tower(dual_encoder)),
+        passage_tower_params(self._gathered_params(self.builder_mesh)),
+        _placed(
+          abstract_tokens(self.batch, self.passage_length),
+          partitioning.batch_sharding(self.builder_mesh),
+        ),
+        num_devices=self.builder_mesh.size,
       ),
     ]
 
-
-def _dtype(builder: BuilderConfig) -> np.dtype:
-  return np.dtype(ml_dtypes.bfloat16 if builder.dtype == "bfloat16" else np.float32)
+  def _gathered_params(self, mesh: Mesh) -> dict:
+    """Returns the shapes of the parameters, each whole on every device."""
+    return self.pretraining.with_layout("replicated").program(mesh).abstract_state.params
 
 
 def _refusals(planned: _Planned, programs: Sequence[CompiledProgram]) -> list[str]:
@@ -232,10 +263,8 @@ def _print_performance(
     )
   )
   _print(report.collective_lines(step.collectives))
-  of_step, of_batch = (
-    roofline(step.work, planned.chip),
-    roofline(passage.work, planned.builder_chip),
-  )
+  of_step = roofline(step.work, planned.chip)
+  of_batch = roofline(passage.work, planned.builder_chip)
   useful = model_costs.model_flops(passes)
   _print(report.step_lines(of_step, efficiency=efficiency, useful_flops=useful, chip=planned.chip))
   batches = math.ceil(index.passages / planned.batch)
@@ -255,7 +284,7 @@ def _print_performance(
       index,
       host_bytes=generation_costs.host_bytes(index),
       chip=planned.chip,
-      checkpoint_bytes=_checkpoint_bytes(pretraining, planned.mesh),
+      checkpoint_bytes=_bytes(planned.program.abstract_state),
       keep_generations=planned.builder.keep,
       keep_checkpoints=pretraining.run.keep_checkpoints,
     )
@@ -281,31 +310,6 @@ def _check_divides(pretraining: Pretraining, mesh) -> None:
     )
 
 
-def _estimate(
-  pretraining: Pretraining, mesh, passes: list[model_costs.Pass], index: generation_costs.Index
-) -> model_costs.MemoryEstimate:
-  state = pretraining.program(mesh).abstract_state
-  batch = pretraining.abstract_batch()
-  parameters = _bytes_on_a_device(state.params)
-  gathered = _bytes_on_a_device(
-    pretraining.with_layout("replicated").program(mesh).abstract_state.params
-  )
-  kept = model_costs.activation_bytes(passes) / pretraining.mesh.accumulate_steps
-  shard = device_searcher.rows_per_device(index.passages, mesh.size)
-  shard *= index.width * index.bytes_per_value
-  return model_costs.MemoryEstimate(
-    parameters=parameters,
-    optimizer=_bytes_on_a_device(state.opt_state),
-    # Gradients are as large as their parameters.
-    activations=round(kept)
-    + gathered
-    + (gathered if pretraining.mesh.layout != "replicated" else 0),
-    batch=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
-    // mesh.shape["data"],
-    search_shard=0 if index.shards else shard,
-  )
-
-
 def _bytes_on_a_device(tree) -> int:
   return sum(
     math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
@@ -313,61 +317,8 @@ def _bytes_on_a_device(tree) -> int:
   )
 
 
-def _checkpoint_bytes(pretraining: Pretraining, mesh) -> int:
-  state = pretraining.program(mesh).abstract_state
-  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-
-
-def _trainer_programs(
-  pretraining: Pretraining, mesh, index: generation_costs.Index, *, dtype: np.dtype
-) -> list[CompiledProgram]:
-  """Compiles the train step, the query encoder and a search of the whole corpus on the devices."""
-  program = pretraining.program(mesh)
-  state = program.abstract_state
-  batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
-  encode = query_encoder_program(
-    pretraining.module.dual_encoder_config, sharding=program.batch_sharding
-  )
-  search = device_searcher.search_program(
-    mesh,
-    num_passages=index.passages,
-    k=min(pretraining.retrieval.num_passages, index.passages),
-    recall_target=None,
-  )
-  return [
-    compile_program("train step", program.train_step, state, batch, num_devices=mesh.size),
-    compile_program(
-      "query encoder",
-      encode,
-      state.params["dual_encoder"],
-      batch.queries.query,
-      num_devices=mesh.size,
-    ),
-    compile_program(
-      "search on the devices",
-      search,
-      *device_searcher.abstract_search(
-        mesh,
-        num_passages=index.passages,
-        embedding_size=index.width,
-        dtype=dtype,
-        batch_size=pretraining.data.batch_size,
-      ),
-      num_devices=mesh.size,
-    ),
-  ]
-
-
-def _passage_program(pretraining: Pretraining, mesh, *, batch: int, length: int) -> CompiledProgram:
-  """Compiles the index builder's passage encoder."""
-  params = pretraining.with_layout("replicated").program(mesh).abstract_state.params
-  return compile_program(
-    "passage encoder",
-    passage_encoder_program(Tower(pretraining.model.dual_encoder)),
-    passage_tower_params(params),
-    _placed(abstract_tokens(batch, length), partitioning.batch_sharding(mesh)),
-    num_devices=mesh.size,
-  )
+def _bytes(tree) -> int:
+  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _placed(tree, sharding):

@@ -19,19 +19,21 @@ from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
-from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
 from realm_jax.objectives.open_qa import joint_logits
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives, starting_points
+from realm_jax.runs.contrastive import ContrastiveTraining
+from realm_jax.runs.example_sources import MaskedQueryData, PairData, QuestionData
+from realm_jax.runs.finetuning import Finetuning
+from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
-from realm_jax.saved.opening import open_corpus
+from realm_jax.saved.opening import Corpus, open_corpus
 from realm_jax.t5x_adapter import features, metrics, parameters
 from realm_jax.training import dropout_keys
 from realm_jax.training.objective import LOSS, Objective
-from realm_jax.wordpieces import WordPieces
 
 _LOWEST = jnp.finfo(jnp.float32).min
 
@@ -41,7 +43,7 @@ class RealmModel(models.BaseModel):
 
   Args:
     optimizer_def: A t5x optimizer, such as `optimizer.RealmOptimizer`.
-    vocabulary: Vocabulary of the corpus.
+    corpus: The knowledge corpus.
     description: Description of the model for published checkpoints.
     warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
     objective: The objective.
@@ -55,13 +57,13 @@ class RealmModel(models.BaseModel):
     self,
     optimizer_def,
     *,
-    vocabulary: WordPieces,
+    corpus: Corpus,
     description: saved_models.ModelDescription,
     warm_starts: Sequence[WarmStart],
     objective: Objective,
     accumulate_steps: int,
   ):
-    description.check_sizes(vocabulary)
+    description.check_sizes(corpus.vocabulary)
     super().__init__(optimizer_def=optimizer_def)
     self.description = description
     self.warm_starts = warm_starts
@@ -164,25 +166,23 @@ class PretrainingModel(RealmModel):
     accumulate_steps: int = 1,
   ):
     corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-    module = RealmPretrainingModel(dual_encoder, knowledge_augmented_encoder)
+    training = Pretraining(
+      data=MaskedQueryData(query_length=query_length, max_masks=max_masks),
+      model=ModelConfig(
+        dual_encoder=dual_encoder, knowledge_augmented_encoder=knowledge_augmented_encoder
+      ),
+      retrieval=retrieval,
+      marginalize=marginalize,
+    )
     super().__init__(
       optimizer_def,
-      vocabulary=corpus.vocabulary,
-      description=saved_models.ModelDescription(
-        dual_encoder=dual_encoder,
-        knowledge_augmented_encoder=knowledge_augmented_encoder,
-        retrieval=retrieval,
-        query_length=query_length,
-        max_masks=max_masks,
-        passage_length=retrieval.passage_length,
-        vocabulary_digest=corpus.vocabulary.digest,
-        corpus_fingerprint=corpus.store.fingerprint,
-      ),
+      corpus=corpus,
+      description=training.describe(corpus.vocabulary, corpus.store),
       warm_starts=warm_starts,
-      objective=objectives.masked_lm(module, marginalize=marginalize),
+      objective=training.objective,
       accumulate_steps=accumulate_steps,
     )
-    self.module = module
+    self.module = training.module
     self._marginalize = marginalize
 
   def init_params(self, key: jax.Array) -> dict:
@@ -253,16 +253,12 @@ class InverseClozeModel(RealmModel):
   ):
     corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
     module = DualEncoder(dual_encoder)
+    data = PairData(query_length=query_length, passage_length=passage_length)
+    training = ContrastiveTraining(data=data, dual_encoder=dual_encoder)
     super().__init__(
       optimizer_def,
-      vocabulary=corpus.vocabulary,
-      description=saved_models.ModelDescription(
-        dual_encoder=dual_encoder,
-        query_length=query_length,
-        passage_length=passage_length,
-        vocabulary_digest=corpus.vocabulary.digest,
-        corpus_fingerprint=corpus.store.fingerprint,
-      ),
+      corpus=corpus,
+      description=training.describe(corpus.vocabulary, corpus.store),
       warm_starts=warm_starts,
       objective=objectives.pairs(module),
       accumulate_steps=accumulate_steps,
@@ -331,18 +327,11 @@ class OpenQaModel(RealmModel):
     corpus = open_corpus(passages, warm_starts=[retriever, reader])
     begun = starting_points.find(retriever=retriever, reader=reader, config=start)
     module = OpenQaModule(begun.dual_encoder, begun.span_reader)
+    training = Finetuning(data=QuestionData(query_length=query_length), beam=beam, start=start)
     super().__init__(
       optimizer_def,
-      vocabulary=corpus.vocabulary,
-      description=saved_models.ModelDescription(
-        dual_encoder=begun.dual_encoder,
-        span_reader=begun.span_reader,
-        beam=beam,
-        query_length=query_length,
-        passage_length=begun.passage_length,
-        vocabulary_digest=corpus.vocabulary.digest,
-        corpus_fingerprint=corpus.store.fingerprint,
-      ),
+      corpus=corpus,
+      description=training.describe(corpus.vocabulary, corpus.store, begun),
       warm_starts=begun.warm_starts,
       objective=objectives.questions(module),
       accumulate_steps=accumulate_steps,

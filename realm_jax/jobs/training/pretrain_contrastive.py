@@ -1,13 +1,9 @@
 """Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
-import os
-
-from realm_jax import wordpieces
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import pair_examples
 from realm_jax.runs.training_run import TrainingRun, WarmStart
-from realm_jax.saved import saved_models
+from realm_jax.saved.opening import open_corpus
 from realm_jax.training import train_loop
 
 
@@ -33,13 +29,11 @@ def pretrain_contrastive(
     FileNotFoundError: If the corpus is missing.
     ValueError: If sizes do not match each other.
   """
-  store = PassageStore(passages)
-  pieces = wordpieces.load(os.path.join(passages, "vocabulary"))
-  description = contrastive.describe(pieces, store)
-  description.check_sizes(pieces)
   starts = [] if warm_start is None else [warm_start]
-  saved_models.check_warm_starts([start.checkpoints for start in starts], pieces)
-  made = pair_examples(contrastive.data, source=examples, store=store)
+  corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
+  description = contrastive.describe(corpus.vocabulary, corpus.store)
+  description.check_sizes(corpus.vocabulary)
+  made = pair_examples(contrastive.data, source=examples, store=corpus.store)
   with TrainingRun(
     workdir,
     program=contrastive.program(),

@@ -25,6 +25,7 @@ from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.saved.saved_models import ModelDescription, SavedModel
 
 _BATCH = 64
+_MAX_PROBES = 500
 _MASKS = 10  # wordpieces of an answer, which do not affect the metrics
 
 
@@ -35,7 +36,6 @@ def scorecard(
   store: PassageStore,
   index: str,
   probe_questions: str,
-  max_questions: int,
   mesh: jax.sharding.Mesh,
 ) -> dict[str, float]:
   """Evaluates the embeddings on probe questions, and compares with the previous generation.
@@ -45,8 +45,7 @@ def scorecard(
     embeddings_NxE: Embeddings of the passages.
     store: The knowledge corpus.
     index: Directory of the generations published so far.
-    probe_questions: JSON Lines with masked sentences or questions.
-    max_questions: Maximum number of questions, from the beginning of the file.
+    probe_questions: JSON Lines with masked sentences or questions; the first 500 are asked.
     mesh: Mesh on which the queries are embedded.
 
   Returns:
@@ -59,7 +58,7 @@ def scorecard(
     k = description.retrieval.num_passages - 1
   else:
     k = description.beam.num_read if description.beam is not None else 5
-  questions = read_questions(probe_questions)[:max_questions]
+  questions = read_questions(probe_questions)[:_MAX_PROBES]
   module, params = saved.retriever(mesh)
   encode = functools.partial(_encode, module, params["dual_encoder"])
   queries_BxE = np.concatenate(

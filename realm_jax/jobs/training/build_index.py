@@ -4,9 +4,9 @@ import dataclasses
 import functools
 import os
 import time
+from collections.abc import Callable
 
 import jax
-import ml_dtypes
 import numpy as np
 from absl import logging
 
@@ -24,7 +24,6 @@ from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
 
-_MAX_PROBES = 500
 _SAMPLE_QUERIES = 512  # for measuring recall
 
 
@@ -88,27 +87,25 @@ def build_index(
       publisher.publish(step=processes.share(newest if step is None else step)[0])
 
 
+@dataclasses.dataclass(kw_only=True)
 class _Publisher:
   """Publishes generations of one corpus, reusing compiled programs and the mesh."""
 
-  def __init__(
-    self, *, checkpoints, store, index, config: BuilderConfig, probe_questions, still_held
-  ):
-    self._checkpoints = checkpoints
-    self._store = store
-    self._index = index
-    count = jax.process_count()
-    self._config = config.searcher.for_corpus(len(store))
-    if self._config.num_shards < count:
-      self._config = dataclasses.replace(config.searcher, num_shards=count).for_corpus(len(store))
+  checkpoints: str
+  store: PassageStore
+  index: str
+  config: BuilderConfig
+  probe_questions: str | None
+  still_held: Callable[[], None]
+
+  def __post_init__(self):
+    size, count, searcher = len(self.store), jax.process_count(), self.config.searcher
+    self._searcher = searcher.for_corpus(size)
+    if self._searcher.num_shards < count:
+      self._searcher = dataclasses.replace(searcher, num_shards=count).for_corpus(size)
     self._part = own_part(
-      len(store), num_shards=self._config.num_shards, index=jax.process_index(), count=count
+      size, num_shards=self._searcher.num_shards, index=jax.process_index(), count=count
     )
-    self._dtype = np.dtype(config.dtype if config.dtype == "float32" else ml_dtypes.bfloat16)
-    self._tokens_per_batch = config.tokens_per_batch // count
-    self._keep = config.keep
-    self._probe_questions = probe_questions
-    self._still_held = still_held
     self._mesh = partitioning.make_mesh(devices=jax.local_devices())
 
   def follow(self, *, until_step: int | None, poll_seconds: float, recheck_seconds: float) -> None:
@@ -116,10 +113,10 @@ class _Publisher:
     with train_loop.StopSignal() as stopped:
       built = processes.share(self.last_training_step())[0]
       idle = 0
-      if not steps(self._checkpoints):
-        logging.info("waiting for a checkpoint in %s", self._checkpoints)
+      if not steps(self.checkpoints):
+        logging.info("waiting for a checkpoint in %s", self.checkpoints)
       while True:
-        shared = processes.share([stopped(), max(steps(self._checkpoints), default=None)])
+        shared = processes.share([stopped(), max(steps(self.checkpoints), default=None)])
         if any(stop for stop, _ in shared):
           raise SystemExit(STOPPED)
         newest = shared[0][1]
@@ -140,7 +137,7 @@ class _Publisher:
       return True
     except Exception as error:
       # Of several processes each may have failed elsewhere: they end, and are started again.
-      if jax.process_count() > 1 or step == max(steps(self._checkpoints), default=None):
+      if jax.process_count() > 1 or step == max(steps(self.checkpoints), default=None):
         raise
       logging.warning("no generation of step %d, there is a newer checkpoint: %s", step, error)
       return False
@@ -151,18 +148,18 @@ class _Publisher:
     Returns None if it is damaged, from another corpus or run, or from a step that this run has not
     reached.
     """
-    newest, reached = generations.newest(self._index), steps(self._checkpoints)
+    newest, reached = generations.newest(self.index), steps(self.checkpoints)
     if newest is None or not reached or jax.process_index():
       return None
     try:
-      manifest = generations.read_manifest(self._index, newest)
+      manifest = generations.read_manifest(self.index, newest)
       for shard in range(len(manifest.shards)):
-        generations.restore(self._index, newest, shard)
+        generations.restore(self.index, newest, shard)
     except generations.DamagedGenerationError as error:
       logging.error("%s", error)
       return None
-    same_run = manifest.run == saved_models.load(self._checkpoints).run
-    same_corpus = manifest.corpus_fingerprint == self._store.fingerprint
+    same_run = manifest.run == saved_models.load(self.checkpoints).run
+    same_corpus = manifest.corpus_fingerprint == self.store.fingerprint
     known = same_run and same_corpus and manifest.training_step <= reached[-1]
     return manifest.training_step if known else None
 
@@ -175,9 +172,9 @@ class _Publisher:
     """
     started = time.perf_counter()
     try:
-      saved = saved_models.load(self._checkpoints, step=step)
+      saved = saved_models.load(self.checkpoints, step=step)
       params, embeddings_NxE = self._embed(saved)
-      self._still_held()
+      self.still_held()
     except Exception as error:
       processes.share(f"process {jax.process_index()}: {error!r}")
       raise
@@ -186,15 +183,15 @@ class _Publisher:
       raise RuntimeError(f"no generation of {saved.path}: {'; '.join(failures)}")
     embedded = time.perf_counter()
     manifest = index_publication.publish(
-      self._index,
+      self.index,
       embeddings_NxE,
-      store=self._store,
-      config=self._config,
+      store=self.store,
+      config=self._searcher,
       queries=functools.partial(self._queries, saved),
       training_step=saved.step,
       parameters_digest=saved_models.params_digest(params),
       run=saved.run,
-      keep=self._keep,
+      keep=self.config.keep,
       scorecard=self._scorecard(saved, embeddings_NxE),
       part=self._part,
     )
@@ -204,7 +201,7 @@ class _Publisher:
       "index built and published in %.1f s%s",
       manifest.generation,
       saved.step,
-      len(self._store),
+      len(self.store),
       embedded - started,
       finished - embedded,
       _recall(manifest),
@@ -213,7 +210,7 @@ class _Publisher:
   def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
     """Returns the passage encoder's parameters and the embeddings of this process's part."""
     description = saved.description
-    store = self._store
+    store = self.store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.tower(self._mesh, of="passage")
     encode = passage_encoder_program(tower)
@@ -221,7 +218,7 @@ class _Publisher:
     batches = passage_embedding.passage_batches(
       store,
       passage_length=description.passage_length,
-      tokens_per_batch=self._tokens_per_batch,
+      tokens_per_batch=self.config.tokens_per_batch // jax.process_count(),
       multiple_of=self._mesh.shape["data"],
       part=self._part.rows,
     )
@@ -230,17 +227,17 @@ class _Publisher:
       encode_passage=lambda tokens: encode(params, jax.device_put(tokens, sharding)),
       num_passages=self._part.rows.stop - self._part.rows.start,
       embedding_size=description.dual_encoder.projection_size,
-      dtype=self._dtype,
+      dtype=np.dtype(self.config.dtype),
     )
     return params, embeddings_NxE
 
   def _queries(self, saved: saved_models.SavedModel) -> np.ndarray:
     """Embeds the sample queries of this process with the query encoder."""
     description = saved.description
-    pieces = wordpieces.load(os.path.join(self._store.directory, "vocabulary"))
+    pieces = wordpieces.load(os.path.join(self.store.directory, "vocabulary"))
     count, multiple = jax.process_count(), self._mesh.shape["data"]
     tokens = sample_queries(
-      self._store,
+      self.store,
       num_queries=-(-_SAMPLE_QUERIES // (count * multiple)) * count * multiple,
       query_length=description.query_length,
       mask_id=pieces.mask_id if description.max_masks else None,
@@ -251,7 +248,7 @@ class _Publisher:
     return np.asarray(passage_encoder_program(tower)(params, placed))
 
   def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
-    if self._probe_questions is None:
+    if self.probe_questions is None:
       return {}
     # Questions need TensorFlow, which takes seconds to import.
     from realm_jax.indexing.generation_figures import scorecard
@@ -259,10 +256,9 @@ class _Publisher:
     return scorecard(
       saved,
       embeddings_NxE,
-      store=self._store,
-      index=self._index,
-      probe_questions=self._probe_questions,
-      max_questions=_MAX_PROBES,
+      store=self.store,
+      index=self.index,
+      probe_questions=self.probe_questions,
       mesh=self._mesh,
     )
 

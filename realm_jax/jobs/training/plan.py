@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import jax
-import ml_dtypes
 import numpy as np
 from jax.sharding import Mesh
 
@@ -123,8 +122,7 @@ class _Planned:
     _check_divides(self.pretraining, self.mesh)
     devices, self.builder_chip = open_topology(self.builder_topology)
     self.builder_mesh = partitioning.make_mesh(devices=devices)
-    bfloat16 = self.builder.dtype == "bfloat16"
-    self.dtype = np.dtype(ml_dtypes.bfloat16 if bfloat16 else np.float32)
+    self.dtype = np.dtype(self.builder.dtype)
     config = self.builder.searcher.for_corpus(self.num_passages)
     self.index = generation_costs.Index(
       passages=self.num_passages,

@@ -24,36 +24,14 @@ from realm_jax import __version__, backend, configuration, flags
 from realm_jax.configuration import UsageError, nearest
 
 _ROOMS = {
-  "preparation": (
-    "prepare_corpus",
-    "make_almanac",
-    "learn_vocabulary",
-    "train_tagger",
-    "tag_salient_spans",
-    "prepare_questions",
-    "prepare_examples",
-    "prepare_pairs",
-    "import_checkpoint",
-    "export_checkpoint",
-    "upload",
-  ),
-  "training": (
-    "pretrain_contrastive",
-    "pretrain_ict",
-    "build_index",
-    "pretrain",
-    "finetune",
-    "launch_local",
-    "evaluate_training",
-    "plan",
-    "sweep",
-    "ablate",
-    "demo",
-  ),
-  "answering": ("evaluate", "compare_runs", "predict", "ask", "serve", "report", "reproduce"),
+  "preparation": "prepare_corpus make_almanac learn_vocabulary train_tagger tag_salient_spans "
+  "prepare_questions prepare_examples prepare_pairs import_checkpoint export_checkpoint upload",
+  "training": "pretrain_contrastive pretrain_ict build_index pretrain finetune launch_local "
+  "evaluate_training plan sweep ablate demo",
+  "answering": "evaluate compare_runs predict ask serve report reproduce",
 }
 JOBS: Mapping[str, str] = {
-  job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs
+  job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()
 }
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent

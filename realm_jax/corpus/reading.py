@@ -55,21 +55,18 @@ class DocumentReader:
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
 
 
-def read_documents(
-  pattern: str | os.PathLike, *, format: Format = "auto", counts: Counter
-) -> Iterator[Document]:
+def read_documents(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[Document]:
   """Yields the documents of files; skips and counts bad records.
 
   Args:
     pattern: Glob pattern or directory; files are read in sorted order.
-    format: Format of all the files; "auto" infers it from their names.
     counts: Updated with `documents`, `records_without_text` and `broken_records`.
 
   Raises:
     FileNotFoundError: If no file matches.
     ValueError: If a file is damaged or its format is unknown.
   """
-  for record in DocumentReader(input_files(pattern), format=format):
+  for record in DocumentReader(input_files(pattern)):
     if isinstance(record, BadRecord):
       counts[record.kind] += 1
     else:

@@ -12,6 +12,7 @@ from realm_jax.corpus.edits import Edits, WrittenPassage
 
 Change = Callable[[Edits], Edits]
 _MAX_EDITS = 200
+_MAX_SESSIONS = 1000
 
 
 class EditStore(Protocol):
@@ -29,16 +30,11 @@ class EditStore(Protocol):
 
 
 class SessionEdits:
-  """Edits of each session in memory; the least recently used session is dropped first.
-
-  Args:
-    max_sessions: Maximum number of sessions with edits.
-  """
+  """Edits of each session in memory; the least recently used session is dropped first."""
 
   persistent = False
 
-  def __init__(self, *, max_sessions: int = 1000):
-    self._max_sessions = max_sessions
+  def __init__(self):
     self._edits: collections.OrderedDict[str, Edits] = collections.OrderedDict()
     self._lock = threading.Lock()
 
@@ -60,7 +56,7 @@ class SessionEdits:
       self._edits.pop(session, None)
       if edits:
         self._edits[session] = edits
-      if len(self._edits) > self._max_sessions:
+      if len(self._edits) > _MAX_SESSIONS:
         self._edits.popitem(last=False)
       return edits
 

@@ -1,7 +1,6 @@
 """Evaluates answers to masked sentences whose answer and passage are known."""
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -76,14 +75,10 @@ def predict(
 
 def figures(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict:
   """Returns `questions`, `recall@k` and `exact_match`, also for each group under its name."""
-  groups = defaultdict(list)
-  for prediction in predictions:
-    if prediction.question.group:
-      groups[prediction.question.group].append(prediction)
-  return {
-    **_means(predictions, recall_at),
-    **{group: _means(members, recall_at) for group, members in sorted(groups.items())},
-  }
+  figures = _means(predictions, recall_at)
+  for group in sorted({p.question.group for p in predictions} - {""}):
+    figures[group] = _means([p for p in predictions if p.question.group == group], recall_at)
+  return figures
 
 
 def _means(predictions: Sequence[Prediction], recall_at: Sequence[int]) -> dict:

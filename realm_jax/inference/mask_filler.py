@@ -252,7 +252,7 @@ class MaskFiller(Answerer[MaskModel]):
     read_K = chosen.valid_K[:-1] | (np.arange(len(chosen.valid_K) - 1) == 0)
     for slot in np.flatnonzero(read_K).tolist():
       passage_id = chosen.passage_ids[slot]
-      found = find(passage_id, chosen.answers[place])
+      log_prob, prior = chosen.log_probs_CxK[place, slot], chosen.weights.prior_K[slot]
       without = self._best_without(passage_id, group)
       evidence.append(
         Evidence(
@@ -260,14 +260,12 @@ class MaskFiller(Answerer[MaskModel]):
           title=store.title(passage_id) if passage_id >= 0 else "",
           text=texts.get(passage_id, ""),
           edited=passage_id >= 0 and store.edited(passage_id),
-          retrieval_probability=float(chosen.weights.prior_K[slot]),
-          answer_probability=float(np.exp(chosen.log_probs_CxK[place, slot])),
-          contribution=float(
-            chosen.weights.prior_K[slot] * np.exp(chosen.log_probs_CxK[place, slot])
-          ),
-          utility=float(chosen.log_probs_CxK[place, slot] - chosen.log_probs_CxK[place, 0]),
+          retrieval_probability=float(prior),
+          answer_probability=float(np.exp(log_prob)),
+          contribution=float(prior * np.exp(log_prob)),
+          utility=float(log_prob - chosen.log_probs_CxK[place, 0]),
           says=self._says(chosen, slot, passage_id, spoken),
-          spans=found,
+          spans=find(passage_id, chosen.answers[place]),
           probability_without=float(np.exp(chosen.weights.log_probs_without_KxC[slot, place])),
           answer_without=spoken(without[1], without[0]),
         )

@@ -9,15 +9,12 @@ from realm_jax.planning.model_costs import MemoryEstimate
 from realm_jax.planning.roofline import Roofline, Work
 
 
-def memory_lines(
-  estimate: MemoryEstimate, *, compiled_step: int | None, compiled_state: int, chip: Chip
-) -> list[str]:
+def memory_lines(estimate: MemoryEstimate, *, compiled_step: int | None, chip: Chip) -> list[str]:
   """Returns the table of a device's memory.
 
   Args:
     estimate: The estimate before compilation.
     compiled_step: Bytes of the compiled step; None if it could not be compiled.
-    compiled_state: Bytes of the parameters and the optimizer among them.
     chip: The device.
   """
   rows = [
@@ -32,7 +29,7 @@ def memory_lines(
   lines.append(f"  {'together':26}{estimate.total / GIB:7.2f}")
   if compiled_step is not None:
     lines.append(
-      f"  compiled: {compiled_step / GIB:.2f} for the step, {compiled_state / GIB:.2f} of it state;"
+      f"  compiled: {compiled_step / GIB:.2f} for the step, {estimate.state / GIB:.2f} of it state;"
       f" the estimate of {estimate.step / GIB:.2f} is off by"
       f" {100 * (estimate.step / compiled_step - 1):+.0f} %"
     )

@@ -77,18 +77,11 @@ def plan(
   )
   estimate, chip = planned.estimate, planned.chip
   if estimate.total > _HOPELESS * chip.usable_bytes:
-    _print(report.memory_lines(estimate, compiled_step=None, compiled_state=0, chip=chip))
+    _print(report.memory_lines(estimate, compiled_step=None, chip=chip))
     return _conclude([report.over_capacity("the train step", estimate.total, chip)])
   programs = planned.compile()
-  step = programs[0]
-  _print(
-    report.memory_lines(
-      estimate,
-      compiled_step=None if step.refusal else step.memory_bytes,
-      compiled_state=estimate.state,
-      chip=chip,
-    )
-  )
+  compiled = None if programs[0].refusal else programs[0].memory_bytes
+  _print(report.memory_lines(estimate, compiled_step=compiled, chip=chip))
   reasons = _refusals(planned, programs)
   if not reasons:
     _print_performance(planned, programs, efficiency=efficiency)

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,13 +143,12 @@ def leave_one_out(
   size = len(scores_K)
   read_K = valid_K & (np.arange(size) < size - 1)
 
+  combine = np.logaddexp if over_passages == "sum" else np.maximum
+
   def answer_with(used_K):
     log_prior_K = log_softmax(np.where(used_K, scores_K, -np.inf))
     joint_CxK = log_prior_K + log_probs_CxK
-    log_probs_C = (
-      logsumexp(joint_CxK, axis=-1) if over_passages == "sum" else joint_CxK.max(axis=-1)
-    )
-    return np.exp(log_prior_K), log_probs_C
+    return np.exp(log_prior_K), combine.reduce(joint_CxK, axis=-1)
 
   prior_K, log_probs_C = answer_with(read_K)
   without = []

@@ -7,7 +7,6 @@ span of wordpieces that begins in its first word and ends in its last.
 import dataclasses
 
 import numpy as np
-from scipy.special import logsumexp
 
 _NO_SPAN = np.finfo(np.float32).min
 
@@ -52,5 +51,5 @@ def by_words(logits_TxW: np.ndarray, continues_T: np.ndarray) -> WordSpans:
   unique, inverse = np.unique(keys, return_inverse=True)
   best_S = np.full(len(unique), -np.inf)
   np.maximum.at(best_S, inverse, logits)
-  log_total = float(logsumexp(logits))
+  log_total = float(np.logaddexp.reduce(logits))
   return WordSpans(unique // length, unique % length, best_S - log_total, log_total)

@@ -273,7 +273,7 @@ class Examples:
       if self.passages is None or not isinstance(self.data, PairData):
         return rows
       return PairBatches(
-        rows,
+        rows=rows,
         store=self.passages,
         passage_length=self.data.passage_length,
         hard_negatives=self.data.hard_negatives,

@@ -17,7 +17,7 @@ SAMPLES_FILE = "samples.jsonl"
 
 
 class MetricWriter(Protocol):
-  """Writes metrics and texts; those that inherit from it need only do what concerns them."""
+  """Writes metrics and texts."""
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
@@ -87,6 +87,15 @@ class AlarmWriter:
       if (alarm.name, alarm.first_step) not in self._logged:
         self._logged.add((alarm.name, alarm.first_step))
         logging.warning("ALARM: %s", alarm)
+
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+    """Texts raise no alarms."""
+
+  def flush(self) -> None:
+    """Nothing is buffered."""
+
+  def close(self) -> None:
+    """Nothing is open."""
 
 
 class _Several:

@@ -303,10 +303,7 @@ def _real_words() -> set[str]:
 
 
 def _changed(
-  rng: random.Random,
-  facts: Sequence[Fact],
-  count: int,
-  values: Mapping[tuple[str, str], set[str]],
+  rng: random.Random, facts: Sequence[Fact], count: int, values: Mapping[tuple[str, str], set[str]]
 ) -> list[Fact]:
   """Returns up to `count` of the facts, each with another of the `values` of its relation."""
   found: list[Fact] = []

@@ -8,10 +8,7 @@ import numpy as np
 
 from realm_jax.convert import safetensors_files, torch_files
 
-_READERS = {
-  "model.safetensors": safetensors_files.read,
-  "pytorch_model.bin": torch_files.read,
-}
+_READERS = {"model.safetensors": safetensors_files.read, "pytorch_model.bin": torch_files.read}
 
 
 def read(directory: str | os.PathLike) -> dict[str, np.ndarray]:

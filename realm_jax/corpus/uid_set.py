@@ -18,11 +18,7 @@ class UidSet:
   """
 
   def __init__(
-    self,
-    directory: str | os.PathLike,
-    *,
-    newest: int = 50_000,
-    sorted_in_memory: int = 1_000_000,
+    self, directory: str | os.PathLike, *, newest: int = 50_000, sorted_in_memory: int = 1_000_000
   ):
     self._directory = os.fspath(directory)
     self._max_newest = newest

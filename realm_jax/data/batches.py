@@ -124,7 +124,5 @@ def questions(features: Features) -> Questions:
 def tokens(ids: np.ndarray, segments: np.ndarray | None = None) -> Tokens:
   """Returns `Tokens` from padded ids; segments default to 0."""
   return Tokens(
-    ids=ids,
-    mask=ids != 0,
-    segments=np.zeros(ids.shape, np.int32) if segments is None else segments,
+    ids=ids, mask=ids != 0, segments=np.zeros(ids.shape, np.int32) if segments is None else segments
   )

@@ -281,11 +281,7 @@ def open_batches(
   local = object_store.local_copy(directory, MANIFEST_FILE, "*.bin")
   manifest = read_manifest(local)
   wanted = {**settings, "order": order, "data_streams": 1 if shard is None else shard.num_shards}
-  found = {
-    **manifest.settings,
-    "order": manifest.order,
-    "data_streams": len(manifest.num_examples),
-  }
+  found = {**manifest.settings, "order": manifest.order, "data_streams": len(manifest.num_examples)}
   differences = [
     f"{name}={found.get(name)}, here {wanted.get(name)}"
     for name in sorted(wanted.keys() | found.keys())

@@ -78,10 +78,7 @@ def evaluate_questions(
 
 
 def question_scores(
-  outcomes: Sequence[Outcome],
-  *,
-  matcher: AnswerMatcher,
-  recall_at: Sequence[int] = RECALL_AT,
+  outcomes: Sequence[Outcome], *, matcher: AnswerMatcher, recall_at: Sequence[int] = RECALL_AT
 ) -> dict[str, np.ndarray]:
   """Returns each metric by name as `[n]` over the questions.
 

@@ -98,10 +98,7 @@ def _ask(
   )
   seen = [i for outcome in outcomes for i in (*outcome.passage_ids, *outcome.read_ids)]
   matcher = match_answers(
-    questions,
-    store=store,
-    tokenizer=system.corpus.tokenizer,
-    rows=np.array(seen, np.int64),
+    questions, store=store, tokenizer=system.corpus.tokenizer, rows=np.array(seen, np.int64)
   )
   scores = open_qa.question_scores(outcomes, matcher=matcher, recall_at=asking.recall_at)
   return Evaluated(

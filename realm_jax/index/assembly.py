@@ -7,13 +7,7 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
-from realm_jax.index import (
-  device_searcher,
-  exact_searcher,
-  generations,
-  searcher,
-  spread_searcher,
-)
+from realm_jax.index import device_searcher, exact_searcher, generations, searcher, spread_searcher
 
 
 def build_shards(

@@ -51,11 +51,7 @@ class ExactSearcher:
   """Searches all N passages, which must fit into the memory of one device."""
 
   def __init__(
-    self,
-    embeddings_NxE: np.ndarray,
-    *,
-    generation: int = 0,
-    device: jax.Device | None = None,
+    self, embeddings_NxE: np.ndarray, *, generation: int = 0, device: jax.Device | None = None
   ):
     """Copies the embeddings, float32 or bfloat16, to the device (by default the first local)."""
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:

@@ -74,9 +74,7 @@ def reach_target(
   if not isinstance(own, TreeSearcher) or config.num_leaves_to_search or target is None:
     return config, {_RECALL_AT: recall(own)}
   leaves, reached = choose_leaves(
-    lambda leaves: recall(own.with_leaves(leaves)),
-    num_leaves=config.num_leaves,
-    target=target,
+    lambda leaves: recall(own.with_leaves(leaves)), num_leaves=config.num_leaves, target=target
   )
   if reached < target:
     logging.warning(

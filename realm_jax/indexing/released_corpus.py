@@ -118,9 +118,5 @@ def _append(writer: PassageStoreWriter, batch, tokenizer: WordPieceTokenizer) ->
   ids = zip(tokenizer.encode_batch(titles), tokenizer.encode_batch(texts), strict=True)
   for title, text, (title_ids, body_ids) in zip(titles, texts, ids, strict=True):
     writer.append(
-      title=title,
-      text=text,
-      title_ids=title_ids,
-      body_ids=body_ids,
-      uid=passage_uid(title, text),
+      title=title, text=text, title_ids=title_ids, body_ids=body_ids, uid=passage_uid(title, text)
     )

@@ -83,11 +83,7 @@ class MaskFiller(Answerer[MaskModel]):
     return self._search(queries, texts, Edits(), k=k).ids_BxK
 
   def fill(
-    self,
-    queries: MaskedQueries,
-    *,
-    texts: Sequence[str] = (),
-    without_retrieval: bool = False,
+    self, queries: MaskedQueries, *, texts: Sequence[str] = (), without_retrieval: bool = False
   ) -> list[FilledMask]:
     """Returns the answer to each query, with as many wordpieces as it has masks.
 

@@ -8,12 +8,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from realm_jax.corpus.wordpiece_offsets import Offsets
-from realm_jax.inference.explanation import (
-  AnswerOption,
-  Evidence,
-  Explanation,
-  leave_one_out,
-)
+from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation, leave_one_out
 from realm_jax.inference.word_spans import WordSpans
 
 

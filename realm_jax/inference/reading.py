@@ -89,9 +89,6 @@ def _spans(log_probs_BxIxMxV: jax.Array, alternatives: int) -> jax.Array:
   changed_1x1xMx1xM = jnp.eye(masks, dtype=bool)[None, None, :, None, :]
   varied = jnp.where(changed_1x1xMx1xM, others_BxIx1xAxM, best_BxIx1x1xM)
   return jnp.concatenate(
-    [
-      words_BxIxMxA[..., 0],
-      varied.reshape(batch, sources * masks * (alternatives - 1), masks),
-    ],
+    [words_BxIxMxA[..., 0], varied.reshape(batch, sources * masks * (alternatives - 1), masks)],
     axis=1,
   )

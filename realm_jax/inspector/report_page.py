@@ -23,10 +23,7 @@ _PANELS = (
     ("retrieval/null_mass", "retrieval/retrieval_entropy", "retrieval/hub_share"),
   ),
   ("Scale of the dual encoder's updates, set by the guard", ("guard/scale",)),
-  (
-    "Retrieval utility as the guard sees it",
-    ("guard/utility", "guard/utility_over_shuffled"),
-  ),
+  ("Retrieval utility as the guard sees it", ("guard/utility", "guard/utility_over_shuffled")),
   ("Rank correlation, index to fresh scores", ("retrieval/stale_rank_correlation",)),
   ("Staleness of the index (steps)", ("index/staleness_steps",)),
   ("Steps per second", ("throughput/steps_per_second",)),

@@ -16,11 +16,7 @@ from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector import api, page, rendering
 from realm_jax.inspector.limit_settings import LimitSettings
 from realm_jax.inspector.limits import add_limits
-from realm_jax.inspector.service import (
-  AnsweringService,
-  NotFoundError,
-  OverloadedError,
-)
+from realm_jax.inspector.service import AnsweringService, NotFoundError, OverloadedError
 
 _STATIC = {
   "inspector.css": "text/css",

@@ -229,11 +229,7 @@ class BertEncoder(TypedModule):
     self.layers = [layer(config) for _ in range(config.num_layers)]
 
   def __call__(
-    self,
-    tokens: datatypes.Tokens,
-    *,
-    deterministic: bool,
-    positions_FxQ: jax.Array | None = None,
+    self, tokens: datatypes.Tokens, *, deterministic: bool, positions_FxQ: jax.Array | None = None
   ) -> jax.Array:
     """Returns the last layer's vectors of `Tokens` `[F, L]`, in `config.compute_dtype`.
 

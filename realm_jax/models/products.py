@@ -93,12 +93,7 @@ def _row_major(matrix: jax.Array) -> jax.Array:
 # The partitioner does not know layout constraints and would gather a sharded matrix.
 _materialized = custom_partitioning(_row_major)
 _materialized.def_partition(
-  partition=lambda mesh, arguments, result: (
-    mesh,
-    _row_major,
-    result.sharding,
-    (result.sharding,),
-  ),
+  partition=lambda mesh, arguments, result: (mesh, _row_major, result.sharding, (result.sharding,)),
   sharding_rule="... -> ...",
 )
 

@@ -78,11 +78,7 @@ def masked_lm_over_retrieval(
   log_norms_BxKxM = jax.nn.logsumexp(logits_BxKxMxV, axis=-1)
   log_probs_BxKxM = _at_targets(logits_BxKxMxV, targets_BxM) - log_norms_BxKxM
   log_p_y_B = marginal_log_likelihood(
-    scores_BxK,
-    log_probs_BxKxM,
-    weights_BxM,
-    valid_BxK=batch.valid_BxK,
-    marginalize=marginalize,
+    scores_BxK, log_probs_BxKxM, weights_BxM, valid_BxK=batch.valid_BxK, marginalize=marginalize
   )
   has_mask_B = jnp.any(weights_BxM > 0, axis=1).astype(jnp.float32)
   count = jnp.sum(has_mask_B if marginalize == "span" else weights_BxM)

@@ -82,9 +82,7 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
 
   try:
     description = topologies.get_topology_desc(
-      platform="tpu",
-      topology_name=topology.name,
-      **_ONE_DEVICE_PER_CHIP.get(topology.kind, {}),
+      platform="tpu", topology_name=topology.name, **_ONE_DEVICE_PER_CHIP.get(topology.kind, {})
     )
   except jax.errors.JaxRuntimeError as error:
     raise ValueError(f"libtpu knows no topology {topology.name}: {_first_line(error)}") from error

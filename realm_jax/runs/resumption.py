@@ -25,8 +25,7 @@ def changes(
     raise ValueError(f"allow_changes names {unknown}; choose from {sorted(now)}")
   if before is None:
     logging.warning(
-      "the checkpoint in %s does not describe its batches, so they are not compared",
-      workdir,
+      "the checkpoint in %s does not describe its batches, so they are not compared", workdir
     )
     return []
   now = json.loads(json.dumps(now))  # as a checkpoint stores it

@@ -10,11 +10,7 @@ from realm_jax.wordpieces import WordPieces
 
 
 def markdown(
-  batch: RetrievedBatch,
-  *,
-  tokenizer: WordPieces,
-  store: PassageStore,
-  num_queries: int = 4,
+  batch: RetrievedBatch, *, tokenizer: WordPieces, store: PassageStore, num_queries: int = 4
 ) -> str:
   """Returns the first queries of a batch, their masked words, and tables of their passages.
 

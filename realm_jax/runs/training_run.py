@@ -134,10 +134,7 @@ class TrainingRun:
       self._mirror = object_store.MirroredLogs(workdir)
       self.logs = self._mirror.directory
     self._writer = metric_writers.make_writer(
-      self.logs,
-      step=self.step,
-      first_process=processes.is_first(),
-      alarm_settings=alarm_settings,
+      self.logs, step=self.step, first_process=processes.is_first(), alarm_settings=alarm_settings
     )
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()

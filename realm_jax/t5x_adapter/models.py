@@ -212,10 +212,7 @@ class PretrainingModel(RealmModel):
     retrieved = self.rows(batch)
     scores_BxK, logits_BxKxMxV = self.objective.outputs(params, retrieved, None)
     found = reading.read(
-      scores_BxK,
-      logits_BxKxMxV,
-      retrieved.queries.mlm_weights_BxM,
-      valid_BxK=retrieved.valid_BxK,
+      scores_BxK, logits_BxKxMxV, retrieved.queries.mlm_weights_BxM, valid_BxK=retrieved.valid_BxK
     )
     return found.answers_BxCxM[:, 0], {
       "scores": found.log_probs_BxC[:, 0],

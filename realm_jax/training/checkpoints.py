@@ -110,10 +110,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
       return None
     path = self.directory / str(step)
     _check_same_arrays(saved_arrays(path), abstract_state, path)
-    items = {
-      _STATE: ocp.args.StandardRestore(abstract_state),
-      _METADATA: ocp.args.JsonRestore(),
-    }
+    items = {_STATE: ocp.args.StandardRestore(abstract_state), _METADATA: ocp.args.JsonRestore()}
     if (path / _INPUT).exists():
       items[_INPUT] = ocp.args.StandardRestore()
     restored = self._manager.restore(step, args=ocp.args.Composite(**items))

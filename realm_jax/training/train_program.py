@@ -76,11 +76,7 @@ class TrainProgram:
     self._guard = guard
     self.train_step = jax.jit(
       make_train_step(
-        of_gathered,
-        optimizer,
-        seed=seed,
-        accumulate_steps=accumulate_steps,
-        guard=guard,
+        of_gathered, optimizer, seed=seed, accumulate_steps=accumulate_steps, guard=guard
       ),
       donate_argnums=0,
       out_shardings=(self._shardings, None),

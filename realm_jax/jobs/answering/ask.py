@@ -44,10 +44,7 @@ def ask(
 def shown(explanation: Explanation) -> str:
   """Returns an explanation as lines of text."""
   best, *others = explanation.answers
-  lines = [
-    explanation.query,
-    f"  {best.text}   {_probability(best)}",
-  ]
+  lines = [explanation.query, f"  {best.text}   {_probability(best)}"]
   if others:
     options = (f"{option.text} {option.probability:.3f}" for option in others)
     lines.append(f"  or: {', '.join(options)}")

@@ -32,9 +32,7 @@ def make_almanac(
   """
   object_store.check_local(output=output)
   world = almanac.make_world(
-    seed=seed,
-    num_invented_entities=num_invented_entities,
-    held_out_fraction=held_out_fraction,
+    seed=seed, num_invented_entities=num_invented_entities, held_out_fraction=held_out_fraction
   )
   writing.write_world(world, output)
   edited = almanac.edit(world, seed=seed + 1, num_edits=num_edits)

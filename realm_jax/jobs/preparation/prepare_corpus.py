@@ -161,11 +161,7 @@ class _Gathered:
     self._named: dict[str, list[str]] = {}
 
   def gather(
-    self,
-    parts: Iterable[CorpusPart],
-    *,
-    scratch: str,
-    write: Callable[[PassageRow, bytes], None],
+    self, parts: Iterable[CorpusPart], *, scratch: str, write: Callable[[PassageRow, bytes], None]
   ) -> None:
     """Calls `write` with every passage that is not a duplicate."""
     dtype = id_dtype(self._tokenizer.vocab_size)

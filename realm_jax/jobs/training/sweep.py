@@ -160,10 +160,7 @@ def tabulate(plan: Sweep, workdir: str) -> dict[str, dict]:
 def markdown(plan: Sweep, rows: Mapping[str, Mapping]) -> str:
   """Renders the table."""
   titles = list(plan.figures)
-  lines = [
-    "| " + " | ".join(["", "runs", *titles]) + " |",
-    "|---|" + "--:|" * (1 + len(titles)),
-  ]
+  lines = ["| " + " | ".join(["", "runs", *titles]) + " |", "|---|" + "--:|" * (1 + len(titles))]
   for row, cells in rows.items():
     figures = [_cell(cells[title]) for title in titles]
     lines.append("| " + " | ".join([row.replace("_", " "), str(cells["runs"]), *figures]) + " |")

@@ -46,19 +46,11 @@ def passage_tokens(store: Passages, ids: np.ndarray, *, length: int) -> Tokens:
   """
   rows = ids.reshape(-1)
   titles, title_lengths = _rows_or_nothing(store.title_ids, rows, length - 3)
-  bodies, body_lengths = _rows_or_nothing(store.body_ids, rows, length - 3)
-  body_lengths = np.minimum(body_lengths, length - 3 - title_lengths)
   tokens = np.zeros((len(rows), length), np.int32)
   tokens[:, 0] = store.metadata.cls_id
   _place(tokens, titles, title_lengths, at=np.ones_like(title_lengths))
   _place_one(tokens, store.metadata.sep_id, at=1 + title_lengths)
-  _place(tokens, bodies, body_lengths, at=2 + title_lengths)
-  ends = 2 + title_lengths + body_lengths
-  _place_one(tokens, store.metadata.sep_id, at=ends)
-  columns = np.arange(length)
-  mask = columns <= ends[:, None]
-  segments = ((columns >= 2 + title_lengths[:, None]) & mask).astype(np.int32)
-  return Tokens(ids=tokens, mask=mask, segments=segments).reshape(*ids.shape, length)
+  return _with_bodies(tokens, store, rows, at=2 + title_lengths).reshape(*ids.shape, length)
 
 
 def joint_tokens(store: Passages, query: Tokens, ids_BxK: np.ndarray, *, length: int) -> Tokens:
@@ -76,17 +68,26 @@ def joint_tokens(store: Passages, query: Tokens, ids_BxK: np.ndarray, *, length:
     )
   rows = ids_BxK.reshape(-1)
   query_lengths = np.repeat(query.mask.sum(-1), num_passages)
-  bodies, body_lengths = _rows_or_nothing(store.body_ids, rows, length - 1)
-  body_lengths = np.minimum(body_lengths, length - 1 - query_lengths)
   tokens = np.zeros((len(rows), length), np.int32)
   tokens[:, :query_length] = np.repeat(query.ids, num_passages, axis=0)
-  _place(tokens, bodies, body_lengths, at=query_lengths)
-  ends = query_lengths + body_lengths
+  joint = _with_bodies(tokens, store, rows, at=query_lengths)
+  return joint.reshape(batch, num_passages, length)
+
+
+def _with_bodies(
+  tokens: np.ndarray, store: Passages, rows: np.ndarray, *, at: np.ndarray
+) -> Tokens:
+  """Writes the body of each row and `[SEP]` from column `at[i]` on, as segment 1."""
+  length = tokens.shape[1]
+  bodies, body_lengths = _rows_or_nothing(store.body_ids, rows, length - 1)
+  body_lengths = np.minimum(body_lengths, length - 1 - at)
+  _place(tokens, bodies, body_lengths, at=at)
+  ends = at + body_lengths
   _place_one(tokens, store.metadata.sep_id, at=ends)
   columns = np.arange(length)
   mask = columns <= ends[:, None]
-  segments = ((columns >= query_lengths[:, None]) & mask).astype(np.int32)
-  return Tokens(ids=tokens, mask=mask, segments=segments).reshape(batch, num_passages, length)
+  segments = ((columns >= at[:, None]) & mask).astype(np.int32)
+  return Tokens(ids=tokens, mask=mask, segments=segments)
 
 
 def _rows_or_nothing(read, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

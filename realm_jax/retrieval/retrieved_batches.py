@@ -26,6 +26,7 @@ class RetrievedBatches:
     stop: Called while waiting for a late generation; True ends the wait.
     teach: Returns a batch whose queries are read next to their source passages, and the share of
       queries that have one; None disables such batches.
+    batch: The next step's batch, on the host.
   """
 
   queries: Iterator
@@ -37,13 +38,13 @@ class RetrievedBatches:
   on_swap: Callable[[int, LoadedGeneration], None]
   stop: Callable[[], bool]
   teach: Callable[[Any], tuple[Any, float]] | None = None
+  batch: Any = dataclasses.field(default=None, init=False)
 
   def __post_init__(self):
     self._step = self.first_step
     self._teaching: Any = None
     self._begun: Any = None
     self._figures: dict[str, float] = {}
-    self._batch = None
 
   def begin(self, params, teaching: Any = None) -> None:
     """Enqueues the embedding of the next queries, after swapping in a generation that is ready.
@@ -61,37 +62,32 @@ class RetrievedBatches:
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Searches and gathers; returns the batch with metrics such as staleness and timings."""
-    self._batch, retrieval = self.retriever.finish(self._begun)
+    self.batch, retrieval = self.retriever.finish(self._begun)
     if self.teach is not None:
       retrieval["retrieval/taught_share"] = 0.0
       # The guard ignores odd steps.
       if self._step % 2 and self._teaching:
-        self._batch, retrieval["retrieval/taught_share"] = self.teach(self._batch)
+        self.batch, retrieval["retrieval/taught_share"] = self.teach(self.batch)
     figures = {
       **self._figures,
       **retrieval,
       "index/generation": self.refresher.current.generation,
       "index/staleness_steps": self.refresher.staleness_steps(self._step),
       "index/age_seconds": self.refresher.age_seconds(),
-      "retrieval/hub_share": hub_share(self.retriever.in_flight(self._batch)["passage_ids"]),
+      "retrieval/hub_share": hub_share(self.retriever.in_flight(self.batch)["passage_ids"]),
     }
     self._step += 1
-    return self.place(self._batch), figures
-
-  @property
-  def batch(self) -> Any:
-    """The next step's batch, on the host."""
-    return self._batch
+    return self.place(self.batch), figures
 
   def in_flight(self) -> dict:
     """Returns numpy arrays from which the next step's batch can be restored."""
-    return self.retriever.in_flight(self._batch)
+    return self.retriever.in_flight(self.batch)
 
   def resume(self, in_flight: dict) -> Any:
     """Gathers the batch that a checkpoint had in flight again, without searching."""
-    self._batch = self.retriever.resume(in_flight)
+    self.batch = self.retriever.resume(in_flight)
     self._step += 1
-    return self.place(self._batch)
+    return self.place(self.batch)
 
 
 def hub_share(passage_ids_BxK: np.ndarray) -> float:

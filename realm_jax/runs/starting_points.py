@@ -90,11 +90,7 @@ def _reader(
   if description.span_reader is not None:
     reader = dataclasses.replace(description.span_reader, max_span_width=config.max_span_width)
     return ("span_reader", "span_reader"), reader
-  if description.knowledge_augmented_encoder is not None:
-    bert, there = description.knowledge_augmented_encoder, "knowledge_augmented_encoder/bert"
-  else:
-    tower = "tower" if description.dual_encoder.towers == "shared" else "query_tower"
-    bert, there = description.dual_encoder.bert, f"dual_encoder/{tower}/bert"
+  there, bert = description.reading_bert
   reader = SpanReaderConfig(
     bert=bert, max_span_width=config.max_span_width, span_hidden_size=config.span_hidden_size
   )

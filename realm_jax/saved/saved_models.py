@@ -70,6 +70,14 @@ class ModelDescription:
       raise ValueError(f"{source} has no span reader; train it with `realm finetune`")
     return self.span_reader, self.beam
 
+  @property
+  def reading_bert(self) -> tuple[str, bert.BertConfig]:
+    """Path and configuration of the BERT to start another reader of texts from."""
+    if self.knowledge_augmented_encoder is not None:
+      return "knowledge_augmented_encoder/bert", self.knowledge_augmented_encoder
+    tower = "tower" if self.dual_encoder.towers == "shared" else "query_tower"
+    return f"dual_encoder/{tower}/bert", self.dual_encoder.bert
+
   def check_sizes(self, vocabulary: WordPieces) -> None:
     """Checks that a vocabulary and the lengths fit the encoders; see `check_sizes`."""
     encoders = {"dual_encoder": self.dual_encoder.bert}

@@ -107,7 +107,7 @@ def train(
     evaluate: Returns further metrics for a step to be written; empty if none are due.
   """
   interval = _Interval()
-  progress = _ProgressLine(first=int(state.step), last=num_steps)
+  progress = _ProgressLine(last=num_steps)
   figures: dict[str, float] = {}
   for step in range(int(state.step), num_steps):
     source.begin(state.params, state.teaching)
@@ -188,7 +188,7 @@ class _Interval:
 class _ProgressLine:
   """Shows step, loss, rate and time left: in place on a terminal, otherwise as plain lines."""
 
-  def __init__(self, *, first: int, last: int):
+  def __init__(self, *, last: int):
     self._last = last
     self._terminal = processes.is_first() and sys.stderr.isatty()
 

@@ -134,12 +134,7 @@ def _encoder(
       )
     return [], bert
   saved_models.check_warm_starts([warm_start], tokenizer)
-  saved = saved_models.load(warm_start).description
-  if saved.knowledge_augmented_encoder is not None:
-    path, config = "knowledge_augmented_encoder/bert", saved.knowledge_augmented_encoder
-  else:
-    tower = "tower" if saved.dual_encoder.towers == "shared" else "query_tower"
-    path, config = f"dual_encoder/{tower}/bert", saved.dual_encoder.bert
+  path, config = saved_models.load(warm_start).description.reading_bert
   return [WarmStart(warm_start, [("bert", path)])], bert or config
 
 

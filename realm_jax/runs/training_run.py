@@ -52,11 +52,13 @@ class Evaluation:
     figures: Returns the metrics of the parameters.
     every: Steps between evaluations; the last step has one as well.
     best: Keeps the best parameters; None keeps none.
+    at_start: Whether the parameters of step 0 may be the best.
   """
 
   figures: Callable[[dict], dict[str, float]]
   every: int
   best: BestCheckpoint | None = None
+  at_start: bool = False
 
 
 class TrainingRun:
@@ -231,7 +233,7 @@ class TrainingRun:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
 
     def figures(step: int, state) -> dict[str, float]:
-      if evaluation is None or not evaluated(step):
+      if evaluation is None:
         return {}
       found = evaluation.figures(state.params)
       if evaluation.best is not None:
@@ -258,6 +260,8 @@ class TrainingRun:
       if samples is not None and due:
         self._writer.write_texts(step, {"samples/retrieved": samples()})
 
+    if self.step == 0 and evaluation is not None and evaluation.at_start:
+      figures(0, self.state)
     self.state = train_loop.train(
       self.state,
       self._first_batch(source, features),
@@ -269,7 +273,7 @@ class TrainingRun:
       log_every=self._config.log_every,
       stop=self.stopped,
       log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-      evaluate=figures,
+      evaluate=lambda step, state: figures(step, state) if evaluated(step) else {},
     )
     save(self.step, self.state)
     self.wait_for_checkpoint()

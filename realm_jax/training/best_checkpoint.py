@@ -3,10 +3,13 @@
 import contextlib
 import os
 from collections.abc import Mapping
+from typing import Literal
 
 from absl import logging
 
 from realm_jax.training import checkpoints
+
+BEST = "best"  # the directory within that of a run
 
 
 class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
@@ -16,14 +19,22 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
 
   Args:
     directory: Directory of the checkpoint.
-    metric: Name of the metric; higher is better.
+    metric: Name of the metric.
+    better: Which of two values is better.
 
   Raises:
     ValueError: If the existing checkpoint is the best by another metric.
   """
 
-  def __init__(self, directory: str | os.PathLike, *, metric: str):
+  def __init__(
+    self,
+    directory: str | os.PathLike,
+    *,
+    metric: str,
+    better: Literal["higher", "lower"] = "higher",
+  ):
     self._metric = metric
+    self._sign = 1 if better == "higher" else -1
     self._checkpointer = checkpoints.Checkpointer(directory, keep=1)
     self.step = self._checkpointer.latest_step()
     self.value = None
@@ -48,7 +59,7 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     if self._metric not in figures:
       raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(figures)}")
     value = float(figures[self._metric])
-    if self.value is not None and not value > self.value:
+    if self.value is not None and not self._sign * value > self._sign * self.value:
       return False
     if self.step is not None and step <= self.step:
       return False  # Orbax saves nothing at or before its newest step

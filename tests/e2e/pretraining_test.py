@@ -93,10 +93,21 @@ def test_an_evaluation_asks_the_same_on_every_run(world, start, rows):
   assert rows("asking")[0]["loss/total"] != rows("asking_too")[0]["loss/total"]
 
 
-def test_an_evaluation_changes_no_training(world, start, losses):
+def test_an_evaluation_changes_no_training_and_keeps_the_best(world, start, losses, rows, capsys):
   start("unasked", num_steps=3)
   start("asked_between", num_steps=3, eval_corpus=str(world / "passages"), eval_every=1)
   assert losses("asked_between") == losses("unasked")
+  (step,) = checkpoints.steps(world / "asked_between" / "best")
+  asked = [row["eval/loss"] for row in rows("asked_between")]
+  assert asked[step - 1] == min(asked)
+  assert f"the best is best/{step} (eval/loss {min(asked):.4f})" in capsys.readouterr().out
+
+
+def test_what_improves_nothing_leaves_the_warm_start_as_the_best(world, start, capsys):
+  ruinous = OptimizerConfig(learning_rate=1.0, warmup_steps=0, schedule="constant")
+  start("ruined", num_steps=2, optimizer=ruinous, eval_corpus=str(world / "passages"), eval_every=1)
+  assert checkpoints.steps(world / "ruined" / "best") == [0]
+  assert "nothing is better than the warm start, best/0 (eval/loss" in capsys.readouterr().out
 
 
 def test_the_warm_start_of_a_dual_encoder(world, start, losses):

@@ -25,9 +25,7 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.answering_models import question_model
 from realm_jax.saved.opening import open_corpus
 from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
-from realm_jax.training.best_checkpoint import BestCheckpoint
-
-BEST = "best"
+from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 
 
 def finetune(

@@ -20,6 +20,7 @@ from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved.opening import open_corpus
 from realm_jax.saved.published_generations import PublishedGenerations
+from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 
 
 def pretrain(
@@ -47,7 +48,8 @@ def pretrain(
     warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
     warm_starts: Checkpoints that a new run takes parts of its parameters from.
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
-      evaluate on with fixed masks; None disables evaluation.
+      evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
+      with the lowest loss on it, which may be the warm start.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
@@ -108,7 +110,7 @@ def pretrain(
       refresher=refresher,
       teach=retriever.beside_own_passages if pretraining.guarded else None,
     )
-    asked = None
+    asked = evaluation = None
     if eval_corpus is not None:
       asked = FixedEvaluation(
         dataclasses.replace(examples, source=eval_corpus).open(
@@ -119,16 +121,35 @@ def pretrain(
         figures=jax.jit(pretraining.figures),
         place=run.place,
       )
+      best = BestCheckpoint(os.path.join(workdir, BEST), metric="eval/loss", better="lower")
+      evaluation = Evaluation(
+        figures=asked,
+        every=pretraining.eval_every,
+        best=stack.enter_context(best),
+        at_start=True,
+      )
     run.train(
       source,
       features,
       metadata=lambda: {"generation": refresher.current.generation},
-      evaluation=asked and Evaluation(figures=asked, every=pretraining.eval_every),
+      evaluation=evaluation,
       samples=lambda: retrieved_samples.markdown(
         source.batch if asked is None else asked.first_batch, tokenizer=pieces, store=store
       ),
     )
-    print(f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in", flush=True)
+    best_of = "" if evaluation is None else _best(evaluation.best)
+    print(
+      f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in{best_of}", flush=True
+    )
+
+
+def _best(best: BestCheckpoint | None) -> str:
+  if best is None or best.step is None:
+    return ""
+  figure = f"{BEST}/{best.step} (eval/loss {best.value:.4f})"
+  if best.step == 0:
+    return f"; nothing is better than the warm start, {figure}: see the alarms in `realm report`"
+  return f"; the best is {figure}"
 
 
 def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:

@@ -76,9 +76,15 @@ def tune(opened: Opened, development: DevelopmentSet) -> tuple[Opened, dict[floa
   dense = question_search(dataclasses.replace(opened, hybrid=None)).retrieve(texts, k=depth)
   sparse = hybrid.bm25.retrieve(texts, k=depth)
 
+  found_BxR = np.concatenate([dense.ids_BxK, sparse.ids_BxK], axis=1)
+  right_BxR = development.relevant(opened.corpus, found_BxR)
+  right = [set(ids[is_right]) for ids, is_right in zip(found_BxR, right_BxR, strict=True)]
+
   def quality(fusion: Fusion) -> float:
     ids_BxK = fuse(dense, sparse, depth, fusion=fusion).ids_BxK
-    right_BxK = development.relevant(opened.corpus, ids_BxK)
+    right_BxK = np.array(
+      [np.isin(ids, list(known)) for ids, known in zip(ids_BxK, right, strict=True)]
+    )
     first_B = right_BxK.argmax(axis=1)
     return float(np.where(right_BxK.any(axis=1), 1 / (1 + first_B), 0).mean())
 

@@ -16,6 +16,8 @@ from realm_jax.planning import chips
 from realm_jax.planning.collectives import Collective, collectives
 from realm_jax.planning.roofline import Work
 
+# The setting that JAX has up to 0.10, then that of later releases.
+_LITTLE_EFFORT = {"jax_exec_time_optimization_effort": -1.0, "jax_optimization_level": "O1"}
 # libtpu's setting that makes a v4 chip one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
 _NEEDED = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
@@ -130,12 +132,13 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
 @contextlib.contextmanager
 def _little_effort():
   """Makes compilation eight times as fast, for slower code that uses the same memory."""
-  before = jax.config.values["jax_exec_time_optimization_effort"]
-  jax.config.update("jax_exec_time_optimization_effort", -1.0)
+  name, little = next(item for item in _LITTLE_EFFORT.items() if item[0] in jax.config.values)
+  before = jax.config.values[name]
+  jax.config.update(name, little)
   try:
     yield
   finally:
-    jax.config.update("jax_exec_time_optimization_effort", before)
+    jax.config.update(name, before)
 
 
 def _cpu_devices(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chip]:

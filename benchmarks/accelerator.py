@@ -25,7 +25,7 @@ import psutil
 from realm_jax import partitioning
 from realm_jax.index import device_searcher, searcher
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig, Tower, passage_tower_params
+from realm_jax.models.dual_encoder import DualEncoderConfig, passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.planning import chips, model_costs
 from realm_jax.planning.roofline import Work, roofline
@@ -131,7 +131,7 @@ def measure_embedding(
   tokens = random_like(abstract_tokens(size, length), below=pretraining.data.query_length)
   tokens = jax.device_put(tokens, partitioning.batch_sharding(mesh))
   params = passage_tower_params(pretraining.program(mesh).new_state().params)
-  encode = passage_encoder_program(Tower(tower))
+  encode = passage_encoder_program(tower)
   seconds = seconds_per_call(lambda: encode(params, tokens), repetitions=repetitions)
   flops = model_costs.forward_flops(
     encoder_pass(tower.bert, sequences=size / mesh.size, length=length)

@@ -23,8 +23,9 @@ def query_encoder_program(
 
 
 @functools.cache
-def passage_encoder_program(tower: Tower) -> Callable:
+def passage_encoder_program(config: DualEncoderConfig) -> Callable:
   """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters."""
+  tower = Tower(config)
   return jax.jit(lambda params, tokens: tower.apply({"params": params}, tokens, deterministic=True))
 
 

@@ -14,7 +14,7 @@ from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
 from realm_jax.inference.question_search import QuestionSearch
 from realm_jax.inference.reading import Reading, read
-from realm_jax.models.dual_encoder import Tower, passage_tower_params
+from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
@@ -178,7 +178,7 @@ def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
 
 def _passage_embedder(opened: Opened, params: dict) -> Callable:
   tower_params = passage_tower_params(params)
-  embed = passage_encoder_program(Tower(opened.saved.description.dual_encoder))
+  embed = passage_encoder_program(opened.saved.description.dual_encoder)
   return lambda passages: embed(tower_params, opened.place(passages))
 
 

@@ -213,7 +213,7 @@ class _Publisher:
     store = self.store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.tower(self._mesh, of="passage")
-    encode = passage_encoder_program(tower)
+    encode = passage_encoder_program(tower.config)
     sharding = partitioning.batch_sharding(self._mesh)
     batches = passage_embedding.passage_batches(
       store,
@@ -245,7 +245,7 @@ class _Publisher:
     own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
     tower, params = saved.tower(self._mesh, of="query")
     placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
-    return np.asarray(passage_encoder_program(tower)(params, placed))
+    return np.asarray(passage_encoder_program(tower.config)(params, placed))
 
   def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
     if self.probe_questions is None:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from realm_jax import partitioning
 from realm_jax.index import device_searcher
 from realm_jax.indexing.builder_config import BuilderConfig
-from realm_jax.models.dual_encoder import Tower, passage_tower_params
+from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import chips, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
@@ -193,7 +193,7 @@ class _Planned:
       ),
       compile_program(
         "passage encoder",
-        passage_encoder_program(Tower(dual_encoder)),
+        passage_encoder_program(dual_encoder),
         passage_tower_params(self._gathered_params(self.builder_mesh)),
         _placed(
           abstract_tokens(self.batch, self.passage_length),

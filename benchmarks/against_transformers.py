@@ -60,6 +60,7 @@ def ours(work: str, dtype: str):
   from realm_jax import datatypes, partitioning
   from realm_jax.models.bert import BertConfig
   from realm_jax.models.dual_encoder import DualEncoderConfig, Tower
+  from realm_jax.models.encoder_programs import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.retrieval import length_buckets
   from realm_jax.runs import objectives
@@ -83,9 +84,9 @@ def ours(work: str, dtype: str):
     tower = Tower(DualEncoderConfig(bert=bert))
     passages = tokens(draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH))
     init = jax.jit(lambda: nn.unbox(tower.init(jax.random.key(0), passages, deterministic=True)))
-    encode = jax.jit(tower.apply, static_argnames="deterministic")
-    params, passages = init(), jax.device_put(passages)
-    return lambda: encode(params, passages, deterministic=True).block_until_ready()
+    encode = passage_encoder_program(tower.config, one_cpu=True)
+    params, passages = init()["params"], jax.device_put(passages)
+    return lambda: encode(params, passages).block_until_ready()
 
   model = RealmPretrainingModel(DualEncoderConfig(bert=bert), bert)
   program = TrainProgram(

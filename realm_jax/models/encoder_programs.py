@@ -5,7 +5,11 @@ from collections.abc import Callable
 
 import jax
 
+from realm_jax.datatypes import Tokens
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig, Tower
+
+# Of 576 to 9,216, measured with BERTs of width 384 on cores with 2 MiB of cache each.
+_CACHED_WORDPIECES = 1152
 
 
 @functools.cache
@@ -23,10 +27,34 @@ def query_encoder_program(
 
 
 @functools.cache
-def passage_encoder_program(config: DualEncoderConfig) -> Callable:
-  """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters."""
+def passage_encoder_program(config: DualEncoderConfig, *, one_cpu: bool = False) -> Callable:
+  """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters.
+
+  Args:
+    config: The dual encoder.
+    one_cpu: Whether it runs on a single CPU device, where a few rows at a time, whose activations
+      stay in the processor's caches, are encoded faster than all at once.
+  """
   tower = Tower(config)
-  return jax.jit(lambda params, tokens: tower.apply({"params": params}, tokens, deterministic=True))
+
+  def encode(params, tokens):
+    return tower.apply({"params": params}, tokens, deterministic=True)
+
+  return jax.jit(functools.partial(_a_few_at_a_time, encode) if one_cpu else encode)
+
+
+def is_one_cpu(mesh: jax.sharding.Mesh) -> bool:
+  """Returns whether a mesh is a single CPU device."""
+  return mesh.size == 1 and mesh.devices.item().platform == "cpu"
+
+
+def _a_few_at_a_time(encode: Callable, params, tokens: Tokens) -> jax.Array:
+  num_rows, length = tokens.shape
+  most = max(1, _CACHED_WORDPIECES // length)
+  rows = next(rows for rows in range(min(most, num_rows), 0, -1) if num_rows % rows == 0)
+  groups = jax.tree.map(lambda leaf: leaf.reshape(-1, rows, length), tokens)
+  encoded_GxRxE = jax.lax.map(functools.partial(encode, params), groups)
+  return encoded_GxRxE.reshape(num_rows, -1)
 
 
 def query_encoder(

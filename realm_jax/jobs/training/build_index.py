@@ -17,7 +17,7 @@ from realm_jax.index.searcher import own_part
 from realm_jax.indexing import index_publication
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
-from realm_jax.models.encoder_programs import passage_encoder_program
+from realm_jax.models.encoder_programs import is_one_cpu, passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
@@ -213,7 +213,7 @@ class _Publisher:
     store = self.store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.tower(self._mesh, of="passage")
-    encode = passage_encoder_program(tower.config)
+    encode = passage_encoder_program(tower.config, one_cpu=is_one_cpu(self._mesh))
     sharding = partitioning.batch_sharding(self._mesh)
     batches = passage_embedding.passage_batches(
       store,

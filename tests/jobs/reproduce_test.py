@@ -38,7 +38,7 @@ def test_a_figure_in_its_interval_is_reproduced(make_table, capsys):
 def test_what_is_not_reproduced_is_refused(make_table, tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="has no 'thrice'; choose from twice"):
     reproduce("thrice", table=make_table())
-  with pytest.raises(ValueError, match="a.jsonl has SHA-256 .*, twice was made from 000000000000"):
+  with pytest.raises(ValueError, match="SHA-256 .*, but twice was made from 000000000000"):
     reproduce("twice", table=make_table(digest="0" * 64))
   monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
   (tmp_path / "table.json").write_text(json.dumps([{"mean": 0.5}]))

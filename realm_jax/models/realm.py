@@ -48,8 +48,9 @@ class RealmPretrainingModel(TypedModule):
       batch: Queries with their passages.
       deterministic: Disables dropout.
       passage_BxKxE: Embeddings of the passages, if already known.
-      dual_encoder_learns: False takes the scores with which the passages were found, without
-        embedding them again: a third of a step, and no gradient for the dual encoder.
+      dual_encoder_learns: False uses the scores with which the passages were found instead of
+        embedding them again, and gives the dual encoder no gradient. The index must then be of the
+        same dual encoder.
     """
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query

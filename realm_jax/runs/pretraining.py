@@ -46,7 +46,7 @@ class Pretraining(TrainingConfig):
   """A pre-training, as far as it does not depend on where its files are.
 
   Attributes:
-    data: What its batches are made of.
+    data: The masked queries and how they are batched.
     model: The two encoders.
     retrieval: How many passages are read, and how long.
     refresh: How new generations of the index are followed.

@@ -15,7 +15,7 @@ BERT = BertConfig(
 CONFIG = DualEncoderConfig(bert=BERT, projection_size=4)
 
 
-@pytest.mark.parametrize(("rows", "length"), [(12, 300), (7, 300), (1, 9), (3, 512)])
+@pytest.mark.parametrize(("rows", "length"), [(12, 300), (7, 300), (1, 9), (3, 512), (131, 25)])
 def test_a_few_rows_at_a_time_are_embedded_as_all_at_once(
   rows, length, float_tolerance, encoder_depth
 ):

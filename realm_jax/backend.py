@@ -82,12 +82,35 @@ def check() -> None:
   atomic_files.write_text(passed, f"{combination}\n")
 
 
-def programs_directory() -> str:
-  """Returns the directory of JAX's compiled programs for this kind of CPU."""
+def keep_programs(directory: str | None) -> None:
+  """Keeps compiled programs for later runs, unless the user's settings say where.
+
+  A single process keeps them in `$REALM_CACHE`. A job in an object store may go on elsewhere, and
+  of several processes JAX lets only the first one write: such jobs keep them beside their
+  directory, where all can read them.
+
+  Args:
+    directory: Where the job writes; None if it writes nothing.
+  """
+  import jax
+
   from realm_jax import object_store  # late: importing realm_jax stays cheap
 
+  if jax.config.jax_compilation_cache_dir is not None:
+    return
+  base, remote = object_store.cache_directory(), directory and object_store.is_remote(directory)
+  if directory and (remote or jax.distributed.is_initialized()):
+    base = os.fspath(object_store.absolute(directory).parent)
+  jax.config.update("jax_compilation_cache_dir", programs_directory(base))
+  # A small program takes longer to fetch from a store than to compile.
+  if not remote and "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def programs_directory(base: str) -> str:
+  """Returns the directory of compiled programs for this kind of CPU; others may crash in them."""
   processor = hashlib.sha256(repr(_instructions()).encode()).hexdigest()[:16]
-  return os.path.join(object_store.cache_directory(), "compiled", processor)
+  return os.path.join(base, "compiled", processor)
 
 
 def _sum() -> None:

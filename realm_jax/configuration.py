@@ -166,6 +166,18 @@ def _name(function: Callable[..., Any]) -> str:
   return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
+def directory(
+  job: Callable[..., Any],
+  keywords: Sequence[flags.Keyword],
+  names: Sequence[str] = ("workdir", "index"),
+) -> str | None:
+  """Returns the configured directory of a job, the first of these keywords that is given."""
+  values = {k.name: k.default for k in keywords if k.default is not flags.REQUIRED}
+  values.update(gin.get_bindings(job, resolve_references=False))
+  # A macro becomes its value when copied.
+  return next((copy.deepcopy(values[name]) for name in names if values.get(name)), None)
+
+
 def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
   """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
   bound = gin.get_bindings(job, resolve_references=False)
@@ -173,9 +185,7 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
   if missing:
     ways = (f"--{k.name}" if k.plain else f"{k.name} (through gin)" for k in missing)
     raise UsageError(f"{name} needs {', '.join(ways)}; see realm {name} --help")
-  defaults = {k.name: k.default for k in keywords}
-  # A macro becomes its value when copied.
-  workdir = copy.deepcopy(bound.get("workdir", defaults.get("workdir")))
+  workdir = directory(job, keywords, ("workdir",))
   if workdir:
     path = os.path.join(workdir, f"{name}_config.gin")
     atomic_files.write_text(path, gin.config_str(max_line_length=100))

@@ -123,7 +123,6 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     raise UsageError(f"no job is named {name!r}{hint}; realm --help lists the jobs")
 
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when a job imports TensorFlow
-  os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", backend.programs_directory())
   job = getattr(importlib.import_module(jobs[name]), name)
   keywords = flags.keywords(job)
   parser = _parser(name, job, keywords)
@@ -148,6 +147,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   )
   if "jax" in sys.modules:  # only jobs that compute import it
     backend.check()
+    backend.keep_programs(configuration.directory(job, keywords))
   return configuration.run(name, job, keywords)
 
 

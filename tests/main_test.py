@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -368,27 +369,38 @@ def test_help_and_version_do_not_wait_for_jax():
   assert re.search(r"\nrealm_jax \d+\.\d+\.\d+\n$", shown)
 
 
-@pytest.mark.parametrize("given", [None, "elsewhere"])
-def test_compiled_programs_are_kept_between_runs(tmp_path, given):
-  """In $REALM_CACHE, or in the directory of JAX's own variable."""
+@pytest.mark.parametrize("kept", ["cache/compiled", "runs/compiled", "elsewhere"])
+def test_a_second_run_compiles_nothing(tmp_path, kept):
+  """Kept in $REALM_CACHE, beside the workdir of joined processes, or where the user says."""
   tmp_path.joinpath("multiply.py").write_text(
     "import jax\n"
-    "def multiply():\n"
+    "def multiply(*, workdir: str):\n"
+    "  jax.monitoring.register_event_listener(lambda event, **_: print(event))\n"
     "  jax.jit(lambda matrix: matrix @ matrix)(jax.numpy.ones((2, 2))).block_until_ready()\n"
   )
-  variables = {
-    **os.environ,
-    "REALM_CACHE": str(tmp_path / "cache"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "PYTHONPATH": f"{tmp_path}{os.pathsep}{_root()}",
-  }
-  variables.pop("JAX_COMPILATION_CACHE_DIR", None)
-  if given:
-    variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / given)
-  code = "from realm_jax import main; main.main(['multiply'], jobs={'multiply': 'multiply'})"
-  subprocess.run([sys.executable, "-c", code], check=True, env=variables)
-  kept = (tmp_path / given) if given else (tmp_path / "cache" / "compiled")
-  assert list(kept.glob("**/jit__lambda*"))
+  unset = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+  variables = {name: value for name, value in os.environ.items() if name not in unset}
+  variables["REALM_CACHE"] = str(tmp_path / "cache")
+  variables["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{_root()}"
+  command = ["multiply", f"--workdir={tmp_path}/runs/one"]
+  if kept == "elsewhere":
+    variables[unset[0]], variables[unset[1]] = str(tmp_path / kept), "0"
+  elif kept == "runs/compiled":
+    with socket.socket() as listener:
+      listener.bind(("127.0.0.1", 0))
+      command += [f"--coordinator=127.0.0.1:{listener.getsockname()[1]}"]
+    command += ["--num_processes=1", "--process_id=0"]
+  code = f"from realm_jax import main; main.main({command}, jobs={{'multiply': 'multiply'}})"
+
+  def run():
+    run = [sys.executable, "-c", code]
+    shown = subprocess.run(run, check=True, env=variables, capture_output=True, text=True).stdout
+    return [shown.count(f"/jax/compilation_cache/cache_{what}") for what in ("hits", "misses")]
+
+  hits, misses = run()
+  assert hits == 0 < misses
+  assert run() == [misses, 0]
+  assert list((tmp_path / kept).glob("**/jit__lambda*"))
 
 
 def test_the_exit_code_of_the_process_is_that_of_main():

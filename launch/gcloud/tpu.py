@@ -256,7 +256,6 @@ def unit(environment: Sequence[str]) -> str:
   The job starts with the host and after every failure, but not when it is finished, was stopped on
   purpose, or has a command line that it refuses (exit code 2).
   """
-  variables = ["JAX_COMPILATION_CACHE_DIR=$PWD/compiled", *environment]
   return "\n".join(
     [
       "[Unit]",
@@ -269,7 +268,7 @@ def unit(environment: Sequence[str]) -> str:
       "[Service]",
       "User=$USER",
       "WorkingDirectory=$PWD",
-      *(f'Environment="{variable}"' for variable in variables),
+      *(f'Environment="{variable}"' for variable in environment),
       "ExecStart=/bin/bash $PWD/job.sh",
       "Restart=on-failure",
       "RestartPreventExitStatus=2",

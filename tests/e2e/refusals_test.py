@@ -186,6 +186,13 @@ CASES = {
     1,
     r"realm pretrain: generation 7 is not in \S*/index \(any more\); it has \[0\]",
   ),
+  "a frozen dual encoder and the index of another": (
+    "pretrain",
+    {"generation": "0", "num_steps": "1", "seed": "1"},
+    ("optimizer.OptimizerConfig.frozen_parts=('dual_encoder',)",),
+    1,
+    r"realm pretrain: generation 0 in \S*/index was built with another passage .*",
+  ),
 }
 COMMON = {
   "pretrain": {

@@ -10,6 +10,7 @@ import numpy as np
 from absl import logging
 
 from realm_jax.data import batches
+from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retriever import Retriever
@@ -18,8 +19,9 @@ from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
+from realm_jax.saved import saved_models
 from realm_jax.saved.opening import open_corpus
-from realm_jax.saved.published_generations import PublishedGenerations
+from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 
 
@@ -53,7 +55,7 @@ def pretrain(
 
   Raises:
     FileNotFoundError: If a corpus is missing.
-    ValueError: If corpora, vocabulary, model and lengths do not match each other.
+    ValueError: If corpora, vocabulary, model, lengths and generation do not match each other.
   """
   starts = [
     *warm_starts,
@@ -86,6 +88,8 @@ def pretrain(
       run.wait_for_checkpoint()
       return
     wanted = pretraining.generation
+    if wanted is not None and not pretraining.dual_encoder_learns:
+      _check_made_by(run.state.params, index, generation=wanted)
     published = PublishedGenerations(
       index=index,
       description=description,
@@ -141,6 +145,12 @@ def pretrain(
     print(
       f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in{best_of}", flush=True
     )
+
+
+def _check_made_by(params: dict, index: str, *, generation: int) -> None:
+  """Checks that the frozen dual encoder built a generation, whose scores are never recomputed."""
+  digest = saved_models.params_digest(passage_tower_params(params))
+  generation_made_by(digest, index, generation=generation)
 
 
 def _best(best: BestCheckpoint | None) -> str:

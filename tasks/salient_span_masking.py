@@ -1,4 +1,4 @@
-"""SeqIO tasks of masked queries: salient span masking, and the paper's two ablations."""
+"""SeqIO tasks of masked queries: salient span masking, the paper's ablations, and BERT's masks."""
 
 import functools
 import hashlib
@@ -33,10 +33,18 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
   with_vocabulary = {"vocabulary": pieces}
-  draw, apply = {
-    "salient_span": (masking.draw_salient_span, masking.mask_span),
-    "random_span": (masking.draw_sentence, masking.mask_random_span),
-    "random_token": (masking.draw_sentence, masking.mask_random_tokens),
+  mask_tokens = functools.partial(masking.mask_random_tokens, **with_vocabulary)
+  draw, *apply = {
+    "salient_span": (
+      masking.draw_salient_span,
+      functools.partial(masking.mask_span, **with_vocabulary),
+    ),
+    "random_span": (
+      masking.draw_sentence,
+      functools.partial(masking.mask_random_span, **with_vocabulary),
+    ),
+    "random_token": (masking.draw_sentence, mask_tokens),
+    "passage_tokens": (masking.whole_passage, masking.crop, mask_tokens),
   }[mask]
   feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
   return seqio.TaskRegistry.add(
@@ -45,7 +53,7 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
     preprocessors=[
       draw,
       functools.partial(masking.tokenize_sentence, **with_vocabulary),
-      functools.partial(apply, **with_vocabulary),
+      *apply,
       functools.partial(masking.build_masked_query, **with_vocabulary),
       masking.drop_rejected,
     ],

@@ -10,7 +10,7 @@ import numpy as np
 from realm_jax.datatypes import MaskedQueries, Questions, Tokens
 
 Features = dict[str, np.ndarray]
-Masking = Literal["salient_span", "random_span", "random_token"]
+Masking = Literal["salient_span", "random_span", "random_token", "passage_tokens"]
 # Why examples could not be masked, in the order of the pipeline's counts.
 REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
 

@@ -3,7 +3,8 @@
 Salient span masking (Guu et al. 2020, section 3.4) draws one span of the passage, takes the
 sentence around it as the query, and replaces every wordpiece of the span by `[MASK]`. For the
 ablations of section 4.3 the mask can instead be a random span or random wordpieces of a random
-sentence. An example whose mask cannot be predicted is marked with a reason; `drop_rejected` removes
+sentence. BERT's own masked language modelling masks random wordpieces of whole passages. An example
+whose mask cannot be predicted is marked with a reason; `drop_rejected` removes
 and counts such examples.
 """
 
@@ -59,6 +60,12 @@ def draw_sentence(example, seed):
     ),
     "rejection": _ACCEPTED,
   }
+
+
+@seqio.map_over_dataset
+def whole_passage(example):
+  """Takes the whole passage in place of a sentence; adds `sentence` and `rejection`."""
+  return {"uid": example["uid"], "sentence": example["text"], "rejection": _ACCEPTED}
 
 
 def tokenize_sentence(
@@ -137,6 +144,19 @@ def mask_random_tokens(
     return example
 
   return mask(dataset)
+
+
+def crop(dataset: tf.data.Dataset, sequence_length) -> tf.data.Dataset:
+  """Keeps as many successive wordpieces as a query holds, from a random place."""
+  most = sequence_length["query"] - 2
+
+  @seqio.map_over_dataset(num_seeds=1)
+  def cropped(example, seed):
+    spare = tf.maximum(tf.size(example["ids"]) - most, 0)
+    start = tf.random.stateless_uniform([], seed, maxval=spare + 1, dtype=tf.int32)
+    return {**example, "ids": example["ids"][start : start + most]}
+
+  return cropped(dataset)
 
 
 def build_masked_query(

@@ -57,7 +57,8 @@ class MaskedQueryData(DataConfig):
 
   Attributes:
     max_masks: Maximum masked wordpieces predicted per query.
-    mask: What to mask.
+    mask: What to mask: a salient span of a sentence, as published; for ablations, a random span or
+      random wordpieces of a sentence; or, as BERT does, random wordpieces of a passage.
   """
 
   kind = "masked_queries"

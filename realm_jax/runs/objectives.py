@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from realm_jax.data import batches
 from realm_jax.datatypes import Array, Mean
 from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.models.token_tagger import TokenTagger
@@ -33,6 +34,24 @@ def masked_lm(
     return _grouped(
       figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
     )
+
+  return Objective(outputs, score)
+
+
+def plain_masked_lm(model: KnowledgeAugmentedEncoder) -> Objective:
+  """Returns the objective of masked language modelling on `MaskedQueryConverter`'s features."""
+
+  def outputs(params, batch, key):
+    return model.apply(
+      {"params": params["knowledge_augmented_encoder"]},
+      batches.tokens(batch["query"]),
+      batch["mlm_positions"],
+      **_dropout(key),
+    )
+
+  def score(logits_BxMxV, batch):
+    labels_BxM = jnp.where(batch["mlm_weights"] > 0, batch["mlm_targets"] + 1, 0)
+    return _grouped(token_classification(logits_BxMxV, labels_BxM), "loss")
 
   return Objective(outputs, score)
 

@@ -129,6 +129,21 @@ def test_a_character_of_several_wordpieces_is_masked_with_all_and_with_no_neighb
   assert words(inside["query"]) == "[CLS] cat . [MASK] [MASK] [MASK] the [SEP]"
 
 
+def test_a_long_passage_is_read_from_a_random_place():
+  text = "the cat of Paris saw Zürich in 1969."
+  examples = run(
+    dataset(*[passage(text, sentences=[text], spans=[])] * 50),
+    masking.whole_passage,
+    with_vocabulary(masking.tokenize_sentence),
+    functools.partial(masking.crop, sequence_length={**LENGTHS, "query": 6}),
+    with_vocabulary(masking.mask_random_tokens),
+  )
+  (whole,) = VOCABULARY.tokenizer.encode_batch([text])
+  windows = {tuple(example["ids"]) for example in examples}
+  assert windows == {tuple(whole[i : i + 4]) for i in range(len(whole) - 3)}
+  assert {int(example["masked"].sum()) for example in examples} == {1}
+
+
 REJECTED = [
   (TEXT, ["In 1969."], [], "no_salient_span"),
   (TEXT, ["The cat of Paris saw Zürich.", "In 1969."], ["Zürich. In"], "no_salient_span"),

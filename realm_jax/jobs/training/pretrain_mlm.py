@@ -1,0 +1,50 @@
+"""Trains a masked language model on a corpus, to warm-start both encoders of REALM."""
+
+import os
+from collections.abc import Sequence
+
+from realm_jax.runs.example_sources import Examples
+from realm_jax.runs.masked_lm import MaskedLmTraining
+from realm_jax.runs.training_run import TrainingRun, WarmStart
+from realm_jax.saved.opening import open_corpus
+from realm_jax.training import train_loop
+
+
+def pretrain_mlm(
+  *,
+  workdir: str,
+  passages: str,
+  warm_starts: Sequence[WarmStart] = (),
+  masked_lm: MaskedLmTraining = MaskedLmTraining(),
+) -> None:
+  """Trains BERT (Devlin et al. 2019) without next-sentence prediction and writes checkpoints.
+
+  The paper starts from a published BERT. Where there is none for a language or a vocabulary, this
+  makes one. A pre-training takes it with `warm_starts` from `knowledge_augmented_encoder`.
+
+  Args:
+    workdir: Directory of the run; an existing run is resumed.
+    passages: Directory of a prepared corpus.
+    warm_starts: Checkpoints to take parameters from; the others start from random weights.
+    masked_lm: The configuration of the training.
+
+  Raises:
+    FileNotFoundError: If the corpus is missing.
+    ValueError: If sizes do not match each other.
+  """
+  corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+  description = masked_lm.describe(corpus.vocabulary, corpus.store)
+  description.check_sizes(corpus.vocabulary)
+  examples = Examples(
+    data=masked_lm.data, source=passages, vocabulary=os.path.join(passages, "vocabulary")
+  )
+  with TrainingRun(
+    workdir,
+    program=masked_lm.program(),
+    config=masked_lm.run,
+    description=description,
+    batch_settings=examples.batch_settings(seed=masked_lm.run.seed),
+    warm_starts=warm_starts,
+  ) as run:
+    features = examples.streams(seed=masked_lm.run.seed)
+    run.train(train_loop.PlainBatches(features, place=run.place), features)

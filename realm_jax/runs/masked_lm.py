@@ -1,0 +1,58 @@
+"""The configuration of masked language modelling without retrieval, and its model and loss."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
+from realm_jax.runs import objectives
+from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.training_config import TrainingConfig
+from realm_jax.saved import saved_models
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.train_program import TrainProgram
+from realm_jax.wordpieces import WordPieces
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedLmTraining(TrainingConfig):
+  """The configuration of masked language modelling, except for its directories.
+
+  Attributes:
+    data: The masked texts and how they are batched.
+    bert: The model.
+  """
+
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
+  data: MaskedQueryData = MaskedQueryData(
+    batch_size=256, query_length=128, max_masks=20, mask="passage_tokens"
+  )
+  bert: BertConfig = BertConfig()
+
+  def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
+    """Returns the description of the model and its training data for checkpoints."""
+    return saved_models.ModelDescription(
+      # Not part of the checkpoint: what a dual encoder that starts from it may look like.
+      dual_encoder=DualEncoderConfig(bert=self.bert),
+      knowledge_augmented_encoder=self.bert,
+      query_length=self.data.query_length,
+      max_masks=self.data.max_masks,
+      passage_length=self.data.query_length,
+      vocabulary_digest=pieces.digest,
+      corpus_fingerprint=store.fingerprint,
+    )
+
+  def program(self) -> TrainProgram:
+    """Returns the train step and the layout of the train state."""
+    model = KnowledgeAugmentedEncoder(self.bert)
+
+    def init_params(key: jax.Array) -> dict:
+      tokens, positions = saved_models.example_tokens(1, 8), jnp.zeros((1, 1), jnp.int32)
+      params = model.init(key, tokens, positions, deterministic=True)["params"]
+      return {"knowledge_augmented_encoder": params}
+
+    return self.make_program(objectives.plain_masked_lm(model), init_params=init_params)

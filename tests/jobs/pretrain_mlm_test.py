@@ -1,0 +1,80 @@
+"""A masked language model learns a corpus, and a dual encoder begins with it."""
+
+import json
+
+import jax
+import numpy as np
+
+from realm_jax import partitioning
+from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
+from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
+from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig, passage_tower_params
+from realm_jax.runs.contrastive import ContrastiveTraining
+from realm_jax.runs.example_sources import MaskedQueryData, PairData
+from realm_jax.runs.masked_lm import MaskedLmTraining
+from realm_jax.runs.training_config import RunConfig
+from realm_jax.runs.training_run import WarmStart
+from realm_jax.saved import saved_models
+from realm_jax.training import checkpoints
+from realm_jax.training.optimizer import OptimizerConfig
+
+BERT = BertConfig(
+  vocab_size=256, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=24
+)
+
+
+def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
+  documents, vocabulary, passages = (
+    str(tmp_path / name) for name in ("documents.jsonl", "vocabulary", "passages")
+  )
+  with open(documents, "w", encoding="utf-8") as file:
+    for i in range(40):
+      # Longer than a query: other words of it are read each time.
+      text = f"{i} is one more than {i - 1}, and {i + 1} is one more than {i}. " * 3
+      file.write(json.dumps({"id": str(i), "title": str(i), "text": text}) + "\n")
+  learn_vocabulary(inputs=[documents], output=vocabulary, vocab_size=256)
+  prepare_corpus(input=documents, output=passages, vocabulary=vocabulary, num_shards=1)
+  pretrain_mlm(
+    workdir=str(tmp_path / "mlm"),
+    passages=passages,
+    masked_lm=MaskedLmTraining(
+      run=RunConfig(num_steps=60, log_every=1),
+      optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0, schedule="constant"),
+      data=MaskedQueryData(batch_size=16, query_length=24, max_masks=4, mask="passage_tokens"),
+      bert=BERT,
+    ),
+  )
+  with open(tmp_path / "mlm" / "metrics.jsonl", encoding="utf-8") as file:
+    losses = [json.loads(line)["loss/total"] for line in file]
+  assert np.mean(losses[-10:]) < 0.7 * losses[0]
+
+  start = WarmStart(
+    str(tmp_path / "mlm" / "checkpoints"),
+    [("dual_encoder/tower/bert", "knowledge_augmented_encoder/bert")],
+  )
+  pretrain_contrastive(
+    workdir=str(tmp_path / "begun"),
+    passages=passages,
+    warm_start=start,
+    contrastive=ContrastiveTraining(
+      run=RunConfig(num_steps=0),
+      data=PairData(batch_size=8, query_length=24, passage_length=24),
+      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
+    ),
+  )
+  _, params = saved_models.load(str(tmp_path / "begun" / "checkpoints")).retriever(
+    partitioning.make_mesh()
+  )
+  begun = passage_tower_params(params)["bert"]
+  learned = checkpoints.restore_params(
+    checkpoints.resolve(tmp_path / "mlm" / "checkpoints"),
+    {"knowledge_augmented_encoder": {"bert": jax.tree.map(_shape, begun)}},
+  )
+  jax.tree.map(np.testing.assert_array_equal, begun, learned["knowledge_augmented_encoder"]["bert"])
+
+
+def _shape(leaf):
+  return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)

@@ -6,7 +6,8 @@ generations are torn and cut short before the trainer reads them. On a disk the 
 object store (an emulated one on loopback) requests are refused with 503 or take long.
 
 Then every step must be there once, every generation that was used whole, and the losses those of a
-training that nothing happened to, given the same generations at the same steps.
+training that nothing happened to, given the same generations at the same steps. The run's own
+account of its time must have every second that the drill measured.
 
   python benchmarks/failure_drill.py --store=disk --output=failure_drill.json
   python benchmarks/failure_drill.py --store=gcs --output=failure_drill_gcs.json
@@ -40,7 +41,7 @@ from realm_jax.jobs.training import pretrain as pretraining
 from realm_jax.retrieval import index_refresher
 from realm_jax.runs.supervisor import sigterm_interrupts
 from realm_jax.runs.swap_log import SWAPS_FILE
-from realm_jax.training import checkpoints
+from realm_jax.training import checkpoints, goodput
 from realm_jax.training.metric_writers import METRICS_FILE
 
 CHECKPOINT_EVERY = 20
@@ -423,7 +424,7 @@ def plan(*, num_kills: int, on_disk: bool, damages: int, num_steps: int, seed: i
   return [Event(step, name) for step, name in zip(steps, names, strict=True)]
 
 
-def table(drill: Drill, findings: dict[str, object], seconds: float) -> str:
+def table(drill: Drill, findings: dict[str, object], account: goodput.Account) -> str:
   """Returns what happened and what was found, as Markdown."""
   lines = ["| what happened | times |", "|---|---|"]
   lines += [f"| {name} | {drill.happened[name]} |" for name in EVENTS if drill.happened[name]]
@@ -433,7 +434,8 @@ def table(drill: Drill, findings: dict[str, object], seconds: float) -> str:
     lines[-1] += f" {drill.store.refused} |"
   lines += ["", "| what was found | |", "|---|---|"]
   lines += [f"| {name} | {value} |" for name, value in findings.items()]
-  lines += [f"| seconds | {seconds:.0f} |"]
+  lines += ["", "| where the time went | seconds | share |", "|---|---|---|"]
+  lines += [f"| {name} | {s:.1f} | {share:.1%} |" for name, s, share in account.table()]
   return "\n".join(lines)
 
 
@@ -446,6 +448,7 @@ def is_whole(findings: dict[str, object]) -> bool:
     and findings["damaged and recognised"] == findings["generations damaged"]
     and findings["losses unlike the undisturbed training's"] == 0
     and findings["half-written and left behind"] == 0
+    and abs(findings["seconds accounted for"] / findings["seconds"] - 1) < 0.01
   )
 
 
@@ -493,11 +496,17 @@ def main() -> None:
     started = time.monotonic()
     drill.run(events)
     seconds = time.monotonic() - started
-    findings = drill.findings()
-  text = table(drill, findings, seconds)
+    account = goodput.account(drill.rows(goodput.GOODPUT_FILE))
+    findings = {
+      **drill.findings(),
+      "seconds": round(seconds, 1),
+      "seconds accounted for": round(account.wall, 1),
+    }
+  text = table(drill, findings, account)
   print(f"\n{text}", flush=True)
   if arguments.output:
     content = {"happened": drill.happened, "restarts": drill.restarts, "found": findings}
+    content["time"] = account.seconds
     pathlib.Path(arguments.output).write_text(json.dumps(content, indent=2) + "\n")
   if not on_disk:
     shutil.rmtree(directory)

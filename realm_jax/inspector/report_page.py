@@ -48,6 +48,7 @@ class ReportView:
     swaps: Rows of `swaps.jsonl`.
     samples: Rows of `samples.jsonl`.
     generations: `generation`, `training_step` and `scorecard` of each existing generation.
+    goodput: Name, seconds and share of everything that the run's time went into.
     alarms: `name`, `first_step`, `last_step`, `figure` and `cause` of each alarm.
   """
 
@@ -56,6 +57,7 @@ class ReportView:
   swaps: Sequence[Mapping] = ()
   samples: Sequence[Mapping] = ()
   generations: Sequence[Mapping] = ()
+  goodput: Sequence[tuple[str, float, float]] = ()
   alarms: Sequence[Mapping] = ()
 
 

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 import numpy as np
 from absl import logging
 
-from realm_jax import choices, processes
+from realm_jax import choices, processes, stopwatch
 from realm_jax.index.searcher import Searcher
 
 WhenLate = Literal["continue", "wait", "stop"]
@@ -141,6 +141,7 @@ class IndexRefresher:
       raise RuntimeError("there is no index generation yet; wait for one with `first`")
     return self._current
 
+  @stopwatch.job.during("index_wait")
   def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> bool:
     """Waits for the first generation, or for the wanted one, and makes it `current`.
 

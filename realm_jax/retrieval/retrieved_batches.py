@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from realm_jax import stopwatch
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
 
@@ -53,9 +54,11 @@ class RetrievedBatches:
       params: The current parameters.
       teaching: Whether every second batch has the queries' source passages; None for never.
     """
-    for swapped in self.refresher.before_step(self._step, stop=self.stop):
-      self.retriever.use(swapped)
-      self.on_swap(self._step, swapped)
+    with stopwatch.job.during("index_wait"):
+      for swapped in self.refresher.before_step(self._step, stop=self.stop):
+        with stopwatch.job.during("swap"):
+          self.retriever.use(swapped)
+          self.on_swap(self._step, swapped)
     queries, self._figures = next(self.queries)
     self._begun = self.retriever.begin(params, queries)
     self._teaching = teaching

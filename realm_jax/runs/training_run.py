@@ -9,7 +9,7 @@ from typing import Any
 import flax.traverse_util
 import jax.numpy as jnp
 
-from realm_jax import object_store, processes
+from realm_jax import object_store, processes, stopwatch
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -19,7 +19,7 @@ from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
-from realm_jax.training import checkpoints, metric_writers, train_loop
+from realm_jax.training import checkpoints, goodput, metric_writers, train_loop
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
@@ -138,6 +138,7 @@ class TrainingRun:
     self._writer = metric_writers.make_writer(
       self.logs, step=self.step, first_process=processes.is_first(), alarm_settings=alarm_settings
     )
+    self._goodput = goodput.GoodputLog(self.logs if processes.is_first() else None, step=self.step)
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
     self._exchange = processes.Exchange()
@@ -146,14 +147,18 @@ class TrainingRun:
     self._opened.enter_context(self._stop)
     if self._mirror is not None:
       self._opened.callback(self._mirror.close)
+    self._opened.callback(self._goodput.close)
     self._opened.callback(self._writer.close)
     self._opened.callback(self._checkpointer.close)
     return self
 
   def __exit__(self, kind, *_):
     """Exits the process with `STOPPED` if the run was stopped before its last step."""
-    self._opened.close()
-    if kind is None and self.step < self._config.num_steps:
+    self._goodput.step = self.step
+    self._goodput.finished = kind is None and self.step >= self._config.num_steps
+    with stopwatch.job.during(goodput.CHECKPOINT):
+      self._opened.close()
+    if kind is None and not self._goodput.finished:
       raise SystemExit(STOPPED)
 
   @property
@@ -175,6 +180,7 @@ class TrainingRun:
     if self.resumed is None:
       self._save(0, self.state, input={}, metadata={})
 
+  @stopwatch.job.during(goodput.CHECKPOINT)
   def wait_for_checkpoint(self) -> None:
     """Waits until the checkpoint being written is on disk."""
     self._checkpointer.wait()
@@ -232,6 +238,7 @@ class TrainingRun:
     def evaluated(step: int) -> bool:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
 
+    @stopwatch.job.during(goodput.EVALUATION)
     def figures(step: int, state) -> dict[str, float]:
       if evaluation is None:
         return {}
@@ -241,6 +248,7 @@ class TrainingRun:
         evaluation.best.offer(step, state.params, figures=found, metadata=said)
       return found
 
+    @stopwatch.job.during(goodput.CHECKPOINT)
     def save(step: int, state) -> None:
       position = {
         name: value
@@ -253,7 +261,10 @@ class TrainingRun:
     def save_in_turn(step: int, state) -> None:
       if step % checkpoint_every == 0:
         save(step, state)
+        self._goodput.write()
+      self._goodput.step = step + 1
 
+    @stopwatch.job.during(goodput.EVALUATION)
     def write_samples(step: int, state) -> None:
       del state
       due = step % checkpoint_every == 0 if evaluation is None else evaluated(step)
@@ -262,19 +273,23 @@ class TrainingRun:
 
     if self.step == 0 and evaluation is not None and evaluation.at_start:
       figures(0, self.state)
-    self.state = train_loop.train(
-      self.state,
-      self._first_batch(source, features),
-      train_step=self._steps_from(self.step),
-      source=source,
-      num_steps=num_steps,
-      hooks=[write_samples, save_in_turn],
-      writer=self._writer,
-      log_every=self._config.log_every,
-      stop=self.stopped,
-      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-      evaluate=lambda step, state: figures(step, state) if evaluated(step) else {},
-    )
+    first_batch = self._first_batch(source, features)
+    self._goodput.step = self.step + 1
+    with stopwatch.job.during(goodput.STEP):
+      self.state = train_loop.train(
+        self.state,
+        first_batch,
+        train_step=self._steps_from(self.step),
+        source=source,
+        num_steps=num_steps,
+        hooks=[write_samples, save_in_turn],
+        writer=self._writer,
+        log_every=self._config.log_every,
+        stop=self.stopped,
+        log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
+        evaluate=lambda step, state: figures(step, state) if evaluated(step) else {},
+      )
+    self._goodput.step = self.step
     save(self.step, self.state)
     self.wait_for_checkpoint()
 
@@ -288,6 +303,7 @@ class TrainingRun:
     batch, _ = source.finish()
     return batch
 
+  @stopwatch.job.during(goodput.CHECKPOINT)
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
     if self._mirror is not None:
       # A run that resumes from here must find every row up to here.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from realm_jax import processes
+from realm_jax import processes, stopwatch
 from realm_jax.training.metric_writers import MetricWriter
 from realm_jax.training.train_state import TrainState
 
@@ -110,7 +110,8 @@ def train(
   progress = _ProgressLine(last=num_steps)
   figures: dict[str, float] = {}
   for step in range(int(state.step), num_steps):
-    source.begin(state.params, state.teaching)
+    with stopwatch.job.during("data"):
+      source.begin(state.params, state.teaching)
     state, metrics = train_step(state, batch)
     interval.add(metrics, figures)
     batch, figures = source.finish()

@@ -44,6 +44,7 @@ def test_the_report_shows_everything_and_needs_nothing():
         {"generation": 0, "training_step": 0, "scorecard": {"recall@5": 0.5}},
         {"generation": 1, "training_step": 10, "scorecard": {"recall@5": 0.75, "drift": 0.01}},
       ],
+      goodput=[("productive steps", 1234.5, 0.75)],
       alarms=[
         {
           "name": "null mass",
@@ -55,7 +56,17 @@ def test_the_report_shows_everything_and_needs_nothing():
       ],
     )
   )
-  for part in ("Loss", "Evaluation: loss", "null mass", "drift", "0.75", "2.50", "Step 40"):
+  for part in (
+    "Loss",
+    "Evaluation: loss",
+    "null mass",
+    "drift",
+    "0.75",
+    "2.50",
+    "Step 40",
+    "1,234.5",
+    "75.0%",
+  ):
     assert part in page
   assert "the [MASK] | x" in page
   assert "<script" not in page and page.count("&lt;script&gt;") == 4

@@ -11,6 +11,7 @@ from realm_jax.index import generations
 from realm_jax.inspector import report_page
 from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training import alarms
+from realm_jax.training.goodput import GOODPUT_FILE, account
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 
 
@@ -38,6 +39,7 @@ def report(run: str, *, index: str | None = None, output: str | None = None) -> 
     swaps=_read(os.path.join(run, SWAPS_FILE)),
     samples=_read(os.path.join(run, SAMPLES_FILE)),
     generations=[] if index is None else _scorecards(index),
+    goodput=account(_read(os.path.join(run, GOODPUT_FILE))).table(),
     alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
   )
   output = output or os.path.join(run, "report.html")

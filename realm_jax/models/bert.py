@@ -163,13 +163,26 @@ class SelfAttention(TypedModule):
     query_FxHxQxG = heads(name="query")(some_FxQxD).swapaxes(1, 2) * head_size**-0.5
     key_FxHxLxG = heads(name="key")(all_FxLxD).swapaxes(1, 2)
     value_FxHxLxG = heads(name="value")(all_FxLxD).swapaxes(1, 2)
+    # Padding gets the first token's key and no value: the largest logit is then a token's, and
+    # nothing of the logits' size has to be masked or normalised.
+    mask_Fx1xLx1 = mask_FxL[:, None, :, None]
+    key_FxHxLxG = jnp.where(mask_Fx1xLx1, key_FxHxLxG, key_FxHxLxG[:, :, :1])
+    value_FxHxLxG = jnp.where(mask_Fx1xLx1, value_FxHxLxG, 0)
+    real_FxHxLx1 = jnp.broadcast_to(mask_Fx1xLx1, (*value_FxHxLxG.shape[:-1], 1))
     logits_FxHxQxL = product_transposed(query_FxHxQxG, key_FxHxLxG, config.compute_dtype)
-    lowest = jnp.finfo(logits_FxHxQxL.dtype).min
-    probs_FxHxQxL = jax.nn.softmax(jnp.where(mask_FxL[:, None, None, :], logits_FxHxQxL, lowest))
-    probs_FxHxQxL = nn.Dropout(config.attention_dropout_rate)(
-      probs_FxHxQxL.astype(config.compute_dtype), deterministic=deterministic
-    )
-    context_FxHxQxG = product(probs_FxHxQxL, value_FxHxLxG, config.compute_dtype)
+    highest_FxHxQx1 = jax.lax.stop_gradient(logits_FxHxQxL.max(axis=-1, keepdims=True))
+    weights_FxHxQxL = jnp.exp(logits_FxHxQxL - highest_FxHxQx1).astype(config.compute_dtype)
+    drop = nn.Dropout(config.attention_dropout_rate, deterministic=deterministic)
+    if deterministic or not drop.rate:
+      # One product for both.
+      value_FxHxLxG = jnp.concatenate([value_FxHxLxG, real_FxHxLx1.astype(value_FxHxLxG.dtype)], -1)
+      sums = product(weights_FxHxQxL, value_FxHxLxG, config.compute_dtype)
+      context_FxHxQxG, total_FxHxQx1 = sums[..., :-1], sums[..., -1:]
+    else:
+      total_FxHxQx1 = product(weights_FxHxQxL, real_FxHxLx1, config.compute_dtype)
+      context_FxHxQxG = product(drop(weights_FxHxQxL), value_FxHxLxG, config.compute_dtype)
+    # A sequence of nothing but padding has a total of 0.
+    context_FxHxQxG /= jnp.where(total_FxHxQx1 > 0, total_FxHxQx1, 1)
     context_FxQxHxG = context_FxHxQxG.astype(config.compute_dtype).swapaxes(1, 2)
     output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
     return output(context_FxQxHxG)

@@ -135,6 +135,38 @@ def test_padding_changes_nothing(params, tokens, atol):
   np.testing.assert_allclose(longer_FxLxD[:, :7][tokens.mask], hidden_FxLxD[tokens.mask], atol=atol)
 
 
+def test_attention_has_the_gradient_of_a_masked_softmax(float_tolerance):
+  attention = bert.SelfAttention(CONFIG)
+  hidden_FxLxD = np.random.default_rng(2).normal(size=(3, 7, 8)).astype(np.float32)
+  mask_FxL = np.arange(7) < np.array([[1], [4], [7]])
+  params = nn.unbox(
+    attention.init(jax.random.key(0), hidden_FxLxD, hidden_FxLxD, mask_FxL, deterministic=True)
+  )["params"]
+
+  def ours(params, hidden_FxLxD):
+    applied = attention.apply(
+      {"params": params}, hidden_FxLxD, hidden_FxLxD, mask_FxL, deterministic=True
+    )
+    return (jnp.sin(applied) * mask_FxL[..., None]).sum()
+
+  def textbook(params, hidden_FxLxD):
+    query, key, value = (
+      jnp.einsum("FLD,DHG->FHLG", hidden_FxLxD, params[name]["kernel"])
+      + params[name]["bias"][None, :, None]
+      for name in ("query", "key", "value")
+    )
+    logits = jnp.einsum("FHQG,FHLG->FHQL", query, key) / 4**0.5
+    probs = jax.nn.softmax(jnp.where(mask_FxL[:, None, None], logits, -1e30))
+    context = jnp.einsum("FHQL,FHLG,HGD->FQD", probs, value, params["output"]["kernel"])
+    return (jnp.sin(context + params["output"]["bias"][None, None]) * mask_FxL[..., None]).sum()
+
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, atol=float_tolerance(depth=8, scale=10)),
+    jax.jit(jax.grad(ours, argnums=(0, 1)))(params, hidden_FxLxD),
+    jax.jit(jax.grad(textbook, argnums=(0, 1)))(params, hidden_FxLxD),
+  )
+
+
 def test_a_wholly_padded_sequence_is_finite_in_value_and_gradient(params, tokens):
   empty = tokens.replace(mask=np.zeros_like(tokens.mask))
   value, gradient = jax.value_and_grad(lambda params: jnp.sum(encode(params, empty)))(params)

@@ -1,14 +1,14 @@
-"""Holds the dual encoder still until retrieval helps, and again when retrieval collapses.
+"""Freezes the dual encoder until retrieval helps, and again if retrieval collapses.
 
-A retriever taught by a reader that cannot read unlearns its warm start. So the likelihood of the
-answers with the retrieved passages is compared with that of the null passage alone and, every few
-steps, with that of the passages of other queries. Until it is above both, the dual encoder gets
-neither updates nor moments; then its updates grow from nothing to full size. Meanwhile every second
-batch teaches to read: its queries are read beside the passages that they were cut from, where the
-corpus has them. Those batches are not evidence.
+A retriever whose reader cannot read yet unlearns its warm start. The guard therefore compares the
+likelihood of the answers given the retrieved passages with their likelihood given the null passage
+alone and, every few steps, given the passages of other queries. Until it exceeds both, the dual
+encoder gets no updates and its moments do not change; then its updates grow gradually to full size.
+While it is frozen, every second batch teaches reading: its queries are read beside the passages
+that they were cut from, where the corpus has them. These batches do not count as evidence.
 
-Decisions are made within the train step on arrays of the train state: nothing waits or compiles
-again, every process decides alike, and a resumed run goes on as it would have.
+Decisions are made inside the train step, on arrays of the train state: nothing waits or recompiles,
+all processes decide alike, and a resumed run continues as if it had not stopped.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ WORDS = (
 )
 _UTILITY, _OVER_SHUFFLED, _HUB_SHARE = "utility", "utility_over_shuffled", "hub_share"
 _ENTROPY, _NULL_MASS = "entropy", "null_mass"
-_OF_STEP = {  # the figures of a step that are smoothed
+_OF_STEP = {  # metrics of a step that are smoothed
   _UTILITY: "retrieval/retrieval_utility",
   _ENTROPY: "retrieval/retrieval_entropy",
   _NULL_MASS: "retrieval/null_mass",
@@ -51,9 +51,9 @@ class GuardConfig:
 
   Attributes:
     enabled: False lets the dual encoder learn from the first step, as in the paper.
-    margin: Retrieval utility, in nats a mask, that lets the dual encoder go: over the null passage,
-      and over the passages of other queries. At 0 it is held again.
-    window: Steps over which figures are smoothed; no decision is taken earlier.
+    margin: Retrieval utility in nats per mask, over the null passage and over the passages of other
+      queries, above which the dual encoder is released. At 0 it is frozen again.
+    window: Steps over which metrics are smoothed; no decision is made earlier.
     measure_every: Steps between two comparisons with the passages of other queries, each of which
       costs a third of a step.
     ramp_steps: Steps over which the updates of the dual encoder grow to full size.
@@ -75,13 +75,13 @@ class GuardConfig:
 
 @flax.struct.dataclass
 class GuardState:
-  """What the guard remembers.
+  """The guard's part of the train state.
 
   Attributes:
-    state: int32, which of `WORDS`.
-    since: int32, the step from which on the dual encoder is held, or is let go.
-    smoothed: Figures of the steps since then, of which earlier ones count less.
-    of_others: Utility of other queries' passages in the next step; NaN where it is not measured.
+    state: int32 index into `WORDS`.
+    since: int32 step at which the dual encoder was frozen or released.
+    smoothed: Metrics since then; recent steps weigh more.
+    of_others: Utility of other queries' passages in the next step; NaN if it is not measured.
   """
 
   state: Array
@@ -91,18 +91,18 @@ class GuardState:
 
   @property
   def teaching(self) -> jax.Array:
-    """Whether every second batch teaches to read."""
+    """Whether every second batch teaches reading."""
     return self.state != FREE
 
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-  """Decides from the figures of the steps whether the dual encoder may learn.
+  """Decides from the metrics of the steps whether the dual encoder may learn.
 
   Attributes:
-    config: When it may.
-    limits: Figures beyond which retrieval has collapsed.
-    shuffled: Returns a batch whose queries have the passages of others.
+    config: Its settings.
+    limits: Thresholds beyond which retrieval has collapsed.
+    shuffled: Returns a batch in which queries have the passages of other queries.
     hub_share: Returns the share of a batch's queries that get the same passage.
   """
 
@@ -112,7 +112,7 @@ class Guard:
   hub_share: Callable[[Any], jax.Array]
 
   def start(self) -> GuardState:
-    """Makes the state of step 0."""
+    """Returns the initial state."""
     names = (*_OF_STEP, _OVER_SHUFFLED, _HUB_SHARE)
     return GuardState(
       state=jnp.asarray(USELESS if self.config.enabled else FREE, jnp.int32),
@@ -122,7 +122,7 @@ class Guard:
     )
 
   def scale(self, state: "TrainState") -> jax.Array:
-    """Returns what the dual encoder's updates are multiplied by, from 0 to 1."""
+    """Returns the factor of the dual encoder's updates, from 0 to 1."""
     ramp = (state.step - _guarded(state).since + 1) / max(self.config.ramp_steps, 1)
     return jnp.where(_guarded(state).state == FREE, jnp.minimum(ramp, 1.0), 0.0)
 
@@ -131,7 +131,7 @@ class Guard:
   ) -> jax.Array:
     """Returns the retrieval utility of the passages of other queries.
 
-    It is measured without dropout, which only makes the comparison with the step's own stricter.
+    It is measured without dropout, which only makes the comparison stricter.
     """
     figures = objective.figures_of_first_part(params, self.shuffled(batch), parts=parts)
     return figures[_OF_STEP[_UTILITY]].value
@@ -139,16 +139,16 @@ class Guard:
   def watch(
     self, state: "TrainState", metrics: Mapping[str, jax.Array], batch: Any
   ) -> tuple[GuardState, dict[str, jax.Array]]:
-    """Returns what the guard remembers after a step, and the figures that are written of it.
+    """Returns the guard's state after a step, and its metrics.
 
     Args:
-      state: The state before the step.
-      metrics: Of the step.
-      batch: Of the step.
+      state: The train state before the step.
+      metrics: Metrics of the step.
+      batch: Batch of the step.
     """
     now, taken = _guarded(state), state.step + 1
     seen = {name: metrics[source] for name, source in _OF_STEP.items()}
-    # Batches of odd steps may have taught to read.
+    # Batches of odd steps may have taught reading.
     seen[_UTILITY] = jnp.where(state.step % 2 == 0, seen[_UTILITY], jnp.nan)
     seen[_OVER_SHUFFLED] = seen[_UTILITY] - now.of_others
     seen[_HUB_SHARE] = self.hub_share(batch)
@@ -159,7 +159,7 @@ class Guard:
     after = GuardState(
       state=verdict,
       since=jnp.where(changed, taken, now.since),
-      # What was seen while it was held says nothing of how it fares when let go.
+      # Metrics of a frozen dual encoder say nothing about one that learns, and vice versa.
       smoothed=jax.tree.map(lambda leaf: jnp.where(changed, 0.0, leaf), smoothed),
       of_others=jnp.full([], jnp.nan),
     )
@@ -202,13 +202,13 @@ def scaled(tree: Any, factor: jax.Array) -> dict:
 
 
 def held_for_cause(row: Mapping, *, was_free: bool) -> bool:
-  """Returns whether a row of metrics shows more than a retriever that does not help yet."""
+  """Returns whether the dual encoder is frozen for another reason than not helping yet."""
   state = row.get(STATE)
   return state not in (None, FREE) and (was_free or state != USELESS)
 
 
 def words(row: Mapping) -> str | None:
-  """Returns what a row of metrics says of the guard; None if there was none."""
+  """Returns a description of the guard in a row of metrics; None without a guard."""
   if row.get(STATE) is None:
     return None
   text = WORDS[int(row[STATE])]

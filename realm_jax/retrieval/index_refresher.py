@@ -107,7 +107,8 @@ class IndexRefresher:
 
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
     self._exchange = processes.Exchange()
-    self._chosen: int | None = None  # by the first process, for the others to load
+    self._leads = processes.is_first()
+    self._chosen: int | None = None  # what the first process loads or holds, and so do the others
     self._generations = generations
     self._config = config
     self._watching = watch
@@ -174,23 +175,25 @@ class IndexRefresher:
   def swap(self) -> LoadedGeneration | None:
     """Makes the generation that is ready `current` if it is newer; never waits.
 
-    The first of several processes chooses it; all swap to it once all have loaded it.
+    The first of several processes chooses it, all load it at the same time, and all swap to it
+    once all have loaded it.
     """
     with self._changed:
-      status = self._status()
-    everyone = self._exchange([status])
+      status = [self._status(), -1 if self._chosen is None else self._chosen]
+    everyone = self._exchange(status)
     if everyone is None:
       return None
     with self._changed:
-      chosen = int(everyone[0, 0])
+      self._follow(int(everyone[0, 1]))
+      statuses = everyone[:, 0]
+      chosen = int(statuses[0])
       if chosen < 0 or (self._current is not None and chosen <= self._current.generation):
         return None
-      if (everyone == _FAILED - chosen).any():
+      if (statuses == _FAILED - chosen).any():
         self._failed.add(chosen)
-        self._ready = self._ready if self._ready and self._ready.generation != chosen else None
+        self._chosen = self._ready = None
         return None
-      self._chosen = chosen
-      if (everyone != chosen).any() or self._ready is None:
+      if (statuses != chosen).any() or self._ready is None:
         return None
       ready, self._ready = self._ready, None
       if self._current is not None:
@@ -198,11 +201,19 @@ class IndexRefresher:
       self._current = ready
     return ready
 
+  def _follow(self, chosen: int) -> None:
+    """Drops what the first process has given up, and loads what it loads."""
+    if self._leads:
+      return
+    self._chosen = chosen if chosen >= 0 else None
+    if self._ready is not None and self._ready.generation != chosen:
+      self._ready = None
+
   def _status(self) -> int:
     """Returns the generation that is ready, or a code for none or for a failed one."""
     if self._ready is not None:
       return self._ready.generation
-    if not processes.is_first() and self._chosen in self._failed:
+    if not self._leads and self._chosen in self._failed:
       return _FAILED - self._chosen
     return -1
 
@@ -270,18 +281,22 @@ class IndexRefresher:
         return None  # a third would not fit, and other processes may still be loading this one
       known = self._current
     try:
-      newest = self._generations.newest() if processes.is_first() else self._chosen
+      newest = self._generations.newest() if self._leads else self._chosen
     except Exception as error:  # an unreachable store must not end the watch
       logging.error("cannot list index generations, will retry: %s", _one_line(error))
       return None
     if newest is None or newest in self._failed or (known and newest <= known.generation):
       return None
+    if self._leads:
+      self._chosen = newest
     try:
       loaded = self._generations.load(newest)
       self._misfit = None
       return loaded
     except Exception as error:  # a bad generation must not end the watch
       self._failed.add(newest)
+      if self._leads:
+        self._chosen = None
       self._misfit = error if isinstance(error, ValueError) else None
       logging.error("index generation %d not used: %s", newest, _one_line(error))
       return None

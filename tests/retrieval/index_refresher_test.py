@@ -5,8 +5,10 @@ import threading
 import time
 import weakref
 
+import numpy as np
 import pytest
 
+from realm_jax import processes
 from realm_jax.retrieval.index_refresher import (
   IndexRefresher,
   LoadedGeneration,
@@ -235,6 +237,64 @@ def test_a_look_that_fails_does_not_end_the_watch(caplog):
     eventually(lambda: refresher.swap() is not None)
     assert refresher.current.generation == 2
   assert "bucket unreachable" in caplog.text
+
+
+class Job:
+  """Refreshers of several processes, which exchange what they sent in the previous round."""
+
+  def __init__(self, monkeypatch, *shelves):
+    self.shelves, self._sent, self._before = shelves, {}, None
+    self.refreshers = []
+    for process, shelf in enumerate(shelves):
+      monkeypatch.setattr(processes, "is_first", lambda process=process: process == 0)
+      refresher = IndexRefresher(shelf, config=SOON)
+      refresher._exchange = lambda numbers, process=process: self._told(process, numbers)
+      self.refreshers.append(refresher)
+
+  def _told(self, process, numbers):
+    self._sent[process] = numbers
+    return self._before
+
+  def step(self):
+    """Lets each process swap; returns the generations that they use now."""
+    for refresher in self.refreshers:
+      refresher.swap()
+    self._before, self._sent = np.array([self._sent[p] for p in sorted(self._sent)]), {}
+    return [r._current and r._current.generation for r in self.refreshers]
+
+  def __enter__(self):
+    for refresher in self.refreshers:
+      refresher.__enter__()
+    return self
+
+  def __exit__(self, *_):
+    for refresher in self.refreshers:
+      refresher.__exit__()
+
+
+def test_all_processes_load_a_generation_while_the_first_one_does(monkeypatch):
+  first, other = Shelf(1), Shelf()
+  first.gate.clear()
+  with Job(monkeypatch, first, other) as job:
+    eventually(lambda: job.step() == [None, None] and other.loaded == [1])
+    assert not first.loaded
+    first.gate.set()
+    eventually(lambda: all(job.step()))
+    assert job.step() == [1, 1]
+
+
+def test_what_one_process_cannot_load_none_uses(monkeypatch, caplog):
+  first, other = Shelf(1), Shelf()
+  with Job(monkeypatch, first, other) as job:
+    eventually(lambda: job.step() == [1, 1])
+    first.unloadable[2] = other.unloadable[3] = RuntimeError("torn")
+    for generation in (2, 3):
+      first.published.append(generation)
+      seen = f"index generation {generation} not used"
+      eventually(lambda seen=seen: job.step() == [1, 1] and seen in caplog.text)
+    first.published.append(4)
+    eventually(lambda: set(job.step()) == {4})
+    assert other.loaded[-1] == 4 and job.step() == [4, 4]
 
 
 def late(when_late, **settings):

@@ -32,10 +32,12 @@ def build_shards(
     return [{"embeddings": part} for part in parts]
   scann_searcher = _import_scann_searcher()
 
-  def build(part_NxE):
-    return scann_searcher.build_shard(part_NxE, config=config).to_arrays(part_NxE)
+  own_config = config.with_shards_of_a_process(len(parts))
 
-  with concurrent.futures.ThreadPoolExecutor(config.num_threads()) as pool:
+  def build(part_NxE):
+    return scann_searcher.build_shard(part_NxE, config=own_config).to_arrays(part_NxE)
+
+  with concurrent.futures.ThreadPoolExecutor(min(config.num_threads(), len(parts))) as pool:
     return list(pool.map(build, parts))
 
 
@@ -112,8 +114,7 @@ def load_searcher(
   part = searcher.own_part(manifest.num_passages, num_shards=num_shards, index=index, count=count)
   own = range(num_shards)[part.shards]
   if spread:
-    # A search divides its threads among all shards, of which this process has only some.
-    config = dataclasses.replace(config, threads=config.num_threads() * num_shards // len(own))
+    config = config.with_shards_of_a_process(len(own))
   shards = (generations.restore(root, generation, i) for i in own)
   searched = assemble(shards, config=config, generation=generation, device=device)
   return spread_searcher.SpreadSearcher(searched, part=part) if spread else searched

@@ -125,6 +125,13 @@ class CorpusSearcherConfig(SearcherConfig):
   reorder_candidates: int = 100
   training_sample_size: int = 400
 
+  def with_shards_of_a_process(self, count: int) -> "CorpusSearcherConfig":
+    """Returns the settings of a process that holds `count` of the shards.
+
+    Threads are divided among all shards, so that these few get all of the process's cores.
+    """
+    return dataclasses.replace(self, threads=self.num_threads() * self.num_shards // count)
+
   def is_approximate(self, num_passages: int) -> bool:
     """Returns whether a search of N passages may miss some of the best ones."""
     largest_shard = -(-num_passages // self.num_shards)

@@ -64,7 +64,7 @@ def reach_target(
   """
   own_exact = exact_searcher.BlockwiseExactSearcher(embeddings_NxE)
   exact = SpreadSearcher(own_exact, part=part).search(queries_BxE, _RECALL_AT)
-  own = assembly.assemble(shards, config=config)
+  own = assembly.assemble(shards, config=config.with_shards_of_a_process(len(shards)))
 
   def recall(searcher: Searcher) -> float:
     found = SpreadSearcher(searcher, part=part).search(queries_BxE, _RECALL_AT)

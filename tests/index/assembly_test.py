@@ -55,6 +55,21 @@ def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards,
   )
 
 
+@pytest.mark.parametrize(("count", "threads"), [(1, [13, 13, 13]), (3, [40])])
+def test_the_shards_of_a_process_are_built_with_all_its_cores(monkeypatch, count, threads):
+  config = searcher.SearcherConfig(kind="scann", num_shards=3, threads=40)
+  config = config.for_corpus(NUM_PASSAGES)
+  part = searcher.own_part(NUM_PASSAGES, num_shards=3, index=0, count=count)
+  seen = []
+  builder = assembly._import_scann_searcher().scann_builder.ScannBuilder
+  set_threads = builder.set_n_training_threads
+  monkeypatch.setattr(
+    builder, "set_n_training_threads", lambda self, n: seen.append(n) or set_threads(self, n)
+  )
+  assembly.build_shards(embeddings()[part.rows], config=config, part=part)
+  assert seen == threads
+
+
 @pytest.mark.parametrize("kind", ["exact", "scann"])
 def test_parts_of_several_processes_are_the_shards_of_the_whole(kind):
   config = searcher.SearcherConfig(kind=kind, num_shards=3).for_corpus(NUM_PASSAGES)

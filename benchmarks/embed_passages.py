@@ -82,8 +82,8 @@ def main():
         start = time.perf_counter()
         embeddings[name] = embed_passages(
           variants[name](store, **sizes),
-          encode_passage=lambda tokens: encode(params, tokens),
-          num_passages=len(store),
+          encoders=[lambda tokens: encode(params, tokens)],
+          part=slice(0, len(store)),
           embedding_size=CONFIG.projection_size,
           dtype=np.float32,
         )

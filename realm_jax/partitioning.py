@@ -92,6 +92,25 @@ def make_mesh(
   return Mesh(grid, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
+def local_meshes(
+  devices: Sequence[jax.Device] | None = None, *, process: int | None = None
+) -> list[Mesh]:
+  """Returns the meshes of one process's devices, for programs that no other process takes part in.
+
+  It is one mesh of all of them. On a slice of TPU v5e with several hosts, each device is a mesh of
+  its own, because libtpu compiles nothing for exactly the devices of the first host there.
+
+  Args:
+    devices: Devices of all processes; None uses those of this job.
+    process: Index of the process; None means this one.
+  """
+  devices = processes.in_order(jax.devices() if devices is None else devices)
+  process = jax.process_index() if process is None else process
+  own = [device for device in devices if device.process_index == process]
+  apart = len(own) < len(devices) and own[0].device_kind == "TPU v5 lite"
+  return [make_mesh(devices=part) for part in ([[one] for one in own] if apart else [own])]
+
+
 def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated") -> NamedSharding:
   """Returns the sharding of an array with these logical axes; axes named None are not split.
 

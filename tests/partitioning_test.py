@@ -79,9 +79,9 @@ def test_a_mesh_of_some_devices():
 class Chip:
   """A device of an absent slice."""
 
-  def __init__(self, id, *, process_index, slice_index=0):
+  def __init__(self, id, *, process_index, slice_index=0, kind="TPU v4"):
     self.id, self.process_index, self.slice_index = id, process_index, slice_index
-    self.platform = "tpu"
+    self.platform, self.device_kind = "tpu", kind
 
 
 def test_rows_follow_the_processes_and_lie_within_one():
@@ -102,6 +102,17 @@ def test_a_training_on_several_slices_is_refused():
     partitioning.make_mesh(devices=slices)
   mesh = partitioning.make_mesh(devices=slices[4:6])
   assert dict(mesh.shape) == {"data": 2, "model": 1}
+
+
+@pytest.mark.parametrize(
+  ("kind", "hosts", "sizes"),
+  [("TPU v4", 2, [4]), ("TPU v5 lite", 1, [4]), ("TPU v5 lite", 2, [1, 1, 1, 1])],
+)
+def test_a_process_alone_uses_its_own_devices_as_its_slice_allows(kind, hosts, sizes):
+  slice_ = [Chip(id, process_index=id % hosts, kind=kind) for id in range(4 * hosts)]
+  meshes = partitioning.local_meshes(slice_, process=0)
+  assert [mesh.size for mesh in meshes] == sizes
+  assert {d.process_index for mesh in meshes for d in mesh.devices.flat} == {0}
 
 
 def test_two_claims_on_one_mesh_axis_are_refused():

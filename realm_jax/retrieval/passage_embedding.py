@@ -1,6 +1,8 @@
 """Embeds all passages of a store, in batches of similar length."""
 
-from collections.abc import Callable, Iterator
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import Tokens
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
-_BUCKET_STEP = 16  # lengths are rounded up to a multiple of this; one compiled program each
+BUCKET_STEP = 16  # lengths are rounded up to a multiple of this; one compiled program each
 
 
 def passage_batches(
@@ -34,7 +36,7 @@ def passage_batches(
   """
   part = slice(0, len(store)) if part is None else part
   lengths = np.minimum(store.lengths()[part], passage_length)
-  bucket_N = np.minimum(-(-lengths // _BUCKET_STEP) * _BUCKET_STEP, passage_length)
+  bucket_N = padded_lengths(lengths, passage_length=passage_length)
   order = np.argsort(lengths, kind="stable")
   for bucket in np.unique(bucket_N):
     rows_of_bucket = order[bucket_N[order] == bucket]
@@ -45,40 +47,62 @@ def passage_batches(
       yield rows, passage_tokens(store, part.start + filled, length=int(bucket))
 
 
+def padded_lengths(lengths_N: np.ndarray, *, passage_length: int) -> np.ndarray:
+  """Returns the lengths that passages have in their batches."""
+  return np.minimum(-(-lengths_N // BUCKET_STEP) * BUCKET_STEP, passage_length)
+
+
 def embed_passages(
   batches: Iterator[tuple[np.ndarray, Tokens]],
   *,
-  encode_passage: Callable[[Tokens], np.ndarray],
-  num_passages: int,
+  encoders: Sequence[Callable[[Tokens], np.ndarray]],
+  part: slice,
   embedding_size: int,
   dtype,
 ) -> np.ndarray:
-  """Returns the embeddings `[N, E]` of all passages.
+  """Returns the embeddings `[N, E]` of the passages of a part.
 
   Args:
     batches: Batches from `passage_batches`.
-    encode_passage: `Tokens [B, L] -> [B, E]`, dispatched to the devices without waiting.
-    num_passages: Number of passages, N.
+    encoders: `Tokens [B, L] -> [B, E]`, dispatched to the devices without waiting. Each takes the
+      next batch when it is ready for one.
+    part: Rows of the store, N in number.
     embedding_size: Width of the embeddings, E.
     dtype: Dtype of the result.
 
   Raises:
     ValueError: If the embedding of a passage is missing or not finite.
   """
+  num_passages = part.stop - part.start
   embeddings_NxE = np.full((num_passages, embedding_size), np.nan, dtype)
-  pending = None
-  for rows, tokens in batches:
-    # The host prepares the next batch while the devices work on this one.
-    result = encode_passage(tokens)
-    if pending is not None:
-      embeddings_NxE[pending[0]] = np.asarray(pending[1])[: len(pending[0])]
-    pending = rows, result
-  if pending is not None:
-    embeddings_NxE[pending[0]] = np.asarray(pending[1])[: len(pending[0])]
+  lock, ended = threading.Lock(), threading.Event()
+
+  def next_batch():
+    with lock:
+      return None if ended.is_set() else next(batches, None)
+
+  def embed(encode):
+    pending = None
+    try:
+      while (batch := next_batch()) is not None or pending is not None:
+        # The host prepares the next batch while the devices work on this one.
+        result = None if batch is None else (batch[0], encode(batch[1]))
+        if pending is not None:
+          embeddings_NxE[pending[0]] = np.asarray(pending[1])[: len(pending[0])]
+        pending = result
+    finally:
+      ended.set()  # after an error, for all
+
+  first, *others = encoders
+  with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
+    helpers = [pool.submit(embed, encode) for encode in others]
+    embed(first)
+    for helper in helpers:
+      helper.result()
   broken = ~np.isfinite(embeddings_NxE.astype(np.float32)).all(axis=1)
   if broken.any():
     raise ValueError(
       f"{broken.sum()} of {num_passages} passages have no finite embedding, first in row "
-      f"{int(np.argmax(broken))}; the checkpoint may have diverged"
+      f"{part.start + int(np.argmax(broken))}; the checkpoint may have diverged"
     )
   return embeddings_NxE

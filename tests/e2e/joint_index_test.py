@@ -13,6 +13,7 @@ from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
+from realm_jax.retrieval import passage_embedding
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -105,6 +106,38 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
       expected = assembly.load_searcher(str(world / "alone"), 0).search(found["queries"], 7)
       np.testing.assert_array_equal(found["ids"], expected.ids_BxK)
       np.testing.assert_allclose(found["scores"], expected.scores_BxK, atol=8 * atol)
+
+
+def test_a_builder_that_is_killed_goes_on_from_its_finished_shards(
+  world, tmp_path, monkeypatch, float_tolerance
+):
+  embed, embedded, finished = passage_embedding.embed_passages, [], []
+
+  def killed_at_the_third(batches, *, part, **settings):
+    if not finished and len(embedded) == 2:
+      raise KeyboardInterrupt
+    embedded.append(part)
+    return embed(batches, part=part, **settings)
+
+  def build():
+    build_index(
+      checkpoints=str(world / "first" / "checkpoints"),
+      passages=str(world / "passages"),
+      index=str(tmp_path / "index"),
+      builder=BuilderConfig(searcher=SearcherConfig(kind="exact", num_shards=4)),
+    )
+
+  monkeypatch.setattr(passage_embedding, "embed_passages", killed_at_the_third)
+  with pytest.raises(KeyboardInterrupt):
+    build()
+  assert generations.newest(str(tmp_path / "index")) is None
+  finished[:], embedded[:] = embedded, []
+  build()
+  assert len(finished) == len(embedded) == 2 and finished[-1].stop == embedded[0].start
+  whole = assembly.load_embeddings(str(world / "index"), 0)
+  found = assembly.load_embeddings(str(tmp_path / "index"), 0)
+  np.testing.assert_allclose(found, whole, atol=float_tolerance(depth=300, scale=3))
+  assert not list(tmp_path.glob("*.unfinished"))
 
 
 def test_a_scorecard_is_refused_with_several_processes(monkeypatch):

@@ -58,19 +58,20 @@ def mean_of_ids(tokens: Tokens) -> np.ndarray:
   return np.stack([tokens.ids.sum(1), tokens.mask.sum(1)], axis=1).astype(np.float32)
 
 
-def embed(store, encode, *, dtype=np.float32, batches=None):
+def embed(store, *encoders, dtype=np.float32, batches=None):
   return embed_passages(
     passage_batches(store, passage_length=64, tokens_per_batch=500) if batches is None else batches,
-    encode_passage=encode,
-    num_passages=len(store),
+    encoders=encoders,
+    part=slice(0, len(store)),
     embedding_size=2,
     dtype=dtype,
   )
 
 
+@pytest.mark.parametrize("num_encoders", [1, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_embeddings_are_in_the_order_of_the_rows(long_store, dtype):
-  found = embed(long_store, mean_of_ids, dtype=dtype)
+def test_embeddings_are_in_the_order_of_the_rows(long_store, dtype, num_encoders):
+  found = embed(long_store, *[mean_of_ids] * num_encoders, dtype=dtype)
   expected = mean_of_ids(passage_tokens(long_store, np.arange(150), length=64))
   assert found.dtype == dtype
   np.testing.assert_array_equal(found, expected.astype(dtype))
@@ -89,6 +90,17 @@ def test_embeddings_that_are_not_finite_are_refused(long_store, value):
   message = f"{len(broken)} of 150 passages have no finite .* first in row {broken[0]};"
   with pytest.raises(ValueError, match=message):
     embed(long_store, encode)
+
+
+def test_an_encoder_that_fails_ends_the_others(long_store):
+  def fails(tokens):
+    raise RuntimeError("no such device")
+
+  batches = iter(list(passage_batches(long_store, passage_length=64, tokens_per_batch=500)) * 1000)
+  for encoders in ((fails, mean_of_ids), (mean_of_ids, fails)):
+    with pytest.raises(RuntimeError, match="no such device"):
+      embed(long_store, *encoders, batches=batches)
+  assert next(batches, None) is not None
 
 
 def test_a_passage_left_out_is_noticed(long_store):

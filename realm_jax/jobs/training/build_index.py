@@ -1,5 +1,6 @@
 """Embeds the knowledge corpus with a checkpoint's passage encoder and publishes generations."""
 
+import concurrent.futures
 import dataclasses
 import functools
 import os
@@ -13,10 +14,11 @@ from absl import logging
 from realm_jax import partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations, publisher_lock
-from realm_jax.index.searcher import own_part
-from realm_jax.indexing import index_publication
+from realm_jax.index.searcher import own_part, split_rows
+from realm_jax.indexing import index_publication, unfinished_embeddings
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
+from realm_jax.indexing.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.models.encoder_programs import is_one_cpu, passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.supervisor import STOPPED
@@ -42,7 +44,8 @@ def build_index(
 ) -> None:
   """Publishes one generation, or follows a training run and publishes one per new checkpoint.
 
-  Each of several processes embeds, indexes and writes its own part of the corpus.
+  Each of several processes embeds, indexes and writes its own part of the corpus. A builder that is
+  killed goes on from the shards whose embeddings are finished, if their checkpoint still exists.
 
   Args:
     checkpoints: The directory of the checkpoints, `WORKDIR/checkpoints` of a training run.
@@ -106,7 +109,8 @@ class _Publisher:
     self._part = own_part(
       size, num_shards=self._searcher.num_shards, index=jax.process_index(), count=count
     )
-    self._mesh = partitioning.make_mesh(devices=jax.local_devices())
+    self._meshes = partitioning.local_meshes()
+    self._mesh = self._meshes[0]
 
   def follow(self, *, until_step: int | None, poll_seconds: float, recheck_seconds: float) -> None:
     """Publishes a generation for each newer checkpoint until told to stop; see `build_index`."""
@@ -116,12 +120,12 @@ class _Publisher:
       if not steps(self.checkpoints):
         logging.info("waiting for a checkpoint in %s", self.checkpoints)
       while True:
-        shared = processes.share([stopped(), max(steps(self.checkpoints), default=None)])
+        shared = processes.share([stopped(), self._step_after(built)])
         if any(stop for stop, _ in shared):
           raise SystemExit(STOPPED)
-        newest = shared[0][1]
-        if newest is not None and (built is None or newest > built):
-          built = newest if self._published(newest) else built
+        wanted = shared[0][1]
+        if wanted is not None:
+          built = wanted if self._published(wanted) else built
         elif until_step is not None and built is not None and built >= until_step:
           return
         else:
@@ -129,6 +133,14 @@ class _Publisher:
           idle += 1  # equal in all processes
           if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
             built = processes.share(self.last_training_step())[0]
+
+  def _step_after(self, built: int | None) -> int | None:
+    """Returns the newer checkpoint to embed with, if any: one that was begun, or the newest."""
+    newer = [step for step in steps(self.checkpoints) if built is None or step > built]
+    if not newer:
+      return None
+    begun = set(newer).intersection(unfinished_embeddings.steps(self.index))
+    return max(begun or newer)
 
   def _published(self, step: int) -> bool:
     """Publishes; returns False if the trainer has deleted the checkpoint in the meantime."""
@@ -139,6 +151,7 @@ class _Publisher:
       # Of several processes each may have failed elsewhere: they end, and are started again.
       if jax.process_count() > 1 or step == max(steps(self.checkpoints), default=None):
         raise
+      unfinished_embeddings.remove(self.index)
       logging.warning("no generation of step %d, there is a newer checkpoint: %s", step, error)
       return False
 
@@ -173,7 +186,7 @@ class _Publisher:
     started = time.perf_counter()
     try:
       saved = saved_models.load(self.checkpoints, step=step)
-      params, embeddings_NxE = self._embed(saved)
+      parameters_digest, embeddings_NxE = self._embed(saved)
       self.still_held()
     except Exception as error:
       processes.share(f"process {jax.process_index()}: {error!r}")
@@ -189,12 +202,14 @@ class _Publisher:
       config=self._searcher,
       queries=functools.partial(self._queries, saved),
       training_step=saved.step,
-      parameters_digest=saved_models.params_digest(params),
+      parameters_digest=parameters_digest,
       run=saved.run,
       keep=self.config.keep,
       scorecard=self._scorecard(saved, embeddings_NxE),
       part=self._part,
     )
+    if processes.is_first():
+      unfinished_embeddings.remove(self.index)
     finished = time.perf_counter()
     logging.info(
       "generation %d of step %d: %d passages, embedded in %.1f s, "
@@ -207,29 +222,55 @@ class _Publisher:
       _recall(manifest),
     )
 
-  def _embed(self, saved: saved_models.SavedModel) -> tuple[dict, np.ndarray]:
-    """Returns the passage encoder's parameters and the embeddings of this process's part."""
-    description = saved.description
-    store = self.store
+  def _embed(self, saved: saved_models.SavedModel) -> tuple[str, np.ndarray]:
+    """Returns the passage encoder's digest and the embeddings of this process's part."""
+    store, description = self.store, saved.description
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.tower(self._mesh, of="passage")
     encode = passage_encoder_program(tower.config, one_cpu=is_one_cpu(self._mesh))
-    sharding = partitioning.batch_sharding(self._mesh)
-    batches = passage_embedding.passage_batches(
-      store,
-      passage_length=description.passage_length,
-      tokens_per_batch=self.config.tokens_per_batch // jax.process_count(),
-      multiple_of=self._mesh.shape["data"],
-      part=self._part.rows,
+
+    def encoder(mesh):
+      placed = jax.device_put(params, partitioning.sharding(mesh))
+      sharding = partitioning.batch_sharding(mesh)
+      return lambda tokens: encode(placed, jax.device_put(tokens, sharding))
+
+    encoders, digest = [encoder(mesh) for mesh in self._meshes], saved_models.params_digest(params)
+    kept = UnfinishedEmbeddings(
+      index=self.index,
+      step=saved.step,
+      identity={
+        "parameters_digest": digest,
+        "corpus_fingerprint": store.fingerprint,
+        "passage_length": description.passage_length,
+        "dtype": self.config.dtype,
+      },
     )
-    embeddings_NxE = passage_embedding.embed_passages(
-      progress.track(batches, what="batches of passages"),
-      encode_passage=lambda tokens: encode(params, jax.device_put(tokens, sharding)),
-      num_passages=self._part.rows.stop - self._part.rows.start,
-      embedding_size=description.dual_encoder.projection_size,
-      dtype=np.dtype(self.config.dtype),
-    )
-    return params, embeddings_NxE
+    part, shards = self._part, split_rows(len(store), self._searcher.num_shards)[self._part.shards]
+    size, dtype = description.dual_encoder.projection_size, np.dtype(self.config.dtype)
+    embeddings_NxE = np.empty((part.rows.stop - part.rows.start, size), dtype)
+    with concurrent.futures.ThreadPoolExecutor(1) as saving:
+      for number, rows in enumerate(shards, start=1):
+        own_NxE = embeddings_NxE[rows.start - part.rows.start : rows.stop - part.rows.start]
+        if kept.load(rows, own_NxE):
+          logging.info("passages %d to %d were embedded before", rows.start, rows.stop - 1)
+          continue
+        batches = passage_embedding.passage_batches(
+          store,
+          passage_length=description.passage_length,
+          tokens_per_batch=self.config.tokens_per_batch // jax.process_count() // len(encoders),
+          multiple_of=self._mesh.shape["data"],
+          part=rows,
+        )
+        own_NxE[:] = passage_embedding.embed_passages(
+          progress.track(batches, what=f"batches of passages, shard {number} of {len(shards)}"),
+          encoders=encoders,
+          part=rows,
+          embedding_size=size,
+          dtype=dtype,
+        )
+        if number < len(shards):  # the last one is published at once
+          saving.submit(kept.save, rows, own_NxE)
+    return digest, embeddings_NxE
 
   def _queries(self, saved: saved_models.SavedModel) -> np.ndarray:
     """Embeds the sample queries of this process with the query encoder."""

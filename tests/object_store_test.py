@@ -17,6 +17,7 @@ import pytest
 
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus import documents, passage_store, reading
+from realm_jax.data import batches, prepared_examples
 from realm_jax.index import generations
 from realm_jax.jobs.preparation.upload import upload
 from realm_jax.jobs.training.launch_local import launch_local
@@ -172,6 +173,45 @@ def test_what_another_process_writes_is_seen(root, emulated_gcs):
   assert listed() == ["a", "b"]
 
 
+def test_a_file_is_copied_in_ranges(root, monkeypatch):
+  monkeypatch.setattr(object_store, "_RANGE", 3)
+  write_directory(root, a="0123456789", b="", c="012")
+  assert [read(root, name) for name in "abc"] == ["0123456789", "", "012"]
+
+
+def test_text_of_a_corpus_that_was_replaced_is_refused(root):
+  for title in ("one", "two"):
+    with atomic_files.new_directory(root) as directory:
+      writer = passage_store.PassageStoreWriter(
+        directory, tokenizer=Vocabulary, max_passage_length=9
+      )
+      ids = np.arange(3)
+      writer.append(title=title, text="Text.", title_ids=ids, body_ids=ids, uid=7)
+      writer.finish(counts={})
+    if title == "one":
+      store = passage_store.PassageStore(root)
+  with pytest.raises(ValueError, match="was replaced after it had been opened; open it again"):
+    store.title(0)
+
+
+def test_a_process_copies_only_its_own_prepared_examples(root):
+  with atomic_files.new_directory(root) as directory:
+    writer = prepared_examples.Writer(directory, vocab_size=100)
+    for stream in range(2):
+      writer.write_stream([{"ids": np.full((3, 2), stream, np.int32)}])
+    writer.write_arrays({"labels": np.arange(4)})
+    writer.finish(settings={}, order="shuffled", seed=0)
+  shard = batches.Shard(index=1, num_shards=2)
+  rows = prepared_examples.open_batches(
+    root, settings={}, order="shuffled", batch_size=2, shard=shard
+  )
+  assert next(rows)["ids"].tolist() == [[1, 1], [1, 1]]
+  names = os.listdir(object_store.local_copy(root))
+  assert "stream_001.ids.bin" in names
+  assert "stream_000.ids.bin" not in names and "labels.bin" not in names
+  assert prepared_examples.read_arrays(root)["labels"].tolist() == [0, 1, 2, 3]
+
+
 class Vocabulary:
   vocab_size, digest, cls_id, sep_id = 100, "v1", 2, 3
 
@@ -185,7 +225,10 @@ def test_a_passage_store_is_mapped_from_a_local_copy(root, emulated_gcs):
   store = passage_store.PassageStore(root)
   assert store.directory == root
   assert store.metadata == written
-  assert store.text(0) == "Text."
+  assert store.body_ids([0], length=3)[0].tolist() == [[4, 5, 6]]
+  copied = pathlib.Path(store.local_directory, "texts.bin")
+  assert not copied.exists()  # trainers and index builders read only ids
+  assert store.text(0) == "Text." and copied.exists()
   assert isinstance(store.uids, np.memmap)
   emulated_gcs.write(name_in(root, "texts.bin"), b"Tex")
   # What was compared once is used; only a machine that has no copy yet would find the damage.

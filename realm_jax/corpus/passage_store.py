@@ -217,6 +217,9 @@ class Passages(Protocol):
 class PassageStore:
   """Read-only view of a passage store; one in an object store is copied to the local cache.
 
+  Its columns of text are copied when they are first read, because trainers and index builders read
+  only ids.
+
   Raises:
     FileNotFoundError: If the directory is not a store.
     ValueError: If the size of a column does not match the metadata.
@@ -224,7 +227,9 @@ class PassageStore:
 
   def __init__(self, directory: str | os.PathLike):
     self.directory = os.fspath(directory)
-    self.local_directory = object_store.local_copy(self.directory, METADATA_FILE, "*.bin")
+    self.local_directory = object_store.local_copy(
+      self.directory, METADATA_FILE, "uids.bin", "*_ids.bin", "*_ids.offsets.bin"
+    )
     path = os.path.join(self.local_directory, METADATA_FILE)
     if not os.path.exists(path):
       raise FileNotFoundError(
@@ -239,14 +244,32 @@ class PassageStore:
       )
     self.metadata = StoreMetadata(**fields)
     ids_dtype = id_dtype(self.metadata.vocab_size)
-    self._titles = self._open("titles", np.uint8)
-    self._texts = self._open("texts", np.uint8)
     self._title_ids = self._open("title_ids", ids_dtype)
     self._body_ids = self._open("body_ids", ids_dtype)
-    self._documents = None  # stores written before document names were kept
-    if os.path.exists(os.path.join(self.local_directory, "documents.bin")):
-      self._documents = self._open("documents", np.uint8)
     self.uids = self._map("uids.bin", np.int64, self.metadata.num_passages)
+    if not object_store.is_remote(self.directory):
+      _ = self._titles, self._texts, self._documents  # checked before they are needed
+
+  @functools.cached_property
+  def _titles(self) -> tuple[np.ndarray, np.ndarray]:
+    return self._open_text("titles")
+
+  @functools.cached_property
+  def _texts(self) -> tuple[np.ndarray, np.ndarray]:
+    return self._open_text("texts")
+
+  @functools.cached_property
+  def _documents(self) -> tuple[np.ndarray, np.ndarray] | None:
+    """The names of documents; None in a store written before they were kept."""
+    return self._open_text("documents", optional=True)
+
+  def _open_text(self, name: str, *, optional: bool = False):
+    directory = object_store.local_copy(self.directory, f"{name}.bin", f"{name}.offsets.bin")
+    if directory != self.local_directory:
+      raise ValueError(f"{self.directory} was replaced after it had been opened; open it again")
+    if optional and not os.path.exists(os.path.join(directory, f"{name}.bin")):
+      return None
+    return self._open(name, np.uint8)
 
   def _map(self, name: str, dtype, size: int) -> np.ndarray:
     path = os.path.join(self.local_directory, name)

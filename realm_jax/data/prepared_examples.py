@@ -249,10 +249,11 @@ def read_arrays(directory: str) -> dict[str, np.ndarray]:
     FileNotFoundError: If the examples are missing.
     ValueError: If the size of a file does not match the manifest.
   """
-  local = object_store.local_copy(directory, MANIFEST_FILE, "*.bin")
+  arrays = read_manifest(object_store.local_copy(directory, MANIFEST_FILE)).arrays
+  local = object_store.local_copy(directory, *(_array_path("", name) for name in arrays))
   return {
     name: _open_array(_array_path(local, name), record, record.shape)
-    for name, record in read_manifest(local).arrays.items()
+    for name, record in arrays.items()
   }
 
 
@@ -267,7 +268,8 @@ def open_batches(
   """Opens prepared examples; the counterpart of `input_pipeline.task_batches`.
 
   Args:
-    directory: Directory of prepared examples; one in an object store is copied to the local cache.
+    directory: Directory of prepared examples. From an object store, this part is copied to the
+      local cache.
     settings: The settings that they must have been prepared with.
     order: "shuffled" or "corpus".
     batch_size: Examples per batch.
@@ -278,8 +280,7 @@ def open_batches(
     FileNotFoundError: If the examples are missing.
     ValueError: If they were prepared with other settings, in another order or number of streams.
   """
-  local = object_store.local_copy(directory, MANIFEST_FILE, "*.bin")
-  manifest = read_manifest(local)
+  manifest = read_manifest(object_store.local_copy(directory, MANIFEST_FILE))
   wanted = {**settings, "order": order, "data_streams": 1 if shard is None else shard.num_shards}
   found = {**manifest.settings, "order": manifest.order, "data_streams": len(manifest.num_examples)}
   differences = [
@@ -293,6 +294,7 @@ def open_batches(
       "again or change the setting"
     )
   stream = 0 if shard is None else shard.index
+  local = object_store.local_copy(directory, _path("", stream, "*"))
   return PreparedBatches(local, manifest=manifest, stream=stream, batch_size=batch_size)
 
 

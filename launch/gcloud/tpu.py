@@ -11,7 +11,8 @@
 
 Every command can be repeated; --dry_run prints the gcloud commands instead of running them. Zone
 and project default to gcloud's settings. `create` and `keep` pass unknown flags on to
-`gcloud compute tpus queued-resources create`. README.md in this directory has a table of slices.
+`gcloud compute tpus queued-resources create`; with --after=gs://.../index they first wait until an
+index builder has published a generation there. README.md in this directory has a table of slices.
 """
 
 import argparse
@@ -79,7 +80,11 @@ class Gcloud:
     Raises:
       LaunchError: If gcloud fails.
     """
-    command = ["gcloud", "compute", "tpus", "queued-resources", *words, *self._common]
+    tpus = ("compute", "tpus", "queued-resources")
+    return self._run(*tpus, *words, *self._common, capture=capture)
+
+  def _run(self, *words: str, capture: bool) -> str:
+    command = ["gcloud", *words]
     if self.dry_run:
       print(shlex.join(command))
       return ""
@@ -99,6 +104,15 @@ class Gcloud:
     if process.returncode:
       raise LaunchError(explain(said.decode(errors="replace")))
     return out.decode()
+
+  def is_there(self, pattern: str) -> bool:
+    """Returns whether an object in the object store matches a pattern."""
+    try:
+      return bool(self._run("storage", "ls", pattern, capture=True))
+    except LaunchError as error:
+      if "matched no objects" in str(error):
+        return False
+      raise
 
   def on_hosts(self, name: str, script: str, *, hosts: str = "all", capture: bool = False) -> str:
     """Runs a shell script on hosts of every slice of a queued resource."""
@@ -141,6 +155,8 @@ def create(gcloud: Gcloud, args: argparse.Namespace) -> None:
   runtime = args.runtime or RUNTIMES.get(family)
   if runtime is None:
     raise LaunchError(f"--type={args.type}: no runtime is known for {family}; give --runtime")
+  if args.after is not None:
+    _wait_for_generation(gcloud, args.after)
   several = any(flag.startswith("--node-count") for flag in args.gcloud)
   gcloud(
     "create",
@@ -150,6 +166,13 @@ def create(gcloud: Gcloud, args: argparse.Namespace) -> None:
     f"--runtime-version={runtime}",
     *args.gcloud,
   )
+
+
+def _wait_for_generation(gcloud: Gcloud, index: str) -> None:
+  """Waits until an index has a generation, so that no slice is held while the first one is made."""
+  while not gcloud.is_there(f"{index.rstrip('/')}/*/commit_success.txt") and not gcloud.dry_run:
+    print(f"{index} has no generation yet", flush=True)
+    time.sleep(_POLL_SECONDS)
 
 
 def wait(gcloud: Gcloud, args: argparse.Namespace) -> None:
@@ -326,6 +349,9 @@ def _parser() -> argparse.ArgumentParser:
     if name in ("create", "keep"):
       command.add_argument("--type", required=True, help="such as v4-128")
       command.add_argument("--runtime", help="TPU software version; by default that of the type")
+      command.add_argument(
+        "--after", metavar="gs://INDEX", help="ask for the slice when this index has a generation"
+      )
     if name in ("start", "keep"):
       command.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"

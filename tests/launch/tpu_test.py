@@ -72,6 +72,26 @@ def test_a_slice_is_asked_for_once(gcloud, capsys):
   assert "is there already: WAITING_FOR_RESOURCES" in capsys.readouterr().out
 
 
+def test_a_slice_is_not_held_before_there_is_an_index(gcloud, monkeypatch, capsys):
+  nothing = "ERROR: (gcloud.storage.ls) One or more URLs matched no objects."
+  gcloud({**ABSENT, "storage ls": [1, "", nothing]})
+  waited = []
+
+  def publish(seconds):
+    waited.append(seconds)
+    assert "create" not in {call[3] for call in gcloud.calls()}
+    gcloud({**ABSENT, "storage ls": [0, "gs://b/index/0/commit_success.txt", ""]})
+
+  monkeypatch.setattr(tpu.time, "sleep", publish)
+  assert tpu.main(["create", "trainer", "--type=v4-128", "--after=gs://b/index/"]) == 0
+  assert len(waited) == 1 and gcloud.calls()[-1][3] == "create"
+  assert ["storage", "ls", "gs://b/index/*/commit_success.txt"] in gcloud.calls()
+  assert "gs://b/index/ has no generation yet" in capsys.readouterr().out
+  gcloud({**ABSENT, "storage ls": [1, "", "ERROR: PERMISSION_DENIED: storage.objects.list"]})
+  assert tpu.main(["create", "trainer", "--type=v4-128", "--after=gs://b/index"]) == 1
+  assert "permission denied" in capsys.readouterr().err
+
+
 def test_waiting_ends_when_the_slice_is_there_or_will_never_be(gcloud, capsys):
   gcloud(state("ACTIVE"))
   assert tpu.main(["wait", "trainer"]) == 0

@@ -129,6 +129,11 @@ class Topology:
   kind: str
   num_chips: int
 
+  def __str__(self) -> str:
+    if self.kind == "cpu":
+      return self.name
+    return f"{self.name} ({accelerator_type(self.kind, self.num_chips)}, {self.num_chips} chips)"
+
   @property
   def num_devices(self) -> int:
     return self.num_chips * (1 if self.kind == "cpu" else CHIPS[self.kind].devices_per_chip)
@@ -136,6 +141,13 @@ class Topology:
   @property
   def num_hosts(self) -> int:
     return 1 if self.kind == "cpu" else -(-self.num_chips // CHIPS[self.kind].chips_per_host)
+
+
+def accelerator_type(kind: str, num_chips: int) -> str:
+  """Returns Cloud TPU's name of a slice; up to v5p it counts cores, of which a chip has two."""
+  if kind in ("v5e", "v6e"):
+    return f"{'v5litepod' if kind == 'v5e' else kind}-{num_chips}"
+  return f"{kind}-{2 * num_chips}"
 
 
 def parse_topology(name: str) -> Topology:

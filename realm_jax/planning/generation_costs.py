@@ -46,7 +46,7 @@ class Index:
 
 
 def build_seconds(index: Index, *, cores: int) -> float:
-  """Returns the time to build the index on the cores of one host, excluding embedding."""
+  """Returns the time to build the index on the cores of all hosts, excluding embedding."""
   if not index.shards:
     return 0.0
   rows = index.passages / index.shards
@@ -81,25 +81,37 @@ class Staleness:
   generation_seconds: float
 
 
-def staleness(
-  *,
-  embed_seconds: float,
-  build_seconds: float,
-  load_seconds: float,
-  step_seconds: float,
-  checkpoint_every: int,
-) -> Staleness:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Times:
+  """Seconds that a generation takes, from the checkpoint to the swap.
+
+  Attributes:
+    embed: To embed the passages.
+    build: To build the index.
+    load: To load it; all hosts of the trainer do so at the same time.
+  """
+
+  embed: float
+  build: float
+  load: float
+
+  @property
+  def all(self) -> float:
+    return self.embed + self.build + self.load
+
+
+def staleness(times: Times, *, step_seconds: float, checkpoint_every: int) -> Staleness:
   """Returns the steady-state staleness of an index builder that follows the newest checkpoint.
 
   A builder slower than the checkpoints uses one that is up to `checkpoint_every` steps old; a
   faster one waits for each checkpoint. The trainer loads a generation while the builder makes the
   next.
   """
-  making = embed_seconds + build_seconds
+  making = times.embed + times.build
   between_checkpoints = checkpoint_every * step_seconds
   cycle = max(making, between_checkpoints)
   age_of_checkpoint = checkpoint_every if making > between_checkpoints else 0
-  at_swap = math.ceil((making + load_seconds) / step_seconds)
+  at_swap = math.ceil(times.all / step_seconds)
   return Staleness(
     at_swap=at_swap,
     at_most=at_swap + math.ceil(cycle / step_seconds) + age_of_checkpoint,

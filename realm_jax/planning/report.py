@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from realm_jax.planning.ahead_of_time import CompiledProgram
 from realm_jax.planning.chips import GIB, Chip
 from realm_jax.planning.collectives import Collective
-from realm_jax.planning.generation_costs import Index, Staleness
+from realm_jax.planning.generation_costs import Index, Staleness, Times
 from realm_jax.planning.model_costs import MemoryEstimate
-from realm_jax.planning.roofline import Roofline, Work
+from realm_jax.planning.roofline import Roofline
 
 
 def memory_lines(estimate: MemoryEstimate, *, compiled_step: int | None, chip: Chip) -> list[str]:
@@ -48,14 +49,17 @@ def over_capacity(what: str, needed: float, chip: Chip) -> str:
   )
 
 
-def program_lines(programs: Sequence[tuple[str, Work, float | None]]) -> list[str]:
-  """Returns a table of programs: name, compiled work per device, analytic operations if known."""
-  lines = ["program                  TFLOP analytic   compiled   GiB moved  GiB sent"]
-  for name, work, analytic in programs:
+def program_lines(programs: Sequence[tuple[CompiledProgram, float | None]]) -> list[str]:
+  """Returns a table of programs: compiled work per device, analytic operations if known."""
+  lines = ["program                  TFLOP analytic   compiled   GiB moved  GiB sent   memory"]
+  for program, analytic in programs:
     known = "" if analytic is None else f"{analytic / 1e12:.3f}"
+    work = program.work
     lines.append(
-      f"  {name:28}{known:>9}{work.flops / 1e12:11.3f}{work.memory_bytes / GIB:12.2f}"
-      f"{work.link_bytes / GIB:10.3f}"
+      f"  {program.name:28}{known:>9}{work.flops / 1e12:11.3f}{work.memory_bytes / GIB:12.2f}"
+      f"{work.link_bytes / GIB:10.3f}{program.memory_bytes / GIB:9.2f}"
+      if program.refusal is None
+      else f"  {program.name:28}does not compile"
     )
   return lines
 
@@ -80,14 +84,55 @@ def step_lines(step: Roofline, *, efficiency: float, useful_flops: float, chip: 
   ]
 
 
-def refresh_lines(
-  *, embed_seconds: float, build_seconds: float, load_seconds: float, stale: Staleness
-) -> list[str]:
+def refresh_lines(times: Times, stale: Staleness) -> list[str]:
   """Describes the time per generation and the staleness of the index."""
   return [
-    f"generation: embedding {_duration(embed_seconds)}, index {_duration(build_seconds)}, loading"
-    f" {_duration(load_seconds)}; one every {_duration(stale.generation_seconds)}",
+    f"generation: embedding {_duration(times.embed)}, index {_duration(times.build)}, loading"
+    f" {_duration(times.load)}; one every {_duration(stale.generation_seconds)}",
     f"  staleness {stale.at_swap:,} steps when swapped in, at most {stale.at_most:,}",
+  ]
+
+
+def builder_lines(
+  rows: Sequence[tuple[str, Times, Staleness]], *, target: int, least_seconds: float
+) -> list[str]:
+  """Returns the table of index builders, which ends with the smallest that reaches the target.
+
+  Args:
+    rows: Name, times and staleness of builders, each larger than the one before.
+    target: Steps that the index may lag behind when it is swapped in.
+    least_seconds: Staleness that remains with a builder of any size.
+  """
+  lines = [f"{'index builder':24}{'embedding':>12}{'index':>10}{'steps stale':>13}"]
+  lines += [
+    f"  {name:22}{_duration(times.embed):>12}{_duration(times.build):>10}{stale.at_swap:13,}"
+    for name, times, stale in rows
+  ]
+  name, _, stale = rows[-1]
+  if stale.at_swap <= target:
+    return [*lines, f"  {name} is the smallest that stays within --target_staleness={target}"]
+  return [
+    *lines,
+    f"  none of them stays within --target_staleness={target}; loading alone takes"
+    f" {_duration(least_seconds)}",
+  ]
+
+
+def compilation_lines(
+  *, trainer_seconds: float, builder_seconds: float, lengths: int, effort: float
+) -> list[str]:
+  """Describes the compilation when a job starts for the first time.
+
+  Args:
+    trainer_seconds: Compilation of the trainer's programs here, with little effort.
+    builder_seconds: Compilation of the passage encoder here, with little effort.
+    lengths: Lengths of passages, each with its own passage encoder.
+    effort: How many times as long full effort takes.
+  """
+  return [
+    f"compilation, once: trainer {_duration(effort * trainer_seconds)}, builder"
+    f" {_duration(effort * lengths * builder_seconds)} for {lengths} lengths of passages"
+    f" ({effort:g} times the little effort of this plan); later starts find it in the cache"
   ]
 
 

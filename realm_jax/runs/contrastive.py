@@ -3,6 +3,8 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
@@ -44,8 +46,18 @@ class ContrastiveTraining(TrainingConfig):
       corpus_fingerprint=store.fingerprint,
     )
 
-  def program(self) -> TrainProgram:
-    """Returns the train step and the layout of the train state."""
+  def abstract_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes of a batch of pairs that are made while training."""
+    data = self.data
+    lengths = {"query": data.query_length, "passage": data.passage_length, "passage_uid": 1}
+    lengths["passage_segments"] = data.passage_length
+    return {
+      name: jax.ShapeDtypeStruct((data.batch_size, length), jnp.int32)
+      for name, length in lengths.items()
+    }
+
+  def program(self, mesh: Mesh | None = None) -> TrainProgram:
+    """Returns the train step and the layout of its state, on a mesh or on all devices."""
     model = DualEncoder(self.dual_encoder)
 
     def init_params(key: jax.Array) -> dict:
@@ -55,4 +67,4 @@ class ContrastiveTraining(TrainingConfig):
     if scale is None:
       scale = _UNIT_LENGTH_SCALE if self.dual_encoder.output == "unit_length" else 1.0
     objective = objectives.pairs(model, score_scale=scale)
-    return self.make_program(objective, init_params=init_params)
+    return self.make_program(objective, init_params=init_params, mesh=mesh)

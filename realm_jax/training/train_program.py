@@ -38,6 +38,7 @@ class TrainProgram:
     abstract_state: Shapes and shardings of the train state.
     batch_sharding: Sharding of every array of a batch.
     train_step: Jitted `(state, batch) -> (state, metrics)`; the state is donated.
+    measure: Jitted `(params, batch) -> utility` for the guard, every few steps; None without one.
   """
 
   def __init__(
@@ -81,16 +82,16 @@ class TrainProgram:
       donate_argnums=0,
       out_shardings=(self._shardings, None),
     )
-    self._measure = None
+    self.measure = None
     if guard is not None:
-      self._measure = jax.jit(
+      self.measure = jax.jit(
         functools.partial(guard.utility_of_others, of_gathered, parts=accumulate_steps),
         out_shardings=partitioning.sharding(mesh),
       )
 
   def steps_from(self, first: int) -> Callable:
     """Returns the step for a loop that starts at step `first`; it also measures for the guard."""
-    measure = self._measure
+    measure = self.measure
     if self._guard is None or measure is None or not self._guard.config.enabled:
       return self.train_step
     every, steps = self._guard.config.measure_every, itertools.count(first)

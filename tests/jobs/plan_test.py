@@ -1,9 +1,13 @@
 """A plan for CPU devices: the same check without libtpu."""
 
+import dataclasses
 import importlib.util
+import types
 
+import numpy as np
 import pytest
 
+from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training.plan import plan
@@ -26,15 +30,18 @@ BERT = BertConfig(
 )
 
 
-def planned(*, batch_size=8, **settings):
+needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
+
+
+def planned(*, batch_size=8, bert=BERT, passage_length=8, **settings):
   training = Pretraining(
     run=RunConfig(checkpoint_every=50),
     data=MaskedQueryData(batch_size=batch_size, query_length=8, max_masks=2),
     model=ModelConfig(
-      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
-      knowledge_augmented_encoder=BERT,
+      dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
+      knowledge_augmented_encoder=bert,
     ),
-    retrieval=RetrievalConfig(num_passages=3, passage_length=8, joint_length=16),
+    retrieval=RetrievalConfig(num_passages=3, passage_length=passage_length, joint_length=16),
   )
   searcher = SearcherConfig(kind="scann", min_passages_for_tree=100)
   return plan(
@@ -48,19 +55,35 @@ def planned(*, batch_size=8, **settings):
   )
 
 
-def test_a_small_training_fits(capsys):
-  assert planned() == 0
+def write_store(directory):
+  """Writes passages that are padded to 16 and 32 wordpieces, 26 on average."""
+  tokenizer = types.SimpleNamespace(vocab_size=64, digest="", cls_id=2, sep_id=3)
+  store = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=64)
+  for length in [12] * 3 + [28] * 5:
+    body = np.full(length, 6)
+    store.append(title="", text="", title_ids=np.array([5]), body_ids=body, uid=length)
+  store.finish(counts={})
+
+
+def test_a_small_training_on_a_corpus_fits(capsys, tmp_path):
+  write_store(tmp_path)
+  long = dataclasses.replace(BERT, max_length=64)
+  assert planned(passages=str(tmp_path), num_passages=None, bert=long, passage_length=64) == 0
   text = capsys.readouterr().out
   for part in (
-    "8 queries x 3 passages per step on cpu:8: 8 devices, 1 hosts; index of 1,000 passages by",
+    "8 queries x 3 passages per step on cpu:8: 8 devices, 1 hosts; index of 8 passages of 26 word",
     "parameters  ",
     "compiled: ",
     "all-reduce",
     "at 50% of the roofline",
     "staleness ",
+    "compilation, once: trainer ",
     "GiB a generation",
   ):
     assert part in text
+  for program in ("train step", "guard", "query encoder", "evaluation", "exchange", "passage enc"):
+    assert f"\n  {program}" in text
+  assert "pretrain_ict" not in text and "search on the devices" not in text
   assert text.endswith("\nfits\n")
 
 
@@ -83,6 +106,7 @@ def test_a_generation_beyond_host_memory_is_refused(capsys):
     ({"batch_size": 12}, "batch_size=12 cannot be split over 8 parts of the mesh and 1 accum"),
     ({"topology": "v9:2x2"}, "topology 'v9:2x2'; write KIND:SIZES"),
     ({"topology": "cpu:64"}, "JAX has already started with 8 CPU devices"),
+    ({"num_passages": None}, "no number of passages; give --num_passages, or a corpus"),
     ({"efficiency": 0.0}, r"efficiency=0.0; it must lie in \(0, 1\]"),
   ],
 )
@@ -97,7 +121,21 @@ def test_a_tpu_needs_libtpu(monkeypatch):
     ahead_of_time.open_topology(chips.parse_topology("v3:2x2"))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
-def test_a_training_is_compiled_for_a_tpu(capsys):
-  assert planned(topology="v3:2x2", builder_topology="v5e:2x2") == 0
-  assert "on v3:2x2: 8 devices, 1 hosts" in capsys.readouterr().out
+def test_a_search_on_the_devices_and_the_inverse_cloze_task_are_compiled_if_they_run(capsys):
+  searcher = SearcherConfig(kind="device")
+  assert planned(builder=BuilderConfig(searcher=searcher), ict_batch_size=16) == 0
+  text = capsys.readouterr().out
+  assert "\n  search on the devices" in text and "\n  step of pretrain_ict" in text
+
+
+@needs_libtpu
+@pytest.mark.parametrize("kind", ["v3", "v4", "v5p", "v5e", "v6e"])
+def test_every_program_of_a_training_is_compiled_for_a_tpu(capsys, kind):
+  shape = "4x4" if kind in ("v3", "v5e", "v6e") else "2x2x4"
+  # On v5e:4x8, the first host cannot compile for just its own devices.
+  builder = "v5e:4x8" if kind == "v5e" else f"{kind}:{shape}"
+  settings = {"batch_size": 32, "ict_batch_size": 32, "target_staleness": 10**6}
+  assert planned(topology=f"{kind}:{shape}", builder_topology=builder, **settings) == 0
+  text = capsys.readouterr().out
+  assert f"{kind}:{shape} (" in text and ", 16 chips)" in text and "does not compile" not in text
+  assert "4 chips is the smallest that stays within --target_staleness=1000000" in text

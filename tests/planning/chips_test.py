@@ -18,6 +18,20 @@ def test_a_topology_counts_devices_and_hosts(name, devices, hosts):
   assert (topology.num_devices, topology.num_hosts) == (devices, hosts)
 
 
+@pytest.mark.parametrize(
+  ("name", "slice_"),
+  [
+    ("v3:4x2", "v3:4x2 (v3-16, 8 chips)"),
+    ("v4:4x4x4", "v4:4x4x4 (v4-128, 64 chips)"),
+    ("v5e:8x8", "v5e:8x8 (v5litepod-64, 64 chips)"),
+    ("v6e:4x4", "v6e:4x4 (v6e-16, 16 chips)"),
+    ("cpu:8", "cpu:8"),
+  ],
+)
+def test_a_topology_has_cloud_tpu_s_name_and_counts_chips(name, slice_):
+  assert str(chips.parse_topology(name)) == slice_
+
+
 @pytest.mark.parametrize("name", ["v3", "v3:", "v3:8x0", "v9:2x2", "v3:8x8x8x8", "cpu:", "v3:8,8"])
 def test_what_is_no_topology_is_refused(name):
   with pytest.raises(ValueError, match=r"write KIND:SIZES such as v3:8x8.* one of v2, v3, .*cpu"):

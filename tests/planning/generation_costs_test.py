@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from realm_jax.planning import generation_costs
-from realm_jax.planning.generation_costs import Index, staleness
+from realm_jax.planning.generation_costs import Index, Times, staleness
 
 INDEX = Index(
   passages=13_353_718,
@@ -30,14 +30,14 @@ def test_building_takes_time_by_cores_and_none_without_scann():
 
 
 def test_a_slow_builder_makes_the_index_stale():
-  times = {"embed_seconds": 400, "build_seconds": 80, "load_seconds": 20, "step_seconds": 1}
-  found = staleness(**times, checkpoint_every=100)
+  times = Times(embed=400, build=80, load=20)
+  found = staleness(times, step_seconds=1, checkpoint_every=100)
   assert (found.at_swap, found.generation_seconds) == (500, 480)
   assert found.at_most == 500 + 480 + 100
 
 
 def test_a_fast_builder_waits_for_checkpoints():
-  times = {"embed_seconds": 40, "build_seconds": 8, "load_seconds": 2, "step_seconds": 1}
-  found = staleness(**times, checkpoint_every=500)
+  times = Times(embed=40, build=8, load=2)
+  found = staleness(times, step_seconds=1, checkpoint_every=500)
   assert (found.at_swap, found.generation_seconds) == (50, 500)
   assert found.at_most == 50 + 500

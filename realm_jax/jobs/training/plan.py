@@ -2,90 +2,139 @@
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from realm_jax import partitioning
+from realm_jax import partitioning, processes
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import device_searcher
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
-from realm_jax.planning import chips, generation_costs, model_costs, report
+from realm_jax.planning import ahead_of_time, chips, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
 from realm_jax.planning.roofline import roofline
+from realm_jax.retrieval.passage_embedding import BUCKET_STEP, padded_lengths
+from realm_jax.runs.contrastive import ContrastiveTraining
+from realm_jax.runs.example_sources import PairData
 from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
 from realm_jax.training.train_program import TrainProgram
 
 # The estimate's error is smaller; beyond this, the plan is rejected without compiling.
 _HOPELESS = 1.5
+_LARGEST_BUILDER = 1024  # chips
 
 
 def plan(
   *,
   topology: str,
-  num_passages: int,
+  num_passages: int | None = None,
+  passages: str | None = None,
   pretraining: Pretraining = Pretraining(),
   builder: BuilderConfig = BuilderConfig(),
   builder_topology: str | None = None,
-  mean_passage_length: int | None = None,
+  mean_passage_length: int = 216,
+  ict_batch_size: int | None = None,
+  target_staleness: int = 500,
   efficiency: float = 0.5,
 ) -> int:
   """Prints memory, arithmetic, traffic, times, staleness and storage of pre-training.
 
-  Nothing runs on an accelerator: the programs of `realm pretrain` and `realm build_index` are
-  compiled for the named devices on any machine. TPUs need libtpu (the extra `tpu`).
+  Nothing runs on an accelerator: the programs of `realm pretrain`, `realm pretrain_ict` and `realm
+  build_index` are compiled for the named devices on any machine. TPUs need libtpu (the extra
+  `tpu`).
 
   Args:
     topology: The trainer's devices: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8.
     num_passages: Number of passages in the knowledge corpus.
+    passages: Directory of the knowledge corpus, which then determines the number and the mean
+      length of passages.
     pretraining: The configuration of the training.
     builder: The index builder.
     builder_topology: The index builder's devices; None uses the trainer's.
-    mean_passage_length: Mean padded wordpieces of a passage in the builder's batches; None uses
-      the maximum.
+    mean_passage_length: Mean wordpieces of a passage with its title; the default is that of the
+      paper's corpus.
+    ict_batch_size: Pairs per step of `realm pretrain_ict`; None leaves its step out.
+    target_staleness: Steps that the index may lag behind when it is swapped in; the table of index
+      builders ends with the smallest that stays within.
     efficiency: Share of the roofline that real runs reach, for all times.
 
   Returns:
     0 if it fits, 2 if it does not.
 
   Raises:
-    ValueError: If a topology is unknown or does not divide the batch.
+    ValueError: If a topology is unknown or does not divide the batch, or the number of passages is
+      not given.
   """
   if not 0 < efficiency <= 1:
     raise ValueError(f"efficiency={efficiency}; it must lie in (0, 1]")
   trainer = chips.parse_topology(topology)
   if trainer.kind != "cpu":
     pretraining = pretraining.on_accelerators()
+  longest = pretraining.retrieval.passage_length
+  mean_length = min(mean_passage_length + BUCKET_STEP / 2, longest)  # half a step is padding
+  if passages is not None:
+    lengths_N = padded_lengths(PassageStore(passages).lengths(), passage_length=longest)
+    num_passages, mean_length = len(lengths_N), float(lengths_N.mean())
+  if num_passages is None:
+    raise ValueError("no number of passages; give --num_passages, or a corpus with --passages")
   planned = _Planned(
     pretraining=pretraining,
     builder=builder,
     trainer=trainer,
     builder_topology=chips.parse_topology(builder_topology or topology),
     num_passages=num_passages,
-    passage_length=mean_passage_length or pretraining.retrieval.passage_length,
+    mean_length=mean_length,
+    ict_batch_size=ict_batch_size,
+    efficiency=efficiency,
   )
   _print(
     [
       f"{pretraining.data.batch_size} queries x {pretraining.retrieval.num_passages} passages"
-      f" per step on {trainer.name}: {trainer.num_devices} devices, {trainer.num_hosts} hosts; "
-      f"index of {num_passages:,} passages by {builder_topology or topology}"
+      f" per step on {trainer}: {trainer.num_devices} devices, {trainer.num_hosts} hosts;"
+      f" index of {num_passages:,} passages of {planned.mean_length:.0f} wordpieces, padded, by"
+      f" {planned.builder_topology}"
     ]
   )
   estimate, chip = planned.estimate, planned.chip
-  if estimate.total > _HOPELESS * chip.usable_bytes:
+  if hopeless := _reasons_before_compiling(planned):
     _print(report.memory_lines(estimate, compiled_step=None, chip=chip))
-    return _conclude([report.over_capacity("the train step", estimate.total, chip)])
-  programs = planned.compile()
-  compiled = None if programs[0].refusal else programs[0].memory_bytes
-  _print(report.memory_lines(estimate, compiled_step=compiled, chip=chip))
-  reasons = _refusals(planned, programs)
+    return _conclude(hopeless)
+  programs = {program.compiled.name: program for program in planned.compile()}
+  step = programs["train step"].compiled
+  _print(
+    report.memory_lines(
+      estimate, compiled_step=None if step.refusal else step.memory_bytes, chip=chip
+    )
+  )
+  _print(report.program_lines([(p.compiled, p.flops) for p in programs.values()]))
+  reasons = _refusals(programs)
   if not reasons:
-    _print_performance(planned, programs, efficiency=efficiency)
+    _print_performance(planned, programs, target_staleness=target_staleness)
   return _conclude(reasons)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Program:
+  """A program of a run.
+
+  Attributes:
+    compiled: The compiler's analysis.
+    chip: The device that runs it.
+    beside: Bytes in use on the device beside its arguments and buffers.
+    flops: The analytic operations of a device, if known.
+  """
+
+  compiled: CompiledProgram
+  chip: chips.Chip
+  beside: int = 0
+  flops: float | None = None
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -98,7 +147,9 @@ class _Planned:
     trainer: Topology of the trainer.
     builder_topology: Topology of the index builder.
     num_passages: Number of passages in the corpus.
-    passage_length: Padded wordpieces of a passage in the builder's batches.
+    mean_length: Mean wordpieces of a passage in the builder's batches, with padding.
+    ict_batch_size: Pairs per step of the inverse cloze task, if any.
+    efficiency: Share of the roofline that real runs reach.
   """
 
   pretraining: Pretraining
@@ -106,15 +157,18 @@ class _Planned:
   trainer: chips.Topology
   builder_topology: chips.Topology
   num_passages: int
-  passage_length: int
+  mean_length: float
+  ict_batch_size: int | None
+  efficiency: float
 
   def __post_init__(self):
-    devices, self.chip = open_topology(self.trainer)
+    self.devices, self.chip = open_topology(self.trainer)
     model_parallel = self.pretraining.mesh.model_parallel
-    self.mesh = partitioning.make_mesh(model=model_parallel, devices=devices)
+    self.mesh = partitioning.make_mesh(model=model_parallel, devices=self.devices)
     _check_divides(self.pretraining, self.mesh)
     devices, self.builder_chip = open_topology(self.builder_topology)
-    self.builder_mesh = partitioning.make_mesh(devices=devices)
+    # Those of one host, as all hosts have the like.
+    self.builder_meshes = partitioning.local_meshes(devices, process=devices[0].process_index)
     self.dtype = np.dtype(self.builder.dtype)
     config = self.builder.searcher.for_corpus(self.num_passages)
     self.index = generation_costs.Index(
@@ -144,7 +198,8 @@ class _Planned:
     state, batch = self.program.abstract_state, pretraining.abstract_batch()
     gathered = _bytes_on_a_device(self._gathered_params(self.mesh))
     kept = model_costs.activation_bytes(self.passes) / pretraining.mesh.accumulate_steps
-    shard = device_searcher.rows_per_device(index.passages, self.mesh.size)
+    local = self.trainer.num_devices // self.trainer.num_hosts
+    shard = device_searcher.rows_per_device(index.passages, local)
     return model_costs.MemoryEstimate(
       parameters=_bytes_on_a_device(state.params),
       optimizer=_bytes_on_a_device(state.opt_state),
@@ -155,74 +210,146 @@ class _Planned:
     )
 
   @property
-  def batch(self) -> int:
-    """Passages of a batch as `passage_embedding.passage_batches` makes them."""
-    devices = self.builder_mesh.size
-    whole = self.builder.tokens_per_batch // self.passage_length // devices * devices
-    return max(devices, whole)
+  def passages_of_a_device(self) -> int:
+    """The longest passages in a device's part of a batch, as `passage_embedding` makes them."""
+    topology, length = self.builder_topology, self.pretraining.retrieval.passage_length
+    return max(1, self.builder.tokens_per_batch // topology.num_devices // length)
 
-  def compile(self) -> list[CompiledProgram]:
-    """Compiles train step, query encoder, search on the devices, and passage encoder."""
-    pretraining, program, mesh = self.pretraining, self.program, self.mesh
+  def compile(self) -> Iterator[_Program]:
+    """Compiles every program of trainer, warm start and index builder."""
+    pretraining, program, mesh, chip = self.pretraining, self.program, self.mesh, self.chip
     dual_encoder, state = pretraining.model.dual_encoder, program.abstract_state
     batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
+    optimizer, shard = self.estimate.optimizer, self.estimate.search_shard
     compiled = functools.partial(compile_program, num_devices=mesh.size)
-    return [
-      compiled("train step", program.train_step, state, batch),
-      compiled(
-        "query encoder",
-        query_encoder_program(dual_encoder, sharding=program.batch_sharding),
-        state.params["dual_encoder"],
-        batch.queries.query,
+    yield _Program(
+      compiled=compiled("train step", program.train_step, state, batch),
+      chip=chip,
+      beside=shard,
+      flops=model_costs.training_flops(self.passes),
+    )
+    of_state = functools.partial(_Program, chip=chip, beside=optimizer + shard)
+    if pretraining.guarded and program.measure is not None:
+      yield of_state(compiled=compiled("guard", program.measure, state.params, batch))
+    encode = query_encoder_program(dual_encoder, sharding=program.batch_sharding)
+    yield of_state(
+      compiled=compiled("query encoder", encode, state.params["dual_encoder"], batch.queries.query),
+      flops=model_costs.forward_flops(self.passes[0]),
+    )
+    figures = jax.jit(pretraining.figures)
+    yield of_state(compiled=compiled("evaluation", figures, state.params, batch))
+    yield of_state(compiled=self._compile_exchange())
+    if not self.index.shards:
+      yield _Program(compiled=self._compile_search(), chip=chip, beside=self.estimate.state)
+    if self.ict_batch_size is not None:
+      yield _Program(compiled=self._compile_ict(self.ict_batch_size), chip=chip)
+    yield self._compile_passage_encoder()
+
+  def _compile_exchange(self) -> CompiledProgram:
+    """Compiles what the processes of the trainer decide together with."""
+    mesh = processes.process_mesh(self.devices)
+    numbers = jax.ShapeDtypeStruct(
+      (mesh.shape["processes"], 2),
+      jnp.int32,
+      sharding=NamedSharding(mesh, PartitionSpec("processes")),
+    )
+    program = processes.exchange_program(mesh)
+    return compile_program("exchange", program, numbers, num_devices=mesh.size)
+
+  def _compile_search(self) -> CompiledProgram:
+    """Compiles the search on the devices of one host."""
+    first = self.devices[0].process_index
+    own = [device for device in self.devices if device.process_index == first]
+    mesh, retrieval = partitioning.make_mesh(devices=own), self.pretraining.retrieval
+    program = device_searcher.search_program(
+      mesh,
+      num_passages=self.num_passages,
+      k=min(retrieval.num_passages, self.num_passages),
+      recall_target=None,
+    )
+    shapes = device_searcher.abstract_search(
+      mesh,
+      num_passages=self.num_passages,
+      embedding_size=self.index.width,
+      dtype=self.dtype,
+      batch_size=self.pretraining.data.batch_size // self.trainer.num_hosts,
+    )
+    return compile_program("search on the devices", program, *shapes, num_devices=mesh.size)
+
+  def _compile_ict(self, batch_size: int) -> CompiledProgram:
+    """Compiles the step of the inverse cloze task for the trainer's devices."""
+    pretraining, default = self.pretraining, PairData()
+    dual_encoder = pretraining.model.dual_encoder
+    ict = ContrastiveTraining(
+      mesh=dataclasses.replace(pretraining.mesh, accumulate_steps=1),
+      dual_encoder=dual_encoder,
+      data=dataclasses.replace(
+        default,
+        batch_size=batch_size,
+        query_length=min(default.query_length, dual_encoder.bert.max_length),
+        passage_length=pretraining.retrieval.passage_length,
       ),
-      compiled(
-        "search on the devices",
-        device_searcher.search_program(
-          mesh,
-          num_passages=self.num_passages,
-          k=min(pretraining.retrieval.num_passages, self.num_passages),
-          recall_target=None,
-        ),
-        *device_searcher.abstract_search(
-          mesh,
-          num_passages=self.num_passages,
-          embedding_size=self.index.width,
-          dtype=self.dtype,
-          batch_size=pretraining.data.batch_size,
-        ),
+    )
+    program = ict.program(self.mesh)
+    return compile_program(
+      "step of pretrain_ict",
+      program.train_step,
+      program.abstract_state,
+      _placed(ict.abstract_batch(), program.batch_sharding),
+      num_devices=self.mesh.size,
+    )
+
+  def _compile_passage_encoder(self) -> _Program:
+    """Compiles the builder's encoder of the longest passages for a mesh of one host."""
+    mesh, retrieval = self.builder_meshes[0], self.pretraining.retrieval
+    compiled = compile_program(
+      "passage encoder",
+      passage_encoder_program(self.pretraining.model.dual_encoder),
+      passage_tower_params(self._gathered_params(mesh)),
+      _placed(
+        abstract_tokens(self.passages_of_a_device * mesh.size, retrieval.passage_length),
+        partitioning.batch_sharding(mesh),
       ),
-      compile_program(
-        "passage encoder",
-        passage_encoder_program(dual_encoder),
-        passage_tower_params(self._gathered_params(self.builder_mesh)),
-        _placed(
-          abstract_tokens(self.batch, self.passage_length),
-          partitioning.batch_sharding(self.builder_mesh),
-        ),
-        num_devices=self.builder_mesh.size,
-      ),
-    ]
+      num_devices=mesh.size,
+    )
+    return _Program(
+      compiled=compiled,
+      chip=self.builder_chip,
+      flops=self._embedding_flops(retrieval.passage_length),
+    )
+
+  def _embedding_flops(self, length: float) -> float:
+    """Returns the operations of embedding a device's part of a batch."""
+    bert = self.pretraining.model.dual_encoder.bert
+    passages = encoder_pass(bert, sequences=self.passages_of_a_device, length=round(length))
+    return model_costs.forward_flops(passages)
+
+  def times(self, passage_encoder: CompiledProgram, *, num_chips: int) -> generation_costs.Times:
+    """Returns what a generation takes with a builder of this many chips of its kind."""
+    kind, chip = self.builder_topology.kind, self.builder_chip
+    devices, hosts = num_chips, 1
+    if kind != "cpu":
+      devices, hosts = num_chips * chip.devices_per_chip, -(-num_chips // chip.chips_per_host)
+    longest = self.pretraining.retrieval.passage_length
+    shorter = self._embedding_flops(self.mean_length) / self._embedding_flops(longest)
+    batches = math.ceil(self.num_passages / (self.passages_of_a_device * devices))
+    seconds = roofline(passage_encoder.work, chip).seconds / self.efficiency
+    return generation_costs.Times(
+      embed=batches * seconds * shorter,
+      build=generation_costs.build_seconds(self.index, cores=hosts * chip.host_cores),
+      load=generation_costs.load_seconds(self.index),
+    )
 
   def _gathered_params(self, mesh: Mesh) -> dict:
     """Returns the shapes of the parameters, each whole on every device."""
     return self.pretraining.with_layout("replicated").program(mesh).abstract_state.params
 
 
-def _refusals(planned: _Planned, programs: Sequence[CompiledProgram]) -> list[str]:
-  """Returns the reasons why the training does not fit, if any."""
-  step, query, search, passage = programs
-  estimate, chip = planned.estimate, planned.chip
-  resident = [
-    (step, step.memory_bytes + estimate.search_shard, chip),
-    (query, query.memory_bytes + estimate.optimizer + estimate.search_shard, chip),
-    (passage, passage.memory_bytes, planned.builder_chip),
-  ]
-  if not planned.index.shards:
-    resident.append((search, search.memory_bytes + estimate.state, chip))
-  reasons = [f"{program.name}: {program.refusal}" for program, *_ in resident if program.refusal]
-  for program, needed, where in resident:
-    if needed > where.usable_bytes:
-      reasons.append(report.over_capacity(f"the {program.name}", needed, where))
+def _reasons_before_compiling(planned: _Planned) -> list[str]:
+  """Returns why the training cannot fit, whatever the compiler does; empty if it might."""
+  estimate, chip, reasons = planned.estimate, planned.chip, []
+  if estimate.total > _HOPELESS * chip.usable_bytes:
+    reasons.append(report.over_capacity("the train step", estimate.total, chip))
   host_bytes = generation_costs.host_bytes(planned.index)
   if host_bytes > chip.host_memory_bytes:
     reasons.append(
@@ -232,44 +359,54 @@ def _refusals(planned: _Planned, programs: Sequence[CompiledProgram]) -> list[st
   return reasons
 
 
+def _refusals(programs: Mapping[str, _Program]) -> list[str]:
+  """Returns the reasons why programs cannot run, if any."""
+  reasons = []
+  for name, program in programs.items():
+    needed, chip = program.compiled.memory_bytes + program.beside, program.chip
+    if program.compiled.refusal:
+      reasons.append(f"{name}: {program.compiled.refusal}")
+    elif needed > chip.usable_bytes:
+      reasons.append(report.over_capacity(f"the {name}", needed, chip))
+  return reasons
+
+
 def _print_performance(
-  planned: _Planned, programs: Sequence[CompiledProgram], *, efficiency: float
+  planned: _Planned, programs: Mapping[str, _Program], *, target_staleness: int
 ) -> None:
-  """Prints arithmetic, traffic, times, staleness and storage."""
-  step, query, search, passage = programs
-  pretraining, index, passes = planned.pretraining, planned.index, planned.passes
-  embedding = encoder_pass(
-    pretraining.model.dual_encoder.bert,
-    sequences=planned.batch / planned.builder_mesh.size,
-    length=planned.passage_length,
-  )
-  _print(
-    report.program_lines(
-      [
-        (step.name, step.work, model_costs.training_flops(passes)),
-        (query.name, query.work, model_costs.forward_flops(passes[0])),
-        (search.name, search.work, None),
-        (passage.name, passage.work, model_costs.forward_flops(embedding)),
-      ]
-    )
-  )
+  """Prints traffic, times, staleness and storage."""
+  step, encoder = programs["train step"].compiled, programs["passage encoder"].compiled
+  pretraining, index, efficiency = planned.pretraining, planned.index, planned.efficiency
   _print(report.collective_lines(step.collectives))
   of_step = roofline(step.work, planned.chip)
-  of_batch = roofline(passage.work, planned.builder_chip)
-  useful = model_costs.model_flops(passes)
+  useful = model_costs.model_flops(planned.passes)
   _print(report.step_lines(of_step, efficiency=efficiency, useful_flops=useful, chip=planned.chip))
-  batches = math.ceil(index.passages / planned.batch)
-  times = {
-    "embed_seconds": batches * of_batch.seconds / efficiency,
-    "build_seconds": generation_costs.build_seconds(index, cores=planned.builder_chip.host_cores),
-    "load_seconds": generation_costs.load_seconds(index),
-  }
-  stale = generation_costs.staleness(
-    **times,
+  stale = functools.partial(
+    generation_costs.staleness,
     step_seconds=of_step.seconds / efficiency,
     checkpoint_every=pretraining.run.checkpoint_every,
   )
-  _print(report.refresh_lines(**times, stale=stale))
+  topology = planned.builder_topology
+  times = planned.times(encoder, num_chips=topology.num_chips)
+  _print(report.refresh_lines(times, stale(times)))
+  rows = []
+  for num_chips in _sizes(topology):
+    times = planned.times(encoder, num_chips=num_chips)
+    name = chips.accelerator_type(topology.kind, num_chips)
+    rows.append((f"{name}, {num_chips} chips", times, stale(times)))
+    if rows[-1][-1].at_swap <= target_staleness:
+      break
+  if rows:
+    _print(report.builder_lines(rows, target=target_staleness, least_seconds=times.load))
+  of_job = ("train step", "guard", "query encoder", "exchange")
+  _print(
+    report.compilation_lines(
+      trainer_seconds=sum(programs[n].compiled.seconds for n in of_job if n in programs),
+      builder_seconds=encoder.seconds,
+      lengths=-(-pretraining.retrieval.passage_length // BUCKET_STEP),
+      effort=ahead_of_time.FULL_EFFORT,
+    )
+  )
   _print(
     report.storage_lines(
       index,
@@ -280,6 +417,15 @@ def _print_performance(
       keep_checkpoints=pretraining.run.keep_checkpoints,
     )
   )
+
+
+def _sizes(topology: chips.Topology) -> list[int]:
+  """Returns the numbers of chips of index builders to compare: whole hosts, each twice the last."""
+  if topology.kind == "cpu":
+    return []
+  host = chips.CHIPS[topology.kind].chips_per_host
+  doubled = (host * 2**power for power in itertools.count())
+  return list(itertools.takewhile(lambda size: size <= _LARGEST_BUILDER, doubled))
 
 
 def _print(lines: list[str]) -> None:

@@ -83,6 +83,8 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
   os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
   from jax.experimental import topologies
 
+  # A program for devices that are not there cannot be read back.
+  jax.config.update("jax_enable_compilation_cache", False)
   try:
     description = topologies.get_topology_desc(
       platform="tpu", topology_name=topology.name, **_ONE_DEVICE_PER_CHIP.get(topology.kind, {})

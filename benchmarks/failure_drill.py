@@ -327,13 +327,13 @@ class Drill:
 
       def first(self, *, wanted=None, stop):
         del wanted, stop
-        self.current = self._generations.load(schedule[0])
+        self._current = self._generations.load(schedule[0])
         return True
 
       def before_step(self, step, *, stop):
         del stop
         if step < len(schedule) and schedule[step] != self.current.generation:
-          self.current = self._generations.load(schedule[step])
+          self._current = self._generations.load(schedule[step])
           yield self.current
 
     workdir = f"{self.directory}/undisturbed"

@@ -96,7 +96,7 @@ def keep_programs(directory: str | None) -> None:
 
   from realm_jax import object_store  # late: importing realm_jax stays cheap
 
-  if jax.config.jax_compilation_cache_dir is not None:
+  if jax.config.values["jax_compilation_cache_dir"] is not None:
     return
   base, remote = object_store.cache_directory(), directory and object_store.is_remote(directory)
   if directory and (remote or jax.distributed.is_initialized()):

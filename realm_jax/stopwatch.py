@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 START = "start"  # until the job says something else
@@ -24,14 +24,14 @@ class Stopwatch:
   def restart(self) -> None:
     """Forgets everything; from now on it is `START`."""
     self._activity, self._since = START, self._clock()
-    self._totals: Counter[str] = Counter()
+    self._totals: defaultdict[str, float] = defaultdict(float)
     self._moved: list[tuple[float, float]] = []
 
-  def totals(self) -> Counter[str]:
+  def totals(self) -> defaultdict[str, float]:
     """Returns the seconds of every activity so far; any thread may ask."""
     with self._lock:
       self._settle()
-      return Counter(self._totals)
+      return self._totals.copy()
 
   @contextlib.contextmanager
   def during(self, activity: str) -> Iterator[None]:

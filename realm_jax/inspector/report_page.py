@@ -28,12 +28,16 @@ _PANELS = (
   ("Staleness of the index (steps)", ("index/staleness_steps",)),
   ("Steps per second", ("throughput/steps_per_second",)),
   (
-    "Seconds per batch",
+    "Seconds per batch, and waiting for devices and data",
     (
       "throughput/step_seconds",
-      "throughput/search_seconds",
       "throughput/query_embedding_wait_seconds",
+      "throughput/data_seconds",
     ),
+  ),
+  (
+    "Seconds per batch on the host",
+    ("throughput/search_seconds", "throughput/gather_seconds", "throughput/transfer_seconds"),
   ),
 )
 

@@ -1,6 +1,7 @@
 """Batches for retrieval-augmented training: queries from a task, passages from the index."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,7 +81,10 @@ class RetrievedBatches:
       "retrieval/hub_share": hub_share(self.retriever.in_flight(self.batch)["passage_ids"]),
     }
     self._step += 1
-    return self.place(self.batch), figures
+    started = time.perf_counter()
+    placed = self.place(self.batch)
+    figures["throughput/transfer_seconds"] = time.perf_counter() - started
+    return placed, figures
 
   def in_flight(self) -> dict:
     """Returns numpy arrays from which the next step's batch can be restored."""

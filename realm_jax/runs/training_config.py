@@ -7,6 +7,7 @@ import jax
 from jax.sharding import Mesh
 
 from realm_jax import partitioning
+from realm_jax.runs import profiling
 from realm_jax.training.guard import Guard
 from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -25,6 +26,8 @@ class RunConfig:
     keep_checkpoints: Number of checkpoints to keep.
     allow_changes: Batch settings that may differ when a run is resumed, such as "seed,batch_size";
       its data then restart. Other differences are rejected.
+    profile_steps: "100:110" writes a profile of the steps after step 100 up to step 110 to
+      `WORKDIR/profile`: a trace for TensorBoard or Perfetto, and a memory profile for pprof.
   """
 
   num_steps: int = 100_000
@@ -33,6 +36,10 @@ class RunConfig:
   checkpoint_every: int = 1000
   keep_checkpoints: int = 5
   allow_changes: tuple[str, ...] = ()
+  profile_steps: str | None = None
+
+  def __post_init__(self):
+    profiling.parse(self.profile_steps, num_steps=self.num_steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.runs import resumption
+from realm_jax.runs import profiling, resumption
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig
@@ -139,6 +139,8 @@ class TrainingRun:
       self.logs, step=self.step, first_process=processes.is_first(), alarm_settings=alarm_settings
     )
     self._goodput = goodput.GoodputLog(self.logs if processes.is_first() else None, step=self.step)
+    profiled = profiling.parse(config.profile_steps, num_steps=config.num_steps)
+    self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
     self._exchange = processes.Exchange()
@@ -150,6 +152,7 @@ class TrainingRun:
     self._opened.callback(self._goodput.close)
     self._opened.callback(self._writer.close)
     self._opened.callback(self._checkpointer.close)
+    self._opened.callback(self._profiler.close)
     return self
 
   def __exit__(self, kind, *_):
@@ -275,6 +278,7 @@ class TrainingRun:
       figures(0, self.state)
     first_batch = self._first_batch(source, features)
     self._goodput.step = self.step + 1
+    self._profiler(self.step, self.state)
     with stopwatch.job.during(goodput.STEP):
       self.state = train_loop.train(
         self.state,
@@ -282,7 +286,7 @@ class TrainingRun:
         train_step=self._steps_from(self.step),
         source=source,
         num_steps=num_steps,
-        hooks=[write_samples, save_in_turn],
+        hooks=[write_samples, save_in_turn, self._profiler],
         writer=self._writer,
         log_every=self._config.log_every,
         stop=self.stopped,

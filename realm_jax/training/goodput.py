@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -39,8 +38,18 @@ _WORDS = {
 _LEAST_SECONDS, _MOST_SECONDS, _SHARE = 0.5, 60.0, 0.01
 
 
+def _count_compilation(event: str, duration_secs: float, **_) -> None:
+  own = threading.current_thread() is threading.main_thread()
+  if own and event.startswith("/jax/core/compile/"):
+    stopwatch.job.move(duration_secs, COMPILE)
+
+
+# From the import on, because a run compiles before it has a log.
+jax.monitoring.register_event_duration_secs_listener(_count_compilation)
+
+
 class GoodputLog:
-  """Writes how the time of `stopwatch.job` is spent; also counts compilation.
+  """Writes how the time of `stopwatch.job` is spent.
 
   A thread writes often enough that a killed process loses a hundredth of its time, or half a
   second.
@@ -58,10 +67,8 @@ class GoodputLog:
     self.step, self.finished = step, False
     self._path = None if directory is None else os.path.join(directory, GOODPUT_FILE)
     self._resumed: dict[str, int] = {"resumed": step}
-    self._written: Counter[str] = Counter()
+    self._written: Mapping[str, float] = {}
     self._lock, self._closed = threading.Lock(), threading.Event()
-    self._owner = threading.current_thread()
-    jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
     if self._path is not None:
       metric_writers.drop_rows_after(self._path, sys.maxsize)  # a truncated last row
       self._thread = threading.Thread(target=self._write_regularly, daemon=True)
@@ -73,7 +80,7 @@ class GoodputLog:
       return
     with self._lock:
       totals = stopwatch.job.totals()
-      spent = {name: seconds - self._written[name] for name, seconds in totals.items()}
+      spent = {name: seconds - self._written.get(name, 0.0) for name, seconds in totals.items()}
       row = {
         "step": self.step,
         "seconds": time.time(),
@@ -90,7 +97,6 @@ class GoodputLog:
 
   def close(self) -> None:
     """Writes the last row and prints the account of the run."""
-    jax.monitoring.unregister_event_duration_listener(self._count_compilation)
     if self._path is not None:
       self._closed.set()
       self._thread.join()
@@ -105,11 +111,6 @@ class GoodputLog:
       min(max(_SHARE * (time.monotonic() - began), _LEAST_SECONDS), _MOST_SECONDS)
     ):
       self.write()
-
-  def _count_compilation(self, event: str, seconds: float, **_) -> None:
-    own = threading.current_thread() is self._owner
-    if own and event.startswith("/jax/core/compile/"):
-      stopwatch.job.move(seconds, COMPILE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,12 @@ import jax
 import numpy as np
 
 from realm_jax import processes, stopwatch
+from realm_jax.training import host_times
 from realm_jax.training.metric_writers import MetricWriter
 from realm_jax.training.train_state import TrainState
+
+# What else than steps `stopwatch.job` divides the time of an interval into.
+_ACTIVITIES = ("data", "index_wait", "swap", "checkpoint", "compile")
 
 Hook = Callable[[int, TrainState], None]
 Evaluate = Callable[[int, TrainState], dict[str, float]]
@@ -64,7 +68,9 @@ class PlainBatches:
     self._batch = next(self._batches)
 
   def finish(self) -> tuple[Any, dict[str, float]]:
-    return self._place(self._batch), {}
+    started = time.perf_counter()
+    batch = self._place(self._batch)
+    return batch, {"throughput/transfer_seconds": time.perf_counter() - started}
 
   def in_flight(self) -> dict:
     """Returns the next step's batch as a numpy tree."""
@@ -119,6 +125,7 @@ def train(
     stopping = stop()
     if taken % log_every == 0 or taken == num_steps or stopping or log_also(taken):
       means = interval.means()
+      means |= host_times.compare(taken, means)
       writer.write_scalars(taken, {**means, **evaluate(taken, state)})
       progress.show(taken, means)
       interval = _Interval()
@@ -165,15 +172,17 @@ class _Interval:
   def __init__(self):
     self._metrics: list[dict] = []
     self._figures: list[dict] = []
-    self._started = time.perf_counter()
+    self._started, self._spent = time.perf_counter(), stopwatch.job.totals()
 
   def add(self, metrics: dict, figures: dict[str, float]) -> None:
     self._metrics.append(metrics)
     self._figures.append(figures)
 
   def means(self) -> dict[str, float]:
+    asked = time.perf_counter()
     metrics = jax.device_get(self._metrics)
-    seconds = time.perf_counter() - self._started
+    ended, spent = time.perf_counter(), stopwatch.job.totals()
+    seconds = ended - self._started
     means = {}
     for rows in (metrics, self._figures):
       for name in rows[-1]:
@@ -183,6 +192,10 @@ class _Interval:
         means[name] = float(values[-1] if last else np.mean(values))
     means["throughput/step_seconds"] = seconds / len(metrics)
     means["throughput/steps_per_second"] = len(metrics) / seconds
+    means["throughput/device_wait_seconds"] = (ended - asked) / len(metrics)
+    for name in _ACTIVITIES:
+      taken = spent[name] - self._spent[name]
+      means[f"throughput/{name}_seconds"] = taken / len(metrics)
     return means
 
 

@@ -92,7 +92,7 @@ def test_batches_come_with_figures_of_their_making(make_source):
   assert figures["index/generation"] == 1
   assert figures["index/staleness_steps"] == 0
   assert 0 <= figures["index/age_seconds"] < 60
-  for part in ("query_embedding_wait", "search", "gather"):
+  for part in ("query_embedding_wait", "search", "gather", "transfer"):
     assert figures[f"throughput/{part}_seconds"] >= 0
   _, figures = take(source)
   assert (figures["data/number"], figures["index/staleness_steps"]) == (1, 1)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 
 import jax
 import jax.numpy as jnp
@@ -147,6 +148,19 @@ def test_means_are_of_the_steps_since_the_last_write(tmp_path):
     rate = line["throughput/steps_per_second"]
     assert rate > 0
     assert line["throughput/step_seconds"] == pytest.approx(1 / rate)
+
+
+def test_the_parts_of_a_step_are_written(tmp_path):
+  class SlowBatches(NumberedBatches):
+    def begin(self, params, teaching=None):
+      super().begin(params, teaching)
+      time.sleep(0.02)
+
+  train(make_state(), tmp_path=tmp_path, source=SlowBatches(first=0))
+  (line,) = written(tmp_path)
+  parts = {name: line[f"throughput/{name}_seconds"] for name in ("data", "device_wait", "compile")}
+  assert parts["data"] > 0.02
+  assert min(parts.values()) >= 0 and sum(parts.values()) < line["throughput/step_seconds"]
 
 
 def test_further_steps_are_written_and_end_an_interval(tmp_path):

@@ -81,6 +81,7 @@ setuptools.setup(
     "beam": ["apache-beam>=2.60"],
     "bm25": ["bm25s>=0.2,<0.4", "PyStemmer>=2.2"],
     "cuda": ["jax[cuda12]"],
+    "faiss": ["faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],
     # The last transformers that has REALM, which no later one can load.
     "parity": [

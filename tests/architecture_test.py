@@ -33,6 +33,7 @@ HOMES = {
   "bm25s": ("index/bm25.py",),
   "clu": ("t5x_adapter/", "training/"),
   "etils": ("object_store.py",),
+  "faiss": ("index/faiss_searcher.py",),
   "fastapi": ("inspector/",),
   "fsspec": ("object_store.py",),
   "gin": ("configuration.py",),

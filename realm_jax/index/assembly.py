@@ -2,12 +2,20 @@
 
 import concurrent.futures
 import dataclasses
+import importlib
 from collections.abc import Iterable, Mapping
 
 import jax
 import numpy as np
 
-from realm_jax.index import device_searcher, exact_searcher, generations, searcher, spread_searcher
+from realm_jax.index import (
+  device_searcher,
+  exact_searcher,
+  generations,
+  searcher,
+  sharded_searcher,
+  spread_searcher,
+)
 
 
 def build_shards(
@@ -19,7 +27,7 @@ def build_shards(
   """Returns the arrays of each shard of an index, for `generations.publish`.
 
   Args:
-    embeddings_NxE: float32 or bfloat16 embeddings; ScaNN is trained on them and rescores with them.
+    embeddings_NxE: float32 or bfloat16 embeddings, which trees are trained on and rescore with.
     config: The settings.
     part: The shards that the embeddings belong to; None means all.
   """
@@ -30,12 +38,11 @@ def build_shards(
   parts = [embeddings_NxE[own.start - first : own.stop - first] for own in rows]
   if config.kind in ("exact", "device"):
     return [{"embeddings": part} for part in parts]
-  scann_searcher = _import_scann_searcher()
-
+  library = _import_library(config.kind)
   own_config = config.with_shards_of_a_process(len(parts))
 
   def build(part_NxE):
-    return scann_searcher.build_shard(part_NxE, config=own_config).to_arrays(part_NxE)
+    return library.build_shard(part_NxE, config=own_config).to_arrays(part_NxE)
 
   with concurrent.futures.ThreadPoolExecutor(min(config.num_threads(), len(parts))) as pool:
     return list(pool.map(build, parts))
@@ -50,7 +57,7 @@ def assemble(
 ) -> searcher.Searcher:
   """Returns a searcher over shards in corpus order; only "exact" uses `device`.
 
-  "exact" and "device" can also search shards built for ScaNN.
+  "exact" and "device" can also search shards built for ScaNN or FAISS.
   """
   if config.kind in ("exact", "device"):
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
@@ -59,10 +66,12 @@ def assemble(
     return device_searcher.DeviceSearcher(
       embeddings_NxE, recall_target=config.target_recall, generation=generation
     )
-  scann_searcher = _import_scann_searcher()
-  # One at a time, so that the arrays of a shard are freed as soon as ScaNN has copied them.
-  loaded = [scann_searcher.load_shard(shard, config=config) for shard in shards]
-  return scann_searcher.ScannSearcher(loaded, generation=generation, threads=config.num_threads())
+  library = _import_library(config.kind)
+  # One at a time, so that the arrays of a shard are freed as soon as the library has copied them.
+  loaded = [library.load_shard(shard, config=config) for shard in shards]
+  return sharded_searcher.ShardedSearcher(
+    loaded, generation=generation, threads=config.num_threads()
+  )
 
 
 def load_searcher(
@@ -93,14 +102,14 @@ def load_searcher(
     FileNotFoundError: If the generation does not exist (any more).
     generations.DamagedGenerationError: If it differs from what was published.
     ValueError: If there are fewer shards than processes to spread them over, or if `kind` is
-      "scann" and the generation was built without it.
+      "scann" or "faiss" and the generation was built without it.
   """
   manifest = generations.read_manifest(root, generation)
   built = searcher.CorpusSearcherConfig(**manifest.searcher)
-  if kind == "scann" and built.kind != "scann":
+  if kind in searcher.TREES and built.kind != kind:
     raise ValueError(
-      f'generation {generation} in {root} was built with kind="{built.kind}" and has no ScaNN'
-      ' shards; load it with kind="auto", or rebuild it with kind="scann"'
+      f'generation {generation} in {root} was built with kind="{built.kind}" and has no shards for'
+      f' kind="{kind}"; load it with kind="auto", or rebuild it with kind="{kind}"'
     )
   config = dataclasses.replace(
     built,
@@ -132,12 +141,13 @@ def load_embeddings(root: str, generation: int) -> np.ndarray:
   return np.concatenate([shard["embeddings"] for shard in shards])
 
 
-def _import_scann_searcher():
-  """Imports ScaNN lazily, because that takes seconds and works only on Linux."""
+def _import_library(kind: str):
+  """Imports ScaNN or FAISS lazily: that takes seconds, and ScaNN works only on Linux."""
   try:
-    from realm_jax.index import scann_searcher
+    return importlib.import_module(f"realm_jax.index.{kind}_searcher")
   except ImportError as error:
+    extra = "the extra `faiss`" if kind == "faiss" else "it"
     raise ValueError(
-      f'ScaNN cannot be imported ({error}); install it or set the searcher\'s kind="exact"'
+      f'kind="{kind}" cannot be imported ({error}); install {extra}, or set the searcher\'s'
+      ' kind="exact"'
     ) from error
-  return scann_searcher

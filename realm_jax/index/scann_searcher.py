@@ -8,13 +8,12 @@ Candidates are rescored in the dtype of the embeddings, float32 or bfloat16. Loa
 interpreter lock for about 1 ms per 1,000 passages of 128 float32, a third of that for bfloat16.
 """
 
-import concurrent.futures
 import copy
 import ctypes
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from scann.scann_ops.py import scann_builder, scann_ops_pybind
@@ -81,9 +80,7 @@ class ScannShard:
     if self.num_passages >= config.min_passages_for_tree:
       share = searcher.share_of_candidates(4 * k, config.num_shards)
       candidates = max(k, share, config.reorder_candidates)
-      # Enough leaves for 2 k passages on average, in case k is large relative to the corpus.
-      needed = -(-2 * k * config.num_leaves // self.num_passages)
-      leaves = min(max(needed, config.num_leaves_to_search or config.num_leaves), config.num_leaves)
+      leaves = searcher.leaves_to_search(config, k, num_passages=self.num_passages)
     num_parts = min(self._threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
     if num_parts > 1:
       size = -(-len(queries_BxE) // num_parts)
@@ -126,14 +123,7 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
       which ScaNN would abort the process.
   """
   reordering = _REORDERING[_check_dtype(embeddings_NxE)]
-  rows_NxE = np.ascontiguousarray(embeddings_NxE, np.float32)
-  norms_N = np.linalg.norm(rows_NxE, axis=1)
-  if not np.isfinite(norms_N).all():
-    bad = np.flatnonzero(~np.isfinite(norms_N))
-    raise ValueError(
-      f"{len(bad)} passage embeddings (the first in row {bad[0]}) contain NaN or infinity;"
-      " the passage encoder has diverged"
-    )
+  rows_NxE = searcher.finite_rows(embeddings_NxE)
   num_rows = len(rows_NxE)
   builder = scann_ops_pybind.builder(rows_NxE, 10, "dot_product")
   if num_rows < config.min_passages_for_tree:
@@ -144,7 +134,9 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
     # Each search specifies its number of leaves.
     builder = builder.tree(leaves, leaves, training_sample_size=sample)
     # ScaNN's threshold is meant for unit vectors: its weights depend on T / |x|.
-    threshold = config.anisotropic_quantization_threshold * float(norms_N.mean())
+    threshold = config.anisotropic_quantization_threshold * float(
+      np.linalg.norm(rows_NxE, axis=1).mean()
+    )
     builder = builder.score_ah(
       config.dimensions_per_block,
       anisotropic_quantization_threshold=threshold,
@@ -214,50 +206,6 @@ def _check_rows(arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSear
         f"array {name!r} of a ScaNN shard holds {array.min()} to {array.max()}; its values lie in"
         f" 0 to {limit - 1}; build the index again"
       )
-
-
-class ScannSearcher:
-  """Searches the shards of a corpus in parallel and merges their results exactly."""
-
-  def __init__(self, shards: Sequence[ScannShard], *, generation: int = 0, threads: int = 1):
-    """Takes the shards in corpus order, and the number of threads for searching them."""
-    self.generation = generation
-    self.num_passages = sum(shard.num_passages for shard in shards)
-    self._shards = shards
-    self._first_rows = np.cumsum([0] + [shard.num_passages for shard in shards[:-1]])
-    self._threads = min(threads, len(shards))
-    self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="scann")
-
-  def with_leaves(self, num_leaves_to_search: int) -> "ScannSearcher":
-    """Returns a searcher that searches another number of leaves in the same shards."""
-    shards = [shard.with_leaves(num_leaves_to_search) for shard in self._shards]
-    return ScannSearcher(shards, generation=self.generation, threads=self._threads)
-
-  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
-    """Returns approximately the best `k` passages of each query with exact float32 scores.
-
-    It finds fewer than min(k, N) only if the leaves searched hold fewer.
-    """
-    width = self._shards[0].embedding_size
-    queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=width)
-    if len(self._shards) == 1:
-      return self._shards[0].search(queries_BxE, k)
-    results = []
-    remaining = iter(list(zip(self._shards, self._first_rows, strict=True)))
-
-    def work():
-      for shard, first_row in remaining:
-        ids_BxK, scores_BxK = shard.search(queries_BxE, k)
-        ids_BxK[ids_BxK >= 0] += first_row
-        results.append(datatypes.SearchResults(ids_BxK, scores_BxK))
-
-    # ScaNN releases the interpreter lock, so threads search in parallel.
-    helpers = [self._pool.submit(work) for _ in range(self._threads - 1)]
-    work()
-    for helper in helpers:
-      if not helper.cancel():  # a thread that has not begun would find nothing to do
-        helper.result()
-    return searcher.merge(results, k)
 
 
 def _check_dtype(embeddings_NxE: np.ndarray) -> str:

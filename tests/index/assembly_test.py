@@ -1,12 +1,13 @@
 """From embeddings through a published generation to a searcher, with the same answers."""
 
 import dataclasses
+import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import assembly, generations, searcher
+from realm_jax.index import assembly, generations, scann_searcher, searcher
 
 NUM_PASSAGES = 600
 
@@ -33,9 +34,11 @@ def publish(root, *, config, embeddings_NxE):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("kind", ["exact", "scann", "device"])
+@pytest.mark.parametrize("kind", ["exact", "scann", "faiss", "device"])
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards, dtype):
+  if kind == "faiss":
+    pytest.importorskip("faiss", reason="the extra faiss is not installed")
   config = searcher.SearcherConfig(kind=kind, num_shards=num_shards, min_passages_for_tree=100)
   embeddings_NxE = embeddings(dtype)
   before = publish(tmp_path, config=config, embeddings_NxE=embeddings_NxE)
@@ -49,7 +52,8 @@ def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards,
     type(after).__name__
     == {
       "exact": "ExactSearcher",
-      "scann": "ScannSearcher",
+      "scann": "ShardedSearcher",
+      "faiss": "ShardedSearcher",
       "device": "DeviceSearcher",
     }[kind]
   )
@@ -61,7 +65,7 @@ def test_the_shards_of_a_process_are_built_with_all_its_cores(monkeypatch, count
   config = config.for_corpus(NUM_PASSAGES)
   part = searcher.own_part(NUM_PASSAGES, num_shards=3, index=0, count=count)
   seen = []
-  builder = assembly._import_scann_searcher().scann_builder.ScannBuilder
+  builder = scann_searcher.scann_builder.ScannBuilder
   set_threads = builder.set_n_training_threads
   monkeypatch.setattr(
     builder, "set_n_training_threads", lambda self, n: seen.append(n) or set_threads(self, n)
@@ -119,14 +123,25 @@ def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
 
 def test_scann_cannot_be_asked_of_a_generation_built_without_it(tmp_path):
   publish(tmp_path, config=searcher.SearcherConfig(kind="exact"), embeddings_NxE=embeddings())
-  with pytest.raises(ValueError, match='was built with kind="exact" and has no ScaNN shards'):
+  with pytest.raises(ValueError, match='was built with kind="exact" and has no shards'):
     assembly.load_searcher(str(tmp_path), 3, kind="scann")
 
 
 def test_an_unknown_kind_is_refused(tmp_path):
   publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
-  with pytest.raises(ValueError, match="kind='faiss'; choose one of"):
-    assembly.load_searcher(str(tmp_path), 3, kind="faiss")
+  with pytest.raises(ValueError, match="kind='annoy'; choose one of"):
+    assembly.load_searcher(str(tmp_path), 3, kind="annoy")
+
+
+@pytest.mark.parametrize("library", ["scann", "faiss"])
+def test_a_library_that_is_missing_is_named(monkeypatch, library):
+  config = searcher.SearcherConfig(kind=library).for_corpus(NUM_PASSAGES)
+  monkeypatch.delitem(sys.modules, f"realm_jax.index.{library}_searcher", raising=False)
+  for module in [name for name in sys.modules if name.partition(".")[0] == library]:
+    monkeypatch.delitem(sys.modules, module)
+  monkeypatch.setitem(sys.modules, library, None)
+  with pytest.raises(ValueError, match=f'kind="{library}" cannot be imported .*; install'):
+    assembly.build_shards(embeddings(), config=config)
 
 
 def test_a_damaged_generation_never_becomes_a_searcher(tmp_path):

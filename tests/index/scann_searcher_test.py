@@ -34,10 +34,9 @@ def build(embeddings_NxE, config):
 def test_finds_nearly_what_exact_search_finds_on_clustered_embeddings(num_shards, float_tolerance):
   embeddings_NxE, queries_BxE = clustered(9000, num_queries=256)
   config = searcher.SearcherConfig(
-    num_shards=num_shards, num_leaves_to_search=40, min_passages_for_tree=2000
+    kind="scann", num_shards=num_shards, num_leaves_to_search=40, min_passages_for_tree=2000
   )
-  index, shards, config = build(embeddings_NxE, config)
-  assert config.kind == "scann"
+  index, shards, _ = build(embeddings_NxE, config)
   assert "hashed_dataset.npy" in shards[0]  # a tree, not brute force
   exact = exact_searcher.ExactSearcher(embeddings_NxE).search(queries_BxE, 10)
   found = index.search(queries_BxE, 10)

@@ -1,5 +1,7 @@
 """Settings, exact merging of shards, recall."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
@@ -83,7 +85,7 @@ def test_recall_counts_found_answers_and_leaves_out_empty_slots():
 def test_settings_are_derived_from_the_number_of_passages():
   config = searcher.SearcherConfig()
   assert config.for_corpus(4095).kind == "exact"
-  assert config.for_corpus(4096).kind == "scann"
+  assert config.for_corpus(4096).kind == ("faiss" if find_spec("faiss") else "scann")
   assert config.for_corpus(1_000_000).num_shards == 1
   assert config.for_corpus(1_000_001).num_shards == 2
   assert config.for_corpus(1).num_shards == 1
@@ -121,7 +123,7 @@ def test_settings_given_by_hand_stay():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"kind": "faiss"}, "kind='faiss'; choose one of auto, scann, exact"),
+    ({"kind": "annoy"}, "kind='annoy'; choose one of auto, scann, faiss, exact"),
     ({"num_leaves": 0}, "num_leaves=0 must be above 0"),
     ({"target_recall": 1.0}, 'target_recall=1.0 must be below 1; kind="exact" finds all'),
     ({"min_passages_for_tree": 15}, "min_passages_for_tree=15 must be at least 16"),

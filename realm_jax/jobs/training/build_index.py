@@ -308,7 +308,7 @@ def _recall(manifest: generations.Manifest) -> str:
   """Describes the recall relative to exact search; empty if the search is exact."""
   settings = manifest.searcher
   leaves = ""
-  if settings["kind"] == "scann":
+  if settings["num_leaves_to_search"] is not None:
     leaves = f", {settings['num_leaves_to_search']} of {settings['num_leaves']} leaves searched"
   return "".join(
     f", recall@{k} {value:.3f} (target {settings['target_recall']}{leaves})"

@@ -1,0 +1,139 @@
+"""Approximate search with FAISS (Douze et al. 2024): inverted file, 4-bit codes, exact reordering.
+
+Queries are compared with the codes of product quantization in registers (André et al. 2015). A
+shard is stored as its embeddings and, without them, as FAISS's own serialization, which is no
+pickle. Candidates are rescored with a float32 copy of the embeddings.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+
+import faiss
+import numpy as np
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+_CODES = "faiss_index"
+_BITS = 4
+_DIMENSIONS_PER_CODE = 4
+
+
+class FaissShard:
+  """One FAISS index over consecutive rows of the corpus; ids count from its first row."""
+
+  def __init__(
+    self,
+    codes: faiss.IndexIVFPQFastScan | None,
+    *,
+    embeddings_NxE: np.ndarray,
+    config: searcher.CorpusSearcherConfig,
+  ):
+    """Copies the embeddings to float32; without codes, all of them are compared."""
+    self.num_passages, self.embedding_size = embeddings_NxE.shape
+    self._config = config
+    self._threads = max(1, config.num_threads() // config.num_shards)
+    self._codes = codes  # which the index refers to
+    self._exact = _exact(embeddings_NxE)
+    self._index = self._exact if codes is None else faiss.IndexRefine(codes, self._exact)
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` rows of the shard, padded with -2 and -inf."""
+    config, settings = self._config, None
+    found = min(k, self.num_passages)
+    if self._codes is not None:
+      share = searcher.share_of_candidates(4 * k, config.num_shards)
+      candidates = min(max(k, share, config.reorder_candidates), self.num_passages)
+      settings = faiss.IndexRefineSearchParameters(
+        k_factor=candidates / found,
+        base_index_params=faiss.SearchParametersIVF(
+          nprobe=searcher.leaves_to_search(config, k, num_passages=self.num_passages)
+        ),
+      )
+    faiss.omp_set_num_threads(self._threads)  # of the calling thread
+    scores_BxK, ids_BxK = self._index.search(queries_BxE, found, params=settings)
+    empty_BxK = ids_BxK < 0
+    results = datatypes.SearchResults(
+      np.where(empty_BxK, datatypes.MISSING_PASSAGE_ID, ids_BxK).astype(np.int32),
+      np.where(empty_BxK, -np.inf, scores_BxK),
+    )
+    return searcher.pad(results, k)
+
+  def with_leaves(self, num_leaves_to_search: int) -> "FaissShard":
+    """Returns the same shard with another number of leaves to search."""
+    shard = copy.copy(self)
+    shard._config = dataclasses.replace(self._config, num_leaves_to_search=num_leaves_to_search)
+    return shard
+
+  def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the shard as named arrays, including the embeddings it was built from."""
+    arrays = {"embeddings": embeddings_NxE}
+    if self._codes is not None:
+      arrays[_CODES] = faiss.serialize_index(self._codes)
+    return arrays
+
+
+def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig) -> FaissShard:
+  """Builds the index of one shard.
+
+  Raises:
+    ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite.
+  """
+  codes = None
+  if len(embeddings_NxE) >= config.min_passages_for_tree:
+    rows_NxE = searcher.finite_rows(embeddings_NxE)
+    num_rows, size = rows_NxE.shape
+    leaves = min(config.num_leaves, num_rows)
+    num_codes = next(size // d for d in range(_DIMENSIONS_PER_CODE, 0, -1) if size % d == 0)
+    codes = faiss.index_factory(
+      size, f"IVF{leaves},PQ{num_codes}x{_BITS}fs", faiss.METRIC_INNER_PRODUCT
+    )
+    for clustering in (codes.cp, codes.pq.cp):
+      clustering.min_points_per_centroid = 1  # so that few rows raise no warning
+    codes.cp.max_points_per_centroid = max(1, config.training_sample_size // leaves)
+    faiss.omp_set_num_threads(max(1, config.num_threads() // config.num_shards))
+    codes.train(rows_NxE)
+    codes.add(rows_NxE)
+  return FaissShard(codes, embeddings_NxE=embeddings_NxE, config=config)
+
+
+def load_shard(
+  arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
+) -> FaissShard:
+  """Restores a shard from the arrays of `FaissShard.to_arrays`.
+
+  Raises:
+    ValueError: If an array is missing or unknown, or does not belong to the embeddings.
+  """
+  embeddings_NxE = arrays["embeddings"]
+  names = {"embeddings"} | (
+    {_CODES} if len(embeddings_NxE) >= config.min_passages_for_tree else set()
+  )
+  if set(arrays) != names:
+    raise ValueError(
+      f"a FAISS shard has arrays {sorted(arrays)} instead of {sorted(names)}; build the index again"
+    )
+  codes = None
+  if _CODES in arrays:
+    try:
+      codes = faiss.deserialize_index(np.ascontiguousarray(arrays[_CODES], np.uint8))
+    except RuntimeError as error:
+      raise ValueError(f"FAISS cannot read a shard ({error}); build the index again") from error
+    if not isinstance(codes, faiss.IndexIVFPQFastScan) or (codes.ntotal, codes.d) != (
+      embeddings_NxE.shape
+    ):
+      raise ValueError(
+        f"a FAISS shard of {embeddings_NxE.shape} embeddings has a {type(codes).__name__} of "
+        f"{(codes.ntotal, codes.d)}; build the index again"
+      )
+  return FaissShard(codes, embeddings_NxE=embeddings_NxE, config=config)
+
+
+def _exact(embeddings_NxE: np.ndarray) -> faiss.IndexFlatIP:
+  if embeddings_NxE.dtype.name not in ("float32", "bfloat16"):
+    raise ValueError(f"passage embeddings are {embeddings_NxE.dtype}; give float32 or bfloat16")
+  # In float32: FAISS's own bfloat16 would round the queries as well.
+  index = faiss.IndexFlatIP(embeddings_NxE.shape[1])
+  index.add(searcher.finite_rows(embeddings_NxE))
+  return index

@@ -1,0 +1,74 @@
+"""Searches the shards of an index in parallel and merges their results."""
+
+import concurrent.futures
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+
+class Shard(Protocol):
+  """Consecutive rows of the corpus; ids count from the first of them.
+
+  Attributes:
+    num_passages: Number of rows.
+    embedding_size: Width E of the embeddings.
+  """
+
+  num_passages: int
+  embedding_size: int
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` rows of the shard, padded with -2 and -inf."""
+    ...
+
+  def with_leaves(self, num_leaves_to_search: int) -> "Shard":
+    """Returns the same shard with another number of leaves to search."""
+    ...
+
+
+class ShardedSearcher:
+  """Searches the shards of a corpus in parallel and merges their results exactly."""
+
+  def __init__(self, shards: Sequence[Shard], *, generation: int = 0, threads: int = 1):
+    """Takes the shards in corpus order, and the number of threads for searching them."""
+    self.generation = generation
+    self.num_passages = sum(shard.num_passages for shard in shards)
+    self._shards = shards
+    self._first_rows = np.cumsum([0] + [shard.num_passages for shard in shards[:-1]])
+    self._threads = min(threads, len(shards))
+    self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="search")
+
+  def with_leaves(self, num_leaves_to_search: int) -> "ShardedSearcher":
+    """Returns a searcher that searches another number of leaves in the same shards."""
+    shards = [shard.with_leaves(num_leaves_to_search) for shard in self._shards]
+    return ShardedSearcher(shards, generation=self.generation, threads=self._threads)
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns approximately the best `k` passages of each query with exact float32 scores.
+
+    It finds fewer than min(k, N) only if the leaves searched hold fewer.
+    """
+    width = self._shards[0].embedding_size
+    queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=width)
+    if len(self._shards) == 1:
+      return self._shards[0].search(queries_BxE, k)
+    results = []
+    remaining = iter(list(zip(self._shards, self._first_rows, strict=True)))
+
+    def work():
+      for shard, first_row in remaining:
+        ids_BxK, scores_BxK = shard.search(queries_BxE, k)
+        ids_BxK[ids_BxK >= 0] += first_row
+        results.append(datatypes.SearchResults(ids_BxK, scores_BxK))
+
+    # ScaNN and FAISS release the interpreter lock, so threads search in parallel.
+    helpers = [self._pool.submit(work) for _ in range(self._threads - 1)]
+    work()
+    for helper in helpers:
+      if not helper.cancel():  # a thread that has not begun would find nothing to do
+        helper.result()
+    return searcher.merge(results, k)

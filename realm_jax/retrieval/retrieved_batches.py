@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from realm_jax import stopwatch
+from realm_jax.datatypes import SearchResults
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
 
@@ -26,6 +27,7 @@ class RetrievedBatches:
     first_step: Steps taken before the first batch.
     on_swap: Called with the first step that uses a new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
+    on_batch: Called with the step of each batch, its row ids and scores, and their generation.
     teach: Returns a batch whose queries are read next to their source passages, and the share of
       queries that have one; None disables such batches.
     batch: The next step's batch, on the host.
@@ -39,6 +41,7 @@ class RetrievedBatches:
   first_step: int
   on_swap: Callable[[int, LoadedGeneration], None]
   stop: Callable[[], bool]
+  on_batch: Callable[[int, SearchResults, LoadedGeneration], None] | None = None
   teach: Callable[[Any], tuple[Any, float]] | None = None
   batch: Any = dataclasses.field(default=None, init=False)
 
@@ -72,13 +75,17 @@ class RetrievedBatches:
       # The guard ignores odd steps.
       if self._step % 2 and self._teaching:
         self.batch, retrieval["retrieval/taught_share"] = self.teach(self.batch)
+    found = self.retriever.in_flight(self.batch)
+    if self.on_batch is not None:
+      passages = SearchResults(found["passage_ids"], found["stale_scores"])
+      self.on_batch(self._step + 1, passages, self.refresher.current)
     figures = {
       **self._figures,
       **retrieval,
       "index/generation": self.refresher.current.generation,
       "index/staleness_steps": self.refresher.staleness_steps(self._step),
       "index/age_seconds": self.refresher.age_seconds(),
-      "retrieval/hub_share": hub_share(self.retriever.in_flight(self.batch)["passage_ids"]),
+      "retrieval/hub_share": hub_share(found["passage_ids"]),
     }
     self._step += 1
     started = time.perf_counter()

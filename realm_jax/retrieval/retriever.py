@@ -54,37 +54,19 @@ class RetrievalConfig:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class Retriever(PassageFinder):
-  """Retrieves passages for masked queries.
+class Gatherer:
+  """Makes batches of masked queries and the passages found for them.
 
   Attributes:
-    searcher: Searches an index generation; `use` replaces it between retrievals.
-    store: The knowledge corpus, whose rows are those of the index.
+    store: The knowledge corpus.
     config: The sizes.
   """
 
-  searcher: Searcher
   store: PassageStore
   config: RetrievalConfig
 
   def __post_init__(self):
     self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
-
-  def use(self, loaded: LoadedGeneration) -> None:
-    self.searcher = loaded.searcher
-
-  def search(
-    self, queries_BxE: np.ndarray, queries: MaskedQueries
-  ) -> tuple[SearchResults, dict[str, float]]:
-    """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    config = self.config
-    spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
-    results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
-    trivial_BxR = np.zeros(results.ids_BxK.shape, bool)
-    if config.trivial_passage == "drop":
-      trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self.store)
-    chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
-    return chosen, {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
 
   def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
     """Makes the encoder inputs of chosen passages."""
@@ -155,6 +137,34 @@ class Retriever(PassageFinder):
       source_uid_B=saved["source_uid"],
     )
     return self.gather(queries, SearchResults(saved["passage_ids"], saved["stale_scores"]))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Retriever(Gatherer, PassageFinder):
+  """Retrieves passages for masked queries.
+
+  Attributes:
+    searcher: Searches an index generation, whose rows are those of the corpus; `use` replaces it
+      between retrievals.
+  """
+
+  searcher: Searcher
+
+  def use(self, loaded: LoadedGeneration) -> None:
+    self.searcher = loaded.searcher
+
+  def search(
+    self, queries_BxE: np.ndarray, queries: MaskedQueries
+  ) -> tuple[SearchResults, dict[str, float]]:
+    """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
+    config = self.config
+    spare = _SPARE_PASSAGES if config.trivial_passage == "drop" else 0
+    results = self.searcher.search(queries_BxE, config.num_passages - 1 + spare)
+    trivial_BxR = np.zeros(results.ids_BxK.shape, bool)
+    if config.trivial_passage == "drop":
+      trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self.store)
+    chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
+    return chosen, {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
 
 
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:

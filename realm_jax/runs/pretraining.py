@@ -55,6 +55,8 @@ class Pretraining(TrainingConfig):
     generation: Index generation to stay with; None follows the newest.
     spread_index: Whether each of several processes holds only a part of the index, for corpora
       beyond the memory of one host; queries are then gathered and answers merged.
+    retrieval_trace: Whether to keep what each step retrieved in `WORKDIR/retrievals`, 8 bytes per
+      passage read, for `--replay` and `realm report`.
     eval_every: Steps between two evaluations; the last step has one as well.
     eval_steps: Batches of an evaluation.
     guard: When the dual encoder may learn.
@@ -68,6 +70,7 @@ class Pretraining(TrainingConfig):
   marginalize: Literal["span", "token"] = "span"
   generation: int | None = None
   spread_index: bool = False
+  retrieval_trace: bool = False
   eval_every: int = 1000
   eval_steps: int = 20
   guard: GuardConfig = GuardConfig()

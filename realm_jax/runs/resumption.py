@@ -28,17 +28,21 @@ def changes(
       "the checkpoint in %s does not describe its batches, so they are not compared", workdir
     )
     return []
-  now = json.loads(json.dumps(now))  # as a checkpoint stores it
-  differing = [
-    name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)
-  ]
-  refused = [name for name in differing if name not in allowed]
-  if refused:
-    values = "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in refused)
+  differing = differences(before, now)
+  values = "; ".join(text for name, text in differing.items() if name not in allowed)
+  if values:
     raise ValueError(
       f"{workdir} holds a run with other batches ({values}); resume it unchanged, choose another "
       f"workdir, or restart its data with --allow_changes={','.join(differing)}"
     )
   if differing:
     logging.warning("%s restarts its data: %s differ", workdir, ", ".join(differing))
-  return differing
+  return list(differing)
+
+
+def differences(before: Mapping, now: Mapping) -> dict[str, str]:
+  """Returns a text with both values of each setting that differs, by its name in order."""
+  now = json.loads(json.dumps(now))  # as a checkpoint stores it
+  names = sorted(before.keys() | now.keys())
+  pairs = {name: (before.get(name), now.get(name)) for name in names}
+  return {name: f"{name} {was}, now {is_}" for name, (was, is_) in pairs.items() if was != is_}

@@ -15,6 +15,7 @@ from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import profiling, resumption
+from realm_jax.runs.retrieval_trace import TraceWriter
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig
@@ -143,6 +144,7 @@ class TrainingRun:
     self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
+    self._trace: TraceWriter | None = None
     self._exchange = processes.Exchange()
 
   def __enter__(self) -> "TrainingRun":
@@ -195,6 +197,7 @@ class TrainingRun:
     retriever: PassageFinder,
     refresher: IndexRefresher,
     teach: Callable[[Any], tuple[Any, float]] | None = None,
+    trace: TraceWriter | None = None,
   ) -> RetrievedBatches:
     """Returns the batches of queries; records their generations in `swaps.jsonl`.
 
@@ -203,7 +206,9 @@ class TrainingRun:
       retriever: Finds their passages in the refresher's current generation.
       refresher: Provides the generations.
       teach: See `RetrievedBatches`.
+      trace: Gets what each step retrieved, and is flushed before each checkpoint.
     """
+    self._trace = trace
     swaps = SwapLog(self.logs, step=self.step)
     swaps.write(self.step, refresher.current)
     return RetrievedBatches(
@@ -214,6 +219,7 @@ class TrainingRun:
       first_step=self.step,
       on_swap=swaps.write,
       stop=self.stopped,
+      on_batch=None if trace is None else trace.add,
       teach=teach,
     )
 
@@ -309,8 +315,10 @@ class TrainingRun:
 
   @stopwatch.job.during(goodput.CHECKPOINT)
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
+    # A run that resumes from here must find every row up to here.
+    if self._trace is not None:
+      self._trace.flush()
     if self._mirror is not None:
-      # A run that resumes from here must find every row up to here.
       self._writer.flush()
       self._mirror.flush()
     self._checkpointer.save(step, state, input=input, metadata={**self._metadata, **metadata})

@@ -4,40 +4,59 @@ import dataclasses
 import json
 import os
 
+import numpy as np
 from absl import logging
 
 from realm_jax import atomic_files, object_store
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
 from realm_jax.inspector import report_page
+from realm_jax.runs import retrieved_samples
+from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
 from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training import alarms
 from realm_jax.training.goodput import GOODPUT_FILE, account
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 
+_QUERIES, _MOST_COMMON = 32, 10  # shown
 
-def report(run: str, *, index: str | None = None, output: str | None = None) -> str:
+
+def report(
+  run: str,
+  *,
+  index: str | None = None,
+  output: str | None = None,
+  step: int | None = None,
+  passages: str | None = None,
+) -> str:
   """Writes `report.html`, a self-contained page.
 
   Args:
     run: The workdir of a training run.
     index: Directory of its index generations, whose scorecards to show; None shows none.
     output: Path of the page; None means `report.html` in the workdir.
+    step: Step whose retrieved passages to show, if the run kept a `retrieval_trace`.
+    passages: Directory of the knowledge corpus, for the texts of these passages.
 
   Returns:
     The path of the page.
 
   Raises:
     FileNotFoundError: If the directory has no metrics.
+    ValueError: If the trace does not have the step, or is of another corpus.
   """
   path = os.path.join(run, METRICS_FILE)
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {METRICS_FILE} in {run}; give the workdir of a training run")
   rows = _read(path)
+  samples = _read(os.path.join(run, SAMPLES_FILE))
+  if step is not None:
+    samples.append({"step": step, "samples/traced": _retrieved(run, step, passages)})
   view = report_page.ReportView(
     title=object_store.absolute(run).name,
     rows=rows,
     swaps=_read(os.path.join(run, SWAPS_FILE)),
-    samples=_read(os.path.join(run, SAMPLES_FILE)),
+    samples=samples,
     generations=[] if index is None else _scorecards(index),
     goodput=account(_read(os.path.join(run, GOODPUT_FILE))).table(),
     alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
@@ -53,6 +72,27 @@ def _read(path: str) -> list[dict]:
   lines = file.read_text().split("\n") if file.exists() else [""]
   # A running training may be writing its last line.
   return [json.loads(line) for line in lines[:-1]]
+
+
+def _retrieved(run: str, step: int, passages: str | None) -> str:
+  """Returns the passages that most queries of a step read, and those of its first queries."""
+  if passages is None:
+    raise ValueError(f"step={step} needs the corpus that was retrieved from; give --passages")
+  store = PassageStore(passages)
+  wanted = {"corpus_fingerprint": store.fingerprint}
+  traced = Trace(os.path.join(run, RETRIEVALS), settings=wanted)[step]
+  ids_BxK, scores_BxK = traced.passages
+  size = len(ids_BxK)
+  ids, counts = np.unique(ids_BxK, return_counts=True)
+  common = np.argsort(-counts, kind="stable")[:_MOST_COMMON]
+  read = [(f"share of {size} queries", ids[common], counts[common] / size)]
+  read += [
+    (f"query {row + 1} of {size}", ids_BxK[row], scores_BxK[row])
+    for row in range(min(size, _QUERIES))
+  ]
+  made = f"generation {traced.generation} of step {traced.training_step}"
+  tables = [(name, made, zip(ids, scores, strict=True)) for name, ids, scores in read]
+  return "\n\n".join(retrieved_samples.table(*table, store=store) for table in tables)
 
 
 def _scorecards(index: str) -> list[dict]:

@@ -2,25 +2,28 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 from absl import logging
 
 from realm_jax.data import batches
+from realm_jax.datatypes import RetrievedBatch
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.retrieval.retriever import Gatherer, Retriever
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
 from realm_jax.runs.pretraining import Pretraining
+from realm_jax.runs.retrieval_trace import RETRIEVALS, ReplayedBatches, Trace, TraceWriter
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
-from realm_jax.saved.opening import open_corpus
+from realm_jax.saved.opening import Corpus, open_corpus
 from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 
@@ -30,12 +33,13 @@ def pretrain(
   workdir: str,
   corpus: str,
   passages: str,
-  index: str,
+  index: str | None = None,
   pretraining: Pretraining = Pretraining(),
   ict_checkpoints: str | None = None,
   warm_start: str | None = None,
   warm_starts: Sequence[WarmStart] = (),
   eval_corpus: str | None = None,
+  replay: str | None = None,
 ) -> None:
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
 
@@ -44,7 +48,7 @@ def pretrain(
     corpus: Directory of the tagged training corpus, from `realm prepare_corpus`, or of examples
       from `realm prepare_examples`, which need no TensorFlow.
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
-    index: Directory of the index generations, from `realm build_index`.
+    index: Directory of the index generations, from `realm build_index`; only a replay needs none.
     pretraining: The configuration of the training.
     ict_checkpoints: Checkpoints of `realm pretrain_ict` that a new run takes the dual encoder from.
     warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
@@ -52,99 +56,183 @@ def pretrain(
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
       evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
       with the lowest loss on it, which may be the warm start.
+    replay: `WORKDIR/retrievals` of a run with `retrieval_trace`, whose passages to read again
+      without searching. With the configuration of that run the losses are the same, bit for bit.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
-    ValueError: If corpora, vocabulary, model, lengths and generation do not match each other.
+    ValueError: If corpora, vocabulary, model, lengths, generation and trace do not match each
+      other.
   """
+  if index is None and replay is None:
+    raise ValueError("index=None, and training retrieves; give --index, or --replay of a trace")
+  if replay is not None and (pretraining.retrieval_trace or eval_corpus is not None):
+    raise ValueError(
+      f"replay={replay} searches no index; omit --eval_corpus and --retrieval_trace, which need one"
+    )
   starts = [
     *warm_starts,
     *_parts(ict_checkpoints, "dual_encoder"),
     *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
   ]
   knowledge = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
-  store, pieces = knowledge.store, knowledge.vocabulary
-  pretraining.check(pieces)
+  pretraining.check(knowledge.vocabulary)
   vocabulary = os.path.join(passages, "vocabulary")
   examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
-  features = examples.streams(seed=pretraining.run.seed)
-  description = pretraining.describe(pieces, store)
-  with contextlib.ExitStack() as stack:
-    run = stack.enter_context(
-      TrainingRun(
-        workdir,
-        program=pretraining.program(),
-        config=pretraining.run,
-        description=description,
-        batch_settings=examples.batch_settings(seed=pretraining.run.seed),
-        warm_starts=starts,
-        alarm_settings=pretraining.alarm_settings,
-      )
-    )
+  description = pretraining.describe(knowledge.vocabulary, knowledge.store)
+  batch_settings = examples.batch_settings(seed=pretraining.run.seed)
+  # What determines queries and passages.
+  trace_settings = {
+    **batch_settings,
+    "corpus_fingerprint": knowledge.store.fingerprint,
+    "num_passages": pretraining.retrieval.num_passages,
+  }
+  trace = None
+  if replay is not None:
+    trace = Trace(replay, settings=trace_settings)
+    trace.check_covers(range(1, pretraining.run.num_steps + 2))  # the last step retrieves as well
+  with TrainingRun(
+    workdir,
+    program=pretraining.program(),
+    config=pretraining.run,
+    description=description,
+    batch_settings=batch_settings,
+    warm_starts=starts,
+    alarm_settings=pretraining.alarm_settings,
+  ) as run:
     run.save_start()
     if run.resumed is None:
       _warn_of_what_cannot_learn(pretraining, starts)
     if pretraining.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
+    training = _Training(
+      run=run,
+      pretraining=pretraining,
+      description=description,
+      examples=examples,
+      knowledge=knowledge,
+      trace_settings=trace_settings,
+    )
+    if trace is not None:
+      training.on_trace(trace)
+    elif index is not None:
+      training.on_index(index, eval_corpus=eval_corpus)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Training:
+  """A run that has begun, with its data."""
+
+  run: TrainingRun
+  pretraining: Pretraining
+  description: saved_models.ModelDescription
+  examples: Examples
+  knowledge: Corpus
+  trace_settings: Mapping
+
+  @functools.cached_property
+  def features(self) -> batches.Streams:
+    """The examples in batches."""
+    return self.examples.streams(seed=self.pretraining.run.seed)
+
+  def on_index(self, index: str, *, eval_corpus: str | None) -> None:
+    """Trains on the generations of an index."""
+    run, pretraining = self.run, self.pretraining
     wanted = pretraining.generation
     if wanted is not None and not pretraining.dual_encoder_learns:
       _check_made_by(run.state.params, index, generation=wanted)
     published = PublishedGenerations(
       index=index,
-      description=description,
+      description=self.description,
       spread=pretraining.spread_index,
       run=run.identity,
       other_runs=pretraining.refresh.other_runs if wanted is None else "accept",
     )
-    refresher = stack.enter_context(
-      IndexRefresher(published, config=pretraining.refresh, watch=wanted is None)
-    )
-    if not refresher.first(wanted=wanted, stop=run.stopped):
-      return
-    retriever = Retriever(
-      encode_query=query_encoder(description.dual_encoder, run.place, sharding=run.batch_sharding),
-      searcher=refresher.current.searcher,
-      store=store,
-      config=pretraining.retrieval,
-    )
-    source = run.retrieved_batches(
-      _queries(features),
-      retriever=retriever,
-      refresher=refresher,
-      teach=retriever.beside_own_passages if pretraining.guarded else None,
-    )
-    asked = evaluation = None
-    if eval_corpus is not None:
-      asked = FixedEvaluation(
-        dataclasses.replace(examples, source=eval_corpus).open(
-          batch_size=pretraining.data.batch_size, seed=0, training=False
+    with contextlib.ExitStack() as stack:
+      refresher = stack.enter_context(
+        IndexRefresher(published, config=pretraining.refresh, watch=wanted is None)
+      )
+      if not refresher.first(wanted=wanted, stop=run.stopped):
+        return
+      retriever = Retriever(
+        encode_query=query_encoder(
+          self.description.dual_encoder, run.place, sharding=run.batch_sharding
         ),
-        max_batches=pretraining.eval_steps,
+        searcher=refresher.current.searcher,
+        store=self.knowledge.store,
+        config=pretraining.retrieval,
+      )
+      source = run.retrieved_batches(
+        _queries(self.features),
         retriever=retriever,
-        figures=jax.jit(pretraining.figures),
-        place=run.place,
+        refresher=refresher,
+        teach=retriever.beside_own_passages if pretraining.guarded else None,
+        trace=self._trace_writer(),
       )
-      best = BestCheckpoint(os.path.join(workdir, BEST), metric="eval/loss", better="lower")
-      evaluation = Evaluation(
-        figures=asked,
-        every=pretraining.eval_every,
-        best=stack.enter_context(best),
-        at_start=True,
+      asked = evaluation = None
+      if eval_corpus is not None:
+        asked = self._asked(eval_corpus, retriever)
+        best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
+        evaluation = Evaluation(
+          figures=asked,
+          every=pretraining.eval_every,
+          best=stack.enter_context(best),
+          at_start=True,
+        )
+      run.train(
+        source,
+        self.features,
+        metadata=lambda: {"generation": refresher.current.generation},
+        evaluation=evaluation,
+        samples=lambda: self._samples(source.batch if asked is None else asked.first_batch),
       )
+      best_of = "" if evaluation is None else _best(evaluation.best)
+      self._print(f"{refresher.swaps} generations swapped in{best_of}")
+
+  def on_trace(self, trace: Trace) -> None:
+    """Trains on the passages that an earlier run retrieved."""
+    run = self.run
+    source = ReplayedBatches(
+      queries=_queries(self.features),
+      gatherer=Gatherer(store=self.knowledge.store, config=self.pretraining.retrieval),
+      trace=trace,
+      place=run.place,
+      first_step=run.step,
+    )
     run.train(
       source,
-      features,
-      metadata=lambda: {"generation": refresher.current.generation},
-      evaluation=evaluation,
-      samples=lambda: retrieved_samples.markdown(
-        source.batch if asked is None else asked.first_batch, tokenizer=pieces, store=store
+      self.features,
+      metadata=lambda: {"generation": source.generation},
+      samples=lambda: self._samples(source.batch),
+    )
+    self._print(f"replayed {trace.directory}")
+
+  def _asked(self, eval_corpus: str, retriever: Retriever) -> FixedEvaluation:
+    return FixedEvaluation(
+      dataclasses.replace(self.examples, source=eval_corpus).open(
+        batch_size=self.pretraining.data.batch_size, seed=0, training=False
       ),
+      max_batches=self.pretraining.eval_steps,
+      retriever=retriever,
+      figures=jax.jit(self.pretraining.figures),
+      place=self.run.place,
     )
-    best_of = "" if evaluation is None else _best(evaluation.best)
-    print(
-      f"{workdir}: step {run.step}, {refresher.swaps} generations swapped in{best_of}", flush=True
+
+  def _samples(self, batch: RetrievedBatch) -> str:
+    return retrieved_samples.markdown(
+      batch, tokenizer=self.knowledge.vocabulary, store=self.knowledge.store
     )
+
+  def _trace_writer(self) -> TraceWriter | None:
+    if not self.pretraining.retrieval_trace:
+      return None
+    return TraceWriter(
+      os.path.join(self.run.workdir, RETRIEVALS), settings=self.trace_settings, step=self.run.step
+    )
+
+  def _print(self, what: str) -> None:
+    print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
 
 
 def _check_made_by(params: dict, index: str, *, generation: int) -> None:

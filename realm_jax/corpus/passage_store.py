@@ -261,15 +261,18 @@ class PassageStore:
   @functools.cached_property
   def _documents(self) -> tuple[np.ndarray, np.ndarray] | None:
     """The names of documents; None in a store written before they were kept."""
-    return self._open_text("documents", optional=True)
+    self._copy_text("documents")
+    written = os.path.exists(os.path.join(self.local_directory, "documents.bin"))
+    return self._open("documents", np.uint8) if written else None
 
-  def _open_text(self, name: str, *, optional: bool = False):
+  def _open_text(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+    self._copy_text(name)
+    return self._open(name, np.uint8)
+
+  def _copy_text(self, name: str) -> None:
     directory = object_store.local_copy(self.directory, f"{name}.bin", f"{name}.offsets.bin")
     if directory != self.local_directory:
       raise ValueError(f"{self.directory} was replaced after it had been opened; open it again")
-    if optional and not os.path.exists(os.path.join(directory, f"{name}.bin")):
-      return None
-    return self._open(name, np.uint8)
 
   def _map(self, name: str, dtype, size: int) -> np.ndarray:
     path = os.path.join(self.local_directory, name)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -79,6 +78,8 @@ def pretrain(
   pretraining.check(knowledge.vocabulary)
   vocabulary = os.path.join(passages, "vocabulary")
   examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
+  # Opened before anything is waited for, because there may be none.
+  features = examples.streams(seed=pretraining.run.seed)
   description = pretraining.describe(knowledge.vocabulary, knowledge.store)
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
   # What determines queries and passages.
@@ -112,6 +113,7 @@ def pretrain(
       description=description,
       examples=examples,
       knowledge=knowledge,
+      features=features,
       trace_settings=trace_settings,
     )
     if trace is not None:
@@ -129,12 +131,8 @@ class _Training:
   description: saved_models.ModelDescription
   examples: Examples
   knowledge: Corpus
+  features: batches.Streams
   trace_settings: Mapping
-
-  @functools.cached_property
-  def features(self) -> batches.Streams:
-    """The examples in batches."""
-    return self.examples.streams(seed=self.pretraining.run.seed)
 
   def on_index(self, index: str, *, eval_corpus: str | None) -> None:
     """Trains on the generations of an index."""

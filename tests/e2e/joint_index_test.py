@@ -57,7 +57,10 @@ else:
 assert generations.newest(f"{root}/together") == 0
 generations._write_files = saved
 build()
-build("trees", min_passages_for_tree=100, num_leaves=30, target_recall=0.9)
+# All candidates are rescored, so that enough leaves reach any target.
+build(
+  "trees", min_passages_for_tree=100, num_leaves=30, target_recall=0.9, reorder_candidates=1000
+)
 """
 
 

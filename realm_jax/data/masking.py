@@ -4,8 +4,8 @@ Salient span masking (Guu et al. 2020, section 3.4) draws one span of the passag
 sentence around it as the query, and replaces every wordpiece of the span by `[MASK]`. For the
 ablations of section 4.3 the mask can instead be a random span or random wordpieces of a random
 sentence. BERT's own masked language modelling masks random wordpieces of whole passages. An example
-whose mask cannot be predicted is marked with a reason; `drop_rejected` removes
-and counts such examples.
+whose mask cannot be predicted is marked with a reason; `drop_rejected` removes and counts such
+examples.
 """
 
 import seqio

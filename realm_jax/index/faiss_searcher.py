@@ -33,9 +33,11 @@ class FaissShard:
     """Copies the embeddings to float32; without codes, all of them are compared."""
     self.num_passages, self.embedding_size = embeddings_NxE.shape
     self._config = config
-    self._threads = max(1, config.num_threads() // config.num_shards)
+    self._threads = config.threads_per_shard()
     self._codes = codes  # which the index refers to
-    self._exact = _exact(embeddings_NxE)
+    # In float32: FAISS's own bfloat16 would round the queries as well.
+    self._exact = faiss.IndexFlatIP(self.embedding_size)
+    self._exact.add(_rows(embeddings_NxE))
     self._index = self._exact if codes is None else faiss.IndexRefine(codes, self._exact)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
@@ -43,8 +45,7 @@ class FaissShard:
     config, settings = self._config, None
     found = min(k, self.num_passages)
     if self._codes is not None:
-      share = searcher.share_of_candidates(4 * k, config.num_shards)
-      candidates = min(max(k, share, config.reorder_candidates), self.num_passages)
+      candidates = min(searcher.candidates_to_rescore(config, k), self.num_passages)
       settings = faiss.IndexRefineSearchParameters(
         k_factor=candidates / found,
         base_index_params=faiss.SearchParametersIVF(
@@ -66,23 +67,29 @@ class FaissShard:
     shard._config = dataclasses.replace(self._config, num_leaves_to_search=num_leaves_to_search)
     return shard
 
+
+@dataclasses.dataclass(frozen=True)
+class BuiltShard:
+  """The codes of a shard, which cannot be searched before it is loaded; None without a tree."""
+
+  codes: faiss.IndexIVFPQFastScan | None
+
   def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the shard as named arrays, including the embeddings it was built from."""
     arrays = {"embeddings": embeddings_NxE}
-    if self._codes is not None:
-      arrays[_CODES] = faiss.serialize_index(self._codes)
+    if self.codes is not None:
+      arrays[_CODES] = faiss.serialize_index(self.codes)
     return arrays
 
 
-def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig) -> FaissShard:
+def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig) -> BuiltShard:
   """Builds the index of one shard.
 
   Raises:
     ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite.
   """
-  codes = None
-  if len(embeddings_NxE) >= config.min_passages_for_tree:
-    rows_NxE = searcher.finite_rows(embeddings_NxE)
+  rows_NxE, codes = _rows(embeddings_NxE), None
+  if len(rows_NxE) >= config.min_passages_for_tree:
     num_rows, size = rows_NxE.shape
     leaves = min(config.num_leaves, num_rows)
     num_codes = next(size // d for d in range(_DIMENSIONS_PER_CODE, 0, -1) if size % d == 0)
@@ -92,16 +99,16 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
     for clustering in (codes.cp, codes.pq.cp):
       clustering.min_points_per_centroid = 1  # so that few rows raise no warning
     codes.cp.max_points_per_centroid = max(1, config.training_sample_size // leaves)
-    faiss.omp_set_num_threads(max(1, config.num_threads() // config.num_shards))
+    faiss.omp_set_num_threads(config.threads_per_shard())
     codes.train(rows_NxE)
     codes.add(rows_NxE)
-  return FaissShard(codes, embeddings_NxE=embeddings_NxE, config=config)
+  return BuiltShard(codes)
 
 
 def load_shard(
   arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
 ) -> FaissShard:
-  """Restores a shard from the arrays of `FaissShard.to_arrays`.
+  """Restores a shard from the arrays of `BuiltShard.to_arrays`.
 
   Raises:
     ValueError: If an array is missing or unknown, or does not belong to the embeddings.
@@ -130,10 +137,7 @@ def load_shard(
   return FaissShard(codes, embeddings_NxE=embeddings_NxE, config=config)
 
 
-def _exact(embeddings_NxE: np.ndarray) -> faiss.IndexFlatIP:
+def _rows(embeddings_NxE: np.ndarray) -> np.ndarray:
   if embeddings_NxE.dtype.name not in ("float32", "bfloat16"):
     raise ValueError(f"passage embeddings are {embeddings_NxE.dtype}; give float32 or bfloat16")
-  # In float32: FAISS's own bfloat16 would round the queries as well.
-  index = faiss.IndexFlatIP(embeddings_NxE.shape[1])
-  index.add(searcher.finite_rows(embeddings_NxE))
-  return index
+  return searcher.finite_rows(embeddings_NxE)

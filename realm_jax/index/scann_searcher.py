@@ -70,7 +70,7 @@ class ScannShard:
     self.num_passages, self.embedding_size = embeddings_NxE.shape
     self._index = scann_index
     self._config = config
-    self._threads = max(1, config.num_threads() // config.num_shards)
+    self._threads = config.threads_per_shard()
     self._index.set_num_threads(self._threads)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
@@ -78,8 +78,7 @@ class ScannShard:
     config = self._config
     candidates = leaves = None
     if self.num_passages >= config.min_passages_for_tree:
-      share = searcher.share_of_candidates(4 * k, config.num_shards)
-      candidates = max(k, share, config.reorder_candidates)
+      candidates = searcher.candidates_to_rescore(config, k)
       leaves = searcher.leaves_to_search(config, k, num_passages=self.num_passages)
     num_parts = min(self._threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
     if num_parts > 1:
@@ -143,7 +142,7 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
       training_sample_size=min(sample, _HASHING_SAMPLE),
     )
     builder = builder.reorder(config.reorder_candidates, reordering)
-  threads = max(1, config.num_threads() // config.num_shards)
+  threads = config.threads_per_shard()
   scann_index = builder.set_n_training_threads(threads).build()
   return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
 

@@ -141,6 +141,10 @@ class CorpusSearcherConfig(SearcherConfig):
     """
     return dataclasses.replace(self, threads=self.num_threads() * self.num_shards // count)
 
+  def threads_per_shard(self) -> int:
+    """Returns the threads that build or search a shard while the others are at work as well."""
+    return max(1, self.num_threads() // self.num_shards)
+
   def is_approximate(self, num_passages: int) -> bool:
     """Returns whether a search of N passages may miss some of the best ones."""
     largest_shard = -(-num_passages // self.num_shards)
@@ -156,6 +160,12 @@ def leaves_to_search(config: CorpusSearcherConfig, k: int, *, num_passages: int)
   """
   needed = -(-2 * k * config.num_leaves // num_passages)
   return min(max(needed, config.num_leaves_to_search or config.num_leaves), config.num_leaves)
+
+
+def candidates_to_rescore(config: CorpusSearcherConfig, k: int) -> int:
+  """Returns the candidates of a shard that a search for `k` passages rescores."""
+  share = share_of_candidates(4 * k, config.num_shards)
+  return max(k, share, config.reorder_candidates)
 
 
 def share_of_candidates(candidates: int, num_shards: int) -> int:

@@ -48,7 +48,7 @@ class Profiler:
 
 
 def parse(text: str | None, *, num_steps: int) -> tuple[int, int] | None:
-  """Returns the steps taken at the begin and at the end of "FIRST:END"; None of None.
+  """Returns the steps taken at the beginning and at the end of "FIRST:END"; None for None.
 
   Raises:
     ValueError: If these are no steps of the run.

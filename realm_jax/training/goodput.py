@@ -102,7 +102,9 @@ class GoodputLog:
       self._thread.join()
       self.write()
       with open(self._path, encoding="utf-8") as file:
-        print(account([json.loads(line) for line in file]), flush=True)
+        spent = account([json.loads(line) for line in file])
+      if spent.goodput > 0:  # a run of no steps has nothing to account for
+        print(spent, flush=True)
     stopwatch.job.restart()
 
   def _write_regularly(self) -> None:

@@ -7,21 +7,12 @@ import numpy as np
 import pytest
 
 from realm_jax.index import assembly, exact_searcher, searcher
+from tests.clustered import clustered
 
 faiss_searcher = pytest.importorskip(
   "realm_jax.index.faiss_searcher", reason="the extra faiss is not installed", exc_type=ImportError
 )
 SMALL_TREES = searcher.SearcherConfig(kind="faiss", min_passages_for_tree=64, threads=2)
-
-
-def clustered(num_passages, *, dtype=np.float32, num_queries=64):
-  random = np.random.default_rng(num_passages)
-  centers = 1.5 * random.standard_normal((max(1, num_passages // 50), 32))
-  rows = centers[random.integers(len(centers), size=num_passages)]
-  rows += random.standard_normal(rows.shape)
-  queries = rows[random.integers(num_passages, size=num_queries)]
-  queries = queries + 0.5 * random.standard_normal(queries.shape)
-  return rows.astype(dtype), queries.astype(np.float32)
 
 
 def build(embeddings_NxE, config):

@@ -1,4 +1,4 @@
-"""Evaluates a pre-trained checkpoint on masked sentences with known answers."""
+"""Evaluates a checkpoint or BM25 on masked sentences with known answers."""
 
 import dataclasses
 import json
@@ -9,14 +9,53 @@ from realm_jax import atomic_files, progress
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.evaluation import masked_spans
 from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import open_system
+from realm_jax.saved import saved_models
 from realm_jax.saved.answering_models import mask_filler
 from realm_jax.saved.opening import Sources, open_sources
+
+_SPARE_PASSAGES = 8  # in place of those that have the sentence itself
 
 
 def evaluate_masked_spans(
   questions: Sequence[Question], *, sources: Sources, asking: Asking, output: str | None
 ) -> dict:
-  """Fills the masks and scores the answers; see `realm evaluate` for the arguments."""
+  """Ranks passages for the masked sentences, and fills their masks if the model can.
+
+  See `realm evaluate` for the arguments.
+  """
+  spare = 0 if all(question.passage for question in questions) else _SPARE_PASSAGES
+  retrieve_k = max(asking.recall_at) + spare
+  if _fills_masks(sources):
+    of, predictions = _fill(questions, sources, asking, retrieve_k=retrieve_k)
+  else:
+    if asking.book == "closed":
+      raise ValueError("book=closed, but nothing is read; give --checkpoints of `realm pretrain`")
+    system = open_system(sources, asking)
+    of, text = system.measured["retriever"], system.corpus.store.text
+    predictions = masked_spans.rank_passages(system.retrieve, questions, text=text, k=retrieve_k)
+  figures = masked_spans.figures(predictions, recall_at=asking.recall_at)
+  if output is not None:
+    content = json.dumps(figures, indent=2)
+    atomic_files.write_text(os.path.join(output, "figures.json"), content + "\n")
+    lines = (
+      json.dumps(_record(prediction, asking), ensure_ascii=False) for prediction in predictions
+    )
+    atomic_files.write_text(os.path.join(output, "predictions.jsonl"), "\n".join(lines) + "\n")
+  print(f"{of}, {_line(figures, book=asking.book)}", flush=True)
+  return figures
+
+
+def _fills_masks(sources: Sources) -> bool:
+  if not sources.checkpoints:
+    return False
+  description = saved_models.load(sources.checkpoints, step=sources.step).description
+  return description.knowledge_augmented_encoder is not None
+
+
+def _fill(
+  questions: Sequence[Question], sources: Sources, asking: Asking, *, retrieve_k: int
+) -> tuple[str, list[masked_spans.Prediction]]:
   opened = open_sources(sources)
   description = opened.saved.description
   batches = masked_query_batches(
@@ -29,34 +68,31 @@ def evaluate_masked_spans(
   predictions = masked_spans.predict(
     mask_filler(opened),
     progress.track(batches, what="batches of questions"),
-    retrieve_k=max(asking.recall_at),
+    retrieve_k=retrieve_k,
     without_retrieval=asking.book == "closed",
   )
-  figures = masked_spans.figures(predictions, recall_at=asking.recall_at)
-  if output is not None:
-    content = json.dumps(figures, indent=2)
-    atomic_files.write_text(os.path.join(output, "figures.json"), content + "\n")
-    lines = (json.dumps(_record(prediction), ensure_ascii=False) for prediction in predictions)
-    atomic_files.write_text(os.path.join(output, "predictions.jsonl"), "\n".join(lines) + "\n")
-  print(f"step {opened.saved.step}, {_line(figures, book=asking.book)}", flush=True)
-  return figures
+  return f"step {opened.saved.step}", predictions
 
 
 def _line(figures: dict, *, book: str) -> str:
   """Summarizes the metrics in one line."""
   groups = {name: figure for name, figure in figures.items() if isinstance(figure, dict)}
-  by_group = ", ".join(f"{name} {group['exact_match']:.3f}" for name, group in groups.items())
-  line = f"{book} book, {figures['questions']} questions: exact match {figures['exact_match']:.3f}"
-  line += f" ({by_group})" if groups else ""
-  if book == "closed":  # which reads no passages
-    return line
-  recalls = (f"{k} {figure:.3f}" for k, figure in figures.items() if k.startswith("recall@"))
-  return f"{line}, {', '.join(recalls)}"
+  parts = []
+  if "exact_match" in figures:
+    by_group = ", ".join(f"{name} {group['exact_match']:.3f}" for name, group in groups.items())
+    parts.append(f"exact match {figures['exact_match']:.3f}" + (f" ({by_group})" if groups else ""))
+  if book == "open":  # a closed book has no passages
+    parts += [f"{k} {figure:.3f}" for k, figure in figures.items() if k.startswith("recall@")]
+  return f"{book} book, {figures['questions']} questions: {', '.join(parts)}"
 
 
-def _record(prediction: masked_spans.Prediction) -> dict:
+def _record(prediction: masked_spans.Prediction, asking: Asking) -> dict:
+  filled = prediction.filled
   return {
+    "id": prediction.question.id,
     "query": prediction.question.masked_text,
     "reference": prediction.question.answer,
-    **{name: value for name, value in dataclasses.asdict(prediction).items() if name != "question"},
+    "rank": prediction.rank,
+    **(dataclasses.asdict(filled) if filled is not None else {}),
+    "figures": prediction.figures(asking.recall_at),
   }

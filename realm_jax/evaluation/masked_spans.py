@@ -1,13 +1,31 @@
-"""Evaluates answers to masked sentences whose answer and passage are known."""
+"""Evaluates retrieval for masked sentences, and the answers that fill them."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import MaskedQueries
 from realm_jax.inference.mask_filler import MaskFiller
+
+Batch = tuple[Sequence[Question], MaskedQueries]
+
+
+@dataclasses.dataclass(frozen=True)
+class Filled:
+  """An answer that fills a mask.
+
+  Attributes:
+    answer: The most likely answer.
+    probability: Its p(y|x).
+    exact_match: Whether its wordpieces are those of the whole reference.
+  """
+
+  answer: str
+  probability: float
+  exact_match: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,30 +34,26 @@ class Prediction:
 
   Attributes:
     question: The masked sentence.
-    answer: The most likely answer.
-    probability: Its p(y|x).
-    exact_match: Whether it equals the reference.
     rank: Rank of the first right passage, from 1; None if there is none.
+    filled: The answer; None if nothing was read.
   """
 
   question: Question
-  answer: str
-  probability: float
-  exact_match: bool
   rank: int | None
+  filled: Filled | None = None
+
+  def figures(self, recall_at: Sequence[int]) -> dict[str, float]:
+    """Returns `recall@k` and, if the mask was filled, `exact_match`."""
+    found = {f"recall@{k}": float(self.rank is not None and self.rank <= k) for k in recall_at}
+    return (
+      found if self.filled is None else {**found, "exact_match": float(self.filled.exact_match)}
+    )
 
 
 def predict(
-  filler: MaskFiller,
-  batches: Iterable[tuple[Sequence[Question], MaskedQueries]],
-  *,
-  retrieve_k: int,
-  without_retrieval: bool,
+  filler: MaskFiller, batches: Iterable[Batch], *, retrieve_k: int, without_retrieval: bool
 ) -> list[Prediction]:
-  """Returns the predictions for all questions.
-
-  An answer matches exactly if its wordpieces are those of the whole reference. A passage is right
-  if it contains the sentence that states the fact.
+  """Fills the masks of all questions, and ranks passages for them.
 
   Args:
     filler: Fills the masks.
@@ -55,40 +69,57 @@ def predict(
     ids_BxK = filler.retrieve(queries, k=retrieve_k, texts=texts)
     references = tokenizer.encode_batch([question.answer for question in questions])
     for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
-      wanted = question.passage or question.answer
-      ranks = (
-        rank
-        for rank, i in enumerate(ids_BxK[row].tolist(), 1)
-        if i >= 0 and wanted in store.text(i)
-      )
-      predictions.append(
-        Prediction(
-          question=question,
-          answer=tokenizer.decode(answers[row].ids),
-          probability=answers[row].probability,
-          exact_match=answers[row].ids == tuple(reference.tolist()),
-          rank=next(ranks, None),
-        )
-      )
+      found = answers[row]
+      same = found.ids == tuple(reference.tolist())
+      filled = Filled(tokenizer.decode(found.ids), found.probability, same)
+      predictions.append(Prediction(question, _rank(question, ids_BxK[row], store.text), filled))
   return predictions
 
 
+def rank_passages(
+  retrieve: Callable, questions: Sequence[Question], *, text: Callable[[int], str], k: int
+) -> list[Prediction]:
+  """Ranks passages for masked sentences, and fills no mask.
+
+  Args:
+    retrieve: Called as `retrieve(texts, k=...)`, finds the best passages; see `QuestionSearch`.
+    questions: The masked sentences.
+    text: Returns the text of a passage.
+    k: Number of passages to rank.
+  """
+  ids_BxK = retrieve([question.masked_text for question in questions], k=k).ids_BxK
+  return [
+    Prediction(question, _rank(question, ids_K, text))
+    for question, ids_K in zip(questions, ids_BxK, strict=True)
+  ]
+
+
 def figures(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict:
-  """Returns `questions`, `recall@k` and `exact_match`, also for each group under its name."""
-  figures = _means(predictions, recall_at)
+  """Returns `questions`, and the mean figures over all and over each group under its name."""
+  result = _means(predictions, recall_at)
   for group in sorted({p.question.group for p in predictions} - {""}):
-    figures[group] = _means([p for p in predictions if p.question.group == group], recall_at)
-  return figures
+    result[group] = _means([p for p in predictions if p.question.group == group], recall_at)
+  return result
+
+
+def _rank(question: Question, ids_K: np.ndarray, text: Callable[[int], str]) -> int | None:
+  """Returns the rank of the first right passage.
+
+  It has the sentence that states the fact or, if that is unknown, the answer as whole words. One
+  that has the masked sentence itself gives the answer away, so it has no rank.
+  """
+  answer = re.compile(rf"(?<!\w){re.escape(question.answer)}(?!\w)")
+  rank = 0
+  for passage in (text(i) if i >= 0 else "" for i in ids_K.tolist()):
+    if not question.passage and question.text in passage:
+      continue
+    rank += 1
+    if question.passage in passage if question.passage else answer.search(passage):
+      return rank
+  return None
 
 
 def _means(predictions: Sequence[Prediction], recall_at: Sequence[int]) -> dict:
-  return {
-    "questions": len(predictions),
-    **{
-      f"recall@{k}": round(
-        float(np.mean([p.rank is not None and p.rank <= k for p in predictions])), 4
-      )
-      for k in recall_at
-    },
-    "exact_match": round(float(np.mean([p.exact_match for p in predictions])), 4),
-  }
+  scores = [prediction.figures(recall_at) for prediction in predictions]
+  means = {n: round(float(np.mean([score[n] for score in scores])), 4) for n in scores[0]}
+  return {"questions": len(predictions), **means}

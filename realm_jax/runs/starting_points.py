@@ -8,6 +8,7 @@ import dataclasses
 from typing import Literal
 
 from realm_jax import choices
+from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.runs.training_run import WarmStart
@@ -45,12 +46,22 @@ class StartConfig:
     span_hidden_size: Width of the MLP that scores spans.
     temperature: Divides the scores; None uses that of the retriever's checkpoint. Embeddings of
       unit length need one far below 1, or their scores differ too little for the softmax.
+    dropout_rate: Dropout of both models, in attention as well; None uses the checkpoints' rates.
   """
 
   passage_encoder: PassageEncoder = "frozen"
   max_span_width: int = 10
   span_hidden_size: int = 256
   temperature: float | None = None
+  dropout_rate: float | None = None
+
+  def bert(self, of_checkpoint: BertConfig) -> BertConfig:
+    """Returns the configuration of an encoder with this dropout."""
+    if self.dropout_rate is None:
+      return of_checkpoint
+    return dataclasses.replace(
+      of_checkpoint, dropout_rate=self.dropout_rate, attention_dropout_rate=self.dropout_rate
+    )
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -63,7 +74,9 @@ def find(*, retriever: str, reader: str, config: StartConfig) -> StartingPoint:
     FileNotFoundError: If a directory has no checkpoint.
   """
   ours = saved_models.load(retriever).description
-  dual_encoder = ours.dual_encoder
+  dual_encoder = dataclasses.replace(ours.dual_encoder, bert=config.bert(ours.dual_encoder.bert))
+  if config.dropout_rate is not None:
+    dual_encoder = dataclasses.replace(dual_encoder, projection_dropout_rate=config.dropout_rate)
   if config.temperature is not None:
     dual_encoder = dataclasses.replace(dual_encoder, temperature=config.temperature)
   parts = [("dual_encoder", "dual_encoder")]
@@ -88,10 +101,15 @@ def _reader(
   description: ModelDescription, config: StartConfig
 ) -> tuple[tuple[str, str], SpanReaderConfig]:
   if description.span_reader is not None:
-    reader = dataclasses.replace(description.span_reader, max_span_width=config.max_span_width)
+    reader = description.span_reader
+    reader = dataclasses.replace(
+      reader, bert=config.bert(reader.bert), max_span_width=config.max_span_width
+    )
     return ("span_reader", "span_reader"), reader
   there, bert = description.reading_bert
   reader = SpanReaderConfig(
-    bert=bert, max_span_width=config.max_span_width, span_hidden_size=config.span_hidden_size
+    bert=config.bert(bert),
+    max_span_width=config.max_span_width,
+    span_hidden_size=config.span_hidden_size,
   )
   return ("span_reader/bert", there), reader

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from realm_jax.data.questions import Question, masked_query_batches
-from realm_jax.evaluation.masked_spans import figures, predict
+from realm_jax.datatypes import SearchResults
+from realm_jax.evaluation.masked_spans import figures, predict, rank_passages
 from realm_jax.inference.mask_filler import FilledMask
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -41,7 +42,9 @@ TOLD = (
   told("Oslo.", "Oslo", "euro", closed="oslo", retrieved=(1, 2), passage="Oslo is old."),
   told("Of euro.", "euro", "euro", retrieved=(-2, 2)),  # no passage is known: any with the answer
   # Longer than what is asked for: never exact.
-  told("The pound is of old.", "pound is of old", "pound is of", retrieved=(0, 1)),
+  told(
+    "The pound is of old.", "pound is of old", "pound is of", retrieved=(0, 1), passage=PASSAGES[0]
+  ),
 )
 
 
@@ -84,7 +87,7 @@ def run(*, without_retrieval=False):
 def test_each_question_has_one_prediction_in_order():
   predictions = run()
   assert [p.question for p in predictions] == [t.question for t in TOLD]
-  assert [p.answer for p in predictions] == [
+  assert [p.filled.answer for p in predictions] == [
     "pound",
     "zurich",
     "zur old",
@@ -92,9 +95,9 @@ def test_each_question_has_one_prediction_in_order():
     "euro",
     "pound is of",
   ]
-  assert [p.exact_match for p in predictions] == [True, True, False, False, True, False]
+  assert [p.filled.exact_match for p in predictions] == [True, True, False, False, True, False]
   assert [p.rank for p in predictions] == [2, None, None, 1, 2, 1]
-  assert {p.probability for p in predictions} == {0.25}
+  assert {p.filled.probability for p in predictions} == {0.25}
 
 
 def test_figures_are_means_over_all_and_over_each_group():
@@ -110,10 +113,35 @@ def test_figures_are_means_over_all_and_over_each_group():
 
 def test_closed_book_answers_without_passages():
   predictions = run(without_retrieval=True)
-  assert [p.exact_match for p in predictions] == [False, False, False, True, False, False]
+  assert [p.filled.exact_match for p in predictions] == [False, False, False, True, False, False]
 
 
 def test_half_an_answer_is_no_answer():
   (prediction,) = [p for p in run() if p.question.text == "The Zürich."]
-  assert not prediction.exact_match
+  assert not prediction.filled.exact_match
   assert figures([prediction], recall_at=(2,))["exact_match"] == pytest.approx(0)
+
+
+def test_without_a_reader_only_passages_are_ranked():
+  asked = [t.question for t in TOLD[:3]]
+  ids = np.array([t.retrieved for t in TOLD[:3]])
+  found = SearchResults(ids, np.zeros(ids.shape))
+  ranked = rank_passages(lambda texts, k: found, asked, text=PASSAGES.__getitem__, k=2)
+  assert [p.rank for p in ranked] == [2, None, None]
+  assert figures(ranked, recall_at=(2,)).keys() == {"questions", "recall@2", "made", "real"}
+
+
+def rank(passages, text="Oslo is in Norway.", answer="Oslo"):
+  found = SearchResults(np.arange(len(passages))[None], np.zeros((1, len(passages))))
+  asked = told(text, answer, "", retrieved=()).question
+  (ranked,) = rank_passages(lambda texts, k: found, [asked], text=passages.__getitem__, k=9)
+  return ranked.rank
+
+
+def test_a_passage_with_the_masked_sentence_itself_has_no_rank():
+  assert rank(("Rome.", "It says: Oslo is in Norway. So.", "Oslo.")) == 2
+  assert rank(("It says: Oslo is in Norway. So.",)) is None
+
+
+def test_a_passage_has_the_answer_only_as_whole_words():
+  assert rank(("Oslofjord", "In Oslo!")) == 2

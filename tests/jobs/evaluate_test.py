@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -110,5 +111,8 @@ def test_what_is_missing_is_named(tmp_path, questions, passages):
   masked = write(
     tmp_path / "masked.jsonl", {"id": 1, "text": "Rome.", "spans": [[0, 4]], "answer": "Rome"}
   )
-  with pytest.raises(ValueError, match="masked sentences; give --checkpoints"):
+  with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
     evaluate(questions=masked, sources=sources)
+  bm25 = dataclasses.replace(sources, retriever="bm25")
+  with pytest.raises(ValueError, match="book=closed, but nothing is read"):
+    evaluate(questions=masked, sources=bm25, asking=Asking(book="closed"))

@@ -26,12 +26,13 @@ def evaluate(
 ) -> dict:
   """Answers questions or fills masks, and scores the answers against the references.
 
-  A checkpoint of `realm finetune` answers questions; other checkpoints and BM25 only retrieve. The
-  printed card, also written to `output`, records what was measured.
+  A checkpoint of `realm finetune` answers questions, and one of `realm pretrain` fills masks; all
+  others and BM25 only retrieve. The printed card, also written to `output`, records what was
+  measured.
 
   Args:
     questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
-      `spans`, `answer`) for a pre-trained checkpoint; with `qrels`, of queries (`_id`, `text`).
+      `spans`, `answer`) as `realm mask_sentences` writes; with `qrels`, of queries (`_id`, `text`).
     qrels: Judgements of a retrieval test collection, in BEIR's or TREC's format: documents are
       ranked, each by its best passage, and scored by nDCG, recall and reciprocal rank.
     sources: The model, the corpus and its index; BM25 needs only the corpus.
@@ -77,9 +78,5 @@ def evaluate(
       tune_on=tune_on,
       output=output,
       formats=formats,
-    )
-  if sources.missing():
-    raise ValueError(
-      f"{questions} has masked sentences; give --checkpoints, --passages and --index to fill them"
     )
   return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)

@@ -1,0 +1,70 @@
+"""Masks salient spans in sentences of held-out documents, to evaluate systems without labels."""
+
+import json
+import random
+from collections.abc import Iterator
+
+from realm_jax import atomic_files
+from realm_jax.data import tagged_examples
+from realm_jax.data.tagged_examples import TaggedPassage
+
+_FEWEST_WORDS = 6  # fewer say too little to search with
+
+
+def mask_sentences(
+  *,
+  corpus: str,
+  output: str,
+  max_sentences: int = 1000,
+  max_words: int = 40,
+  seed: int = 0,
+) -> int:
+  """Writes masked sentences for `realm evaluate`, at most one of each passage.
+
+  Retrieval is then scored by whether a passage has the masked span, passages with the sentence
+  itself left out.
+
+  Args:
+    corpus: Directory of a tagged corpus that nothing was trained on, from `realm prepare_corpus`.
+    output: JSON Lines to write: `id`, `text`, `spans` (bytes of the text) and `answer`.
+    max_sentences: Samples at most this many.
+    max_words: Longer sentences are left out, because a query must hold the span.
+    seed: Seed for the sample and the spans.
+
+  Returns:
+    The number of sentences written.
+
+  Raises:
+    FileNotFoundError: If the corpus is missing.
+    ValueError: If no sentence of it has a salient span.
+  """
+  draw = random.Random(seed)
+  passages = (p for file in tagged_examples.files(corpus) for p in tagged_examples.read_shard(file))
+  records = []
+  for passage in passages:
+    candidates = [*_masked(passage, max_words=max_words)]
+    if candidates:
+      records.append({"id": f"{passage.uid}", **draw.choice(candidates)})
+  if not records:
+    raise ValueError(
+      f"{corpus} has no sentence of {_FEWEST_WORDS} to {max_words} words with a salient span; "
+      "raise --max_words, or tag it with `realm tag_salient_spans`"
+    )
+  kept = draw.sample(records, min(max_sentences, len(records)))
+  lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
+  atomic_files.write_text(output, "".join(lines))
+  print(f"{output}: {len(kept)} sentences, of {len(records)} passages", flush=True)
+  return len(kept)
+
+
+def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
+  """Yields each salient span of a passage with the sentence around it."""
+  raw = passage.text.encode()
+  for start, limit in passage.sentences:
+    text = raw[start:limit].decode()
+    if not _FEWEST_WORDS <= len(text.split()) <= max_words:
+      continue
+    for first, last in passage.spans:
+      if start <= first and last <= limit:
+        answer = raw[first:last].decode()
+        yield {"text": text, "spans": [[first - start, last - start]], "answer": answer}

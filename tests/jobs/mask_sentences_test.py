@@ -1,0 +1,83 @@
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStoreWriter
+from realm_jax.data.questions import read_questions
+from realm_jax.data.tagged_examples import TaggedExampleWriter, TaggedPassage, serialize
+from realm_jax.evaluation.asking import Asking
+from realm_jax.jobs.answering.compare_runs import compare_runs
+from realm_jax.jobs.answering.evaluate import evaluate
+from realm_jax.jobs.preparation.mask_sentences import mask_sentences
+from realm_jax.saved.opening import Sources
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+SENTENCES = (
+  "Zürich is the largest town of Switzerland.",
+  "The town of Oslo lies in old Norway.",
+  "Rome is old.",  # too short
+)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+  directory = tmp_path / "tagged"
+  directory.mkdir()
+  writer = TaggedExampleWriter(directory, num_shards=1)
+  for uid, sentence in enumerate(SENTENCES, 1):
+    text = f"Ä first one. {sentence}"
+    start = len("Ä first one. ".encode())
+    names = [w.strip(".").encode() for w in sentence.split()[1:] if w[0].isupper()]
+    names.append(sentence.split()[0].encode())
+    spans = [(text.encode().index(n, start), text.encode().index(n, start) + len(n)) for n in names]
+    sentences = ((0, start - 1), (start, len(text.encode())))
+    passage = TaggedPassage(title="", text=text, uid=uid, sentences=sentences, spans=spans)
+    writer.write(serialize(passage))
+  writer.close()
+  return str(directory)
+
+
+def test_the_masked_spans_are_those_of_the_corpus(tmp_path, corpus):
+  output = str(tmp_path / "masked.jsonl")
+  assert mask_sentences(corpus=corpus, output=output) == 2
+  questions = read_questions(output)
+  assert {q.text for q in questions} == set(SENTENCES[:2])
+  for question in questions:
+    assert question.masked_text.replace("[MASK]", question.answer) == question.text
+    assert question.answer in ("Zürich", "Switzerland", "The", "Oslo", "Norway")
+  assert mask_sentences(corpus=corpus, output=output, max_sentences=1) == 1
+
+
+def test_a_corpus_without_spans_is_refused(tmp_path, corpus):
+  with pytest.raises(ValueError, match="no sentence of 6 to 6 words with a salient span"):
+    mask_sentences(corpus=corpus, output=str(tmp_path / "masked.jsonl"), max_words=6)
+  assert not (tmp_path / "masked.jsonl").exists()
+
+
+def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  masked = str(tmp_path / "masked.jsonl")
+  mask_sentences(corpus=corpus, output=masked)
+  asked = read_questions(masked)
+  texts = [*SENTENCES, *(f"Of {q.masked_text} it is {q.answer}" for q in asked), "nothing here"]
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "the", "of"])
+  passages = tmp_path / "passages"
+  passages.mkdir()
+  writer = PassageStoreWriter(passages, tokenizer=tokenizer, max_passage_length=16)
+  for uid, text in enumerate(texts):
+    ids = tokenizer.encode(text)
+    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  tokenizer.save(passages / "vocabulary")
+  sources = Sources(passages=str(passages), retriever="bm25")
+  outputs = [str(tmp_path / name) for name in ("one", "other")]
+  for output in outputs:
+    figures = evaluate(
+      questions=masked, sources=sources, asking=Asking(recall_at=(1, 2)), output=output
+    )
+    assert figures == {"questions": 2, "recall@1": 1.0, "recall@2": 1.0}
+  rows = compare_runs(first=outputs[:1], second=outputs[1:])
+  assert [(row["figure"], row["difference"]) for row in rows] == [("recall@1", 0), ("recall@2", 0)]
+  record = json.loads((tmp_path / "one" / "predictions.jsonl").read_text().splitlines()[0])
+  assert record["rank"] == 1 and "answer" not in record

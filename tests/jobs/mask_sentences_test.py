@@ -40,13 +40,13 @@ def corpus(tmp_path):
 
 def test_the_masked_spans_are_those_of_the_corpus(tmp_path, corpus):
   output = str(tmp_path / "masked.jsonl")
-  assert mask_sentences(corpus=corpus, output=output) == 2
+  assert mask_sentences(corpus=corpus, output=output) == {"sentences": 2, "passages": 2}
   questions = read_questions(output)
   assert {q.text for q in questions} == set(SENTENCES[:2])
   for question in questions:
     assert question.masked_text.replace("[MASK]", question.answer) == question.text
     assert question.answer in ("Zürich", "Switzerland", "The", "Oslo", "Norway")
-  assert mask_sentences(corpus=corpus, output=output, max_sentences=1) == 1
+  assert mask_sentences(corpus=corpus, output=output, max_sentences=1)["sentences"] == 1
 
 
 def test_a_corpus_without_spans_is_refused(tmp_path, corpus):

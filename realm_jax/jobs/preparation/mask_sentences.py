@@ -18,7 +18,7 @@ def mask_sentences(
   max_sentences: int = 1000,
   max_words: int = 40,
   seed: int = 0,
-) -> int:
+) -> dict[str, int]:
   """Writes masked sentences for `realm evaluate`, at most one of each passage.
 
   Retrieval is then scored by whether a passage has the masked span, passages with the sentence
@@ -32,7 +32,7 @@ def mask_sentences(
     seed: Seed for the sample and the spans.
 
   Returns:
-    The number of sentences written.
+    The numbers of sentences written, and of passages that have one.
 
   Raises:
     FileNotFoundError: If the corpus is missing.
@@ -54,7 +54,7 @@ def mask_sentences(
   lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
   atomic_files.write_text(output, "".join(lines))
   print(f"{output}: {len(kept)} sentences, of {len(records)} passages", flush=True)
-  return len(kept)
+  return {"sentences": len(kept), "passages": len(records)}
 
 
 def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:

@@ -2,7 +2,7 @@
 
 from realm_jax.data.batches import Streams
 from realm_jax.models.encoder_programs import query_encoder
-from realm_jax.retrieval.hard_negatives import HardNegatives
+from realm_jax.pairs.hard_negatives import HardNegatives
 from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import pair_examples

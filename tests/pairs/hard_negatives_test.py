@@ -3,7 +3,7 @@ import types
 import numpy as np
 
 from realm_jax.datatypes import SearchResults
-from realm_jax.retrieval.hard_negatives import HardNegatives
+from realm_jax.pairs.hard_negatives import HardNegatives
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 
 

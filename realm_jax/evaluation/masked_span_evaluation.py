@@ -26,7 +26,7 @@ def evaluate_masked_spans(
   """
   spare = 0 if all(question.passage for question in questions) else _SPARE_PASSAGES
   retrieve_k = max(asking.recall_at) + spare
-  if _fills_masks(sources):
+  if sources.checkpoints and saved_models.load(sources.checkpoints, step=sources.step).fills_masks:
     of, predictions = _fill(questions, sources, asking, retrieve_k=retrieve_k)
   else:
     if asking.book == "closed":
@@ -44,13 +44,6 @@ def evaluate_masked_spans(
     atomic_files.write_text(os.path.join(output, "predictions.jsonl"), "\n".join(lines) + "\n")
   print(f"{of}, {_line(figures, book=asking.book)}", flush=True)
   return figures
-
-
-def _fills_masks(sources: Sources) -> bool:
-  if not sources.checkpoints:
-    return False
-  description = saved_models.load(sources.checkpoints, step=sources.step).description
-  return description.knowledge_augmented_encoder is not None
 
 
 def _fill(

@@ -51,8 +51,17 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
 
 
 def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0) -> MaskFiller:
-  """Returns a mask filler; see `open_answerer`."""
+  """Returns a mask filler; see `open_answerer`.
+
+  Raises:
+    ValueError: If the checkpoint was not trained to fill masks.
+  """
   saved, description = opened.saved, opened.saved.description
+  if saved.drawn and not saved.fills_masks:
+    raise ValueError(
+      f"{saved.path} was imported without a head that predicts words, so it would fill masks at "
+      "random; train it with `realm pretrain`, or only retrieve (`realm evaluate`)"
+    )
   model, params = saved.pretraining_model(opened.mesh)
   embed = _passage_embedder(opened, params)
   return MaskFiller(

@@ -124,12 +124,20 @@ class SavedModel:
     step: Step of the training.
     description: Description of the model.
     run: Name of its run, see `checkpoints.Run`; None if it was imported.
+    drawn: Paths of the parameters that were initialised at random when it was imported.
   """
 
   path: object_store.Path
   step: int
   description: ModelDescription
   run: str | None = None
+  drawn: tuple[str, ...] = ()
+
+  @property
+  def fills_masks(self) -> bool:
+    """Whether it has a knowledge-augmented encoder that was trained to predict words."""
+    reads = self.description.knowledge_augmented_encoder is not None
+    return reads and not any(path.startswith("knowledge_augmented_encoder/") for path in self.drawn)
 
   def tower(
     self, mesh: jax.sharding.Mesh, *, of: Literal["query", "passage"]
@@ -195,7 +203,8 @@ def load(directory: str | os.PathLike, *, step: int | None = None) -> SavedModel
   path = checkpoints.resolve(directory, step=step)
   metadata = checkpoints.read_metadata(path)
   description = ModelDescription.from_json(metadata["model"])
-  return SavedModel(path, int(path.name), description, metadata.get("run"))
+  drawn = tuple(metadata.get("drawn", ()))
+  return SavedModel(path, int(path.name), description, metadata.get("run"), drawn)
 
 
 def init_pretraining_model(model: realm.RealmPretrainingModel, key: jax.Array) -> dict:

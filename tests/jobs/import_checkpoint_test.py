@@ -2,6 +2,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import types
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_
 from realm_jax.models import bert
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.saved import saved_models
+from realm_jax.saved import answering_models, saved_models
 from realm_jax.saved.opening import Sources
 
 CONFIG = bert.BertConfig(
@@ -97,6 +98,16 @@ def test_the_drawn_heads_follow_the_seed(bert_directory, tmp_path):
     kernels.append(saved.tower(partitioning.make_mesh(), of="passage")[1]["projection"]["kernel"])
   np.testing.assert_array_equal(kernels[0], kernels[1])
   assert not np.allclose(kernels[0], kernels[2])
+
+
+def test_a_head_drawn_at_random_fills_no_masks(bert_directory, tmp_path):
+  import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "run"), **LENGTHS)
+  saved = saved_models.load(str(tmp_path / "run" / "checkpoints"))
+  assert saved.description.knowledge_augmented_encoder is not None and not saved.fills_masks
+  with pytest.raises(ValueError, match="imported without a head that predicts words"):
+    answering_models.mask_filler(types.SimpleNamespace(saved=saved))
+  trained = dataclasses.replace(saved, drawn=("dual_encoder/tower/projection/kernel",))
+  assert trained.fills_masks
 
 
 def test_a_workdir_is_used_once(bert_directory, tmp_path):

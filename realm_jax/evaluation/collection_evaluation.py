@@ -16,7 +16,7 @@ from realm_jax.evaluation.document_ranking import (
   document_scores,
   rank_documents,
   read_run,
-  run_lines,
+  run_text,
 )
 from realm_jax.evaluation.fusion_tuning import judged_queries
 from realm_jax.evaluation.systems import System, open_system
@@ -61,7 +61,7 @@ def evaluate_collection(
       "figures.json": json.dumps(card, indent=2) + "\n",
       "card.md": page,
       "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, asked, scores)),
-      "run.trec": "".join(f"{line}\n" for line in run_lines(run, tag=tag)),
+      "run.trec": run_text(run, tag=tag),
     }
     for name, text in contents.items():
       atomic_files.write_text(os.path.join(output, name), text)

@@ -1,7 +1,7 @@
 """Rankings of documents by their best passages, and their metrics against judgements."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from realm_jax import object_store, progress
 from realm_jax.data.judgements import Judgements
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
+from realm_jax.evaluation.open_qa import Outcome
 
 _CUTOFF = 10  # for nDCG and the reciprocal rank
 # Query id to document name to score, best first.
@@ -91,12 +92,22 @@ def document_scores(
   return scores
 
 
-def run_lines(run: Run, *, tag: str) -> Iterator[str]:
-  """Yields the lines of a TREC run file: `query Q0 document rank score tag`."""
-  tag = "_".join(tag.split())
-  for query, ranking in run.items():
-    for rank, (document, score) in enumerate(ranking.items(), 1):
-      yield f"{query} Q0 {document} {rank} {score:.9g} {tag}"
+def passage_run(outcomes: Iterable[Outcome]) -> Run:
+  """Returns the passages retrieved for each question, in place of documents."""
+  return {
+    outcome.question.id: dict(zip(map(str, outcome.passage_ids), outcome.scores, strict=True))
+    for outcome in outcomes
+  }
+
+
+def run_text(run: Run, *, tag: str) -> str:
+  """Returns the content of a TREC run file, whose lines are `query Q0 document rank score tag`."""
+  one_word = "_".join
+  return "".join(
+    f"{one_word(query.split())} Q0 {document} {rank} {score:.9g} {one_word(tag.split())}\n"
+    for query, ranking in run.items()
+    for rank, (document, score) in enumerate(ranking.items(), 1)
+  )
 
 
 def read_run(path: str | os.PathLike) -> Run:

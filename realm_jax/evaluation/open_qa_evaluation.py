@@ -12,6 +12,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, result_card
 from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.fusion_tuning import answered_questions
 from realm_jax.evaluation.systems import System, open_system
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
@@ -134,7 +135,5 @@ def _write(
     )
     write("retrieved_dpr.json", retrieved)
   if "trec" in formats:
-    run = prediction_files.trec_run_lines(
-      evaluated.outcomes, tag=str(evaluated.measured["retriever"])
-    )
-    write("retrieved.trec", "\n".join(run) + "\n")
+    tag = str(evaluated.measured["retriever"])
+    write("retrieved.trec", run_text(passage_run(evaluated.outcomes), tag=tag))

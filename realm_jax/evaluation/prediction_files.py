@@ -1,4 +1,4 @@
-"""Prediction files for other programs: JSON Lines, DPR's JSON, and TREC run files."""
+"""Prediction files for other programs: JSON Lines and DPR's JSON."""
 
 import dataclasses
 import json
@@ -69,17 +69,6 @@ def dpr_json(
       }
     )
   return json.dumps(records, ensure_ascii=False, indent=1) + "\n"
-
-
-def trec_run_lines(outcomes: Sequence[Outcome], *, tag: str) -> Iterator[str]:
-  """Yields `question Q0 passage rank score tag` for each passage retrieved."""
-  tag = "_".join(tag.split())
-  for outcome in outcomes:
-    name = "_".join(outcome.question.id.split())
-    for rank, (passage_id, score) in enumerate(
-      zip(outcome.passage_ids, outcome.scores, strict=True), 1
-    ):
-      yield f"{name} Q0 {passage_id} {rank} {score:.6f} {tag}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,23 +6,22 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import PairData
-from realm_jax.runs.training_config import TrainingConfig
+from realm_jax.runs.training_run import PlainTraining
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Corpus
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.wordpieces import WordPieces
 
 _UNIT_LENGTH_SCALE = 20.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ContrastiveTraining(TrainingConfig):
+class ContrastiveTraining(PlainTraining):
   """The configuration of a contrastive training, except for its directories.
 
   Attributes:
@@ -55,14 +54,13 @@ class ContrastiveTraining(TrainingConfig):
         "`realm prepare_pairs` and --hard_negatives, or omit --index"
       )
 
-  def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
-    """Returns the description of the model and its training data for checkpoints."""
+  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
       dual_encoder=self.dual_encoder,
       query_length=self.data.query_length,
       passage_length=self.data.passage_length,
-      vocabulary_digest=pieces.digest,
-      corpus_fingerprint=store.fingerprint,
+      vocabulary_digest=corpus.vocabulary.digest,
+      corpus_fingerprint=corpus.store.fingerprint,
     )
 
   def abstract_batch(self) -> dict[str, jax.ShapeDtypeStruct]:

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -13,9 +12,9 @@ from realm_jax.runs.question_evaluation import DevConfig
 from realm_jax.runs.starting_points import StartConfig, StartingPoint
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Corpus
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,7 @@ class Finetuning(TrainingConfig):
     if not self.frozen and self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
-  def describe(
-    self, pieces: WordPieces, store: PassageStore, start: StartingPoint
-  ) -> saved_models.ModelDescription:
+  def describe(self, corpus: Corpus, start: StartingPoint) -> saved_models.ModelDescription:
     """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(
       dual_encoder=start.dual_encoder,
@@ -61,8 +58,8 @@ class Finetuning(TrainingConfig):
       beam=self.beam,
       query_length=self.data.query_length,
       passage_length=start.passage_length,
-      vocabulary_digest=pieces.digest,
-      corpus_fingerprint=store.fingerprint,
+      vocabulary_digest=corpus.vocabulary.digest,
+      corpus_fingerprint=corpus.store.fingerprint,
     )
 
   def program(self, model: OpenQaModel) -> TrainProgram:

@@ -5,21 +5,20 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
-from realm_jax.runs.training_config import TrainingConfig
+from realm_jax.runs.training_run import PlainTraining
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Corpus
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskedLmTraining(TrainingConfig):
+class MaskedLmTraining(PlainTraining):
   """The configuration of masked language modelling, except for its directories.
 
   Attributes:
@@ -33,8 +32,7 @@ class MaskedLmTraining(TrainingConfig):
   )
   bert: BertConfig = BertConfig()
 
-  def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
-    """Returns the description of the model and its training data for checkpoints."""
+  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
       # Not part of the checkpoint: what a dual encoder that starts from it may look like.
       dual_encoder=DualEncoderConfig(bert=self.bert),
@@ -42,12 +40,11 @@ class MaskedLmTraining(TrainingConfig):
       query_length=self.data.query_length,
       max_masks=self.data.max_masks,
       passage_length=self.data.query_length,
-      vocabulary_digest=pieces.digest,
-      corpus_fingerprint=store.fingerprint,
+      vocabulary_digest=corpus.vocabulary.digest,
+      corpus_fingerprint=corpus.store.fingerprint,
     )
 
   def program(self) -> TrainProgram:
-    """Returns the train step and the layout of the train state."""
     model = KnowledgeAugmentedEncoder(self.bert)
 
     def init_params(key: jax.Array) -> dict:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from realm_jax import datatypes, partitioning
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
@@ -21,11 +20,11 @@ from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.guard import PART, Guard, GuardConfig
 from realm_jax.training.objective import Objective
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,29 +79,12 @@ class Pretraining(TrainingConfig):
     """Both encoders as one module."""
     return RealmPretrainingModel(self.model.dual_encoder, self.model.knowledge_augmented_encoder)
 
-  def check(self, pieces: WordPieces) -> None:
-    """Checks that a vocabulary and the lengths fit the encoders, and that the index can keep up.
-
-    Raises:
-      ValueError: If they do not.
-    """
+  def check_reachable(self) -> None:
+    """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
     if self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
-    retrieval, reader = self.retrieval, self.model.knowledge_augmented_encoder
-    queries = {
-      "query_length": self.data.query_length,
-      "passage_length": retrieval.passage_length,
-    }
-    saved_models.check_sizes(
-      pieces,
-      {"dual_encoder": self.model.dual_encoder.bert, "knowledge_augmented_encoder": reader},
-      {
-        "dual_encoder": queries,
-        "knowledge_augmented_encoder": {"joint_length": retrieval.joint_length},
-      },
-    )
 
-  def describe(self, pieces: WordPieces, store: PassageStore) -> saved_models.ModelDescription:
+  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
     """Returns what a checkpoint says of the model and of what it is trained with."""
     return saved_models.ModelDescription(
       dual_encoder=self.model.dual_encoder,
@@ -111,8 +93,8 @@ class Pretraining(TrainingConfig):
       query_length=self.data.query_length,
       max_masks=self.data.max_masks,
       passage_length=self.retrieval.passage_length,
-      vocabulary_digest=pieces.digest,
-      corpus_fingerprint=store.fingerprint,
+      vocabulary_digest=corpus.vocabulary.digest,
+      corpus_fingerprint=corpus.store.fingerprint,
     )
 
   def init_params(self, key: jax.Array) -> dict:

@@ -1,5 +1,6 @@
 """The part common to all training jobs: mesh, sharded state, warm start, checkpoints, loop."""
 
+import abc
 import contextlib
 import dataclasses
 import os
@@ -15,11 +16,13 @@ from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import profiling, resumption
+from realm_jax.runs.example_sources import DataConfig, Examples
 from realm_jax.runs.retrieval_trace import TraceWriter
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
-from realm_jax.runs.training_config import RunConfig
+from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
+from realm_jax.saved.opening import Corpus
 from realm_jax.training import checkpoints, goodput, metric_writers, train_loop
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint
@@ -322,6 +325,40 @@ class TrainingRun:
       self._writer.flush()
       self._mirror.flush()
     self._checkpointer.save(step, state, input=input, metadata={**self._metadata, **metadata})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainTraining(TrainingConfig, abc.ABC):
+  """The configuration of a training on examples, except for its directories.
+
+  Attributes:
+    data: The examples and how they are batched.
+  """
+
+  data: DataConfig
+
+  @abc.abstractmethod
+  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
+    """Returns the description of the model and its training data for checkpoints."""
+
+  @abc.abstractmethod
+  def program(self) -> TrainProgram:
+    """Returns the train step and the layout of the train state."""
+
+  def open(
+    self, workdir: str, examples: Examples, *, corpus: Corpus, warm_starts: Sequence[WarmStart]
+  ) -> TrainingRun:
+    """Returns the run in a working directory, on examples made from the corpus."""
+    description = self.describe(corpus)
+    description.check_sizes(corpus.vocabulary)
+    return TrainingRun(
+      workdir,
+      program=self.program(),
+      config=self.run,
+      description=description,
+      batch_settings=examples.batch_settings(seed=self.run.seed),
+      warm_starts=warm_starts,
+    )
 
 
 def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:

@@ -177,7 +177,7 @@ class PretrainingModel(RealmModel):
     super().__init__(
       optimizer_def,
       corpus=corpus,
-      description=training.describe(corpus.vocabulary, corpus.store),
+      description=training.describe(corpus),
       warm_starts=warm_starts,
       objective=training.objective,
       accumulate_steps=accumulate_steps,
@@ -255,7 +255,7 @@ class InverseClozeModel(RealmModel):
     super().__init__(
       optimizer_def,
       corpus=corpus,
-      description=training.describe(corpus.vocabulary, corpus.store),
+      description=training.describe(corpus),
       warm_starts=warm_starts,
       objective=objectives.pairs(module),
       accumulate_steps=accumulate_steps,
@@ -328,7 +328,7 @@ class OpenQaModel(RealmModel):
     super().__init__(
       optimizer_def,
       corpus=corpus,
-      description=training.describe(corpus.vocabulary, corpus.store, begun),
+      description=training.describe(corpus, begun),
       warm_starts=begun.warm_starts,
       objective=objectives.questions(module),
       accumulate_steps=accumulate_steps,

@@ -4,12 +4,12 @@ import json
 import numpy as np
 import pytest
 
+from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import evaluate_questions, question_scores
 from realm_jax.evaluation.prediction_files import (
   dpr_json,
   jsonl_lines,
   read_scores,
-  trec_run_lines,
 )
 
 FOUND = {"where?": [1, 3], "w h a t?": [1]}
@@ -118,8 +118,8 @@ def test_dprs_json(questions, outcomes, match, store):
 
 
 def test_trec_runs(outcomes):
-  assert list(trec_run_lines(outcomes, tag="my run")) == [
-    "where? Q0 1 1 9.500000 my_run",
-    "where? Q0 3 2 8.500000 my_run",
-    "w_h_a_t? Q0 1 1 9.500000 my_run",
+  assert run_text(passage_run(outcomes), tag="my run").splitlines() == [
+    "where? Q0 1 1 9.5 my_run",
+    "where? Q0 3 2 8.5 my_run",
+    "w_h_a_t? Q0 1 1 9.5 my_run",
   ]

@@ -3,12 +3,12 @@
 import dataclasses
 import gzip
 import json
-from collections.abc import Iterable
 from typing import Literal
 
 from realm_jax import atomic_files, choices, progress
 from realm_jax.data import questions as question_files
 from realm_jax.evaluation import prediction_files
+from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
 from realm_jax.inference.mask_filler import MaskFiller
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
@@ -87,13 +87,11 @@ def predict(
     for batch in progress.track(batches, what="batches of questions")
     for found in answerer.answer([question.text for question in batch], num_answers=num_answers)
   ]
-  _write_lines(
-    output,
-    (
-      json.dumps(_record(record, found), ensure_ascii=False)
-      for record, found in zip(_records(questions), answers, strict=True)
-    ),
+  lines = (
+    json.dumps(_record(record, found), ensure_ascii=False) + "\n"
+    for record, found in zip(_records(questions), answers, strict=True)
   )
+  atomic_files.write_text(output, "".join(lines))
   truncated = sum(found.truncated for found in answers)
   longer = f"; {truncated} exceeded the model's input and were truncated" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
@@ -104,7 +102,7 @@ def _write_found(
   output: str, outcomes: list[Outcome], output_format: Literal["dpr", "trec"], *, corpus: Corpus
 ) -> None:
   if output_format == "trec":
-    _write_lines(output, prediction_files.trec_run_lines(outcomes, tag="realm_jax"))
+    atomic_files.write_text(output, run_text(passage_run(outcomes), tag="realm_jax"))
     return
   store = corpus.store
   matcher = match_answers(
@@ -115,10 +113,6 @@ def _write_found(
   )
   content = prediction_files.dpr_json(outcomes, title=store.title, text=store.text, matcher=matcher)
   atomic_files.write_text(output, content)
-
-
-def _write_lines(output: str, lines: Iterable[str]) -> None:
-  atomic_files.write_text(output, "".join(f"{line}\n" for line in lines))
 
 
 def _records(path: str) -> list[dict]:

@@ -67,11 +67,11 @@ def finetune(
       "single process: omit them, and run `realm evaluate` on the checkpoints"
     )
   corpus = open_corpus(passages, warm_starts=[retriever, reader])
-  store, pieces = corpus.store, corpus.vocabulary
+  store = corpus.store
   start = starting_points.find(retriever=retriever, reader=reader, config=finetuning.start)
   finetuning.check_reachable()
-  description = finetuning.describe(pieces, store, start)
-  description.check_sizes(pieces)
+  description = finetuning.describe(corpus, start)
+  description.check_sizes(corpus.vocabulary)
   asked = read_questions(questions)
   made = question_examples(
     asked, data=finetuning.data, source=questions if examples is None else examples, store=store

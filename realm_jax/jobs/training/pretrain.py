@@ -75,12 +75,13 @@ def pretrain(
     *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
   ]
   knowledge = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
-  pretraining.check(knowledge.vocabulary)
+  pretraining.check_reachable()
+  description = pretraining.describe(knowledge)
+  description.check_sizes(knowledge.vocabulary)
   vocabulary = os.path.join(passages, "vocabulary")
   examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
   # Opened before anything is waited for, because there may be none.
   features = examples.streams(seed=pretraining.run.seed)
-  description = pretraining.describe(knowledge.vocabulary, knowledge.store)
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
   # What determines queries and passages.
   trace_settings = {

@@ -40,17 +40,8 @@ def pretrain_contrastive(
   contrastive.check(index)
   starts = [] if warm_start is None else [warm_start]
   corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
-  description = contrastive.describe(corpus.vocabulary, corpus.store)
-  description.check_sizes(corpus.vocabulary)
   made = pair_examples(contrastive.data, source=examples, store=corpus.store)
-  with TrainingRun(
-    workdir,
-    program=contrastive.program(),
-    config=contrastive.run,
-    description=description,
-    batch_settings=made.batch_settings(seed=contrastive.run.seed),
-    warm_starts=starts,
-  ) as run:
+  with contrastive.open(workdir, made, corpus=corpus, warm_starts=starts) as run:
     features = made.streams(seed=contrastive.run.seed)
     if index is None:
       run.train(train_loop.PlainBatches(features, place=run.place), features)
@@ -70,7 +61,7 @@ def _train_on_index(
   """Trains with hard negatives from the newest generation of this run."""
   published = PublishedGenerations(
     index=index,
-    description=contrastive.describe(corpus.vocabulary, corpus.store),
+    description=contrastive.describe(corpus),
     run=run.identity,
     other_runs=contrastive.refresh.other_runs,
   )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.masked_lm import MaskedLmTraining
-from realm_jax.runs.training_run import TrainingRun, WarmStart
+from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved.opening import open_corpus
 from realm_jax.training import train_loop
 
@@ -33,18 +33,8 @@ def pretrain_mlm(
     ValueError: If sizes do not match each other.
   """
   corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  description = masked_lm.describe(corpus.vocabulary, corpus.store)
-  description.check_sizes(corpus.vocabulary)
-  examples = Examples(
-    data=masked_lm.data, source=passages, vocabulary=os.path.join(passages, "vocabulary")
-  )
-  with TrainingRun(
-    workdir,
-    program=masked_lm.program(),
-    config=masked_lm.run,
-    description=description,
-    batch_settings=examples.batch_settings(seed=masked_lm.run.seed),
-    warm_starts=warm_starts,
-  ) as run:
+  vocabulary = os.path.join(passages, "vocabulary")
+  examples = Examples(data=masked_lm.data, source=passages, vocabulary=vocabulary)
+  with masked_lm.open(workdir, examples, corpus=corpus, warm_starts=warm_starts) as run:
     features = examples.streams(seed=masked_lm.run.seed)
     run.train(train_loop.PlainBatches(features, place=run.place), features)

@@ -52,26 +52,20 @@ def assemble(
   shards: Iterable[Mapping[str, np.ndarray]],
   *,
   config: searcher.CorpusSearcherConfig,
-  generation: int = 0,
-  device: jax.Device | None = None,
 ) -> searcher.Searcher:
-  """Returns a searcher over shards in corpus order; only "exact" uses `device`.
+  """Returns a searcher over shards in corpus order.
 
   "exact" and "device" can also search shards built for ScaNN or FAISS.
   """
   if config.kind in ("exact", "device"):
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
     if config.kind == "exact":
-      return exact_searcher.ExactSearcher(embeddings_NxE, generation=generation, device=device)
-    return device_searcher.DeviceSearcher(
-      embeddings_NxE, recall_target=config.target_recall, generation=generation
-    )
+      return exact_searcher.ExactSearcher(embeddings_NxE)
+    return device_searcher.DeviceSearcher(embeddings_NxE, recall_target=config.target_recall)
   library = _import_library(config.kind)
   # One at a time, so that the arrays of a shard are freed as soon as the library has copied them.
   loaded = [library.load_shard(shard, config=config) for shard in shards]
-  return sharded_searcher.ShardedSearcher(
-    loaded, generation=generation, threads=config.num_threads()
-  )
+  return sharded_searcher.ShardedSearcher(loaded, threads=config.num_threads())
 
 
 def load_searcher(
@@ -79,10 +73,6 @@ def load_searcher(
   generation: int,
   *,
   kind: str = "auto",
-  num_leaves_to_search: int | None = None,
-  reorder_candidates: int | None = None,
-  threads: int | None = None,
-  device: jax.Device | None = None,
   spread: bool = False,
 ) -> searcher.Searcher:
   """Loads a published generation for searching.
@@ -92,10 +82,6 @@ def load_searcher(
     generation: The number of the generation.
     kind: "exact" searches any generation exactly on one device, "device" on all devices; "auto"
       searches it as it was built.
-    num_leaves_to_search: Overrides the setting stored with the generation.
-    reorder_candidates: Overrides the setting stored with the generation.
-    threads: Threads per search; None uses all cores of the process.
-    device: The device of exact search; None uses the first local device.
     spread: Whether each process loads only its share of the shards and all search together.
 
   Raises:
@@ -111,13 +97,8 @@ def load_searcher(
       f'generation {generation} in {root} was built with kind="{built.kind}" and has no shards for'
       f' kind="{kind}"; load it with kind="auto", or rebuild it with kind="{kind}"'
     )
-  config = dataclasses.replace(
-    built,
-    kind=built.kind if kind == "auto" else kind,
-    num_leaves_to_search=num_leaves_to_search or built.num_leaves_to_search,
-    reorder_candidates=reorder_candidates or built.reorder_candidates,
-    threads=threads,
-  )
+  # The builder's number of threads is not this machine's.
+  config = dataclasses.replace(built, kind=built.kind if kind == "auto" else kind, threads=None)
   num_shards = len(manifest.shards)
   index, count = (jax.process_index(), jax.process_count()) if spread else (0, 1)
   part = searcher.own_part(manifest.num_passages, num_shards=num_shards, index=index, count=count)
@@ -125,7 +106,7 @@ def load_searcher(
   if spread:
     config = config.with_shards_of_a_process(len(own))
   shards = (generations.restore(root, generation, i) for i in own)
-  searched = assemble(shards, config=config, generation=generation, device=device)
+  searched = assemble(shards, config=config)
   return spread_searcher.SpreadSearcher(searched, part=part) if spread else searched
 
 

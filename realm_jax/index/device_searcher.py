@@ -30,7 +30,6 @@ class DeviceSearcher:
     *,
     mesh: Mesh | None = None,
     recall_target: float | None = None,
-    generation: int = 0,
     memory_bytes: int | None = None,
   ):
     """Shards the embeddings, float32 or bfloat16, over the devices.
@@ -39,7 +38,6 @@ class DeviceSearcher:
       embeddings_NxE: Embeddings of all passages, in host memory.
       mesh: Mesh whose devices take equal parts; None uses the devices of this process.
       recall_target: Expected share of the true best passages that are found; None searches exactly.
-      generation: Number of the index generation.
       memory_bytes: Memory available per device; None uses what the device reports as free.
 
     Raises:
@@ -49,7 +47,6 @@ class DeviceSearcher:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
     if mesh is None:
       mesh = partitioning.make_mesh(devices=jax.local_devices())
-    self.generation = generation
     self.num_passages, self._embedding_size = embeddings_NxE.shape
     self._rows = rows = rows_per_device(self.num_passages, mesh.size)
     check_memory(

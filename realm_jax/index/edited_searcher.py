@@ -30,8 +30,6 @@ class EditedSearcher:
     self._hidden = np.array(sorted(hidden), np.int32)
     self._ids = np.array(ids, np.int32)
     self._embeddings = np.asarray(embeddings, np.float32)
-    self.generation = base.generation
-    self.num_passages = base.num_passages - len(self._hidden) + len(self._ids)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` passages of each query."""

@@ -31,15 +31,13 @@ class BlockwiseExactSearcher:
   """
 
   def __init__(self, embeddings_NxE: np.ndarray, *, block_size: int = 2**20):
-    self.generation = 0
-    self.num_passages = len(embeddings_NxE)
     self._embeddings_NxE = embeddings_NxE
     self._block_size = block_size
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the same results as `ExactSearcher`."""
     blocks = []
-    for first in range(0, self.num_passages, self._block_size):
+    for first in range(0, len(self._embeddings_NxE), self._block_size):
       block_NxE = self._embeddings_NxE[first : first + self._block_size]
       found = ExactSearcher(block_NxE.astype(np.float32, copy=False)).search(queries_BxE, k)
       ids_BxK = np.where(found.ids_BxK >= 0, found.ids_BxK + first, found.ids_BxK)
@@ -50,13 +48,10 @@ class BlockwiseExactSearcher:
 class ExactSearcher:
   """Searches all N passages, which must fit into the memory of one device."""
 
-  def __init__(
-    self, embeddings_NxE: np.ndarray, *, generation: int = 0, device: jax.Device | None = None
-  ):
+  def __init__(self, embeddings_NxE: np.ndarray, *, device: jax.Device | None = None):
     """Copies the embeddings, float32 or bfloat16, to the device (by default the first local)."""
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
-    self.generation = generation
     self.num_passages, self._embedding_size = embeddings_NxE.shape
     self._device = device or jax.local_devices()[0]
     self._embeddings_NxE = jax.device_put(embeddings_NxE, self._device)

@@ -93,14 +93,6 @@ class FusedSearcher:
   by_words: Callable[[int], SearchResults]
   fusion: Fusion
 
-  @property
-  def generation(self) -> int:
-    return self.base.generation
-
-  @property
-  def num_passages(self) -> int:
-    return self.base.num_passages
-
   def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
     """Returns the best `k` passages of each query, with fused scores."""
     depth = max(k, self.fusion.depth)

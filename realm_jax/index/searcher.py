@@ -17,15 +17,7 @@ TREES = ("scann", "faiss")
 
 
 class Searcher(Protocol):
-  """Finds the passages whose embeddings have the largest inner product with a query's.
-
-  Attributes:
-    generation: The number of the index generation searched.
-    num_passages: N, the number of indexed passages, with ids from 0 to N - 1.
-  """
-
-  generation: int
-  num_passages: int
+  """Finds the passages whose embeddings have the largest inner product with a query's."""
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` passages of each query. Threads may call it concurrently."""

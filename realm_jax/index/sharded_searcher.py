@@ -33,10 +33,8 @@ class Shard(Protocol):
 class ShardedSearcher:
   """Searches the shards of a corpus in parallel and merges their results exactly."""
 
-  def __init__(self, shards: Sequence[Shard], *, generation: int = 0, threads: int = 1):
+  def __init__(self, shards: Sequence[Shard], *, threads: int = 1):
     """Takes the shards in corpus order, and the number of threads for searching them."""
-    self.generation = generation
-    self.num_passages = sum(shard.num_passages for shard in shards)
     self._shards = shards
     self._first_rows = np.cumsum([0] + [shard.num_passages for shard in shards[:-1]])
     self._threads = min(threads, len(shards))
@@ -45,7 +43,7 @@ class ShardedSearcher:
   def with_leaves(self, num_leaves_to_search: int) -> "ShardedSearcher":
     """Returns a searcher that searches another number of leaves in the same shards."""
     shards = [shard.with_leaves(num_leaves_to_search) for shard in self._shards]
-    return ShardedSearcher(shards, generation=self.generation, threads=self._threads)
+    return ShardedSearcher(shards, threads=self._threads)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns approximately the best `k` passages of each query with exact float32 scores.

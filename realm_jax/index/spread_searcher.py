@@ -19,8 +19,6 @@ class SpreadSearcher:
   """
 
   def __init__(self, own: searcher.Searcher, *, part: searcher.CorpusPart):
-    self.generation = own.generation
-    self.num_passages = part.num_passages
     self._own = own
     self._first_row = part.rows.start
 

@@ -101,7 +101,7 @@ def make_corpus(store):
   """`make_corpus(loaded)` lays the corpus over a generation and over the one before it."""
 
   def make(loaded):
-    before = ExactSearcher(EMBEDDINGS_BEFORE, generation=0)
+    before = ExactSearcher(EMBEDDINGS_BEFORE)
     past = (
       PastGeneration(generation=0, training_step=10, searcher=before, params=None),
       PastGeneration(generation=1, training_step=20, searcher=loaded.searcher, params={}),
@@ -120,7 +120,7 @@ def make_corpus(store):
 
 GENERATION = {
   "generation": 1,
-  "searcher": ExactSearcher(EMBEDDINGS, generation=1),
+  "searcher": ExactSearcher(EMBEDDINGS),
   "training_step": 20,
   "created": 0.0,
 }

@@ -23,7 +23,7 @@ class Generations:
     return self.published
 
   def load(self, generation):
-    searcher = ExactSearcher(np.roll(EMBEDDINGS_NxE, generation, axis=0), generation=generation)
+    searcher = ExactSearcher(np.roll(EMBEDDINGS_NxE, generation, axis=0))
     return LoadedGeneration(
       generation=generation,
       searcher=searcher,

@@ -62,12 +62,7 @@ class Keyword:
 
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:
-  """Returns the keywords of a job, or the fields of a dataclass, in signature order.
-
-  Args:
-    function: The job or the dataclass.
-    instance: An instance of the dataclass whose values are the defaults.
-  """
+  """Returns the keywords of a job, or the fields of a dataclass; an instance has the defaults."""
   meanings = {}
   for documented in reversed(inspect.getmro(function) if inspect.isclass(function) else [function]):
     documentation = docstring_parser.parse(

@@ -33,14 +33,7 @@ def write_masked_lm(
   config: BertConfig,
   tokenizer: tokenization.WordPieceTokenizer,
 ) -> None:
-  """Writes a knowledge-augmented encoder as a `BertForMaskedLM`.
-
-  Args:
-    directory: Directory to write, tokenizer included; replaced if it exists.
-    params: Parameters by path.
-    config: Configuration of the encoder.
-    tokenizer: Tokenizer of the model.
-  """
+  """Writes a knowledge-augmented encoder and its tokenizer as a `BertForMaskedLM`."""
   encoder = huggingface_names.encoder(config.num_layers)
   names = huggingface_names.prefixed(encoder, here="bert/", there="bert.")
   names |= huggingface_names.masked_lm()
@@ -57,15 +50,7 @@ def write_sentence_encoder(
   tokenizer: tokenization.WordPieceTokenizer,
   max_length: int,
 ) -> None:
-  """Writes a tower as a sentence-transformers directory.
-
-  Args:
-    directory: Directory to write, tokenizer included; replaced if it exists.
-    params: Parameters of the tower by path.
-    config: Configuration of the dual encoder.
-    tokenizer: Tokenizer of the model.
-    max_length: Maximum wordpieces of a text.
-  """
+  """Writes a tower and its tokenizer as a sentence-transformers directory."""
   encoder = huggingface_names.encoder(config.bert.num_layers)
   names = huggingface_names.prefixed(encoder, here="bert/")
   if config.pooling == "pooler":

@@ -151,10 +151,6 @@ def fill(
 ) -> tuple[dict[str, np.ndarray], list[str]]:
   """Returns the float32 parameters from the weights, and the paths still to be initialised.
 
-  Args:
-    shapes: Shapes of all parameters by path.
-    weights: See `ImportedModel`.
-
   Raises:
     ValueError: If weights have the wrong shape, or encoder parameters have no weight (only heads
       may be missing); the message names them.

@@ -33,13 +33,8 @@ def make_parts(
 ) -> Iterator[CorpusPart]:
   """Runs the pipeline, then yields the parts in the order of the input.
 
-  Args:
-    pattern: Glob pattern of the input files.
-    format: Format of all the files.
-    make_part: Makes a part from records, on the workers.
-    options: Beam flags such as `--runner`; without a runner everything runs in this process.
-    directory: Holds intermediate parts and must be reachable by all workers; None uses a local
-      temporary directory.
+  Without a runner among Beam's flags, everything runs in this process. All workers must be able to
+  reach the directory of intermediate parts; None uses a local temporary one.
 
   Raises:
     FileNotFoundError: If no file matches.

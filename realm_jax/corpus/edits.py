@@ -23,13 +23,7 @@ class WrittenPassage:
 
 
 def write_passage(title: str, text: str, *, tokenizer, max_passage_length: int) -> WrittenPassage:
-  """Tokenizes a passage.
-
-  Args:
-    title: May be empty.
-    text: The body.
-    tokenizer: Provides `encode_batch`.
-    max_passage_length: Maximum wordpieces of `[CLS] title [SEP] body [SEP]`.
+  """Tokenizes a passage, whose title may be empty.
 
   Raises:
     ValueError: If the text is empty or too long.
@@ -79,12 +73,7 @@ class Edits:
 
 
 class EditedStore:
-  """A passage store with edits applied, with the interface that retrieval reads.
-
-  Args:
-    store: The corpus.
-    edits: The edits to apply.
-  """
+  """A passage store with edits applied, with the interface that retrieval reads."""
 
   def __init__(self, store: PassageStore, edits: Edits):
     self._store = store

@@ -123,13 +123,7 @@ class _RaggedWriter:
 
 
 class PassageStoreWriter:
-  """Writes a passage store row by row without keeping rows in memory.
-
-  Args:
-    directory: An empty, existing directory.
-    tokenizer: Provides `vocab_size`, `digest`, `cls_id` and `sep_id`.
-    max_passage_length: Stored in the metadata.
-  """
+  """Writes a passage store row by row into an empty directory, keeping no rows in memory."""
 
   def __init__(self, directory: str | os.PathLike, *, tokenizer, max_passage_length: int):
     self._directory = os.fspath(directory)

@@ -26,12 +26,7 @@ _MAX_TITLE_CHARACTERS = 150
 
 
 class DocumentReader:
-  """Iterates over the records of files, in the order of the files.
-
-  Args:
-    files: Local paths, or addresses of objects.
-    format: Format of all the files; "auto" infers it from their names.
-  """
+  """Iterates over the records of files, in the order of the files."""
 
   def __init__(self, files: Sequence[str], *, format: Format = "auto"):
     self._files = files

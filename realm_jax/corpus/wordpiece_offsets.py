@@ -15,13 +15,7 @@ Offsets = tuple[np.ndarray, np.ndarray]
 
 
 def body_offsets(store: Passages, tokenizer, rows: Rows) -> list[Offsets]:
-  """Returns, for each row, the start and limit bytes of the body wordpieces in its text.
-
-  Args:
-    store: The passages.
-    tokenizer: The tokenizer that the passages were made with.
-    rows: Rows of the store.
-  """
+  """Returns, for each row, the start and limit bytes of the body wordpieces in its text."""
   texts = [store.text(int(row)) for row in rows]
   bodies, lengths = store.body_ids(rows, length=store.metadata.max_passage_length)
   offsets = []

@@ -39,13 +39,7 @@ def sentence_words(text: str, sentences: Sequence[tuple[int, int]]) -> list[Sent
 def entity_spans(
   sentence: SentenceWords, tags: Sequence[str], *, labels: Collection[str]
 ) -> list[tuple[int, int]]:
-  """Returns byte offsets `(start, limit)` in the passage of the entities with one of the labels.
-
-  Args:
-    sentence: The words of a sentence.
-    tags: A tag for each word.
-    labels: Labels of the entities to return.
-  """
+  """Returns byte offsets `(start, limit)` in the passage of the entities with one of the labels."""
   return [
     (sentence.spans[first][0], sentence.spans[limit - 1][1])
     for label, first, limit in conll.entities(tags)

@@ -23,10 +23,8 @@ class BatchIterator(Iterator[Features]):
   """Iterates over batches of numpy arrays.
 
   `position()` includes the position, random state and shuffle buffer of the whole pipeline, so a
-  restored iterator yields what the saved one would have yielded.
-
-  Args:
-    dataset: Batches; all operations of the pipeline must be stateless.
+  restored iterator yields what the saved one would have yielded. All its operations must be
+  stateless.
   """
 
   def __init__(self, dataset: tf.data.Dataset):

@@ -60,12 +60,7 @@ class Manifest:
 
 
 class Writer:
-  """Writes the examples of one stream after another without keeping them in memory.
-
-  Args:
-    directory: An empty, existing directory.
-    vocab_size: If at most 2**16, ids are stored in two bytes.
-  """
+  """Writes the examples of one stream after another without keeping them in memory."""
 
   def __init__(self, directory: str, *, vocab_size: int):
     self._directory = directory
@@ -138,12 +133,6 @@ class PreparedBatches(Iterator[Features]):
   The last batch of a single pass is padded with zeros (zero weights). A batch across the end of an
   epoch continues with the first examples of the next epoch, which has the same order. The position
   is the number of examples read.
-
-  Args:
-    directory: Directory of prepared examples.
-    manifest: Manifest of the directory.
-    stream: Index of the stream.
-    batch_size: Examples per batch.
 
   Attributes:
     examples_read: Number of examples read.

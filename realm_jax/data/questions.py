@@ -61,10 +61,6 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
   masked sentence has `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`.
   If there is a manifest beside the file, the file must match it.
 
-  Args:
-    path: The file.
-    answers_known: Whether every line must have an answer.
-
   Raises:
     FileNotFoundError: If the file is missing.
     ValueError: If a line is not a question, an answer is an invalid regular expression, there is no
@@ -118,12 +114,7 @@ def answers_digest(questions: Sequence[Question]) -> str:
 
 
 def from_record(record: dict, *, number: int, answers_known: bool = True) -> Question:
-  """Makes a question from a record of JSON Lines; see `read_questions`.
-
-  Args:
-    record: The record.
-    number: Names the question if it has no `id`.
-    answers_known: Whether it must have an answer.
+  """Makes a question from a record of JSON Lines, named by its number if it has no `id`.
 
   Raises:
     KeyError, IndexError, TypeError, ValueError: If it is not a question.

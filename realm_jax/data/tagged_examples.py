@@ -33,10 +33,6 @@ class TaggedPassage:
 class TaggedExampleWriter:
   """Writes tagged passages round-robin into a fixed number of shards.
 
-  Args:
-    directory: An existing directory.
-    num_shards: Number of files.
-
   Raises:
     ValueError: If `num_shards` is below 1.
   """

@@ -17,12 +17,7 @@ _SENTENCES_PER_CALL = 64
 
 
 class SentenceSource(seqio.DataSource):
-  """Tagged sentences in memory: `words` (strings) and `tags` (1 + the index of each tag).
-
-  Args:
-    sentences: All sentences of the split `train`.
-    tags: All tags, in the order of their ids.
-  """
+  """Tagged sentences in memory: `words` (strings) and `tags` (1 + the index of each tag)."""
 
   def __init__(self, sentences: Sequence[TaggedSentence], *, tags: Sequence[str]):
     super().__init__(["train"], {"train": len(sentences)}, performs_internal_shuffling=True)
@@ -58,13 +53,7 @@ class SentenceSource(seqio.DataSource):
 def tokenize_words(
   dataset: tf.data.Dataset, sequence_length, *, vocabulary: WordPieceVocabulary
 ) -> tf.data.Dataset:
-  """Makes `tokens`, the truncated `[CLS] sentence [SEP]`, and `labels`, one for each.
-
-  Args:
-    dataset: `words` and `tags`, see `SentenceSource`.
-    sequence_length: Maximum length of `tokens`.
-    vocabulary: Tokenizes words.
-  """
+  """Makes `tokens`, the truncated `[CLS] sentence [SEP]`, and `labels`, one for each."""
   room = sequence_length["tokens"] - 2
 
   def tokenize(examples):

@@ -39,10 +39,6 @@ class Bm25Config:
 class Bm25Retriever:
   """Searches texts by their words.
 
-  Args:
-    texts: Texts of the passages, in the order of their ids.
-    config: Settings.
-
   Raises:
     ValueError: If there is no text, or the extra `bm25` is not installed.
   """

@@ -91,11 +91,7 @@ def search_program(
 ) -> Callable:
   """Returns the jitted search `(embeddings [N', E], queries [B, E]) -> (scores, ids) [B, k]`.
 
-  Args:
-    mesh: Mesh whose devices hold N' = `rows_per_device` × devices rows; those past N are padding.
-    num_passages: N.
-    k: Passages per query, at most N.
-    recall_target: See `DeviceSearcher`.
+  The devices of the mesh hold N' rows, of which those past `num_passages` are padding.
   """
   axes = tuple(mesh.axis_names)
   rows = rows_per_device(num_passages, mesh.size)

@@ -125,14 +125,7 @@ class Hybrid:
     hidden: Collection[int] = (),
     written: Mapping[int, str] | None = None,
   ) -> FusedSearcher:
-    """Returns a searcher for the queries with these texts.
-
-    Args:
-      base: Searches the index.
-      texts: The texts of the queries.
-      hidden: See `Bm25Retriever.retrieve`.
-      written: See `Bm25Retriever.retrieve`.
-    """
+    """Returns a searcher for queries with these texts; see `Bm25Retriever.retrieve`."""
 
     def by_words(k: int) -> SearchResults:
       return self.bm25.retrieve(texts, k=k, hidden=hidden, written=written)

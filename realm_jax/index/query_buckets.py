@@ -22,13 +22,7 @@ def bucket(num_queries: int) -> int:
 def run(
   program: Callable[[np.ndarray], Sequence[jax.Array]], queries_BxE: np.ndarray, *, rows: int
 ) -> list[np.ndarray]:
-  """Returns the arrays `[B, ...]` that a program makes of queries.
-
-  Args:
-    program: Takes padded queries.
-    queries_BxE: One query or more.
-    rows: Passages that a device scores them against.
-  """
+  """Returns the arrays `[B, ...]` that a program makes of padded queries and `rows` passages."""
   parts, size = [], max_bucket(rows)
   for start in range(0, len(queries_BxE), size):
     part_BxE = queries_BxE[start : start + size]

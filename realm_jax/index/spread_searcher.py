@@ -12,10 +12,6 @@ class SpreadSearcher:
 
   All processes must search equally often, each with its own queries, from the thread that
   dispatches their steps. With one process it is equivalent to `own`.
-
-  Args:
-    own: Searches the rows of this process.
-    part: The rows of this process.
   """
 
   def __init__(self, own: searcher.Searcher, *, part: searcher.CorpusPart):

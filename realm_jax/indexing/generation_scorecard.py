@@ -8,10 +8,6 @@ import scipy.stats
 def hubness(ids_BxK: np.ndarray, *, num_passages: int) -> dict[str, float]:
   """Measures how unevenly passages are retrieved.
 
-  Args:
-    ids_BxK: Passages of each query; negative ids mean no passage.
-    num_passages: N.
-
   Returns:
     `hub_share`, the share of queries that get the most frequent passage, and `hub_skewness`, the
     skewness of the number of times each of the N passages is retrieved (Radovanović et al. 2010); 0

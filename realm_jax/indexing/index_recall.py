@@ -52,13 +52,6 @@ def reach_target(
 
   All processes must call it together, each with its own queries.
 
-  Args:
-    config: The settings that the index was built with.
-    shards: The arrays of the shards of this process.
-    embeddings_NxE: The embeddings of their passages.
-    queries_BxE: Queries against the whole index.
-    part: Identifies the shards of this process.
-
   Returns:
     The settings to search with, and a map from k to the recall@k reached.
   """

@@ -26,14 +26,7 @@ def write_store(
   tokenizer: WordPieceTokenizer,
   passage_length: int,
 ) -> PassageStore:
-  """Writes the passage store of released texts; row i is record i.
-
-  Args:
-    directory: The directory to write, replaced as a whole at the end.
-    blocks: The file of the texts.
-    titles: The file of their titles in the same order; None leaves titles empty.
-    tokenizer: The tokenizer of the model.
-    passage_length: Maximum wordpieces of a passage that the model embeds.
+  """Writes the passage store of released texts, row i from record i; the titles may be missing.
 
   Raises:
     FileNotFoundError: If a file is missing.
@@ -62,15 +55,7 @@ def publish_embeddings(
   searcher: SearcherConfig,
   parameters_digest: str,
 ) -> None:
-  """Publishes released embeddings as generation 0.
-
-  Args:
-    index: The directory of the generations, which is new.
-    embeddings_NxE: A row for each passage.
-    store: The passages.
-    embedding_size: E of the model.
-    searcher: The settings of the index.
-    parameters_digest: The digest of the passage encoder.
+  """Publishes released embeddings, a row for each passage, as generation 0 of a new index.
 
   Raises:
     ValueError: If the embeddings do not fit the passages or the model.

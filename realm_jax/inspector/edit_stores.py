@@ -64,11 +64,6 @@ class SessionEdits:
 class SharedEdits:
   """One set of edits for everyone, written to a file at each change.
 
-  Args:
-    path: Path of the JSON file, which need not exist.
-    corpus: Fingerprint of the corpus edited.
-    write: Tokenizes a title and a text into a passage.
-
   Raises:
     ValueError: If the file has edits of another corpus.
   """

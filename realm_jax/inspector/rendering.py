@@ -12,12 +12,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def render(template: str, **context: object) -> str:
-  """Returns a page.
-
-  Args:
-    template: File name in `templates/`.
-    **context: Variables of the template.
-  """
+  """Returns the page that a template in `templates/` makes of its variables."""
   return environment().get_template(template).render(context)
 
 

@@ -66,13 +66,7 @@ def make_app(
   limits: LimitSettings = LimitSettings(),
   examples: Sequence[page.Example] = (),
 ) -> fastapi.FastAPI:
-  """Returns the application.
-
-  Args:
-    service: Answers the queries.
-    limits: Limits on requests.
-    examples: Queries to try.
-  """
+  """Returns the application that serves the page and the API."""
   app = fastapi.FastAPI(title="REALM inspector", version=__version__, docs_url=None, redoc_url=None)
   add_limits(app, limits)
   for kind in _REFUSALS:

@@ -172,9 +172,6 @@ def match_answers(
 class _Collector:
   """Collects the matches of each answer, chunk by chunk in row order.
 
-  Args:
-    names: Names of everything searched for.
-
   Attributes:
     places: Position of each name.
   """

@@ -20,13 +20,6 @@ def find_labels(
 ) -> AnswerMatcher:
   """Finds the answers, and logs how many questions cannot be learned from.
 
-  Args:
-    asked: The questions of a file.
-    questions: The file.
-    store: The knowledge corpus.
-    answer_rule: See `match_answers`.
-    query_length: Wordpieces of a question.
-
   Raises:
     ValueError: If no passage contains an answer to any question.
   """

@@ -27,14 +27,7 @@ class KnowledgeAugmentedEncoder(TypedModule):
     deterministic: bool,
     buckets: datatypes.Buckets = (),
   ) -> jax.Array:
-    """Returns float32 `logits_FxMxV` at the masked positions of joint inputs `Tokens` `[F, T]`.
-
-    Args:
-      joint: Queries with one passage each.
-      mlm_positions_FxM: Positions of the masks.
-      deterministic: Disables dropout.
-      buckets: Buckets in which the joint inputs are read; see `in_buckets`.
-    """
+    """Returns float32 `logits_FxMxV` at the masked positions of joint inputs `Tokens` `[F, T]`."""
     config = self.config
     encoder = bert.BertEncoder(config, name="bert")
     hidden_FxMxD = in_buckets(

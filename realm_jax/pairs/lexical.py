@@ -15,13 +15,7 @@ _SENTENCES_AT_ONCE = 512
 
 
 class _SentenceFinder:
-  """Searches for sentences drawn from a corpus.
-
-  Args:
-    store: The corpus.
-    retriever: BM25 over it.
-    settings: How many sentences, and how many passages per sentence.
-  """
+  """Searches for sentences drawn from a corpus."""
 
   spans: bool
 

@@ -29,12 +29,7 @@ Places = dict[tuple[str, ...], list[Place]]  # by span
 
 
 class RecurringSpans:
-  """Finds recurring spans.
-
-  Args:
-    store: The corpus.
-    settings: How many passages per span.
-  """
+  """Finds the recurring spans of a corpus."""
 
   def __init__(self, store: PassageStore, settings: PairSettings):
     self._store, self._settings = store, settings
@@ -96,12 +91,9 @@ def common_words(store: PassageStore) -> frozenset[str]:
 
 
 def recurring_spans(words: Sequence[Sequence[str]]) -> Places:
-  """Returns the longest spans of words that occur in several passages, with their places.
+  """Returns the longest spans of words that recur in several passages of a document, with places.
 
   A span that always occurs within a longer one is omitted.
-
-  Args:
-    words: Words of each passage of a document.
   """
   longest: Places = {}
   candidates = [(i, k) for i, found in enumerate(words) for k in range(len(found) - 1)]

@@ -13,11 +13,6 @@ def choose_passages(
   See Guu et al. 2020, section 3.4. The search returns a few extra passages, so that K-1 remain
   after the trivial ones are dropped. Empty slots get MISSING_PASSAGE_ID.
 
-  Args:
-    results: R search results per query, best first.
-    trivial_BxR: True where a result gives the query's answer away.
-    num_passages: K, including the null passage.
-
   Returns:
     Ids and scores `[B, K]`; null and missing passages score 0.
   """

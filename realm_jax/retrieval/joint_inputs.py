@@ -14,14 +14,9 @@ def gather(
   passage_length: int,
   joint_length: int,
 ) -> RetrievedBatch:
-  """Makes the batch of a training step.
+  """Makes a batch of B masked queries and their passages `[B, K]`, the null passage in slot 0.
 
-  Args:
-    queries: B masked queries.
-    passages: Ids `[B, K]` with the null passage in slot 0, and their search scores.
-    store: The knowledge corpus.
-    passage_length: Length P of the passages.
-    joint_length: Length T of query and passage together.
+  Passages alone have length P, queries and passages together T.
   """
   ids_BxK = np.asarray(passages.ids_BxK, np.int32)
   return RetrievedBatch(

@@ -293,13 +293,7 @@ class Examples:
 
 
 def pair_examples(data: PairData, *, source: str | None, store: PassageStore) -> Examples:
-  """Returns the pairs of a corpus as examples.
-
-  Args:
-    data: Their configuration.
-    source: Directory of prepared pairs; None makes them from the corpus.
-    store: The corpus.
-  """
+  """Returns the pairs of a corpus as examples; without a source they are made while training."""
   found = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
   return Examples(
     data=data,

@@ -12,14 +12,7 @@ from realm_jax.wordpieces import WordPieces
 def markdown(
   batch: RetrievedBatch, *, tokenizer: WordPieces, store: PassageStore, num_queries: int = 4
 ) -> str:
-  """Returns the first queries of a batch, their masked words, and tables of their passages.
-
-  Args:
-    batch: A batch on the host.
-    tokenizer: Vocabulary of the corpus.
-    store: The knowledge corpus.
-    num_queries: Maximum number of queries.
-  """
+  """Returns the first queries of a batch, their masked words, and tables of their passages."""
   shown = range(min(num_queries, len(batch.passage_ids_BxK)))
   return "\n\n".join(_query(batch, row, tokenizer, store) for row in shown)
 
@@ -35,14 +28,7 @@ def _query(batch: RetrievedBatch, row: int, tokenizer, store: PassageStore) -> s
 def table(
   query: str, answer: str, passages: Iterable[tuple[int, float]], *, store: PassageStore
 ) -> str:
-  """Returns a query, its answer, and a table of its passages.
-
-  Args:
-    query: Text of the query.
-    answer: Text of the answer.
-    passages: Ids and scores, best first; negative ids are omitted.
-    store: The knowledge corpus.
-  """
+  """Returns a query, its answer, and a table of its passages except those with negative ids."""
   lines = [f"**{_plain(query)}** ({_plain(answer)})", "", "| score | passage |", "|---:|---|"]
   for passage_id, score in passages:
     if passage_id >= 0:

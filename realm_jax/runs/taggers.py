@@ -90,14 +90,7 @@ class TaggerTraining(TrainingConfig):
 
 
 class WordTagger:
-  """Tags the words of sentences with any parameters of one model, over the mesh.
-
-  Args:
-    description: Describes the model.
-    tokenizer: Tokenizer with the described vocabulary.
-    mesh: Mesh whose `data` axis splits each batch.
-    tokens_per_batch: Padded wordpieces per batch, over all devices.
-  """
+  """Tags the words of sentences with any parameters of one model, over the mesh."""
 
   def __init__(
     self,

@@ -80,14 +80,7 @@ class TrainingConfig:
     mesh: Mesh | None = None,
     guard: Guard | None = None,
   ) -> TrainProgram:
-    """Returns the train step and the layout of the train state.
-
-    Args:
-      objective: The objective to minimise.
-      init_params: Returns the boxed parameters for a key.
-      mesh: Mesh of devices to train on; None uses all.
-      guard: Guard of the dual encoder; None disables it.
-    """
+    """Returns the train step and the layout of the train state, on a mesh or on all devices."""
     if mesh is None:
       mesh = partitioning.make_mesh(model=self.mesh.model_parallel)
     return TrainProgram(

@@ -82,13 +82,7 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
 def question_answerer(
   opened: Opened, *, history: int = 0, batch_size: int = 32, answer_text: AnswerText = "raw"
 ) -> QuestionAnswerer:
-  """Returns a question answerer.
-
-  Args:
-    opened: What was opened.
-    history: See `open_answerer`.
-    batch_size: See `QuestionAnswerer`.
-    answer_text: See `QuestionAnswerer`.
+  """Returns a question answerer; see `open_answerer` and `QuestionAnswerer`.
 
   Raises:
     ValueError: If the checkpoint has no span reader.
@@ -106,14 +100,7 @@ def question_answerer(
 def question_model(
   description: ModelDescription, *, params: dict, place: Place, step: int = 0
 ) -> QuestionModel:
-  """Compiles a fine-tuned model.
-
-  Args:
-    description: The model.
-    params: Its parameters.
-    place: Puts a batch on the devices.
-    step: Step of the parameters.
-  """
+  """Compiles a fine-tuned model; `place` puts a batch on the devices."""
   reader, beam = description.question_answering("the checkpoint")
   model = OpenQaModel(description.dual_encoder, reader)
 

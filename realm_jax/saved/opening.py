@@ -95,11 +95,7 @@ class Opened:
 
 
 def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
-  """Opens a corpus for models that were trained with its vocabulary.
-
-  Args:
-    passages: Directory of the corpus.
-    warm_starts: Directories of checkpoints that a training run starts from.
+  """Opens a corpus; checks that warm starts were trained with its vocabulary.
 
   Raises:
     FileNotFoundError: If a directory is missing.

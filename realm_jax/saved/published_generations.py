@@ -80,11 +80,6 @@ def _foreign(manifest: generations.Manifest, run: Run) -> str:
 def generation_made_by(parameters_digest: str, index: str, *, generation: int | None = None) -> int:
   """Returns the generation to stay with, which must come from the frozen passage encoder.
 
-  Args:
-    parameters_digest: Digest of the passage encoder.
-    index: Directory of the generations.
-    generation: The wanted generation; None uses the newest.
-
   Raises:
     FileNotFoundError: If there is none.
     ValueError: If it comes from another passage encoder.

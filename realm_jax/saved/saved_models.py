@@ -178,11 +178,7 @@ class SavedModel:
     return module, checkpoints.restore_params(self.path, {"dual_encoder": abstract})
 
   def check_vocabulary(self, digest: str, *, source: str) -> None:
-    """Checks that a corpus or directory has the vocabulary that the model was trained with.
-
-    Args:
-      digest: Digest of the vocabulary.
-      source: Name of the corpus or directory, for the message.
+    """Checks that a corpus or directory, the source, has the vocabulary of the model.
 
     Raises:
       ValueError: If the vocabularies differ.
@@ -253,12 +249,7 @@ def example_tokens(*shape: int) -> Tokens:
 def check_sizes(
   tokenizer, encoders: Mapping[str, bert.BertConfig], lengths: Mapping[str, Mapping[str, int]]
 ) -> None:
-  """Checks vocabulary and positions before anything is compiled.
-
-  Args:
-    tokenizer: Provides `vocab_size`.
-    encoders: BERT configurations by name.
-    lengths: Input lengths of each encoder, by the name of the setting.
+  """Checks that a vocabulary and the lengths by name fit each encoder, before anything is compiled.
 
   Raises:
     ValueError: If a vocabulary has more wordpieces or an input more positions than the encoder has.
@@ -290,11 +281,6 @@ def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> Non
 
 def check_same_run(metadata: Mapping, description, workdir: str) -> None:
   """Checks that a checkpoint to resume matches this configuration.
-
-  Args:
-    metadata: Metadata of the checkpoint.
-    description: This run's description, a dataclass with `from_json`.
-    workdir: Directory of the run.
 
   Raises:
     ValueError: If a field differs.

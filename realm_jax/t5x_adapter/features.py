@@ -68,13 +68,7 @@ def features_of(batch) -> dict[str, Array]:
 
 
 def batch_of(kind: type, features: Features, *, prefix: str = ""):
-  """Makes a batch from its named arrays; the inverse of `features_of`.
-
-  Args:
-    kind: `RetrievedBatch` or `RetrievedQuestions`.
-    features: Arrays by their paths.
-    prefix: Prefix of the paths of this batch.
-  """
+  """Makes a batch from its named arrays below a prefix; the inverse of `features_of`."""
   values = {}
   for field in dataclasses.fields(kind):
     path = f"{prefix}{field.name}"

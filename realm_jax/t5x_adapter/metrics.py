@@ -15,12 +15,7 @@ _average: Callable[..., clu.metrics.Metric] = clu.metrics.Average
 
 
 def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
-  """Makes the metrics of a batch on the devices.
-
-  Args:
-    figures: Means over the batch.
-    batch_size: Examples, including padding.
-  """
+  """Makes the metrics of a batch of so many examples, padding included, on the devices."""
   return {
     **{name: _average(total=mean.total, count=mean.count) for name, mean in figures.items()},
     "timing/steps_per_second": t5x_metrics.StepsPerTime.from_model_output(),

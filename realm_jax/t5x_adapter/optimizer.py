@@ -11,12 +11,7 @@ from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
 
 class RealmOptimizer(optimizers.OptaxWrapper):
-  """An optimizer of realm_jax with its own schedule; the trainer's learning rate is only reported.
-
-  Args:
-    config: Settings of the optimizer.
-    num_steps: Length of the run, the same as the trainer's.
-  """
+  """An optimizer with a schedule of its own; the trainer's learning rate is only reported."""
 
   def __init__(self, config: OptimizerConfig, *, num_steps: int):
     super().__init__(_of_frozen_dicts(make_optimizer(config, num_steps=num_steps)))

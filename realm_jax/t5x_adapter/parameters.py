@@ -11,11 +11,7 @@ _T5X_NAMES = {"position": "abspos_buckets"}
 
 
 def variables_of(boxed: dict) -> dict[str, dict]:
-  """Returns the collections `params` and `params_axes` of boxed parameters.
-
-  Args:
-    boxed: Parameters in `flax.linen.LogicallyPartitioned`.
-  """
+  """Returns the collections `params` and `params_axes` of boxed parameters."""
   axes = {}
   flat: dict[tuple[str, ...], Any] = flax.traverse_util.flatten_dict(boxed)
   for (*parts, name), box in flat.items():

@@ -25,12 +25,7 @@ from realm_jax.training.checkpoints import Run
 
 
 class Retrieval(abc.ABC):
-  """Opens a corpus and its index for the model in training.
-
-  Args:
-    store: The knowledge corpus.
-    index: Directory of the index generations.
-  """
+  """Opens a corpus and its index for the model in training."""
 
   with_embeddings: ClassVar[bool] = False  # whether the batch has those of the index
 

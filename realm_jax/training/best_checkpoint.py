@@ -17,11 +17,6 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
 
   The best value is stored in the checkpoint, so a restarted run knows it.
 
-  Args:
-    directory: Directory of the checkpoint.
-    metric: Name of the metric.
-    better: Which of two values is better.
-
   Raises:
     ValueError: If the existing checkpoint is the best by another metric.
   """

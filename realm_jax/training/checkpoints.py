@@ -60,12 +60,7 @@ class Checkpoint:
 
 
 class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
-  """Writes and reads the checkpoints of one run; use as a context manager.
-
-  Args:
-    directory: Local or `gs://`.
-    keep: Number of checkpoints to keep.
-  """
+  """Writes and reads the checkpoints of one run, local or `gs://`; use as a context manager."""
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 5):
     self.directory = object_store.absolute(directory)

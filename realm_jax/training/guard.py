@@ -139,13 +139,7 @@ class Guard:
   def watch(
     self, state: "TrainState", metrics: Mapping[str, jax.Array], batch: Any
   ) -> tuple[GuardState, dict[str, jax.Array]]:
-    """Returns the guard's state after a step, and its metrics.
-
-    Args:
-      state: The train state before the step.
-      metrics: Metrics of the step.
-      batch: Batch of the step.
-    """
+    """Returns the guard's state after a step with these metrics, and its own metrics."""
     now, taken = _guarded(state), state.step + 1
     seen = {name: metrics[source] for name, source in _OF_STEP.items()}
     # Batches of odd steps may have taught reading.

@@ -36,9 +36,7 @@ def slowest(
 ) -> tuple[dict[str, float], str | None]:
   """Returns figures of the slowest host, and a line about it if it costs a tenth of a step.
 
-  Args:
-    hosts: Seconds a step that each host spends by part.
-    step_seconds: Seconds a step takes.
+  Each host has the seconds per step that its parts take.
   """
   totals = np.array([sum(parts.values()) for parts in hosts])
   worst, median = int(totals.argmax()), float(np.median(totals))

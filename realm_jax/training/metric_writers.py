@@ -67,11 +67,7 @@ class JsonLinesWriter:
 
 
 class AlarmWriter:
-  """Logs each alarm about the metrics once, and the guard's decisions.
-
-  Args:
-    settings: Thresholds of the alarms.
-  """
+  """Logs each alarm about the metrics once, and the guard's decisions."""
 
   def __init__(self, settings: alarms.AlarmSettings = alarms.AlarmSettings()):
     self._settings = settings
@@ -142,14 +138,7 @@ def make_writer(
   first_process: bool,
   alarm_settings: alarms.AlarmSettings = alarms.AlarmSettings(),
 ) -> MetricWriter:
-  """Returns the writer of a run; processes other than the first write nothing.
-
-  Args:
-    workdir: Directory of the run.
-    step: Step that the run starts from.
-    first_process: Whether this is the process that writes.
-    alarm_settings: Thresholds of the alarms.
-  """
+  """Returns the writer of a run; processes other than the first write nothing."""
   if not first_process:
     return _Several([])
   files = [*_tensorboard(workdir), JsonLinesWriter(workdir, step=step)]

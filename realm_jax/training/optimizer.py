@@ -83,12 +83,7 @@ class BertAdamState(NamedTuple):
 
 
 def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.GradientTransformation:
-  """Returns a chain of clipping, moments, weight decay and learning rate.
-
-  Args:
-    config: Settings.
-    num_steps: Length of the run.
-  """
+  """Returns a chain of clipping, moments, weight decay and learning rate."""
   if config.name == "bert_adam":
     moments = scale_by_bert_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
   else:
@@ -113,10 +108,6 @@ def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.Gradient
 
 def learning_rate_schedule(config: OptimizerConfig, *, num_steps: int) -> optax.Schedule:
   """Returns BERT's schedule: linear warm-up, then the linear decay that started at step 0.
-
-  Args:
-    config: Settings.
-    num_steps: Length of the run, at whose end the rate is zero.
 
   Raises:
     ValueError: If the warm-up is longer than the run.

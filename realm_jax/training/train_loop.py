@@ -51,12 +51,7 @@ class BatchSource(Protocol):
 
 
 class PlainBatches:
-  """A batch source for objectives that need no retrieval.
-
-  Args:
-    batches: An iterator of numpy trees.
-    place: Puts a batch on the devices.
-  """
+  """A batch source for objectives that need no retrieval."""
 
   def __init__(self, batches, *, place: Callable[[Any], Any]):
     self._batches = batches

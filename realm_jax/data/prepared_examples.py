@@ -134,9 +134,6 @@ class PreparedBatches(Iterator[Features]):
   epoch continues with the first examples of the next epoch, which has the same order. The position
   is the number of examples read.
 
-  Attributes:
-    examples_read: Number of examples read.
-
   Raises:
     ValueError: If the size of a file does not match the manifest, or a shuffled stream is smaller
       than a batch.

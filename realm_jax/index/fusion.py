@@ -107,12 +107,7 @@ class FusedSearcher:
 
 @dataclasses.dataclass(frozen=True)
 class Hybrid:
-  """BM25 in addition to a dual encoder.
-
-  Attributes:
-    bm25: Searches the corpus by words.
-    fusion: How the two rankings are fused.
-  """
+  """BM25 in addition to a dual encoder."""
 
   bm25: Bm25Retriever
   fusion: Fusion

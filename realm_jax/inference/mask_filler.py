@@ -50,12 +50,7 @@ class MaskModel(AnsweringModel):
 
 @dataclasses.dataclass(frozen=True)
 class FilledMask:
-  """The most likely answer to a masked query.
-
-  Attributes:
-    ids: Its wordpieces.
-    probability: p(y|x).
-  """
+  """The most likely answer to a masked query, as wordpieces, and its p(y|x)."""
 
   ids: tuple[int, ...]
   probability: float

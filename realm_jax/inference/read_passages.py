@@ -14,17 +14,7 @@ from realm_jax.inference.word_spans import WordSpans
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadPassage:
-  """A passage and the spans in it that may be answers.
-
-  Attributes:
-    passage_id: Row of the store.
-    title: Title of the passage.
-    text: Text of the passage.
-    edited: Whether the passage was edited.
-    score: Retrieval score.
-    spans: The spans and their scores.
-    offsets: First bytes and byte limits of the wordpieces.
-  """
+  """A passage and the spans in it that may be answers, whose wordpieces have byte offsets."""
 
   passage_id: int
   title: str

@@ -1,11 +1,13 @@
-"""Stores of edits: in memory per session, or on disk for everyone."""
+"""Stores of edits: in memory per session, or on disk for everyone.
+
+Both are safe to use from several threads; `persistent` tells them apart.
+"""
 
 import collections
 import json
 import os
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from realm_jax import atomic_files
 from realm_jax.corpus.edits import Edits, WrittenPassage
@@ -13,20 +15,6 @@ from realm_jax.corpus.edits import Edits, WrittenPassage
 Change = Callable[[Edits], Edits]
 _MAX_EDITS = 200
 _MAX_SESSIONS = 1000
-
-
-class EditStore(Protocol):
-  """Keeps edits; safe to use from several threads.
-
-  Attributes:
-    persistent: Whether edits are kept on disk and shared by everyone.
-  """
-
-  persistent: bool
-
-  def read(self, session: str) -> Edits: ...
-
-  def change(self, session: str, change: Change) -> Edits: ...
 
 
 class SessionEdits:
@@ -111,6 +99,9 @@ class SharedEdits:
       atomic_files.write_text(self._path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
       self._edits = edits
       return edits
+
+
+EditStore = SessionEdits | SharedEdits
 
 
 def _checked(edits: Edits) -> Edits:

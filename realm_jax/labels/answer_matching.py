@@ -17,13 +17,14 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.answers import compile_answer
+from realm_jax.data.questions import Question
 from realm_jax.labels.grouped_rows import GroupedRows, RowCollector
 from realm_jax.labels.pattern_literals import fold, required_literals
 from realm_jax.labels.sequence_search import SequenceSearch
@@ -36,16 +37,6 @@ _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
 
 _Name = tuple[str, str]  # how to search ("wordpieces", "text" or "regex"), and the answer
-
-
-class HasAnswers(Protocol):
-  """A question's answers, and whether they are regular expressions."""
-
-  @property
-  def answers(self) -> tuple[str, ...]: ...
-
-  @property
-  def regex(self) -> bool: ...
 
 
 class AnswerMatcher:
@@ -113,7 +104,7 @@ class AnswerMatcher:
 
 
 def match_answers(
-  questions: Sequence[HasAnswers],
+  questions: Sequence[Question],
   *,
   store: PassageStore,
   tokenizer,
@@ -170,11 +161,7 @@ def match_answers(
 
 
 class _Collector:
-  """Collects the matches of each answer, chunk by chunk in row order.
-
-  Attributes:
-    places: Position of each name.
-  """
+  """Collects the matches of each name, known by its place, chunk by chunk in row order."""
 
   def __init__(self, names: Sequence[_Name]):
     self.places = {name: place for place, name in enumerate(names)}

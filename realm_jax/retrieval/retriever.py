@@ -55,12 +55,7 @@ class RetrievalConfig:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Gatherer:
-  """Makes batches of masked queries and the passages found for them.
-
-  Attributes:
-    store: The knowledge corpus.
-    config: The sizes.
-  """
+  """Makes batches of masked queries and the passages found for them."""
 
   store: PassageStore
   config: RetrievalConfig

@@ -112,9 +112,6 @@ class Trace:
   Args:
     directory: `WORKDIR/retrievals` of the run.
     settings: Settings of the run, by name; other values are refused.
-
-  Attributes:
-    directory: The directory.
   """
 
   def __init__(self, directory: str, *, settings: Mapping[str, Any]):

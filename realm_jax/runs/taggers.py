@@ -26,13 +26,7 @@ VOCABULARY = "vocabulary"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerDescription:
-  """The configuration of a tagger, saved with its parameters.
-
-  Attributes:
-    tagger: The model.
-    tags: Tags in the order of their ids.
-    vocabulary_digest: Digest of the vocabulary.
-  """
+  """The configuration of a tagger, saved with its parameters; `tags` are in the order of their ids."""
 
   tagger: TokenTaggerConfig
   tags: tuple[str, ...]
@@ -128,14 +122,7 @@ class WordTagger:
 
 @dataclasses.dataclass(frozen=True)
 class SavedTagger:
-  """A tagger restored from its working directory.
-
-  Attributes:
-    description: Describes the model.
-    step: Step of the checkpoint.
-    params: Parameters, on the mesh.
-    tokenizer: The tokenizer that it was trained with.
-  """
+  """A tagger restored from its working directory, with its parameters on the mesh."""
 
   description: TaggerDescription
   step: int

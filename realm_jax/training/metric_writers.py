@@ -17,15 +17,19 @@ SAMPLES_FILE = "samples.jsonl"
 
 
 class MetricWriter(Protocol):
-  """Writes metrics and texts."""
+  """Writes metrics and texts; what a writer does not define does nothing."""
 
-  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None: ...
+  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+    pass
 
-  def write_texts(self, step: int, texts: Mapping[str, str]) -> None: ...
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+    pass
 
-  def flush(self) -> None: ...
+  def flush(self) -> None:
+    pass
 
-  def close(self) -> None: ...
+  def close(self) -> None:
+    pass
 
 
 class JsonLinesWriter:
@@ -66,7 +70,7 @@ class JsonLinesWriter:
     self._file.close()
 
 
-class AlarmWriter:
+class AlarmWriter(MetricWriter):
   """Logs each alarm about the metrics once, and the guard's decisions."""
 
   def __init__(self, settings: alarms.AlarmSettings = alarms.AlarmSettings()):
@@ -83,15 +87,6 @@ class AlarmWriter:
       if (alarm.name, alarm.first_step) not in self._logged:
         self._logged.add((alarm.name, alarm.first_step))
         logging.warning("ALARM: %s", alarm)
-
-  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-    """Texts raise no alarms."""
-
-  def flush(self) -> None:
-    """Nothing is buffered."""
-
-  def close(self) -> None:
-    """Nothing is open."""
 
 
 class _Several:

@@ -1,6 +1,7 @@
 """Atomic writes of files and directories, on a disk or in an object store."""
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -13,6 +14,11 @@ from realm_jax import object_store
 def write_text(path: str | os.PathLike, content: str) -> None:
   """Writes a UTF-8 text file, creating missing parent directories."""
   write_bytes(path, content.encode())
+
+
+def write_json(path: str | os.PathLike, content: object) -> None:
+  """Writes a JSON file for people to read, creating missing parent directories."""
+  write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:

@@ -85,8 +85,8 @@ def check() -> None:
 def keep_programs(directory: str | None) -> None:
   """Keeps compiled programs for later runs, unless the user's settings say where.
 
-  A single process keeps them in `$REALM_CACHE`. A job in an object store may go on elsewhere, and
-  of several processes JAX lets only the first one write: such jobs keep them beside their
+  A single process keeps them in `$REALM_CACHE`. A job in an object store may resume elsewhere, and
+  of several processes JAX lets only the first one write: such jobs keep them next to their
   directory, where all can read them.
 
   Args:

@@ -69,7 +69,7 @@ def write_world(world: World, directory: str | os.PathLike[str]) -> None:
       name: _write_lines(os.path.join(directory, name), records) for name, records in files.items()
     },
   }
-  atomic_files.write_text(os.path.join(directory, MANIFEST), json.dumps(manifest, indent=2) + "\n")
+  atomic_files.write_json(os.path.join(directory, MANIFEST), manifest)
 
 
 def write_edits(edited: EditedWorld, directory: str | os.PathLike[str]) -> None:

@@ -5,7 +5,6 @@ equals that of x with e, so the projection before it is scaled by c and the embe
 same.
 """
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -62,7 +61,7 @@ def write_sentence_encoder(
       folder = f"{len(modules)}_{kind}"
       modules.append((kind, folder))
       os.mkdir(os.path.join(unfinished, folder))
-      _write_json(os.path.join(unfinished, folder, CONFIG_FILE), settings)
+      atomic_files.write_json(os.path.join(unfinished, folder, CONFIG_FILE), settings)
       if weights:
         safetensors_files.write(os.path.join(unfinished, folder, _WEIGHTS_FILE), weights)
 
@@ -79,18 +78,18 @@ def write_sentence_encoder(
       add("LayerNorm", {"dimension": config.projection_size}, norm)
     elif config.output == "unit_length":
       add("Normalize", {}, {})
-    _write_json(
+    atomic_files.write_json(
       os.path.join(unfinished, sentence_encoders.MODULES_FILE),
       [
         {"idx": i, "name": str(i), "path": folder, "type": _MODULES + kind}
         for i, (kind, folder) in enumerate(modules)
       ],
     )
-    _write_json(
+    atomic_files.write_json(
       os.path.join(unfinished, "sentence_bert_config.json"),
       {"max_seq_length": max_length, "do_lower_case": False},
     )
-    _write_json(
+    atomic_files.write_json(
       os.path.join(unfinished, "config_sentence_transformers.json"), {"similarity_fn_name": "dot"}
     )
 
@@ -108,7 +107,7 @@ def _write_bert(
   }
   safetensors_files.write(os.path.join(directory, _WEIGHTS_FILE), weights)
   settings = {"architectures": [kind], **bert_configs.to_json(config)}
-  _write_json(os.path.join(directory, CONFIG_FILE), settings)
+  atomic_files.write_json(os.path.join(directory, CONFIG_FILE), settings)
 
 
 def _dense(
@@ -124,7 +123,3 @@ def _dense(
   }
   scale_f32 = np.float32(scale)
   return settings, {"linear.weight": scale_f32 * kernel.T, "linear.bias": scale_f32 * bias}
-
-
-def _write_json(path: str, content) -> None:
-  atomic_files.write_text(path, json.dumps(content, indent=2) + "\n")

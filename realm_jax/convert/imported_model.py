@@ -6,7 +6,7 @@ it a reader, a projection makes it a tower of a dual encoder, anything else is a
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,8 @@ _KNOWN_REST = re.compile(
   r"(^|\.)(position_ids|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\..*|block_emb)$"
 )
 _DEFAULT_PROJECTION = 128
+Head = Callable[[], dict[str, str]]  # returns the names of its parameters
+_EMBEDDER: Sequence[Head] = (huggingface_names.pooler, huggingface_names.projection)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,15 +85,15 @@ class _Network:
     embeds = self.owner + _PROJECTION in self.source.weights
     return "tower" if embeds or self.source.sentence_encoder else "bert"
 
-  def names(self, here: str, *, heads: Sequence[str]) -> dict[str, str]:
+  def names(self, here: str, *, heads: Sequence[Head]) -> dict[str, str]:
     """Returns the names of this BERT and some heads under one of our paths."""
     prefixed = huggingface_names.prefixed
     names = prefixed(
       huggingface_names.encoder(self.config.num_layers), here=f"{here}/bert/", there=self.stem
     )
     for head in heads:
-      there = self.stem if head == "pooler" else self.owner
-      names |= prefixed(getattr(huggingface_names, head)(), here=f"{here}/", there=there)
+      there = self.stem if head is huggingface_names.pooler else self.owner
+      names |= prefixed(head(), here=f"{here}/", there=there)
     return names
 
 
@@ -115,7 +117,7 @@ def find(sources: Sequence[Source]) -> ImportedModel:
       raise ValueError(f"{len(several)} networks of kind {kind}: {places}; import one of them")
   weights, used = {}, set()
 
-  def take(network: _Network, here: str, *, heads: Sequence[str]) -> None:
+  def take(network: _Network, here: str, *, heads: Sequence[Head]) -> None:
     for ours, theirs in network.names(here, heads=heads).items():
       if theirs in network.source.weights:
         weights[ours] = network.source.weights[theirs]
@@ -123,13 +125,13 @@ def find(sources: Sequence[Source]) -> ImportedModel:
 
   lender = (towers or found["bert"] or found["span_reader"])[0]
   for place, network in zip(_places(towers), towers or [lender], strict=True):
-    take(network, f"dual_encoder/{place}", heads=("pooler", "projection"))
+    take(network, f"dual_encoder/{place}", heads=_EMBEDDER)
   reads = found["bert"] or [n for n in towers if n.source.sentence_encoder]
   for network in reads:
     _check_tied(network)
-    take(network, "knowledge_augmented_encoder", heads=("masked_lm",))
+    take(network, "knowledge_augmented_encoder", heads=[huggingface_names.masked_lm])
   for network in found["span_reader"]:
-    take(network, "span_reader", heads=("spans",))
+    take(network, "span_reader", heads=[huggingface_names.spans])
   return ImportedModel(
     dual_encoder=_dual_encoder_config(lender, towers),
     knowledge_augmented_encoder=reads[0].config if reads else None,
@@ -201,11 +203,10 @@ def _towers(found: list[_Network]) -> list[_Network]:
       f"{len(found)} embedders in {names}; import one for queries and one for passages"
     )
   (passage,) = rest
-  heads = ("pooler", "projection")
   weights = [
     {
       path: network.source.weights.get(name)
-      for path, name in network.names("", heads=heads).items()
+      for path, name in network.names("", heads=_EMBEDDER).items()
     }
     for network in (query, passage)
   ]

@@ -103,19 +103,18 @@ class EditedStore:
 
   def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns what `PassageStore.title_ids` returns, with edits applied."""
-    return self._rows(rows, length, "title_ids")
+    return self._edited(rows, length, self._store.title_ids, lambda passage: passage.title_ids)
 
   def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns what `PassageStore.body_ids` returns, with edits applied."""
-    return self._rows(rows, length, "body_ids")
+    return self._edited(rows, length, self._store.body_ids, lambda passage: passage.body_ids)
 
-  def _rows(self, rows, length: int, column: str) -> tuple[np.ndarray, np.ndarray]:
+  def _edited(self, rows, length: int, read, of_passage) -> tuple[np.ndarray, np.ndarray]:
     rows = np.asarray(rows)
-    in_store = np.where(rows < len(self._store), rows, 0)
-    ids, lengths = getattr(self._store, column)(in_store, length=length)
+    ids, lengths = read(np.where(rows < len(self._store), rows, 0), length=length)
     for place in np.flatnonzero(np.isin(rows, list(self._edits.passages))):
       passage = self._edits.passages[int(rows[place])]
-      written = np.zeros(0, np.int32) if passage is None else getattr(passage, column)[:length]
+      written = np.zeros(0, np.int32) if passage is None else of_passage(passage)[:length]
       ids[place] = 0
       ids[place, : len(written)] = written
       lengths[place] = len(written)

@@ -181,6 +181,5 @@ def write_splits(
     digest = hashlib.sha256(content).hexdigest()
     files[f"{split}.jsonl"] = {"questions": len(records), "sha256": digest}
   manifest = {"dataset": dataset, "files": files}
-  content = json.dumps(manifest, indent=2) + "\n"
-  atomic_files.write_text(os.path.join(directory, questions.MANIFEST_FILE), content)
+  atomic_files.write_json(os.path.join(directory, questions.MANIFEST_FILE), manifest)
   return manifest

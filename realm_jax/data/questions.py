@@ -96,7 +96,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
 
 
 def sampled(questions: list[Question], limit: int | None) -> list[Question]:
-  """Returns at most so many of the questions, always the same ones; None returns all."""
+  """Samples at most `limit` of the questions, always the same ones; None returns all."""
   if limit is None or len(questions) <= limit:
     return questions
   return random.Random(0).sample(questions, limit)

@@ -5,7 +5,6 @@ shard is stored as its embeddings and, without them, as FAISS's own serializatio
 pickle. Candidates are rescored with a float32 copy of the embeddings.
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 
@@ -14,13 +13,14 @@ import numpy as np
 
 from realm_jax import datatypes
 from realm_jax.index import searcher
+from realm_jax.index.sharded_searcher import Shard
 
 _CODES = "faiss_index"
 _BITS = 4
 _DIMENSIONS_PER_CODE = 4
 
 
-class FaissShard:
+class FaissShard(Shard):
   """One FAISS index over consecutive rows of the corpus; ids count from its first row."""
 
   def __init__(
@@ -31,9 +31,7 @@ class FaissShard:
     config: searcher.CorpusSearcherConfig,
   ):
     """Copies the embeddings to float32; without codes, all of them are compared."""
-    self.num_passages, self.embedding_size = embeddings_NxE.shape
-    self._config = config
-    self._threads = config.threads_per_shard()
+    super().__init__(embeddings_NxE, config)
     self._codes = codes  # which the index refers to
     # In float32: FAISS's own bfloat16 would round the queries as well.
     self._exact = faiss.IndexFlatIP(self.embedding_size)
@@ -42,7 +40,7 @@ class FaissShard:
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` rows of the shard, padded with -2 and -inf."""
-    config, settings = self._config, None
+    config, settings = self.config, None
     found = min(k, self.num_passages)
     if self._codes is not None:
       candidates = min(searcher.candidates_to_rescore(config, k), self.num_passages)
@@ -52,7 +50,7 @@ class FaissShard:
           nprobe=searcher.leaves_to_search(config, k, num_passages=self.num_passages)
         ),
       )
-    faiss.omp_set_num_threads(self._threads)  # of the calling thread
+    faiss.omp_set_num_threads(self.threads)  # of the calling thread
     scores_BxK, ids_BxK = self._index.search(queries_BxE, found, params=settings)
     empty_BxK = ids_BxK < 0
     results = datatypes.SearchResults(
@@ -60,12 +58,6 @@ class FaissShard:
       np.where(empty_BxK, -np.inf, scores_BxK),
     )
     return searcher.pad(results, k)
-
-  def with_leaves(self, num_leaves_to_search: int) -> "FaissShard":
-    """Returns the same shard with another number of leaves to search."""
-    shard = copy.copy(self)
-    shard._config = dataclasses.replace(self._config, num_leaves_to_search=num_leaves_to_search)
-    return shard
 
 
 @dataclasses.dataclass(frozen=True)

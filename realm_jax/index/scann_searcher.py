@@ -8,9 +8,7 @@ Candidates are rescored in the dtype of the embeddings, float32 or bfloat16. Loa
 interpreter lock for about 1 ms per 1,000 passages of 128 float32, a third of that for bfloat16.
 """
 
-import copy
 import ctypes
-import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
 from realm_jax import datatypes
 from realm_jax.index import searcher
+from realm_jax.index.sharded_searcher import Shard
 
 _CONFIG = "scann_config.pb"
 _ASSETS = "scann_assets.pbtxt"  # the list of files; written anew on loading, never taken from disk
@@ -56,7 +55,7 @@ def _say_only_errors() -> None:
 _say_only_errors()
 
 
-class ScannShard:
+class ScannShard(Shard):
   """One ScaNN searcher over consecutive rows of the corpus; ids count from its first row."""
 
   def __init__(
@@ -67,20 +66,18 @@ class ScannShard:
     config: searcher.CorpusSearcherConfig,
   ):
     """Wraps the index of these embeddings, keeping only their shape."""
-    self.num_passages, self.embedding_size = embeddings_NxE.shape
+    super().__init__(embeddings_NxE, config)
     self._index = scann_index
-    self._config = config
-    self._threads = config.threads_per_shard()
-    self._index.set_num_threads(self._threads)
+    self._index.set_num_threads(self.threads)
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` rows of the shard, padded with -2 and -inf."""
-    config = self._config
+    config = self.config
     candidates = leaves = None
     if self.num_passages >= config.min_passages_for_tree:
       candidates = searcher.candidates_to_rescore(config, k)
       leaves = searcher.leaves_to_search(config, k, num_passages=self.num_passages)
-    num_parts = min(self._threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
+    num_parts = min(self.threads, len(queries_BxE) // _MIN_QUERIES_PER_THREAD)
     if num_parts > 1:
       size = -(-len(queries_BxE) // num_parts)
       found = self._index.search_batched_parallel(queries_BxE, k, candidates, leaves, size)
@@ -92,12 +89,6 @@ class ScannShard:
       ids_BxK[empty_BxK] = datatypes.MISSING_PASSAGE_ID
       scores_BxK[empty_BxK] = -np.inf
     return datatypes.SearchResults(ids_BxK, scores_BxK)
-
-  def with_leaves(self, num_leaves_to_search: int) -> "ScannShard":
-    """Returns the same shard with another number of leaves to search."""
-    shard = copy.copy(self)
-    shard._config = dataclasses.replace(self._config, num_leaves_to_search=num_leaves_to_search)
-    return shard
 
   def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the shard as named arrays, including the embeddings it was built from."""

@@ -1,8 +1,10 @@
 """Searches the shards of an index in parallel and merges their results."""
 
+import abc
 import concurrent.futures
+import copy
+import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -10,24 +12,23 @@ from realm_jax import datatypes
 from realm_jax.index import searcher
 
 
-class Shard(Protocol):
-  """Consecutive rows of the corpus; ids count from the first of them.
+class Shard(abc.ABC):
+  """An index of consecutive rows of the corpus; ids count from the first of them."""
 
-  Attributes:
-    num_passages: Number of rows.
-    embedding_size: Width E of the embeddings.
-  """
+  def __init__(self, embeddings_NxE: np.ndarray, config: searcher.CorpusSearcherConfig):
+    self.num_passages, self.embedding_size = embeddings_NxE.shape
+    self.config = config
+    self.threads = config.threads_per_shard()
 
-  num_passages: int
-  embedding_size: int
-
+  @abc.abstractmethod
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` rows of the shard, padded with -2 and -inf."""
-    ...
 
   def with_leaves(self, num_leaves_to_search: int) -> "Shard":
     """Returns the same shard with another number of leaves to search."""
-    ...
+    shard = copy.copy(self)
+    shard.config = dataclasses.replace(self.config, num_leaves_to_search=num_leaves_to_search)
+    return shard
 
 
 class ShardedSearcher:

@@ -1,6 +1,6 @@
 """Embeddings of finished shards, kept until their generation is published.
 
-A builder that is killed goes on from them. The embeddings of a shard are one file; its record is
+A killed builder continues from them. The embeddings of a shard are one file; its record is
 written after it and has its SHA-256 and what the embeddings depend on.
 """
 
@@ -40,7 +40,7 @@ class UnfinishedEmbeddings:
   Attributes:
     index: Directory of the generations.
     step: Step of the checkpoint that embeds.
-    identity: What the embeddings depend on beside their rows, such as the encoder's digest.
+    identity: What the embeddings depend on besides their rows, such as the encoder's digest.
   """
 
   index: str

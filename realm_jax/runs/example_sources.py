@@ -162,15 +162,15 @@ class PairData(DataConfig):
         f"pairs={self.pairs!r} are mined before training: run `realm prepare_pairs "
         f"--task={self.pairs}`, and give its output with --examples"
       )
-    import tasks.independent_crops
-    import tasks.inverse_cloze
     from realm_jax.data.feature_converters import PairConverter
+    from tasks import independent_crops, inverse_cloze
 
+    tasks = {"inverse_cloze": inverse_cloze, "independent_crops": independent_crops}
     pieces = wordpieces.load(vocabulary)
     decided = [n for n in _SETTINGS_OF[self.pairs] if n not in ("passage_length", "neighbours")]
     own = {name: getattr(self, name) for name in decided}
     return {
-      "task": getattr(tasks, self.pairs).register(
+      "task": tasks[self.pairs].register(
         corpus=source, vocabulary=vocabulary, in_order=self.neighbours > 1, **own
       ),
       "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),

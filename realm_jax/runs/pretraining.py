@@ -1,4 +1,4 @@
-"""The settings of a pre-training, and its model, loss and batch, from which its programs follow."""
+"""The configuration of pre-training, and its model, loss and batch."""
 
 import dataclasses
 from typing import Literal
@@ -42,12 +42,12 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(TrainingConfig):
-  """A pre-training, as far as it does not depend on where its files are.
+  """The configuration of a pre-training run, except for its directories.
 
   Attributes:
     data: The masked queries and how they are batched.
     model: The two encoders.
-    retrieval: How many passages are read, and how long.
+    retrieval: Number and lengths of the passages read.
     refresh: How new generations of the index are followed.
     marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
       released code's.
@@ -85,7 +85,7 @@ class Pretraining(TrainingConfig):
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
-    """Returns what a checkpoint says of the model and of what it is trained with."""
+    """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(
       dual_encoder=self.model.dual_encoder,
       knowledge_augmented_encoder=self.model.knowledge_augmented_encoder,
@@ -98,12 +98,12 @@ class Pretraining(TrainingConfig):
     )
 
   def init_params(self, key: jax.Array) -> dict:
-    """Makes the boxed parameters of both encoders."""
+    """Returns the boxed parameters of both encoders."""
     return saved_models.init_pretraining_model(self.module, key)
 
   @property
   def objective(self) -> Objective:
-    """What is minimised."""
+    """The objective to minimise."""
     return objectives.masked_lm(
       self.module, marginalize=self.marginalize, dual_encoder_learns=self.dual_encoder_learns
     )
@@ -153,8 +153,8 @@ class Pretraining(TrainingConfig):
 
   @property
   def alarm_settings(self) -> AlarmSettings:
-    """When figures are alarming."""
-    # A single passage beside the null passage has all the probability when all is well.
+    """Thresholds of the alarms."""
+    # With one passage besides the null passage, an entropy of 0 is no alarm.
     return AlarmSettings(entropy=0.0) if self.retrieval.num_passages == 2 else AlarmSettings()
 
   def with_layout(self, layout: partitioning.Layout) -> "Pretraining":

@@ -26,7 +26,7 @@ VOCABULARY = "vocabulary"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerDescription:
-  """The configuration of a tagger, saved with its parameters; `tags` are in the order of their ids."""
+  """The configuration of a tagger, saved with its parameters; tags in the order of their ids."""
 
   tagger: TokenTaggerConfig
   tags: tuple[str, ...]

@@ -15,7 +15,7 @@ _average: Callable[..., clu.metrics.Metric] = clu.metrics.Average
 
 
 def of_batch(figures: Mapping[str, Mean], *, batch_size: int) -> Metrics:
-  """Makes the metrics of a batch of so many examples, padding included, on the devices."""
+  """Makes the metrics of a batch on the devices; its size includes padding."""
   return {
     **{name: _average(total=mean.total, count=mean.count) for name, mean in figures.items()},
     "timing/steps_per_second": t5x_metrics.StepsPerTime.from_model_output(),

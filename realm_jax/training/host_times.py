@@ -1,4 +1,4 @@
-"""What a step costs every host, and which of several hosts holds up the others."""
+"""The cost of a step on every host, and which of several hosts slows down the others."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,6 @@
 """Compares two systems on one or several sets of questions, with Holm's correction."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 from realm_jax import atomic_files
@@ -52,7 +51,7 @@ def compare_runs(
     raise ValueError(f"no metric is in all files{f' and in {list(figures)}' * bool(figures)}")
   print(_table(rows), flush=True)
   if output is not None:
-    atomic_files.write_text(output, json.dumps(rows, indent=2) + "\n")
+    atomic_files.write_json(output, rows)
   return rows
 
 

@@ -113,7 +113,7 @@ def _tagged(
 
 def _check_or_write(path: str, manifest: dict) -> None:
   if not os.path.exists(path):
-    atomic_files.write_text(path, json.dumps(manifest, indent=2) + "\n")
+    atomic_files.write_json(path, manifest)
     return
   with open(path, encoding="utf-8") as file:
     before = json.load(file)

@@ -116,8 +116,8 @@ def train_tagger(
     if test is None or run.step < tagging.run.num_steps:
       return {}
     figures = figures_of(test, run.state.params)
-  content = json.dumps({"step": run.step, "test": test, **figures}, indent=2)
-  atomic_files.write_text(os.path.join(workdir, "figures.json"), content + "\n")
+  content = {"step": run.step, "test": test, **figures}
+  atomic_files.write_json(os.path.join(workdir, "figures.json"), content)
   print(f"{workdir}: {json.dumps(figures)}", flush=True)
   return figures
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -153,9 +152,7 @@ def ablate(
     "zero_shot": zero_shot,
     "finetuned": finetuned,
   }
-  atomic_files.write_text(
-    os.path.join(workdir, "summary.json"), json.dumps(summary, indent=2) + "\n"
-  )
+  atomic_files.write_json(os.path.join(workdir, "summary.json"), summary)
   return summary
 
 

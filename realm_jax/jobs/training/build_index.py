@@ -44,8 +44,8 @@ def build_index(
 ) -> None:
   """Publishes one generation, or follows a training run and publishes one per new checkpoint.
 
-  Each of several processes embeds, indexes and writes its own part of the corpus. A builder that is
-  killed goes on from the shards whose embeddings are finished, if their checkpoint still exists.
+  Each of several processes embeds, indexes and writes its own part of the corpus. A killed
+  builder continues with the shards that it has not embedded, if their checkpoint still exists.
 
   Args:
     checkpoints: The directory of the checkpoints, `WORKDIR/checkpoints` of a training run.

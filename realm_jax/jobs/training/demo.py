@@ -64,7 +64,7 @@ def demo(
   """
   object_store.check_local(workdir=workdir)
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
-  _begin_anew(workdir)
+  _clear(workdir)
   clock = _Clock()
   clock.say(
     "A world of facts: documents that state them, sentences that mention them in other words"
@@ -132,7 +132,7 @@ def demo(
     },
     "seed_sentence": seed_sentence,
   }
-  atomic_files.write_text(path("summary.json"), json.dumps(summary, indent=2) + "\n")
+  atomic_files.write_json(path("summary.json"), summary)
   rows = read_jsonl(path("pretrain", METRICS_FILE))
   curves.draw(rows, swaps=swaps, output=path("curves.png"))
   clock.say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
@@ -154,7 +154,7 @@ class _Clock:
     print(f"\n[{self.seconds:4.0f} s] {text}", flush=True)
 
 
-def _begin_anew(workdir: str) -> None:
+def _clear(workdir: str) -> None:
   """Removes the files of an earlier demonstration, but not this one's configuration."""
   config = pathlib.Path(workdir, _CONFIG)
   text = config.read_text("utf-8")

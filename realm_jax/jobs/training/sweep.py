@@ -92,7 +92,7 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
         failed.append(unit.name)
   rows = tabulate(plan, workdir)
   text = markdown(plan, rows)
-  atomic_files.write_text(os.path.join(workdir, "table.json"), json.dumps(rows, indent=2) + "\n")
+  atomic_files.write_json(os.path.join(workdir, "table.json"), rows)
   atomic_files.write_text(os.path.join(workdir, "table.md"), text)
   print(text, flush=True)
   if failed:

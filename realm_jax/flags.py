@@ -244,7 +244,9 @@ def _is_plain(annotation: Any) -> bool:
     return True
   if _is_optional(annotation):
     return _is_plain(_without_none(annotation))
-  return origin in _SEQUENCES and all(p is Ellipsis or p in _SCALARS for p in parts)
+  return origin in _SEQUENCES and all(
+    p is Ellipsis or p in _SCALARS or typing.get_origin(p) is typing.Literal for p in parts
+  )
 
 
 def _converter(annotation: Any) -> Callable[[str], Any]:

@@ -67,6 +67,7 @@ def test_names_the_value_that_does_not_fit(annotation, text, message):
     (bool, "true|false", True),
     (Literal["span", "token"], "span|token", True),
     (tuple[int, ...], "INT,...", True),
+    (collections.abc.Sequence[Literal["a", "b"]], "a|b,...", True),
     (list[str], "TEXT,...", True),
     (tuple[int, float], "INT,FLOAT", True),
     (flags.Keyword, "Keyword", False),

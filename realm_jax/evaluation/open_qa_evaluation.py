@@ -4,10 +4,11 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import open_qa, prediction_files, result_card
@@ -18,7 +19,7 @@ from realm_jax.evaluation.systems import System, open_system
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 from realm_jax.saved.opening import Sources
 
-FORMATS = ("dpr", "trec")
+Format = Literal["dpr", "trec"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +54,11 @@ def evaluate_open_qa(
   train_questions: str | None,
   tune_on: str | None,
   output: str | None,
-  formats: Sequence[str],
+  formats: Sequence[Format],
 ) -> dict:
   """Answers the questions and reports scores; see `realm evaluate` for the arguments."""
-  unknown = sorted(set(formats) - set(FORMATS))
-  if unknown:
-    raise ValueError(f"formats has {unknown[0]!r}; choose from {', '.join(FORMATS)}")
+  for name in formats:
+    choices.check(Format, formats=name)
   train_answers = None
   if train_questions is not None:
     train_answers = [a for question in read_questions(train_questions) for a in question.answers]
@@ -119,7 +119,7 @@ def _read(predictions: str, questions: Sequence[Question]) -> Evaluated:
 
 
 def _write(
-  output: str, card: dict, page: str, evaluated: Evaluated, formats: Sequence[str]
+  output: str, card: dict, page: str, evaluated: Evaluated, formats: Sequence[Format]
 ) -> None:
   write = lambda name, text: atomic_files.write_text(os.path.join(output, name), text)  # noqa: E731
   write("figures.json", json.dumps(card, indent=2) + "\n")

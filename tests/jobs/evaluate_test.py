@@ -104,7 +104,7 @@ def test_what_is_missing_is_named(tmp_path, questions, passages):
   sources = Sources(passages=passages)
   with pytest.raises(ValueError, match="--passages is missing"):
     evaluate(questions=questions)
-  with pytest.raises(ValueError, match="formats has 'xml'; choose from dpr, trec"):
+  with pytest.raises(ValueError, match="formats='xml'; choose one of dpr, trec"):
     evaluate(questions=questions, sources=sources, formats=("trec", "xml"))
   with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
     evaluate(questions=questions, sources=sources)

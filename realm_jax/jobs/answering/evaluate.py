@@ -6,7 +6,7 @@ from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.collection_evaluation import evaluate_collection
 from realm_jax.evaluation.masked_span_evaluation import evaluate_masked_spans
-from realm_jax.evaluation.open_qa_evaluation import evaluate_open_qa
+from realm_jax.evaluation.open_qa_evaluation import Format, evaluate_open_qa
 from realm_jax.saved.opening import Sources
 
 
@@ -21,7 +21,7 @@ def evaluate(
   train_questions: str | None = None,
   tune_on: str | None = None,
   output: str | None = None,
-  formats: Sequence[str] = (),
+  formats: Sequence[Format] = (),
   max_questions: int | None = None,
 ) -> dict:
   """Answers questions or fills masks, and scores the answers against the references.

@@ -10,11 +10,6 @@ class UidSet:
   """Stores 63-bit uids: the newest in a set, older ones sorted in memory, the rest on disk.
 
   The files are memory-mapped, so the system can drop them from memory when it is scarce.
-
-  Args:
-    directory: An existing directory for temporary files.
-    newest: Maximum number of uids in the set.
-    sorted_in_memory: Maximum number of sorted uids in memory.
   """
 
   def __init__(

@@ -22,14 +22,6 @@ def build_crops(
   Length and position of a crop are drawn uniformly, and some of its wordpieces are deleted. `query`
   is `[CLS] crop [SEP]`; `body`, the other crop, and `title` have no special tokens; `uid` is the
   passage's. Passages without wordpieces are dropped.
-
-  Args:
-    dataset: Tagged passages.
-    sequence_length: Lengths of `query`, `title` and `body`.
-    vocabulary: Tokenizes the text.
-    shortest_crop: Minimum share of the passage in a crop.
-    longest_crop: Maximum share of the passage in a crop.
-    deletion_rate: Probability of deleting a wordpiece of a crop.
   """
   tokenizer = vocabulary.tokenizer
 

@@ -19,15 +19,8 @@ def build_inverse_cloze(
 
   Draws one sentence of each passage uniformly and, with probability `removal_rate`, removes it from
   the passage. Drops a passage that would lose its only sentence. `query` is `[CLS] sentence [SEP]`;
-  `title` and `body` have no special tokens; `uid` is the passage's.
-
-  Args:
-    dataset: Tagged passages.
-    sequence_length: Lengths of `query`, `title` and `body`.
-    vocabulary: Tokenizes the text.
-    removal_rate: Probability of removing the sentence from the passage; 0.9 in the paper.
-    hide_salient_spans: Whether to replace the salient spans of the pseudo-query by `[MASK]`. The
-      query then resembles those of pre-training, and its answer cannot give the passage away.
+  `title` and `body` have no special tokens; `uid` is the passage's. `hide_salient_spans` replaces
+  the salient spans of the query by `[MASK]`, as in pre-training, so that they do not give it away.
   """
   tokenizer = vocabulary.tokenizer
 

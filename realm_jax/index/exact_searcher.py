@@ -23,12 +23,7 @@ def _top_k(embeddings_NxE, queries_BxE, k):
 
 
 class BlockwiseExactSearcher:
-  """Searches N passages in float32, block by block, for corpora of any size.
-
-  Args:
-    embeddings_NxE: float32 or bfloat16, possibly memory-mapped.
-    block_size: Number of passages copied to the device at once.
-  """
+  """Searches N passages in float32, block by block, for corpora of any size."""
 
   def __init__(self, embeddings_NxE: np.ndarray, *, block_size: int = 2**20):
     self._embeddings_NxE = embeddings_NxE

@@ -40,14 +40,6 @@ def scorecard(
 ) -> dict[str, float]:
   """Evaluates the embeddings on probe questions, and compares with the previous generation.
 
-  Args:
-    saved: The checkpoint that the embeddings come from.
-    embeddings_NxE: Embeddings of the passages.
-    store: The knowledge corpus.
-    index: Directory of the generations published so far.
-    probe_questions: JSON Lines with masked sentences or questions; the first 500 are asked.
-    mesh: Mesh on which the queries are embedded.
-
   Returns:
     `recall@k`, `null_mass` (if the model reads the null passage), `entropy`, `hub_share` and
     `hub_skewness` for the k passages that the model reads; and, if there is an earlier generation

@@ -14,11 +14,7 @@ def sample_queries(
 ) -> Tokens:
   """Returns `[CLS] x [SEP]`, `[B, L]`, where x is a sequence of wordpieces of a passage.
 
-  Args:
-    store: The knowledge corpus; the same sequences are drawn every time.
-    num_queries: B.
-    query_length: L.
-    mask_id: Replaces wordpieces in the middle of x, as in pre-training; None masks nothing.
+  The same sequences are drawn every time; `mask_id` replaces some in the middle of each.
   """
   random = np.random.default_rng(0)
   rows = random.integers(len(store), size=num_queries)

@@ -88,12 +88,7 @@ class EditableCorpus:
     return EditedStore(self.store, edits)
 
   def index(self, edits: Edits, texts: Sequence[str] = ()) -> LoadedGeneration:
-    """Returns the generation with the edits applied.
-
-    Args:
-      edits: Edits of the corpus.
-      texts: The queries, for BM25 if the corpus has it.
-    """
+    """Returns the generation with the edits applied; BM25, if any, searches for the texts."""
     loaded = self._edited(edits)
     if self.hybrid is None or not texts:
       return loaded

@@ -57,13 +57,7 @@ class FilledMask:
 
 
 class MaskFiller(Answerer[MaskModel]):
-  """Fills masks with one pre-trained checkpoint and one index generation.
-
-  Args:
-    model: The pre-trained model.
-    corpus: The corpus, with the generation.
-    max_answer_length: Maximum wordpieces of the answers tried for one `[MASK]`.
-  """
+  """Fills masks with one pre-trained checkpoint and one index generation."""
 
   kind = "mask"
 

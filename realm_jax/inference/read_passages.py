@@ -69,12 +69,7 @@ def explain_spans(
 ) -> Explanation:
   """Explains the most likely answer, or the target, by the passages.
 
-  Args:
-    query: The question.
-    passages: The passages read, best first; those from `num_read` on are in reserve.
-    num_read: Number of passages that answers come from.
-    num_answers: Number of answers.
-    target: An answer to explain instead of the most likely one.
+  Passages come best first; those from `num_read` on are in reserve.
 
   Raises:
     ValueError: If no passage has any words.

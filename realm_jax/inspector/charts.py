@@ -61,13 +61,7 @@ class GenerationSpan:
 
 
 def draw_curves(title: str, curves: Sequence[Curve], *, swaps: Sequence[float]) -> Markup:
-  """Draws curves in one chart.
-
-  Args:
-    title: Title of the chart.
-    curves: At most three, each with at least one point.
-    swaps: Steps to mark with a dotted line.
-  """
+  """Draws at most three curves in one chart, and a dotted line at each swap."""
   with matplotlib.rc_context(_STYLE):
     figure, axes = _frame(4.2, 1.9)
     for curve, colour in zip(curves, _CURVES, strict=False):

@@ -41,13 +41,7 @@ def add_limits(app: fastapi.FastAPI, settings: LimitSettings) -> None:
 
 
 class RateLimit:
-  """A token bucket for each client.
-
-  Args:
-    per_minute: Tokens added to a bucket per minute.
-    burst: Capacity of a bucket.
-    clock: Returns the time in seconds.
-  """
+  """A token bucket of size `burst` for each client, which fills at a rate per minute."""
 
   def __init__(self, *, per_minute: int, burst: int, clock: Callable[[], float] = time.monotonic):
     self._rate = per_minute / 60

@@ -24,12 +24,7 @@ class CorpusSentences:
 
   @classmethod
   def read(cls, store: PassageStore, *, spans: bool) -> "CorpusSentences":
-    """Reads the tagged examples of a corpus.
-
-    Args:
-      store: The corpus.
-      spans: Whether to return a place per span, or per sentence.
-    """
+    """Reads the tagged examples of a corpus, with a place per span or per sentence."""
     row_of = dict(zip(store.uids.tolist(), range(len(store)), strict=True))
     place = _span_places if spans else _sentence_places
     places = [

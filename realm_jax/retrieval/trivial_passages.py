@@ -15,14 +15,7 @@ ANY = -1  # stands for an unknown wordpiece of a sentence
 
 
 def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) -> np.ndarray:
-  """Returns bool `[B, R]`, True where a passage must not be read with a query.
-
-  Args:
-    queries: The queries with the uids of their sources. A query without a source has no trivial
-      passages.
-    ids_BxR: Rows of the store; negative ids mean no passage.
-    store: The knowledge corpus.
-  """
+  """Returns bool `[B, R]`, True where a passage must not be read with a query that has a source."""
   source_uid_B = np.asarray(queries.source_uid_B)
   trivial_BxR = store.uids[np.maximum(ids_BxR, 0)] == source_uid_B[:, None]
   asked_BxR = (ids_BxR >= 0) & (source_uid_B != 0)[:, None]

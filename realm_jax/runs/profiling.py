@@ -13,12 +13,7 @@ _MEMORY = "memory.prof"
 
 
 class Profiler:
-  """Writes `WORKDIR/profile`; a hook of the train loop that also sees the state before it.
-
-  Args:
-    workdir: Directory of the run.
-    steps: Steps taken when the profile begins and when it ends; None makes none.
-  """
+  """Writes `WORKDIR/profile`; a hook of the train loop that also sees the state before it."""
 
   def __init__(self, workdir: str, steps: tuple[int, int] | None):
     self._directory = os.path.join(workdir, PROFILE)

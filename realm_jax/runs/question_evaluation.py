@@ -35,14 +35,6 @@ class DevConfig:
 class QuestionEvaluation:
   """Answers dev questions with the current parameters and index generation.
 
-  Args:
-    questions: File of the questions.
-    config: How many questions to sample, always the same ones, and how to answer them.
-    model: The model in training, with any parameters.
-    corpus: Returns the corpus with the generation in use.
-    batch_size: Questions per batch.
-    answer_rule: See `match_answers`.
-
   Attributes:
     metric: The metric that selects the best checkpoint.
 

@@ -11,12 +11,6 @@ def changes(
 ) -> list[str]:
   """Returns the names of the batch settings that differ from those of the run to resume.
 
-  Args:
-    before: Settings that determined the batches so far; None if the checkpoint lacks them.
-    now: Settings that determine the batches from now on.
-    allowed: Names of settings that may differ.
-    workdir: Directory of the run.
-
   Raises:
     ValueError: If another setting differs, or a name is unknown.
   """

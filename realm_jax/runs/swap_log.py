@@ -12,12 +12,7 @@ SWAPS_FILE = "swaps.jsonl"
 
 
 class SwapLog:
-  """Appends each generation swapped in, with its step, to `swaps.jsonl`.
-
-  Args:
-    directory: Directory of the run's logs.
-    step: Step that the run starts from; later rows of a killed run are dropped.
-  """
+  """Appends each generation swapped in, with its step, to `swaps.jsonl`; drops later rows."""
 
   def __init__(self, directory: str, *, step: int):
     self._path = os.path.join(directory, SWAPS_FILE)

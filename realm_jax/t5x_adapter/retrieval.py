@@ -59,13 +59,7 @@ class Retrieval(abc.ABC):
 
 
 class MaskedQueryRetrieval(Retrieval):
-  """Finds the passages for masked queries; for `PretrainingModel`.
-
-  Args:
-    passages: Directory of the knowledge corpus.
-    index: Directory of the index generations.
-    generation: Index generation to keep; None follows the newest.
-  """
+  """Finds the passages for masked queries, by default in the newest generation."""
 
   def __init__(self, *, passages: str, index: str, generation: int | None = None):
     super().__init__(PassageStore(passages), index)

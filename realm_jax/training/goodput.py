@@ -54,10 +54,6 @@ class GoodputLog:
   A thread writes often enough that a killed process loses a hundredth of its time, or half a
   second.
 
-  Args:
-    directory: Directory of the run's logs; None writes nothing.
-    step: The step that the process starts from.
-
   Attributes:
     step: The step being worked on.
     finished: Whether the run has ended, so that the time until it is extended does not count.

@@ -36,10 +36,6 @@ class JsonLinesWriter:
   """Appends one JSON object per write: scalars to `metrics.jsonl`, texts to `samples.jsonl`.
 
   Each has `step`, `seconds` (unix time) and its values.
-
-  Args:
-    directory: Directory of the files.
-    step: Step that the run starts from; see `drop_rows_after`.
   """
 
   def __init__(self, directory: str | os.PathLike, *, step: int):

@@ -24,16 +24,6 @@ from realm_jax.training.train_step import make_train_step
 class TrainProgram:
   """The initial state and the step of a training on a mesh.
 
-  Args:
-    mesh: Mesh of the devices, see `partitioning.make_mesh`.
-    init_params: Returns the boxed parameters for a key.
-    objective: The objective.
-    optimizer: See `optimizer.make_optimizer`.
-    seed: Seeds parameters and dropout.
-    accumulate_steps: See `make_train_step`.
-    layout: Layout of parameters and optimizer, see `partitioning.Layout`.
-    guard: Guard of the dual encoder; None for none.
-
   Attributes:
     abstract_state: Shapes and shardings of the train state.
     batch_sharding: Sharding of every array of a batch.

@@ -29,13 +29,6 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
   """Returns the pure function `(state, batch) -> (state, metrics)`.
 
-  Args:
-    objective: The objective to minimise.
-    optimizer: See `optimizer.make_optimizer`.
-    seed: Seeds dropout; a step's key depends only on the seed and the step.
-    accumulate_steps: Number of parts of the batch, computed one after another.
-    guard: Guard of the dual encoder; None disables it.
-
   Raises:
     ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """

@@ -194,7 +194,7 @@ def read(annotation: Any, text: str) -> Any:
     for choice in parts:
       if str(choice) == text:
         return choice
-    raise ValueError(f"{text!r} is none of {', '.join(map(str, parts))}")
+    raise ValueError(f"{text!r} is not one of {', '.join(map(str, parts))}")
   if origin in _SEQUENCES:
     items = text.split(",") if text else []
     if origin is tuple and Ellipsis not in parts:
@@ -209,7 +209,7 @@ def read(annotation: Any, text: str) -> Any:
   try:
     return annotation(text)
   except ValueError:
-    raise ValueError(f"{text!r} is no {describe(annotation)}") from None
+    raise ValueError(f"{text!r} is not a valid {describe(annotation)}") from None
 
 
 def describe(annotation: Any) -> str:
@@ -263,7 +263,7 @@ def _converter(annotation: Any) -> Callable[[str], Any]:
 def _refusal(names: Sequence[str]) -> Callable[[str], Any]:
   def refuse(text: str) -> Any:
     raise argparse.ArgumentTypeError(
-      f"several keywords end so; write {' or '.join(f'--{name}={text}' for name in names)}"
+      f"several flags end like this; write {' or '.join(f'--{name}={text}' for name in names)}"
     )
 
   return refuse

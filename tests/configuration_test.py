@@ -169,7 +169,10 @@ def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
   [
     (["--tags=x"], r"sing knows no --tags.*"),
     (["--solo.tags=x"], r"sing: --solo.tags is set through gin: .*"),
-    (["--volume=1"], r"sing: --volume: several keywords end so; write --duet.high.volume=1 or .*"),
+    (
+      ["--volume=1"],
+      r"sing: --volume: several flags end like this; write --duet.high.volume=1 or .*",
+    ),
     (["--solo.volme=1"], r"sing knows no --solo.volme \(did you mean --solo.volume\?\); .*"),
     (
       ["gin:V = @singing.Singer()\nsinging.sing.solo = %V", "--solo.volume=2"],

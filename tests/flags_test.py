@@ -44,13 +44,13 @@ def test_reads_a_value_by_its_annotation(annotation, text, value):
 @pytest.mark.parametrize(
   ("annotation", "text", "message"),
   [
-    (int, "ten", "'ten' is no INT"),
-    (int, "1.5", "'1.5' is no INT"),
-    (int, "none", "'none' is no INT"),
-    (float | None, "much", "'much' is no FLOAT"),
+    (int, "ten", "'ten' is not a valid INT"),
+    (int, "1.5", "'1.5' is not a valid INT"),
+    (int, "none", "'none' is not a valid INT"),
+    (float | None, "much", "'much' is not a valid FLOAT"),
     (bool, "yes", "'yes' is neither true nor false"),
-    (Literal["span", "token"], "word", "'word' is none of span, token"),
-    (tuple[int, ...], "1,x", "'x' is no INT"),
+    (Literal["span", "token"], "word", "'word' is not one of span, token"),
+    (tuple[int, ...], "1,x", "'x' is not a valid INT"),
     (tuple[int, int], "1,2,3", "'1,2,3' has 3 values instead of 2"),
   ],
 )
@@ -177,10 +177,10 @@ def test_any_ending_that_only_one_flag_has_names_it(argument, values):
   [
     (
       "--spokes=5",
-      "--spokes: several keywords end so; write --bicycle.front.spokes=5 or "
+      "--spokes: several flags end like this; write --bicycle.front.spokes=5 or "
       "--bicycle.back.spokes=5 or --bicycle.spokes=5",
     ),
-    ("--front.size=big", "--front.size: 'big' is no INT"),
+    ("--front.size=big", "--front.size: 'big' is not a valid INT"),
   ],
 )
 def test_an_ambiguous_ending_is_refused_with_the_whole_names(argument, message):

@@ -318,7 +318,7 @@ def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Pat
 def _read(directory: object_store.Path, name: str, record: ArrayRecord) -> np.ndarray:
   """Reads an array; allocates no memory unless the file has the size in the manifest."""
   if not _ARRAY_NAME.fullmatch(name):
-    raise ValueError(f"{name!r} is no name of an array")
+    raise ValueError(f"{name!r} is not the name of an array")
   file = _file_of(directory, name)
   dtype = np.dtype(record.dtype)
   size, expected = file.stat().length, math.prod(record.shape) * dtype.itemsize

@@ -92,7 +92,7 @@ class RefreshConfig:
     if self.when_late != "continue" and limit is not None and limit < checkpoint_every:
       raise ValueError(
         f"max_staleness_steps={limit} with checkpoint_every={checkpoint_every}: an index of a "
-        "checkpoint cannot always be that fresh; raise the one or lower the other"
+        "checkpoint cannot always be that fresh; raise the former or lower the latter"
       )
 
 
@@ -241,7 +241,7 @@ class IndexRefresher:
         )
       if not announced:
         logging.info(
-          "step %d waits for an index: generation %d is of step %d, more than "
+          "step %d waits for an index: generation %d is from step %d, more than "
           "max_staleness_steps=%d ago",
           step,
           self.current.generation,

@@ -134,7 +134,7 @@ class Pretraining(TrainingConfig):
     if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
       raise ValueError(
         f"padding='buckets' with {num_devices} devices and accumulate_steps={num_parts}: buckets "
-        "are of a whole batch on one device; use padding='longest'"
+        "need a whole batch on one device; use padding='longest'"
       )
     return program
 

@@ -156,7 +156,7 @@ class Trace:
       held = f"steps {min(known)} to {max(known)}" if known else "no steps"
       raise ValueError(
         f"{self.directory} has {held}, but not step {step}; give WORKDIR/{RETRIEVALS} of a run "
-        "with --retrieval_trace=true, and --num_steps of at most as many steps"
+        "with --retrieval_trace=true, and --num_steps below its last step"
       )
 
   def _read_part(self, first: int, last: int) -> dict[str, np.ndarray]:

@@ -53,7 +53,7 @@ class PublishedGenerations:
     if foreign and self.other_runs == "refuse":
       raise generations.ForeignGenerationError(
         f"{self.index} has it from step {manifest.training_step} of {foreign}, "
-        'stay with it by --generation, or set other_runs="accept" of the refresh'
+        "keep it with --generation, or set --other_runs=accept"
       )
     embeddings_NxE = None
     if self.with_embeddings:

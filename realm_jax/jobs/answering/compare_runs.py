@@ -34,8 +34,8 @@ def compare_runs(
   """
   if not len(first) == len(second) or (qrels and len(qrels) != len(first)):
     raise ValueError(
-      f"first has {len(first)} sets, second {len(second)}, and qrels {len(qrels)}; give as many "
-      "of each"
+      f"first has {len(first)} sets, second {len(second)}, and qrels {len(qrels)}; give "
+      "equally many of each"
     )
   pairs = [
     read_pair(*paths, qrels=judged)

@@ -252,7 +252,7 @@ class _Publisher:
       for number, rows in enumerate(shards, start=1):
         own_NxE = embeddings_NxE[rows.start - part.rows.start : rows.stop - part.rows.start]
         if kept.load(rows, own_NxE):
-          logging.info("passages %d to %d were embedded before", rows.start, rows.stop - 1)
+          logging.info("passages %d to %d are already embedded", rows.start, rows.stop - 1)
           continue
         batches = passage_embedding.passage_batches(
           store,

@@ -64,7 +64,7 @@ def pretrain(
       other.
   """
   if index is None and replay is None:
-    raise ValueError("index=None, and training retrieves; give --index, or --replay of a trace")
+    raise ValueError("index=None, but training retrieves passages; give --index, or --replay")
   if replay is not None and (pretraining.retrieval_trace or eval_corpus is not None):
     raise ValueError(
       f"replay={replay} searches no index; omit --eval_corpus and --retrieval_trace, which need one"

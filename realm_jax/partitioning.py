@@ -46,22 +46,15 @@ AXIS_RULES = types.MappingProxyType(
 )
 
 
-def make_mesh(
-  *, data: int = -1, model: int = 1, devices: Sequence[jax.Device] | None = None
-) -> Mesh:
-  """Returns the `data` × `model` mesh of devices.
+def make_mesh(*, model: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+  """Returns the `data` × `model` mesh of devices, by default of all processes.
 
   Rows follow the order of the processes, and a row is within one process, so that each process
   feeds its own contiguous share of the batch on every topology.
 
-  Args:
-    data: Parts of the batch; -1 uses all devices that `model` leaves.
-    model: Parts of the parameters.
-    devices: Devices to use; None uses those of all processes.
-
   Raises:
-    ValueError: If the product is not the number of devices, a copy of the model would span two
-      processes, or the devices belong to several TPU slices.
+    ValueError: If `model` does not divide the devices, a copy of the model would span processes, or
+      the devices belong to several TPU slices.
   """
   devices = processes.in_order(jax.devices() if devices is None else devices)
   num_devices = len(devices)
@@ -71,17 +64,9 @@ def make_mesh(
       f"the devices belong to {len(slices)} TPU slices, and a training runs on one; start it on "
       "one slice (an index builder takes any number of them)"
     )
-  if model < 1 or (data < 1 and data != -1):
-    raise ValueError(f"mesh data={data} × model={model}; give sizes of at least 1, or data=-1")
-  if data == -1:
-    data = num_devices // model
-  if data * model != num_devices:
-    raise ValueError(
-      f"mesh data={data} × model={model} wants {data * model} devices, but there are "
-      f"{num_devices}; give sizes whose product is {num_devices}, or data=-1 with a model size "
-      "that divides it"
-    )
-  grid = np.array(devices, object).reshape(data, model)
+  if model < 1 or num_devices % model:
+    raise ValueError(f"model={model} does not divide {num_devices} devices; give a size that does")
+  grid = np.array(devices, object).reshape(-1, model)
   for row in grid:
     owners = sorted({device.process_index for device in row})
     if len(owners) > 1:

@@ -34,18 +34,10 @@ def test_mesh_takes_all_devices():
   assert dict(partitioning.make_mesh(model=4).shape) == {"data": 2, "model": 4}
 
 
-@pytest.mark.parametrize(
-  ("sizes", "message"),
-  [
-    ({"data": 3, "model": 2}, "data=3 × model=2 wants 6 devices, but there are 8; give sizes"),
-    ({"model": 3}, "data=2 × model=3 wants 6 devices, but there are 8"),
-    ({"model": 16}, "data=0 × model=16 wants 0 devices, but there are 8"),
-    ({"data": 0}, "data=0 × model=1; give sizes of at least 1"),
-  ],
-)
-def test_a_mesh_that_does_not_fit_is_refused(sizes, message):
-  with pytest.raises(ValueError, match=message):
-    partitioning.make_mesh(**sizes)
+@pytest.mark.parametrize("model", [0, 3, 16])
+def test_a_mesh_that_does_not_fit_is_refused(model):
+  with pytest.raises(ValueError, match=f"model={model} does not divide 8 devices; give a size"):
+    partitioning.make_mesh(model=model)
 
 
 def test_sharding_follows_the_table():
@@ -72,7 +64,7 @@ def test_fully_sharded_parameters_lie_on_both_axes():
 def test_a_mesh_of_some_devices():
   mesh = partitioning.make_mesh(model=2, devices=jax.devices()[:4])
   assert dict(mesh.shape) == {"data": 2, "model": 2}
-  with pytest.raises(ValueError, match="wants 0 devices, but there are 1"):
+  with pytest.raises(ValueError, match="model=2 does not divide 1 devices"):
     partitioning.make_mesh(model=2, devices=jax.devices()[:1])
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from realm_jax import object_store, processes, stopwatch
 from realm_jax.data import batches
-from realm_jax.retrieval.index_refresher import IndexRefresher
+from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import profiling, resumption
@@ -23,6 +23,7 @@ from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
+from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints, goodput, metric_writers, train_loop
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.best_checkpoint import BestCheckpoint
@@ -103,7 +104,7 @@ class TrainingRun:
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
     self.workdir = workdir
-    self._config = config
+    self._config, self._description = config, description
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
     self._steps_from = program.steps_from
@@ -192,6 +193,26 @@ class TrainingRun:
   def wait_for_checkpoint(self) -> None:
     """Waits until the checkpoint being written is on disk."""
     self._checkpointer.wait()
+
+  def follow(
+    self,
+    index: str,
+    *,
+    refresh: RefreshConfig,
+    wanted: int | None = None,
+    spread: bool = False,
+    with_embeddings: bool = False,
+  ) -> IndexRefresher:
+    """Returns the generations of an index: the wanted one alone, or the newest and newer ones."""
+    published = PublishedGenerations(
+      index=index,
+      description=self._description,
+      spread=spread,
+      with_embeddings=with_embeddings,
+      run=self.identity,
+      other_runs=refresh.other_runs if wanted is None else "accept",
+    )
+    return IndexRefresher(published, config=refresh, watch=wanted is None)
 
   def retrieved_batches(
     self,

@@ -14,7 +14,6 @@ from realm_jax.labels.answer_matching import AnswerMatcher
 from realm_jax.labels.question_labels import find_labels
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
-from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.question_retriever import QuestionRetriever
 from realm_jax.runs import starting_points
 from realm_jax.runs.example_sources import QuestionData, question_examples
@@ -24,7 +23,7 @@ from realm_jax.runs.training_run import Evaluation, TrainingRun
 from realm_jax.saved import saved_models
 from realm_jax.saved.answering_models import question_model
 from realm_jax.saved.opening import open_corpus
-from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
+from realm_jax.saved.published_generations import generation_made_by
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 
 
@@ -95,8 +94,10 @@ def finetune(
     if finetuning.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
-    wanted, refresher = _index(run, finetuning, index, description)
-    stack.enter_context(refresher)
+    wanted = _wanted(run, finetuning, index)
+    refresher = stack.enter_context(
+      run.follow(index, refresh=finetuning.refresh, wanted=wanted, with_embeddings=True)
+    )
     if not refresher.first(wanted=wanted, stop=run.stopped):
       return
     question_retriever = QuestionRetriever(
@@ -158,21 +159,12 @@ def _labels(
   )
 
 
-def _index(
-  run: TrainingRun, finetuning: Finetuning, index: str, description: saved_models.ModelDescription
-) -> tuple[int | None, IndexRefresher]:
-  """Returns the generation to stay with, if any, and the source of generations."""
+def _wanted(run: TrainingRun, finetuning: Finetuning, index: str) -> int | None:
+  """Returns the generation to stay with; None follows the newest."""
   wanted = finetuning.generation
-  if finetuning.frozen:
-    if wanted is None and run.resumed is not None:
-      wanted = run.resumed.metadata["generation"]
-    digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
-    wanted = generation_made_by(digest, index, generation=wanted)
-  published = PublishedGenerations(
-    index=index,
-    description=description,
-    with_embeddings=True,
-    run=run.identity,
-    other_runs=finetuning.refresh.other_runs if wanted is None else "accept",
-  )
-  return wanted, IndexRefresher(published, config=finetuning.refresh, watch=wanted is None)
+  if not finetuning.frozen:
+    return wanted
+  if wanted is None and run.resumed is not None:
+    wanted = run.resumed.metadata["generation"]
+  digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
+  return generation_made_by(digest, index, generation=wanted)

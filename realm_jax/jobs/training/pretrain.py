@@ -13,7 +13,6 @@ from realm_jax.data import batches
 from realm_jax.datatypes import RetrievedBatch
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
-from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.retrieval.retriever import Gatherer, Retriever
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.example_sources import Examples
@@ -23,7 +22,7 @@ from realm_jax.runs.retrieval_trace import RETRIEVALS, ReplayedBatches, Trace, T
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus, open_corpus
-from realm_jax.saved.published_generations import PublishedGenerations, generation_made_by
+from realm_jax.saved.published_generations import generation_made_by
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 
 
@@ -111,7 +110,6 @@ def pretrain(
     training = _Training(
       run=run,
       pretraining=pretraining,
-      description=description,
       examples=examples,
       knowledge=knowledge,
       features=features,
@@ -129,7 +127,6 @@ class _Training:
 
   run: TrainingRun
   pretraining: Pretraining
-  description: saved_models.ModelDescription
   examples: Examples
   knowledge: Corpus
   features: batches.Streams
@@ -141,22 +138,16 @@ class _Training:
     wanted = pretraining.generation
     if wanted is not None and not pretraining.dual_encoder_learns:
       _check_made_by(run.state.params, index, generation=wanted)
-    published = PublishedGenerations(
-      index=index,
-      description=self.description,
-      spread=pretraining.spread_index,
-      run=run.identity,
-      other_runs=pretraining.refresh.other_runs if wanted is None else "accept",
+    followed = run.follow(
+      index, refresh=pretraining.refresh, wanted=wanted, spread=pretraining.spread_index
     )
     with contextlib.ExitStack() as stack:
-      refresher = stack.enter_context(
-        IndexRefresher(published, config=pretraining.refresh, watch=wanted is None)
-      )
+      refresher = stack.enter_context(followed)
       if not refresher.first(wanted=wanted, stop=run.stopped):
         return
       retriever = Retriever(
         encode_query=query_encoder(
-          self.description.dual_encoder, run.place, sharding=run.batch_sharding
+          pretraining.model.dual_encoder, run.place, sharding=run.batch_sharding
         ),
         searcher=refresher.current.searcher,
         store=self.knowledge.store,

@@ -3,12 +3,10 @@
 from realm_jax.data.batches import Streams
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.pairs.hard_negatives import HardNegatives
-from realm_jax.retrieval.index_refresher import IndexRefresher
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import pair_examples
 from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.saved.opening import Corpus, open_corpus
-from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import train_loop
 
 
@@ -59,13 +57,7 @@ def _train_on_index(
   features: Streams,
 ) -> None:
   """Trains with hard negatives from the newest generation of this run."""
-  published = PublishedGenerations(
-    index=index,
-    description=contrastive.describe(corpus),
-    run=run.identity,
-    other_runs=contrastive.refresh.other_runs,
-  )
-  with IndexRefresher(published, config=contrastive.refresh) as refresher:
+  with run.follow(index, refresh=contrastive.refresh) as refresher:
     if not refresher.first(stop=run.stopped):
       return
     negatives = HardNegatives(

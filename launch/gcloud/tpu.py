@@ -248,14 +248,28 @@ def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
     print(f"{args.name} was taken away; asking for another one", flush=True)
 
 
-# Images of Ubuntu 22.04 have Python 3.10, and update themselves while they start.
-_APT = "sudo apt-get -o DPkg::Lock::Timeout=600 install -qy python3.12 python3.12-venv"
-INSTALL = (
-  "set -e; mkdir -p realm_jax; tar -xzf realm_jax.tar.gz -C realm_jax; cd realm_jax; "
-  "test -x .venv/bin/python || { command -v python3.12 >/dev/null || { "
-  f"sudo add-apt-repository -y ppa:deadsnakes/ppa && {_APT}; }}; python3.12 -m venv .venv; }}; "
-  ".venv/bin/python -m pip install -q -c constraints.txt -e '.[tpu,gcs]'"
-)
+# Images of Ubuntu 22.04 have Python 3.10, and hold apt's locks for minutes when they start. The
+# option of apt-get that waits is for one of the locks only, and add-apt-repository has none.
+INSTALL = """\
+set -e
+when_unlocked() {
+  until said=$(sudo LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@" 2>&1); do
+    echo "$said" >&2
+    case $said in *" lock "*) sleep 10 ;; *) return 1 ;; esac
+  done
+}
+mkdir -p realm_jax
+tar -xzf realm_jax.tar.gz -C realm_jax
+cd realm_jax
+if ! test -x .venv/bin/python; then
+  if ! command -v python3.12 > /dev/null; then
+    when_unlocked add-apt-repository -y ppa:deadsnakes/ppa
+    when_unlocked apt-get install -qy python3.12 python3.12-venv
+  fi
+  python3.12 -m venv .venv
+fi
+.venv/bin/python -m pip install -q -c constraints.txt -e '.[tpu,gcs]'
+"""
 STOP = "sudo systemctl disable --now realm"
 FINISHED = "test -e realm_jax/finished && echo finished || true"
 

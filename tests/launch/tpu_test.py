@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 import pytest
@@ -197,6 +198,55 @@ def test_gcloud_s_own_flags_are_passed_on(gcloud):
   assert {"--node=all", "--worker=all", "--internal-ip"} < set(gcloud.calls()[-1])
   with pytest.raises(SystemExit):
     tpu.main(["stop", "builder", "--reserved"])
+
+
+SAID = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)"
+# Apt is locked every first time; what it installs is a Python that makes the environment.
+SUDO = """#!/bin/bash
+shift 2; echo "$@" >> $HOME/said; mapfile -t said < $HOME/said
+[ $1 = apt-get ] && [ -e $HOME/offline ] && {{ echo "E: Unable to fetch some archives"; exit 100; }}
+(( ${{#said[@]}} % 2 )) && {{ echo "{}" >&2; exit 100; }}
+[ $1 = apt-get ] || exit 0
+echo '#!/bin/bash' > $HOME/bin/python3.12; chmod +x $HOME/bin/python3.12
+echo 'mkdir -p .venv/bin; ln -s $HOME/bin/note .venv/bin/python' >> $HOME/bin/python3.12
+"""
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_an_installation_waits_for_apt_but_not_for_a_network(tmp_path, offline):
+  programs = tmp_path / "bin"
+  programs.mkdir()
+  for name in ("mkdir", "ln", "chmod", "tar", "gzip"):
+    (programs / name).symlink_to(shutil.which(name))
+  for name, content in (
+    ("sudo", SUDO.format(SAID)),
+    ("note", '#!/bin/bash\necho "$@" >> $HOME/said\n'),
+    ("sleep", "#!/bin/bash\n"),
+  ):
+    (programs / name).write_text(content)
+    (programs / name).chmod(0o755)
+  with tarfile.open(tmp_path / tpu.ARCHIVE, "w:gz"):
+    pass
+  if offline:
+    (tmp_path / "offline").touch()
+  done = subprocess.run(
+    ["/bin/bash", "-c", tpu.INSTALL],
+    cwd=tmp_path,
+    env={"HOME": str(tmp_path), "PATH": str(programs)},
+    capture_output=True,
+    text=True,
+    timeout=20,
+  )
+  said = (tmp_path / "said").read_text().splitlines()
+  asked = ["add-apt-repository -y ppa:deadsnakes/ppa"] * 2
+  asked += ["apt-get install -qy python3.12 python3.12-venv"] * (1 if offline else 2)
+  assert said[: len(asked)] == asked
+  assert SAID in done.stderr
+  if offline:
+    assert done.returncode and said == asked and "Unable to fetch" in done.stderr
+  else:
+    assert not done.returncode, done.stderr
+    assert said[4:] == ["-m pip install -q -c constraints.txt -e .[tpu,gcs]"]
 
 
 def run_job(directory, python):

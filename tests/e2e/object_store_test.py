@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -34,8 +36,8 @@ def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
   keywords = {n: f"{ROOT}/{n}" for n in ("corpus", "passages", "index")}
   keywords |= {"corpus": f"{ROOT}/training", "workdir": f"{ROOT}/run", "checkpoint_every": 2}
   start("on_disk", corpus=str(world / "training"), num_steps=5, checkpoint_every=2)
-  start("in_store", num_steps=3, **keywords)
-  start("in_store", num_steps=5, **keywords)
+  start("in_store", num_steps=3, retrieval_trace=True, **keywords)
+  start("in_store", num_steps=5, retrieval_trace=True, **keywords)
   rows = store.read(f"everything/run/{METRICS_FILE}").decode().splitlines()
   found = {row["step"]: row["loss/total"] for row in map(json.loads, rows)}
   assert len(rows) == len(found)
@@ -44,6 +46,35 @@ def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
   assert {"samples.jsonl", "swaps.jsonl"} <= set(names)
   assert sum(name.startswith("events.out.tfevents") for name in names) == 2
   assert not os.path.exists("gs:")
+
+  keywords |= {"index": None, "generation": None, "workdir": str(world / "replayed_store")}
+  start("replayed_store", num_steps=5, replay=f"{ROOT}/run/retrievals", **keywords)
+  assert losses("replayed_store") == losses("on_disk")
+
+
+COMPILE = """
+import sys
+import jax
+from realm_jax import backend
+events = []
+jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+backend.keep_programs(sys.argv[1])
+jax.jit(lambda x: 2 * x + 1)(1.0)
+print(events.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+def test_its_programs_are_compiled_once(store):
+  environment = {n: v for n, v in os.environ.items() if n != "JAX_COMPILATION_CACHE_DIR"}
+
+  def found():
+    command = [sys.executable, "-c", COMPILE, f"{ROOT}/run"]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    return int(done.stdout)
+
+  assert found() == 0
+  assert any(name.startswith("everything/compiled/") for name in store.names())
+  assert found() > 0
 
 
 def test_its_index_is_built_and_its_report_made_there(store):

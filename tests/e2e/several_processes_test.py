@@ -71,7 +71,7 @@ def publish_when_waited_for(world, name):
 @contextlib.contextmanager
 def published(world, name):
   """Publishes two generations for the run of a name, each when the run waits for it."""
-  publisher = threading.Thread(target=publish_when_waited_for, args=(world, name))
+  publisher = threading.Thread(target=publish_when_waited_for, args=(world, name), daemon=True)
   publisher.start()
   yield
   publisher.join()
@@ -141,6 +141,23 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
       swaps.append([(row["step"], row["generation"]) for row in map(json.loads, file)])
   assert swaps[0] == [(0, 0), (11, 1)]
   assert swaps[1] == [*swaps[0], (13, 1), (16, 1)]
+
+
+def test_two_processes_train_again_from_the_trace_of_both(world, arguments, losses):
+  settings = {"data_streams": 2, "corpus": world / "training", "num_steps": 2}
+  trace = {"replay": world / "traced_by_two" / "retrievals"}
+
+  def together(name, **keywords):
+    joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
+    both = ["-m", "realm_jax.main", *arguments(name, **settings, **keywords), *joining]
+    run_together([[*both, f"--process_id={i}"] for i in range(2)], devices=2)
+    return losses(name)
+
+  traced = together("traced_by_two", retrieval_trace=True)
+  assert list(traced) == [1, 2]
+  assert together("replayed_by_two", **trace) == traced
+  assert main.main(arguments("replayed_by_one", **settings, **trace)) == 0
+  assert losses("replayed_by_one") == pytest.approx(traced, abs=1e-5)
 
 
 def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):

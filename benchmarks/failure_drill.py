@@ -1,22 +1,28 @@
-"""A training that everything happens to: does it end as if nothing had?
+"""Trainings that everything happens to: do they end as if nothing had?
 
 A trainer and an index builder of the almanac are killed again and again (SIGKILL) and started anew,
-as a cluster would; some kills are timed to hit a checkpoint or a generation half-written. Published
-generations are torn and cut short before the trainer reads them. On a disk the disk fills up; in an
-object store (an emulated one on loopback) requests are refused with 503 or take long.
+as a cluster would; some kills are timed to hit a checkpoint, a generation half-written, or a swap.
+Published generations are torn and cut short before the trainer reads them. On a disk the disk fills
+up; in an object store (an emulated one on loopback) requests are refused with 503 or take long.
 
 Then every step must be there once, every generation that was used whole, and the losses those of a
 training that nothing happened to, given the same generations at the same steps. The run's own
 account of its time must have every second that the drill measured.
 
-  python benchmarks/failure_drill.py --store=disk --output=failure_drill.json
+A drill of many kills is several trainings of `--kills_per_run` each. With `--output`, the same
+command goes on after those that the file has; killed processes start again as copies of one that
+has imported everything.
+
+  python benchmarks/failure_drill.py --store=disk --kills=1000 --output=failure_drill.json
   python benchmarks/failure_drill.py --store=gcs --output=failure_drill_gcs.json
 """
 
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -30,23 +36,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-from emulated_gcs import EmulatedGcs
+import jax
+from emulated_gcs import ROOT, EmulatedGcs
 
+from realm_jax import atomic_files, backend, object_store
 from realm_jax import main as realm
-from realm_jax import object_store
 from realm_jax.corpus import chunking
 from realm_jax.index import generations
-from realm_jax.jobs.preparation import learn_vocabulary, make_almanac, prepare_corpus, upload
-from realm_jax.jobs.training import pretrain as pretraining
+from realm_jax.jobs.preparation import (
+  learn_vocabulary,
+  make_almanac,
+  prepare_corpus,
+  prepare_examples,
+  upload,
+)
 from realm_jax.retrieval import index_refresher
+from realm_jax.runs import training_run
 from realm_jax.runs.supervisor import sigterm_interrupts
 from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training import checkpoints, goodput
 from realm_jax.training.metric_writers import METRICS_FILE
 
-CHECKPOINT_EVERY = 20
-MAX_STALENESS = 60
+CHECKPOINT_EVERY = 10
+MAX_STALENESS = 30
 _TINY_MODEL = pathlib.Path(__file__).parents[1] / "gin" / "jobs" / "tiny.gin"
+_BATCH_SIZE = 8  # of the tiny model
+_NUM_DOCUMENTS = 100  # so that a generation takes moments
 _SETTINGS = f"""
 from __gin__ import dynamic_registration
 include "{_TINY_MODEL}"
@@ -67,10 +82,36 @@ build_index.build_index.poll_seconds = 0.05
 build_index.build_index.recheck_seconds = 1.0
 build_index.build_index.follow = True
 """
-_WHOLE_RUN_SECONDS = 1500
+_WHOLE_RUN_SECONDS = 3600
 _FULL_DISK_SECONDS = 4
 _BAD_STORE_SECONDS = 6
-_PYTHON_SECONDS = 5  # before the first line of a run and after its last one
+_SWAP_SECONDS = 0.3  # from the publication to the first step that uses it, at most
+
+# Its processes are copies of one that has imported what jobs import, at once or late, and has
+# neither threads nor a backend.
+_JOBS = multiprocessing.get_context("forkserver")
+_JOBS.set_forkserver_preload(
+  [
+    "realm_jax.jobs.training.pretrain",
+    "realm_jax.jobs.training.build_index",
+    "realm_jax.data.feature_converters",
+    "tasks.salient_span_masking",
+    "clu.metric_writers",
+    "jaxlib.mlir.dialects.mhlo",
+    "gcp_storage_emulator.server",
+  ]
+)
+
+
+def _run_job(arguments: list[str], log: str) -> None:
+  """Runs `realm` in a copied process."""
+  with open(log, "ab") as file:
+    for stream in (sys.stdout, sys.stderr):
+      os.dup2(file.fileno(), stream.fileno())
+  threads = os.listdir(f"/proc/{os.getppid()}/task")
+  if len(threads) > 1:
+    raise RuntimeError(f"the process that was copied has {len(threads)} threads")
+  sys.exit(realm.main(arguments))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,37 +122,33 @@ class Event:
   name: str
 
 
-class Drill:
-  """One run and what happens to it.
+@dataclasses.dataclass(frozen=True)
+class World:
+  """What all runs share.
 
-  Args:
-    directory: local, empty; of the run itself unless there is a store.
-    store: where the run is instead; None: on the disk.
-    num_steps: of the run.
-    seed: of times and victims.
+  Attributes:
+    directory: Local directory of the configuration; without a store also of corpora and runs.
+    store: Has corpora and runs; None for a disk.
   """
 
-  def __init__(self, directory: str, *, store: EmulatedGcs | None, num_steps: int, seed: int):
-    self.directory = directory
-    self.store = store
-    self.num_steps = num_steps
-    self.root = directory if store is None else "gs://bucket/drill"
-    self.index = f"{self.root}/index"
-    self.workdir = f"{self.root}/run"
-    self.happened: Counter[str] = Counter()
-    self.restarts: Counter[str] = Counter()
-    self.damaged: list[int] = []
-    self._random = random.Random(seed)
-    self._running: dict[str, subprocess.Popen] = {}
+  directory: str
+  store: EmulatedGcs | None
 
-  def prepare(self) -> None:
-    """Makes corpora and the configuration."""
+  @property
+  def root(self) -> str:
+    """The directory of corpora and runs."""
+    return self.directory if self.store is None else ROOT
+
+  def prepare(self, *, num_steps: int) -> None:
+    """Makes corpora, examples for runs of so many steps, and the configuration."""
     here = self.directory
     make_almanac.make_almanac(
       output=f"{here}/almanac", num_invented_entities=60, num_edits=6, seed=0
     )
-    texts = {"passages": f"{here}/almanac/documents.jsonl"}
-    texts["training"] = f"{here}/almanac/training.jsonl"
+    texts = {"passages": f"{here}/documents.jsonl", "training": f"{here}/almanac/training.jsonl"}
+    with open(f"{here}/almanac/documents.jsonl", "rb") as file:
+      documents = itertools.islice(file, _NUM_DOCUMENTS)
+      pathlib.Path(texts["passages"]).write_bytes(b"".join(documents))
     vocabulary = f"{here}/vocabulary"
     learn_vocabulary.learn_vocabulary(
       inputs=list(texts.values()), output=vocabulary, vocab_size=1024
@@ -124,10 +161,41 @@ class Drill:
         chunking=chunking.ChunkingConfig(max_passage_length=32),
         num_shards=1,
       )
-      if self.store is not None:
+    prepare_examples.prepare_examples(
+      task="masked_queries",
+      corpus=f"{here}/training",
+      output=f"{here}/examples",
+      settings=prepare_examples.ExampleSettings(query_length=32, max_masks=3),
+      reading=prepare_examples.ReadingOrder(num_examples=(num_steps + 1) * _BATCH_SIZE),
+    )
+    if self.store is not None:
+      for name in ("passages", "training", "examples"):
         upload.upload(f"{here}/{name}", output=f"{self.root}/{name}")
     pathlib.Path(here, "trainer.gin").write_text(_SETTINGS)
     pathlib.Path(here, "builder.gin").write_text(_BUILDER)
+
+
+class Drill:
+  """One run and what happens to it.
+
+  Args:
+    world: Has its corpora.
+    num_steps: Steps of the run.
+    seed: Seeds times and victims. Runs of odd seeds read prepared examples.
+  """
+
+  def __init__(self, world: World, *, num_steps: int, seed: int):
+    self.world, self.name, self.num_steps = world, f"run_{seed}", num_steps
+    self.corpus = f"{world.root}/{'examples' if seed % 2 else 'training'}"
+    self.directory = pathlib.Path(world.directory, self.name)
+    self.directory.mkdir()
+    self.index = f"{world.root}/{self.name}/index"
+    self.workdir = f"{world.root}/{self.name}/run"
+    self.happened: Counter[str] = Counter()
+    self.restarts: Counter[str] = Counter()
+    self.damaged: list[int] = []
+    self._random = random.Random(seed)
+    self._running: dict[str, multiprocessing.Process] = {}
 
   def run(self, events: list[Event]) -> None:
     """Trains to the end while the events happen in their order.
@@ -155,24 +223,23 @@ class Drill:
     """Ends what still runs."""
     for process in self._running.values():
       process.kill()
-      process.wait()
+      process.join()
 
   def _keep_running(self, *names: str) -> bool:
     """Starts what does not run; returns whether the trainer has finished."""
     for name in names or ("trainer", "builder"):
       process = self._running.get(name)
-      if process is not None and process.poll() is None:
+      if process is not None and process.exitcode is None:
         continue
-      if process is not None and process.returncode == 0:
+      if process is not None and process.exitcode == 0:
         if name == "trainer":
           return True
         continue
       if process is not None:
         self.restarts[name] += 1
-      with open(os.path.join(self.directory, f"{name}.log"), "ab") as log:
-        self._running[name] = subprocess.Popen(
-          [sys.executable, "-m", "realm_jax.main", *self.command(name)], stdout=log, stderr=log
-        )
+      log = os.fspath(self.directory / f"{name}.log")
+      self._running[name] = _JOBS.Process(target=_run_job, args=(self.command(name), log))
+      self._running[name].start()
     return False
 
   def command(self, name: str) -> list[str]:
@@ -182,37 +249,39 @@ class Drill:
     else:
       keywords = {
         "workdir": self.workdir,
-        "corpus": f"{self.root}/training",
+        "corpus": self.corpus,
         "num_steps": self.num_steps,
       }
-    keywords |= {"passages": f"{self.root}/passages", "index": self.index}
+    keywords |= {"passages": f"{self.world.root}/passages", "index": self.index}
     return [
       "build_index" if name == "builder" else "pretrain",
-      f"--gin_file={self.directory}/{name}.gin",
+      f"--gin_file={self.world.directory}/{name}.gin",
       *(f"--{keyword}={value}" for keyword, value in keywords.items()),
     ]
 
   def _reached(self) -> int:
     """Returns the step of the newest checkpoint."""
-    return max(self._named("run/checkpoints/*/commit_success.txt", "run/checkpoints/*"), default=0)
+    return max(self._named("run/checkpoints"), default=0)
 
-  def _named(self, in_store: str, on_disk: str) -> Iterator[int]:
+  def _named(self, where: str) -> Iterator[int]:
     """Yields the numbers of finished checkpoints or generations, cheaply."""
-    if self.store is None:
-      names = (path.name for path in pathlib.Path(self.directory).glob(on_disk))
+    if self.world.store is None:
+      names = (path.name for path in (self.directory / where).glob("*"))
     else:
-      found = (pathlib.PurePath(name) for name in self.store.names())
-      names = (path.parent.name for path in found if path.match(f"drill/{in_store}"))
+      found = (pathlib.PurePath(name) for name in self.world.store.names())
+      pattern = f"{self.name}/{where}/*/commit_success.txt"
+      names = (path.parent.name for path in found if path.match(pattern))
     return (int(name) for name in names if name.isdigit())
 
   def _half_written(self, where: str) -> bool:
     """Returns whether a checkpoint or generation is being written."""
-    if self.store is None:
-      return any(pathlib.Path(self.directory, where).glob("*.orbax-checkpoint-tmp*"))
+    if self.world.store is None:
+      return any((self.directory / where).glob("*.orbax-checkpoint-tmp*"))
     under_way, finished = set(), set()
-    for name in self.store.names():
-      parts = name.removeprefix(f"drill/{where}/").split("/")
-      if name.startswith(f"drill/{where}/") and len(parts) > 1:
+    inside = f"{self.name}/{where}/"
+    for name in self.world.store.names():
+      parts = name.removeprefix(inside).split("/")
+      if name.startswith(inside) and len(parts) > 1:
         (finished if parts[1] == "commit_success.txt" else under_way).add(parts[0])
     return bool(under_way - finished)
 
@@ -221,7 +290,7 @@ class Drill:
     if self._keep_running():
       raise RuntimeError(f"the training ended before the {name} could be killed; raise num_steps")
     self._running[name].kill()
-    self._running[name].wait()
+    self._running[name].join()
 
   def kill_any_time(self, name: str) -> None:
     time.sleep(self._random.uniform(0, 2))
@@ -229,24 +298,34 @@ class Drill:
 
   def kill_in_the_middle(self, name: str, where: str) -> None:
     """Kills a process while it writes a checkpoint or a generation."""
+    self._await(lambda: self._half_written(where))
+    self._kill(name)
+
+  def kill_in_a_swap(self) -> None:
+    """Kills the trainer when there is a new generation for it to use."""
+    before = self._generations()
+    self._await(lambda: self._generations() > before)
+    time.sleep(self._random.uniform(0, _SWAP_SECONDS))
+    self._kill("trainer")
+
+  def _await(self, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not self._half_written(where) and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
       self._keep_running()
       time.sleep(0.0005)
-    self._kill(name)
 
   def damage_next_generation(self, how: Callable[[bytes], bytes]) -> None:
     """Changes an array of the next generation before the trainer can have seen it."""
     number = None
     while number is None:
       self._keep_running()
-      trainer = self._running["trainer"]
-      trainer.send_signal(signal.SIGSTOP)
+      trainer = self._running["trainer"].pid
+      os.kill(trainer, signal.SIGSTOP)
       number = self._next_generation()
       if number is not None:
         self._damage(number, how)
         self.damaged.append(number)
-      trainer.send_signal(signal.SIGCONT)
+      os.kill(trainer, signal.SIGCONT)
       # Where the builder had nothing to do, the trainer must save first.
       time.sleep(self._random.uniform(0.2, 1))
 
@@ -262,21 +341,21 @@ class Drill:
     return None
 
   def _generations(self) -> set[int]:
-    return set(self._named("index/*/commit_success.txt", "index/*"))
+    return set(self._named("index"))
 
   def _damage(self, number: int, how: Callable[[bytes], bytes]) -> None:
-    if self.store is not None:
-      inside = f"drill/index/{number}/shard_00000/"
-      files = [name for name in self.store.names() if name.startswith(inside)]
-      longest = max(files, key=lambda name: len(self.store.read(name)))
-      self.store.write(longest, how(self.store.read(longest)))
+    store, shard = self.world.store, f"index/{number}/shard_00000"
+    if store is not None:
+      files = [name for name in store.names() if name.startswith(f"{self.name}/{shard}/")]
+      longest = max(files, key=lambda name: len(store.read(name)))
+      store.write(longest, how(store.read(longest)))
       return
-    below = pathlib.Path(self.index, str(number), "shard_00000").rglob("*")
-    longest = max((p for p in below if p.is_file()), key=lambda path: path.stat().st_size)
+    files = (path for path in (self.directory / shard).rglob("*") if path.is_file())
+    longest = max(files, key=lambda path: path.stat().st_size)
     longest.write_bytes(how(longest.read_bytes()))
 
   def fill_the_disk(self) -> None:
-    filler = pathlib.Path(self.directory, "filler")
+    filler = self.directory / "filler"
     with open(filler, "wb") as file, contextlib.suppress(OSError):
       while True:
         file.write(bytes(1 << 20))
@@ -285,14 +364,14 @@ class Drill:
     filler.unlink()
 
   def refuse_requests(self) -> None:
-    self.store.refuse(lambda method, path: self._random.random() < 0.1)
+    self.world.store.refuse(lambda method, path: self._random.random() < 0.1)
     self._go_on(_BAD_STORE_SECONDS)
-    self.store.refuse(lambda method, path: False)
+    self.world.store.refuse(lambda method, path: False)
 
   def slow_down(self) -> None:
-    self.store.delay = 0.1
+    self.world.store.delay = 0.1
     self._go_on(_BAD_STORE_SECONDS)
-    self.store.delay = 0.0
+    self.world.store.delay = 0.0
 
   def _go_on(self, seconds: float) -> None:
     end = time.monotonic() + seconds
@@ -339,15 +418,20 @@ class Drill:
 
     workdir = f"{self.directory}/undisturbed"
     command = [a for a in self.command("trainer") if not a.startswith("--workdir=")]
-    with mock.patch.object(pretraining, "IndexRefresher", Scheduled):
-      code = realm.main([*command, f"--workdir={workdir}", "--generation=0"])
+    command += [f"--workdir={workdir}", "--generation=0", f"--checkpoint_every={self.num_steps}"]
+    with contextlib.ExitStack() as stack:
+      stack.enter_context(mock.patch.object(training_run, "IndexRefresher", Scheduled))
+      log = stack.enter_context(open(f"{workdir}.log", "w", encoding="utf-8"))
+      stack.enter_context(contextlib.redirect_stdout(log))
+      stack.enter_context(contextlib.redirect_stderr(log))
+      code = realm.main(command)
     if code:
       raise RuntimeError(f"the undisturbed training ended with exit code {code}")
     with open(f"{workdir}/{METRICS_FILE}", encoding="utf-8") as file:
       return [json.loads(line)["loss/total"] for line in file]
 
-  def findings(self) -> dict[str, object]:
-    """Compares the run with what it must be; every value says what was found."""
+  def findings(self) -> dict[str, int]:
+    """Compares the run with what it must be."""
     rows = self.rows(METRICS_FILE)
     schedule = self.generation_of_each_batch()
     published = generations.all_generations(self.index)
@@ -358,7 +442,7 @@ class Drill:
     left = [
       name
       for name in ("index", "run/checkpoints")
-      if self.store is None and any(pathlib.Path(self.directory, name).glob("*tmp*"))
+      if self.world.store is None and any((self.directory / name).glob("*tmp*"))
     ]
     return {
       "steps asked": self.num_steps,
@@ -382,6 +466,7 @@ EVENTS: dict[str, Callable[[Drill], None]] = {
   "trainer killed in mid-checkpoint": lambda drill: drill.kill_in_the_middle(
     "trainer", "run/checkpoints"
   ),
+  "trainer killed around a swap": Drill.kill_in_a_swap,
   "builder killed at any time": lambda drill: drill.kill_any_time("builder"),
   "builder killed in mid-publication": lambda drill: drill.kill_in_the_middle("builder", "index"),
   "generation torn": lambda drill: drill.damage_next_generation(_flip),
@@ -425,33 +510,128 @@ def plan(*, num_kills: int, on_disk: bool, damages: int, num_steps: int, seed: i
   return [Event(step, name) for step, name in zip(steps, names, strict=True)]
 
 
-def table(drill: Drill, findings: dict[str, object], account: goodput.Account) -> str:
-  """Returns what happened and what was found, as Markdown."""
-  lines = ["| what happened | times |", "|---|---|"]
-  lines += [f"| {name} | {drill.happened[name]} |" for name in EVENTS if drill.happened[name]]
-  lines += [f"| restarts of the {name} | {n} |" for name, n in sorted(drill.restarts.items())]
-  if drill.store is not None:
-    lines += [f"| requests answered with 503, of {sum(drill.store.requests.values()):,} |"]
-    lines[-1] += f" {drill.store.refused} |"
-  lines += ["", "| what was found | |", "|---|---|"]
-  lines += [f"| {name} | {value} |" for name, value in findings.items()]
-  lines += ["", "| where the time went | seconds | share |", "|---|---|---|"]
-  lines += [f"| {name} | {s:.1f} | {share:.1%} |" for name, s, share in account.table()]
-  return "\n".join(lines)
+@dataclasses.dataclass
+class Summary:
+  """What happened in one run, or in several, and what was found.
+
+  Attributes:
+    happened: Number of events by name.
+    restarts: Number of restarts by process.
+    found: Figures to compare.
+    seconds: Wall time.
+    accounted: Seconds by what they went into, as the run's own account has it.
+  """
+
+  happened: Counter[str] = dataclasses.field(default_factory=Counter)
+  restarts: Counter[str] = dataclasses.field(default_factory=Counter)
+  found: Counter[str] = dataclasses.field(default_factory=Counter)
+  seconds: float = 0.0
+  accounted: Counter[str] = dataclasses.field(default_factory=Counter)
+
+  def add(self, other: "Summary") -> None:
+    """Adds what happened in another run."""
+    for field in dataclasses.fields(self):
+      ours, theirs = getattr(self, field.name), getattr(other, field.name)
+      if isinstance(ours, Counter):
+        ours.update(theirs)
+      else:
+        setattr(self, field.name, ours + theirs)
+
+  @property
+  def kills(self) -> int:
+    """Number of processes killed."""
+    return sum(self.happened[name] for name in _KILLS)
+
+  def is_whole(self) -> bool:
+    """Tells runs that ended as they should."""
+    found = self.found
+    return (
+      found["steps written, each once"] == found["last checkpoint"] == found["steps asked"]
+      and found["of those damaged"] == found["of those not whole"] == 0
+      and found["damaged and recognised"] == found["generations damaged"]
+      and found["losses unlike the undisturbed training's"] == 0
+      and found["half-written and left behind"] == 0
+      and abs(self.seconds - sum(self.accounted.values())) < 0.01 * self.seconds
+    )
+
+  def table(self) -> str:
+    """Returns what happened and what was found, as Markdown."""
+    accounted = sum(self.accounted.values())
+    lines = ["| what happened | times |", "|---|---|"]
+    lines += [f"| {name} | {self.happened[name]} |" for name in EVENTS if self.happened[name]]
+    lines += [f"| restarts of the {name} | {n} |" for name, n in sorted(self.restarts.items())]
+    lines += ["", "| what was found | |", "|---|---|", f"| kills | {self.kills} |"]
+    lines += [f"| {name} | {value} |" for name, value in self.found.items()]
+    lines += [
+      f"| seconds | {self.seconds:.1f} |",
+      f"| seconds accounted for | {accounted:.1f} ({accounted / self.seconds:.2%}) |",
+      *("", "| where the time went | seconds | share |", "|---|---|---|"),
+    ]
+    shares = [(name, spent, spent / accounted) for name, spent in self.accounted.items() if spent]
+    lines += [f"| {name} | {spent:.1f} | {share:.1%} |" for name, spent, share in shares]
+    return "\n".join(lines)
 
 
-def is_whole(findings: dict[str, object]) -> bool:
-  """Tells a run that ended as it should."""
-  asked = findings["steps asked"]
-  unaccounted = findings["seconds"] - findings["seconds accounted for"]
-  return (
-    findings["steps written, each once"] == findings["last checkpoint"] == asked
-    and findings["of those damaged"] == findings["of those not whole"] == 0
-    and findings["damaged and recognised"] == findings["generations damaged"]
-    and findings["losses unlike the undisturbed training's"] == 0
-    and findings["half-written and left behind"] == 0
-    and abs(unaccounted) < max(0.01 * findings["seconds"], _PYTHON_SECONDS)
+class Progress:
+  """The runs of a drill so far, in a file.
+
+  Args:
+    path: JSON file, read if it exists; None keeps them in memory.
+  """
+
+  def __init__(self, path: str | None):
+    self._path = path
+    self.runs: list[Summary] = []
+    if path is not None and os.path.exists(path):
+      content = json.loads(pathlib.Path(path).read_text())
+      self.runs = [Summary(**_counters(run)) for run in content["runs"]]
+
+  @property
+  def total(self) -> Summary:
+    """All runs together."""
+    total = Summary()
+    for run in self.runs:
+      total.add(run)
+    return total
+
+  def add(self, run: Summary) -> None:
+    """Adds a run and writes the file."""
+    self.runs.append(run)
+    if self._path is not None:
+      content = {"total": vars(self.total), "runs": [vars(run) for run in self.runs]}
+      atomic_files.write_json(self._path, content)
+
+
+def _counters(values: dict) -> dict:
+  return {name: Counter(v) if isinstance(v, dict) else v for name, v in values.items()}
+
+
+def drill_once(drill: Drill, events: list[Event]) -> Summary:
+  """Runs one training through its events and examines it."""
+  store = drill.world.store
+  before = _requests(store)
+  started = time.monotonic()
+  try:
+    drill.run(events)
+  finally:
+    drill.end()
+  seconds = time.monotonic() - started
+  found, requests = Counter(drill.findings()), _requests(store)
+  found.update({name: count - before[name] for name, count in requests.items()})
+  account = goodput.account(drill.rows(goodput.GOODPUT_FILE))
+  return Summary(
+    happened=drill.happened,
+    restarts=drill.restarts,
+    found=found,
+    seconds=seconds,
+    accounted=Counter(account.seconds),
   )
+
+
+def _requests(store: EmulatedGcs | None) -> Counter[str]:
+  if store is None:
+    return Counter()
+  return Counter({"requests": store.requests.total(), "requests answered with 503": store.refused})
 
 
 def _on_a_small_disk() -> None:
@@ -464,56 +644,79 @@ def _on_a_small_disk() -> None:
   sys.exit(code)
 
 
-def main() -> None:
+def _keep_programs() -> None:
+  """Compiles every program once for all runs, processes and invocations."""
+  settings = {
+    "jax_compilation_cache_dir": backend.programs_directory(object_store.cache_directory()),
+    "jax_persistent_cache_min_compile_time_secs": 0,
+  }
+  for name, value in settings.items():
+    os.environ.setdefault(name.upper(), str(value))
+    jax.config.update(name, type(value)(os.environ[name.upper()]))
+
+
+def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("--store", choices=["disk", "gcs"], default="disk")
-  parser.add_argument("--kills", type=int, default=20)
-  parser.add_argument("--damages", type=int, default=2, help="of each kind")
-  parser.add_argument("--num_steps", type=int, default=900)
-  parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--output", help="JSON file of the table")
-  arguments = parser.parse_args()
+  parser.add_argument("--kills", type=int, default=20, help="of all runs")
+  parser.add_argument("--kills_per_run", type=int, default=10)
+  parser.add_argument("--damages", type=int, default=1, help="of each kind in a run")
+  parser.add_argument("--num_steps", type=int, default=200, help="of a run")
+  parser.add_argument("--seed", type=int, default=0, help="of the first run")
+  parser.add_argument("--output", help="JSON file of the runs, which are not repeated")
+  return parser
+
+
+def main() -> None:
+  arguments = _parser().parse_args()
   on_disk = arguments.store == "disk"
   if on_disk and "REALM_DRILL" not in os.environ:
     _on_a_small_disk()
   directory = os.environ.get("REALM_DRILL") or tempfile.mkdtemp(prefix="realm_drill_")
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{directory}/compiled"
-  os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+  _keep_programs()
   os.environ["REALM_CACHE"] = f"{directory}/cache"
-  events = plan(
-    num_kills=arguments.kills,
-    on_disk=on_disk,
-    damages=arguments.damages,
-    num_steps=arguments.num_steps,
-    seed=arguments.seed,
-  )
+  progress = Progress(arguments.output)
   with sigterm_interrupts(), contextlib.ExitStack() as stack:
     store = None
     if not on_disk:
+      stack.callback(shutil.rmtree, directory)
       store = stack.enter_context(EmulatedGcs())
       os.environ.update(store.environment)
-    drill = Drill(directory, store=store, num_steps=arguments.num_steps, seed=arguments.seed)
-    stack.callback(drill.end)
-    drill.prepare()
-    started = time.monotonic()
-    drill.run(events)
-    seconds = time.monotonic() - started
-    account = goodput.account(drill.rows(goodput.GOODPUT_FILE))
-    findings = {
-      **drill.findings(),
-      "seconds": round(seconds, 1),
-      "seconds accounted for": round(account.wall, 1),
-    }
-  text = table(drill, findings, account)
-  print(f"\n{text}", flush=True)
-  if arguments.output:
-    content = {"happened": drill.happened, "restarts": drill.restarts, "found": findings}
-    content["time"] = account.seconds
-    pathlib.Path(arguments.output).write_text(json.dumps(content, indent=2) + "\n")
-  if not on_disk:
-    shutil.rmtree(directory)
-  if not is_whole(findings):
-    sys.exit("the run is not whole")
+    world = World(directory, store)
+    world.prepare(num_steps=arguments.num_steps)
+    # The process to copy is ready when its first copy is.
+    first = _JOBS.Process(target=os.getpid)
+    first.start()
+    first.join()
+    while (done := progress.total.kills) < arguments.kills:
+      left, number = arguments.kills - done, len(progress.runs)
+      progress.add(_next_run(world, arguments, kills=left, number=number))
+  print(f"\n{progress.total.table()}", flush=True)
+  if not progress.total.is_whole():
+    sys.exit("not all runs are whole")
+
+
+def _next_run(world: World, arguments: argparse.Namespace, *, kills: int, number: int) -> Summary:
+  """Makes a run and removes it; what is left of one that is not whole stays beside the output."""
+  seed, num_steps = arguments.seed + number, arguments.num_steps
+  events = plan(
+    num_kills=min(kills, arguments.kills_per_run),
+    on_disk=world.store is None,
+    damages=arguments.damages,
+    num_steps=num_steps,
+    seed=seed,
+  )
+  drill = Drill(world, num_steps=num_steps, seed=seed)
+  whole = False
+  try:
+    summary = drill_once(drill, events)
+    whole = summary.is_whole()
+  finally:
+    if not whole and arguments.output:
+      shutil.copytree(drill.directory, f"{arguments.output}.{drill.name}", dirs_exist_ok=True)
+    shutil.rmtree(drill.directory)
+  print(f"{drill.name}: {summary.kills} kills in {summary.seconds:.0f} s", flush=True)
+  return summary
 
 
 if __name__ == "__main__":

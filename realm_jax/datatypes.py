@@ -21,11 +21,12 @@ has one meaning throughout the package:
   P  passage length
   Q  positions that a layer computes, of L
   R  passages of a beam, of which the first K are read
-  S  spans of wordpieces, numbered through all passages
+  S  spans: of wordpieces, numbered through all passages, or of one passage
   T  joint length, of query and passage
   U  hidden units of the span scorer
   V  vocabulary
   W  widths of spans
+  X  sentences of a passage
   Y  labels of a token tagger
   Z  segments
 """

@@ -7,6 +7,7 @@ import seqio
 import tensorflow as tf
 
 from realm_jax import tokenization
+from realm_jax.data import tagged_examples
 from realm_jax.data.inverse_cloze import build_inverse_cloze
 from realm_jax.data.vocabulary import WordPieceVocabulary
 from tasks.salient_span_masking import seqio_name, tagged_source
@@ -62,6 +63,11 @@ def register_pairs(
   return seqio.TaskRegistry.add(
     name,
     source=tagged_source(corpus, in_order=in_order),
-    preprocessors=[build],
+    preprocessors=[_parse, build],
     output_features={"query": feature(), "title": feature(), "body": feature()},
   )
+
+
+@seqio.map_over_dataset
+def _parse(record):
+  return tf.io.parse_single_example(record, tagged_examples.feature_description())

@@ -51,6 +51,7 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
     name,
     source=tagged_source(corpus),
     preprocessors=[
+      masking.parse_passages,
       draw,
       functools.partial(masking.tokenize_sentence, **with_vocabulary),
       *apply,
@@ -66,7 +67,7 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
 
 
 def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
-  """Opens the tagged examples of a directory.
+  """Opens the tagged examples of a directory, serialized.
 
   Args:
     corpus: Directory of tagged examples.
@@ -78,12 +79,8 @@ def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
   files = tagged_examples.files(corpus)
   # They were written round-robin.
   order = {"cycle_length": len(files), "block_length": 1} if in_order else {}
-  return seqio.TFExampleDataSource(
-    {"train": files},
-    tagged_examples.feature_description(),
-    reader_cls=functools.partial(tf.data.TFRecordDataset, compression_type="GZIP"),
-    **order,
-  )
+  read = functools.partial(tf.data.TFRecordDataset, compression_type="GZIP")
+  return seqio.FileDataSource(read, {"train": files}, **order)
 
 
 def seqio_name(kind: str, corpus: str, vocabulary: WordPieceVocabulary) -> str:

@@ -1,4 +1,4 @@
-"""Feature converters: pad task features of any length to the fixed shapes of a model."""
+"""Feature converters: task features to the fixed shapes of a model."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,8 @@ class _PaddingConverter(seqio.FeatureConverter):
   PACKING_FEATURE_DTYPES = None
 
   def __init__(self):
-    super().__init__(pack=False)
+    # `_pad` checks the lengths; SeqIO's checks run several operations an example.
+    super().__init__(pack=False, apply_length_check=False)
 
   def _make(self, features, lengths: Mapping[str, int]):
     """Returns the features of one example before padding."""
@@ -35,8 +36,8 @@ class _PaddingConverter(seqio.FeatureConverter):
     return ds.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-class MaskedQueryConverter(_PaddingConverter):
-  """Pads masked queries: `query`, `mlm_positions`, `mlm_targets`; adds `mlm_weights`."""
+class MaskedQueryConverter(seqio.FeatureConverter):
+  """Takes masked queries as they are, because `masking.build_masked_query` pads many at once."""
 
   TASK_FEATURES = {
     "query": _SPEC(tf.int32),
@@ -49,14 +50,16 @@ class MaskedQueryConverter(_PaddingConverter):
     "source_uid": _SPEC(tf.int64),
     "rejections": _SPEC(tf.int64),
   }
+  PACKING_FEATURE_DTYPES = None
 
-  def _make(self, features, lengths: Mapping[str, int]):
-    del lengths
-    return {
-      **features,
-      "mlm_weights": tf.ones_like(features["mlm_targets"], tf.float32),
-      "source_uid": features["source_uid"][tf.newaxis],
-    }
+  def __init__(self):
+    super().__init__(pack=False, apply_length_check=False)
+
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    del task_feature_lengths
+    return ds
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
     masks = task_feature_lengths["mlm_targets"]

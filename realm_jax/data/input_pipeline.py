@@ -99,6 +99,7 @@ def task_batches(
     shard_info=shard and seqio.ShardInfo(shard.index, shard.num_shards),
     verbose=False,
     seed=seed,
+    trim_output_features=False,  # tasks and converters do, and this takes longer than masking
   )
   if training and run_length > 1:
     runs = dataset.batch(run_length, drop_remainder=True)

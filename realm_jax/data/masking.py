@@ -1,4 +1,4 @@
-"""Preprocessors that turn tagged passages into masked queries.
+"""Preprocessors that turn tagged passages into masked queries, many at once.
 
 Salient span masking (Guu et al. 2020, section 3.4) draws one span of the passage, takes the
 sentence around it as the query, and replaces every wordpiece of the span by `[MASK]`. For the
@@ -6,11 +6,16 @@ ablations of section 4.3 the mask can instead be a random span or random wordpie
 sentence. BERT's own masked language modelling masks random wordpieces of whole passages. An example
 whose mask cannot be predicted is marked with a reason; `drop_rejected` removes and counts such
 examples.
+
+From `parse_passages` to `drop_rejected` an element of the dataset is a batch of passages, because
+an operation costs about the same for one passage as for many. Arrays of wordpieces are padded with
+id 0.
 """
 
 import seqio
 import tensorflow as tf
 
+from realm_jax.data import tagged_examples
 from realm_jax.data.batches import REJECTIONS
 from realm_jax.data.vocabulary import WordPieceVocabulary
 
@@ -21,51 +26,55 @@ _RANDOM_SPAN_MAX_LENGTH = 10
 _RANDOM_SPAN_STOP_PROBABILITY = 0.2  # geometric span length of SpanBERT (Joshi et al. 2020)
 _RANDOM_TOKEN_SHARE = 0.15  # BERT (Devlin et al. 2019), section 3.1
 _RANDOM_TOKEN_MASKED, _RANDOM_TOKEN_REPLACED = 0.8, 0.1
-_SENTENCES_PER_CALL = 64
+_PASSAGES_AT_ONCE = 64
+
+
+def parse_passages(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """Parses serialized tagged examples in batches."""
+  description = tagged_examples.feature_description()
+  return dataset.batch(_PASSAGES_AT_ONCE).map(
+    lambda records: tf.io.parse_example(records, description), num_parallel_calls=tf.data.AUTOTUNE
+  )
 
 
 @seqio.map_over_dataset(num_seeds=1)
-def draw_salient_span(example, seed):
+def draw_salient_span(passages, seed):
   """Draws one of the salient spans that lie within a sentence, uniformly, and its sentence.
 
   Adds `sentence` (string), `mask_start`, `mask_limit` (bytes of the sentence) and `rejection`.
   """
-  in_sentence = (
-    example["sentence_byte_start"][tf.newaxis, :] <= example["span_byte_start"][:, tf.newaxis]
-  ) & (example["span_byte_limit"][:, tf.newaxis] <= example["sentence_byte_limit"][tf.newaxis, :])
-  candidates = tf.where(tf.reduce_any(in_sentence, axis=1))[:, 0]
-  found = tf.size(candidates) > 0
-  drawn = _draw(candidates, seed)
-  sentence = tf.where(found, tf.argmax(tf.cast(_row_or_false(in_sentence, drawn), tf.int32)), 0)
-  start = _at(example["sentence_byte_start"], sentence)
+  starts_BxX, limits_BxX = _sentence_bounds(passages)
+  span_starts_BxS = _padded(passages["span_byte_start"], 0)
+  span_limits_BxS = _padded(passages["span_byte_limit"], tf.int64.max)  # in no sentence
+  inside_BxSxX = (starts_BxX[:, tf.newaxis] <= span_starts_BxS[..., tf.newaxis]) & (
+    span_limits_BxS[..., tf.newaxis] <= limits_BxX[:, tf.newaxis]
+  )
+  candidates_BxS = tf.reduce_any(inside_BxSxX, axis=2)
+  drawn_B = _draw(candidates_BxS, seed)
+  sentence_B = tf.argmax(tf.cast(_at(inside_BxSxX, drawn_B), tf.int32), axis=1)
+  start_B = _at(starts_BxX, sentence_B)
   return {
-    "uid": example["uid"],
-    "sentence": _slice(example["text"], start, _at(example["sentence_byte_limit"], sentence)),
-    "mask_start": _at(example["span_byte_start"], drawn) - start,
-    "mask_limit": _at(example["span_byte_limit"], drawn) - start,
-    "rejection": tf.where(found, _ACCEPTED, _NO_SPAN),
+    "uid": passages["uid"],
+    "sentence": _slice(passages["text"], start_B, _at(limits_BxX, sentence_B)),
+    "mask_start": _at(span_starts_BxS, drawn_B) - start_B,
+    "mask_limit": _at(span_limits_BxS, drawn_B) - start_B,
+    "rejection": tf.where(tf.reduce_any(candidates_BxS, axis=1), _ACCEPTED, _NO_SPAN),
   }
 
 
 @seqio.map_over_dataset(num_seeds=1)
-def draw_sentence(example, seed):
+def draw_sentence(passages, seed):
   """Draws one sentence uniformly; adds `sentence` and `rejection`."""
-  drawn = _draw(tf.range(tf.size(example["sentence_byte_start"], tf.int64)), seed)
-  return {
-    "uid": example["uid"],
-    "sentence": _slice(
-      example["text"],
-      _at(example["sentence_byte_start"], drawn),
-      _at(example["sentence_byte_limit"], drawn),
-    ),
-    "rejection": _ACCEPTED,
-  }
+  starts_BxX, limits_BxX = _sentence_bounds(passages)
+  drawn_B = _draw(limits_BxX >= 0, seed)
+  sentences = _slice(passages["text"], _at(starts_BxX, drawn_B), _at(limits_BxX, drawn_B))
+  return _unmasked(passages, sentences)
 
 
 @seqio.map_over_dataset
-def whole_passage(example):
+def whole_passage(passages):
   """Takes the whole passage in place of a sentence; adds `sentence` and `rejection`."""
-  return {"uid": example["uid"], "sentence": example["text"], "rejection": _ACCEPTED}
+  return _unmasked(passages, passages["text"])
 
 
 def tokenize_sentence(
@@ -73,26 +82,29 @@ def tokenize_sentence(
 ) -> tf.data.Dataset:
   """Adds `ids`, and `token_start` and `token_limit` in bytes of the sentence."""
 
-  def tokenize(examples):
-    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(examples["sentence"])
+  def tokenize(batch):
+    ids, starts, limits = vocabulary.tokenizer.tokenize_with_offsets(batch["sentence"])
     return {
-      **examples,
-      "ids": ids,
-      "token_start": tf.cast(starts, tf.int64),
-      "token_limit": tf.cast(limits, tf.int64),
+      **batch,
+      "ids": ids.to_tensor(),
+      "token_start": tf.cast(starts.to_tensor(), tf.int64),
+      "token_limit": tf.cast(limits.to_tensor(), tf.int64),
     }
 
-  # A tokenizer call runs hundreds of small operations, whether for one sentence or for many.
-  batches = dataset.ragged_batch(_SENTENCES_PER_CALL)
-  return batches.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+  return dataset.map(tokenize, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def mask_span(dataset: tf.data.Dataset, *, vocabulary: WordPieceVocabulary) -> tf.data.Dataset:
   """Masks the wordpieces that lie entirely in the drawn span; adds `masked` and `masked_ids`."""
 
-  def mask(example):
-    names = ("token_start", "token_limit", "mask_start", "mask_limit")
-    return _with_mask(example, inside(*(example[name] for name in names)), vocabulary)
+  def mask(batch):
+    masked_BxL = inside(
+      batch["token_start"],
+      batch["token_limit"],
+      batch["mask_start"][:, tf.newaxis],
+      batch["mask_limit"][:, tf.newaxis],
+    )
+    return _with_mask(batch, masked_BxL, vocabulary)
 
   return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -103,16 +115,19 @@ def mask_random_span(
   """Masks a span of geometric length at a random place (section 4.3, "random span masks")."""
 
   @seqio.map_over_dataset(num_seeds=1)
-  def mask(example, seed):
-    total = tf.size(example["ids"])
-    uniform = tf.random.stateless_uniform([2], seed)
-    length = 1 + tf.cast(
-      tf.math.log1p(-uniform[0]) / tf.math.log(1.0 - _RANDOM_SPAN_STOP_PROBABILITY), tf.int32
+  def mask(batch, seed):
+    total_B = _lengths(batch["ids"])
+    uniform_2xB = tf.random.stateless_uniform([2, tf.size(total_B)], seed)
+    length_B = 1 + tf.cast(
+      tf.math.log1p(-uniform_2xB[0]) / tf.math.log(1.0 - _RANDOM_SPAN_STOP_PROBABILITY), tf.int32
     )
-    length = tf.minimum(tf.minimum(length, _RANDOM_SPAN_MAX_LENGTH), total)
-    start = tf.cast(uniform[1] * tf.cast(total - length + 1, tf.float32), tf.int32)
-    place = tf.range(total)
-    return _with_mask(example, (place >= start) & (place < start + length), vocabulary)
+    length_B = tf.minimum(tf.minimum(length_B, _RANDOM_SPAN_MAX_LENGTH), total_B)
+    room_B = tf.cast(total_B - length_B + 1, tf.float32)
+    start_B = tf.cast(uniform_2xB[1] * room_B, tf.int32)
+    place_L = tf.range(tf.shape(batch["ids"])[1])
+    limit_B = start_B + length_B
+    masked_BxL = (place_L >= start_B[:, tf.newaxis]) & (place_L < limit_B[:, tf.newaxis])
+    return _with_mask(batch, masked_BxL, vocabulary)
 
   return mask(dataset)
 
@@ -122,26 +137,27 @@ def mask_random_tokens(
 ) -> tf.data.Dataset:
   """Masks 15 % of the wordpieces, at least one: 80 % as `[MASK]`, 10 % random, 10 % kept (BERT)."""
 
-  @seqio.map_over_dataset(num_seeds=2)
-  def mask(example, seeds):
-    total = tf.size(example["ids"])
-    draw = tf.random.stateless_uniform([2, total], seeds[0])
-    count = tf.maximum(
-      1, tf.cast(tf.round(_RANDOM_TOKEN_SHARE * tf.cast(total, tf.float32)), tf.int32)
-    )
-    rank = tf.argsort(tf.argsort(draw[0]))
-    example = _with_mask(example, rank < count, vocabulary)
+  @seqio.map_over_dataset(num_seeds=3)
+  def mask(batch, seeds):
+    ids_BxL = batch["ids"]
+    shape = tf.shape(ids_BxL)
+    order_BxL, fate_BxL = (tf.random.stateless_uniform(shape, seed) for seed in seeds[:2])
+    total_B = tf.cast(_lengths(ids_BxL), tf.float32)
+    count_B = tf.maximum(1, tf.cast(tf.round(_RANDOM_TOKEN_SHARE * total_B), tf.int32))
+    order_BxL = tf.where(ids_BxL > 0, order_BxL, 1.0)
+    rank_BxL = tf.argsort(tf.argsort(order_BxL))
+    batch = _with_mask(batch, rank_BxL < count_B[:, tf.newaxis], vocabulary)
     # From 1, because 0 in the middle of a query would be taken for padding.
-    random_ids = tf.random.stateless_uniform(
-      [total], seeds[1], minval=1, maxval=vocabulary.vocab_size, dtype=tf.int32
+    random_BxL = tf.random.stateless_uniform(
+      shape, seeds[2], minval=1, maxval=vocabulary.vocab_size, dtype=tf.int32
     )
-    other = tf.where(
-      draw[1] < _RANDOM_TOKEN_MASKED + _RANDOM_TOKEN_REPLACED, random_ids, example["ids"]
+    is_random_BxL = fate_BxL < _RANDOM_TOKEN_MASKED + _RANDOM_TOKEN_REPLACED
+    batch["masked_ids"] = tf.where(
+      batch["masked"] & (fate_BxL >= _RANDOM_TOKEN_MASKED),
+      tf.where(is_random_BxL, random_BxL, ids_BxL),
+      batch["masked_ids"],
     )
-    example["masked_ids"] = tf.where(
-      example["masked"] & (draw[1] >= _RANDOM_TOKEN_MASKED), other, example["masked_ids"]
-    )
-    return example
+    return batch
 
   return mask(dataset)
 
@@ -151,10 +167,13 @@ def crop(dataset: tf.data.Dataset, sequence_length) -> tf.data.Dataset:
   most = sequence_length["query"] - 2
 
   @seqio.map_over_dataset(num_seeds=1)
-  def cropped(example, seed):
-    spare = tf.maximum(tf.size(example["ids"]) - most, 0)
-    start = tf.random.stateless_uniform([], seed, maxval=spare + 1, dtype=tf.int32)
-    return {**example, "ids": example["ids"][start : start + most]}
+  def cropped(batch, seed):
+    spare_B = tf.maximum(_lengths(batch["ids"]) - most, 0)
+    uniform_B = tf.random.stateless_uniform(tf.shape(spare_B), seed)
+    start_B = tf.cast(uniform_B * tf.cast(spare_B + 1, tf.float32), tf.int32)
+    padded_BxL = tf.pad(batch["ids"], [[0, 0], [0, most]])
+    kept_BxL = start_B[:, tf.newaxis] + tf.range(most)
+    return {**batch, "ids": tf.gather(padded_BxL, kept_BxL, batch_dims=1)}
 
   return cropped(dataset)
 
@@ -162,47 +181,57 @@ def crop(dataset: tf.data.Dataset, sequence_length) -> tf.data.Dataset:
 def build_masked_query(
   dataset: tf.data.Dataset, sequence_length, *, vocabulary: WordPieceVocabulary
 ) -> tf.data.Dataset:
-  """Makes the features of a masked query from `ids`, `masked` and `masked_ids`.
+  """Makes the features of `MaskedQueryConverter` from `ids`, `masked` and `masked_ids`.
 
   `query` is `[CLS] x [SEP]`, truncated to its length. The first `sequence_length["mlm_targets"]`
-  masked wordpieces are predicted, the others stay hidden. An example that would lose a mask to
-  truncation is rejected.
+  masked wordpieces are predicted, the others stay hidden. Features are padded to their lengths. An
+  example that would lose a mask to truncation is rejected.
   """
   query_length = sequence_length["query"]
   max_masks = sequence_length["mlm_targets"]
 
-  def build(example):
-    positions = tf.cast(tf.where(example["masked"])[:, 0], tf.int32)
-    any_masked = tf.size(positions) > 0
-    last = tf.reduce_max(tf.concat([positions, [-1]], 0))
-    rejection = tf.where(any_masked, _ACCEPTED, _NO_WORDPIECE)
-    rejection = tf.where(last >= query_length - 2, _MASK_CUT, rejection)
-    kept = positions[:max_masks]
+  def build(batch):
+    ids_BxL, masked_BxL = batch["ids"], batch["masked"]
+    position_BxL = tf.zeros_like(ids_BxL) + tf.range(1, tf.shape(ids_BxL)[1] + 1)  # after [CLS]
+    last_B = tf.reduce_max(tf.where(masked_BxL, position_BxL, 0), axis=1)
+    rejection_B = tf.where(last_B > 0, _ACCEPTED, _NO_WORDPIECE)
+    rejection_B = tf.where(last_B >= query_length - 1, _MASK_CUT, rejection_B)
+    # [CLS] is in the place before the first wordpiece, [SEP] in the one after the last.
+    sep_Bx1 = tf.minimum(_lengths(ids_BxL) + 1, query_length - 1)[:, tf.newaxis]
+    place_L = tf.range(query_length)
+    query_BxL = tf.pad(batch["masked_ids"], [[0, 0], [1, query_length]])[:, :query_length]
+    query_BxL = tf.where(place_L < sep_Bx1, query_BxL, 0)
+    query_BxL = tf.where(place_L == sep_Bx1, vocabulary.eos_id, query_BxL)
+    positions_BxM, targets_BxM = (
+      tf.ragged.boolean_mask(values_BxL, masked_BxL).to_tensor(shape=[None, max_masks])
+      for values_BxL in (position_BxL, ids_BxL)
+    )
     return {
-      "query": tf.concat(
-        [[vocabulary.bos_id], example["masked_ids"][: query_length - 2], [vocabulary.eos_id]], 0
-      ),
-      "mlm_positions": kept + 1,  # [CLS] comes first
-      "mlm_targets": tf.gather(example["ids"], kept),
-      "source_uid": example["uid"],
-      "rejection": tf.where(example["rejection"] == _ACCEPTED, rejection, example["rejection"]),
+      "query": tf.where(place_L == 0, vocabulary.bos_id, query_BxL),
+      "mlm_positions": positions_BxM,
+      "mlm_targets": targets_BxM,
+      "mlm_weights": tf.cast(positions_BxM > 0, tf.float32),
+      "source_uid": batch["uid"][:, tf.newaxis],
+      "rejection": tf.where(batch["rejection"] == _ACCEPTED, rejection_B, batch["rejection"]),
     }
 
   return dataset.map(build, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def drop_rejected(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """Drops rejected examples; adds `rejections`, the number dropped so far per reason."""
+  """Makes examples of the batches, without rejected ones.
 
-  def count(counts, example):
-    counts += tf.one_hot(example["rejection"] - 1, len(REJECTIONS), dtype=tf.int64)
-    return counts, {**example, "rejections": counts}
+  Adds `rejections`, the number dropped so far per reason.
+  """
 
-  def without_reason(example):
-    return {name: value for name, value in example.items() if name != "rejection"}
+  def count(counts, batch):
+    reasons = tf.one_hot(batch["rejection"] - 1, len(REJECTIONS), dtype=tf.int64)
+    counts = counts + tf.cumsum(reasons)
+    examples = {**batch, "rejections": counts}
+    accepted_B = examples.pop("rejection") == _ACCEPTED
+    return counts[-1], {name: values[accepted_B] for name, values in examples.items()}
 
-  counted = dataset.scan(tf.zeros([len(REJECTIONS)], tf.int64), count)
-  return counted.filter(lambda example: example["rejection"] == _ACCEPTED).map(without_reason)
+  return dataset.scan(tf.zeros([len(REJECTIONS)], tf.int64), count).unbatch()
 
 
 def inside(token_starts, token_limits, span_starts, span_limits):
@@ -216,34 +245,47 @@ def inside(token_starts, token_limits, span_starts, span_limits):
   )
 
 
-def _with_mask(example, masked, vocabulary):
+def _with_mask(batch, masked_BxL, vocabulary):
+  masked_BxL &= batch["ids"] > 0
   return {
-    **example,
-    "masked": masked,
-    "masked_ids": tf.where(masked, vocabulary.tokenizer.mask_id, example["ids"]),
+    **batch,
+    "masked": masked_BxL,
+    "masked_ids": tf.where(masked_BxL, vocabulary.tokenizer.mask_id, batch["ids"]),
   }
 
 
+def _unmasked(passages, sentences):
+  rejection_B = tf.fill(tf.shape(sentences), _ACCEPTED)
+  return {"uid": passages["uid"], "sentence": sentences, "rejection": rejection_B}
+
+
 def _draw(candidates, seed):
-  """Draws one of the candidates; returns 0 if there is none."""
-  place = tf.random.stateless_uniform(
-    [], seed, maxval=tf.maximum(tf.size(candidates), 1), dtype=tf.int32
-  )
-  return _at(candidates, place)
+  """Draws one of the candidates of each row uniformly, 0 if there is none."""
+  draws = tf.random.stateless_uniform(tf.shape(candidates), seed)
+  return tf.argmax(tf.where(candidates, draws, -1.0), axis=1)
 
 
-def _at(values, place):
-  """Returns `values[place]`, or 0 if there are no values."""
-  return tf.concat([values, [0]], 0)[
-    tf.minimum(tf.cast(place, tf.int64), tf.size(values, tf.int64))
-  ]
+def _sentence_bounds(passages):
+  """Returns the first bytes and byte limits of sentences; the limits of missing ones are -1."""
+  return _padded(passages["sentence_byte_start"], 0), _padded(passages["sentence_byte_limit"], -1)
 
 
-def _row_or_false(matrix, row):
-  """Returns a row of a boolean matrix, or False if it has no rows."""
-  padded = tf.pad(matrix, [[0, 1], [0, 1]])
-  return padded[tf.minimum(row, tf.shape(matrix, tf.int64)[0])]
+def _at(values, place_B):
+  """Returns `values[i, place_B[i]]` for each row i."""
+  return tf.gather(values, place_B, batch_dims=1)
 
 
 def _slice(text, start, limit):
-  return tf.strings.substr(text, tf.cast(start, tf.int32), tf.cast(limit - start, tf.int32))
+  """Returns bytes of the text; none if the limit is below the start."""
+  return tf.strings.substr(
+    text, tf.cast(start, tf.int32), tf.cast(tf.maximum(limit - start, 0), tf.int32)
+  )
+
+
+def _padded(values, default):
+  """Pads ragged values to one more than the longest row, because nothing is drawn from no place."""
+  return tf.pad(values.to_tensor(default), [[0, 0], [0, 1]], constant_values=default)
+
+
+def _lengths(ids_BxL):
+  return tf.reduce_sum(tf.cast(ids_BxL > 0, tf.int32), axis=1)

@@ -233,12 +233,13 @@ class Examples:
 
   def batch_settings(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
     """Returns all settings that determine the batches of a training, by name."""
-    content = {}
     if prepared_examples.is_prepared(self.source):
-      content = {"examples": prepared_examples.read_manifest(self.source).fingerprint}
-    elif not self.origin:
-      content = {"examples": tagged_examples.fingerprint(self.source)}
-    return {**self.settings(), **content, **self.data.settings_of_batches(), "seed": seed}
+      examples = prepared_examples.read_manifest(self.source).fingerprint
+    else:
+      read = "questions" if self.origin else tagged_examples.fingerprint(self.source)
+      examples = f"pipeline {batches.PIPELINE} of {read}"
+    content = {"examples": examples, "seed": seed}
+    return {**self.settings(), **self.data.settings_of_batches(), **content}
 
   def streams(self, *, seed: int) -> batches.Streams:
     """Opens the batches of a training, shuffled and repeated forever."""

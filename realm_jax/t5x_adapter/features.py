@@ -28,9 +28,14 @@ class MaskedQueryFeatures(MaskedQueryConverter):
     "source_uid": _SPEC(tf.int32),
   }
 
-  def _make(self, features, lengths: Mapping[str, int]):
-    features = super()._make(features, lengths)
-    return {**features, "source_uid": tf.bitcast(features["source_uid"], tf.int32)[0]}
+  def _convert_features(
+    self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+  ) -> tf.data.Dataset:
+    def convert(features):
+      uid = tf.bitcast(features["source_uid"], tf.int32)[0]
+      return {name: features[name] for name in self.MODEL_FEATURES} | {"source_uid": uid}
+
+    return super()._convert_features(ds, task_feature_lengths).map(convert)
 
   def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> Mapping[str, int]:
     lengths = super().get_model_feature_lengths(task_feature_lengths)

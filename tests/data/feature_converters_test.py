@@ -16,44 +16,24 @@ def int32(*values):
   return tf.constant(values, tf.int32)
 
 
-MASKED = {
-  "query": int32(2, 7, 4, 3),
-  "mlm_positions": int32(2),
-  "mlm_targets": int32(8),
-  "source_uid": tf.constant(2**62, tf.int64),
-  "rejections": tf.constant([1, 0, 5], tf.int64),
-}
-
-
-def test_masked_queries_are_padded_and_weighted():
+def test_masked_queries_become_a_batch():
   lengths = {"query": 6, "mlm_positions": 3, "mlm_targets": 3}
-  features = convert(MaskedQueryConverter(), MASKED, lengths)
-  assert {name: value.tolist() for name, value in features.items()} == {
-    "query": [2, 7, 4, 3, 0, 0],
-    "mlm_positions": [2, 0, 0],
-    "mlm_targets": [8, 0, 0],
-    "mlm_weights": [1, 0, 0],
-    "source_uid": [2**62],
-    "rejections": [1, 0, 5],
+  masked = {
+    "query": int32(2, 7, 4, 3, 0, 0),
+    "mlm_positions": int32(2, 0, 0),
+    "mlm_targets": int32(8, 0, 0),
+    "mlm_weights": tf.constant([1, 0, 0], tf.float32),
+    "source_uid": tf.constant([2**62], tf.int64),
+    "rejections": tf.constant([1, 0, 5], tf.int64),
   }
-  dtypes = {name: value.dtype for name, value in features.items()}
-  assert dtypes["query"] == dtypes["mlm_positions"] == dtypes["mlm_targets"] == np.int32
-  assert dtypes["mlm_weights"] == np.float32
-  assert dtypes["source_uid"] == np.int64
-
+  features = convert(MaskedQueryConverter(), masked, lengths)
+  assert features["rejections"].tolist() == [1, 0, 5]
   batch = masked_queries({name: value[np.newaxis] for name, value in features.items()})
   assert batch.query.ids.tolist() == [[2, 7, 4, 3, 0, 0]]
   assert batch.query.mask.tolist() == [[True] * 4 + [False] * 2]
   assert batch.query.segments.tolist() == [[0] * 6]
   assert batch.mlm_weights_BxM.tolist() == [[1, 0, 0]]
   assert batch.source_uid_B.tolist() == [2**62]
-
-
-def test_what_just_fits_is_not_padded():
-  lengths = {"query": 4, "mlm_positions": 1, "mlm_targets": 1}
-  features = convert(MaskedQueryConverter(), MASKED, lengths)
-  assert features["query"].tolist() == [2, 7, 4, 3]
-  assert features["mlm_weights"].tolist() == [1]
 
 
 @pytest.mark.parametrize(

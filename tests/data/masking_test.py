@@ -5,7 +5,8 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from realm_jax.data import masking
+from realm_jax.data import masking, tagged_examples
+from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -16,40 +17,27 @@ LENGTHS = {"query": 10, "mlm_positions": 3, "mlm_targets": 3}
 TEXT = "The cat of Paris saw Zürich. In 1969."
 
 
-def byte_spans(text, *parts):
+def byte_spans(text, parts):
   starts = [text.encode().index(part.encode()) for part in parts]
-  limits = [start + len(part.encode()) for start, part in zip(starts, parts, strict=True)]
-  return np.array(starts, np.int64), np.array(limits, np.int64)
+  return [(start, start + len(part.encode())) for start, part in zip(starts, parts, strict=True)]
 
 
 def passage(text, *, sentences, spans, uid=7):
-  sentence_starts, sentence_limits = byte_spans(text, *sentences)
-  span_starts, span_limits = byte_spans(text, *spans)
-  return {
-    "title": "",
-    "text": text,
-    "uid": uid,
-    "sentence_byte_start": sentence_starts,
-    "sentence_byte_limit": sentence_limits,
-    "span_byte_start": span_starts,
-    "span_byte_limit": span_limits,
-  }
+  bounds = {"sentences": byte_spans(text, sentences), "spans": byte_spans(text, spans)}
+  return TaggedPassage(title="", text=text, uid=uid, **bounds)
 
 
 def dataset(*passages):
-  signature = {
-    name: tf.TensorSpec([None], tf.int64)
-    if name.endswith(("start", "limit"))
-    else tf.TensorSpec([], tf.int64 if name == "uid" else tf.string)
-    for name in passages[0]
-  }
-  return tf.data.Dataset.from_generator(lambda: iter(passages), output_signature=signature)
+  records = [tagged_examples.serialize(passage) for passage in passages]
+  return masking.parse_passages(tf.data.Dataset.from_tensor_slices(records))
 
 
 def run(data, *steps, seed=0):
   with seqio.utils.map_seed_manager(seed):
     for step in steps:
       data = step(data)
+  if "rejection" in data.element_spec:  # batches still
+    data = data.unbatch()
   return list(data.as_numpy_iterator())
 
 
@@ -83,7 +71,7 @@ def random_masks(step, text, *, copies, seed=0):
 
 
 def words(ids):
-  return " ".join(VOCABULARY.tokenizer.vocabulary[i] for i in ids)
+  return " ".join(VOCABULARY.tokenizer.vocabulary[i] for i in ids if i)
 
 
 MASKED = [
@@ -115,9 +103,10 @@ def test_the_wordpieces_of_a_span_are_masked():
     zip(examples, MASKED, strict=True)
   ):
     assert words(example["query"]) == query, span
-    assert example["mlm_positions"].tolist() == positions, span
+    assert example["mlm_positions"].tolist() == positions + [0] * (3 - len(positions)), span
     assert words(example["mlm_targets"]) == targets, span
-    assert example["source_uid"] == i
+    assert example["mlm_weights"].tolist() == [1.0] * len(positions) + [0.0] * (3 - len(positions))
+    assert example["source_uid"] == [i]
     assert example["rejection"] == 0
 
 

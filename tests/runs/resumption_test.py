@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from realm_jax.data import tagged_examples
+from realm_jax.data import batches, tagged_examples
 from realm_jax.runs import resumption
 from realm_jax.runs.example_sources import Examples, MaskedQueryData
 from realm_jax.wordpieces import SPECIAL_TOKENS
@@ -46,7 +46,7 @@ def test_a_checkpoint_that_does_not_say_goes_on_with_a_notice(caplog):
   assert "does not describe its batches" in caplog.text
 
 
-def test_examples_say_all_that_decides_their_batches(tmp_path):
+def test_examples_say_all_that_decides_their_batches(tmp_path, monkeypatch):
   (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a", "b"]) + "\n")
 
   def corpus(name, text):
@@ -73,3 +73,7 @@ def test_examples_say_all_that_decides_their_batches(tmp_path):
     "mask": batch_settings(first, mask="random_span"),
   }.items():
     assert {key for key in found if found[key] != batch_settings(first)[key]} == {name}
+  now = batch_settings(first)
+  monkeypatch.setattr(batches, "PIPELINE", 1)
+  with pytest.raises(ValueError, match=r"\(examples pipeline 1 of .* --allow_changes=examples$"):
+    resumption.changes(batch_settings(first), now, allowed=(), workdir="runs/x")

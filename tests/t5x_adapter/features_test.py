@@ -48,18 +48,14 @@ def test_questions_may_have_no_fresh_passages(make_tokens, fresh):
 
 def test_source_uids_stay_whole():
   example = {
-    "query": [5, 6, 7],
-    "mlm_positions": [1],
-    "mlm_targets": [8],
-    "source_uid": np.int64(UID),
+    "query": np.int32([5, 6, 7, 0, 0, 0]),
+    "mlm_positions": np.int32([1, 0]),
+    "mlm_targets": np.int32([8, 0]),
+    "mlm_weights": np.float32([1, 0]),
+    "source_uid": np.int64([UID]),
     "rejections": np.zeros(3, np.int64),
   }
-  dataset = tf.data.Dataset.from_tensors(
-    {
-      k: tf.constant(v, tf.int64 if k in ("source_uid", "rejections") else tf.int32)
-      for k, v in example.items()
-    }
-  )
+  dataset = tf.data.Dataset.from_tensors(example)
   converter = features.make_converter(features.MaskedQueryFeatures)
   batch = next(converter(dataset, LENGTHS).batch(1).as_numpy_iterator())
   assert {array.dtype.itemsize for array in batch.values()} == {4}

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from realm_jax import atomic_files, tokenization
-from realm_jax.data import conll
+from realm_jax.data import batches, conll
 from realm_jax.evaluation import entities
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.token_tagger import TokenTaggerConfig
@@ -87,6 +87,7 @@ def train_tagger(
     config=tagging.run,
     description=description,
     batch_settings={
+      "pipeline": batches.PIPELINE,
       "train": conll.digest(train),
       "batch_size": tagging.batch_size,
       "buckets": tagging.buckets,

@@ -5,12 +5,15 @@ p(y|x) = Σ_z p(z|x) p(y|z,x) over K passages, where p(z|x) is the softmax of th
 if it is sharded.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
+from realm_jax import choices, datatypes
 from realm_jax.datatypes import Mean
 
+Marginalization = Literal["span", "token"]
 _LOWEST = jnp.finfo(jnp.float32).min
 
 
@@ -20,7 +23,7 @@ def marginal_log_likelihood(
   weights_BxM: jax.Array,
   *,
   valid_BxK: jax.Array,
-  marginalize: str,
+  marginalize: Marginalization,
 ) -> jax.Array:
   """Returns log p(y|x) `[B]`; 0 where an example has no masks.
 
@@ -35,14 +38,13 @@ def marginal_log_likelihood(
   Raises:
     ValueError: If `marginalize` is neither.
   """
+  choices.check(Marginalization, marginalize=marginalize)
   log_prior_BxK = _retrieval_log_probs(scores_BxK, valid_BxK)
   if marginalize == "span":
     log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM)
     return jax.nn.logsumexp(log_prior_BxK + log_p_y_BxK, axis=1)
-  if marginalize == "token":
-    log_p_y_BxM = jax.nn.logsumexp(log_prior_BxK[..., None] + log_probs_BxKxM, axis=1)
-    return jnp.sum(log_p_y_BxM * weights_BxM, axis=1)
-  raise ValueError(f"marginalize={marginalize!r}; choose 'span' or 'token'")
+  log_p_y_BxM = jax.nn.logsumexp(log_prior_BxK[..., None] + log_probs_BxKxM, axis=1)
+  return jnp.sum(log_p_y_BxM * weights_BxM, axis=1)
 
 
 def masked_lm_over_retrieval(
@@ -50,7 +52,7 @@ def masked_lm_over_retrieval(
   logits_BxKxMxV: jax.Array,
   batch: datatypes.RetrievedBatch,
   *,
-  marginalize: str,
+  marginalize: Marginalization,
 ) -> dict[str, Mean]:
   """Returns the metrics of one batch, excluding examples without masks.
 

@@ -12,14 +12,14 @@ from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.models.token_tagger import TokenTagger
 from realm_jax.objectives.contrastive import compared_passages, contrastive
-from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.objectives.marginal_likelihood import Marginalization, masked_lm_over_retrieval
 from realm_jax.objectives.open_qa import open_qa
 from realm_jax.objectives.token_classification import token_classification
 from realm_jax.training.objective import LOSS, Objective
 
 
 def masked_lm(
-  model: RealmPretrainingModel, *, marginalize: str, dual_encoder_learns: bool = True
+  model: RealmPretrainingModel, *, marginalize: Marginalization, dual_encoder_learns: bool = True
 ) -> Objective:
   """Returns the pre-training objective on `RetrievedBatch`es."""
 

@@ -1,7 +1,6 @@
 """The configuration of pre-training, and its model, loss and batch."""
 
 import dataclasses
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ from realm_jax import datatypes, partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.objectives.marginal_likelihood import Marginalization, masked_lm_over_retrieval
 from realm_jax.planning import model_costs
 from realm_jax.retrieval import batch_probes
 from realm_jax.retrieval.index_refresher import RefreshConfig
@@ -66,7 +65,7 @@ class Pretraining(TrainingConfig):
   model: ModelConfig = ModelConfig()
   retrieval: RetrievalConfig = RetrievalConfig()
   refresh: RefreshConfig = RefreshConfig()
-  marginalize: Literal["span", "token"] = "span"
+  marginalize: Marginalization = "span"
   generation: int | None = None
   spread_index: bool = False
   retrieval_trace: bool = False

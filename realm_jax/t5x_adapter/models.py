@@ -7,7 +7,6 @@ retrieval take batches whose passages `trainer.RetrievingTrainer` has found.
 import abc
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
-from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
+from realm_jax.objectives.marginal_likelihood import Marginalization, marginal_log_likelihood
 from realm_jax.objectives.open_qa import joint_logits
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -161,7 +160,7 @@ class PretrainingModel(RealmModel):
     retrieval: RetrievalConfig,
     query_length: int,
     max_masks: int,
-    marginalize: Literal["span", "token"] = "span",
+    marginalize: Marginalization = "span",
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):

@@ -306,5 +306,5 @@ def test_words_that_are_all_alike_are_not_right(make_retrieved_batch):
 
 
 def test_another_way_to_marginalize_is_refused(outputs, batch):
-  with pytest.raises(ValueError, match="marginalize='word'; choose 'span' or 'token'"):
+  with pytest.raises(ValueError, match="marginalize='word'; choose one of span, token"):
     loss_and_metrics(*outputs, batch, marginalize="word")

@@ -182,7 +182,7 @@ class PretrainingModel(RealmModel):
       accumulate_steps=accumulate_steps,
     )
     self.module = training.module
-    self._marginalize = marginalize
+    self._marginalize: Marginalization = marginalize
 
   def init_params(self, key: jax.Array) -> dict:
     return saved_models.init_pretraining_model(self.module, key)

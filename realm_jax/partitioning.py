@@ -9,16 +9,17 @@ three ways to train, which can be combined:
   along the model width, and gathered where they are used (ZeRO, Rajbhandari et al. 2020).
 """
 
+import functools
 import logging
 import math
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from flax.core import meta
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from realm_jax import choices, processes
 
@@ -125,6 +126,23 @@ def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated
   return NamedSharding(mesh, PartitionSpec(*mesh_axes))
 
 
+def on_mesh(mesh: Mesh, function: Callable) -> Callable:
+  """Returns a function that knows, while it is traced, the mesh that it is compiled for."""
+
+  @functools.wraps(function)
+  def traced(*arguments, **settings):
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+      return function(*arguments, **settings)
+
+  return traced
+
+
+def is_of_tpus() -> bool:
+  """Returns whether the mesh of `on_mesh` is one of TPUs."""
+  device = jax.sharding.get_abstract_mesh().abstract_device
+  return device is not None and device.platform == "tpu"
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
   """Returns the sharding of arrays whose first axis is the batch."""
   return sharding(mesh, "batch")
@@ -153,12 +171,14 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
       raise ValueError(
         f"{jax.tree_util.keystr(path)} has shape {shape} but logical axes {leaf.names}"
       )
-    spec = list(sharding(mesh, *leaf.names, layout=layout).spec)
-    for dimension, mesh_axis in enumerate(spec):
-      if shape[dimension] % math.prod(mesh.shape[name] for name in _names(mesh_axis)):
-        undivided.append(f"{jax.tree_util.keystr(path)} {leaf.names[dimension]}={shape[dimension]}")
-        spec[dimension] = None
-    return NamedSharding(mesh, PartitionSpec(*spec))
+    wanted = sharding(mesh, *leaf.names, layout=layout).spec
+    found = divided(mesh, wanted, shape)
+    undivided.extend(
+      f"{jax.tree_util.keystr(path)} {name}={size}"
+      for name, size, *axes in zip(leaf.names, shape, wanted, found, strict=True)
+      if axes[0] != axes[1]
+    )
+    return NamedSharding(mesh, found)
 
   shardings = jax.tree_util.tree_map_with_path(
     leaf_sharding, abstract_tree, is_leaf=lambda leaf: isinstance(leaf, meta.Partitioned)
@@ -170,6 +190,14 @@ def tree_shardings(mesh: Mesh, abstract_tree: Any, *, layout: Layout = "replicat
       ", ".join(undivided),
     )
   return shardings
+
+
+def divided(mesh: Mesh | AbstractMesh, spec: PartitionSpec, shape: Sequence[int]) -> PartitionSpec:
+  """Returns `spec` without the dimensions of an array that their mesh axes do not divide."""
+  parts = (math.prod(mesh.shape[name] for name in _names(axis)) for axis in spec)
+  return PartitionSpec(
+    *(None if size % n else axis for axis, size, n in zip(spec, shape, parts, strict=True))
+  )
 
 
 def _names(mesh_axis: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -12,11 +12,14 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
-from realm_jax import choices, datatypes
+from realm_jax import choices, datatypes, partitioning
+from realm_jax.models import fused_attention
 from realm_jax.models.products import fastest_dtype, product, product_transposed
 from realm_jax.models.typed_module import TypedModule
 
+_KEPT = "kept"  # names what layers on TPUs keep for the backward pass
 _ACTIVATIONS = {
   "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
   "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
@@ -41,6 +44,8 @@ class BertConfig:
     activation: "gelu_tanh" (the TensorFlow release) or "gelu_erf".
     dtype: Dtype of the activations: "float32", "bfloat16", "float64" (for comparisons), or "auto",
       whichever of the first two is faster on the machine that opens the model.
+    attention: "plain", "fused" (one kernel, which other devices than TPUs emulate slowly), or
+      "auto", fused where a program is compiled for a mesh of TPUs. The two draw different dropout.
     remat: Keeps only each layer's input for the backward pass and recomputes the rest.
     initializer_range: Standard deviation of the initializer of kernels and embeddings.
   """
@@ -57,6 +62,7 @@ class BertConfig:
   layer_norm_epsilon: float = 1e-12
   activation: Literal["gelu_erf", "gelu_tanh"] = "gelu_tanh"
   dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+  attention: Literal["auto", "plain", "fused"] = "auto"
   remat: bool = False
   initializer_range: float = 0.02
 
@@ -76,11 +82,37 @@ class BertConfig:
         raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1)")
     if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
       raise ValueError("dtype='float64' needs JAX_ENABLE_X64=1; without it JAX computes in float32")
+    if self.dtype == "float64" and self.attention == "fused":
+      raise ValueError("attention='fused' computes in float32; use 'plain' with dtype='float64'")
 
   @property
   def compute_dtype(self) -> str:
     """The dtype of the activations on this machine."""
     return fastest_dtype() if self.dtype == "auto" else self.dtype
+
+  def fuses_attention(self, length: int) -> bool:
+    """Returns whether attention of so many positions is one kernel on the mesh being traced for.
+
+    Raises:
+      ValueError: If it ought to be and the kernel takes fewer.
+    """
+    fits = length <= fused_attention.LONGEST
+    if self.attention == "fused" and not fits:
+      raise ValueError(
+        f"attention='fused' of {length} positions; at most {fused_attention.LONGEST} fit, so use "
+        "'auto' or 'plain'"
+      )
+    if self.attention == "auto":
+      return fits and self.dtype != "float64" and partitioning.is_of_tpus()
+    return self.attention == "fused"
+
+
+def _is_kept(primitive, *_, **settings) -> bool:
+  """Returns whether layers on TPUs keep a result for the backward pass, not only their input.
+
+  They keep what products and kernels return, the sums that are normalised, and their statistics.
+  """
+  return settings.get("name") == _KEPT or primitive is jax.lax.reduce_sum_p
 
 
 def wide_dtype(config: BertConfig) -> jnp.dtype:
@@ -108,11 +140,21 @@ class Dense(TypedModule):
   features: tuple[int, ...]
   axes: tuple[str, ...]
 
-  @nn.compact
   def __call__(self, inputs: jax.Array) -> jax.Array:
-    dtype = self.config.compute_dtype
     num_leading = inputs.ndim - (len(self.axes) - len(self.features))
-    input_shape = inputs.shape[num_leading:]
+    kernel, bias = self.weights(inputs.shape[num_leading:])
+    num_inputs, num_outputs = math.prod(kernel.shape[: -len(self.features)]), bias.size
+    outputs = affine(
+      inputs.reshape(-1, num_inputs),
+      kernel.reshape(num_inputs, num_outputs),
+      bias.reshape(1, num_outputs),
+      self.config.compute_dtype,
+    )
+    return outputs.reshape(*inputs.shape[:num_leading], *self.features)
+
+  @nn.compact
+  def weights(self, input_shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Returns kernel and bias."""
     kernel = self.param(
       "kernel",
       nn.with_logical_partitioning(kernel_init(self.config), self.axes),
@@ -123,12 +165,12 @@ class Dense(TypedModule):
       nn.with_logical_partitioning(nn.initializers.zeros, self.axes[-len(self.features) :]),
       self.features,
     )
-    num_inputs, num_outputs = math.prod(input_shape), math.prod(self.features)
-    outputs = product(
-      inputs.reshape(-1, num_inputs), kernel.reshape(num_inputs, num_outputs), dtype
-    )
-    outputs = (outputs + bias.reshape(1, num_outputs)).astype(dtype)
-    return outputs.reshape(*inputs.shape[:num_leading], *self.features)
+    return kernel, bias
+
+
+def affine(inputs, kernel, bias, dtype: str) -> jax.Array:
+  """Returns `inputs @ kernel + bias`, rounded once, which layers keep for the backward pass."""
+  return checkpoint_name((product(inputs, kernel, dtype) + bias).astype(dtype), _KEPT)
 
 
 def layer_norm(*, epsilon: float, axis: str, name: str | None = None) -> nn.LayerNorm:
@@ -159,10 +201,40 @@ class SelfAttention(TypedModule):
     heads = functools.partial(
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
     )
+    projections = [heads(name=name) for name in ("query", "key", "value")]
+    # Of some positions only, the logits are small.
+    if some_FxQxD is all_FxLxD and config.fuses_attention(mask_FxL.shape[1]):
+      context = self._fused(projections, all_FxLxD, mask_FxL, deterministic=deterministic)
+    else:
+      inputs = some_FxQxD, all_FxLxD, all_FxLxD
+      factors = (project(rows) for project, rows in zip(projections, inputs, strict=True))
+      context = self._plain(*factors, mask_FxL, deterministic=deterministic)
+    context_FxQxHxG = checkpoint_name(context, _KEPT)
+    output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
+    return output(context_FxQxHxG)
+
+  def _fused(self, projections, all_FxLxD, mask_FxL, *, deterministic: bool):
+    (num_sequences, length, width), num_heads = all_FxLxD.shape, self.config.num_heads
+    kernels, biases = zip(*(project.weights((width,)) for project in projections), strict=True)
+    packed_FxX = affine(
+      all_FxLxD.reshape(-1, width),
+      fused_attention.packed(*kernels),
+      fused_attention.packed(*(bias_HxG[None] for bias_HxG in biases)),
+      self.config.compute_dtype,
+    )
+    rate = 0.0 if deterministic else self.config.attention_dropout_rate
+    words_FxHx2 = jnp.zeros((num_sequences, num_heads, 2), jnp.uint32)
+    if rate:
+      words_FxHx2 = jax.random.bits(self.make_rng("dropout"), words_FxHx2.shape, jnp.uint32)
+    packed_FxLxX = packed_FxX.reshape(num_sequences, length, -1)
+    context = fused_attention.fused_attention(packed_FxLxX, mask_FxL, words_FxHx2, 1 - rate)
+    return context.reshape(num_sequences, length, num_heads, -1)
+
+  def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, *, deterministic):
+    config = self.config
     # Heads come before positions, so that each head multiplies contiguous matrices.
-    query_FxHxQxG = heads(name="query")(some_FxQxD).swapaxes(1, 2) * head_size**-0.5
-    key_FxHxLxG = heads(name="key")(all_FxLxD).swapaxes(1, 2)
-    value_FxHxLxG = heads(name="value")(all_FxLxD).swapaxes(1, 2)
+    query_FxHxQxG = query_FxQxHxG.swapaxes(1, 2) * query_FxQxHxG.shape[-1] ** -0.5
+    key_FxHxLxG, value_FxHxLxG = key_FxLxHxG.swapaxes(1, 2), value_FxLxHxG.swapaxes(1, 2)
     # Padding gets the first token's key and no value: the largest logit is then a token's, and
     # nothing of the logits' size has to be masked or normalised.
     mask_Fx1xLx1 = mask_FxL[:, None, :, None]
@@ -183,9 +255,7 @@ class SelfAttention(TypedModule):
       context_FxHxQxG = product(drop(weights_FxHxQxL), value_FxHxLxG, config.compute_dtype)
     # A sequence of nothing but padding has a total of 0.
     context_FxHxQxG /= jnp.where(total_FxHxQx1 > 0, total_FxHxQx1, 1)
-    context_FxQxHxG = context_FxHxQxG.astype(config.compute_dtype).swapaxes(1, 2)
-    output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
-    return output(context_FxQxHxG)
+    return context_FxHxQxG.astype(config.compute_dtype).swapaxes(1, 2)
 
 
 class Layer(TypedModule):
@@ -197,19 +267,23 @@ class Layer(TypedModule):
   def __call__(self, hidden_FxLxD, mask_FxL, positions_FxQ, deterministic: bool):
     config = self.config
     drop = functools.partial(nn.Dropout(config.dropout_rate), deterministic=deterministic)
-    norm = functools.partial(layer_norm, epsilon=config.layer_norm_epsilon, axis="embed")
+
+    def added(name: str, inputs: jax.Array, branch: jax.Array) -> jax.Array:
+      norm = layer_norm(epsilon=config.layer_norm_epsilon, axis="embed", name=name)
+      normed = norm(checkpoint_name(inputs + drop(branch), _KEPT)).astype(config.compute_dtype)
+      return checkpoint_name(normed, _KEPT)
 
     some_FxQxD = hidden_FxLxD
     if positions_FxQ is not None:
       some_FxQxD = jnp.take_along_axis(hidden_FxLxD, positions_FxQ[..., None], axis=1)
     attention = SelfAttention(config, name="attention")
     branch = attention(some_FxQxD, hidden_FxLxD, mask_FxL, deterministic=deterministic)
-    some_FxQxD = norm(name="attention_norm")(some_FxQxD + drop(branch)).astype(config.compute_dtype)
+    some_FxQxD = added("attention_norm", some_FxQxD, branch)
 
     branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_FxQxD)
     branch = activation(config, branch)
     branch = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="mlp_out")(branch)
-    return norm(name="mlp_norm")(some_FxQxD + drop(branch)).astype(config.compute_dtype)
+    return added("mlp_norm", some_FxQxD, branch)
 
 
 class BertEncoder(TypedModule):
@@ -238,7 +312,9 @@ class BertEncoder(TypedModule):
     )
     self.embedding_norm = layer_norm(epsilon=config.layer_norm_epsilon, axis="embed")
     self.dropout = nn.Dropout(config.dropout_rate)
-    layer = nn.remat(Layer, static_argnums=(4,)) if config.remat else Layer
+    layer = Layer
+    if config.remat or partitioning.is_of_tpus():
+      layer = nn.remat(Layer, static_argnums=(4,), policy=None if config.remat else _is_kept)
     self.layers = [layer(config) for _ in range(config.num_layers)]
 
   def __call__(

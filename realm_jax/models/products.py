@@ -61,6 +61,7 @@ def _dot(first, second, dtype, *, second_axis: int) -> jax.Array:
 
 def _product_gradients(dtype, factors, slope):
   first, second = factors
+  slope = _rounded(slope, dtype)
   return (
     product_transposed(slope, second, dtype).astype(first.dtype),
     product(_transposed(first, dtype), slope, dtype).astype(second.dtype),
@@ -69,6 +70,7 @@ def _product_gradients(dtype, factors, slope):
 
 def _product_transposed_gradients(dtype, factors, slope):
   first, second = factors
+  slope = _rounded(slope, dtype)
   return (
     product(slope, second, dtype).astype(first.dtype),
     product(_transposed(slope, dtype), first, dtype).astype(second.dtype),
@@ -76,10 +78,21 @@ def _product_transposed_gradients(dtype, factors, slope):
 
 
 def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
-  matrix = matrix.astype(dtype).swapaxes(-1, -2)
+  matrix = _rounded(matrix, dtype).swapaxes(-1, -2)
   if dtype != "bfloat16":
     return matrix
   return jax.lax.platform_dependent(matrix, cpu=_materialized, default=_identity)
+
+
+def _rounded(matrix: jax.Array, dtype: str) -> jax.Array:
+  """Returns a factor of a gradient, which accelerators keep in memory in the narrow dtype.
+
+  XLA would fuse what it is computed from into the products and keep that, transposed, in float32.
+  """
+  matrix = matrix.astype(dtype)
+  if dtype != "bfloat16":
+    return matrix
+  return jax.lax.platform_dependent(matrix, cpu=_identity, default=jax.lax.optimization_barrier)
 
 
 def _identity(matrix: jax.Array) -> jax.Array:

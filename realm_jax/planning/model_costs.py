@@ -17,6 +17,7 @@ class Encoder:
     vocab: Size of the vocabulary, V.
     bytes_per_activation: 2 for bfloat16, 4 for float32.
     remat: Whether the backward pass recomputes each layer.
+    fused: Whether attention is one kernel and layers keep only the results of their products.
   """
 
   layers: int
@@ -26,6 +27,7 @@ class Encoder:
   vocab: int
   bytes_per_activation: int
   remat: bool
+  fused: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,11 @@ def _kept_bytes(work: Pass) -> float:
   rest = tokens * (4 * e.width + 2 * e.mlp) * a
   inner = layer_input + attention + rest
   words = work.sequences * work.words * _padded(e.vocab) * 4
+  if e.fused:
+    # Queries, keys and values packed, the context, both sums and both norms, and the feed-forward
+    # layer before its nonlinearity. One layer at a time has as much again while it is recomputed.
+    inner = tokens * (8 * e.width + e.mlp) * a
+    return ((1 if e.remat else e.layers) + 1) * inner + e.remat * e.layers * layer_input + 2 * words
   if e.remat:
     return e.layers * layer_input + inner + 2 * words
   return (e.layers - 1) * inner + layer_input + attention + 2 * words

@@ -229,6 +229,7 @@ def encoder_pass(
       vocab=bert.vocab_size,
       bytes_per_activation=2 if bert.compute_dtype == "bfloat16" else 4,
       remat=bert.remat,
+      fused=bert.fuses_attention(length),
     ),
     sequences=sequences,
     length=length,

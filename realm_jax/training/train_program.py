@@ -65,17 +65,19 @@ class TrainProgram:
 
     of_gathered = dataclasses.replace(objective, outputs=outputs_of_gathered)
     self._guard = guard
+    train_step = make_train_step(
+      of_gathered, optimizer, seed=seed, accumulate_steps=accumulate_steps, guard=guard
+    )
     self.train_step = jax.jit(
-      make_train_step(
-        of_gathered, optimizer, seed=seed, accumulate_steps=accumulate_steps, guard=guard
-      ),
+      partitioning.on_mesh(mesh, train_step),
       donate_argnums=0,
       out_shardings=(self._shardings, None),
     )
     self.measure = None
     if guard is not None:
+      measure = functools.partial(guard.utility_of_others, of_gathered, parts=accumulate_steps)
       self.measure = jax.jit(
-        functools.partial(guard.utility_of_others, of_gathered, parts=accumulate_steps),
+        partitioning.on_mesh(mesh, measure),
         out_shardings=partitioning.sharding(mesh),
       )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from realm_jax import datatypes
+from realm_jax import datatypes, partitioning
 from realm_jax.models import bert
 
 CONFIG = bert.BertConfig(
@@ -210,6 +210,44 @@ def test_remat_is_there_and_gives_the_same_gradient(params, tokens, atol):
   assert [jaxpr.count("remat2[") for jaxpr in jaxprs] == [0, CONFIG.num_layers]
 
 
+def test_fused_attention_is_plain_attention_in_value_and_gradient(params, tokens, atol):
+  def loss(params, config):
+    hidden_FxLxD = encode(params, tokens, config)
+    return jnp.sum(hidden_FxLxD[..., 0] ** 2 * tokens.mask), hidden_FxLxD
+
+  found = [
+    jax.grad(loss, has_aux=True)(params, dataclasses.replace(CONFIG, attention=attention))
+    for attention in ("plain", "fused")
+  ]
+  plain_FxLxD, fused_FxLxD = (hidden_FxLxD for _, hidden_FxLxD in found)
+  np.testing.assert_allclose(fused_FxLxD[tokens.mask], plain_FxLxD[tokens.mask], atol=atol)
+  largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(found[0][0]))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=largest * atol), found[0][0], found[1][0]
+  )
+
+
+class Chip:
+  """An absent device."""
+
+  device_kind, num_cores, process_index, id = "TPU v4", 1, 0, 0
+
+  def __init__(self, platform):
+    self.platform = platform
+
+
+@pytest.mark.parametrize(("platform", "layers"), [("tpu", CONFIG.num_layers), ("cpu", 0)])
+def test_attention_is_fused_and_little_is_kept_where_a_mesh_is_of_tpus(
+  params, tokens, platform, layers
+):
+  on_mesh = functools.partial(
+    partitioning.on_mesh, partitioning.make_mesh(devices=[Chip(platform)])
+  )
+  jaxpr = str(jax.make_jaxpr(on_mesh(functools.partial(encode.__wrapped__, params)))(tokens))
+  assert jaxpr.count("remat2[") == layers
+  assert jaxpr.count("shard_map[") == layers
+
+
 def test_dropout_acts_only_when_not_deterministic(params, tokens):
   @functools.partial(jax.jit, static_argnames="config")
   def apply(seed, config=CONFIG):
@@ -253,6 +291,7 @@ def test_too_long_a_sequence_is_refused(params):
     ({"activation": "relu"}, "activation='relu'; choose one of"),
     ({"dtype": "float16"}, "dtype='float16'; choose one of"),
     ({"dtype": "float64"}, "dtype=.float64. needs JAX_ENABLE_X64=1"),
+    ({"attention": "flash"}, "attention='flash'; choose one of"),
   ],
 )
 def test_a_wrong_setting_is_refused(setting, message):

@@ -184,7 +184,8 @@ class _Planned:
   @functools.cached_property
   def passes(self) -> list[model_costs.Pass]:
     """The encoder passes of one device in a step."""
-    return self.pretraining.passes(num_devices=self.mesh.size)
+    passes = partitioning.on_mesh(self.mesh, self.pretraining.passes)
+    return passes(num_devices=self.mesh.size)
 
   @functools.cached_property
   def program(self) -> TrainProgram:

@@ -131,7 +131,7 @@ def measure_embedding(
   tokens = random_like(abstract_tokens(size, length), below=pretraining.data.query_length)
   tokens = jax.device_put(tokens, partitioning.batch_sharding(mesh))
   params = passage_tower_params(pretraining.program(mesh).new_state().params)
-  encode = passage_encoder_program(tower)
+  encode = passage_encoder_program(tower, mesh)
   seconds = seconds_per_call(lambda: encode(params, tokens), repetitions=repetitions)
   flops = model_costs.forward_flops(
     encoder_pass(tower.bert, sequences=size / mesh.size, length=length)

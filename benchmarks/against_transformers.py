@@ -84,7 +84,9 @@ def ours(work: str, dtype: str):
     tower = Tower(DualEncoderConfig(bert=bert))
     passages = tokens(draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH))
     init = jax.jit(lambda: nn.unbox(tower.init(jax.random.key(0), passages, deterministic=True)))
-    encode = passage_encoder_program(tower.config, one_cpu=True)
+    encode = passage_encoder_program(
+      tower.config, partitioning.make_mesh(devices=jax.devices()[:1])
+    )
     params, passages = init()["params"], jax.device_put(passages)
     return lambda: encode(params, passages).block_until_ready()
 

@@ -30,7 +30,7 @@ import numpy as np
 from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
-from realm_jax.models.encoder_programs import is_one_cpu, passage_encoder_program
+from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
 from realm_jax.runs.example_sources import Examples, MaskedQueryData
 from realm_jax.saved import saved_models
@@ -81,7 +81,7 @@ def embedded(checkpoints: str, corpus: str, passages: str, *, batch_size: int, s
   )
   vocabulary = os.path.join(passages, "vocabulary")
   stream = Examples(data=data, source=corpus, vocabulary=vocabulary).streams(seed=seed)
-  program = passage_encoder_program(description.dual_encoder, one_cpu=is_one_cpu(mesh))
+  program = passage_encoder_program(description.dual_encoder, mesh)
   found, asked = [], []
   for model, after in itertools.pairwise(saved):
     queries = [batches.tokens(next(stream)["query"]) for _ in range(after.step - model.step)]

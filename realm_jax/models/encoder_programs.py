@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from realm_jax import partitioning
 from realm_jax.datatypes import Tokens
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig, Tower
 
@@ -15,38 +16,31 @@ _CACHED_WORDPIECES = 1152
 
 @functools.cache
 def query_encoder_program(
-  config: DualEncoderConfig, *, sharding: jax.sharding.Sharding | None = None
+  config: DualEncoderConfig, *, sharding: jax.sharding.NamedSharding | None = None
 ) -> Callable:
   """Returns the jitted `(params, Tokens [B, L]) -> [B, E]` of a dual encoder's parameters."""
   module = DualEncoder(config)
 
-  @functools.partial(jax.jit, out_shardings=sharding)
   def encode(params, tokens):
     return module.apply({"params": params}, tokens, deterministic=True, method="encode_query")
 
-  return encode
+  if sharding is not None:
+    encode = partitioning.on_mesh(sharding.mesh, encode)
+  return jax.jit(encode, out_shardings=sharding)
 
 
 @functools.cache
-def passage_encoder_program(config: DualEncoderConfig, *, one_cpu: bool = False) -> Callable:
-  """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters.
-
-  Args:
-    config: The dual encoder.
-    one_cpu: Whether it runs on a single CPU device, where a few rows at a time, whose activations
-      stay in the processor's caches, are encoded faster than all at once.
-  """
+def passage_encoder_program(config: DualEncoderConfig, mesh: jax.sharding.Mesh) -> Callable:
+  """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters on a mesh."""
   tower = Tower(config)
 
   def encode(params, tokens):
     return tower.apply({"params": params}, tokens, deterministic=True)
 
-  return jax.jit(functools.partial(_a_few_at_a_time, encode) if one_cpu else encode)
-
-
-def is_one_cpu(mesh: jax.sharding.Mesh) -> bool:
-  """Returns whether a mesh is a single CPU device."""
-  return mesh.size == 1 and mesh.devices.item().platform == "cpu"
+  if mesh.size == 1 and mesh.devices.item().platform == "cpu":
+    # Whose caches then hold the activations: faster than all rows at once.
+    return jax.jit(functools.partial(_a_few_at_a_time, encode))
+  return jax.jit(partitioning.on_mesh(mesh, encode))
 
 
 def _a_few_at_a_time(encode: Callable, params, tokens: Tokens) -> jax.Array:
@@ -63,7 +57,7 @@ def _a_few_at_a_time(encode: Callable, params, tokens: Tokens) -> jax.Array:
 
 
 def query_encoder(
-  config: DualEncoderConfig, place: Callable, *, sharding: jax.sharding.Sharding | None = None
+  config: DualEncoderConfig, place: Callable, *, sharding: jax.sharding.NamedSharding | None = None
 ) -> Callable:
   """Returns `(params, Tokens [B, L]) -> [B, E]`, which enqueues the work without waiting.
 

@@ -15,11 +15,7 @@ from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, 
 from realm_jax.inference.question_search import QuestionSearch
 from realm_jax.inference.reading import Reading, read
 from realm_jax.models.dual_encoder import passage_tower_params
-from realm_jax.models.encoder_programs import (
-  is_one_cpu,
-  passage_encoder_program,
-  query_encoder,
-)
+from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.saved import saved_models
@@ -178,9 +174,7 @@ def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
 
 def _passage_embedder(opened: Opened, params: dict) -> Callable:
   tower_params = passage_tower_params(params)
-  embed = passage_encoder_program(
-    opened.saved.description.dual_encoder, one_cpu=is_one_cpu(opened.mesh)
-  )
+  embed = passage_encoder_program(opened.saved.description.dual_encoder, opened.mesh)
   return lambda passages: embed(tower_params, opened.place(passages))
 
 

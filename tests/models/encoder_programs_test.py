@@ -6,7 +6,7 @@ import pytest
 from realm_jax import partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig, Tower
-from realm_jax.models.encoder_programs import is_one_cpu, passage_encoder_program
+from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.saved.saved_models import example_tokens
 
 BERT = BertConfig(
@@ -25,15 +25,10 @@ def test_a_few_rows_at_a_time_are_embedded_as_all_at_once(
   params = nn.unbox(
     jax.jit(lambda: Tower(CONFIG).init(jax.random.key(0), tokens, deterministic=True))()
   )
-  at_once, in_groups = (
-    passage_encoder_program(CONFIG, one_cpu=one_cpu)(params["params"], tokens)
-    for one_cpu in (False, True)
+  meshes = [partitioning.make_mesh(devices=jax.devices()[:count]) for count in (1, 2)]
+  in_groups, at_once = (
+    passage_encoder_program(CONFIG, mesh)(params["params"], tokens) for mesh in meshes
   )
   assert in_groups.shape == (rows, 4)
   atol = float_tolerance(depth=encoder_depth(BERT) + length, scale=4)
   np.testing.assert_allclose(in_groups, at_once, atol=atol)
-
-
-def test_one_cpu_is_a_mesh_of_one_device():
-  assert is_one_cpu(partitioning.make_mesh(devices=jax.devices()[:1]))
-  assert not is_one_cpu(partitioning.make_mesh())

@@ -19,7 +19,7 @@ from realm_jax.indexing import index_publication, unfinished_embeddings
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
 from realm_jax.indexing.unfinished_embeddings import UnfinishedEmbeddings
-from realm_jax.models.encoder_programs import is_one_cpu, passage_encoder_program
+from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
@@ -227,9 +227,9 @@ class _Publisher:
     store, description = self.store, saved.description
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
     tower, params = saved.tower(self._mesh, of="passage")
-    encode = passage_encoder_program(tower.config, one_cpu=is_one_cpu(self._mesh))
 
     def encoder(mesh):
+      encode = passage_encoder_program(tower.config, mesh)
       placed = jax.device_put(params, partitioning.sharding(mesh))
       sharding = partitioning.batch_sharding(mesh)
       return lambda tokens: encode(placed, jax.device_put(tokens, sharding))
@@ -286,7 +286,7 @@ class _Publisher:
     own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
     tower, params = saved.tower(self._mesh, of="query")
     placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
-    return np.asarray(passage_encoder_program(tower.config)(params, placed))
+    return np.asarray(passage_encoder_program(tower.config, self._mesh)(params, placed))
 
   def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
     if self.probe_questions is None:

@@ -305,7 +305,7 @@ class _Planned:
     mesh, retrieval = self.builder_meshes[0], self.pretraining.retrieval
     compiled = compile_program(
       "passage encoder",
-      passage_encoder_program(self.pretraining.model.dual_encoder),
+      passage_encoder_program(self.pretraining.model.dual_encoder, mesh),
       passage_tower_params(self._gathered_params(mesh)),
       _placed(
         abstract_tokens(self.passages_of_a_device * mesh.size, retrieval.passage_length),

@@ -216,7 +216,7 @@ class SelfAttention(TypedModule):
   def _fused(self, projections, all_FxLxD, mask_FxL, *, deterministic: bool):
     (num_sequences, length, width), num_heads = all_FxLxD.shape, self.config.num_heads
     kernels, biases = zip(*(project.weights((width,)) for project in projections), strict=True)
-    packed_FxX = affine(
+    packed_Fx3D = affine(
       all_FxLxD.reshape(-1, width),
       fused_attention.packed(*kernels),
       fused_attention.packed(*(bias_HxG[None] for bias_HxG in biases)),
@@ -226,8 +226,8 @@ class SelfAttention(TypedModule):
     words_FxHx2 = jnp.zeros((num_sequences, num_heads, 2), jnp.uint32)
     if rate:
       words_FxHx2 = jax.random.bits(self.make_rng("dropout"), words_FxHx2.shape, jnp.uint32)
-    packed_FxLxX = packed_FxX.reshape(num_sequences, length, -1)
-    context = fused_attention.fused_attention(packed_FxLxX, mask_FxL, words_FxHx2, 1 - rate)
+    packed_FxLx3D = packed_Fx3D.reshape(num_sequences, length, -1)
+    context = fused_attention.fused_attention(packed_FxLx3D, mask_FxL, words_FxHx2, 1 - rate)
     return context.reshape(num_sequences, length, num_heads, -1)
 
   def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, *, deterministic):

@@ -31,7 +31,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def packed(query_DxHxG: jax.Array, key_DxHxG: jax.Array, value_DxHxG: jax.Array) -> jax.Array:
-  """Returns projections `[D, X]` to queries, keys and values, as `fused_attention` takes them."""
+  """Returns projections `[D, 3D]` to queries, keys and values, as `fused_attention` takes them."""
   num_rows, num_heads, head_size = query_DxHxG.shape
   groups = num_heads // _heads_of_group(num_heads, head_size)
   parts = (part.reshape(num_rows, groups, -1) for part in (query_DxHxG, key_DxHxG, value_DxHxG))
@@ -40,7 +40,7 @@ def packed(query_DxHxG: jax.Array, key_DxHxG: jax.Array, value_DxHxG: jax.Array)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def fused_attention(
-  packed_FxLxX: jax.Array, mask_FxL: jax.Array, words_FxHx2: jax.Array, keep: float
+  packed_FxLx3D: jax.Array, mask_FxL: jax.Array, words_FxHx2: jax.Array, keep: float
 ) -> jax.Array:
   """Returns the context `[F, L, H * G]`; 0 where all positions are masked.
 
@@ -48,23 +48,23 @@ def fused_attention(
   sequences and heads that it holds.
 
   Args:
-    packed_FxLxX: Queries, keys and values, from projections that are `packed`; L is at most
+    packed_FxLx3D: Queries, keys and values, from projections that are `packed`; L is at most
       `LONGEST`.
     mask_FxL: False for padding.
     words_FxHx2: Random uint32, of which the dropout is a function.
     keep: Probability of keeping an attention probability; 1 disables dropout.
   """
-  return _run(_forward_kernel, (packed_FxLxX,), mask_FxL, words_FxHx2, share=3, keep=keep)
+  return _run(_forward_kernel, (packed_FxLx3D,), mask_FxL, words_FxHx2, share=3, keep=keep)
 
 
-def _forward(packed_FxLxX, mask_FxL, words_FxHx2, keep):
-  inputs = packed_FxLxX, mask_FxL, words_FxHx2
+def _forward(packed_FxLx3D, mask_FxL, words_FxHx2, keep):
+  inputs = packed_FxLx3D, mask_FxL, words_FxHx2
   return fused_attention(*inputs, keep), inputs
 
 
 def _gradients(keep, inputs, slope):
-  packed_FxLxX, mask_FxL, words_FxHx2 = inputs
-  rows = packed_FxLxX, slope
+  packed_FxLx3D, mask_FxL, words_FxHx2 = inputs
+  rows = packed_FxLx3D, slope
   return _run(_backward_kernel, rows, mask_FxL, words_FxHx2, share=1, keep=keep), None, None
 
 
@@ -187,24 +187,24 @@ class _Heads:
   dtype: Any
   keep: float
 
-  def own(self, rows_LxX: jax.Array, index: int) -> jax.Array:
+  def own(self, rows_LxD: jax.Array, index: int) -> jax.Array:
     """Returns an array with zeros in the lanes of all other heads."""
     lane = jax.lax.broadcasted_iota(jnp.int32, (1, self.count * self.size), 1)
-    is_own_1xX = (lane >= index * self.size) & (lane < (index + 1) * self.size)
+    is_own_1xD = (lane >= index * self.size) & (lane < (index + 1) * self.size)
     # In float32, as older TPUs select no narrower numbers.
-    return jnp.where(is_own_1xX, rows_LxX.astype(jnp.float32), 0.0).astype(self.dtype)
+    return jnp.where(is_own_1xD, rows_LxD.astype(jnp.float32), 0.0).astype(self.dtype)
 
   def weights(self, packed_ref, mask_ref, index: int):
     """Returns a head's query and key, its attention weights and what to divide them by."""
-    query_LxX, key_LxX = (self.own(part, index) for part in self.parts(packed_ref)[:2])
-    logits_LxL = _dot(query_LxX, key_LxX, (1, 1)) * self.size**-0.5
+    query_LxD, key_LxD = (self.own(part, index) for part in self.parts(packed_ref)[:2])
+    logits_LxL = _dot(query_LxD, key_LxD, (1, 1)) * self.size**-0.5
     logits_LxL = jnp.where(mask_ref[...] > 0, logits_LxL, _LOWEST)
     highest_Lx1 = jnp.max(logits_LxL, axis=1, keepdims=True)
     weights_LxL = jnp.exp(logits_LxL - highest_Lx1)
     total_Lx1 = jnp.sum(weights_LxL, axis=1, keepdims=True)
     # Infinite if all positions are masked.
     total_Lx1 = jnp.where(highest_Lx1 > _LOWEST, total_Lx1, jnp.inf)
-    return query_LxX, key_LxX, weights_LxL, total_Lx1
+    return query_LxD, key_LxD, weights_LxL, total_Lx1
 
   def parts(self, ref) -> list[jax.Array]:
     """Returns the queries, keys and values of all heads, or where their gradients are written."""
@@ -222,31 +222,31 @@ class _Heads:
 
 
 def _forward_kernel(heads: _Heads, packed_ref, mask_ref, words_ref, context_ref):
-  context_LxX = jnp.zeros(context_ref.shape, jnp.float32)
+  context_LxD = jnp.zeros(context_ref.shape, jnp.float32)
   for index in range(heads.count):
-    value_LxX = heads.own(heads.parts(packed_ref)[2], index)
+    value_LxD = heads.own(heads.parts(packed_ref)[2], index)
     _, _, weights_LxL, total_Lx1 = heads.weights(packed_ref, mask_ref, index)
     weights_LxL = heads.dropped(weights_LxL, words_ref, index).astype(heads.dtype)
-    context_LxX += _dot(weights_LxL, value_LxX, (1, 0)) / total_Lx1
-  context_ref[...] = context_LxX.astype(context_ref.dtype)
+    context_LxD += _dot(weights_LxL, value_LxD, (1, 0)) / total_Lx1
+  context_ref[...] = context_LxD.astype(context_ref.dtype)
 
 
 def _backward_kernel(heads: _Heads, packed_ref, slope_ref, mask_ref, words_ref, gradient_ref):
   gradients = [jnp.zeros(slope_ref.shape, jnp.float32)] * 3
-  value_LxX = heads.parts(packed_ref)[2].astype(heads.dtype)
+  value_LxD = heads.parts(packed_ref)[2].astype(heads.dtype)
   for index in range(heads.count):
-    slope_LxX = heads.own(slope_ref[...], index)
-    query_LxX, key_LxX, weights_LxL, total_Lx1 = heads.weights(packed_ref, mask_ref, index)
+    slope_LxD = heads.own(slope_ref[...], index)
+    query_LxD, key_LxD, weights_LxL, total_Lx1 = heads.weights(packed_ref, mask_ref, index)
     probs_LxL = weights_LxL / total_Lx1
-    of_probs_LxL = heads.dropped(_dot(slope_LxX, value_LxX, (1, 1)), words_ref, index)
+    of_probs_LxL = heads.dropped(_dot(slope_LxD, value_LxD, (1, 1)), words_ref, index)
     mean_Lx1 = jnp.sum(of_probs_LxL * probs_LxL, axis=1, keepdims=True)
     of_logits_LxL = probs_LxL * (of_probs_LxL - mean_Lx1) * heads.size**-0.5
     of_logits_LxL = of_logits_LxL.astype(heads.dtype)
     probs_LxL = heads.dropped(probs_LxL, words_ref, index).astype(heads.dtype)
     of_head = (
-      _dot(of_logits_LxL, key_LxX, (1, 0)),
-      _dot(of_logits_LxL, query_LxX, (0, 0)),
-      _dot(probs_LxL, slope_LxX, (0, 0)),
+      _dot(of_logits_LxL, key_LxD, (1, 0)),
+      _dot(of_logits_LxL, query_LxD, (0, 0)),
+      _dot(probs_LxL, slope_LxD, (0, 0)),
     )
     gradients = [total + part for total, part in zip(gradients, of_head, strict=True)]
   gradient_ref[...] = jnp.concatenate(gradients, axis=1).astype(gradient_ref.dtype)

@@ -126,7 +126,7 @@ def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated
   return NamedSharding(mesh, PartitionSpec(*mesh_axes))
 
 
-def on_mesh(mesh: Mesh, function: Callable) -> Callable:
+def on_mesh(mesh: Mesh | AbstractMesh, function: Callable) -> Callable:
   """Returns a function that knows, while it is traced, the mesh that it is compiled for."""
 
   @functools.wraps(function)

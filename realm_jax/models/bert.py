@@ -207,8 +207,8 @@ class SelfAttention(TypedModule):
       context = self._fused(projections, all_FxLxD, mask_FxL, deterministic=deterministic)
     else:
       inputs = some_FxQxD, all_FxLxD, all_FxLxD
-      factors = (project(rows) for project, rows in zip(projections, inputs, strict=True))
-      context = self._plain(*factors, mask_FxL, deterministic=deterministic)
+      query, key, value = (project(rows) for project, rows in zip(projections, inputs, strict=True))
+      context = self._plain(query, key, value, mask_FxL, deterministic=deterministic)
     context_FxQxHxG = checkpoint_name(context, _KEPT)
     output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
     return output(context_FxQxHxG)
@@ -228,7 +228,7 @@ class SelfAttention(TypedModule):
       words_FxHx2 = jax.random.bits(self.make_rng("dropout"), words_FxHx2.shape, jnp.uint32)
     packed_FxLx3D = packed_Fx3D.reshape(num_sequences, length, -1)
     context = fused_attention.fused_attention(packed_FxLx3D, mask_FxL, words_FxHx2, 1 - rate)
-    return context.reshape(num_sequences, length, num_heads, -1)
+    return jnp.reshape(context, (num_sequences, length, num_heads, -1))
 
   def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, *, deterministic):
     config = self.config

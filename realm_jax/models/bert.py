@@ -228,7 +228,7 @@ class SelfAttention(TypedModule):
       words_FxHx2 = jax.random.bits(self.make_rng("dropout"), words_FxHx2.shape, jnp.uint32)
     packed_FxLx3D = packed_Fx3D.reshape(num_sequences, length, -1)
     context = fused_attention.fused_attention(packed_FxLx3D, mask_FxL, words_FxHx2, 1 - rate)
-    return jnp.reshape(context, (num_sequences, length, num_heads, -1))
+    return context.reshape(num_sequences, length, num_heads, -1)
 
   def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, *, deterministic):
     config = self.config

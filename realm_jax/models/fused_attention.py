@@ -38,8 +38,7 @@ def packed(query_DxHxG: jax.Array, key_DxHxG: jax.Array, value_DxHxG: jax.Array)
   return jnp.stack(list(parts), axis=2).reshape(num_rows, -1)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def fused_attention(
+def _fused_attention(
   packed_FxLx3D: jax.Array, mask_FxL: jax.Array, words_FxHx2: jax.Array, keep: float
 ) -> jax.Array:
   """Returns the context `[F, L, H * G]`; 0 where all positions are masked.
@@ -68,6 +67,7 @@ def _gradients(keep, inputs, slope):
   return _run(_backward_kernel, rows, mask_FxL, words_FxHx2, share=1, keep=keep), None, None
 
 
+fused_attention = jax.custom_vjp(_fused_attention, nondiff_argnums=(3,))
 fused_attention.defvjp(_forward, _gradients)
 
 

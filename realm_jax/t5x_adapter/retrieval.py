@@ -49,7 +49,7 @@ class Retrieval(abc.ABC):
 
   @abc.abstractmethod
   def finder(
-    self, model, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
+    self, model, loaded: LoadedGeneration, sharding: jax.sharding.NamedSharding
   ) -> PassageFinder:
     """Returns a finder of passages in a generation; queries are embedded with this sharding."""
 
@@ -70,7 +70,7 @@ class MaskedQueryRetrieval(Retrieval):
     return self._generation
 
   def finder(
-    self, model: PretrainingModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
+    self, model: PretrainingModel, loaded: LoadedGeneration, sharding: jax.sharding.NamedSharding
   ) -> PassageFinder:
     _, sizes = model.description.mask_filling("the model")
     return Retriever(
@@ -124,7 +124,7 @@ class QuestionRetrieval(Retrieval):
     return generation_made_by(digest, self._index)
 
   def finder(
-    self, model: OpenQaModel, loaded: LoadedGeneration, sharding: jax.sharding.Sharding
+    self, model: OpenQaModel, loaded: LoadedGeneration, sharding: jax.sharding.NamedSharding
   ) -> PassageFinder:
     description = model.description
     reader, beam = description.question_answering("the model")
@@ -143,6 +143,6 @@ class QuestionRetrieval(Retrieval):
     return features.questions(batch)
 
 
-def _query_encoder(model: RealmModel, sharding: jax.sharding.Sharding) -> Callable:
+def _query_encoder(model: RealmModel, sharding: jax.sharding.NamedSharding) -> Callable:
   place = functools.partial(processes.place, sharding=sharding)
   return query_encoder(model.description.dual_encoder, place, sharding=sharding)

@@ -63,7 +63,7 @@ def pretrain(
       other.
   """
   if index is None and replay is None:
-    raise ValueError("index=None, but training retrieves passages; give --index, or --replay")
+    raise ValueError("index=None, but training retrieves; give --index, or --replay of a trace")
   if replay is not None and (pretraining.retrieval_trace or eval_corpus is not None):
     raise ValueError(
       f"replay={replay} searches no index; omit --eval_corpus and --retrieval_trace, which need one"

@@ -36,8 +36,7 @@ def evaluate_masked_spans(
     predictions = masked_spans.rank_passages(system.retrieve, questions, text=text, k=retrieve_k)
   figures = masked_spans.figures(predictions, recall_at=asking.recall_at)
   if output is not None:
-    content = json.dumps(figures, indent=2)
-    atomic_files.write_text(os.path.join(output, "figures.json"), content + "\n")
+    atomic_files.write_json(os.path.join(output, "figures.json"), figures)
     lines = (
       json.dumps(_record(prediction, asking), ensure_ascii=False) for prediction in predictions
     )

@@ -107,7 +107,7 @@ def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.Gradient
 
 
 def learning_rate_schedule(config: OptimizerConfig, *, num_steps: int) -> optax.Schedule:
-  """Returns BERT's schedule: linear warm-up, then the linear decay that started at step 0.
+  """Returns BERT's schedule: linear warm-up, then the linear decay from step 0 to zero at the end.
 
   Raises:
     ValueError: If the warm-up is longer than the run.

@@ -29,6 +29,9 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
   """Returns the pure function `(state, batch) -> (state, metrics)`.
 
+  A step's dropout depends only on the seed and the step. The parts of a batch, `accumulate_steps`
+  of them, are computed one after another.
+
   Raises:
     ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """

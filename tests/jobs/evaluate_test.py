@@ -114,5 +114,7 @@ def test_what_is_missing_is_named(tmp_path, questions, passages):
   with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
     evaluate(questions=masked, sources=sources)
   bm25 = dataclasses.replace(sources, retriever="bm25")
+  with pytest.raises(ValueError, match="for which --tune_on, --formats would do nothing"):
+    evaluate(questions=masked, sources=bm25, tune_on=questions, formats=("trec",))
   with pytest.raises(ValueError, match="book=closed, but nothing is read"):
     evaluate(questions=masked, sources=bm25, asking=Asking(book="closed"))

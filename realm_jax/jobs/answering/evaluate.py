@@ -79,4 +79,16 @@ def evaluate(
       output=output,
       formats=formats,
     )
+  given = {
+    "predictions": predictions,
+    "against": against,
+    "train_questions": train_questions,
+    "tune_on": tune_on,
+    "formats": formats,
+  }
+  if unused := [f"--{name}" for name, value in given.items() if value]:
+    raise ValueError(
+      f"{questions} has masked sentences, for which {', '.join(unused)} would do nothing; omit it, "
+      "and compare outputs with `realm compare_runs`"
+    )
   return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)

@@ -122,6 +122,10 @@ class Event:
   name: str
 
 
+class _EndedError(Exception):
+  """The training came to its end before this could happen to it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class World:
   """What all runs share.
@@ -198,7 +202,7 @@ class Drill:
     self._running: dict[str, multiprocessing.Process] = {}
 
   def run(self, events: list[Event]) -> None:
-    """Trains to the end while the events happen in their order.
+    """Trains to the end while the events happen in their order, as many as come before the end.
 
     Raises:
       RuntimeError: If the run does not come to its end.
@@ -212,12 +216,13 @@ class Drill:
         break
       if waiting and self._reached() >= waiting[0].step:
         event = waiting.pop(0)
-        EVENTS[event.name](self)
+        try:
+          EVENTS[event.name](self)
+        except _EndedError:
+          break
         self.happened[event.name] += 1
         print(f"  step {self._reached():4d}: {event.name}", flush=True)
       time.sleep(0.05)
-    if waiting:
-      raise RuntimeError(f"the run ended before {waiting}")
 
   def end(self) -> None:
     """Ends what still runs."""
@@ -288,7 +293,7 @@ class Drill:
   def _kill(self, name: str) -> None:
     # A victim that is just starting is one, too.
     if self._keep_running():
-      raise RuntimeError(f"the training ended before the {name} could be killed; raise num_steps")
+      raise _EndedError
     self._running[name].kill()
     self._running[name].join()
 
@@ -310,15 +315,15 @@ class Drill:
 
   def _await(self, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-      self._keep_running()
+    while not condition() and not self._keep_running() and time.monotonic() < deadline:
       time.sleep(0.0005)
 
   def damage_next_generation(self, how: Callable[[bytes], bytes]) -> None:
     """Changes an array of the next generation before the trainer can have seen it."""
     number = None
     while number is None:
-      self._keep_running()
+      if self._keep_running():
+        raise _EndedError
       trainer = self._running["trainer"].pid
       os.kill(trainer, signal.SIGSTOP)
       number = self._next_generation()

@@ -69,3 +69,13 @@ def test_every_kind_of_kill_is_drawn_and_the_run_outlasts_them(failure_drill):
   killed = Counter(event.name for event in events if "killed" in event.name)
   assert len(killed) == 5 and set(killed.values()) == {2}
   assert len(events) == 13 and events[-1].step < 200 - 2 * failure_drill.MAX_STALENESS
+
+
+def test_what_comes_after_the_end_of_a_training_is_left_to_the_next(failure_drill, monkeypatch):
+  drill = failure_drill.Drill.__new__(failure_drill.Drill)
+  drill.happened = Counter()
+  monkeypatch.setattr(drill, "_keep_running", iter([False, True]).__next__)
+  monkeypatch.setattr(drill, "_reached", lambda: 100)
+  monkeypatch.setattr(drill, "_generations", set)
+  drill.run([failure_drill.Event(1, "generation torn"), failure_drill.Event(2, "disk full")])
+  assert not drill.happened

@@ -77,7 +77,9 @@ def embedded(checkpoints: str, corpus: str, passages: str, *, batch_size: int, s
   saved = [saved_models.load(checkpoints, step=step) for step in steps(checkpoints)]
   description = saved[0].description
   data = MaskedQueryData(
-    batch_size=batch_size, query_length=description.query_length, max_masks=description.max_masks
+    batch_size=batch_size,
+    query_length=description.query_length,
+    max_masks=description.max_masks or MaskedQueryData.max_masks,  # a warm start has none
   )
   vocabulary = os.path.join(passages, "vocabulary")
   stream = Examples(data=data, source=corpus, vocabulary=vocabulary).streams(seed=seed)

@@ -83,7 +83,7 @@ def main():
         embeddings[name] = embed_passages(
           variants[name](store, **sizes),
           encoders=[lambda tokens: encode(params, tokens)],
-          part=slice(0, len(store)),
+          passages_N=np.arange(len(store)),
           embedding_size=CONFIG.projection_size,
           dtype=np.float32,
         )

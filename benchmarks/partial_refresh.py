@@ -30,6 +30,7 @@ import numpy as np
 from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
+from realm_jax.index import query_map
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
 from realm_jax.runs.example_sources import Examples, MaskedQueryData
@@ -38,7 +39,6 @@ from realm_jax.training.checkpoints import steps
 
 TOP = 5
 BLOCK = 5  # checkpoints that are resampled together
-_RIDGE = 0.01  # of the mean variance of the old embeddings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ def embedded(checkpoints: str, corpus: str, passages: str, *, batch_size: int, s
       embed_passages(
         passage_batches(store, passage_length=description.passage_length, tokens_per_batch=16_384),
         encoders=[lambda tokens, params=params: program(params, tokens)],
-        part=slice(0, len(store)),
+        passages_N=np.arange(len(store)),
         embedding_size=description.dual_encoder.projection_size,
         dtype=np.float32,
       )
@@ -141,23 +141,9 @@ def recalls(series: Series, fresh_CxQxK: np.ndarray, strategy: Strategy, *, refr
       sample = random.choice(num_passages, few, replace=False)
       new_JxE = series.passages_CxNxE[now, sample]
       old_JxE = series.passages_CxNxE[made_N[sample], sample]
-      mapped_ExE = query_map(old_JxE, new_JxE)
+      mapped_ExE = query_map.fit(old_JxE, new_JxE)
     else:
       made_N[np.argsort(-wanted_N, kind="stable")[:few]] = now
-
-
-def query_map(old_JxE: np.ndarray, new_JxE: np.ndarray) -> np.ndarray:
-  """Returns the map for queries that fits old and new embeddings of a sample of passages.
-
-  By least squares, up to the means, which add the same to all scores of a query, and shrunk towards
-  the identity.
-  """
-  old_JxE, new_JxE = old_JxE - old_JxE.mean(axis=0), new_JxE - new_JxE.mean(axis=0)
-  identity_ExE = np.eye(old_JxE.shape[1])
-  products_ExE = old_JxE.T @ old_JxE
-  ridge = _RIDGE * np.trace(products_ExE) / len(identity_ExE)
-  change_ExE = np.linalg.solve(products_ExE + ridge * identity_ExE, old_JxE.T @ (new_JxE - old_JxE))
-  return (identity_ExE + change_ExE).T.astype(np.float32)
 
 
 def interval(gains_C: np.ndarray) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import assembly, generations
+from realm_jax.index import assembly, generations, query_map
 from realm_jax.index.searcher import CorpusPart, CorpusSearcherConfig, own_part
 from realm_jax.indexing import index_recall
 
@@ -55,10 +55,9 @@ def publish(
     config, recall = index_recall.reach_target(
       config, shards, embeddings_NxE=embeddings_NxE, queries_BxE=queries(), part=part
     )
-  last = processes.share(generations.newest(index))[0]
   return generations.publish(
     index,
-    0 if last is None else last + 1,
+    processes.share(_next_number(index))[0],
     shards,
     manifest=generations.Manifest(
       training_step=training_step,
@@ -75,3 +74,39 @@ def publish(
     ),
     keep=keep,
   )
+
+
+def publish_partial(
+  index: str,
+  *,
+  base: generations.Manifest,
+  passages_J: np.ndarray,
+  old_JxE: np.ndarray,
+  new_JxE: np.ndarray,
+  keep: int,
+  **encoder,
+) -> generations.Manifest:
+  """Publishes a sample of passages, embedded again, and the map of queries that follows from it.
+
+  Called by the first process alone.
+
+  Args:
+    index: The directory of the generations.
+    base: The generation whose queries are mapped.
+    passages_J: Rows of the corpus, the sample.
+    old_JxE: Their embeddings in the base.
+    new_JxE: Their embeddings by the newer encoder.
+    keep: The number of generations to keep, see `generations.publish`.
+    **encoder: `training_step` and `parameters_digest` of that encoder.
+  """
+  sample = {"embeddings": new_JxE, "passages": passages_J, "map": query_map.fit(old_JxE, new_JxE)}
+  manifest = dataclasses.replace(
+    base, base=base.generation, num_passages=len(passages_J), dtype=str(new_JxE.dtype), **encoder
+  )
+  manifest = dataclasses.replace(manifest, searcher={}, recall={}, scorecard={})
+  return generations.publish(index, _next_number(index), [sample], manifest=manifest, keep=keep)
+
+
+def _next_number(index: str) -> int:
+  last = generations.newest(index, partial=True)
+  return 0 if last is None else last + 1

@@ -1,4 +1,4 @@
-"""Embeds all passages of a store, in batches of similar length."""
+"""Embeds passages of a store, in batches of similar length."""
 
 import concurrent.futures
 import threading
@@ -19,23 +19,23 @@ def passage_batches(
   passage_length: int,
   tokens_per_batch: int,
   multiple_of: int = 1,
-  part: slice | None = None,
+  passages_N: np.ndarray | None = None,
 ) -> Iterator[tuple[np.ndarray, Tokens]]:
-  """Yields every passage once, shortest first, in batches of about the same number of tokens.
+  """Yields passages once each, shortest first, in batches of about the same number of tokens.
 
   Args:
     store: The knowledge corpus.
     passage_length: Maximum length P of the inputs.
     tokens_per_batch: Approximate number of padded tokens per batch.
     multiple_of: The batch size is a multiple of this.
-    part: Rows of the store to embed, counted from its start; None embeds all.
+    passages_N: The passages; None means all.
 
   Yields:
-    Rows `[n]` and `Tokens` `[B, L]` with B ≥ n; rows past n repeat the last one, so that each
-    length has only one shape.
+    Rows `[n]` of the passages and `Tokens` `[B, L]` with B ≥ n; rows past n repeat the last one, so
+    that each length has only one shape.
   """
-  part = slice(0, len(store)) if part is None else part
-  lengths = np.minimum(store.lengths()[part], passage_length)
+  passages_N = np.arange(len(store)) if passages_N is None else passages_N
+  lengths = np.minimum(store.lengths()[passages_N], passage_length)
   bucket_N = padded_lengths(lengths, passage_length=passage_length)
   order = np.argsort(lengths, kind="stable")
   for bucket in np.unique(bucket_N):
@@ -44,7 +44,7 @@ def passage_batches(
     for first in range(0, len(rows_of_bucket), size):
       rows = rows_of_bucket[first : first + size]
       filled = np.pad(rows, (0, size - len(rows)), mode="edge")
-      yield rows, passage_tokens(store, part.start + filled, length=int(bucket))
+      yield rows, passage_tokens(store, passages_N[filled], length=int(bucket))
 
 
 def padded_lengths(lengths_N: np.ndarray, *, passage_length: int) -> np.ndarray:
@@ -56,25 +56,24 @@ def embed_passages(
   batches: Iterator[tuple[np.ndarray, Tokens]],
   *,
   encoders: Sequence[Callable[[Tokens], np.ndarray]],
-  part: slice,
+  passages_N: np.ndarray,
   embedding_size: int,
   dtype,
 ) -> np.ndarray:
-  """Returns the embeddings `[N, E]` of the passages of a part.
+  """Returns the embeddings `[N, E]` of passages.
 
   Args:
     batches: Batches from `passage_batches`.
     encoders: `Tokens [B, L] -> [B, E]`, dispatched to the devices without waiting. Each takes the
       next batch when it is ready for one.
-    part: Rows of the store, N in number.
+    passages_N: The passages.
     embedding_size: Width of the embeddings, E.
     dtype: Dtype of the result.
 
   Raises:
     ValueError: If the embedding of a passage is missing or not finite.
   """
-  num_passages = part.stop - part.start
-  embeddings_NxE = np.full((num_passages, embedding_size), np.nan, dtype)
+  embeddings_NxE = np.full((len(passages_N), embedding_size), np.nan, dtype)
   lock, ended = threading.Lock(), threading.Event()
 
   def next_batch():
@@ -102,7 +101,7 @@ def embed_passages(
   broken = ~np.isfinite(embeddings_NxE.astype(np.float32)).all(axis=1)
   if broken.any():
     raise ValueError(
-      f"{broken.sum()} of {num_passages} passages have no finite embedding, first in row "
-      f"{part.start + int(np.argmax(broken))}; the checkpoint may have diverged"
+      f"{broken.sum()} of {len(passages_N)} passages have no finite embedding, first in row "
+      f"{passages_N[np.argmax(broken)]}; the checkpoint may have diverged"
     )
   return embeddings_NxE

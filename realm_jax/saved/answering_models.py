@@ -146,7 +146,11 @@ def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
   """Opens the newest generations up to the one in use, oldest first."""
   index = opened.sources.index
   published = published_generations(opened.sources, opened.saved, opened.corpus.store)
-  numbers = [n for n in generations.all_generations(index) if n <= opened.loaded.generation]
+  numbers = [
+    number
+    for number in generations.all_generations(index)
+    if number <= opened.loaded.generation and not generations.is_partial(index, number)
+  ]
   past = []
   for number in numbers[-count:]:
     loaded = published.load(number)

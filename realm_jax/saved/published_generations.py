@@ -3,12 +3,13 @@
 import dataclasses
 
 from realm_jax.index import assembly, generations
+from realm_jax.index.query_map import MappedSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class PublishedGenerations:
   """The generations in a directory, checked against a model.
 
@@ -31,11 +32,14 @@ class PublishedGenerations:
   run: Run | None = None
   other_runs: OtherRuns = "refuse"
 
+  def __post_init__(self):
+    self._whole: LoadedGeneration | None = None  # the last one loaded
+
   def newest(self) -> int | None:
-    return generations.newest(self.index)
+    return generations.newest(self.index, partial=True)
 
   def load(self, generation: int) -> LoadedGeneration:
-    """Loads a generation for searching.
+    """Loads a generation for searching, or the map of a partial one if its base is loaded already.
 
     Raises:
       ValueError: If its corpus, width or vocabulary differs.
@@ -55,16 +59,22 @@ class PublishedGenerations:
         f"{self.index} has it from step {manifest.training_step} of {foreign}, "
         "keep it with --generation, or set --other_runs=accept"
       )
+    steps = {"training_step": 0 if foreign else manifest.training_step, "created": manifest.created}
+    if manifest.base is not None:
+      whole = self._whole
+      if whole is None or whole.generation != manifest.base:
+        whole = self.load(manifest.base)
+      map_ExE = generations.restore(self.index, generation, 0)["map"]
+      mapped = MappedSearcher(whole.searcher, map_ExE)
+      return dataclasses.replace(whole, generation=generation, searcher=mapped, **steps)
     embeddings_NxE = None
     if self.with_embeddings:
       embeddings_NxE = assembly.load_embeddings(self.index, generation)
-    return LoadedGeneration(
-      generation=generation,
-      searcher=assembly.load_searcher(self.index, generation, kind=self.kind, spread=self.spread),
-      training_step=0 if foreign else manifest.training_step,
-      created=manifest.created,
-      embeddings_NxE=embeddings_NxE,
+    searcher = assembly.load_searcher(self.index, generation, kind=self.kind, spread=self.spread)
+    self._whole = LoadedGeneration(
+      generation=generation, searcher=searcher, embeddings_NxE=embeddings_NxE, **steps
     )
+    return self._whole
 
 
 def _foreign(manifest: generations.Manifest, run: Run) -> str:

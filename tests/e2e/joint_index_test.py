@@ -116,11 +116,11 @@ def test_a_builder_that_is_killed_goes_on_from_its_finished_shards(
 ):
   embed, embedded, finished = passage_embedding.embed_passages, [], []
 
-  def killed_at_the_third(batches, *, part, **settings):
+  def killed_at_the_third(batches, *, passages_N, **settings):
     if not finished and len(embedded) == 2:
       raise KeyboardInterrupt
-    embedded.append(part)
-    return embed(batches, part=part, **settings)
+    embedded.append(passages_N)
+    return embed(batches, passages_N=passages_N, **settings)
 
   def build():
     build_index(
@@ -136,7 +136,7 @@ def test_a_builder_that_is_killed_goes_on_from_its_finished_shards(
   assert generations.newest(str(tmp_path / "index")) is None
   finished[:], embedded[:] = embedded, []
   build()
-  assert len(finished) == len(embedded) == 2 and finished[-1].stop == embedded[0].start
+  assert len(finished) == len(embedded) == 2 and finished[-1][-1] + 1 == embedded[0][0]
   whole = assembly.load_embeddings(str(world / "index"), 0)
   found = assembly.load_embeddings(str(tmp_path / "index"), 0)
   np.testing.assert_allclose(found, whole, atol=float_tolerance(depth=300, scale=3))

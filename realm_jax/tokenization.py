@@ -71,10 +71,10 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
     for group in _groups_of_similar_length(texts):
       with tf.device("CPU"):
         ragged = self.tokenize_with_offsets(tf.constant([texts[i] for i in group], tf.string))
-      borders = ragged[0].row_splits.numpy()[1:-1]
-      parts = (np.split(part.values.numpy(), borders) for part in ragged)
-      for i, arrays in zip(group, zip(*parts, strict=True), strict=True):
-        encoded[i] = arrays
+      ids, starts, limits = (part.values.numpy() for part in ragged)
+      splits = ragged[0].row_splits.numpy().tolist()
+      for i, first, end in zip(group, splits, splits[1:], strict=False):
+        encoded[i] = ids[first:end], starts[first:end], limits[first:end]
     return encoded
 
 

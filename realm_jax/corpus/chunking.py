@@ -10,7 +10,7 @@ Passages of a fixed number of words follow Karpukhin et al. 2020 (DPR), who used
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -55,16 +55,15 @@ class ChunkingConfig:
       )
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenizedSentence:
-  """A sentence with byte offsets into its document.
+class TokenizedSentence(NamedTuple):
+  """A sentence of a document; a tuple, because there are many.
 
   Attributes:
     start: First byte.
     limit: Byte after the last.
     ids: int32 wordpiece ids.
-    starts: First byte of each wordpiece.
-    limits: Byte after each wordpiece.
+    starts: First byte of each wordpiece, counted from `start`.
+    limits: Byte after each wordpiece, counted from `start`.
   """
 
   start: int
@@ -197,10 +196,11 @@ def _between(sentences, ends, first: int, limit: int) -> Iterator[TokenizedSente
 def _part(sentence: TokenizedSentence, first: int, end: int) -> TokenizedSentence:
   if first == 0 and end == len(sentence.ids):
     return sentence
+  begin = int(sentence.starts[first])
   return TokenizedSentence(
-    start=int(sentence.starts[first]),
-    limit=int(sentence.limits[end - 1]),
+    start=sentence.start + begin,
+    limit=sentence.start + int(sentence.limits[end - 1]),
     ids=sentence.ids[first:end],
-    starts=sentence.starts[first:end],
-    limits=sentence.limits[first:end],
+    starts=sentence.starts[first:end] - begin,
+    limits=sentence.limits[first:end] - begin,
   )

@@ -110,11 +110,10 @@ class _RaggedWriter:
 
   def append(self, data: bytes) -> None:
     self._end += len(data) // self._itemsize
-    end = np.int64(self._end).tobytes()
+    end = self._end.to_bytes(8, "little")
     self._values.write(data)
     self._offsets.write(end)
-    self._hash.update(end)
-    self._hash.update(data)
+    self._hash.update(end + data)
 
   def close(self) -> bytes:
     for file in (self._values, self._offsets):

@@ -1,6 +1,7 @@
 """Turns documents into passages with wordpieces, sentence boundaries and salient spans."""
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -48,11 +49,11 @@ def make_passages(
   """
   raws = [document.text.encode() for document in documents]
   borders = [sentence_spans(document.text) for document in documents]
-  sentences = _tokenized_sentences(raws, borders, tokenizer)
-  titles = tokenizer.encode_batch([document.title for document in documents])
-  for document, raw, title_ids in zip(documents, raws, titles, strict=True):
+  titles = [document.title.encode() for document in documents]
+  tokenized = _tokenized(titles, raws, borders, tokenizer)
+  for document, raw, (title_ids, sentences) in zip(documents, raws, tokenized, strict=True):
     chunks = chunking.chunk_sentences(
-      next(sentences), title_length=len(title_ids), config=config, counts=counts
+      sentences, title_length=len(title_ids), config=config, counts=counts
     )
     spans = document.spans if document.spans is not None else tag(document.text)
     for chunk in chunks:
@@ -66,28 +67,31 @@ def make_passages(
         uid=passage_uid(document.title, text),
         title_ids=title_ids[:room],
         body_ids=body_ids,
-        sentences=_inside([(s.start, s.limit) for s in chunk.sentences], chunk),
+        sentences=tuple((s.start - chunk.start, s.limit - chunk.start) for s in chunk.sentences),
         spans=_inside(spans, chunk),
       )
 
 
-def _tokenized_sentences(raws, borders, tokenizer) -> Iterator[list[chunking.TokenizedSentence]]:
-  """Tokenizes all sentences of a batch of documents in one call."""
+def _tokenized(
+  titles, raws, borders, tokenizer
+) -> Iterator[tuple[np.ndarray, list[chunking.TokenizedSentence]]]:
+  """Tokenizes titles and sentences of a batch of documents in one call; yields those of each."""
   texts = [
     raw[start:limit] for raw, spans in zip(raws, borders, strict=True) for start, limit in spans
   ]
-  encoded = iter(tokenizer.encode_with_offsets(texts))
-  for spans in borders:
-    yield [
-      chunking.TokenizedSentence(start, limit, ids, start + starts, start + limits)
-      for (start, limit), (ids, starts, limits) in zip(spans, encoded, strict=False)
-    ]
+  encoded = iter(tokenizer.encode_with_offsets([*titles, *texts]))
+  title_ids = [ids for ids, _, _ in itertools.islice(encoded, len(titles))]
+  for ids_of_title, spans in zip(title_ids, borders, strict=True):
+    yield (
+      ids_of_title,
+      [
+        chunking.TokenizedSentence(start, limit, *pieces)
+        for (start, limit), pieces in zip(spans, encoded, strict=False)
+      ],
+    )
 
 
 def _inside(spans: Sequence[tuple[int, int]], chunk: chunking.Chunk) -> tuple[tuple[int, int], ...]:
   """Returns the spans that lie entirely in the chunk, relative to its first byte."""
-  return tuple(
-    (start - chunk.start, limit - chunk.start)
-    for start, limit in spans
-    if chunk.start <= start and limit <= chunk.limit
-  )
+  first, end = chunk.start, chunk.limit
+  return tuple([(a - first, b - first) for a, b in spans if first <= a and b <= end])

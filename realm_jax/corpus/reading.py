@@ -117,7 +117,7 @@ def format_of(path: str) -> Format:
 
 
 def batches(
-  records: Iterable[Record], *, max_records: int = 128, max_characters: int = 50_000
+  records: Iterable[Record], *, max_records: int = 512, max_characters: int = 200_000
 ) -> Iterator[list[Record]]:
   """Yields consecutive records in lists of bounded size, to bound memory."""
   batch: list[Record] = []

@@ -1,5 +1,7 @@
 """Sentence boundaries as byte offsets."""
 
+from collections.abc import Sequence
+
 import sentencex
 
 
@@ -10,7 +12,21 @@ def sentence_spans(text: str, *, language: str = "en") -> list[tuple[int, int]]:
   for segment in sentencex.segment(language, text):
     body = segment.strip()
     if body:
-      begin = start + len(segment[: segment.index(body)].encode())
-      spans.append((begin, begin + len(body.encode())))
-    start += len(segment.encode())
-  return spans
+      begin = start + segment.index(body)
+      spans.append((begin, begin + len(body)))
+    start += len(segment)
+  return to_byte_offsets(text, spans)
+
+
+def to_byte_offsets(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+  """Converts ascending character offsets to UTF-8 byte offsets."""
+  if text.isascii():
+    return list(spans)
+  offsets = []
+  character = byte = 0
+  for start, limit in spans:
+    begin = byte + len(text[character:start].encode())
+    end = begin + len(text[start:limit].encode())
+    offsets.append((begin, end))
+    character, byte = limit, end
+  return offsets

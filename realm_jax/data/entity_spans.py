@@ -7,8 +7,8 @@ a character (lower case, accents, composition) can shift a span.
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from realm_jax.corpus.sentences import to_byte_offsets
 from realm_jax.data import conll
-from realm_jax.data.salient_spans import to_byte_offsets
 from realm_jax.data.words import split_words
 
 

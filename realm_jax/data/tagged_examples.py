@@ -84,14 +84,13 @@ def serialize(passage: TaggedPassage | Passage) -> bytes:
     "span_byte_start": [start for start, _ in passage.spans],
     "span_byte_limit": [limit for _, limit in passage.spans],
   }
-  features = {
-    name: train.Feature(bytes_list=train.BytesList(value=[text.encode()]))
-    for name, text in texts.items()
-  } | {
-    name: train.Feature(int64_list=train.Int64List(value=values))
-    for name, values in numbers.items()
-  }
-  example = train.Example(features=train.Features(feature=features))
+  example = train.Example()
+  features = example.features.feature  # filled in place, because messages are copied into messages
+  for name, text in texts.items():
+    features[name].bytes_list.value.append(text.encode())
+  for name, values in numbers.items():
+    features[name].int64_list.SetInParent()  # present even if there are no values
+    features[name].int64_list.value.extend(values)
   # Map entries have no defined order; another process may serialize them differently.
   return example.SerializeToString(deterministic=True)
 

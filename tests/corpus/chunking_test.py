@@ -14,13 +14,13 @@ from realm_jax.corpus.chunking import (
 
 def sentence(words, *, at=0, first_id=0):
   """A sentence whose words have these numbers of wordpieces, each two bytes long."""
-  starts, byte = [], at
+  starts, byte = [], 0
   for pieces in words:
     starts += range(byte, byte + 2 * pieces, 2)
     byte += 2 * pieces + 1
   starts = np.array(starts, np.int64)
   ids = np.arange(first_id, first_id + len(starts), dtype=np.int32)
-  limit = int(starts[-1]) + 2 if len(starts) else at
+  limit = at + int(starts[-1]) + 2 if len(starts) else at
   return TokenizedSentence(start=at, limit=limit, ids=ids, starts=starts, limits=starts + 2)
 
 
@@ -79,7 +79,7 @@ def test_no_wordpiece_is_lost_and_no_chunk_too_long():
     assert all(len(c.sentences) <= (max_sentences or 99) for c in chunks)
     for c in chunks:
       for piece in c.sentences:
-        assert (piece.start, piece.limit) == (piece.starts[0], piece.limits[-1])
+        assert (piece.starts[0], piece.limits[-1]) == (0, piece.limit - piece.start)
         assert len(piece.ids) == len(piece.starts) == len(piece.limits)
     for before, after in zip(chunks, chunks[1:], strict=False):
       assert before.limit <= after.start

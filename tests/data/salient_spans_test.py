@@ -3,12 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from realm_jax.data.salient_spans import (
-  find_dates,
-  find_salient_spans,
-  merge_spans,
-  to_byte_offsets,
-)
+from realm_jax.corpus.sentences import to_byte_offsets
+from realm_jax.data.salient_spans import DATE, find_dates, find_salient_spans, merge_spans
 
 
 def found(text):
@@ -108,6 +104,24 @@ def test_dates(text, expected):
 )
 def test_table_of_dates(text, expected):
   assert cut(text, find_dates(text)) == expected
+
+
+@pytest.mark.parametrize(
+  "words",
+  [
+    "January, February, March, April, May, June, July, August, September, October, November 1901",
+    "on Monday 1 Jan, Tuesday 2 Feb, Wednesday 3 Mar, Thursday 4 Apr, Friday 5 Jun, Saturday 6 Jul",
+    "Sunday, Aug 7 to Sep 8, Sept 9, Oct 1, Nov 2, Dec 3, December 4; A.D. 30, AD 31, '23 March'",
+    "the first, second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh",
+    "twelfth, thirteenth, fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth",
+    "the twentieth, twenty-first, 3rd, the twenties, the thirties, the forties, the fifties",
+    "the sixties, the seventies, the eighties, the nineties, nineteen-sixties, eighteen nineties",
+    "spring 1901, summer of 1902, AUTUMN 1903, Fall 1904, winter 1905, (’70s) and '80s",
+  ],
+)
+def test_no_match_of_the_pattern_is_missed(words):
+  for text in (words, words.replace(", ", " century, "), words.split()[-1], words.upper()):
+    assert find_dates(text) == to_byte_offsets(text, [m.span() for m in DATE.finditer(text)])
 
 
 @pytest.mark.parametrize(

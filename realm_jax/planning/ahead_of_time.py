@@ -21,6 +21,7 @@ FULL_EFFORT = 8.0  # times as long as with little effort, measured on one layer 
 _LITTLE_EFFORT = {"jax_exec_time_optimization_effort": -1.0, "jax_optimization_level": "O1"}
 # libtpu's setting that makes a v4 chip one device.
 _ONE_DEVICE_PER_CHIP = {"v4": {"chip_config_name": "megacore"}}
+_LIBTPU_NAMES = {"v7x": "tpu7x"}
 _NEEDED = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
 
 
@@ -86,8 +87,11 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
   # A program for devices that are not there cannot be read back.
   jax.config.update("jax_enable_compilation_cache", False)
   try:
+    kind, _, sizes = topology.name.partition(":")
     description = topologies.get_topology_desc(
-      platform="tpu", topology_name=topology.name, **_ONE_DEVICE_PER_CHIP.get(topology.kind, {})
+      platform="tpu",
+      topology_name=f"{_LIBTPU_NAMES.get(kind, kind)}:{sizes}",
+      **_ONE_DEVICE_PER_CHIP.get(kind, {}),
     )
   except jax.errors.JaxRuntimeError as error:
     raise ValueError(f"libtpu knows no topology {topology.name}: {_first_line(error)}") from error

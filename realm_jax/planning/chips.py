@@ -1,7 +1,7 @@
 """Published figures of devices and their hosts, and the names of topologies.
 
-A device is what JAX counts as one: a core of TPU v2 and v3, a chip of later TPUs. The figures are
-the manufacturers'.
+A device is what JAX counts as one: a core of TPU v2, v3 and v7x, a chip of the others. The figures
+are the manufacturers'.
 """
 
 import dataclasses
@@ -54,6 +54,7 @@ _TPUS = """
   v5e  1  16  .25  197     819  200   192  112
   v5p  1  95  .25  459    2765  600   448  208
   v6e  1  32  .75  918    1640  400   720  180
+  v7x  2  96 1.25 1153.5  3690  300   960  224
 """
 
 
@@ -85,6 +86,7 @@ _TPU_KINDS = {
   "TPU v5 lite": "v5e",
   "TPU v5": "v5p",
   "TPU v6 lite": "v6e",
+  "TPU7x": "v7x",
 }
 _GPU_KINDS = {  # the longer name first
   "H200": (141, 989e12, 4800e9),
@@ -144,10 +146,9 @@ class Topology:
 
 
 def accelerator_type(kind: str, num_chips: int) -> str:
-  """Returns Cloud TPU's name of a slice; up to v5p it counts cores, of which a chip has two."""
-  if kind in ("v5e", "v6e"):
-    return f"{'v5litepod' if kind == 'v5e' else kind}-{num_chips}"
-  return f"{kind}-{2 * num_chips}"
+  """Returns Cloud TPU's name of a slice, which counts cores, of which most chips have two."""
+  name = {"v5e": "v5litepod", "v7x": "tpu7x"}.get(kind, kind)
+  return f"{name}-{num_chips if kind in ('v5e', 'v6e') else 2 * num_chips}"
 
 
 def parse_topology(name: str) -> Topology:

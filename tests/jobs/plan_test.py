@@ -129,7 +129,7 @@ def test_a_search_on_the_devices_and_the_inverse_cloze_task_are_compiled_if_they
 
 
 @needs_libtpu
-@pytest.mark.parametrize("kind", ["v3", "v4", "v5p", "v5e", "v6e"])
+@pytest.mark.parametrize("kind", ["v3", "v4", "v5p", "v5e", "v6e", "v7x"])
 def test_every_program_of_a_training_is_compiled_for_a_tpu(capsys, kind):
   shape = "4x4" if kind in ("v3", "v5e", "v6e") else "2x2x4"
   # On v5e:4x8, the first host cannot compile for just its own devices.

@@ -10,6 +10,7 @@ from realm_jax.planning import chips
     ("v3:4x2", 16, 2),
     ("v4:4x4x4", 64, 16),
     ("v5e:8x8", 64, 16),
+    ("v7x:4x4x4", 128, 16),
     ("cpu:8", 8, 1),
   ],
 )
@@ -25,6 +26,7 @@ def test_a_topology_counts_devices_and_hosts(name, devices, hosts):
     ("v4:4x4x4", "v4:4x4x4 (v4-128, 64 chips)"),
     ("v5e:8x8", "v5e:8x8 (v5litepod-64, 64 chips)"),
     ("v6e:4x4", "v6e:4x4 (v6e-16, 16 chips)"),
+    ("v7x:2x2x4", "v7x:2x2x4 (tpu7x-32, 16 chips)"),
     ("cpu:8", "cpu:8"),
   ],
 )

@@ -118,7 +118,7 @@ class Guard:
       state=jnp.asarray(USELESS if self.config.enabled else FREE, jnp.int32),
       since=jnp.zeros([], jnp.int32),
       smoothed={name: Mean(jnp.zeros([]), jnp.zeros([])) for name in names},
-      of_others=jnp.full([], jnp.nan),
+      of_others=jnp.full([], jnp.nan, jnp.float32),
     )
 
   def scale(self, state: "TrainState") -> jax.Array:
@@ -155,7 +155,7 @@ class Guard:
       since=jnp.where(changed, taken, now.since),
       # Metrics of a frozen dual encoder say nothing about one that learns, and vice versa.
       smoothed=jax.tree.map(lambda leaf: jnp.where(changed, 0.0, leaf), smoothed),
-      of_others=jnp.full([], jnp.nan),
+      of_others=jnp.full([], jnp.nan, jnp.float32),
     )
     return after, {
       STATE: after.state,

@@ -137,6 +137,11 @@ def test_what_taught_to_read_is_no_evidence():
   assert "held" in run.words
 
 
+def test_a_new_state_has_the_types_of_a_restored_one():
+  """A weak type, which no checkpoint keeps, would have a resumed run compile another step."""
+  assert not any(leaf.weak_type for leaf in jax.tree.leaves(Run().state))
+
+
 def test_a_guard_that_is_off_changes_nothing():
   run, plain = Run(enabled=False), train_state.create(init_params, OPTIMIZER, seed=0)
   step = jax.jit(make_train_step(OBJECTIVE, OPTIMIZER, seed=0))

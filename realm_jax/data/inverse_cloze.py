@@ -6,6 +6,8 @@ import tensorflow as tf
 from realm_jax.data.masking import inside
 from realm_jax.data.vocabulary import WordPieceVocabulary
 
+_PASSAGES_PER_CALL = 64
+
 
 def build_inverse_cloze(
   dataset: tf.data.Dataset,
@@ -25,37 +27,49 @@ def build_inverse_cloze(
   tokenizer = vocabulary.tokenizer
 
   @seqio.map_over_dataset(num_seeds=2)
-  def build(example, seeds):
-    starts, limits = example["sentence_byte_start"], example["sentence_byte_limit"]
-    num_sentences = tf.size(starts)
-    drawn = tf.random.stateless_uniform([], seeds[0], maxval=num_sentences, dtype=tf.int32)
-    removed = tf.random.stateless_uniform([], seeds[1]) < removal_rate
+  def build(passages, seeds):
+    starts, limits = passages["sentence_byte_start"], passages["sentence_byte_limit"]
+    num_B = starts.row_lengths()
     sentences = tf.strings.substr(
-      tf.fill([num_sentences], example["text"]),
-      tf.cast(starts, tf.int32),
-      tf.cast(limits - starts, tf.int32),
+      tf.repeat(passages["text"], num_B),
+      tf.cast(starts.values, tf.int32),
+      tf.cast((limits - starts).values, tf.int32),
     )
-    texts = tf.concat([sentences, [example["title"]]], 0)
-    ids, token_starts, token_limits = tokenizer.tokenize_with_offsets(texts)
-    query = ids[drawn]
+    tokens = tokenizer.tokenize_with_offsets(tf.concat([sentences, passages["title"]], 0))
+    uniform_B = tf.random.stateless_uniform(tf.shape(num_B), seeds[0])
+    removed_B = tf.random.stateless_uniform(tf.shape(num_B), seeds[1]) < removal_rate
+    drawn_B = starts.row_starts() + tf.cast(uniform_B * tf.cast(num_B, tf.float32), tf.int64)
+    query, token_starts, token_limits = (tf.gather(part, drawn_B) for part in tokens)
     if hide_salient_spans:
-      in_span = inside(
-        (tf.cast(token_starts[drawn], tf.int64) + starts[drawn])[:, tf.newaxis],
-        (tf.cast(token_limits[drawn], tf.int64) + starts[drawn])[:, tf.newaxis],
-        example["span_byte_start"],
-        example["span_byte_limit"],
+      moved_Bx1 = tf.gather(starts.values, drawn_B)[:, tf.newaxis]
+      in_span_BxLxS = inside(
+        (tf.cast(token_starts.to_tensor(), tf.int64) + moved_Bx1)[..., tf.newaxis],
+        (tf.cast(token_limits.to_tensor(), tf.int64) + moved_Bx1)[..., tf.newaxis],
+        passages["span_byte_start"].to_tensor()[:, tf.newaxis],
+        passages["span_byte_limit"].to_tensor(-1)[:, tf.newaxis],  # missing ones contain nothing
       )
-      query = tf.where(tf.reduce_any(in_span, axis=1), tokenizer.mask_id, query)
-    kept = tf.range(num_sentences) != drawn
-    body = tf.ragged.boolean_mask(ids[:-1], kept | ~removed)
+      hidden_BxL = tf.reduce_any(in_span_BxLxS, axis=2)
+      masked_BxL = tf.where(hidden_BxL, tokenizer.mask_id, query.to_tensor())
+      query = tf.RaggedTensor.from_tensor(masked_BxL, query.row_lengths())
+    lost_F = tf.repeat(tf.where(removed_B, drawn_B, -1), num_B)
+    kept = starts.with_values(tf.range(tf.size(sentences, tf.int64)) != lost_F)
+    bodies = starts.with_values(tokens[0][: tf.size(sentences)])
+    ends_Bx1 = tf.ones_like(drawn_B, tf.int32)[:, tf.newaxis]
     return {
-      "uid": example["uid"],
+      "uid": passages["uid"],
       "query": tf.concat(
-        [[tokenizer.cls_id], query[: sequence_length["query"] - 2], [tokenizer.sep_id]], 0
+        [
+          ends_Bx1 * tokenizer.cls_id,
+          query[:, : sequence_length["query"] - 2],
+          ends_Bx1 * tokenizer.sep_id,
+        ],
+        axis=1,
       ),
-      "title": ids[-1],
-      "body": body.values,
+      "title": tokens[0][tf.size(sentences) :],
+      "body": tf.ragged.boolean_mask(bodies, kept).merge_dims(1, 2),
     }
 
   with_sentences = dataset.filter(lambda example: tf.size(example["sentence_byte_start"]) > 0)
-  return build(with_sentences).filter(lambda example: tf.size(example["body"]) > 0)
+  # A tokenizer call runs hundreds of small operations, whether for one passage or for many.
+  batches = with_sentences.ragged_batch(_PASSAGES_PER_CALL)
+  return build(batches).unbatch().filter(lambda example: tf.size(example["body"]) > 0)

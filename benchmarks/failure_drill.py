@@ -78,6 +78,7 @@ from __gin__ import dynamic_registration
 from realm_jax.indexing import builder_config
 from realm_jax.jobs.training import build_index
 builder_config.BuilderConfig.keep = 1000
+builder_config.BuilderConfig.refresh_sample = 50
 build_index.build_index.poll_seconds = 0.05
 build_index.build_index.recheck_seconds = 1.0
 build_index.build_index.follow = True
@@ -349,13 +350,15 @@ class Drill:
     return set(self._named("index"))
 
   def _damage(self, number: int, how: Callable[[bytes], bytes]) -> None:
-    store, shard = self.world.store, f"index/{number}/shard_00000"
+    store, inside = self.world.store, f"index/{number}"
     if store is not None:
-      files = [name for name in store.names() if name.startswith(f"{self.name}/{shard}/")]
+      inside = f"{self.name}/{inside}/"
+      files = [n for n in store.names() if n.startswith(inside) and n.endswith(".bin")]
       longest = max(files, key=lambda name: len(store.read(name)))
       store.write(longest, how(store.read(longest)))
       return
-    files = (path for path in (self.directory / shard).rglob("*") if path.is_file())
+    paths = (self.directory / inside).rglob("*")
+    files = (path for path in paths if path.is_file() and path.suffix == ".bin")
     longest = max(files, key=lambda path: path.stat().st_size)
     longest.write_bytes(how(longest.read_bytes()))
 

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from realm_jax import main
-from realm_jax.index import generations, publisher_lock
+from realm_jax.index import assembly, generations, publisher_lock
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
@@ -210,6 +210,8 @@ def test_checkpoints_that_come_while_the_corpus_is_embedded_refresh_a_sample(
   )
   whole, partial = published.load(0), published.load(1)
   assert partial.searcher.searcher is whole.searcher and partial.training_step == 3
+  with pytest.raises(ValueError, match="generation 1 in .* is partial, with 50 passages; name its"):
+    assembly.load_embeddings(index, 1)
   start("mapped", index=index, generation=1, num_steps=1, other_runs="accept")
 
 

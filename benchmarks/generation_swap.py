@@ -2,8 +2,9 @@
 
 The demo's training runs with live retrieval while a watcher thread loads generations beside it, as
 in pre-training; steps without a load are measured between the loads. A gap is the time between the
-ends of two steps as the host sees them. ScaNN holds the interpreter lock while it loads; for how
-long, a thread tells that does nothing but look at the clock.
+ends of two steps as the host sees them. ScaNN holds the interpreter lock while it loads, so a
+trainer loads it in another process; `--no-apart` loads in the same. How long a thread waits
+meanwhile, one tells that does nothing but look at the clock.
 
   python benchmarks/generation_swap.py --output=generation_swap.json
 """
@@ -25,7 +26,7 @@ from demo_training import RETRIEVAL, DemoTraining, random_queries, write_store
 from search import clustered_embeddings
 
 from realm_jax.index import assembly, generations
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.searcher import TREES, CorpusSearcherConfig, SearcherConfig
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.training import train_loop
@@ -37,8 +38,9 @@ _GENERATIONS = 2  # they are loaded in turn under rising numbers
 class AnnouncedGenerations:
   """Published generations that the watcher sees when told, under ever higher numbers."""
 
-  def __init__(self, root: str):
+  def __init__(self, root: str, *, apart: bool):
     self._root = root
+    self._apart = apart
     self._announced = 0
     self.loads = []
 
@@ -50,25 +52,30 @@ class AnnouncedGenerations:
 
   def load(self, generation: int) -> LoadedGeneration:
     start = time.perf_counter()
-    searcher = assembly.load_searcher(self._root, generation % _GENERATIONS)
+    searcher = assembly.load_searcher(self._root, generation % _GENERATIONS, apart=self._apart)
     self.loads.append((start, time.perf_counter()))
     return LoadedGeneration(
       generation=generation, searcher=searcher, training_step=0, created=time.time()
     )
 
 
-def publish(root: str, embeddings: np.ndarray, *, num_shards: int) -> float:
+def publish(root: str, embeddings: np.ndarray, *, kind: str, num_shards: int) -> float:
+  """Builds and publishes the generations; returns the median seconds of one publication."""
+  config = SearcherConfig(kind=kind, num_shards=num_shards).for_corpus(len(embeddings))
+  return publish_shards(root, assembly.build_shards(embeddings, config=config), config=config)
+
+
+def publish_shards(root: str, shards, *, config: CorpusSearcherConfig) -> float:
   """Publishes the generations; returns the median seconds of one publication."""
-  config = SearcherConfig(kind="scann", num_shards=num_shards).for_corpus(len(embeddings))
-  shards = assembly.build_shards(embeddings, config=config)
+  embeddings = [shard["embeddings"] for shard in shards]
   manifest = generations.Manifest(
     training_step=0,
     parameters_digest="benchmark",
     corpus_fingerprint="benchmark",
     vocabulary_digest="benchmark",
-    num_passages=len(embeddings),
-    embedding_size=embeddings.shape[1],
-    dtype=embeddings.dtype.name,
+    num_passages=sum(map(len, embeddings)),
+    embedding_size=embeddings[0].shape[1],
+    dtype=embeddings[0].dtype.name,
     searcher=dataclasses.asdict(config),
   )
   seconds = []
@@ -79,8 +86,8 @@ def publish(root: str, embeddings: np.ndarray, *, num_shards: int) -> float:
   return statistics.median(seconds)
 
 
-def load_alone(root: str, *, repetitions: int) -> tuple[float, float]:
-  """Returns the median seconds of a load, and the median longest time that it held the lock."""
+def load_alone(root: str, *, repetitions: int, apart: bool) -> tuple[float, float]:
+  """Returns the median seconds of a load, and the median longest time that a thread waited."""
   seconds, held = [], []
   for repetition in range(repetitions):
     done = threading.Event()
@@ -96,7 +103,7 @@ def load_alone(root: str, *, repetitions: int) -> tuple[float, float]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     start = time.perf_counter()
-    assembly.load_searcher(root, repetition % _GENERATIONS)
+    assembly.load_searcher(root, repetition % _GENERATIONS, apart=apart)
     seconds.append(time.perf_counter() - start)
     done.set()
     watcher.join()
@@ -105,10 +112,14 @@ def load_alone(root: str, *, repetitions: int) -> tuple[float, float]:
 
 
 def train_beside_loads(
-  training: DemoTraining, root: str, store, *, loads: int, quiet_steps: int
+  training: DemoTraining,
+  published: AnnouncedGenerations,
+  store,
+  *,
+  loads: int,
+  quiet_steps: int,
 ) -> dict:
   """Trains while `loads` generations are loaded, with quiet steps before each."""
-  published = AnnouncedGenerations(root)
   config = RefreshConfig(poll_seconds=0.01)
   ends = []
   swap_seconds = []  # the release of the old generation included
@@ -174,7 +185,9 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--num_passages", type=int, nargs="+", default=[20_000, 100_000])
   parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+  parser.add_argument("--kind", choices=TREES, default="scann")
   parser.add_argument("--num_shards", type=int, default=1)
+  parser.add_argument("--apart", action=argparse.BooleanOptionalAction, default=True)
   parser.add_argument("--loads", type=int, default=5)
   parser.add_argument("--quiet_steps", type=int, default=20)
   parser.add_argument("--switch_interval", type=float, default=sys.getswitchinterval())
@@ -192,16 +205,17 @@ def main():
         root = os.path.join(directory, "index")
         store = write_store(os.path.join(directory, "passages"), lengths)
         publish_seconds = publish(
-          root, embeddings.astype(DTYPES[dtype]), num_shards=args.num_shards
+          root, embeddings.astype(DTYPES[dtype]), kind=args.kind, num_shards=args.num_shards
         )
-        load_seconds, held_seconds = load_alone(root, repetitions=args.loads)
+        load_seconds, held_seconds = load_alone(root, repetitions=args.loads, apart=args.apart)
+        published = AnnouncedGenerations(root, apart=args.apart)
         beside = train_beside_loads(
-          training, root, store, loads=args.loads, quiet_steps=args.quiet_steps
+          training, published, store, loads=args.loads, quiet_steps=args.quiet_steps
         )
       row = {
         "publish_seconds": publish_seconds,
         "load_seconds": load_seconds,
-        "lock_held_seconds": held_seconds,
+        "longest_wait_seconds": held_seconds,
         **beside,
       }
       rounded = {name: round(value, 5) for name, value in row.items()}
@@ -209,7 +223,7 @@ def main():
 
   print(f"{args.num_shards} shard(s); milliseconds; steps: median, and the longest of a load's")
   print(
-    f"{'passages':>8} {'dtype':>8} {'publish':>8} {'load':>7} {'beside':>7} {'lock':>6}"
+    f"{'passages':>8} {'dtype':>8} {'publish':>8} {'load':>7} {'beside':>7} {'wait':>6}"
     f" {'quiet steps':>13} {'while loading':>13} {'pause':>6} {'worst':>6} {'swap':>6}"
   )
   for row in rows:
@@ -219,7 +233,7 @@ def main():
     print(
       f"{row['num_passages']:8} {row['dtype']:>8} {ms['publish_seconds']:8.0f}"
       f" {ms['load_seconds']:7.0f} {ms['load_seconds_beside']:7.0f}"
-      f" {ms['lock_held_seconds']:6.0f} {quiet:>13} {loading:>13} {ms['pause_median']:6.0f}"
+      f" {ms['longest_wait_seconds']:6.0f} {quiet:>13} {loading:>13} {ms['pause_median']:6.0f}"
       f" {ms['pause_longest']:6.0f} {ms['swap_seconds']:6.2f}"
     )
   if args.output:

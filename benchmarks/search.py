@@ -24,6 +24,7 @@ from realm_jax.indexing.index_recall import choose_leaves
 _K = 10
 _EXACT = "exact"
 _RECALL_TOLERANCE = 0.002
+_BLOCK = 2**17
 
 
 def clustered_embeddings(*, num_passages: int, size: int, num_queries: int, seed: int = 0):
@@ -36,8 +37,10 @@ def clustered_embeddings(*, num_passages: int, size: int, num_queries: int, seed
   topics = rng.standard_normal((-(-num_clusters // 16), size))
   clusters = topics[rng.integers(len(topics), size=num_clusters)]
   clusters += rng.standard_normal(clusters.shape)
-  passages = clusters[rng.integers(num_clusters, size=num_passages)]
-  passages = _normalize(passages + 1.5 * rng.standard_normal(passages.shape))
+  passages = np.empty((num_passages, size), np.float32)
+  for rows in np.split(passages, range(_BLOCK, num_passages, _BLOCK)):
+    chosen = clusters[rng.integers(num_clusters, size=len(rows))]
+    rows[:] = _normalize(chosen + 1.5 * rng.standard_normal(rows.shape))
   queries = passages[rng.integers(num_passages, size=num_queries)]
   return passages, _normalize(queries + rng.standard_normal(queries.shape))
 
@@ -66,9 +69,9 @@ def bare_index(passages: np.ndarray, config: searcher.SearcherConfig):
   )
 
 
-def searcher_with_recall(passages, queries, exact_ids, *, config, recall):
+def searcher_with_recall(shards, queries, exact_ids, *, config, recall):
   """Returns a searcher and about the fewest leaves of it that reach `recall`, or all of them."""
-  built = assembly.assemble(assembly.build_shards(passages, config=config), config=config)
+  built = assembly.assemble(shards, config=config)
 
   def reached(leaves: int) -> float:
     found = built.with_leaves(leaves).search(queries, _K).ids_BxK
@@ -116,8 +119,9 @@ def main():
   exact = exact_searcher.ExactSearcher(passages)
   exact_ids = exact.search(queries, _K).ids_BxK
   config = searcher.SearcherConfig(kind="scann", num_shards=1).for_corpus(len(passages))
+  shards = assembly.build_shards(passages, config=config)
   same, leaves = searcher_with_recall(
-    passages, queries, exact_ids, config=config, recall=config.target_recall
+    shards, queries, exact_ids, config=config, recall=config.target_recall
   )
   bare = bare_index(passages, dataclasses.replace(config, num_leaves_to_search=leaves))
   threads = config.num_threads()
@@ -135,7 +139,8 @@ def main():
     ours = same
     if num_shards > 1:
       target = recalls["bare"] - _RECALL_TOLERANCE
-      ours, _ = searcher_with_recall(passages, queries, exact_ids, config=setting, recall=target)
+      shards = assembly.build_shards(passages, config=setting)
+      ours, _ = searcher_with_recall(shards, queries, exact_ids, config=setting, recall=target)
     recalls[name] = searcher.recall_at_k(ours.search(queries, _K).ids_BxK, exact_ids)
     variants[name] = lambda q, ours=ours: ours.search(q, _K)
   recalls[_EXACT] = 1.0

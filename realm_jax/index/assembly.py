@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import importlib
 from collections.abc import Iterable, Mapping
 
@@ -12,6 +13,7 @@ from realm_jax.index import (
   device_searcher,
   exact_searcher,
   generations,
+  search_process,
   searcher,
   sharded_searcher,
   spread_searcher,
@@ -74,6 +76,7 @@ def load_searcher(
   *,
   kind: str = "auto",
   spread: bool = False,
+  apart: bool = False,
 ) -> searcher.Searcher:
   """Loads a published generation for searching.
 
@@ -83,6 +86,8 @@ def load_searcher(
     kind: "exact" searches any generation exactly on one device, "device" on all devices; "auto"
       searches it as it was built.
     spread: Whether each process loads only its share of the shards and all search together.
+    apart: Whether ScaNN or FAISS loads and searches in a process of its own, so that no thread of
+      this one has to wait.
 
   Raises:
     FileNotFoundError: If the generation does not exist (any more).
@@ -105,9 +110,20 @@ def load_searcher(
   own = range(num_shards)[part.shards]
   if spread:
     config = config.with_shards_of_a_process(len(own))
-  shards = (generations.restore(root, generation, i) for i in own)
-  searched = assemble(shards, config=config)
+  load = functools.partial(_load_shards, root, generation, own, config)
+  if apart and config.kind in searcher.TREES:
+    module = f"{__package__}.{config.kind}_searcher"
+    searched = search_process.SearchProcess(load, preload=module)
+  else:
+    searched = load()
   return spread_searcher.SpreadSearcher(searched, part=part) if spread else searched
+
+
+def _load_shards(
+  root: str, generation: int, shards: range, config: searcher.CorpusSearcherConfig
+) -> searcher.Searcher:
+  restored = (generations.restore(root, generation, shard) for shard in shards)
+  return assemble(restored, config=config)
 
 
 def load_embeddings(root: str, generation: int) -> np.ndarray:

@@ -8,6 +8,9 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
 
+# A training loads more passages in another process: ScaNN holds the interpreter lock for 50 ms.
+_LOADED_BESIDE_A_STEP = 50_000
+
 
 @dataclasses.dataclass(kw_only=True)
 class PublishedGenerations:
@@ -70,7 +73,13 @@ class PublishedGenerations:
     embeddings_NxE = None
     if self.with_embeddings:
       embeddings_NxE = assembly.load_embeddings(self.index, generation)
-    searcher = assembly.load_searcher(self.index, generation, kind=self.kind, spread=self.spread)
+    searcher = assembly.load_searcher(
+      self.index,
+      generation,
+      kind=self.kind,
+      spread=self.spread,
+      apart=self.run is not None and manifest.num_passages > _LOADED_BESIDE_A_STEP,
+    )
     self._whole = LoadedGeneration(
       generation=generation, searcher=searcher, embeddings_NxE=embeddings_NxE, **steps
     )

@@ -1,0 +1,79 @@
+"""A searcher in a process of its own, whose loading and freeing holds no thread of this one up.
+
+ScaNN holds the interpreter lock while it loads: for a second per million passages of 128 float32.
+"""
+
+import multiprocessing
+import multiprocessing.util
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from realm_jax import datatypes
+from realm_jax.index import searcher
+
+
+class SearchProcess:
+  """Loads a searcher in another process and searches there; that process ends with this object.
+
+  Args:
+    load: Makes the searcher; sent to the process.
+    preload: A module to import once for all such processes.
+
+  Raises:
+    ChildProcessError: If the process dies; any other error is that of `load`.
+  """
+
+  def __init__(self, load: Callable[[], searcher.Searcher], *, preload: str):
+    # Forking this process would copy the threads of JAX in an unknown state.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([preload])
+    self._connection, theirs = context.Pipe()
+    self._process = context.Process(target=_serve, args=(theirs, load), daemon=True, name="search")
+    self._process.start()
+    theirs.close()
+    self._lock = threading.Lock()
+    # The process ignores signals and ends when the connection is closed, also if this one dies.
+    multiprocessing.util.Finalize(self, self._connection.close, exitpriority=0)
+    self._receive()
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns what the searcher finds."""
+    with self._lock:
+      self._connection.send((queries_BxE, k))
+      return datatypes.SearchResults(*self._receive())
+
+  def _receive(self):
+    try:
+      answer = self._connection.recv()
+    except (EOFError, ConnectionError) as error:
+      raise ChildProcessError(
+        "the process that searches the index died, most likely because memory ran out; spread the"
+        " index over more hosts, or build it with --dtype=bfloat16"
+      ) from error
+    if isinstance(answer, Exception):
+      raise answer
+    return answer
+
+
+def _serve(connection: Connection, load: Callable[[], searcher.Searcher]) -> None:
+  """Answers queries until the connection is closed."""
+  # Those who stop a run may signal all of its processes; the run still searches for its last step.
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+  try:
+    loaded = load()
+    connection.send(None)
+    while True:
+      queries_BxE, k = connection.recv()
+      try:
+        connection.send(tuple(loaded.search(queries_BxE, k)))
+      except ValueError as error:
+        connection.send(error)
+  except (EOFError, ConnectionError):
+    return
+  except Exception as error:
+    connection.send(error)

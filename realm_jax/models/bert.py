@@ -6,20 +6,18 @@ computed in at least float32.
 
 import dataclasses
 import functools
-import math
 from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from realm_jax import choices, datatypes, partitioning
 from realm_jax.models import fused_attention
-from realm_jax.models.products import fastest_dtype, product, product_transposed
+from realm_jax.models.products import activated_product, fastest_dtype, product, product_transposed
+from realm_jax.models.residual_norm import ResidualNorm
 from realm_jax.models.typed_module import TypedModule
 
-_KEPT = "kept"  # names what layers on TPUs keep for the backward pass
 _ACTIVATIONS = {
   "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
   "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
@@ -107,14 +105,6 @@ class BertConfig:
     return self.attention == "fused"
 
 
-def _is_kept(primitive, *_, **settings) -> bool:
-  """Returns whether layers on TPUs keep a result for the backward pass, not only their input.
-
-  They keep what products and kernels return, the sums that are normalised, and their statistics.
-  """
-  return settings.get("name") == _KEPT or primitive is jax.lax.reduce_sum_p
-
-
 def wide_dtype(config: BertConfig) -> jnp.dtype:
   """Returns the dtype of softmax, layer norm, logits and embeddings: at least float32."""
   return jnp.promote_types(config.compute_dtype, jnp.float32)
@@ -134,23 +124,25 @@ class Dense(TypedModule):
     config: Provides dtype and initializer range.
     features: Output dimensions.
     axes: Logical axes of the kernel: those of the input dimensions, then those of `features`.
+    activated: Applies the configured nonlinearity to the inputs first.
   """
 
   config: BertConfig
   features: tuple[int, ...]
   axes: tuple[str, ...]
+  activated: bool = False
 
   def __call__(self, inputs: jax.Array) -> jax.Array:
-    num_leading = inputs.ndim - (len(self.axes) - len(self.features))
-    kernel, bias = self.weights(inputs.shape[num_leading:])
-    num_inputs, num_outputs = math.prod(kernel.shape[: -len(self.features)]), bias.size
-    outputs = affine(
-      inputs.reshape(-1, num_inputs),
-      kernel.reshape(num_inputs, num_outputs),
-      bias.reshape(1, num_outputs),
-      self.config.compute_dtype,
-    )
-    return outputs.reshape(*inputs.shape[:num_leading], *self.features)
+    leading = inputs.shape[: inputs.ndim - (len(self.axes) - len(self.features))]
+    kernel, bias = self.weights(inputs.shape[len(leading) :])
+    shape = kernel.size // bias.size, bias.size
+    factors = inputs.reshape(-1, shape[0]), kernel.reshape(shape)
+    dtype = self.config.compute_dtype
+    if self.activated:
+      outputs = activated_product(*factors, dtype, functools.partial(activation, self.config))
+    else:
+      outputs = product(*factors, dtype)
+    return (outputs + bias.reshape(1, -1)).astype(dtype).reshape(*leading, *self.features)
 
   @nn.compact
   def weights(self, input_shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
@@ -166,11 +158,6 @@ class Dense(TypedModule):
       self.features,
     )
     return kernel, bias
-
-
-def affine(inputs, kernel, bias, dtype: str) -> jax.Array:
-  """Returns `inputs @ kernel + bias`, rounded once, which layers keep for the backward pass."""
-  return checkpoint_name((product(inputs, kernel, dtype) + bias).astype(dtype), _KEPT)
 
 
 def layer_norm(*, epsilon: float, axis: str, name: str | None = None) -> nn.LayerNorm:
@@ -209,25 +196,22 @@ class SelfAttention(TypedModule):
       inputs = some_FxQxD, all_FxLxD, all_FxLxD
       query, key, value = (project(rows) for project, rows in zip(projections, inputs, strict=True))
       context = self._plain(query, key, value, mask_FxL, deterministic=deterministic)
-    context_FxQxHxG = checkpoint_name(context, _KEPT)
-    output = Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")
-    return output(context_FxQxHxG)
+    return Dense(config, (config.hidden_size,), ("heads", "kv", "embed"), name="output")(context)
 
   def _fused(self, projections, all_FxLxD, mask_FxL, *, deterministic: bool):
     (num_sequences, length, width), num_heads = all_FxLxD.shape, self.config.num_heads
     kernels, biases = zip(*(project.weights((width,)) for project in projections), strict=True)
-    packed_Fx3D = affine(
-      all_FxLxD.reshape(-1, width),
-      fused_attention.packed(*kernels),
-      fused_attention.packed(*(bias_HxG[None] for bias_HxG in biases)),
-      self.config.compute_dtype,
-    )
+    dtype = self.config.compute_dtype
+    packed_Fx3D = product(all_FxLxD.reshape(-1, width), fused_attention.packed(*kernels), dtype)
+    bias_1x3D = fused_attention.packed(*(bias_HxG[None] for bias_HxG in biases))
     rate = 0.0 if deterministic else self.config.attention_dropout_rate
     words_FxHx2 = jnp.zeros((num_sequences, num_heads, 2), jnp.uint32)
     if rate:
       words_FxHx2 = jax.random.bits(self.make_rng("dropout"), words_FxHx2.shape, jnp.uint32)
     packed_FxLx3D = packed_Fx3D.reshape(num_sequences, length, -1)
-    context = fused_attention.fused_attention(packed_FxLx3D, mask_FxL, words_FxHx2, 1 - rate)
+    context = fused_attention.fused_attention(
+      packed_FxLx3D, bias_1x3D, mask_FxL, words_FxHx2, 1 - rate, dtype
+    )
     return context.reshape(num_sequences, length, num_heads, -1)
 
   def _plain(self, query_FxQxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, *, deterministic):
@@ -266,12 +250,12 @@ class Layer(TypedModule):
   @nn.compact
   def __call__(self, hidden_FxLxD, mask_FxL, positions_FxQ, deterministic: bool):
     config = self.config
-    drop = functools.partial(nn.Dropout(config.dropout_rate), deterministic=deterministic)
+    drop = nn.Dropout(config.dropout_rate)
 
     def added(name: str, inputs: jax.Array, branch: jax.Array) -> jax.Array:
-      norm = layer_norm(epsilon=config.layer_norm_epsilon, axis="embed", name=name)
-      normed = norm(checkpoint_name(inputs + drop(branch), _KEPT)).astype(config.compute_dtype)
-      return checkpoint_name(normed, _KEPT)
+      norm = ResidualNorm(config.layer_norm_epsilon, drop.rate, name=name)
+      is_drawn = drop.rate and not deterministic
+      return norm(inputs, branch, drop.make_rng("dropout") if is_drawn else None)
 
     some_FxQxD = hidden_FxLxD
     if positions_FxQ is not None:
@@ -281,9 +265,8 @@ class Layer(TypedModule):
     some_FxQxD = added("attention_norm", some_FxQxD, branch)
 
     branch = Dense(config, (config.mlp_size,), ("embed", "mlp"), name="mlp_in")(some_FxQxD)
-    branch = activation(config, branch)
-    branch = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="mlp_out")(branch)
-    return added("mlp_norm", some_FxQxD, branch)
+    output = Dense(config, (config.hidden_size,), ("mlp", "embed"), activated=True, name="mlp_out")
+    return added("mlp_norm", some_FxQxD, output(branch))
 
 
 class BertEncoder(TypedModule):
@@ -312,9 +295,7 @@ class BertEncoder(TypedModule):
     )
     self.embedding_norm = layer_norm(epsilon=config.layer_norm_epsilon, axis="embed")
     self.dropout = nn.Dropout(config.dropout_rate)
-    layer = Layer
-    if config.remat or partitioning.is_of_tpus():
-      layer = nn.remat(Layer, static_argnums=(4,), policy=None if config.remat else _is_kept)
+    layer = nn.remat(Layer, static_argnums=(4,)) if config.remat else Layer
     self.layers = [layer(config) for _ in range(config.num_layers)]
 
   def __call__(

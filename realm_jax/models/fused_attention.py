@@ -39,7 +39,12 @@ def packed(query_DxHxG: jax.Array, key_DxHxG: jax.Array, value_DxHxG: jax.Array)
 
 
 def _fused_attention(
-  packed_FxLx3D: jax.Array, mask_FxL: jax.Array, words_FxHx2: jax.Array, keep: float
+  packed_FxLx3D: jax.Array,
+  bias_1x3D: jax.Array,
+  mask_FxL: jax.Array,
+  words_FxHx2: jax.Array,
+  keep: float,
+  dtype: str,
 ) -> jax.Array:
   """Returns the context `[F, L, H * G]`; 0 where all positions are masked.
 
@@ -47,27 +52,32 @@ def _fused_attention(
   sequences and heads that it holds.
 
   Args:
-    packed_FxLx3D: Queries, keys and values, from projections that are `packed`; L is at most
-      `LONGEST`.
+    packed_FxLx3D: Queries, keys and values without bias, from projections that are `packed`; L is
+      at most `LONGEST`.
+    bias_1x3D: Packed likewise. The kernel also sums its gradient.
     mask_FxL: False for padding.
     words_FxHx2: Random uint32, of which the dropout is a function.
     keep: Probability of keeping an attention probability; 1 disables dropout.
+    dtype: Dtype of the biased queries, keys and values, and of the context.
   """
-  return _run(_forward_kernel, (packed_FxLx3D,), mask_FxL, words_FxHx2, share=3, keep=keep)
+  return _forward(packed_FxLx3D, bias_1x3D, mask_FxL, words_FxHx2, keep, dtype)[0]
 
 
-def _forward(packed_FxLx3D, mask_FxL, words_FxHx2, keep):
-  inputs = packed_FxLx3D, mask_FxL, words_FxHx2
-  return fused_attention(*inputs, keep), inputs
+def _forward(packed_FxLx3D, bias_1x3D, mask_FxL, words_FxHx2, keep, dtype):
+  packed_FxLx3D = (packed_FxLx3D + bias_1x3D[None]).astype(dtype)
+  (context_FxLxD,) = _run(_forward_kernel, (packed_FxLx3D,), mask_FxL, words_FxHx2, keep=keep)
+  return context_FxLxD, (packed_FxLx3D, mask_FxL, words_FxHx2)
 
 
-def _gradients(keep, inputs, slope):
-  packed_FxLx3D, mask_FxL, words_FxHx2 = inputs
-  rows = packed_FxLx3D, slope
-  return _run(_backward_kernel, rows, mask_FxL, words_FxHx2, share=1, keep=keep), None, None
+def _gradients(keep, dtype, kept, slope_FxLxD):
+  del dtype
+  packed_FxLx3D, mask_FxL, words_FxHx2 = kept
+  rows = packed_FxLx3D, slope_FxLxD
+  of_packed_FxLx3D, of_bias_Fx1x3D = _run(_backward_kernel, rows, mask_FxL, words_FxHx2, keep=keep)
+  return of_packed_FxLx3D.astype(jnp.float32), of_bias_Fx1x3D.sum(axis=0), None, None
 
 
-fused_attention = jax.custom_vjp(_fused_attention, nondiff_argnums=(3,))
+fused_attention = jax.custom_vjp(_fused_attention, nondiff_argnums=(4, 5))
 fused_attention.defvjp(_forward, _gradients)
 
 
@@ -100,7 +110,7 @@ def _spec(mesh, shape: tuple[int, int]) -> PartitionSpec:
   return partitioning.divided(mesh, partitioning.sharding(mesh, "batch", "heads").spec, shape)
 
 
-def _run(kernel, rows, mask_FxL, words_FxHx2, *, share: int, keep: float) -> jax.Array:
+def _run(kernel, rows, mask_FxL, words_FxHx2, *, keep: float) -> list[jax.Array]:
   """Runs a kernel on each device's part of the arrays, because XLA does not partition kernels.
 
   Args:
@@ -108,7 +118,6 @@ def _run(kernel, rows, mask_FxL, words_FxHx2, *, share: int, keep: float) -> jax
     rows: Its arrays `[F, L, *]`, of which the first is packed.
     mask_FxL: False for padding.
     words_FxHx2: See `fused_attention`.
-    share: The output is like the packed array, but by this factor narrower.
     keep: See `fused_attention`.
   """
   mesh, num_heads = jax.sharding.get_abstract_mesh(), words_FxHx2.shape[1]
@@ -117,7 +126,7 @@ def _run(kernel, rows, mask_FxL, words_FxHx2, *, share: int, keep: float) -> jax
   if device is not None and device.device_kind in _WIDE_FACTORS:
     dtype = jnp.float32
   heads = _Heads(_heads_of_group(num_heads, head_size), head_size, dtype, keep)
-  call = functools.partial(_call, functools.partial(kernel, heads), heads.count, share)
+  call = functools.partial(_call, functools.partial(kernel, heads), heads.count)
   if mesh.empty:
     return call(rows, mask_FxL, words_FxHx2)
   batch, axis = _spec(mesh, words_FxHx2.shape[:2])
@@ -131,35 +140,40 @@ def _run(kernel, rows, mask_FxL, words_FxHx2, *, share: int, keep: float) -> jax
   return by_part(rows, mask_FxL, words_FxHx2)
 
 
-def _call(kernel, heads_of_group, share, rows, mask_FxL, words_FxHx2) -> jax.Array:
+def _call(kernel, heads_of_group, rows, mask_FxL, words_FxHx2) -> list[jax.Array]:
   """Runs a kernel for every sequence and group of heads on one device."""
   num_sequences, length, width = rows[0].shape
   num_heads = words_FxHx2.shape[1]
   groups = num_heads // heads_of_group
 
-  def of_rows(width: int) -> pl.BlockSpec:
-    return pl.BlockSpec((None, length, width // groups), lambda f, g: (f, 0, g))
+  def block(array) -> pl.BlockSpec:
+    return pl.BlockSpec((None, array.shape[1], array.shape[2] // groups), lambda f, g: (f, 0, g))
+
+  def output(length: int, width: int, dtype) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((num_sequences, length, width), dtype)
 
   inputs = *rows, mask_FxL.astype(jnp.int32)[:, None], words_FxHx2.reshape(num_sequences, 1, -1)
-  output = jax.ShapeDtypeStruct((num_sequences, length, width // share), rows[0].dtype)
-  products = 2 if len(rows) == 1 else 5  # logits and context, or the logits and four gradients
+  if len(rows) == 1:
+    products, outputs = 2, [output(length, width // 3, rows[0].dtype)]  # logits, context
+  else:  # the logits again, four gradients
+    products, outputs = 5, [output(length, width, rows[0].dtype), output(1, width, jnp.float32)]
 
   def program(*inputs, interpret: bool):
     return pl.pallas_call(
       kernel,
-      out_shape=output,
+      out_shape=outputs,
       grid=(num_sequences, groups),
       in_specs=[
-        *(of_rows(row.shape[2]) for row in rows),
+        *map(block, rows),
         pl.BlockSpec((None, 1, length), lambda f, g: (f, 0, 0)),
         pl.BlockSpec((None, 1, 2 * num_heads), lambda f, g: (f, 0, 0), memory_space=pltpu.SMEM),
       ],
-      out_specs=of_rows(output.shape[2]),
+      out_specs=[*map(block, outputs)],
       # What is read and written, as of any operation; and no more operations than are needed.
       cost_estimate=pl.CostEstimate(
         flops=2 * products * num_sequences * length**2 * width // 3,
         transcendentals=num_sequences * num_heads * length**2,
-        bytes_accessed=sum(array.size * array.dtype.itemsize for array in (*inputs, output)),
+        bytes_accessed=sum(array.size * array.dtype.itemsize for array in (*inputs, *outputs)),
       ),
       interpret=interpret,
     )(*inputs)
@@ -231,7 +245,9 @@ def _forward_kernel(heads: _Heads, packed_ref, mask_ref, words_ref, context_ref)
   context_ref[...] = context_LxD.astype(context_ref.dtype)
 
 
-def _backward_kernel(heads: _Heads, packed_ref, slope_ref, mask_ref, words_ref, gradient_ref):
+def _backward_kernel(
+  heads: _Heads, packed_ref, slope_ref, mask_ref, words_ref, gradient_ref, bias_ref
+):
   gradients = [jnp.zeros(slope_ref.shape, jnp.float32)] * 3
   value_LxD = heads.parts(packed_ref)[2].astype(heads.dtype)
   for index in range(heads.count):
@@ -249,7 +265,9 @@ def _backward_kernel(heads: _Heads, packed_ref, slope_ref, mask_ref, words_ref, 
       _dot(probs_LxL, slope_LxD, (0, 0)),
     )
     gradients = [total + part for total, part in zip(gradients, of_head, strict=True)]
-  gradient_ref[...] = jnp.concatenate(gradients, axis=1).astype(gradient_ref.dtype)
+  gradient_Lx3D = jnp.concatenate(gradients, axis=1)
+  gradient_ref[...] = gradient_Lx3D.astype(gradient_ref.dtype)
+  bias_ref[...] = jnp.sum(gradient_Lx3D, axis=0, keepdims=True)
 
 
 def _dot(first: jax.Array, second: jax.Array, axes: tuple[int, int]) -> jax.Array:

@@ -45,8 +45,14 @@ def _product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.
   return _dot(first, second, dtype, second_axis=-1)
 
 
+def _activated_product(first, second, dtype: str, activate) -> jax.Array:
+  """Returns `activate(first) @ second`; the activations are computed again for the gradients."""
+  return _product(activate(first), second, dtype)
+
+
 product = jax.custom_vjp(_product, nondiff_argnums=(2,))
 product_transposed = jax.custom_vjp(_product_transposed, nondiff_argnums=(2,))
+activated_product = jax.custom_vjp(_activated_product, nondiff_argnums=(2, 3))
 
 
 def _dot(first, second, dtype, *, second_axis: int) -> jax.Array:
@@ -62,9 +68,10 @@ def _dot(first, second, dtype, *, second_axis: int) -> jax.Array:
 def _product_gradients(dtype, factors, slope):
   first, second = factors
   slope = _rounded(slope, dtype)
+  # XLA would lay out the second in the way of what reads it, and copy the factors to that end.
   return (
     product_transposed(slope, second, dtype).astype(first.dtype),
-    product(_transposed(first, dtype), slope, dtype).astype(second.dtype),
+    _apart(product(_transposed(first, dtype), slope, dtype).astype(second.dtype)),
   )
 
 
@@ -77,8 +84,17 @@ def _product_transposed_gradients(dtype, factors, slope):
   )
 
 
+def _activated_product_gradients(dtype, activate, factors, slope):
+  first, second = factors
+  # XLA would write to memory what the forward pass and the two gradients have in common.
+  first = _apart(first)
+  activated = activate(_apart(first))
+  of_activated, of_second = _product_gradients(dtype, (activated, second), slope)
+  return *jax.vjp(activate, first)[1](of_activated), of_second
+
+
 def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
-  matrix = _rounded(matrix, dtype).swapaxes(-1, -2)
+  matrix = matrix.astype(dtype).swapaxes(-1, -2)
   if dtype != "bfloat16":
     return matrix
   return jax.lax.platform_dependent(matrix, cpu=_materialized, default=_identity)
@@ -89,9 +105,11 @@ def _rounded(matrix: jax.Array, dtype: str) -> jax.Array:
 
   XLA would fuse what it is computed from into the products and keep that, transposed, in float32.
   """
-  matrix = matrix.astype(dtype)
-  if dtype != "bfloat16":
-    return matrix
+  return _apart(matrix.astype(dtype))
+
+
+def _apart(matrix: jax.Array) -> jax.Array:
+  """Returns a matrix that accelerators do not fuse with what it is computed from."""
   return jax.lax.platform_dependent(matrix, cpu=_identity, default=jax.lax.optimization_barrier)
 
 
@@ -113,9 +131,11 @@ _materialized.def_partition(
 
 def _with_gradients(multiply, gradients):
   multiply.defvjp(
-    lambda first, second, dtype: (multiply(first, second, dtype), (first, second)), gradients
+    lambda first, second, *settings: (multiply(first, second, *settings), (first, second)),
+    gradients,
   )
 
 
 _with_gradients(product, _product_gradients)
 _with_gradients(product_transposed, _product_transposed_gradients)
+_with_gradients(activated_product, _activated_product_gradients)

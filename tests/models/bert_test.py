@@ -236,16 +236,33 @@ class Chip:
     self.platform = platform
 
 
+def traced_for(platform, function, *arguments):
+  """Returns the jaxpr and the result of a function traced for a mesh of one chip."""
+  mesh = partitioning.make_mesh(devices=[Chip(platform)])
+  return jax.make_jaxpr(partitioning.on_mesh(mesh, function), return_shape=True)(*arguments)
+
+
 @pytest.mark.parametrize(("platform", "layers"), [("tpu", CONFIG.num_layers), ("cpu", 0)])
-def test_attention_is_fused_and_little_is_kept_where_a_mesh_is_of_tpus(
-  params, tokens, platform, layers
-):
-  on_mesh = functools.partial(
-    partitioning.on_mesh, partitioning.make_mesh(devices=[Chip(platform)])
-  )
-  jaxpr = str(jax.make_jaxpr(on_mesh(functools.partial(encode.__wrapped__, params)))(tokens))
-  assert jaxpr.count("remat2[") == layers
-  assert jaxpr.count("shard_map[") == layers
+def test_attention_is_fused_where_a_mesh_is_of_tpus(params, tokens, platform, layers):
+  jaxpr, _ = traced_for(platform, functools.partial(encode.__wrapped__, params), tokens)
+  assert str(jaxpr).count("shard_map[") == layers
+
+
+def test_a_layer_keeps_what_products_and_kernel_return_and_the_sums_it_normalises(params, tokens):
+  def kept_of_a_token(num_layers):
+    config = dataclasses.replace(CONFIG, num_layers=num_layers)
+    encoder = functools.partial(encode.__wrapped__, tokens=tokens, config=config)
+    _, gradient = traced_for("tpu", lambda params: jax.vjp(encoder, params)[1], params)
+    sizes = [
+      leaf.size
+      for leaf in jax.tree.leaves(gradient)
+      if leaf.shape[:2] == tokens.shape or leaf.shape[:1] == (tokens.ids.size,)
+    ]
+    return sum(sizes) / tokens.ids.size
+
+  width, products = CONFIG.hidden_size, 5 * CONFIG.hidden_size + CONFIG.mlp_size
+  sums = 2 * (width + 2)  # with their means and deviations
+  assert kept_of_a_token(2) - kept_of_a_token(1) == products + sums + width
 
 
 def test_dropout_acts_only_when_not_deterministic(params, tokens):

@@ -12,24 +12,30 @@ from realm_jax.models import fused_attention
 
 
 def drawn(*, sequences=4, length=7, heads=2, size=4, dtype=np.float32):
-  """Returns query, key, value, a mask with one wholly padded sequence, and words."""
+  """Returns query, key, value, their biases, a mask with one padded sequence, and words."""
   random = np.random.default_rng(0)
   factors = random.normal(size=(3, sequences, length, heads, size)).astype(dtype)
+  biases = list(random.normal(size=(3, heads, size)).astype(np.float32))
   mask_FxL = np.arange(length) < np.linspace(0, length, sequences).astype(int)[:, None]
-  return *factors, mask_FxL, random.integers(0, 2**32, (sequences, heads, 2), np.uint32)
+  return *factors, biases, mask_FxL, random.integers(0, 2**32, (sequences, heads, 2), np.uint32)
 
 
-def fused(query_FxLxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, words_FxHx2, keep):
+def fused(query_FxLxHxG, key_FxLxHxG, value_FxLxHxG, biases, mask_FxL, words_FxHx2, keep):
   num_sequences, length, num_heads, head_size = query_FxLxHxG.shape
   factors = query_FxLxHxG, key_FxLxHxG, value_FxLxHxG
   packed = fused_attention.packed(*(x.reshape(-1, num_heads, head_size) for x in factors))
-  context = fused_attention.fused_attention(
-    packed.reshape(num_sequences, length, -1), mask_FxL, words_FxHx2, keep
-  )
+  packed = packed.reshape(num_sequences, length, -1).astype(jnp.float32)
+  bias = fused_attention.packed(*(bias_HxG[None] for bias_HxG in biases))
+  dtype = query_FxLxHxG.dtype.name
+  context = fused_attention.fused_attention(packed, bias, mask_FxL, words_FxHx2, keep, dtype)
   return context.reshape(query_FxLxHxG.shape)
 
 
-def textbook(query_FxLxHxG, key_FxLxHxG, value_FxLxHxG, mask_FxL, words_FxHx2, keep):
+def textbook(query_FxLxHxG, key_FxLxHxG, value_FxLxHxG, biases, mask_FxL, words_FxHx2, keep):
+  query_FxLxHxG, key_FxLxHxG, value_FxLxHxG = (
+    x + bias_HxG[None, None]
+    for x, bias_HxG in zip((query_FxLxHxG, key_FxLxHxG, value_FxLxHxG), biases, strict=True)
+  )
   logits_FxHxLxL = jnp.einsum("FQHG,FLHG->FHQL", query_FxLxHxG, key_FxLxHxG)
   logits_FxHxLxL /= query_FxLxHxG.shape[-1] ** 0.5
   probs_FxHxLxL = jax.nn.softmax(jnp.where(mask_FxL[:, None, None], logits_FxHxLxL, -1e30))
@@ -45,7 +51,7 @@ def value_and_gradients(attention, inputs, keep):
     context = attention(*factors, mask_FxL, words_FxHx2, keep)
     return jnp.sum(jnp.sin(context.astype(jnp.float32))), context
 
-  gradients, context = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*factors)
+  gradients, context = jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(*factors)
   return context, *gradients
 
 
@@ -73,8 +79,9 @@ def test_is_attention_in_value_and_gradient(shape, keep, float_tolerance):
 def test_bfloat16_rounds_factors_and_probabilities():
   inputs = drawn(dtype=jnp.bfloat16)
   wide = [np.asarray(factor, np.float32) for factor in inputs[:3]]
-  found = jax.jit(program(fused, 1.0))(inputs)
-  expected = jax.jit(program(textbook, 1.0))((*wide, *inputs[3:]))
+  *found, of_biases = jax.jit(program(fused, 1.0))(inputs)
+  *expected, _ = jax.jit(program(textbook, 1.0))((*wide, *inputs[3:]))
+  assert {leaf.dtype for leaf in of_biases} == {jnp.dtype(jnp.float32)}
   assert {leaf.dtype for leaf in found} == {jnp.dtype(jnp.bfloat16)}
   for narrow, value in zip(found, expected, strict=True):
     # A product of two rounded factors summed over seven positions, and a rounded result.
@@ -87,7 +94,8 @@ def test_each_device_computes_its_own_sequences_and_heads(model, float_tolerance
   """Also where the mesh does not divide the two heads."""
   mesh = partitioning.make_mesh(model=model)
   inputs = drawn(sequences=8)
-  placed = jax.device_put(inputs, partitioning.batch_sharding(mesh))
+  batch, whole = partitioning.batch_sharding(mesh), partitioning.sharding(mesh)
+  placed = jax.device_put(inputs, (batch, batch, batch, whole, batch, batch))
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, atol=float_tolerance(depth=21, scale=10)),
     jax.jit(partitioning.on_mesh(mesh, program(fused, 0.8)))(placed),

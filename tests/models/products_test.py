@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,6 +55,20 @@ def test_float32_is_the_plain_product():
     np.testing.assert_array_equal,
     value_and_gradients(lambda a, b: products.product(a, b, "float32")),
     value_and_gradients(lambda a, b: a @ b),
+  )
+
+
+def test_an_activated_product_keeps_its_factors_alone():
+  x, kernel = jnp.asarray(draw(M, D)), jnp.asarray(draw(D, N, seed=1))
+  multiply = functools.partial(products.activated_product, dtype="float32", activate=jnp.sin)
+  found, gradients = jax.vjp(multiply, x, kernel)
+  expected, true_gradients = jax.vjp(lambda a, b: jnp.sin(a) @ b, x, kernel)
+  assert sorted(leaf.shape for leaf in jax.tree.leaves(gradients)) == [(M, D), (D, N)]
+  slope = jnp.ones_like(found)
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, atol=D * 16 * EPSILON["float32"]),
+    (found, *gradients(slope)),
+    (expected, *true_gradients(slope)),
   )
 
 

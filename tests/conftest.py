@@ -28,9 +28,13 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+# Each has a test of more than a minute.
+LONGEST = "several_processes_test.py", "killed_trainer_test.py"
+
+
 def pytest_collection_modifyitems(items):
   """Begins with the long tests: one worker makes their world, and none ends with one alone."""
-  items.sort(key=lambda item: "e2e" not in item.path.parts)
+  items.sort(key=lambda item: ("e2e" not in item.path.parts, item.path.name not in LONGEST))
 
 
 def _tokens(random, *shape, vocab_size):

@@ -59,7 +59,7 @@ PRETRAINING = Pretraining(
 
 @pytest.fixture(scope="session", autouse=True)
 def traced_once():
-  """Runs with one program share it: most differ in their length, which the tiny program ignores."""
+  """Runs with one program share it: most differ in settings that no program knows."""
   make = Pretraining.program
 
   @functools.cache
@@ -67,8 +67,12 @@ def traced_once():
     return make(pretraining, mesh)
 
   def program(self, mesh=None):
-    if self.optimizer == PRETRAINING.optimizer:
-      self = dataclasses.replace(self, run=RunConfig(seed=self.run.seed))
+    names = "mesh", "optimizer", "model", "retrieval", "marginalize"
+    known = {name: getattr(self, name) for name in names}
+    known["guard"] = self.guard if self.guard.enabled else PRETRAINING.guard
+    rate = self.optimizer.learning_rate
+    if self.optimizer == dataclasses.replace(PRETRAINING.optimizer, learning_rate=rate):
+      self = dataclasses.replace(PRETRAINING, run=RunConfig(seed=self.run.seed), **known)
     return shared(self, mesh)
 
   with pytest.MonkeyPatch.context() as patch:

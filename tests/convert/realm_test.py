@@ -1,6 +1,7 @@
 """Our models against transformers': golden files always, the library itself with `-m parity`."""
 
 import dataclasses
+import functools
 import importlib.util
 import pathlib
 
@@ -98,6 +99,11 @@ def taken(arrays, prefix):
   return {n.removeprefix(prefix): value for n, value in arrays.items() if n.startswith(prefix)}
 
 
+def embedded(module, params, query):
+  encode = functools.partial(module.apply, deterministic=True, method="encode_query")
+  return jax.jit(encode)({"params": params["dual_encoder"]}, query)
+
+
 def test_hidden_states_and_embeddings(reference, dtype):
   directory, arrays = reference
   model = Imported(directory, "embedder", dtype=dtype)
@@ -105,13 +111,10 @@ def test_hidden_states_and_embeddings(reference, dtype):
   config = model.config(model.found.dual_encoder)
   query = tokens(arrays, "query")
   tower = model.params["dual_encoder"]["tower"]
-  hidden_FxLxD = BertEncoder(config.bert).apply(
-    {"params": tower["bert"]}, query, deterministic=True
-  )
+  encode = jax.jit(functools.partial(BertEncoder(config.bert).apply, deterministic=True))
+  hidden_FxLxD = encode({"params": tower["bert"]}, query)
   assert_close(np.asarray(hidden_FxLxD)[query.mask], arrays["hidden"][query.mask], dtype)
-  embeddings_FxE = DualEncoder(config).apply(
-    {"params": model.params["dual_encoder"]}, query, deterministic=True, method="encode_query"
-  )
+  embeddings_FxE = embedded(DualEncoder(config), model.params, query)
   assert_close(embeddings_FxE, arrays["embeddings"], dtype)
 
 
@@ -229,12 +232,8 @@ def test_open_qa_brings_its_retriever_and_its_embeddings(reference, dtype):
   directory, arrays = reference
   model = Imported(directory, "open_qa", dtype=dtype)
   assert model.drawn == []
-  embeddings_FxE = DualEncoder(model.config(model.found.dual_encoder)).apply(
-    {"params": model.params["dual_encoder"]},
-    tokens(arrays, "query"),
-    deterministic=True,
-    method="encode_query",
-  )
+  module = DualEncoder(model.config(model.found.dual_encoder))
+  embeddings_FxE = embedded(module, model.params, tokens(arrays, "query"))
   assert_close(embeddings_FxE, arrays["open_qa/embeddings"], dtype)
   (source,) = model.sources
   assert source.weights["block_emb"].shape[1] == embeddings_FxE.shape[1]

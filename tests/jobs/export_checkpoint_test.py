@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 
 import flax.linen as nn
@@ -111,11 +112,8 @@ def embed(workdir, *, method="encode_query"):
   """Returns embeddings of the texts with a checkpoint."""
   saved = saved_models.load(str(workdir / "checkpoints"))
   module, params = saved.retriever(partitioning.make_mesh())
-  return np.asarray(
-    module.apply(
-      {"params": params["dual_encoder"]}, tokens(TEXTS), deterministic=True, method=method
-    )
-  )
+  apply = jax.jit(functools.partial(module.apply, deterministic=True, method=method))
+  return np.asarray(apply({"params": params["dual_encoder"]}, tokens(TEXTS)))
 
 
 def folders(config):

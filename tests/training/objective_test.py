@@ -64,10 +64,11 @@ def pairs(make_retrieved_batch):
 
 def open_qa(make_retrieved_batch):
   dual_encoder = DualEncoderConfig(bert=BERT, projection_size=8, towers="separate")
-  model = OpenQaModel(dual_encoder, SpanReaderConfig(bert=BERT, span_hidden_size=8))
+  reader = SpanReaderConfig(bert=BERT, max_span_width=3, span_hidden_size=8)
+  model = OpenQaModel(dual_encoder, reader)
   drawn = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
   random = np.random.default_rng(0)
-  shape = (*drawn.joint.shape, drawn.joint.shape[-1])
+  shape = (*drawn.joint.shape, reader.max_span_width)
   batch = datatypes.RetrievedQuestions(
     query=drawn.queries.query,
     weights_B=(np.arange(B) != 5).astype(np.float32),

@@ -8,6 +8,7 @@ Steps after the one that it resumed from were done twice.
 
 import dataclasses
 import datetime
+import errno
 import json
 import math
 import os
@@ -159,10 +160,12 @@ def account(rows: Sequence[Mapping]) -> Account:
 
 def _append(path: str, line: str) -> None:
   """Appends a line whole or not at all."""
+  content = line.encode()
   with open(path, "ab", buffering=0) as file:
     size = file.tell()
     try:
-      file.write(line.encode())
+      if file.write(content) < len(content):  # what still fitted on the disk
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
       file.truncate(size)
       raise

@@ -1,6 +1,7 @@
 """The account of a run's time, on rows made by hand and on those of real steps."""
 
 import json
+import resource
 import time
 
 import jax
@@ -117,6 +118,23 @@ def test_a_row_that_was_cut_off_is_dropped(tmp_path):
   path.write_text(json.dumps(row(10, 1.0, resumed=0, step=1.0)) + '\n{"step": 11, "sec')
   goodput.GoodputLog(str(tmp_path), step=10).close()
   assert [r["step"] for r in rows_in(tmp_path)] == [10, 10]
+
+
+def test_a_row_of_which_only_the_beginning_fits_is_not_written(tmp_path):
+  log = goodput.GoodputLog(str(tmp_path), step=0)
+  log.write()
+  path = tmp_path / goodput.GOODPUT_FILE
+  whole = path.read_text()
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 11, limits[1]))
+  try:
+    log.write()
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert path.read_text() == whole
+  log.write()
+  assert all(json.loads(line) for line in path.read_text().splitlines())
+  log.close()
 
 
 def test_a_full_disk_costs_no_time_in_the_account(tmp_path, monkeypatch):

@@ -197,7 +197,7 @@ def publish(
   )
   directory.mkdir(parents=True, exist_ok=True)
   options = ocp.CheckpointManagerOptions(
-    max_to_keep=_number_to_keep(root, keep, manifest),
+    max_to_keep=_number_to_keep(root, manifest, keep=keep),
     create=False,
     cleanup_tmp_directories=True,
     enable_async_checkpointing=False,
@@ -210,13 +210,13 @@ def publish(
   return manifest
 
 
-def _number_to_keep(root: str, keep: int, manifest: Manifest) -> int:
-  """Returns how many generations to keep, partial ones and the next one included."""
+def _number_to_keep(root: str, manifest: Manifest, *, keep: int) -> int:
+  """Returns how many generations to keep, partial ones and the one of the manifest included."""
   numbers = all_generations(root)
-  bases = [number for number in numbers if not is_partial(root, number)]
-  kept = keep if manifest.base is not None else keep - 1
-  oldest = bases[-kept] if 0 < kept <= len(bases) else (0 if kept else math.inf)
-  return 1 + sum(number >= oldest for number in numbers)
+  whole = [number for number in numbers if not is_partial(root, number)]
+  if manifest.base is None:
+    whole.append(manifest.generation)
+  return 1 + sum(number >= whole[-keep:][0] for number in numbers)
 
 
 def _with_nobody(value: Any) -> list[Any]:

@@ -83,8 +83,9 @@ def publish_partial(
   passages_J: np.ndarray,
   old_JxE: np.ndarray,
   new_JxE: np.ndarray,
+  training_step: int,
+  parameters_digest: str,
   keep: int,
-  **encoder,
 ) -> generations.Manifest:
   """Publishes a sample of passages, embedded again, and the map of queries that follows from it.
 
@@ -96,14 +97,25 @@ def publish_partial(
     passages_J: Rows of the corpus, the sample.
     old_JxE: Their embeddings in the base.
     new_JxE: Their embeddings by the newer encoder.
+    training_step: The step of that encoder's checkpoint.
+    parameters_digest: The digest of that encoder.
     keep: The number of generations to keep, see `generations.publish`.
-    **encoder: `training_step` and `parameters_digest` of that encoder.
+
+  Returns:
+    The manifest of the partial generation.
   """
   sample = {"embeddings": new_JxE, "passages": passages_J, "map": query_map.fit(old_JxE, new_JxE)}
   manifest = dataclasses.replace(
-    base, base=base.generation, num_passages=len(passages_J), dtype=str(new_JxE.dtype), **encoder
+    base,
+    base=base.generation,
+    training_step=training_step,
+    parameters_digest=parameters_digest,
+    num_passages=len(passages_J),
+    dtype=str(new_JxE.dtype),
+    searcher={},
+    recall={},
+    scorecard={},
   )
-  manifest = dataclasses.replace(manifest, searcher={}, recall={}, scorecard={})
   return generations.publish(index, _next_number(index), [sample], manifest=manifest, keep=keep)
 
 

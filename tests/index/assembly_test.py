@@ -89,22 +89,13 @@ def test_parts_of_several_processes_are_the_shards_of_the_whole(kind):
     assert one.keys() == other.keys()
 
 
-def test_spread_over_one_process_it_is_the_same(tmp_path):
+@pytest.mark.parametrize("where", ["spread", "apart"])
+def test_spread_over_one_process_or_in_its_own_it_is_the_same(tmp_path, where):
   config = searcher.SearcherConfig(kind="scann", num_shards=2, min_passages_for_tree=100)
   before = publish(tmp_path, config=config, embeddings_NxE=embeddings())
-  spread = assembly.load_searcher(str(tmp_path), 3, spread=True)
+  after = assembly.load_searcher(str(tmp_path), 3, **{where: True})
   queries_BxE = np.random.default_rng(1).standard_normal((20, 16)).astype(np.float32)
-  expected, found = before.search(queries_BxE, 9), spread.search(queries_BxE, 9)
-  np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
-  np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)
-
-
-def test_in_a_process_of_its_own_it_is_the_same(tmp_path):
-  config = searcher.SearcherConfig(kind="scann", num_shards=2, min_passages_for_tree=100)
-  before = publish(tmp_path, config=config, embeddings_NxE=embeddings())
-  apart = assembly.load_searcher(str(tmp_path), 3, apart=True)
-  queries_BxE = np.random.default_rng(1).standard_normal((20, 16)).astype(np.float32)
-  expected, found = before.search(queries_BxE, 9), apart.search(queries_BxE, 9)
+  expected, found = before.search(queries_BxE, 9), after.search(queries_BxE, 9)
   np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
   np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)
 

@@ -102,7 +102,10 @@ class _Notices(logging.Handler):
     streams = (sys.stderr, sys.__stderr__)
     shown = any(getattr(root, "stream", None) in streams for root in logging.getLogger().handlers)
     if not shown:
-      print(self.format(record), file=sys.stderr, flush=True)
+      try:
+        print(self.format(record), file=sys.stderr, flush=True)
+      except OSError:  # a notice that a full disk refuses does not end a training
+        self.handleError(record)
 
 
 def _is_notice(record: logging.LogRecord) -> bool:

@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -302,6 +303,15 @@ def test_notices_of_the_package_and_all_warnings_are_shown(
       logger.makeRecord("absl", logging.getLevelName(level), path, 1, f"{name} {level}", (), None)
     )
   assert capsys.readouterr().err.splitlines() == ["own INFO", "other WARNING"]
+
+
+def test_a_notice_that_a_full_disk_refuses_ends_nothing(monkeypatch, tmp_path):
+  monkeypatch.setattr(logging.getLogger(), "handlers", [])
+  _said(tmp_path, "--line=x")
+  full = mock.Mock(write=mock.Mock(side_effect=OSError(28, "No space left on device")))
+  monkeypatch.setattr(sys, "stderr", full)
+  logging.getLogger("absl").warning("a warning")
+  full.write.assert_called()
 
 
 def test_a_traceback_is_shown_on_request(capsys, monkeypatch, tmp_path):

@@ -19,6 +19,15 @@ class Work:
   memory_bytes: float
   link_bytes: float = 0.0
 
+  def repeated(self, times: int, *, once_bytes: float) -> "Work":
+    """Returns the work of several rounds, of which `once_bytes` are moved in one of them only."""
+    once_bytes = min(once_bytes, self.memory_bytes)
+    return Work(
+      flops=times * self.flops,
+      memory_bytes=times * (self.memory_bytes - once_bytes) + once_bytes,
+      link_bytes=times * self.link_bytes,
+    )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import re
 import types
 
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.jobs.training import plan as plan_module
 from realm_jax.jobs.training.plan import plan
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.planning import ahead_of_time, chips
+from realm_jax.planning.roofline import Work
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
-from realm_jax.runs.training_config import RunConfig
+from realm_jax.runs.training_config import MeshConfig, RunConfig
 
 BERT = BertConfig(
   dtype="float32",
@@ -33,9 +36,10 @@ BERT = BertConfig(
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
 
 
-def planned(*, batch_size=8, bert=BERT, passage_length=8, **settings):
+def planned(*, batch_size=8, bert=BERT, passage_length=8, mesh=MeshConfig(), **settings):
   training = Pretraining(
     run=RunConfig(checkpoint_every=50),
+    mesh=mesh,
     data=MaskedQueryData(batch_size=batch_size, query_length=8, max_masks=2),
     model=ModelConfig(
       dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
@@ -85,6 +89,20 @@ def test_a_small_training_on_a_corpus_fits(capsys, tmp_path):
     assert f"\n  {program}" in text
   assert "pretrain_ict" not in text and "search on the devices" not in text
   assert text.endswith("\nfits\n")
+
+
+def test_a_step_has_the_work_of_all_its_parts(capsys, monkeypatch):
+  """The compiler counts that of one, and the optimizer's, which happens once."""
+  work = Work(flops=10**12, memory_bytes=chips.GIB, link_bytes=chips.GIB)
+
+  def count(name, program, *arguments, num_devices):
+    return ahead_of_time.CompiledProgram(name=name, code_bytes=1, work=work)
+
+  monkeypatch.setattr(plan_module, "compile_program", count)
+  assert planned(batch_size=32, mesh=MeshConfig(accumulate_steps=4)) == 0
+  text = capsys.readouterr().out
+  assert re.search(r"train step +[\d.]+ +4\.000 +4\.00 +4\.000", text)
+  assert re.search(r"evaluation +1\.000 +1\.00 +1\.000", text)
 
 
 def test_a_batch_beyond_memory_is_refused_before_it_is_compiled(capsys):

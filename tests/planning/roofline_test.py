@@ -17,3 +17,9 @@ CHIP = chips.CHIPS["v5e"]
 def test_the_slowest_part_decides(work, bound, seconds):
   found = roofline(work, CHIP)
   assert (found.bound, found.seconds) == (bound, pytest.approx(seconds))
+
+
+def test_what_is_moved_once_is_not_repeated():
+  work = Work(flops=3.0, memory_bytes=10.0, link_bytes=1.0)
+  assert work.repeated(1, once_bytes=4) == work
+  assert work.repeated(3, once_bytes=4) == Work(flops=9.0, memory_bytes=22.0, link_bytes=3.0)

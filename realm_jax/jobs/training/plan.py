@@ -223,8 +223,11 @@ class _Planned:
     batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
     optimizer, shard = self.estimate.optimizer, self.estimate.search_shard
     compiled = functools.partial(compile_program, num_devices=mesh.size)
+    step = compiled("train step", program.train_step, state, batch)
+    # The compiler counts a loop's body once. Outside the loop, the optimizer reads and writes.
+    work = step.work.repeated(pretraining.mesh.accumulate_steps, once_bytes=2 * self.estimate.state)
     yield _Program(
-      compiled=compiled("train step", program.train_step, state, batch),
+      compiled=dataclasses.replace(step, work=work),
       chip=chip,
       beside=shard,
       flops=model_costs.training_flops(self.passes),

@@ -147,9 +147,9 @@ def test_a_search_on_the_devices_and_the_inverse_cloze_task_are_compiled_if_they
 
 
 @needs_libtpu
-@pytest.mark.parametrize("kind", ["v3", "v4", "v5p", "v5e", "v6e", "v7x"])
+@pytest.mark.parametrize("kind", ["v2", "v3", "v4", "v5p", "v5e", "v6e", "v7x"])
 def test_every_program_of_a_training_is_compiled_for_a_tpu(capsys, kind):
-  shape = "4x4" if kind in ("v3", "v5e", "v6e") else "2x2x4"
+  shape = "4x4" if kind in ("v2", "v3", "v5e", "v6e") else "2x2x4"
   # On v5e:4x8, the first host cannot compile for just its own devices.
   builder = "v5e:4x8" if kind == "v5e" else f"{kind}:{shape}"
   settings = {"batch_size": 32, "ict_batch_size": 32, "target_staleness": 10**6}

@@ -48,12 +48,16 @@ EXPLANATIONS = (
   ),
   (r"PERMISSION_DENIED|does not have permission|403", "permission denied; see roles/tpu.admin"),
   (r"project.*(not found|invalid)|\[project\]", "no such project; give --project"),
-  (r"bucket.*(not exist|not found)|NoSuchBucket", "no such bucket; make it in the slice's region"),
+  (
+    r"bucket.*(not exist|not found)|gs://\S+ not found|NoSuchBucket",
+    "no such bucket; make it in the slice's region",
+  ),
   (r"NOT_FOUND|not found", "there is nothing of this name; make it with `create`"),
   (r"accelerator.?type|AcceleratorType", "no such slice in this zone; README.md has a table"),
 )
 _LOST = (None, "FAILED", "SUSPENDED")  # states that never become ACTIVE again
 _POLL_SECONDS = 30
+_PATIENCE = 10  # polls in which a slice may answer nothing before it is taken away
 
 
 class LaunchError(Exception):
@@ -200,9 +204,7 @@ def copy(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 
 def start(gcloud: Gcloud, args: argparse.Namespace) -> None:
-  """Starts a job on every host, unless one runs there; it survives crashes and reboots."""
-  if not args.job:
-    raise LaunchError("no job is given; end the line with: -- pretrain --gin_file=... ")
+  """Starts a job on every host, unless it runs there; it survives crashes and reboots."""
   gcloud.on_hosts(args.name, start_script(args.job, environment=args.env))
 
 
@@ -226,6 +228,7 @@ def delete(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
   """Runs a job to its end, on a new slice whenever the old one is preempted."""
+  start_script(args.job, environment=args.env)  # rejected before a slice is asked for
   while True:
     if gcloud.state(args.name) in _LOST:
       delete(gcloud, args)
@@ -234,18 +237,53 @@ def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
       wait(gcloud, args)
       copy(gcloud, args)
       start(gcloud, args)
-      while not gcloud.dry_run and gcloud.state(args.name) == "ACTIVE":
-        if "finished" in gcloud.on_hosts(args.name, FINISHED, hosts="0", capture=True):
-          print(f"{args.name}: the job is finished")
-          return
-        time.sleep(_POLL_SECONDS)
     except LaunchError as error:
-      if gcloud.state(args.name) == "ACTIVE":
+      if not _is_taken_away(gcloud, args.name):
         raise
       print(f"{args.name}: {error}", file=sys.stderr)
-    if gcloud.dry_run:
-      return
+    else:
+      if gcloud.dry_run or _is_finished(gcloud, args.name):
+        return
     print(f"{args.name} was taken away; asking for another one", flush=True)
+
+
+def _is_taken_away(gcloud: Gcloud, name: str) -> bool:
+  """Returns whether a slice that could not be used is lost; its state says so only later."""
+  for _ in range(_PATIENCE):
+    if gcloud.state(name) != "ACTIVE":
+      return True
+    time.sleep(_POLL_SECONDS)
+  return False
+
+
+def _is_finished(gcloud: Gcloud, name: str) -> bool:
+  """Waits for the end of a job; returns False if its slice is taken away before.
+
+  Raises:
+    LaunchError: If the job failed for good or was stopped, or nothing answers.
+  """
+  failures = 0
+  while True:
+    try:
+      if gcloud.state(name) != "ACTIVE":
+        return False
+      states = gcloud.on_hosts(name, JOB_STATE, hosts="0", capture=True).split()
+    except LaunchError as error:  # such as a host that reboots
+      failures += 1
+      if failures == _PATIENCE:
+        raise
+      print(f"{name}: {error}; asking again", file=sys.stderr)
+    else:
+      failures = 0
+      if "finished" in states:
+        print(f"{name}: the job is finished")
+        return True
+      if ended := {"failed", "stopped"}.intersection(states):
+        raise LaunchError(
+          f"the job has {' and '.join(sorted(ended))} and will not start again; see `logs`, and "
+          "`delete` the slice unless you `start` another one"
+        )
+    time.sleep(_POLL_SECONDS)
 
 
 # Images of Ubuntu 22.04 have Python 3.10, and hold apt's locks for minutes when they start. The
@@ -271,7 +309,12 @@ fi
 .venv/bin/python -m pip install -q -c constraints.txt -e '.[tpu,gcs]'
 """
 STOP = "sudo systemctl disable --now realm"
-FINISHED = "test -e realm_jax/finished && echo finished || true"
+JOB_STATE = """\
+state=$(systemctl is-active realm)
+systemctl is-enabled --quiet realm || state=stopped
+test ! -e realm_jax/finished || state=finished
+echo "$state"
+"""
 
 
 def job_script(job: Sequence[str]) -> str:
@@ -324,16 +367,24 @@ def start_script(job: Sequence[str], *, environment: Sequence[str] = ()) -> str:
   """Returns the shell script that makes a job a service of a host and starts it.
 
   Raises:
-    LaunchError: If an environment variable is not of the form NAME=VALUE.
+    LaunchError: If there is no job, or an environment variable is not of the form NAME=VALUE.
   """
+  if not job:
+    raise LaunchError("no job is given; end the line with: -- pretrain --gin_file=... ")
   for variable in environment:
     if not re.fullmatch(r'\w+=[^"\\%$`]*', variable):
       raise LaunchError(f"--env={variable} is not of the form NAME=VALUE")
+  script = shlex.quote(job_script(job))
   return (
-    "set -e; cd realm_jax; systemctl is-active --quiet realm && exit 0; rm -f finished; "
-    f"printf %s {shlex.quote(job_script(job))} > job.sh; "
+    "set -e; cd realm_jax; "
+    f"if systemctl is-active --quiet realm; then printf %s {script} | cmp -s - job.sh && exit 0; "
+    "echo 'another job runs here; `stop` it first' >&2; exit 1; fi; "
+    f"rm -f finished; printf %s {script} > job.sh; "
     f"sudo tee /etc/systemd/system/realm.service > /dev/null <<REALM\n{unit(environment)}REALM\n"
-    "sudo systemctl daemon-reload; sudo systemctl enable --now realm"
+    "sudo systemctl daemon-reload; "
+    # One that failed too often would not be started for an hour.
+    "sudo systemctl reset-failed realm 2> /dev/null || true; "
+    "sudo systemctl enable --now realm"
   )
 
 
@@ -380,6 +431,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   argv = list(sys.argv[1:] if argv is None else argv)
   end = argv.index("--") if "--" in argv else len(argv)
   parser = _parser()
+  if not {"-h", "--help"}.intersection(argv) and any(word.startswith("-") for word in argv[:2]):
+    parser.error("begin with a command and the slice's name: create NAME --type=...; then flags")
   args, args.gcloud = parser.parse_known_args(argv[:end])
   if args.gcloud and args.command not in ("create", "keep"):
     parser.error(f"{args.command} knows no {args.gcloud[0]}")

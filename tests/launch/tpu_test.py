@@ -135,6 +135,7 @@ def test_a_slice_that_is_not_there_is_not_deleted(gcloud, capsys):
     ("ERROR: PERMISSION_DENIED: read locations/us-central2-b", "permission denied; see"),
     ("ERROR: project [nobody] not found", "no such project"),
     ("ERROR: The specified bucket does not exist.", "no such bucket"),
+    ("ERROR: (gcloud.storage.ls) gs://nowhere not found: 404.", "no such bucket"),
     ("ERROR: You do not currently have an active account selected.", "not signed in"),
     ("ERROR: something new\nUsage: gcloud", "ERROR: something new"),
   ],
@@ -153,7 +154,8 @@ def test_a_machine_without_gcloud(monkeypatch, capsys, tmp_path):
   assert "gcloud is not on the PATH" in capsys.readouterr().err
 
 
-# A slice that is taken away when the job is asked about the first time, and finishes on the next.
+# A slice that is taken away when the job is asked about the first time, but seems active for some
+# time; on the next one the job finishes.
 SPOT = """#!{python}
 import json, pathlib, sys
 here = pathlib.Path(__file__).parent
@@ -165,10 +167,13 @@ if command.startswith("delete"): state.unlink()
 if command.startswith("describe"):
   if not state.exists(): sys.exit("ERROR: NOT_FOUND")
   print(json.dumps(dict(state=dict(state=state.read_text()))))
-if "test -e realm_jax/finished" in " ".join(sys.argv):
+if "realm_jax/finished" in " ".join(sys.argv):
   asked = here / "asked"
-  if asked.exists(): print("finished")
-  else: asked.touch(); state.write_text("SUSPENDED")
+  times = len(asked.read_text()) if asked.exists() else 0
+  asked.write_text("x" * (times + 1))
+  if times == 3: state.write_text("SUSPENDED")
+  if times < 4: sys.exit("ERROR: no route to host")
+  print("finished")
 """
 
 
@@ -179,9 +184,53 @@ def test_a_job_goes_on_on_another_slice_until_it_is_finished(gcloud, tmp_path, m
   assert tpu.main(["keep", "trainer", "--type=v6e-64", "--spot", "--", "pretrain"]) == 0
   said = (tmp_path / "bin" / "said").read_text().split("\n")
   life = [line.split()[0] for line in said if line and not line.startswith("describe")]
-  assert life == ["create", "scp", "ssh", "ssh", "ssh", "delete", "create", *["scp", *["ssh"] * 3]]
+  installed = ["create", "scp", "ssh", "ssh"]
+  assert life == [*installed, *["ssh"] * 4, "delete", *installed, "ssh"]
   out = capsys.readouterr().out
   assert "trainer was taken away" in out and "the job is finished" in out
+
+
+@pytest.mark.parametrize(
+  ("answers", "message", "asked"),
+  [
+    ({"realm_jax/finished": [0, "failed", ""]}, "the job has failed and will not start again", 1),
+    ({"realm_jax/finished": [0, "stopped", ""]}, "the job has stopped and will not start", 1),
+    ({"realm_jax/finished": [1, "", "ERROR: no route to host"]}, "ERROR: no route to host", 10),
+    ({"scp": [1, "", "ERROR: no route to host"]}, "ERROR: no route to host", 0),
+  ],
+)
+def test_a_slice_whose_job_will_never_finish_is_not_kept_forever(
+  gcloud, monkeypatch, capsys, answers, message, asked
+):
+  gcloud({**state("ACTIVE"), **answers})
+  monkeypatch.setattr(tpu, "_POLL_SECONDS", 0)
+  assert tpu.main(["keep", "trainer", "--type=v6e-64", "--", "pretrain"]) == 1
+  assert f"keep trainer: {message}" in capsys.readouterr().err.splitlines()[-1]
+  assert sum(tpu.JOB_STATE in " ".join(call) for call in gcloud.calls()) == asked
+
+
+@pytest.mark.parametrize(
+  ("end", "message"),
+  [
+    ([], "no job is given; end the line with: -- pretrain"),
+    (["--env=A", "--", "pretrain"], "--env=A is not of the form NAME=VALUE"),
+  ],
+)
+def test_a_job_that_cannot_start_is_given_no_slice(gcloud, capsys, end, message):
+  gcloud(ABSENT)
+  assert tpu.main(["keep", "trainer", "--type=v6e-64", *end]) == 1
+  assert f"keep trainer: {message}" in capsys.readouterr().err
+  assert not gcloud.calls()
+
+
+@pytest.mark.parametrize(
+  "line", [["--zone=z", "create", "trainer"], ["create", "--network", "n", "trainer"]]
+)
+def test_what_is_asked_for_comes_before_its_flags(gcloud, capsys, line):
+  with pytest.raises(SystemExit):
+    tpu.main([*line, "--type=v6e-64"])
+  assert "begin with a command and the slice's name" in capsys.readouterr().err
+  assert not gcloud.calls()
 
 
 def test_gcloud_s_own_flags_are_passed_on(gcloud):
@@ -278,20 +327,58 @@ def test_a_job_that_is_told_to_stop_may_save(tmp_path):
   assert (tmp_path / "saved").exists() and not (tmp_path / "finished").exists()
 
 
-def test_a_service_starts_with_its_host(tmp_path, monkeypatch):
-  """On a host whose sudo only records its arguments."""
+@pytest.fixture
+def on_host(tmp_path):
+  """`on_host(script, systemctl)` runs a script where sudo only records its arguments."""
   programs = tmp_path / "bin"
   programs.mkdir()
-  noting = '#!/bin/bash\necho "$@" >> $HOME/said; [ $1 != tee ] || cat > $HOME/unit\n'
-  for name, content in (("sudo", noting), ("systemctl", "#!/bin/bash\nexit 3\n")):
-    (programs / name).write_text(content)
-    (programs / name).chmod(0o755)
   (tmp_path / "realm_jax").mkdir()
+  noting = 'echo "$@" >> $HOME/said; [ $1 != tee ] || cat > $HOME/unit'
   host = {"HOME": str(tmp_path), "USER": "me", "PATH": f"{programs}:{os.environ['PATH']}"}
+
+  def run(script, systemctl):
+    for name, content in (("sudo", noting), ("systemctl", systemctl)):
+      (programs / name).write_text(f"#!/bin/bash\n{content}\n")
+      (programs / name).chmod(0o755)
+    command = ["bash", "-c", script]
+    return subprocess.run(command, cwd=tmp_path, env=host, capture_output=True, text=True)
+
+  return run
+
+
+def test_a_host_starts_no_second_job(on_host, tmp_path):
+  runs = "exit 0"
+  (tmp_path / "realm_jax" / "job.sh").write_text(tpu.job_script(["pretrain"]))
+  assert on_host(tpu.start_script(["pretrain"]), runs).returncode == 0
+  refused = on_host(tpu.start_script(["pretrain_ict"]), runs)
+  assert refused.returncode == 1
+  assert refused.stderr == "another job runs here; `stop` it first\n"
+  assert not (tmp_path / "said").exists()
+
+
+@pytest.mark.parametrize(
+  ("active", "enabled", "finished", "state"),
+  [
+    ("active", True, False, "active"),
+    ("inactive", True, False, "inactive"),  # the host has just started
+    ("inactive", True, True, "finished"),
+    ("failed", True, False, "failed"),
+    ("failed", False, False, "stopped"),
+  ],
+)
+def test_a_host_tells_the_state_of_its_job(on_host, tmp_path, active, enabled, finished, state):
+  if finished:
+    (tmp_path / "realm_jax" / "finished").touch()
+  systemctl = f"[ $1 = is-active ] && echo {active}; [ $1 = is-enabled ] && exit {int(not enabled)}"
+  assert on_host(tpu.JOB_STATE, systemctl).stdout == f"{state}\n"
+
+
+def test_a_service_starts_with_its_host(on_host, tmp_path):
   script = tpu.start_script(["pretrain", "--a=b c"], environment=["LIBTPU_INIT_ARGS=--x=true"])
-  subprocess.run(["bash", "-c", script], cwd=tmp_path, env=host, check=True)
-  said = (tmp_path / "said").read_text()
-  assert said.endswith("systemctl daemon-reload\nsystemctl enable --now realm\n")
+  assert on_host(script, "exit 3").returncode == 0
+  said = (tmp_path / "said").read_text().splitlines()
+  asked = ("daemon-reload", "reset-failed realm", "enable --now realm")
+  assert said[-3:] == [f"systemctl {words}" for words in asked]
   unit = (tmp_path / "unit").read_text()
   assert f"ConditionPathExists=!{tmp_path}/realm_jax/finished\n" in unit
   assert 'Environment="LIBTPU_INIT_ARGS=--x=true"' in unit and "User=me\n" in unit

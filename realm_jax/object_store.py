@@ -4,9 +4,9 @@ Writing an object is atomic, but an object cannot be appended to, renamed or map
 a directory is only a common prefix of names. Therefore
 
 - a directory is completed by `complete.json`, which lists its files with sizes and SHA-256; a
-directory without it counts as missing, and unlisted files are ignored; - files that must be on a
-disk are copied to a local cache and verified against that list; - files that grow are written
-locally and copied at checkpoints (`MirroredLogs`).
+  directory without it counts as missing, and unlisted files are ignored;
+- files that must be on a disk are copied to a local cache and verified against that list;
+- files that grow are written locally and copied at checkpoints (`MirroredLogs`).
 
 Checkpoints and generations have Orbax's own commit marker. See `docs/object_store.md`.
 """

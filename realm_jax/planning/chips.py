@@ -78,6 +78,8 @@ CHIPS: Mapping[str, Chip] = {
   line.split()[0]: _tpu(*line.split()) for line in _TPUS.strip().splitlines()
 }
 
+_LARGEST_SLICES = {"v2": 256, "v5e": 256, "v6e": 256}  # chips, where it is below 1,024
+
 # Devices by JAX's names; for GPUs, GB of memory, FLOP/s and bytes per second.
 _TPU_KINDS = {
   "TPU v2": "v2",
@@ -149,6 +151,13 @@ def accelerator_type(kind: str, num_chips: int) -> str:
   """Returns Cloud TPU's name of a slice, which counts cores, of which most chips have two."""
   name = {"v5e": "v5litepod", "v7x": "tpu7x"}.get(kind, kind)
   return f"{name}-{num_chips if kind in ('v5e', 'v6e') else 2 * num_chips}"
+
+
+def slices(kind: str, num_chips: int) -> str:
+  """Returns the slices that have this many chips, several if there is none so large."""
+  count = -(-num_chips // _LARGEST_SLICES.get(kind, num_chips))
+  name = accelerator_type(kind, num_chips // count)
+  return name if count == 1 else f"{count} x {name}"
 
 
 def parse_topology(name: str) -> Topology:

@@ -125,6 +125,10 @@ def test_a_generation_beyond_host_memory_is_refused(capsys):
     ({"topology": "v9:2x2"}, "topology 'v9:2x2'; write KIND:SIZES"),
     ({"topology": "cpu:64"}, "JAX has already started with 8 CPU devices"),
     ({"num_passages": None}, "no number of passages; give --num_passages, or a corpus"),
+    ({"num_passages": 0}, "num_passages=0; it must be at least 1"),
+    ({"mean_passage_length": -9}, "mean_passage_length=-9; it must be at least 1"),
+    ({"ict_batch_size": 0}, "ict_batch_size=0; it must be at least 1"),
+    ({"ict_batch_size": 12}, "ict_batch_size=12 cannot be split over 8 parts of the mesh"),
     ({"efficiency": 0.0}, r"efficiency=0.0; it must lie in \(0, 1\]"),
   ],
 )

@@ -34,6 +34,12 @@ def test_a_topology_has_cloud_tpu_s_name_and_counts_chips(name, slice_):
   assert str(chips.parse_topology(name)) == slice_
 
 
+def test_what_no_slice_has_is_several():
+  assert chips.slices("v5e", 256) == "v5litepod-256"
+  assert chips.slices("v6e", 1024) == "4 x v6e-256"
+  assert chips.slices("v3", 1024) == "v3-2048"
+
+
 @pytest.mark.parametrize("name", ["v3", "v3:", "v3:8x0", "v9:2x2", "v3:8x8x8x8", "cpu:", "v3:8,8"])
 def test_what_is_no_topology_is_refused(name):
   with pytest.raises(ValueError, match=r"write KIND:SIZES such as v3:8x8.* one of v2, v3, .*cpu"):

@@ -69,11 +69,19 @@ def plan(
     0 if it fits, 2 if it does not.
 
   Raises:
-    ValueError: If a topology is unknown or does not divide the batch, or the number of passages is
-      not given.
+    ValueError: If a topology is unknown or does not divide a batch, the number of passages is not
+      given, or a number is out of range.
   """
   if not 0 < efficiency <= 1:
     raise ValueError(f"efficiency={efficiency}; it must lie in (0, 1]")
+  counts = {
+    "num_passages": num_passages,
+    "mean_passage_length": mean_passage_length,
+    "ict_batch_size": ict_batch_size,
+  }
+  for name, count in counts.items():
+    if count is not None and count < 1:
+      raise ValueError(f"{name}={count}; it must be at least 1")
   trainer = chips.parse_topology(topology)
   if trainer.kind != "cpu":
     pretraining = pretraining.on_accelerators()
@@ -165,7 +173,10 @@ class _Planned:
     self.devices, self.chip = open_topology(self.trainer)
     model_parallel = self.pretraining.mesh.model_parallel
     self.mesh = partitioning.make_mesh(model=model_parallel, devices=self.devices)
-    _check_divides(self.pretraining, self.mesh)
+    data = self.pretraining.data
+    _check_divides(self.mesh, self.pretraining.mesh.accumulate_steps, batch_size=data.batch_size)
+    if self.ict_batch_size is not None:
+      _check_divides(self.mesh, 1, ict_batch_size=self.ict_batch_size)
     devices, self.builder_chip = open_topology(self.builder_topology)
     # Those of one host, as all hosts have the like.
     self.builder_meshes = partitioning.local_meshes(devices, process=devices[0].process_index)
@@ -396,7 +407,7 @@ def _print_performance(
   rows = []
   for num_chips in _sizes(topology):
     times = planned.times(encoder, num_chips=num_chips)
-    name = chips.accelerator_type(topology.kind, num_chips)
+    name = chips.slices(topology.kind, num_chips)
     rows.append((f"{name}, {num_chips} chips", times, stale(times)))
     if rows[-1][-1].at_swap <= target_staleness:
       break
@@ -441,14 +452,14 @@ def _conclude(reasons: list[str]) -> int:
   return 2 if reasons else 0
 
 
-def _check_divides(pretraining: Pretraining, mesh) -> None:
-  batch_size, accumulate_steps = pretraining.data.batch_size, pretraining.mesh.accumulate_steps
+def _check_divides(mesh: Mesh, accumulate_steps: int, **batch_sizes: int) -> None:
   parts = mesh.shape["data"] * accumulate_steps
-  if batch_size % parts:
-    raise ValueError(
-      f"batch_size={batch_size} cannot be split over {mesh.shape['data']} parts of the mesh and "
-      f"{accumulate_steps} accumulate_steps; make it a multiple of {parts}"
-    )
+  for name, batch_size in batch_sizes.items():
+    if batch_size % parts:
+      raise ValueError(
+        f"{name}={batch_size} cannot be split over {mesh.shape['data']} parts of the mesh and "
+        f"{accumulate_steps} accumulate_steps; make it a multiple of {parts}"
+      )
 
 
 def _bytes_on_a_device(tree) -> int:

@@ -1,11 +1,14 @@
 """How search, building and loading an index grow with the number of passages, at equal recall.
 
-Passages lie in clusters, as in `search.py`. Of each number of passages an index of one shard, or of
-several, searches the fewest leaves (within 10 %) that reach the recall. Seconds are those of the
-processor, so that other programs count less, but for loading. The exponent of a row is that of the
-growth since the row before.
+Passages are drawn from a generation, with questions as queries, or lie in made-up clusters, as in
+`search.py`, which in so many dimensions have hardly any structure left for a tree to find. Of each
+number of passages an index of one shard, or of several, searches the fewest leaves (within 10 %)
+that reach the recall. Seconds are those of the processor, so that other programs count less, but
+for loading. The exponent of a row is that of the growth since the row before.
 
   python benchmarks/search_growth.py --kind=faiss --num_passages 10000 100000 1000000
+  python benchmarks/search_growth.py --num_passages 10000 30000 100000 --index=INDEX \\
+    --checkpoints=CHECKPOINTS --vocabulary=VOCABULARY --questions=QUESTIONS.jsonl
 """
 
 import argparse
@@ -15,19 +18,33 @@ import math
 import tempfile
 import time
 
+import numpy as np
 from generation_swap import load_alone, publish_shards
 from search import clustered_embeddings, searcher_with_recall
+from search_libraries import embed
 
-from realm_jax.index import assembly, exact_searcher, searcher
+from realm_jax.index import assembly, exact_searcher, generations, searcher
 
-_K, _BATCH = 10, 128
+_K, _BATCH, _QUERIES = 10, 128, 512
+
+
+def embeddings(num_passages: int, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+  """Returns passages `[N, E]` and queries `[B, E]`, real ones if there is an index."""
+  if args.index is None:
+    return clustered_embeddings(
+      num_passages=num_passages, size=args.embedding_size, num_queries=_QUERIES
+    )
+  passages = assembly.load_embeddings(args.index, generations.resolve(args.index, None))
+  chosen = np.random.default_rng(0).choice(len(passages), num_passages, replace=False)
+  with open(args.questions, encoding="utf-8") as file:
+    asked = [json.loads(line)["question"] for line in file][:_QUERIES]
+  queries = embed(asked, checkpoints=args.checkpoints, vocabulary=args.vocabulary)
+  return np.asarray(passages[np.sort(chosen)], np.float32), queries
 
 
 def measured(num_passages: int, args: argparse.Namespace) -> dict[str, float]:
   """Returns the figures of one row."""
-  passages, queries = clustered_embeddings(
-    num_passages=num_passages, size=args.embedding_size, num_queries=512
-  )
+  passages, queries = embeddings(num_passages, args)
   exact_ids = exact_searcher.BlockwiseExactSearcher(passages).search(queries, _K).ids_BxK
   config = searcher.SearcherConfig(
     kind=args.kind, num_shards=args.num_shards, threads=args.threads
@@ -74,6 +91,10 @@ def main():
   parser.add_argument("--num_passages", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
   parser.add_argument("--num_shards", type=int, help="as many as an index builder makes")
   parser.add_argument("--embedding_size", type=int, default=128)
+  parser.add_argument("--index", help="directory of generations whose embeddings to draw from")
+  parser.add_argument("--checkpoints", help="of the encoder that embedded them")
+  parser.add_argument("--vocabulary", help="of that encoder")
+  parser.add_argument("--questions", help="JSON Lines with `question`")
   parser.add_argument("--recall", type=float, default=0.9)
   parser.add_argument("--samples_per_leaf", type=int, help="of k-means")
   parser.add_argument("--threads", type=int)

@@ -38,6 +38,10 @@ RUNTIMES = {
 }
 # What gcloud says, and what it means.
 EXPLANATIONS = (
+  (
+    r"API has not been used in project|SERVICE_DISABLED",
+    "the API is off in this project; run `gcloud services enable tpu.googleapis.com`",
+  ),
   (r"quota", "no quota left for this type in this zone; ask for more, or go smaller"),
   (r"RESOURCE_EXHAUSTED|no more capacity|stockout", "the zone has no free slice; wait, or --spot"),
   (r"reauth|gcloud auth login|active account", "gcloud is not signed in; run `gcloud auth login`"),

@@ -128,6 +128,11 @@ def test_a_slice_that_is_not_there_is_not_deleted(gcloud, capsys):
   ("said", "meaning"),
   [
     ("ERROR: Quota limit 'TPUV4' has been exceeded.", "no quota left"),
+    (
+      "ERROR: (gcloud) PERMISSION_DENIED: Cloud TPU API has not been used in project p before or "
+      "it is disabled.",
+      "run `gcloud services enable tpu.googleapis.com`",
+    ),
     ("ERROR: RESOURCE_EXHAUSTED: try later", "no free slice"),
     ("ERROR: PERMISSION_DENIED: tpu.nodes.create", "permission denied; see"),
     ("ERROR: Invalid zone: [mars-1]", "no such zone"),

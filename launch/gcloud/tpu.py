@@ -18,6 +18,7 @@ index builder has published a generation there. README.md in this directory has 
 import argparse
 import json
 import os
+import pty
 import re
 import shlex
 import subprocess
@@ -96,18 +97,23 @@ class Gcloud:
     if self.dry_run:
       print(shlex.join(command))
       return ""
+    # gcloud asks nothing unless its standard error is a terminal.
+    reading, writing = pty.openpty() if sys.stderr.isatty() and not capture else os.pipe()
     try:
       process = subprocess.Popen(
-        command, stdout=subprocess.PIPE if capture else None, stderr=subprocess.PIPE
+        command, stdout=subprocess.PIPE if capture else None, stderr=writing
       )
     except FileNotFoundError as error:
       raise LaunchError("gcloud is not on the PATH; install the Google Cloud CLI") from error
+    finally:
+      os.close(writing)
     said = b""
-    while part := os.read(process.stderr.fileno(), 4096):  # a prompt ends without a newline
+    while part := _read(reading):  # a prompt ends without a newline
       said += part
       if not capture:
         sys.stderr.write(part.decode(errors="replace"))
         sys.stderr.flush()
+    os.close(reading)
     out = process.communicate()[0] or b""
     if process.returncode:
       raise LaunchError(explain(said.decode(errors="replace")))
@@ -141,6 +147,13 @@ class Gcloud:
         return None
       raise
     return json.loads(described)["state"]["state"] if described else None
+
+
+def _read(file: int) -> bytes:
+  try:
+    return os.read(file, 4096)
+  except OSError:  # the end of a terminal that nobody has open any more
+    return b""
 
 
 def explain(message: str) -> str:
@@ -203,6 +216,9 @@ def copy(gcloud: Gcloud, args: argparse.Namespace) -> None:
       print(shlex.join(command))
     else:
       subprocess.run(command, check=True)
+      changed = subprocess.check_output(["git", "-C", ROOT, "status", "--porcelain"], text=True)
+      if changed:
+        print(f"not committed, so not copied:\n{changed}", end="", file=sys.stderr)
     gcloud.upload(archive, args.name)
   gcloud.on_hosts(args.name, INSTALL)
 
@@ -439,7 +455,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.error("begin with a command and the slice's name: create NAME --type=...; then flags")
   args, args.gcloud = parser.parse_known_args(argv[:end])
   if args.gcloud and args.command not in ("create", "keep"):
-    parser.error(f"{args.command} knows no {args.gcloud[0]}")
+    parser.error(f"{args.command} knows no {args.gcloud[0]}; the job comes after --")
   args.job = argv[end + 1 :]
   places = (("zone", args.zone), ("project", args.project))
   common = [f"--{name}={value}" for name, value in places if value]

@@ -22,6 +22,7 @@ STAND_IN = """#!{python}
 import json, pathlib, sys
 here = pathlib.Path(__file__).parent
 with open(here / "calls", "a") as file: file.write(json.dumps(sys.argv[1:]) + "\\n")
+if sys.stderr.isatty(): print("Do you want to continue (Y/n)?", end=" ", file=sys.stderr)
 answers = json.loads((here / "answers").read_text())
 for words, (code, out, error) in answers.items():
   if words in " ".join(sys.argv):
@@ -106,6 +107,18 @@ def test_the_package_is_what_is_committed(gcloud):
   assert not gcloud.calls()
 
 
+def test_what_is_not_committed_is_named(gcloud, capsys, monkeypatch, tmp_path):
+  git = ("git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e")
+  monkeypatch.setattr(tpu, "ROOT", str(tmp_path))
+  (tmp_path / "committed.py").touch()
+  for words in (["init", "-q"], ["add", "committed.py"], ["commit", "-q", "-m", "first"]):
+    subprocess.run([*git, *words], check=True)
+  (tmp_path / "new.py").touch()
+  assert tpu.main(["copy", "trainer"]) == 0
+  assert "not committed, so not copied:" in (error := capsys.readouterr().err)
+  assert "new.py" in error and "committed.py" not in error
+
+
 @pytest.mark.parametrize("command", tpu.COMMANDS)
 def test_a_dry_run_runs_nothing(gcloud, capsys, command):
   job = ["--", "pretrain", "--workdir=gs://b/run"]
@@ -151,6 +164,14 @@ def test_a_complaint_is_one_line_that_says_what_to_do(gcloud, capsys, said, mean
   *shown, error = capsys.readouterr().err.splitlines()
   assert "\n".join(shown) == said  # gcloud's own words come first
   assert error.startswith("stop trainer: ") and meaning in error
+
+
+def test_gcloud_asks_on_a_terminal(gcloud, capsys, monkeypatch):
+  monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+  gcloud({"ssh": [1, "", "quota"]})
+  assert tpu.main(["stop", "trainer"]) == 1
+  error = capsys.readouterr().err
+  assert error.startswith("Do you want to continue (Y/n)? quota") and "no quota left" in error
 
 
 def test_a_machine_without_gcloud(monkeypatch, capsys, tmp_path):

@@ -15,7 +15,7 @@ import jax.extend.random
 import jax.numpy as jnp
 
 
-def dropout_key(seed: int, step: jax.Array) -> jax.Array:
+def dropout_key(seed: int | jax.Array, step: jax.Array) -> jax.Array:
   """Returns the key of one training step."""
   return jax.random.fold_in(jax.random.key(seed, impl=_HASHED), step)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 import jax
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -27,7 +28,8 @@ class TrainProgram:
   Attributes:
     abstract_state: Shapes and shardings of the train state.
     batch_sharding: Sharding of every array of a batch.
-    train_step: Jitted `(state, batch) -> (state, metrics)`; the state is donated.
+    jitted_step: Jitted `(state, batch, seed) -> (state, metrics)`; the state is donated. Runs that
+      differ only in their seed share the compiled step.
     measure: Jitted `(params, batch) -> utility` for the guard, every few steps; None without one.
   """
 
@@ -43,20 +45,22 @@ class TrainProgram:
     layout: partitioning.Layout,
     guard: Guard | None = None,
   ):
-    def create():
+    def create(seed):
       start = None if guard is None else guard.start()
       return train_state.create(init_params, optimizer, seed=seed, guard=start)
 
     self.mesh = mesh
     self.batch_sharding = partitioning.batch_sharding(mesh)
-    boxed = jax.eval_shape(create)
+    # Its low 32 bits, as `jax.random.key` takes them.
+    self._seed = np.int64(seed).astype(np.int32)
+    boxed = jax.eval_shape(create, self._seed)
     self._shardings = partitioning.tree_shardings(mesh, boxed, layout=layout)
     self.abstract_state = jax.tree.map(
       lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
       nn.unbox(boxed),
       self._shardings,
     )
-    self._new_state = jax.jit(lambda: nn.unbox(create()), out_shardings=self._shardings)
+    self._new_state = jax.jit(lambda seed: nn.unbox(create(seed)), out_shardings=self._shardings)
     gathered = partitioning.tree_shardings(mesh, boxed.params, layout="replicated")
 
     def outputs_of_gathered(params, rows, key):
@@ -65,10 +69,14 @@ class TrainProgram:
 
     of_gathered = dataclasses.replace(objective, outputs=outputs_of_gathered)
     self._guard = guard
-    train_step = make_train_step(
-      of_gathered, optimizer, seed=seed, accumulate_steps=accumulate_steps, guard=guard
-    )
-    self.train_step = jax.jit(
+
+    def train_step(state, batch, seed):
+      step = make_train_step(
+        of_gathered, optimizer, seed=seed, accumulate_steps=accumulate_steps, guard=guard
+      )
+      return step(state, batch)
+
+    self.jitted_step = jax.jit(
       partitioning.on_mesh(mesh, train_step),
       donate_argnums=0,
       out_shardings=(self._shardings, None),
@@ -80,6 +88,10 @@ class TrainProgram:
         partitioning.on_mesh(mesh, measure),
         out_shardings=partitioning.sharding(mesh),
       )
+
+  def train_step(self, state: train_state.TrainState, batch):
+    """Takes one step; the state is donated."""
+    return self.jitted_step(state, batch, self._seed)
 
   def steps_from(self, first: int) -> Callable:
     """Returns the step for a loop that starts at step `first`; it also measures for the guard."""
@@ -101,4 +113,4 @@ class TrainProgram:
 
   def new_state(self) -> train_state.TrainState:
     """Makes the state of step 0 on the mesh."""
-    return self._new_state()
+    return self._new_state(self._seed)

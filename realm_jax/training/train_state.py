@@ -39,7 +39,7 @@ def create(
   init_params: Callable[[jax.Array], dict],
   optimizer: optax.GradientTransformation,
   *,
-  seed: int,
+  seed: int | jax.Array,
   guard: GuardState | None = None,
 ) -> TrainState:
   """Returns the state of step 0; a pure function for `jax.eval_shape` and `jax.jit`."""

@@ -23,7 +23,7 @@ def make_train_step(
   objective: Objective,
   optimizer: optax.GradientTransformation,
   *,
-  seed: int,
+  seed: int | jax.Array,
   accumulate_steps: int = 1,
   guard: guards.Guard | None = None,
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:

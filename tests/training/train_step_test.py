@@ -6,9 +6,11 @@ import numpy as np
 import optax
 import pytest
 
+from realm_jax import partitioning
 from realm_jax.datatypes import Mean
 from realm_jax.training import optimizer, train_state
 from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_step import make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(
@@ -141,6 +143,26 @@ def losses(*, seed, num_steps=5):
 def test_the_same_seed_gives_the_same_losses():
   assert losses(seed=3) == losses(seed=3)
   assert losses(seed=3) != losses(seed=4)
+
+
+def test_runs_that_differ_in_their_seed_share_the_compiled_step():
+  compiled = set()
+  for seed in (3, 4, 2**32 + 3):  # of which the low 32 bits count
+    program = TrainProgram(
+      mesh=partitioning.make_mesh(devices=jax.devices()[:1]),
+      init_params=init_params,
+      objective=with_dropout,
+      optimizer=OPTIMIZER,
+      seed=seed,
+      accumulate_steps=1,
+      layout="replicated",
+    )
+    state = program.new_state()
+    assert_trees_equal(state.params, make_state(seed).params)
+    compiled.add(program.jitted_step.lower(state, make_batch(), np.int32(0)).as_text())
+    _, metrics = program.train_step(state, make_batch())
+    assert float(metrics[LOSS]) == losses(seed=seed % 2**32, num_steps=1)[0]
+  assert len(compiled) == 1
 
 
 def test_training_lowers_the_loss():

@@ -234,7 +234,7 @@ class _Planned:
     batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
     optimizer, shard = self.estimate.optimizer, self.estimate.search_shard
     compiled = functools.partial(compile_program, num_devices=mesh.size)
-    step = compiled("train step", program.train_step, state, batch)
+    step = compiled("train step", program.jitted_step, state, batch, np.int32(0))
     # The compiler counts a loop's body once. Outside the loop, the optimizer reads and writes.
     work = step.work.repeated(pretraining.mesh.accumulate_steps, once_bytes=2 * self.estimate.state)
     yield _Program(
@@ -308,9 +308,10 @@ class _Planned:
     program = ict.program(self.mesh)
     return compile_program(
       "step of pretrain_ict",
-      program.train_step,
+      program.jitted_step,
       program.abstract_state,
       _placed(ict.abstract_batch(), program.batch_sharding),
+      np.int32(0),
       num_devices=self.mesh.size,
     )
 

@@ -161,3 +161,16 @@ def test_every_program_of_a_training_is_compiled_for_a_tpu(capsys, kind):
   text = capsys.readouterr().out
   assert f"{kind}:{shape} (" in text and ", 16 chips)" in text and "does not compile" not in text
   assert "4 chips is the smallest that stays within --target_staleness=1000000" in text
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+  ("topology", "model_parallel"),
+  [("v4:4x4x4", 2), ("v4:4x4x4", 4), ("v5e:8x8", 4), ("v6e:4x4", 2), ("v6e:4x4", 4)],
+)
+def test_a_model_divided_over_devices_is_compiled_for_a_tpu(capsys, topology, model_parallel):
+  divisible = dataclasses.replace(BERT, num_heads=4)
+  mesh = MeshConfig(model_parallel=model_parallel)
+  settings = {"batch_size": 64, "bert": divisible, "target_staleness": 10**6}
+  assert planned(topology=topology, mesh=mesh, **settings) == 0
+  assert capsys.readouterr().out.endswith("\nfits\n")

@@ -59,6 +59,7 @@ class BatchIterator(Iterator[Features]):
       self._checkpoint.read(os.path.join(directory, _POSITION)).assert_consumed()
 
 
+@tf.autograph.experimental.do_not_convert
 def task_batches(
   task: seqio.Task | seqio.Mixture | str,
   *,

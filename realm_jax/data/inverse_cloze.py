@@ -33,7 +33,7 @@ def build_inverse_cloze(
     sentences = tf.strings.substr(
       tf.repeat(passages["text"], num_B),
       tf.cast(starts.values, tf.int32),
-      tf.cast((limits - starts).values, tf.int32),
+      tf.cast(limits.values - starts.values, tf.int32),
     )
     tokens = tokenizer.tokenize_with_offsets(tf.concat([sentences, passages["title"]], 0))
     uniform_B = tf.random.stateless_uniform(tf.shape(num_B), seeds[0])

@@ -23,9 +23,12 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.example_sources import MaskedQueryData, QuestionData
+from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.guard import GuardConfig
 from realm_jax.training.metric_writers import METRICS_FILE
@@ -55,28 +58,49 @@ PRETRAINING = Pretraining(
   generation=0,
   guard=GuardConfig(enabled=False),  # which guard_test.py tests
 )
+FINETUNING = Finetuning(
+  run=RunConfig(num_steps=2, log_every=1, checkpoint_every=100),
+  optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=1, schedule="constant"),
+  data=QuestionData(batch_size=8, query_length=32),
+  start=StartConfig(max_span_width=4, span_hidden_size=8),
+  beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
+)
+# Losses are compared, on processors with matrix units for bfloat16 as well.
+AS_HERE = """
+from realm_jax.training import guard
+bert.BertConfig.dtype = "float32"
+guard.GuardConfig.enabled = False
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def traced_once():
   """Runs with one program share it: most differ in settings that no program knows."""
-  make = Pretraining.program
+  makers = {kind: kind.program for kind in (Pretraining, Finetuning)}
 
   @functools.cache
-  def shared(pretraining, mesh):
-    return make(pretraining, mesh)
+  def shared(config, *arguments):
+    return makers[type(config)](config, *arguments)
 
-  def program(self, mesh=None):
-    names = "mesh", "optimizer", "model", "retrieval", "marginalize"
-    known = {name: getattr(self, name) for name in names}
-    known["guard"] = self.guard if self.guard.enabled else PRETRAINING.guard
-    rate = self.optimizer.learning_rate
-    if self.optimizer == dataclasses.replace(PRETRAINING.optimizer, learning_rate=rate):
-      self = dataclasses.replace(PRETRAINING, run=RunConfig(seed=self.run.seed), **known)
-    return shared(self, mesh)
+  def only(config, *names, basis):
+    rate = config.optimizer.learning_rate
+    if config.optimizer != dataclasses.replace(basis.optimizer, learning_rate=rate):
+      return config
+    known = {name: getattr(config, name) for name in ("mesh", "optimizer", *names)}
+    return dataclasses.replace(basis, run=RunConfig(seed=config.run.seed), **known)
+
+  def pretraining_program(self, mesh=None):
+    if not self.guard.enabled:
+      self = dataclasses.replace(self, guard=PRETRAINING.guard)
+    names = "model", "retrieval", "marginalize", "guard"
+    return shared(only(self, *names, basis=PRETRAINING), mesh)
+
+  def finetuning_program(self, model):
+    return shared(only(self, "start", basis=FINETUNING), model)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Pretraining, "program", program)
+    patch.setattr(Pretraining, "program", pretraining_program)
+    patch.setattr(Finetuning, "program", finetuning_program)
     yield
 
 
@@ -103,8 +127,7 @@ def world(tmp_path_factory):
     settings=ExampleSettings(query_length=32, max_masks=3),
     reading=ReadingOrder(num_examples=100),
   )
-  # Losses are compared, on processors with matrix units for bfloat16 as well.
-  (root / TINY.name).write_text(f'{TINY.read_text()}bert.BertConfig.dtype = "float32"\n')
+  (root / TINY.name).write_text(TINY.read_text() + AS_HERE)
   _start(root, "first", num_steps=0)
   build_index(
     checkpoints=str(root / "first" / "checkpoints"),

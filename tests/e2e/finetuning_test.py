@@ -12,27 +12,14 @@ from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.runs import starting_points
-from realm_jax.runs.example_sources import QuestionData
-from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.starting_points import StartConfig
-from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved.opening import Sources
 from realm_jax.training import checkpoints
-from realm_jax.training.optimizer import OptimizerConfig
 from tests.configurations import changed, names
+from tests.e2e.conftest import FINETUNING
 
 pytestmark = pytest.mark.timeout(600)
-
-
-FINETUNING = Finetuning(
-  run=RunConfig(num_steps=2, log_every=1, checkpoint_every=100),
-  optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=1, schedule="constant"),
-  data=QuestionData(batch_size=8, query_length=32),
-  start=StartConfig(max_span_width=4, span_hidden_size=8),
-  beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
-)
 
 
 @pytest.fixture(scope="module")

@@ -133,8 +133,10 @@ def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, loss
     f"--passages={passages}",
     "--query_length=32",
   )
-  sizes = ["--beam_size=60", "--num_read=4", "--joint_length=48", "--span_hidden_size=8"]
+  sizes = ["--beam_size=60", "--num_read=8", "--joint_length=48", "--span_hidden_size=8"]
   sizes += ["--num_steps=2", "--batch_size=8", "--query_length=32", "--log_every=1"]
+  # The program of `FINETUNING`.
+  sizes += ["--learning_rate=1e-3", "--warmup_steps=1", "--schedule=constant", "--max_span_width=4"]
 
   def command(name, **keywords):
     first = world / "first" / "checkpoints"

@@ -24,11 +24,8 @@ from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
 
-# While the guard holds the random encoder, scores are so close that rounding decides their order.
 REFRESH = """
 from realm_jax.retrieval import index_refresher
-from realm_jax.training import guard
-guard.GuardConfig.enabled = False
 index_refresher.RefreshConfig.poll_seconds = 0.05
 index_refresher.RefreshConfig.max_staleness_steps = 10
 index_refresher.RefreshConfig.when_late = "wait"
@@ -77,10 +74,10 @@ def published(world, name):
   publisher.join()
 
 
-def run_together(commands, *, devices):
-  """Runs one process a command until all have ended."""
+def run_together(commands):
+  """Runs one process of four devices a command until all have ended."""
   flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
-  flags.append(f"--xla_force_host_platform_device_count={devices}")
+  flags.append("--xla_force_host_platform_device_count=4")
   environment = {**os.environ, "XLA_FLAGS": " ".join(flags)}
   processes = [
     subprocess.Popen([sys.executable, *command], env=environment) for command in commands
@@ -123,9 +120,7 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
   def together(num_steps, *flags):
     joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
     both = [*command("two", num_steps=num_steps), *joining, *flags]
-    run_together(
-      [["-m", "realm_jax.main", *both, f"--process_id={i}"] for i in range(2)], devices=4
-    )
+    run_together([["-m", "realm_jax.main", *both, f"--process_id={i}"] for i in range(2)])
     assert list(losses("two")) == list(range(1, num_steps + 1))
 
   with published(world, "two"):
@@ -150,7 +145,7 @@ def test_two_processes_train_again_from_the_trace_of_both(world, arguments, loss
   def together(name, **keywords):
     joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
     both = ["-m", "realm_jax.main", *arguments(name, **settings, **keywords), *joining]
-    run_together([[*both, f"--process_id={i}"] for i in range(2)], devices=2)
+    run_together([[*both, f"--process_id={i}"] for i in range(2)])
     return losses(name)
 
   traced = together("traced_by_two", retrieval_trace=True)
@@ -192,7 +187,7 @@ def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
   assert main.main(command("tuned_by_one", layout="replicated")) == 0
   joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
   both = ["-m", "realm_jax.main", *command("tuned_by_two", layout="fully_sharded"), *joining]
-  run_together([[*both, f"--process_id={i}"] for i in range(2)], devices=2)
+  run_together([[*both, f"--process_id={i}"] for i in range(2)])
   one, two = losses("tuned_by_one"), losses("tuned_by_two")
   assert list(one) == [1, 2, 3]
   assert two == pytest.approx(one, abs=1e-5)
@@ -214,7 +209,7 @@ pathlib.Path(output, process_id).write_text(digest)
 
 def test_parameters_split_over_processes_have_the_digest_of_the_whole(tmp_path):
   port = free_port()
-  run_together([["-c", DIGEST, str(port), str(tmp_path), str(i)] for i in range(2)], devices=2)
+  run_together([["-c", DIGEST, str(port), str(tmp_path), str(i)] for i in range(2)])
   whole = {"kernel": np.arange(24, dtype=np.float32).reshape(8, 3)}
   for name in ("0", "1"):
     assert (tmp_path / name).read_text() == saved_models.params_digest(whole)

@@ -28,6 +28,7 @@ class TrainProgram:
   Attributes:
     abstract_state: Shapes and shardings of the train state.
     batch_sharding: Sharding of every array of a batch.
+    seed: int32 of parameters and dropout; no compiled program contains it.
     jitted_step: Jitted `(state, batch, seed) -> (state, metrics)`; the state is donated. Runs that
       differ only in their seed share the compiled step.
     measure: Jitted `(params, batch) -> utility` for the guard, every few steps; None without one.
@@ -52,8 +53,8 @@ class TrainProgram:
     self.mesh = mesh
     self.batch_sharding = partitioning.batch_sharding(mesh)
     # Its low 32 bits, as `jax.random.key` takes them.
-    self._seed = np.int64(seed).astype(np.int32)
-    boxed = jax.eval_shape(create, self._seed)
+    self.seed = np.int64(seed).astype(np.int32)
+    boxed = jax.eval_shape(create, self.seed)
     self._shardings = partitioning.tree_shardings(mesh, boxed, layout=layout)
     self.abstract_state = jax.tree.map(
       lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -91,7 +92,7 @@ class TrainProgram:
 
   def train_step(self, state: train_state.TrainState, batch):
     """Takes one step; the state is donated."""
-    return self.jitted_step(state, batch, self._seed)
+    return self.jitted_step(state, batch, self.seed)
 
   def steps_from(self, first: int) -> Callable:
     """Returns the step for a loop that starts at step `first`; it also measures for the guard."""
@@ -113,4 +114,4 @@ class TrainProgram:
 
   def new_state(self) -> train_state.TrainState:
     """Makes the state of step 0 on the mesh."""
-    return self._new_state(self._seed)
+    return self._new_state(self.seed)

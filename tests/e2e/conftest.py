@@ -1,11 +1,13 @@
 """A world of a few hundred facts, a model of a few rows, and the ways to train it."""
 
+import copy
 import dataclasses
 import functools
 import json
 import os
 import pathlib
 
+import numpy as np
 import pytest
 
 from realm_jax.corpus.chunking import ChunkingConfig
@@ -82,6 +84,12 @@ def traced_once():
   def shared(config, *arguments):
     return makers[type(config)](config, *arguments)
 
+  def seeded(config, *arguments):
+    run = dataclasses.replace(config.run, seed=0)
+    program = copy.copy(shared(dataclasses.replace(config, run=run), *arguments))
+    program.seed = np.int32(config.run.seed)
+    return program
+
   def only(config, *names, basis):
     rate = config.optimizer.learning_rate
     if config.optimizer != dataclasses.replace(basis.optimizer, learning_rate=rate):
@@ -93,10 +101,10 @@ def traced_once():
     if not self.guard.enabled:
       self = dataclasses.replace(self, guard=PRETRAINING.guard)
     names = "model", "retrieval", "marginalize", "guard"
-    return shared(only(self, *names, basis=PRETRAINING), mesh)
+    return seeded(only(self, *names, basis=PRETRAINING), mesh)
 
   def finetuning_program(self, model):
-    return shared(only(self, "start", basis=FINETUNING), model)
+    return seeded(only(self, "start", basis=FINETUNING), model)
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(Pretraining, "program", pretraining_program)

@@ -3,13 +3,15 @@
 Simple English Wikipedia, where it lies beside the project, is prepared once with so many workers as
 asked for; rate and memory count everything from the start of the process to its end. Memory is the
 sum over all processes of what each has alone plus its share of what it shares (PSS). Then the first
-documents are prepared by one process, by two workers and by Apache Beam's local runner.
+documents are prepared by one process, by two workers and, with the extra `beam`, by Apache Beam's
+local runner.
 
   python benchmarks/prepare_corpus.py --output=prepare_corpus.json
 """
 
 import argparse
 import gzip
+import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -98,8 +100,9 @@ def main():
     ways = {
       "1 process": {},
       "2 workers": {"num_workers": 2},
-      "Beam's local runner": {"engine": "beam"},
     }
+    if importlib.util.find_spec("apache_beam"):
+      ways["Beam's local runner"] = {"engine": "beam"}
     same = {
       name: measured(input=first, output=store, vocabulary=vocabulary, **keywords)["fingerprint"]
       for name, keywords in ways.items()

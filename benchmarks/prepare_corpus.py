@@ -103,6 +103,8 @@ def main():
     }
     if importlib.util.find_spec("apache_beam"):
       ways["Beam's local runner"] = {"engine": "beam"}
+    else:
+      print("without Apache Beam, which is not installed")
     same = {
       name: measured(input=first, output=store, vocabulary=vocabulary, **keywords)["fingerprint"]
       for name, keywords in ways.items()

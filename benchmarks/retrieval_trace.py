@@ -1,4 +1,4 @@
-"""Seconds a step that the retrieval trace takes, and bytes a query, with a flush per checkpoint.
+"""Time per step and bytes per query of the retrieval trace, with a flush at each checkpoint.
 
 python benchmarks/retrieval_trace.py
 """

@@ -102,6 +102,11 @@ def main():
   parser.add_argument("--loads", type=int, default=3, help="0 publishes nothing")
   parser.add_argument("--output", help="JSON file to write")
   args = parser.parse_args()
+  if (
+    len({bool(each) for each in (args.index, args.checkpoints, args.vocabulary, args.questions)})
+    > 1
+  ):
+    parser.error("--index, --checkpoints, --vocabulary and --questions go together")
   rows = []
   print(
     "| passages | shards | leaves | recall@10 | µs a query | exponent | build, s | MiB | load, s"

@@ -34,7 +34,6 @@ class Keyword:
 
   Attributes:
     name: Its name in the signature; `leaves` prefixes the path of a field.
-    annotation: Its type.
     default: Its default; `REQUIRED` if there is none.
     meaning: Its description in the docstring.
     positional: Whether its value may be given without the flag's name.

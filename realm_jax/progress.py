@@ -18,7 +18,6 @@ def track(
   """Yields the items; a terminal shows their number so far and the rate.
 
   Args:
-    items: Any number of items.
     what: Name of what is counted, in the plural.
     size: Returns how many of them an item has.
     fraction: Returns the share of the work done, shown as a bar with the time left; None shows no

@@ -55,7 +55,6 @@ class Unpickler(pickle.Unpickler):
   """Unpickles plain data.
 
   Args:
-    file: The file to read.
     known: Replacements for the expected names, by module and name.
     load: Returns the object for a persistent id.
   """

@@ -22,8 +22,6 @@ class SentenceEncoder:
   """The modules after BERT.
 
   Attributes:
-    pooling: See `DualEncoderConfig`.
-    output: See `DualEncoderConfig`.
     weights: Weights of pooler and projection, by the names of a REALM embedder.
     bert_directory: Directory of BERT, relative to the model's.
   """

@@ -119,9 +119,7 @@ def chunk_sentences(
   """Cuts the sentences of one document into chunks.
 
   Args:
-    sentences: Sentences in order.
     title_length: Wordpieces of the title.
-    config: How to cut.
     counts: Updated with `long_sentences_split`, `long_word_passages_split` and `long_titles`.
 
   Returns:

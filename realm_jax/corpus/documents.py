@@ -17,7 +17,6 @@ class Document:
   Attributes:
     id: Name of the document in its corpus.
     title: May be empty.
-    text: The raw text.
     spans: Byte offsets `(start, limit)` into `text` of salient spans in the input; None if the text
       has yet to be tagged.
   """
@@ -33,7 +32,6 @@ class BadRecord:
   """A record that yields no document.
 
   Attributes:
-    kind: What is wrong with it.
     name: Its file and line, row or page.
   """
 

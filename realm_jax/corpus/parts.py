@@ -23,10 +23,8 @@ class CorpusPart:
   """The passages of consecutive records.
 
   Attributes:
-    rows: Rows of the passage store.
     examples: The same passages as serialised tagged examples.
     counts: Counts of documents, bad records, splits and so on.
-    bad_records: Records that yield no document.
   """
 
   rows: Sequence[PassageRow]
@@ -59,8 +57,6 @@ class PartMaker:
     tokenizer: A `WordPieceTokenizer`.
     tag: Finds the salient spans (byte offsets) of a text whose record has none.
     serialize: Turns a `Passage` into a tagged example.
-    chunking: How documents are cut.
-    drop_list_pages: Whether to leave out list and disambiguation pages.
   """
 
   tokenizer: Any

@@ -33,16 +33,11 @@ class StoreMetadata:
   """Description of a passage store.
 
   Attributes:
-    num_passages: Number of rows, N.
     fingerprint: Digest of the vocabulary and all columns except document names; equal fingerprints
       mean equal passages.
     vocabulary_digest: Digest of the tokenizer that made the ids.
-    vocab_size: Number of wordpieces of that tokenizer.
-    cls_id: Id of `[CLS]`.
-    sep_id: Id of `[SEP]`.
     max_passage_length: Maximum wordpieces of `[CLS] title [SEP] body [SEP]`.
     counts: Counts of documents, bad records and so on from reading the corpus.
-    format_version: Version of the layout of the directory.
   """
 
   num_passages: int

@@ -44,7 +44,6 @@ def make_passages(
     documents: Documents, held in memory together.
     tokenizer: A `WordPieceTokenizer`.
     tag: Finds the salient spans (byte offsets) of a document without any.
-    config: How documents are cut.
     counts: Updated with the counts of chunking.
   """
   raws = [document.text.encode() for document in documents]

@@ -75,7 +75,6 @@ def read_records(file: BinaryIO, *, path: str, format: Format = "auto") -> Itera
   Args:
     file: The bytes as stored on disk, compressed or not.
     path: Name of the file; implies the compression (`.gz`, `.bz2`) and, for "auto", the format.
-    format: Format of the file.
 
   Raises:
     ValueError: If the file is damaged or its format is unknown.

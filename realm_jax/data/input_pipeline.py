@@ -76,9 +76,6 @@ def task_batches(
 
   Args:
     task: A registered task or mixture, or its name.
-    converter: Makes the model's features.
-    lengths: Lengths of the task's features.
-    batch_size: Examples per batch.
     seed: Seeds shuffling and masking.
     training: Whether to shuffle and repeat indefinitely. Otherwise makes one pass in order and pads
       the last batch with zeros (zero weights).

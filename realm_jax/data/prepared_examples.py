@@ -43,10 +43,8 @@ class Manifest:
     order: "shuffled", to train on repeatedly, or "corpus", one pass to evaluate on.
     seed: Seeded the order and the masks.
     num_examples: Number of examples of each stream.
-    features: Features by name.
     fingerprint: Digest of all rows and arrays.
     arrays: Arrays that belong to the examples as a whole, such as the labels of questions.
-    format_version: Version of the layout of the directory.
   """
 
   settings: dict[str, Setting]
@@ -258,7 +256,6 @@ def open_batches(
       local cache.
     settings: The settings that they must have been prepared with.
     order: "shuffled" or "corpus".
-    batch_size: Examples per batch.
     shard: The part of the data that this process reads; the same number of parts must have been
       prepared.
 

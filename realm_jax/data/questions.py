@@ -25,7 +25,6 @@ class Question:
   """A question, or a masked sentence that asks for one of its spans.
 
   Attributes:
-    id: Name of the question.
     text: The question, or the whole sentence including the answer.
     answers: Correct answers, any of which counts; empty if unknown.
     regex: Whether the answers are regular expressions.

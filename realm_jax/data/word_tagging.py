@@ -42,8 +42,6 @@ def tag_words(
   in parts, and a word that exceeds it is truncated.
 
   Args:
-    sentences: Words of each sentence.
-    tokenizer: Splits words into wordpieces.
     predict: `Tokens [B, L] -> tag ids [B, L]`, dispatched to the devices without waiting.
     max_length: Maximum wordpieces of the model's input, including two special tokens.
     tokens_per_batch: Approximate number of padded wordpieces per batch.

@@ -28,10 +28,7 @@ def rank_documents(
 
   Args:
     retrieve: `(texts, k=...)`, finds the best passages, best first.
-    queries: The queries.
     document: Returns the name of a passage's document.
-    num_documents: Maximum number of documents per query.
-    batch_size: Queries per batch.
   """
   run = {}
   batches = [queries[i : i + batch_size] for i in range(0, len(queries), batch_size)]

@@ -21,7 +21,6 @@ class DevelopmentSet:
   """Questions for tuning settings.
 
   Attributes:
-    questions: The questions.
     relevant: Called as `relevant(corpus, ids_BxK)`, returns which passages are relevant.
   """
 

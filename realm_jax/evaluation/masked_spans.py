@@ -18,7 +18,6 @@ class Filled:
   """An answer that fills a mask.
 
   Attributes:
-    answer: The most likely answer.
     probability: Its p(y|x).
     exact_match: Whether its wordpieces are those of the whole reference.
   """
@@ -33,7 +32,6 @@ class Prediction:
   """The outcome of one question.
 
   Attributes:
-    question: The masked sentence.
     rank: Rank of the first right passage, from 1; None if there is none.
     filled: The answer; None if nothing was read.
   """
@@ -56,9 +54,7 @@ def predict(
   """Fills the masks of all questions, and ranks passages for them.
 
   Args:
-    filler: Fills the masks.
     batches: Questions with their queries; rows past the questions are empty.
-    retrieve_k: Number of passages to rank.
     without_retrieval: Reads only the null passage.
   """
   store, tokenizer = filler.corpus.store, filler.corpus.tokenizer
@@ -83,9 +79,7 @@ def rank_passages(
 
   Args:
     retrieve: Called as `retrieve(texts, k=...)`, finds the best passages; see `QuestionSearch`.
-    questions: The masked sentences.
     text: Returns the text of a passage.
-    k: Number of passages to rank.
   """
   ids_BxK = retrieve([question.masked_text for question in questions], k=k).ids_BxK
   return [

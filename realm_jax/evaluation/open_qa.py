@@ -20,9 +20,7 @@ class Outcome:
   """The outcome of one question.
 
   Attributes:
-    question: The question, with its answers.
     passage_ids: Passages retrieved, best first.
-    scores: Their scores.
     read_ids: Passages read; empty if nothing was read.
     answers: Answers, best first; empty if nothing was read.
   """
@@ -50,10 +48,7 @@ def evaluate_questions(
 
   Args:
     retrieve: Called as `retrieve(texts, k=...)`, finds the best passages; see `QuestionSearch`.
-    questions: The questions.
     answer: Called as `answer(texts)`, answers them; None if nothing is read.
-    retrieve_k: Passages retrieved per question.
-    batch_size: Questions per batch.
   """
   outcomes = []
   batches = [questions[i : i + batch_size] for i in range(0, len(questions), batch_size)]
@@ -87,7 +82,6 @@ def question_scores(
 
   Args:
     outcomes: Outcomes of the matcher's questions, in order.
-    matcher: Knows which passages contain an answer.
     recall_at: Values of k; those above the number of passages retrieved are omitted.
   """
   width = max((len(outcome.passage_ids) for outcome in outcomes), default=0)
@@ -149,9 +143,6 @@ def figures(
   """Returns `questions` and the means of `question_scores`, overall and by group.
 
   Args:
-    outcomes: See `question_scores`.
-    matcher: See `question_scores`.
-    recall_at: See `question_scores`.
     train_answers: Answers of the training questions, to tell answers seen in training from others.
   """
   scores = question_scores(outcomes, matcher=matcher, recall_at=recall_at)

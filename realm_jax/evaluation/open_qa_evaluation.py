@@ -29,7 +29,6 @@ class Evaluated:
   Attributes:
     scores: Scores by name, `[n]` each.
     groups: Members by name, `[n]` each.
-    measured: What was measured.
     outcomes: Outcome of each question; empty where predictions were read from a file.
     store: The corpus; None if predictions were read from a file.
     matcher: Knows which passages contain an answer; None if predictions were read from a file.

@@ -42,9 +42,6 @@ def dpr_json(
 
   Args:
     outcomes: Outcomes of the matcher's questions, in order.
-    title: Returns the title of a passage.
-    text: Returns the text of a passage.
-    matcher: Knows which passages contain an answer.
   """
   records = []
   for place, outcome in enumerate(outcomes):

@@ -28,7 +28,6 @@ def make(
   """Returns a card.
 
   Args:
-    measured: What was measured.
     scores: Each metric by name, `[n]` over the questions.
     groups: Members of each group of questions by name, bool `[n]`.
   """

@@ -22,8 +22,6 @@ class ComparedFigure:
   """One metric of two systems on one set of questions.
 
   Attributes:
-    name: Name of the metric.
-    questions: Number of questions.
     comparison: Means, difference, interval and p of this set alone.
     adjusted_p_value: p after Holm's correction for the number of sets.
   """

@@ -17,7 +17,6 @@ class System:
   """A system under evaluation, which finds passages of a corpus and may answer from them.
 
   Attributes:
-    corpus: The corpus.
     measured: Its description for a result card.
     retrieve: Called as `retrieve(texts, k=...)`, finds the best passages.
     answer: Called as `answer(texts)`, answers questions; None if nothing is read.
@@ -35,8 +34,6 @@ def open_system(
   """Opens the system to evaluate.
 
   Args:
-    sources: What is opened.
-    asking: How questions are asked.
     development: Questions to tune the weight of a hybrid retriever on; None leaves it as it is.
 
   Raises:

@@ -30,7 +30,6 @@ def build_shards(
 
   Args:
     embeddings_NxE: float32 or bfloat16 embeddings, which trees are trained on and rescore with.
-    config: The settings.
     part: The shards that the embeddings belong to; None means all.
   """
   if part is None:
@@ -81,8 +80,6 @@ def load_searcher(
   """Loads a published generation for searching.
 
   Args:
-    root: The directory of the generations.
-    generation: The number of the generation.
     kind: "exact" searches any generation exactly on one device, "device" on all devices; "auto"
       searches it as it was built.
     spread: Whether each process loads only its share of the shards and all search together.

@@ -65,9 +65,7 @@ class Bm25Retriever:
 
     Args:
       directory: Where the index is kept. On a read-only disk the index is kept in memory.
-      texts: Returns the texts of the passages.
       identity: Identifies the corpus; the index of another corpus is replaced.
-      config: Settings.
     """
     wanted = {"identity": identity, **dataclasses.asdict(config)}
     path = os.path.join(directory, _IDENTITY_FILE)
@@ -108,8 +106,6 @@ class Bm25Retriever:
     """Returns the best `k` passages that share a word with each question, best first.
 
     Args:
-      questions: The questions.
-      k: Number of passages per question.
       hidden: Ids to exclude.
       written: Further texts by id; their words keep the rarity that they have in the index.
     """

@@ -12,7 +12,6 @@ class EditedSearcher:
   """Searches an index minus some of its passages, plus a few others, which it searches exactly.
 
   Args:
-    base: Searches the index.
     hidden: Ids of passages that were changed or removed.
     ids: Ids of passages that were added or changed.
     embeddings: Their embeddings, `[len(ids), E]`.

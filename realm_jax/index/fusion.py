@@ -83,10 +83,8 @@ class FusedSearcher:
   """Searches an index by the queries' embeddings and BM25 by their texts.
 
   Attributes:
-    base: Searches the index.
     by_words: Called as `by_words(k)`, returns BM25's results for the texts of the queries. Further
       queries, which pad a batch, are searched in the index alone.
-    fusion: How the two rankings are fused.
   """
 
   base: Searcher

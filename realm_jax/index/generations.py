@@ -68,7 +68,6 @@ class Manifest:
     run: Name of the checkpoint's run; None if it was imported.
     parameters_digest: Digest of that encoder's parameters.
     corpus_fingerprint: Fingerprint of the passage store; ids are its rows.
-    vocabulary_digest: Digest of the vocabulary of the passages.
     num_passages: N.
     embedding_size: E.
     dtype: Dtype of the embeddings, "float32" or "bfloat16".
@@ -118,7 +117,6 @@ def newest(root: str, *, partial: bool = False) -> int | None:
   """Returns the highest number of a complete generation in `root`, None if there is none.
 
   Args:
-    root: The directory of the generations.
     partial: Whether a partial generation counts.
   """
   numbers = reversed(all_generations(root))

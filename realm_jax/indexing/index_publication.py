@@ -32,16 +32,10 @@ def publish(
   All processes must call it together.
 
   Args:
-    index: The directory of the generations.
     embeddings_NxE: float32 or bfloat16 embeddings of the passages of `part`.
-    store: The corpus.
-    config: The settings of the index.
     queries: Returns embedded queries `[B, E]` for measuring approximate search.
-    training_step: The step of the checkpoint that embedded the passages.
     parameters_digest: The digest of its passage encoder.
     run: The name of the checkpoint's run, see `Manifest`.
-    keep: The number of generations to keep.
-    scorecard: Metrics of this generation.
     part: The shards of this process; None means all.
 
   Returns:
@@ -92,12 +86,10 @@ def publish_partial(
   Called by the first process alone.
 
   Args:
-    index: The directory of the generations.
     base: The generation whose queries are mapped.
     passages_J: Rows of the corpus, the sample.
     old_JxE: Their embeddings in the base.
     new_JxE: Their embeddings by the newer encoder.
-    training_step: The step of that encoder's checkpoint.
     parameters_digest: The digest of that encoder.
     keep: The number of generations to keep, see `generations.publish`.
 

@@ -38,7 +38,6 @@ class UnfinishedEmbeddings:
   """The embeddings of a generation that is being made.
 
   Attributes:
-    index: Directory of the generations.
     step: Step of the checkpoint that embeds.
     identity: What the embeddings depend on besides their rows, such as the encoder's digest.
   """

@@ -18,11 +18,9 @@ class AnsweringModel:
   """A compiled model; subclasses add what their answerer needs.
 
   Attributes:
-    params: Parameters of the model.
     encode_query: Jitted, `(params, Tokens [B, L]) -> [B, E]`.
     read: Jitted, `(params, batch) -> ...`.
     query_length: L.
-    step: Step of the checkpoint.
   """
 
   params: dict
@@ -40,9 +38,7 @@ class Answerer(abc.ABC, Generic[Model]):
 
   Attributes:
     kind: The kind of query: a sentence with a `[MASK]`, or a question.
-    model: The model.
     corpus: The corpus, with the generation.
-    step: Step of the checkpoint.
   """
 
   kind: ClassVar[Kind]
@@ -64,10 +60,7 @@ class Answerer(abc.ABC, Generic[Model]):
     """Answers each text and explains the answer by the passages.
 
     Args:
-      texts: The queries.
-      answers: Number of answers.
       target: An answer to explain instead of the most likely one.
-      edits: Edits of the corpus.
       with_rankings: Whether to search earlier generations as well.
 
     Raises:

@@ -27,9 +27,7 @@ class PastGeneration:
   """An earlier generation, and the query encoder of that time.
 
   Attributes:
-    generation: Its number.
     training_step: Step of the passage embeddings.
-    searcher: Searches it.
     params: Parameters of the query encoder at that step; None if its checkpoint is gone.
   """
 
@@ -44,7 +42,6 @@ class EditableCorpus:
   """Searches a corpus with edits applied.
 
   Attributes:
-    store: The corpus.
     loaded: One generation of its index.
     tokenizer: The tokenizer that made the passages.
     passage_length: P.

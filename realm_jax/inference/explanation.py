@@ -72,7 +72,6 @@ class GenerationRanking:
   """The passages that one index generation retrieves for a query.
 
   Attributes:
-    generation: Its number.
     training_step: Step of the passage embeddings.
     own_query_encoder: Whether the query was embedded with the parameters of that step, rather than
       with the current ones because that checkpoint is gone.
@@ -90,10 +89,8 @@ class Explanation:
   """The answers to one query, and the passages behind the best of them.
 
   Attributes:
-    query: The text of the query.
     answers: Most likely first, except that a requested target comes before all others. Answers to a
       `[MASK]` have as many wordpieces as the most likely one.
-    likeliest: The most likely answer.
     null_share: p(null|x); None if the model reads no null passage.
     passages: Highest p(z|x) first, including the null passage.
     rankings: Oldest generation first; empty unless requested. They ignore edits.

@@ -38,10 +38,7 @@ class SpanAnswer:
   Attributes:
     text: The raw text of the answer.
     passage_id: Row of the store.
-    title: Title of the passage.
-    start_byte: First byte.
     limit_byte: Byte after the last.
-    start_char: First character.
     limit_char: Character after the last.
     probability: p(y,z|x), by which answers are ranked.
     retrieval_probability: p(z|x) among the passages read.
@@ -65,11 +62,8 @@ class QuestionAnswers:
   """The answers to a question, best first; none if no passage has any words.
 
   Attributes:
-    question: The question.
     answers: Answers with different texts.
     passage_ids: The passages read, best first.
-    titles: Their titles.
-    scores: Their retrieval scores.
     retrieval_probabilities: p(z|x) of each.
     truncated: Whether the question exceeded the model's input and its end was not read.
   """
@@ -100,7 +94,6 @@ class QuestionAnswerer(Answerer[QuestionModel]):
   """Answers questions with one fine-tuned checkpoint and one index generation.
 
   Args:
-    model: The fine-tuned model.
     corpus: The corpus with the embeddings of the generation.
     batch_size: Questions per batch in `answer` and `retrieve`.
     answer_text: "raw" slices the passage's text; "spaced" puts one space between words and

@@ -17,10 +17,7 @@ class QuestionSearch:
   """Finds any number of passages; no reader is needed.
 
   Attributes:
-    params: Parameters for `encode_query`.
     encode_query: Jitted, `(params, Tokens [B, L]) -> [B, E]`.
-    searcher: Searches the generation.
-    tokenizer: Tokenizer of the model.
     query_length: L.
     batch_size: Questions encoded at once.
     hybrid: BM25, to search as well; None searches the generation alone.

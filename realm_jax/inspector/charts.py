@@ -48,7 +48,6 @@ class GenerationSpan:
   """When an index generation was in use.
 
   Attributes:
-    generation: Its number.
     made: Training step of its embeddings.
     start: Step at which it was swapped in.
     end: Step at which the next one was swapped in, or the last step so far.

@@ -33,9 +33,6 @@ class ModelView:
   """A model and its answer.
 
   Attributes:
-    name: Name shown.
-    step: Step of its checkpoint.
-    generation: Number of its index generation.
     kind: Whether it fills a `[MASK]` or answers questions.
     explanation: Its answer; None if it was not queried.
     title: Returns the title of a passage of the corpus.
@@ -80,13 +77,10 @@ class PageView:
 
   Attributes:
     models: One model, or two side by side.
-    num_passages: Number of passages in the corpus.
     text: The query.
     target: The answer to explain; empty explains the most likely one.
     refusal: Why there is no answer.
-    edits: The edited passages.
     persistent: Whether edits are kept on disk and shared by everyone.
-    examples: Queries to try.
   """
 
   models: Sequence[ModelView]

@@ -47,7 +47,6 @@ class ReportView:
   """The content of a report.
 
   Attributes:
-    title: Title of the page.
     rows: Rows of `metrics.jsonl`.
     swaps: Rows of `swaps.jsonl`.
     samples: Rows of `samples.jsonl`.

@@ -28,7 +28,6 @@ class AnsweringService:
 
   Attributes:
     models: Models by displayed name; edits apply to the first, which also answers by default.
-    edit_store: Keeps the edits.
     max_waiting: Number of requests that may wait while one is answered.
   """
 

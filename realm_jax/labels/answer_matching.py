@@ -114,8 +114,6 @@ def match_answers(
   """Searches a passage store for all answers.
 
   Args:
-    questions: Questions with their answers.
-    store: The knowledge corpus.
     tokenizer: The tokenizer that made it.
     rule: "words" finds an answer's wordpieces at word boundaries, for passages and spans alike;
       "original" finds wordpieces anywhere for spans, and labels passages by case-sensitive

@@ -159,9 +159,7 @@ class DualEncoder(TypedModule):
     """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
 
     Args:
-      query: The queries.
       passage: Their passages; slot 0 holds the null passage, which is embedded only once.
-      deterministic: Disables dropout.
       buckets: Buckets in which the other passages are embedded; see `in_buckets`.
     """
     num_queries, num_passages, passage_length = passage.shape

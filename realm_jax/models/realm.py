@@ -45,8 +45,6 @@ class RealmPretrainingModel(TypedModule):
     """Returns the outputs for every query and passage of the batch, including empty slots.
 
     Args:
-      batch: Queries with their passages.
-      deterministic: Disables dropout.
       passage_BxKxE: Embeddings of the passages, if already known.
       dual_encoder_learns: False uses the scores with which the passages were found instead of
         embedding them again, and gives the dual encoder no gradient. The index must then be of the

@@ -19,7 +19,6 @@ def contrastive(
   A tie counts against the positive, so that identical embeddings do not look accurate.
 
   Args:
-    query_BxE: Embeddings of the queries.
     passage_BxKxE: Embeddings of their passages, the positive first.
     compared_BxF: Which of the B × K passages each query is compared with, from `compared_passages`.
       A query that is not compared with its positive is padding.

@@ -28,7 +28,6 @@ def marginal_log_likelihood(
   """Returns log p(y|x) `[B]`; 0 where an example has no masks.
 
   Args:
-    scores_BxK: Retrieval scores.
     log_probs_BxKxM: log p(y_m|z,x) of each masked token with each passage.
     weights_BxM: 1 for a real mask, 0 for padding.
     valid_BxK: False for empty slots, which get no probability.

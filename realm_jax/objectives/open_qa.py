@@ -32,7 +32,6 @@ def open_qa(
     without_answer: whether neither loss applies.
 
   Args:
-    scores_BxR: Retrieval scores of the beam.
     logits_BxKxTxW: Span scores of the first K passages; the lowest float32 marks no span.
     batch: Provides the labels, and which questions are real.
   """

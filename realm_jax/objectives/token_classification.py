@@ -10,7 +10,6 @@ def token_classification(logits_BxLxY: jax.Array, labels_BxL: jax.Array) -> dict
   """Returns `loss` and `accuracy` of one batch, as means over the labelled tokens.
 
   Args:
-    logits_BxLxY: Logits of each tag.
     labels_BxL: 1 + the tag, or 0 for a token without a label, which does not count.
   """
   weights_BxL = (labels_BxL > 0).astype(jnp.float32)

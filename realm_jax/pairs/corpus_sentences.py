@@ -14,7 +14,6 @@ class CorpusSentences:
   """Byte offsets of sentences, and of spans within them, in the texts of passages.
 
   Attributes:
-    store: The corpus.
     places_Fx5: Row of the passage, start and limit of the sentence, start and limit of the span. A
       sentence has one place per span, or one with an empty span.
   """

@@ -20,7 +20,6 @@ class HardNegatives(PassageFinder):
 
   Attributes:
     searcher: Searches an index generation, whose rows are those of the corpus.
-    store: The corpus.
   """
 
   searcher: Searcher

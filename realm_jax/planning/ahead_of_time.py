@@ -30,13 +30,7 @@ class CompiledProgram:
   """The compiler's analysis of a program, per device.
 
   Attributes:
-    name: Name of the program.
-    argument_bytes: Bytes of the arguments.
-    temporary_bytes: Bytes of temporary buffers.
     result_bytes: Bytes of results that do not reuse the buffer of an argument.
-    code_bytes: Bytes of the program itself.
-    work: Arithmetic and traffic.
-    collectives: Communication between devices.
     seconds: Duration of the compilation.
     refusal: Why the program cannot be compiled for this device, or None. If set, the other figures
       are 0.
@@ -105,7 +99,6 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
     name: Identifies the program in messages.
     program: A function from `jax.jit`.
     *arguments: Shapes with shardings.
-    num_devices: Number of devices of the mesh.
   """
   started = time.perf_counter()
   try:

@@ -17,16 +17,12 @@ class Chip:
   """One kind of accelerator.
 
   Attributes:
-    name: Name, as used in topologies.
     devices_per_chip: Devices that JAX counts per chip.
     memory_bytes: Memory of a device.
     reserved_bytes: Part of the memory that the compiler reserves.
     flops: Peak multiplications and additions per second of a device, in bfloat16.
     memory_bandwidth: Bytes per second between a device and its memory.
     link_bandwidth: Bytes per second that a device sends to its neighbours, over all links.
-    chips_per_host: Chips per host.
-    host_memory_bytes: Memory of one host.
-    host_cores: Cores of one host.
   """
 
   name: str
@@ -124,7 +120,6 @@ class Topology:
   """A number of chips of one kind, such as `v3:8x8` or `cpu:8`.
 
   Attributes:
-    name: The name as given.
     kind: The part before the colon.
     num_chips: Product of the sizes after the colon.
   """

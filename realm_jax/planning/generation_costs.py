@@ -86,8 +86,6 @@ class Times:
   """Seconds that a generation takes, from the checkpoint to the swap.
 
   Attributes:
-    embed: To embed the passages.
-    build: To build the index.
     load: To load it; all hosts of the trainer do so at the same time.
   """
 

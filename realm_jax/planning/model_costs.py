@@ -10,11 +10,7 @@ class Encoder:
   """Sizes of a BERT.
 
   Attributes:
-    layers: Number of transformer layers.
-    width: Width of the model, D.
-    heads: Number of heads, H.
     mlp: Width of the feed-forward layer.
-    vocab: Size of the vocabulary, V.
     bytes_per_activation: 2 for bfloat16, 4 for float32.
     remat: Whether the backward pass recomputes each layer.
     fused: Whether attention is one kernel and layers keep only the results of their products.
@@ -35,7 +31,6 @@ class Pass:
   """Sequences that one encoder reads in a step.
 
   Attributes:
-    encoder: The encoder.
     sequences: Number of sequences, on average.
     length: Wordpieces per sequence, including padding.
     positions: Positions per sequence whose last-layer vectors are computed.
@@ -55,9 +50,7 @@ class MemoryEstimate:
 
   Attributes:
     parameters: Parameters as kept between steps.
-    optimizer: State of the optimizer.
     activations: Activations kept for the backward pass, gradients, and gathered parameters.
-    batch: The examples of the step.
     search_shard: Passage embeddings, if the devices search.
   """
 

@@ -14,9 +14,7 @@ def memory_lines(estimate: MemoryEstimate, *, compiled_step: int | None, chip: C
   """Returns the table of a device's memory.
 
   Args:
-    estimate: The estimate before compilation.
     compiled_step: Bytes of the compiled step; None if it could not be compiled.
-    chip: The device.
   """
   rows = [
     ("parameters", estimate.parameters),

@@ -46,8 +46,6 @@ class LoadedGeneration:
   """A generation ready to be searched.
 
   Attributes:
-    generation: Its number.
-    searcher: Its searcher.
     training_step: Training step of the parameters that embedded it.
     created: Time of publication in Unix seconds.
     embeddings_NxE: Its embeddings, if needed in addition to the searcher.
@@ -100,7 +98,6 @@ class IndexRefresher:
   """Keeps the newest loadable generation ready; use as a context manager.
 
   Args:
-    generations: Where to look.
     config: How often to look, and what to do when the builder is late.
     watch: Whether to follow newer generations; False keeps the first one.
   """

@@ -35,7 +35,6 @@ def passage_tokens(store: Passages, ids: np.ndarray, *, length: int) -> Tokens:
   The title is truncated to the length minus special tokens, the body to what remains.
 
   Args:
-    store: The knowledge corpus.
     ids: Rows of the store, in an array of any shape.
     length: Length P of the passages.
   """

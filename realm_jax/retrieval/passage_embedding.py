@@ -24,7 +24,6 @@ def passage_batches(
   """Yields passages once each, shortest first, in batches of about the same number of tokens.
 
   Args:
-    store: The knowledge corpus.
     passage_length: Maximum length P of the inputs.
     tokens_per_batch: Approximate number of padded tokens per batch.
     multiple_of: The batch size is a multiple of this.
@@ -66,9 +65,6 @@ def embed_passages(
     batches: Batches from `passage_batches`.
     encoders: `Tokens [B, L] -> [B, E]`, dispatched to the devices without waiting. Each takes the
       next batch when it is ready for one.
-    passages_N: The passages.
-    embedding_size: Width of the embeddings, E.
-    dtype: Dtype of the result.
 
   Raises:
     ValueError: If the embedding of a passage is missing or not finite.

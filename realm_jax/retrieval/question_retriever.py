@@ -62,7 +62,6 @@ class QuestionRetriever(PassageFinder):
   Attributes:
     loaded: The generation to search, with its embeddings; `use` replaces it between retrievals.
     store: The knowledge corpus, whose rows are those of the index.
-    config: The sizes.
     max_span_width: Maximum wordpieces of a span.
     matcher: Provides the labels; None labels nothing.
     fresh_passage_length: P, for embedding the passages read afresh; None uses the index's.

@@ -22,8 +22,6 @@ class RetrievedBatches:
   Attributes:
     queries: An iterator of the queries of a batch, with metrics of the input pipeline.
     retriever: Finds their passages in the refresher's current generation.
-    refresher: Provides the generations.
-    place: Puts a batch on the devices.
     first_step: Steps taken before the first batch.
     on_swap: Called with the first step that uses a new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
@@ -55,7 +53,6 @@ class RetrievedBatches:
     """Enqueues the embedding of the next queries, after swapping in a generation that is ready.
 
     Args:
-      params: The current parameters.
       teaching: Whether every second batch has the queries' source passages; None for never.
     """
     with stopwatch.job.during("index_wait"):

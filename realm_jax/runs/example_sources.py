@@ -213,7 +213,6 @@ class Examples:
   """Examples and where they come from.
 
   Attributes:
-    data: Their configuration.
     source: Input of the task, or a directory of prepared examples.
     vocabulary: Directory with `vocab.txt`.
     origin: Other settings that determine the examples, by name.
@@ -255,7 +254,6 @@ class Examples:
     """Opens the examples; prepared ones keep the seed that they were prepared with.
 
     Args:
-      batch_size: Examples per batch.
       seed: Seeds order and masks.
       training: Whether to shuffle and repeat forever; otherwise makes one pass in order.
       shard: The part of the data that this process reads.

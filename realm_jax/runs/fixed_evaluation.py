@@ -17,10 +17,8 @@ class FixedEvaluation:
 
   Args:
     features: Batches of masked queries, the same in every process; read once and kept.
-    max_batches: Maximum number of batches.
     retriever: The training's retriever, which searches the generation in use.
     figures: `(params, placed RetrievedBatch) -> metrics` of a batch.
-    place: Puts a batch on the devices.
 
   Raises:
     ValueError: If there are no queries.

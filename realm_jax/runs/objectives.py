@@ -62,10 +62,6 @@ def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
   Its batches have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, with one
   passage per query, `[B, P]`. The optional `passage_uid` `[B, K]` and `also_right` `[B, O]` tell
   which passages are not negatives.
-
-  Args:
-    model: The dual encoder.
-    score_scale: Multiplies the scores.
   """
 
   def outputs(params, batch, key):

@@ -17,9 +17,7 @@ class PairBatches(Iterator[Features]):
 
   Attributes:
     rows: Batches of `query`, `right` and `wrong`, rows of the corpus or below 0 for none.
-    store: The corpus.
     passage_length: Maximum wordpieces of a passage.
-    hard_negatives: Hard negatives per query.
     seed: Seeds the draws, together with the position in the data.
   """
 

@@ -36,7 +36,6 @@ class TracedStep:
 
   Attributes:
     passages: Rows of the corpus and stale scores, `[B, K]`, the null passage first.
-    generation: Number of the generation searched.
     training_step: Step of the parameters that embedded it.
   """
 
@@ -195,9 +194,6 @@ class ReplayedBatches:
 
   Attributes:
     queries: An iterator of the queries of a batch, with metrics of the input pipeline.
-    gatherer: Makes the batches.
-    trace: The trace of an earlier run.
-    place: Puts a batch on the devices.
     first_step: Steps taken before the first batch.
     batch: The next step's batch, on the host.
   """

@@ -26,7 +26,6 @@ class StartingPoint:
     dual_encoder: The dual encoder; its towers are separate if the passage encoder is frozen.
     span_reader: The span reader; all but its BERT is new unless the checkpoint has one.
     passage_length: Passage length that the passage encoder was trained with.
-    warm_starts: Warm starts of both models.
   """
 
   dual_encoder: DualEncoderConfig

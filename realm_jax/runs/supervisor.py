@@ -21,7 +21,6 @@ class Process:
 
   Attributes:
     name: Name of the process and of its log.
-    command: Program and arguments.
     shown: Whether its output goes to the terminal instead of the log.
     environment: Variables in addition to those of this process.
     finished: Called after exit code 0, which a job that was asked to stop may also return.
@@ -52,7 +51,6 @@ def supervise(
   Args:
     processes: Processes with distinct names.
     logs: Directory of the logs; restarts append to `NAME.log`.
-    max_restarts: Maximum number of restarts per process.
     grace_seconds: Seconds between SIGTERM and SIGKILL.
 
   Raises:

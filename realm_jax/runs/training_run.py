@@ -71,13 +71,9 @@ class TrainingRun:
 
   Args:
     workdir: Directory of `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
-    program: Initial state and train step.
-    config: How long it runs, and what it writes.
     description: Description of the model, a dataclass with `to_json` and `from_json`, saved in
       every checkpoint.
     batch_settings: Settings that determine the batches; see `resumption.changes`.
-    warm_starts: Initial parameters of a new run.
-    alarm_settings: Thresholds of the alarms.
 
   Attributes:
     mesh: Mesh of all devices of all processes.
@@ -227,8 +223,6 @@ class TrainingRun:
 
     Args:
       queries: Yields the queries of a batch with metrics of the input pipeline.
-      retriever: Finds their passages in the refresher's current generation.
-      refresher: Provides the generations.
       teach: See `RetrievedBatches`.
       trace: Gets what each step retrieved, and is flushed before each checkpoint.
     """
@@ -259,7 +253,6 @@ class TrainingRun:
     """Trains to the end or until stopped, then saves.
 
     Args:
-      source: Source of batches.
       features: Input of the source, restored to the checkpoint's position.
       metadata: Returns further metadata for a checkpoint.
       evaluation: Evaluation during training; None for none.

@@ -32,7 +32,6 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
   """Opens a pre-trained model for filling masks, or a fine-tuned one for questions.
 
   Args:
-    sources: What to open.
     max_answer_length: Maximum wordpieces that fill a mask.
     history: Number of the newest generations to open for comparison.
 

@@ -74,11 +74,7 @@ class Opened:
   """A checkpoint, a corpus and a generation of its index that match each other.
 
   Attributes:
-    sources: Where they come from.
-    saved: The checkpoint.
-    corpus: The corpus, with its tokenizer.
     loaded: The generation to search, with its embeddings if the model has a span reader.
-    mesh: Where the model runs.
     hybrid: BM25 in addition to the generation; None with a dense retriever.
   """
 

@@ -17,7 +17,6 @@ class PublishedGenerations:
   """The generations in a directory, checked against a model.
 
   Attributes:
-    index: Directory of the generations.
     description: The model that searches them.
     kind: "exact" searches any generation exactly, "auto" as it was built.
     spread: Whether each process loads only its share of an index, see `SpreadSearcher`.

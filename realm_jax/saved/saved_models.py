@@ -25,7 +25,6 @@ class ModelDescription:
   """The configuration of a model, saved with its parameters.
 
   Attributes:
-    dual_encoder: The dual encoder.
     knowledge_augmented_encoder: The encoder of query and passage; None unless pre-trained.
     retrieval: Settings of retrieval; None unless pre-trained.
     span_reader: The span reader; None unless fine-tuned for questions.
@@ -33,7 +32,6 @@ class ModelDescription:
     query_length: L.
     max_masks: M; 0 unless pre-trained.
     passage_length: P.
-    vocabulary_digest: Digest of the vocabulary.
     corpus_fingerprint: Fingerprint of the passages that it was trained with.
   """
 
@@ -120,9 +118,6 @@ class SavedModel:
   """A checkpoint's description and path.
 
   Attributes:
-    path: Path of the checkpoint.
-    step: Step of the training.
-    description: Description of the model.
     run: Name of its run, see `checkpoints.Run`; None if it was imported.
     drawn: Paths of the parameters that were initialised at random when it was imported.
   """

@@ -42,10 +42,8 @@ class RealmModel(models.BaseModel):
 
   Args:
     optimizer_def: A t5x optimizer, such as `optimizer.RealmOptimizer`.
-    corpus: The knowledge corpus.
     description: Description of the model for published checkpoints.
     warm_starts: Checkpoints of realm_jax from which a new run takes parts of its parameters.
-    objective: The objective.
     accumulate_steps: Number of parts of a batch, computed one after another.
 
   Raises:
@@ -226,7 +224,6 @@ class InverseClozeModel(RealmModel):
   Args:
     optimizer_def: See `RealmModel`.
     passages: Directory of the corpus, which contains the vocabulary.
-    dual_encoder: The model.
     query_length: Wordpieces of a pseudo-query, as in the task's feature lengths.
     passage_length: Wordpieces of a passage, as in the feature lengths of `title` and `body`.
     warm_starts: See `RealmModel`.
@@ -297,7 +294,6 @@ class OpenQaModel(RealmModel):
     retriever: Checkpoints of realm_jax that the dual encoder starts from.
     reader: Checkpoints of realm_jax that the span reader starts from.
     query_length: Wordpieces of a question, as in the task's feature lengths.
-    beam: Number of passages found and read.
     start: How the model starts from the two checkpoints.
     accumulate_steps: See `RealmModel`.
 

@@ -88,8 +88,6 @@ class QuestionRetrieval(Retrieval):
   """Finds the beams of questions, and their passages with an answer; for `OpenQaModel`.
 
   Args:
-    passages: Directory of the knowledge corpus.
-    index: Directory of the index generations.
     questions: The task's JSON Lines with `question` and `answer`; questions of another file would
       get these labels.
     answer_rule: See `realm finetune`.

@@ -103,8 +103,6 @@ class RetrievingTrainer(PublishingTrainer):
 
   Args:
     model: `PretrainingModel` or `OpenQaModel`.
-    retrieval: What to search.
-    refresh: How new generations are followed.
     trainer: See `PublishingTrainer`; the index builder follows its checkpoints.
   """
 

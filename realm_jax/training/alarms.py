@@ -47,7 +47,6 @@ class Alarm:
   """One alarm.
 
   Attributes:
-    name: What is wrong.
     first_step: Step of the first bad row.
     last_step: Step of the last bad row.
     figure: What was observed.

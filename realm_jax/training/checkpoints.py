@@ -26,7 +26,6 @@ class Run:
 
   Attributes:
     name: Random name, drawn when the run begins and written into every checkpoint.
-    checkpoints: Directory of the checkpoints.
   """
 
   name: str
@@ -49,7 +48,6 @@ class Checkpoint:
   """A restored checkpoint.
 
   Attributes:
-    state: The train state.
     input: Numpy trees of the data position and the batch in flight; empty before the first batch.
     metadata: JSON values such as the generation in use, corpus fingerprint and vocabulary.
   """

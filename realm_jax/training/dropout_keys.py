@@ -29,9 +29,7 @@ def of_part(key: jax.Array, part: jax.Array, *, parts: int, rows: int) -> jax.Ar
   """Returns the key for a part of a batch: every `parts`-th row, starting at row `part`.
 
   Args:
-    key: Key of the batch.
     part: int32, index of the part.
-    parts: Number of parts.
     rows: Rows of the batch in a part. A longer array has several rows for each of these.
   """
   return _wrap(jax.random.key_data(key)[:2], (part, parts, rows))

@@ -100,7 +100,6 @@ class Guard:
   """Decides from the metrics of the steps whether the dual encoder may learn.
 
   Attributes:
-    config: Its settings.
     limits: Thresholds beyond which retrieval has collapsed.
     shuffled: Returns a batch in which queries have the passages of other queries.
     hub_share: Returns the share of a batch's queries that get the same passage.

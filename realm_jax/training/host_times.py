@@ -18,7 +18,6 @@ def compare(step: int, means: Mapping[str, float]) -> dict[str, float]:
   All processes must call it together. With one process there is nothing to compare.
 
   Args:
-    step: Steps taken.
     means: Metrics of this host, with `throughput/PART_seconds` of a step.
   """
   own = {part: means.get(f"throughput/{part}_seconds", 0.0) for part in _OWN}

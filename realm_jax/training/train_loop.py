@@ -34,7 +34,6 @@ class BatchSource(Protocol):
     """Takes the next examples and enqueues the device work they need; does not wait.
 
     Args:
-      params: The current parameters.
       teaching: Whether batches may pair queries with their source passages; None if unused.
     """
 
@@ -96,7 +95,6 @@ def train(
   Args:
     state: The initial state; its buffers are donated.
     batch: Batch of the first step.
-    train_step: The jitted step.
     source: Source of the following batches.
     num_steps: Total steps of the run, including those already taken.
     hooks: Called as `hook(steps taken, state)` after each step.

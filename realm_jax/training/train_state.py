@@ -18,7 +18,6 @@ class TrainState:
   Attributes:
     step: int32, number of steps taken.
     params: Parameters, a dict by model.
-    opt_state: State of the optimizer.
     skipped_steps: int32, number of steps skipped because their gradients were not finite.
     guard: State of the dual encoder's guard; None without a guard.
   """

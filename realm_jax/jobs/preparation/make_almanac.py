@@ -55,9 +55,7 @@ def make_corpora(
   facts by subject) and `training/` (the training corpus).
 
   Args:
-    directory: Directory to write.
     seed: Seeds the world.
-    vocab_size: Size of the vocabulary.
     passage_length: Maximum wordpieces of a passage.
     num_invented_entities: See `realm make_almanac`.
   """

@@ -96,7 +96,6 @@ class _Base:
   """The newest whole generation, for partial ones.
 
   Attributes:
-    manifest: Its manifest.
     sample_JxE: Its embeddings of the sample.
     step: The newest step of which there is a generation, whole or partial.
   """

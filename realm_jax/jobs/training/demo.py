@@ -183,9 +183,6 @@ def warm_up(
   Args:
     directory: Directory for `ict/`, with its index, and `reading/`.
     world: Directory of the corpora; see `make_corpora`.
-    ict: Inverse cloze training.
-    reading: Training of the reader.
-    builder: Index builder.
     say: Called with what begins.
   """
   say("Warm start: the inverse cloze task teaches the dual encoder that names matter")

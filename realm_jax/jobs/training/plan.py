@@ -133,8 +133,6 @@ class _Program:
   """A program of a run.
 
   Attributes:
-    compiled: The compiler's analysis.
-    chip: The device that runs it.
     beside: Bytes in use on the device beside its arguments and buffers.
     flops: The analytic operations of a device, if known.
   """
@@ -150,11 +148,6 @@ class _Planned:
   """A training and an index builder on their planned devices.
 
   Attributes:
-    pretraining: The training.
-    builder: The index builder.
-    trainer: Topology of the trainer.
-    builder_topology: Topology of the index builder.
-    num_passages: Number of passages in the corpus.
     mean_length: Mean wordpieces of a passage in the builder's batches, with padding.
     ict_batch_size: Pairs per step of the inverse cloze task, if any.
     efficiency: Share of the roofline that real runs reach.

@@ -39,11 +39,9 @@ class Sweep:
   """A sweep file.
 
   Attributes:
-    job: Job to run.
     gin_file: Gin file of all runs.
     summary: JSON file of metrics in a run's directory, which marks the run as finished.
     figures: Dotted path in that file, by column title.
-    units: The runs.
   """
 
   job: str

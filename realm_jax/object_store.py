@@ -90,7 +90,7 @@ def upload(directory: str | os.PathLike, target: str) -> int:
     name = file.relative_to(directory).as_posix()
     if name == COMPLETE_FILE:
       continue  # belongs to the object store that the directory was copied from
-    records[name] = _copy(Path(file), remote / name)
+    records[name] = _copy(file, remote / name)
   listing.write_text(json.dumps({"files": records}, indent=1, sort_keys=True))
   return len(records)
 
@@ -191,17 +191,14 @@ class MirroredLogs:
         logging.warning("could not copy metrics to %s, will retry: %s", self._target, error)
 
 
-def _copy(source: Path, target: Path) -> dict:
-  """Copies a file; returns its size and SHA-256."""
+def _copy(source: pathlib.Path, target: Path) -> dict:
+  """Copies a file to the store; returns its size and SHA-256."""
   digest, size = hashlib.sha256(), 0
   with source.open("rb") as read, target.open("wb") as written:
     while block := read.read(_BLOCK):
       digest.update(block)
       size += len(block)
       written.write(block)
-    if not is_remote(target):
-      written.flush()
-      os.fsync(written.fileno())
   return {"size": size, "sha256": digest.hexdigest()}
 
 

@@ -1,7 +1,7 @@
 """Texts of released passages: TFRecord files, or Hugging Face's pickled numpy array."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -22,10 +22,8 @@ def read(path: str | os.PathLike) -> Iterable[bytes]:
   path = os.fspath(path)
   if not os.path.exists(path):
     raise FileNotFoundError(f"no records at {path}")
-  return _pickled(path) if path.endswith(".npy") else _tf_records(path)
-
-
-def _tf_records(path: str) -> Iterator[bytes]:
+  if path.endswith(".npy"):
+    return _pickled(path)
   compression = "GZIP" if path.endswith(".gz") else ""
   return tf.data.TFRecordDataset(path, compression_type=compression).as_numpy_iterator()
 

@@ -124,7 +124,8 @@ def find(sources: Sequence[Source]) -> ImportedModel:
         used.add((network.source.name, theirs))
 
   lender = (towers or found["bert"] or found["span_reader"])[0]
-  for place, network in zip(_places(towers), towers or [lender], strict=True):
+  places = ("query_tower", "passage_tower") if len(towers) == 2 else ("tower",)
+  for place, network in zip(places, towers or [lender], strict=True):
     take(network, f"dual_encoder/{place}", heads=_EMBEDDER)
   reads = found["bert"] or [n for n in towers if n.source.sentence_encoder]
   for network in reads:
@@ -219,10 +220,6 @@ def _equal(first: np.ndarray | None, second: np.ndarray | None) -> bool:
   if first is None or second is None:
     return first is second
   return np.array_equal(first, second)
-
-
-def _places(towers: list[_Network]) -> tuple[str, ...]:
-  return ("query_tower", "passage_tower") if len(towers) == 2 else ("tower",)
 
 
 def _check_tied(network: _Network) -> None:

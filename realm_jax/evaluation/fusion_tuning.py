@@ -1,11 +1,10 @@
 """Chooses the weight of a dual encoder relative to BM25 on development questions."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.judgements import Judgements
 from realm_jax.data.questions import Question
 from realm_jax.index.fusion import Fusion, Hybrid, fuse
@@ -44,18 +43,15 @@ def judged_queries(queries: Sequence[Question], judgements: Judgements) -> Devel
   """Returns queries for which the passages of relevant documents are relevant."""
 
   def relevant(corpus: Corpus, ids_BxK: np.ndarray) -> np.ndarray:
+    document = corpus.store.document
     return np.array(
       [
-        [i >= 0 and _grade(corpus.store, i, judgements[query.id]) > 0 for i in ids_K]
+        [i >= 0 and judgements[query.id].get(document(i), 0) > 0 for i in ids_K]
         for query, ids_K in zip(queries, ids_BxK.tolist(), strict=True)
       ]
     )
 
   return DevelopmentSet(queries, relevant)
-
-
-def _grade(store: PassageStore, row: int, grades: Mapping[str, int]) -> int:
-  return grades.get(store.document(row), 0)
 
 
 def tune(opened: Opened, development: DevelopmentSet) -> tuple[Opened, dict[float, float]]:

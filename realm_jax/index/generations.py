@@ -164,9 +164,6 @@ def publish(
     keep: Number of generations to keep, including this one. Partial ones are kept in addition, as
       long as their base.
 
-  Returns:
-    The manifest as published.
-
   Raises:
     ValueError: If the number is not above the newest, the shards do not match the manifest, or an
       array's name cannot be stored.

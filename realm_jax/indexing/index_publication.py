@@ -37,9 +37,6 @@ def publish(
     parameters_digest: The digest of its passage encoder.
     run: The name of the checkpoint's run, see `Manifest`.
     part: The shards of this process; None means all.
-
-  Returns:
-    The manifest of the new generation.
   """
   if part is None:
     part = own_part(len(store), num_shards=config.num_shards, index=0, count=1)
@@ -92,9 +89,6 @@ def publish_partial(
     new_JxE: Their embeddings by the newer encoder.
     parameters_digest: The digest of that encoder.
     keep: The number of generations to keep, see `generations.publish`.
-
-  Returns:
-    The manifest of the partial generation.
   """
   sample = {"embeddings": new_JxE, "passages": passages_J, "map": query_map.fit(old_JxE, new_JxE)}
   manifest = dataclasses.replace(

@@ -1,8 +1,7 @@
 """A knowledge corpus and its index with edits applied, and its earlier generations."""
 
 import dataclasses
-import threading
-from collections import OrderedDict
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -60,8 +59,7 @@ class EditableCorpus:
   hybrid: Hybrid | None = None
 
   def __post_init__(self):
-    self._embeddings: OrderedDict[tuple[str, str], np.ndarray] = OrderedDict()
-    self._lock = threading.Lock()
+    self._embedding = functools.lru_cache(_EMBEDDINGS_KEPT)(self._embed)
 
   @property
   def generation(self) -> int:
@@ -100,7 +98,7 @@ class EditableCorpus:
   def _edited(self, edits: Edits) -> LoadedGeneration:
     if not edits:
       return self.loaded
-    written = {passage_id: self._embedding(passage) for passage_id, passage in edits.written()}
+    written = {i: self._embedding(passage.title, passage.text) for i, passage in edits.written()}
     searcher = EditedSearcher(
       self.loaded.searcher,
       hidden=[i for i in edits.passages if i < len(self.store)],
@@ -133,22 +131,12 @@ class EditableCorpus:
       )
     return tuple(rankings)
 
-  def _embedding(self, passage: WrittenPassage) -> np.ndarray:
-    key = passage.title, passage.text
-    with self._lock:
-      if key in self._embeddings:
-        self._embeddings.move_to_end(key)
-        return self._embeddings[key]
+  def _embed(self, title: str, text: str) -> np.ndarray:
     if self.embed_passage is None:
       raise ValueError("this corpus cannot be edited; open it with its passage encoder")
-    row = EditedStore(self.store, Edits({0: passage}))
+    row = self.view(Edits({0: self.write(title, text)}))
     tokens = passage_tokens(row, np.array([0]), length=self.passage_length)
-    embedding = np.asarray(self.embed_passage(tokens), np.float32)[0]
-    with self._lock:
-      self._embeddings[key] = embedding
-      if len(self._embeddings) > _EMBEDDINGS_KEPT:
-        self._embeddings.popitem(last=False)
-    return embedding
+    return np.asarray(self.embed_passage(tokens), np.float32)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -130,8 +130,9 @@ class RealmModel(models.BaseModel):
 class PretrainingModel(RealmModel):
   """REALM's pre-training: masked words given the query and K retrieved passages.
 
+  Further arguments and errors are those of `RealmModel`.
+
   Args:
-    optimizer_def: See `RealmModel`.
     passages: Directory of the knowledge corpus, which contains the vocabulary.
     dual_encoder: The retrieval model.
     knowledge_augmented_encoder: The model that reads query and passage together.
@@ -139,11 +140,6 @@ class PretrainingModel(RealmModel):
     query_length: Wordpieces of a query, as in the task's feature lengths.
     max_masks: Masked wordpieces predicted in a query, as in the task's feature lengths.
     marginalize: See `marginal_log_likelihood`.
-    warm_starts: See `RealmModel`.
-    accumulate_steps: See `RealmModel`.
-
-  Raises:
-    ValueError: If vocabulary, model and lengths do not fit each other.
   """
 
   FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, features.MaskedQueryFeatures)
@@ -221,16 +217,12 @@ class PretrainingModel(RealmModel):
 class InverseClozeModel(RealmModel):
   """The warm start of the dual encoder: finds the passage that a sentence was cut from.
 
+  Further arguments and errors are those of `RealmModel`.
+
   Args:
-    optimizer_def: See `RealmModel`.
     passages: Directory of the corpus, which contains the vocabulary.
     query_length: Wordpieces of a pseudo-query, as in the task's feature lengths.
     passage_length: Wordpieces of a passage, as in the feature lengths of `title` and `body`.
-    warm_starts: See `RealmModel`.
-    accumulate_steps: See `RealmModel`.
-
-  Raises:
-    ValueError: If vocabulary, model and lengths do not fit each other.
   """
 
   def __init__(
@@ -295,7 +287,6 @@ class OpenQaModel(RealmModel):
     reader: Checkpoints of realm_jax that the span reader starts from.
     query_length: Wordpieces of a question, as in the task's feature lengths.
     start: How the model starts from the two checkpoints.
-    accumulate_steps: See `RealmModel`.
 
   Raises:
     FileNotFoundError: If a corpus or a checkpoint is missing.

@@ -25,9 +25,6 @@ def compare_runs(
     figures: Metrics to compare; empty compares all that both have.
     output: File for the table as JSON; None only prints.
 
-  Returns:
-    A row for each set and metric.
-
   Raises:
     FileNotFoundError: If a file is missing.
     ValueError: If the two do not have the same questions.

@@ -38,9 +38,6 @@ def report(
     step: Step whose retrieved passages to show, if the run kept a `retrieval_trace`.
     passages: Directory of the knowledge corpus, for the texts of these passages.
 
-  Returns:
-    The path of the page.
-
   Raises:
     FileNotFoundError: If the directory has no metrics.
     ValueError: If the trace does not have the step, or is of another corpus.

@@ -39,9 +39,6 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
     id: Name of the result in the table.
     table: TOML file of results, see `benchmarks/reproductions.toml`.
 
-  Returns:
-    The figures.
-
   Raises:
     FileNotFoundError: If the table or an input is missing.
     ValueError: If the result is unknown, an input differs, or a figure is not reproduced.

@@ -23,9 +23,6 @@ def learn_vocabulary(
     lower_case: Whether to lower-case text and strip accents.
     min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
 
-  Returns:
-    The tokenizer.
-
   Raises:
     FileNotFoundError: If a pattern matches no file.
     ValueError: If the inputs contain no text.

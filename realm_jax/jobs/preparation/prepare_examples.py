@@ -127,9 +127,6 @@ def prepare_examples(
     reading: Number and order of the examples.
     settings: The settings of the training.
 
-  Returns:
-    The manifest.
-
   Raises:
     FileNotFoundError: If the corpus or the vocabulary is missing.
     ValueError: If a setting is invalid, the corpus yields no examples, or the passages no answers.

@@ -38,9 +38,6 @@ def prepare_pairs(
     data_streams: Number of streams, the same as in training.
     settings: How many pairs to mine, and how many passages each has.
 
-  Returns:
-    The manifest.
-
   Raises:
     FileNotFoundError: If the corpus is missing.
     ValueError: If no pairs are found, or the extra `bm25` is missing.

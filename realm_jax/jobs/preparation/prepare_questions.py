@@ -25,9 +25,6 @@ def prepare_questions(
     output: Directory to write; replaced if it exists.
     dataset: Name of the dataset; the counts of a published one are checked.
 
-  Returns:
-    The manifest.
-
   Raises:
     FileNotFoundError: If a file is missing.
     ValueError: If a file or a question is invalid, or counts differ from the published ones.

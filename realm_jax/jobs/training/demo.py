@@ -56,9 +56,6 @@ def demo(
     num_evaluated: Number of held-out questions to evaluate on.
     seed: Seeds the world.
 
-  Returns:
-    The content of `summary.json`.
-
   Raises:
     ChildProcessError: If the trainer or the builder fails.
   """

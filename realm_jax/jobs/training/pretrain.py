@@ -137,7 +137,9 @@ class _Training:
     run, pretraining = self.run, self.pretraining
     wanted = pretraining.generation
     if wanted is not None and not pretraining.dual_encoder_learns:
-      _check_made_by(run.state.params, index, generation=wanted)
+      # The frozen dual encoder must have built it, because its scores are never recomputed.
+      digest = saved_models.params_digest(passage_tower_params(run.state.params))
+      generation_made_by(digest, index, generation=wanted)
     followed = run.follow(
       index, refresh=pretraining.refresh, wanted=wanted, spread=pretraining.spread_index
     )
@@ -223,12 +225,6 @@ class _Training:
 
   def _print(self, what: str) -> None:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
-
-
-def _check_made_by(params: dict, index: str, *, generation: int) -> None:
-  """Checks that the frozen dual encoder built a generation, whose scores are never recomputed."""
-  digest = saved_models.params_digest(passage_tower_params(params))
-  generation_made_by(digest, index, generation=generation)
 
 
 def _best(best: BestCheckpoint | None) -> str:

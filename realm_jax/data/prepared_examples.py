@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store
+from realm_jax import atomic_files, json_fields, object_store
 from realm_jax.data.batches import Features, Shard
 
 MANIFEST_FILE = "examples_manifest.json"
@@ -207,23 +207,14 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
   try:
     if content["format_version"] != FORMAT_VERSION:
       raise ValueError(f"format {content['format_version']}, not {FORMAT_VERSION}")
-    features, arrays = (_records(content.get(kind, {})) for kind in ("features", "arrays"))
-    counts = tuple(map(int, content["num_examples"]))
-    return Manifest(**{**content, "features": features, "arrays": arrays, "num_examples": counts})
+    manifest = json_fields.restored(Manifest, content)
+    for name, record in [*manifest.features.items(), *manifest.arrays.items()]:
+      known = record.dtype in _DTYPES and record.stored_dtype in _STORED_DTYPES
+      if not name.isidentifier() or not known:
+        raise ValueError(f"feature {name!r} is {record}")
+    return manifest
   except (KeyError, TypeError, AttributeError, ValueError) as error:
     raise ValueError(f"{path} is not a manifest of prepared examples: {error!r}") from error
-
-
-def _records(found: dict) -> dict[str, FeatureRecord]:
-  records = {
-    name: FeatureRecord(**{**record, "shape": tuple(map(int, record["shape"]))})
-    for name, record in found.items()
-  }
-  for name, record in records.items():
-    known = record.dtype in _DTYPES and record.stored_dtype in _STORED_DTYPES
-    if not name.isidentifier() or not known:
-      raise ValueError(f"feature {name!r} is {record}")
-  return records
 
 
 def read_arrays(directory: str) -> dict[str, np.ndarray]:

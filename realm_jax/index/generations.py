@@ -23,7 +23,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from realm_jax import object_store, processes
+from realm_jax import json_fields, object_store, processes
 
 _ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _FORMAT = 2
@@ -285,7 +285,7 @@ def read_manifest(root: str, generation: int) -> Manifest:
       )
     if stored["sha256"] != _json_digest(stored["content"]):
       raise ValueError("its SHA-256 differs from the one recorded")
-    manifest = _manifest_from_json(stored["content"])
+    manifest = json_fields.restored(Manifest, stored["content"])
     if manifest.generation != generation:
       raise ValueError(f"it is that of generation {manifest.generation}")
   return manifest
@@ -387,7 +387,7 @@ def _records_of_all(
   records, first_row = [], 0
   for part in share(own):
     of_one = []
-    for record in _records_from_json(part):
+    for record in json_fields.restored(tuple[ShardRecord, ...], part):
       of_one.append(dataclasses.replace(record, first_row=first_row))
       first_row += record.num_rows
     records.append(tuple(of_one))
@@ -430,26 +430,6 @@ def _record(array: np.ndarray) -> ArrayRecord:
 def _content(array: np.ndarray) -> memoryview:
   # uint8, because the buffer protocol lacks bfloat16.
   return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _records_from_json(content: list[dict]) -> tuple[ShardRecord, ...]:
-  return tuple(
-    ShardRecord(
-      first_row=shard["first_row"],
-      num_rows=shard["num_rows"],
-      arrays={
-        name: ArrayRecord(tuple(record["shape"]), record["dtype"], record["sha256"])
-        for name, record in shard["arrays"].items()
-      },
-    )
-    for shard in content
-  )
-
-
-def _manifest_from_json(content: dict) -> Manifest:
-  shards = _records_from_json(content["shards"])
-  recall = {int(k): value for k, value in content["recall"].items()}
-  return Manifest(**{**content, "shards": shards, "recall": recall})
 
 
 def _json_digest(content: dict) -> str:

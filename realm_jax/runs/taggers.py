@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from realm_jax import partitioning, tokenization
+from realm_jax import json_fields, partitioning, tokenization
 from realm_jax.data.word_tagging import tag_words
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
@@ -36,18 +35,6 @@ class TaggerDescription:
   def labels(self) -> tuple[str, ...]:
     """Labels of the entities, in the order of the tags."""
     return tuple(dict.fromkeys(tag[2:] for tag in self.tags if len(tag) > 1))
-
-  def to_json(self) -> dict:
-    return dataclasses.asdict(self)
-
-  @classmethod
-  def from_json(cls, content: dict) -> "TaggerDescription":
-    tagger = dict(content["tagger"])
-    return cls(
-      tagger=TokenTaggerConfig(bert=BertConfig(**tagger.pop("bert")), **tagger),
-      tags=tuple(content["tags"]),
-      vocabulary_digest=content["vocabulary_digest"],
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +128,7 @@ def load(workdir: str, *, mesh: jax.sharding.Mesh, step: int | None = None) -> S
   content = checkpoints.read_metadata(path)["model"]
   if "tagger" not in content:
     raise ValueError(f"{path} holds no tagger; train one with `realm train_tagger`")
-  description = TaggerDescription.from_json(content)
+  description = json_fields.restored(TaggerDescription, content)
   tokenizer = tokenization.load(os.path.join(workdir, VOCABULARY))
   if tokenizer.digest != description.vocabulary_digest:
     raise ValueError(

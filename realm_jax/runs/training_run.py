@@ -71,8 +71,7 @@ class TrainingRun:
 
   Args:
     workdir: Directory of `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
-    description: Description of the model, a dataclass with `to_json` and `from_json`, saved in
-      every checkpoint.
+    description: Description of the model, a dataclass, saved in every checkpoint.
     batch_settings: Settings that determine the batches; see `resumption.changes`.
 
   Attributes:
@@ -109,7 +108,7 @@ class TrainingRun:
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = checkpoints.run_of(directory)
     self._metadata = {
-      "model": description.to_json(),
+      "model": dataclasses.asdict(description),
       "run": self.identity.name,
       "batches": dict(batch_settings),
     }

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from realm_jax import object_store, partitioning, processes
+from realm_jax import json_fields, object_store, partitioning, processes
 from realm_jax.datatypes import Tokens
 from realm_jax.models import bert, dual_encoder, open_qa, realm
 from realm_jax.models.span_reader import SpanReaderConfig
@@ -89,28 +89,6 @@ class ModelDescription:
       encoders["span_reader"] = self.span_reader.bert
       lengths["span_reader"] = {"joint_length": self.beam.joint_length}
     check_sizes(vocabulary, encoders, lengths)
-
-  def to_json(self) -> dict:
-    return dataclasses.asdict(self)
-
-  @classmethod
-  def from_json(cls, content: dict) -> "ModelDescription":
-    content = dict(content)
-    encoder = dict(content.pop("dual_encoder"))
-    reader = content.pop("knowledge_augmented_encoder")
-    retrieval = content.pop("retrieval")
-    spans = content.pop("span_reader", None)
-    beam = content.pop("beam", None)
-    return cls(
-      dual_encoder=dual_encoder.DualEncoderConfig(
-        bert=bert.BertConfig(**encoder.pop("bert")), **encoder
-      ),
-      knowledge_augmented_encoder=reader and bert.BertConfig(**reader),
-      retrieval=retrieval and RetrievalConfig(**retrieval),
-      span_reader=spans and SpanReaderConfig(**{**spans, "bert": bert.BertConfig(**spans["bert"])}),
-      beam=beam and BeamConfig(**beam),
-      **content,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +171,7 @@ def load(directory: str | os.PathLike, *, step: int | None = None) -> SavedModel
   """
   path = checkpoints.resolve(directory, step=step)
   metadata = checkpoints.read_metadata(path)
-  description = ModelDescription.from_json(metadata["model"])
+  description = json_fields.restored(ModelDescription, metadata["model"])
   drawn = tuple(metadata.get("drawn", ()))
   return SavedModel(path, int(path.name), description, metadata.get("run"), drawn)
 
@@ -280,7 +258,7 @@ def check_same_run(metadata: Mapping, description, workdir: str) -> None:
   Raises:
     ValueError: If a field differs.
   """
-  saved = type(description).from_json(metadata["model"])
+  saved = json_fields.restored(type(description), metadata["model"])
   for field in dataclasses.fields(description):
     before, now = getattr(saved, field.name), getattr(description, field.name)
     if before != now:

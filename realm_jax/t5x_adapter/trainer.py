@@ -1,6 +1,7 @@
 """Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -79,7 +80,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
 
   def metadata(self) -> dict:
     """Returns the JSON values of a published checkpoint."""
-    return {"model": self._model.description.to_json(), "run": self.run.name}
+    return {"model": dataclasses.asdict(self._model.description), "run": self.run.name}
 
   def _publish(self, published: checkpoints.Checkpointer) -> None:
     params = flax.core.unfreeze(self.train_state.params)

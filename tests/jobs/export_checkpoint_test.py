@@ -92,7 +92,7 @@ def save(workdir, config):
   )
   with Checkpointer(workdir / "checkpoints") as checkpointer:
     state = {"params": flax.traverse_util.unflatten_dict(params, sep="/")}
-    checkpointer.save(3, state, input={}, metadata={"model": description.to_json()})
+    checkpointer.save(3, state, input={}, metadata={"model": dataclasses.asdict(description)})
     checkpointer.wait()
   TOKENIZER.save(workdir / "vocabulary")
 

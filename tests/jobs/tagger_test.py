@@ -138,7 +138,7 @@ def test_the_encoder_begins_with_that_of_a_checkpoint(world):
   )
   directory = str(world / "imported")
   with checkpoints.Checkpointer(directory) as checkpointer:
-    metadata = {"model": description.to_json()}
+    metadata = {"model": dataclasses.asdict(description)}
     checkpointer.save(0, {"params": params}, input={}, metadata=metadata)
     checkpointer.wait()
   still = OptimizerConfig(name="adamw", learning_rate=0.0)

@@ -22,13 +22,6 @@ from realm_jax.training.train_loop import PlainBatches
 class Described:
   """A model with an empty description."""
 
-  def to_json(self):
-    return {}
-
-  @classmethod
-  def from_json(cls, content):
-    return cls(**content)
-
 
 class Numbers:
   """Batches of one number, counted from 0."""

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from realm_jax import json_fields
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -37,8 +38,8 @@ WARM_START = saved_models.ModelDescription(
 
 @pytest.mark.parametrize("description", [PRETRAINED, WARM_START])
 def test_a_description_survives_json(description):
-  content = json.loads(json.dumps(description.to_json()))
-  assert saved_models.ModelDescription.from_json(content) == description
+  content = json.loads(json.dumps(dataclasses.asdict(description)))
+  assert json_fields.restored(saved_models.ModelDescription, content) == description
 
 
 def check_sizes(*, vocab_size=100, passage_length=16, joint_length=16):
@@ -76,7 +77,7 @@ def test_sizes_beyond_the_model_are_refused(sizes, message):
 
 
 def test_a_run_is_continued_as_it_was():
-  metadata = json.loads(json.dumps({"model": PRETRAINED.to_json()}))
+  metadata = json.loads(json.dumps({"model": dataclasses.asdict(PRETRAINED)}))
   saved_models.check_same_run(metadata, PRETRAINED, "runs/a")
   changed = dataclasses.replace(PRETRAINED, vocabulary_digest="v2")
   message = r"runs/a holds a run with another vocabulary_digest \(v1, now v2\); resume it unchanged"

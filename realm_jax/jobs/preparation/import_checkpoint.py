@@ -135,7 +135,11 @@ def import_checkpoint(
       0,
       {"params": params},
       input={},
-      metadata={"model": description.to_json(), "imported_from": list(source), "drawn": drawn},
+      metadata={
+        "model": dataclasses.asdict(description),
+        "imported_from": list(source),
+        "drawn": drawn,
+      },
     )
     checkpointer.wait()
   print(f"{workdir}: {_report(model, drawn)}, {tokenizer.vocab_size:,} wordpieces", flush=True)

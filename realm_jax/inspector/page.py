@@ -1,10 +1,10 @@
 """The inspector's page: a query, its answer from each model, the passages read, and the edits."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from realm_jax.datatypes import MASK
-from realm_jax.inference.answerer import Kind
+from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector.rendering import render
 
@@ -30,22 +30,11 @@ class RankHistory:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelView:
-  """A model and its answer.
-
-  Attributes:
-    kind: Whether it fills a `[MASK]` or answers questions.
-    explanation: Its answer; None if it was not queried.
-    title: Returns the title of a passage of the corpus.
-    text: Returns the text of a passage of the corpus.
-  """
+  """A model under its name, and its answer; None if it was not queried."""
 
   name: str
-  step: int
-  generation: int
-  kind: Kind
+  answerer: Answerer
   explanation: Explanation | None
-  title: Callable[[int], str]
-  text: Callable[[int], str]
 
   def rank_histories(self) -> list[RankHistory]:
     """Tracks the newest generation's best passages, and the best one of each older generation."""
@@ -96,5 +85,8 @@ class PageView:
 def rendered(view: PageView) -> str:
   """Returns the page."""
   return render(
-    "inspector.html", view=view, kinds={model.kind for model in view.models}, mask_token=MASK
+    "inspector.html",
+    view=view,
+    kinds={model.answerer.kind for model in view.models},
+    mask_token=MASK,
   )

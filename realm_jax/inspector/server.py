@@ -124,15 +124,7 @@ def _page(
     explanations, refusal = {}, refusal or str(error)
   view = page.PageView(
     models=[
-      page.ModelView(
-        name=name,
-        step=model.step,
-        generation=model.corpus.generation,
-        kind=model.kind,
-        explanation=explanations.get(name),
-        title=model.corpus.store.title,
-        text=model.corpus.store.text,
-      )
+      page.ModelView(name=name, answerer=model, explanation=explanations.get(name))
       for name, model in service.models.items()
     ],
     num_passages=len(service.corpus.store),

@@ -2,28 +2,9 @@
 
 import dataclasses
 
+from realm_jax.models.bert import BertConfig
+
 LANES = 128  # accelerators pad an array's last dimension to a multiple of this
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Encoder:
-  """Sizes of a BERT.
-
-  Attributes:
-    mlp: Width of the feed-forward layer.
-    bytes_per_activation: 2 for bfloat16, 4 for float32.
-    remat: Whether the backward pass recomputes each layer.
-    fused: Whether attention is one kernel and layers keep only the results of their products.
-  """
-
-  layers: int
-  width: int
-  heads: int
-  mlp: int
-  vocab: int
-  bytes_per_activation: int
-  remat: bool
-  fused: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,13 +16,15 @@ class Pass:
     length: Wordpieces per sequence, including padding.
     positions: Positions per sequence whose last-layer vectors are computed.
     words: Positions per sequence at which words are predicted.
+    fused: Whether attention is one kernel and layers keep only the results of their products.
   """
 
-  encoder: Encoder
+  bert: BertConfig
   sequences: float
   length: int
   positions: int
   words: int = 0
+  fused: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,21 +60,22 @@ class MemoryEstimate:
 
 def forward_flops(work: Pass) -> float:
   """Returns the multiplications and additions of the matrix products in the forward pass."""
-  e, length, positions = work.encoder, work.length, work.positions
-  dense = 8 * e.width**2 + 4 * e.width * e.mlp
-  whole_layer = length * dense + 4 * length**2 * e.width
+  bert, length, positions = work.bert, work.length, work.positions
+  width = bert.hidden_size
+  dense = 8 * width**2 + 4 * width * bert.mlp_size
+  whole_layer = length * dense + 4 * length**2 * width
   last_layer = (
-    4 * length * e.width**2  # keys and values of all positions
-    + positions * (dense - 4 * e.width**2)
-    + 4 * positions * length * e.width
+    4 * length * width**2  # keys and values of all positions
+    + positions * (dense - 4 * width**2)
+    + 4 * positions * length * width
   )
-  head = work.words * 2 * e.width * (e.width + e.vocab)
-  return work.sequences * ((e.layers - 1) * whole_layer + last_layer + head)
+  head = work.words * 2 * width * (width + bert.vocab_size)
+  return work.sequences * ((bert.num_layers - 1) * whole_layer + last_layer + head)
 
 
 def training_flops(passes: list[Pass]) -> float:
   """Returns the operations of a training step: forward, backward (twice as many), recomputation."""
-  return sum((4 if work.encoder.remat else 3) * forward_flops(work) for work in passes)
+  return sum((4 if work.bert.remat else 3) * forward_flops(work) for work in passes)
 
 
 def model_flops(passes: list[Pass]) -> float:
@@ -105,26 +89,27 @@ def activation_bytes(passes: list[Pass]) -> float:
 
 
 def _kept_bytes(work: Pass) -> float:
-  e = work.encoder
+  bert, width, layers = work.bert, work.bert.hidden_size, work.bert.num_layers
   tokens = work.sequences * work.length
-  a = e.bytes_per_activation
-  layer_input = tokens * e.width * a
+  a = 2 if bert.compute_dtype == "bfloat16" else 4
+  layer_input = tokens * width * a
   # Queries, keys, values and the attention output; heads narrower than a lane row are padded to it.
-  per_head = _padded(e.width // e.heads) * e.heads
-  attention = tokens * (4 * per_head * a + e.heads * _padded(work.length) * a)
+  per_head = _padded(width // bert.num_heads) * bert.num_heads
+  attention = tokens * (4 * per_head * a + bert.num_heads * _padded(work.length) * a)
   # Both residual branches before and after their norm, and the feed-forward layer before and after
   # its nonlinearity.
-  rest = tokens * (4 * e.width + 2 * e.mlp) * a
+  rest = tokens * (4 * width + 2 * bert.mlp_size) * a
   inner = layer_input + attention + rest
-  words = work.sequences * work.words * _padded(e.vocab) * 4
-  if e.fused:
+  words = work.sequences * work.words * _padded(bert.vocab_size) * 4
+  if work.fused:
     # Queries, keys and values packed, the context, both sums and both norms, and the feed-forward
     # layer before its nonlinearity. One layer at a time has as much again while it is recomputed.
-    inner = tokens * (8 * e.width + e.mlp) * a
-    return ((1 if e.remat else e.layers) + 1) * inner + e.remat * e.layers * layer_input + 2 * words
-  if e.remat:
-    return e.layers * layer_input + inner + 2 * words
-  return (e.layers - 1) * inner + layer_input + attention + 2 * words
+    inner = tokens * (8 * width + bert.mlp_size) * a
+    inputs = layers * layer_input if bert.remat else 0
+    return (1 + (1 if bert.remat else layers)) * inner + inputs + 2 * words
+  if bert.remat:
+    return layers * layer_input + inner + 2 * words
+  return (layers - 1) * inner + layer_input + attention + 2 * words
 
 
 def _padded(size: int) -> int:

@@ -221,20 +221,12 @@ def encoder_pass(
 ) -> model_costs.Pass:
   """Returns the reading of sequences, for `words` predicted words each or one vector."""
   return model_costs.Pass(
-    encoder=model_costs.Encoder(
-      layers=bert.num_layers,
-      width=bert.hidden_size,
-      heads=bert.num_heads,
-      mlp=bert.mlp_size,
-      vocab=bert.vocab_size,
-      bytes_per_activation=2 if bert.compute_dtype == "bfloat16" else 4,
-      remat=bert.remat,
-      fused=bert.fuses_attention(length),
-    ),
+    bert=bert,
     sequences=sequences,
     length=length,
     positions=max(words, 1),
     words=words,
+    fused=bert.fuses_attention(length),
   )
 
 

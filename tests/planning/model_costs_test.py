@@ -1,5 +1,7 @@
 """The closed forms agree with the program that they describe."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,24 +11,20 @@ from realm_jax.datatypes import Tokens
 from realm_jax.models.bert import BertConfig, BertEncoder
 from realm_jax.planning import model_costs
 
-
-def encoder(**settings):
-  sizes = {"layers": 3, "width": 256, "heads": 4, "mlp": 1024, "vocab": 500}
-  return model_costs.Encoder(**{**sizes, "bytes_per_activation": 4, "remat": False, **settings})
+BERT = BertConfig(
+  dtype="float32", vocab_size=500, hidden_size=256, num_layers=3, num_heads=4, mlp_size=1024
+)
+REMAT = dataclasses.replace(BERT, remat=True)
 
 
 def work(**settings):
-  given = {"encoder": encoder(), "sequences": 4, "length": 32, "positions": 32, "words": 0}
+  given = {"bert": BERT, "sequences": 4, "length": 32, "positions": 32, "words": 0}
   return model_costs.Pass(**{**given, **settings})
 
 
 @pytest.mark.parametrize("positions", [1, 5, 32])
 def test_operations_are_those_of_the_program(positions):
-  module = BertEncoder(
-    BertConfig(
-      dtype="float32", vocab_size=500, hidden_size=256, num_layers=3, num_heads=4, mlp_size=1024
-    )
-  )
+  module = BertEncoder(BERT)
   tokens = Tokens(*(jax.ShapeDtypeStruct((4, 32), dtype) for dtype in ("int32", "bool", "int32")))
   wanted = jax.ShapeDtypeStruct((4, positions), jnp.int32)
 
@@ -47,7 +45,7 @@ def test_words_cost_the_vocabulary():
 
 
 def test_training_costs_three_times_forward_and_remat_four():
-  plain, again = work(), work(encoder=encoder(remat=True))
+  plain, again = work(), work(bert=REMAT)
   forward = model_costs.forward_flops(plain)
   assert model_costs.training_flops([plain, plain]) == 6 * forward
   assert model_costs.training_flops([again]) == 4 * forward
@@ -57,4 +55,4 @@ def test_training_costs_three_times_forward_and_remat_four():
 def test_activations_grow_with_the_batch_and_shrink_with_remat():
   one = model_costs.activation_bytes([work()])
   assert model_costs.activation_bytes([work(sequences=8)]) == 2 * one
-  assert model_costs.activation_bytes([work(encoder=encoder(remat=True))]) < 0.6 * one
+  assert model_costs.activation_bytes([work(bert=REMAT)]) < 0.6 * one

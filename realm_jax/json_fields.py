@@ -17,7 +17,7 @@ def restored(kind: Any, content: Any) -> Any:
   parts = typing.get_args(kind)
   if isinstance(kind, types.UnionType) and len(parts) == 2 and parts[1] is types.NoneType:
     return None if content is None else restored(parts[0], content)
-  if dataclasses.is_dataclass(kind):
+  if isinstance(kind, type) and dataclasses.is_dataclass(kind):
     fields = typing.get_type_hints(kind)
     return kind(**{name: restored(fields[name], value) for name, value in content.items()})
   if typing.get_origin(kind) is tuple:

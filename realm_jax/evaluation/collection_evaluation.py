@@ -1,12 +1,10 @@
 """Evaluates document rankings on a retrieval test collection; writes runs and result cards."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from realm_jax import atomic_files
 from realm_jax.data.judgements import Judgements, read_judgements, read_queries
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import prediction_files, result_card
@@ -49,24 +47,16 @@ def evaluate_collection(
     system = open_system(sources, asking, development)
     run, measured = _rank(system, asked, asking), system.measured
   scores = document_scores(run, grades, asked, recall_at=asking.recall_at)
-  card = result_card.make(
-    {**measured, **result_card.files(queries=queries, judgements=judgements)}, scores
+  files = {
+    "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, asked, scores)),
+    "run.trec": run_text(run, tag=measured.get("retriever", "realm_jax")),
+  }
+  return result_card.publish(
+    result_card.Evaluated(measured=measured, scores=scores, files=files),
+    inputs={"queries": queries, "judgements": judgements},
+    against=(str(against), other) if other else None,
+    output=output,
   )
-  if other:
-    card["against"] = result_card.against(str(against), scores, other)
-  page = result_card.markdown(card)
-  if output is not None:
-    tag = str(measured.get("retriever", "realm_jax"))
-    contents = {
-      "figures.json": json.dumps(card, indent=2) + "\n",
-      "card.md": page,
-      "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, asked, scores)),
-      "run.trec": run_text(run, tag=tag),
-    }
-    for name, text in contents.items():
-      atomic_files.write_text(os.path.join(output, name), text)
-  print(page, flush=True)
-  return card["figures"]
 
 
 def scores_of_file(

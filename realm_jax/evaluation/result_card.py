@@ -2,54 +2,74 @@
 
 import dataclasses
 import hashlib
+import json
+import os
 from collections.abc import Mapping
 
 import numpy as np
 
-from realm_jax import object_store
+from realm_jax import atomic_files, object_store
 from realm_jax.evaluation import open_qa, resampling, source_version
 
 
-def files(**paths: str) -> dict[str, str]:
-  """Describes files for a card, by path and digest."""
-  described = {}
-  for name, path in paths.items():
-    content = object_store.absolute(path).read_bytes()
-    described[name] = f"{path} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
-  return described
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated:
+  """What an evaluation found.
 
-
-def make(
-  measured: Mapping[str, str | int],
-  scores: Mapping[str, np.ndarray],
-  *,
-  groups: Mapping[str, np.ndarray] | None = None,
-) -> dict:
-  """Returns a card.
-
-  Args:
+  Attributes:
+    measured: What was measured.
     scores: Each metric by name, `[n]` over the questions.
     groups: Members of each group of questions by name, bool `[n]`.
+    files: Contents of further files by name, such as the predictions.
   """
-  return {
-    "measured": {**measured, "code": source_version.source_version()},
-    "figures": open_qa.summary(scores, groups=groups or {}),
-    "intervals": resampling.bootstrap_intervals(scores),
-  }
+
+  measured: Mapping[str, str | int]
+  scores: Mapping[str, np.ndarray]
+  groups: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  files: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def against(
-  compared: str, scores: Mapping[str, np.ndarray], other_scores: Mapping[str, np.ndarray]
+def publish(
+  evaluated: Evaluated,
+  *,
+  inputs: Mapping[str, str],
+  against: tuple[str, Mapping[str, np.ndarray]] | None,
+  output: str | None,
 ) -> dict:
-  """Returns the section of a card that compares with another system, question by question."""
-  return {
-    "predictions": compared,
-    "figures": {
-      name: dataclasses.asdict(resampling.compare(values, other_scores[name]))
-      for name, values in scores.items()
-      if name in other_scores
-    },
+  """Prints the card, writes it with the other files of an evaluation, and returns the metrics.
+
+  Args:
+    evaluated: The scores.
+    inputs: Paths of the files that the questions come from, by name; the card has their digests.
+    against: Name and scores of another system, to compare with question by question.
+    output: Directory for `figures.json`, `card.md` and the other files; None only prints.
+  """
+  digests = {name: f"{path} (SHA-256 {_digest(path)})" for name, path in inputs.items()}
+  code = {"code": source_version.source_version()}
+  card = {
+    "measured": {**evaluated.measured, **digests, **code},
+    "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
+    "intervals": resampling.bootstrap_intervals(evaluated.scores),
   }
+  if against is not None:
+    compared, others = against
+    differences = {
+      name: dataclasses.asdict(resampling.compare(values, others[name]))
+      for name, values in evaluated.scores.items()
+      if name in others
+    }
+    card["against"] = {"predictions": compared, "figures": differences}
+  page = markdown(card)
+  if output is not None:
+    written = {"figures.json": json.dumps(card, indent=2) + "\n", "card.md": page}
+    for name, text in {**written, **evaluated.files}.items():
+      atomic_files.write_text(os.path.join(output, name), text)
+  print(page, flush=True)
+  return card["figures"]
+
+
+def _digest(path: str) -> str:
+  return hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()[:12]
 
 
 def markdown(card: Mapping) -> str:

@@ -78,9 +78,7 @@ def _ask(
   lines = prediction_files.jsonl_lines(outcomes, scores=scores)
   files = {"predictions.jsonl": "".join(f"{line}\n" for line in lines)}
   if "dpr" in formats:
-    files["retrieved_dpr.json"] = prediction_files.dpr_json(
-      outcomes, title=store.title, text=store.text, matcher=matcher
-    )
+    files["retrieved_dpr.json"] = prediction_files.dpr_json(outcomes, store=store, matcher=matcher)
   if "trec" in formats:
     files["retrieved.trec"] = run_text(passage_run(outcomes), tag=system.measured["retriever"])
   return Evaluated(

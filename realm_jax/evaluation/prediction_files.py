@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from realm_jax import object_store
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.open_qa import Outcome, answer_scores
 from realm_jax.labels.answer_matching import AnswerMatcher
@@ -34,8 +35,7 @@ def jsonl_lines(outcomes: Sequence[Outcome], *, scores: Mapping[str, np.ndarray]
 def dpr_json(
   outcomes: Sequence[Outcome],
   *,
-  title: Callable[[int], str],
-  text: Callable[[int], str],
+  store: PassageStore,
   matcher: AnswerMatcher,
 ) -> str:
   """Returns the retrieved passages in the format of Dense Passage Retrieval.
@@ -54,8 +54,8 @@ def dpr_json(
         "ctxs": [
           {
             "id": str(passage_id),
-            "title": title(passage_id),
-            "text": text(passage_id),
+            "title": store.title(passage_id),
+            "text": store.text(passage_id),
             "score": str(score),
             "has_answer": holds,
           }

@@ -4,12 +4,14 @@ import dataclasses
 import hashlib
 import json
 import os
+import pathlib
+import subprocess
 from collections.abc import Mapping
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store
-from realm_jax.evaluation import open_qa, resampling, source_version
+from realm_jax import __version__, atomic_files, object_store
+from realm_jax.evaluation import open_qa, resampling
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ def publish(
     output: Directory for `figures.json`, `card.md` and the other files; None only prints.
   """
   digests = {name: f"{path} (SHA-256 {_digest(path)})" for name, path in inputs.items()}
-  code = {"code": source_version.source_version()}
+  code = {"code": _source_version()}
   card = {
     "measured": {**evaluated.measured, **digests, **code},
     "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
@@ -70,6 +72,23 @@ def publish(
 
 def _digest(path: str) -> str:
   return hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()[:12]
+
+
+def _source_version() -> str:
+  """Returns the package's version and, of a checkout, the commit, marked if it has changes."""
+  root = pathlib.Path(__file__).resolve().parents[2]
+  if not (root / ".git").exists():
+    return __version__
+  try:
+    described = subprocess.run(
+      ("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"),
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+  except (OSError, subprocess.CalledProcessError):
+    return __version__
+  return f"{__version__} ({described.stdout.strip()})"
 
 
 def markdown(card: Mapping) -> str:

@@ -41,10 +41,7 @@ def build_shards(
     return [{"embeddings": part} for part in parts]
   library = _import_library(config.kind)
   own_config = config.with_shards_of_a_process(len(parts))
-
-  def build(part_NxE):
-    return library.build_shard(part_NxE, config=own_config).to_arrays(part_NxE)
-
+  build = functools.partial(library.build_arrays, config=own_config)
   with concurrent.futures.ThreadPoolExecutor(min(config.num_threads(), len(parts))) as pool:
     return list(pool.map(build, parts))
 

@@ -5,7 +5,6 @@ shard is stored as its embeddings and, without them, as FAISS's own serializatio
 pickle. Candidates are rescored with a float32 copy of the embeddings.
 """
 
-import dataclasses
 from collections.abc import Mapping
 
 import faiss
@@ -60,27 +59,15 @@ class FaissShard(Shard):
     return searcher.pad(results, k)
 
 
-@dataclasses.dataclass(frozen=True)
-class BuiltShard:
-  """The codes of a shard, which cannot be searched before it is loaded; None without a tree."""
-
-  codes: faiss.IndexIVFPQFastScan | None
-
-  def to_arrays(self, embeddings_NxE: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the shard as named arrays, including the embeddings it was built from."""
-    arrays = {"embeddings": embeddings_NxE}
-    if self.codes is not None:
-      arrays[_CODES] = faiss.serialize_index(self.codes)
-    return arrays
-
-
-def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig) -> BuiltShard:
-  """Builds the index of one shard.
+def build_arrays(
+  embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig
+) -> dict[str, np.ndarray]:
+  """Builds the index of one shard; returns it as named arrays, including the embeddings.
 
   Raises:
     ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite.
   """
-  rows_NxE, codes = _rows(embeddings_NxE), None
+  rows_NxE, arrays = _rows(embeddings_NxE), {"embeddings": embeddings_NxE}
   if len(rows_NxE) >= config.min_passages_for_tree:
     num_rows, size = rows_NxE.shape
     leaves = min(config.num_leaves, num_rows)
@@ -94,13 +81,14 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
     faiss.omp_set_num_threads(config.threads_per_shard())
     codes.train(rows_NxE)
     codes.add(rows_NxE)
-  return BuiltShard(codes)
+    arrays[_CODES] = faiss.serialize_index(codes)
+  return arrays
 
 
 def load_shard(
   arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
 ) -> FaissShard:
-  """Restores a shard from the arrays of `BuiltShard.to_arrays`.
+  """Restores a shard from the arrays of `build_arrays`.
 
   Raises:
     ValueError: If an array is missing or unknown, or does not belong to the embeddings.

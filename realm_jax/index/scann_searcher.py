@@ -138,6 +138,13 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
   return ScannShard(scann_index, embeddings_NxE=embeddings_NxE, config=config)
 
 
+def build_arrays(
+  embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig
+) -> dict[str, np.ndarray]:
+  """Builds the index of one shard; returns it as named arrays. See `build_shard`."""
+  return build_shard(embeddings_NxE, config=config).to_arrays(embeddings_NxE)
+
+
 def load_shard(
   arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
 ) -> ScannShard:

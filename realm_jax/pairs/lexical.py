@@ -8,7 +8,7 @@ import numpy as np
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.pairs.corpus_sentences import CorpusSentences
+from realm_jax.pairs import corpus_sentences
 from realm_jax.pairs.found_pairs import FoundPair, PairSettings
 
 _SENTENCES_AT_ONCE = 512
@@ -24,8 +24,11 @@ class _SentenceFinder:
     self._tokenizer = tokenization.load(f"{store.directory}/vocabulary")
 
   def chunks(self) -> Sequence[np.ndarray]:
-    sentences = CorpusSentences.read(self._store, spans=self.spans)
-    places_Fx5 = sentences.drawn(self._settings.num_queries, seed=self._settings.seed)
+    places_Fx5 = corpus_sentences.drawn(
+      corpus_sentences.read(self._store, spans=self.spans),
+      self._settings.num_queries,
+      seed=self._settings.seed,
+    )
     starts = range(0, len(places_Fx5), _SENTENCES_AT_ONCE)
     return [places_Fx5[i : i + _SENTENCES_AT_ONCE] for i in starts]
 

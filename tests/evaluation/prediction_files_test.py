@@ -91,9 +91,7 @@ def test_predictions_for_other_questions_are_refused(tmp_path, questions):
 
 
 def test_dprs_json(questions, outcomes, match, store):
-  found = json.loads(
-    dpr_json(outcomes, title=store.title, text=store.text, matcher=match(questions))
-  )
+  found = json.loads(dpr_json(outcomes, store=store, matcher=match(questions)))
   assert found[0] == {
     "question": "where?",
     "answers": ["norway"],

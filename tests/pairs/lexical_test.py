@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.pairs.corpus_sentences import CorpusSentences
+from realm_jax.pairs import corpus_sentences
 from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.pairs.lexical import Bm25Imitation, MaskedLexical
 
@@ -56,12 +56,12 @@ def test_bm25s_first_passages_are_right_and_its_last_ones_wrong(store, bm25):
 
 
 def test_a_sentence_is_drawn_once_and_the_seed_decides_the_order(store):
-  sentences = CorpusSentences.read(store, spans=True)
-  first, same, other = (sentences.drawn(100, seed=seed) for seed in (0, 0, 1))
+  places_Fx5 = corpus_sentences.read(store, spans=True)
+  first, same, other = (corpus_sentences.drawn(places_Fx5, 100, seed=seed) for seed in (0, 0, 1))
   np.testing.assert_array_equal(first, same)
   assert (first != other).any()
-  assert len(np.unique(first[:, :3], axis=0)) == len(first) < len(sentences.places_Fx5)
-  np.testing.assert_array_equal(sentences.drawn(3, seed=0), first[:3])
+  assert len(np.unique(first[:, :3], axis=0)) == len(first) < len(places_Fx5)
+  np.testing.assert_array_equal(corpus_sentences.drawn(places_Fx5, 3, seed=0), first[:3])
 
 
 def test_a_span_that_the_query_length_cuts_off_gives_no_pair(store, bm25):

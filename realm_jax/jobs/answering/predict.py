@@ -111,7 +111,7 @@ def _write_found(
     tokenizer=corpus.tokenizer,
     rule="words",
   )
-  content = prediction_files.dpr_json(outcomes, title=store.title, text=store.text, matcher=matcher)
+  content = prediction_files.dpr_json(outcomes, store=store, matcher=matcher)
   atomic_files.write_text(output, content)
 
 

@@ -378,7 +378,7 @@ class _Publisher:
     if self.probe_questions is None:
       return {}
     # Questions need TensorFlow, which takes seconds to import.
-    from realm_jax.indexing.generation_figures import scorecard
+    from realm_jax.indexing.generation_scorecard import scorecard
 
     return scorecard(
       saved,

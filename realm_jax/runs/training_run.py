@@ -158,7 +158,8 @@ class TrainingRun:
 
   def __exit__(self, kind, *_):
     """Exits the process with `STOPPED` if the run was stopped before its last step."""
-    self._goodput.step = self.step
+    with contextlib.suppress(RuntimeError):  # a step that failed has taken the state with it
+      self._goodput.step = self.step
     self._goodput.finished = kind is None and self.step >= self._config.num_steps
     with stopwatch.job.during(goodput.CHECKPOINT):
       self._opened.close()

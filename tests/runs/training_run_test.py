@@ -41,29 +41,46 @@ class Numbers:
 
 
 @pytest.fixture
-def read_after(tmp_path):
-  """`read_after(num_steps, ...)` trains so far, and returns the position of the data then."""
+def begun(tmp_path):
+  """`begun(num_steps, ...)` is a run, not yet entered."""
 
-  def train(num_steps, *, batch_size=8, **settings):
+  def begin(num_steps, *, batch_size=8, **settings):
     objective = Objective(
       lambda params, batch, key: batch["x"] @ params["kernel"],
       lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs**2), jnp.float32(outputs.size))},
     )
     config = TrainingConfig(run=RunConfig(num_steps=num_steps, log_every=1, **settings))
     boxed = nn.LogicallyPartitioned(jnp.ones((1, 1)), ("embed", "mlp"))
-    numbers = Numbers(batch_size)
-    with TrainingRun(
+    return TrainingRun(
       str(tmp_path / "run"),
       program=config.make_program(objective, init_params=lambda key: {"kernel": boxed}),
       config=config.run,
       description=Described(),
       batch_settings={"batch_size": batch_size, "seed": config.run.seed},
-    ) as run:
+    )
+
+  return begin
+
+
+@pytest.fixture
+def read_after(begun):
+  """`read_after(num_steps, ...)` trains so far, and returns the position of the data then."""
+
+  def train(num_steps, *, batch_size=8, **settings):
+    numbers = Numbers(batch_size)
+    with begun(num_steps, batch_size=batch_size, **settings) as run:
       run.train(PlainBatches(numbers, place=run.place), numbers)
       assert run.step == num_steps
     return numbers.read
 
   return train
+
+
+def test_the_error_of_a_step_that_took_the_state_with_it_is_the_one_that_is_told(begun, tmp_path):
+  with pytest.raises(OSError, match="a process did not answer"), begun(2) as run:
+    run.state.step.delete()
+    raise OSError("a process did not answer")
+  assert (tmp_path / "run" / goodput.GOODPUT_FILE).exists()
 
 
 def test_a_run_goes_on_where_its_data_stopped(read_after, tmp_path):

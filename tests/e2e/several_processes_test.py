@@ -95,37 +95,50 @@ def free_port():
     return listener.getsockname()[1]
 
 
-def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
+@pytest.fixture(scope="module")
+def command(world, arguments):
+  """`command(name, num_steps=N, ...)` is the command line of a run that waits for generations."""
   gin = world / "waiting.gin"
   gin.write_text((world / "tiny.gin").read_text() + REFRESH)
 
-  def command(name, *, num_steps):
-    return arguments(
-      name,
-      gin_file=gin,
-      corpus=world / "training",
-      index=world / f"{name}_index",
-      generation="none",
-      num_steps=num_steps,
-      checkpoint_every=10,
-      data_streams=2,
-      eval_corpus=world / "passages",
-      eval_every=10,
-      eval_steps=2,
-    )
+  def make(name, *, num_steps, **keywords):
+    settings = {
+      "gin_file": gin,
+      "corpus": world / "training",
+      "index": world / f"{name}_index",
+      "generation": "none",
+      "num_steps": num_steps,
+      "checkpoint_every": 10,
+      "data_streams": 2,
+      "eval_corpus": world / "passages",
+      "eval_every": 10,
+      "eval_steps": 2,
+    }
+    return arguments(name, **{**settings, **keywords})
 
+  return make
+
+
+def train_by_two(command):
+  """Trains with two processes that join each other."""
+  both = ["-m", "realm_jax.main", *command, f"--coordinator=127.0.0.1:{free_port()}"]
+  run_together([[*both, "--num_processes=2", f"--process_id={i}"] for i in range(2)])
+
+
+@pytest.fixture(scope="module")
+def losses_of_two(world, command, losses):
+  """The losses of the run `two`, which two processes have trained for 13 steps, with a trace."""
+  with published(world, "two"):
+    train_by_two(command("two", num_steps=13, retrieval_trace=True))
+  assert list(losses("two")) == list(range(1, 14))
+  return losses("two")
+
+
+def test_two_processes_and_then_one_train_like_one(world, command, losses, losses_of_two):
   with published(world, "one"):
     assert main.main(command("one", num_steps=20)) == 0
-
-  def together(num_steps, *flags):
-    joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
-    both = [*command("two", num_steps=num_steps), *joining, *flags]
-    run_together([["-m", "realm_jax.main", *both, f"--process_id={i}"] for i in range(2)])
-    assert list(losses("two")) == list(range(1, num_steps + 1))
-
-  with published(world, "two"):
-    together(13)
-  together(16, "--spread_index")
+  train_by_two(command("two", num_steps=16, spread_index=True))
+  assert list(losses("two")) == list(range(1, 17))
   assert main.main(command("two", num_steps=20)) == 0
   one, two = losses("one"), losses("two")
   assert list(two) == list(one) == list(range(1, 21))
@@ -138,20 +151,13 @@ def test_two_processes_and_then_one_train_like_one(world, arguments, losses):
   assert swaps[1] == [*swaps[0], (13, 1), (16, 1)]
 
 
-def test_two_processes_train_again_from_the_trace_of_both(world, arguments, losses):
+def test_two_processes_train_again_from_the_trace_of_both(world, arguments, losses, losses_of_two):
   settings = {"data_streams": 2, "corpus": world / "training", "num_steps": 2}
-  trace = {"replay": world / "traced_by_two" / "retrievals"}
-
-  def together(name, **keywords):
-    joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
-    both = ["-m", "realm_jax.main", *arguments(name, **settings, **keywords), *joining]
-    run_together([[*both, f"--process_id={i}"] for i in range(2)])
-    return losses(name)
-
-  traced = together("traced_by_two", retrieval_trace=True)
-  assert list(traced) == [1, 2]
-  assert together("replayed_by_two", **trace) == traced
-  assert main.main(arguments("replayed_by_one", **settings, **trace)) == 0
+  settings["replay"] = world / "two" / "retrievals"
+  traced = {step: losses_of_two[step] for step in (1, 2)}
+  train_by_two(arguments("replayed_by_two", **settings))
+  assert losses("replayed_by_two") == traced
+  assert main.main(arguments("replayed_by_one", **settings)) == 0
   assert losses("replayed_by_one") == pytest.approx(traced, abs=1e-5)
 
 
@@ -185,9 +191,7 @@ def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
     return ["finetune", *(f"--{k}={v}" for k, v in {**places, **settings}.items())]
 
   assert main.main(command("tuned_by_one", layout="replicated")) == 0
-  joining = [f"--coordinator=127.0.0.1:{free_port()}", "--num_processes=2"]
-  both = ["-m", "realm_jax.main", *command("tuned_by_two", layout="fully_sharded"), *joining]
-  run_together([[*both, f"--process_id={i}"] for i in range(2)])
+  train_by_two(command("tuned_by_two", layout="fully_sharded"))
   one, two = losses("tuned_by_one"), losses("tuned_by_two")
   assert list(one) == [1, 2, 3]
   assert two == pytest.approx(one, abs=1e-5)

@@ -49,16 +49,6 @@ def test_the_masked_spans_are_those_of_the_corpus(tmp_path, corpus):
   assert mask_sentences(corpus=corpus, output=output, max_sentences=1)["sentences"] == 1
 
 
-def test_sentences_become_questions_that_a_training_reads(tmp_path, corpus):
-  output = str(tmp_path / "questions.jsonl")
-  assert mask_sentences(corpus=corpus, output=output, as_questions=True)["sentences"] == 2
-  for question in read_questions(output):
-    [answer] = question.answers
-    [sentence] = [s for s in SENTENCES if answer in s]
-    words = {*sentence.lower().strip(".").split(), "who", "what", "where", "which"}
-    assert words.issuperset(question.text.split()) and answer.lower() not in question.text
-
-
 def test_a_corpus_without_spans_is_refused(tmp_path, corpus):
   with pytest.raises(ValueError, match="no sentence of 6 to 6 words with a salient span"):
     mask_sentences(corpus=corpus, output=str(tmp_path / "masked.jsonl"), max_words=6)

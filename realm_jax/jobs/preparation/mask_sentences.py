@@ -1,4 +1,4 @@
-"""Masks salient spans in sentences, to evaluate and to train systems without labels."""
+"""Masks salient spans in sentences of held-out documents, to evaluate systems without labels."""
 
 import json
 import random
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from realm_jax import atomic_files
 from realm_jax.data import tagged_examples
-from realm_jax.data.cloze_questions import cloze_question
 from realm_jax.data.tagged_examples import TaggedPassage
 
 _FEWEST_WORDS = 6  # fewer say too little to search with
@@ -18,22 +17,18 @@ def mask_sentences(
   output: str,
   max_sentences: int = 1000,
   max_words: int = 40,
-  as_questions: bool = False,
   seed: int = 0,
 ) -> dict[str, int]:
   """Writes masked sentences for `realm evaluate`, at most one of each passage.
 
   Retrieval is then scored by whether a passage has the masked span, passages with the sentence
-  itself left out. As questions, they teach `realm finetune` where nobody has asked any.
+  itself left out.
 
   Args:
-    corpus: Directory of a tagged corpus, from `realm prepare_corpus`; to evaluate, of one that
-      nothing was trained on.
+    corpus: Directory of a tagged corpus that nothing was trained on, from `realm prepare_corpus`.
     output: JSON Lines to write: `id`, `text`, `spans` (bytes of the text) and `answer`.
     max_sentences: Samples at most this many.
     max_words: Longer sentences are left out, because a query must hold the span.
-    as_questions: Writes `id`, `question` and `answer` instead: the sentences as questions by rule,
-      in lower case, which ask for their span.
     seed: Seed for the sample and the spans.
 
   Returns:
@@ -48,11 +43,8 @@ def mask_sentences(
   records = []
   for passage in passages:
     candidates = [*_masked(passage, max_words=max_words)]
-    chosen = draw.choice(candidates) if candidates else None
-    if chosen and as_questions:
-      chosen = _question(chosen, passage.title, draw)
-    if chosen:
-      records.append({"id": f"{passage.uid}", **chosen})
+    if candidates:
+      records.append({"id": f"{passage.uid}", **draw.choice(candidates)})
   if not records:
     raise ValueError(
       f"{corpus} has no sentence of {_FEWEST_WORDS} to {max_words} words with a salient span; "
@@ -76,12 +68,3 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
       if start <= first and last <= limit:
         answer = raw[first:last].decode()
         yield {"text": text, "spans": [[first - start, last - start]], "answer": answer}
-
-
-def _question(masked: dict, title: str, draw: random.Random) -> dict | None:
-  """Returns a masked sentence as a question; None if it makes none."""
-  raw, [(start, limit)] = masked["text"].encode(), masked["spans"]
-  question = cloze_question(
-    raw[:start].decode(), masked["answer"], raw[limit:].decode(), title=title, draw=draw
-  )
-  return None if question is None else {"question": question, "answer": [masked["answer"]]}

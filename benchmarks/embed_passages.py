@@ -89,7 +89,8 @@ def main():
         )
         if repetition:  # the first one compiles
           seconds[name].append(time.perf_counter() - start)
-  np.testing.assert_allclose(embeddings["bucketed"], embeddings["padded"], atol=1e-3)
+  rounding = {"float32": 1e-3, "bfloat16": 2e-2}[CONFIG.bert.compute_dtype]
+  np.testing.assert_allclose(embeddings["bucketed"], embeddings["padded"], atol=rounding)
 
   speedups = [p / b for p, b in zip(seconds["padded"], seconds["bucketed"], strict=True)]
   result = {

@@ -99,10 +99,11 @@ class _LastBatch:
 
   def __init__(self, source: train_loop.BatchSource):
     self._source = source
+    self.in_flight, self.resume = source.in_flight, source.resume
     self.batch = None
 
-  def begin(self, params) -> None:
-    self._source.begin(params)
+  def begin(self, params, teaching=None) -> None:
+    self._source.begin(params, teaching)
 
   def finish(self):
     self.batch, figures = self._source.finish()
@@ -171,9 +172,11 @@ def main():
     "step_seconds_live": round(statistics.median(seconds["live"]), 5),
     "ratio": round(statistics.median(ratios), 3),
     "ratio_quartiles": [round(float(q), 3) for q in np.quantile(ratios, (0.25, 0.75))],
-    "query_embedding_seconds": round(statistics.median(p.wait for p in parts), 5),
-    "search_seconds": round(statistics.median(p.search for p in parts), 5),
-    "gather_seconds": round(statistics.median(p.gather for p in parts), 5),
+    "query_embedding_seconds": round(
+      statistics.median(p["throughput/query_embedding_wait_seconds"] for p in parts), 5
+    ),
+    "search_seconds": round(statistics.median(p["throughput/search_seconds"] for p in parts), 5),
+    "gather_seconds": round(statistics.median(p["throughput/gather_seconds"] for p in parts), 5),
     "distinct_passages_per_batch": round(float(distinct), 1),
   }
   print(

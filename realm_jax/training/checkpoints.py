@@ -12,18 +12,12 @@ import uuid
 from typing import Any
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 
 from realm_jax import object_store, processes
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
 _STEPS = ocp.step.standard_name_format()
-# A slice for each replica to write is a program to compile, so small arrays are written by one.
-_ARRAYS = ocp.type_handlers.create_type_handler_registry(
-  (jax.Array, ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=1 << 20)),
-  (np.ndarray, ocp.type_handlers.NumpyHandler()),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +65,6 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     self._manager = ocp.CheckpointManager(
       self.directory,
       item_names=(_STATE, _INPUT, _METADATA),
-      item_handlers={_STATE: ocp.PyTreeCheckpointHandler(type_handler_registry=_ARRAYS)},
       options=ocp.CheckpointManagerOptions(
         max_to_keep=keep, enable_async_checkpointing=True, cleanup_tmp_directories=True
       ),
@@ -90,7 +83,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
 
   def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
     """Starts writing a checkpoint unless the step has one; returns once arrays are copied."""
-    items = {_STATE: ocp.args.PyTreeSave(state), _METADATA: ocp.args.JsonSave(metadata)}
+    items = {_STATE: ocp.args.StandardSave(state), _METADATA: ocp.args.JsonSave(metadata)}
     if input:  # Orbax takes no empty tree
       items[_INPUT] = ocp.args.StandardSave(input)
     self._manager.save(step, args=ocp.args.Composite(**items))
@@ -110,7 +103,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
       return None
     path = self.directory / str(step)
     _check_same_arrays(saved_arrays(path), abstract_state, path)
-    items = {_STATE: _restoring(abstract_state), _METADATA: ocp.args.JsonRestore()}
+    items = {_STATE: ocp.args.StandardRestore(abstract_state), _METADATA: ocp.args.JsonRestore()}
     if (path / _INPUT).exists():
       items[_INPUT] = ocp.args.StandardRestore()
     restored = self._manager.restore(step, args=ocp.args.Composite(**items))
@@ -177,14 +170,13 @@ def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
   _check_same_arrays(saved_arrays(path), wanted, path, whole=False)
   restored = ocp.PyTreeCheckpointHandler().restore(
     _item(path, _STATE),
-    args=_restoring(wanted, partial_restore=True),
+    args=ocp.args.PyTreeRestore(
+      item=wanted,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
+      partial_restore=True,
+    ),
   )
   return restored["params"]
-
-
-def _restoring(abstract, **settings) -> ocp.args.PyTreeRestore:
-  shardings = ocp.checkpoint_utils.construct_restore_args(abstract)
-  return ocp.args.PyTreeRestore(item=abstract, restore_args=shardings, **settings)
 
 
 def _item(path: str | os.PathLike, name: str) -> object_store.Path:

@@ -134,13 +134,6 @@ def test_a_saved_state_may_be_donated_at_once(tmp_path):
   assert_same_arrays(jax.tree.map(np.array, restored.state), expected)
 
 
-def test_saving_a_small_state_compiles_nothing(tmp_path, caplog):
-  state, _ = make_state(init=lambda key: {"replicated": jax.random.normal(key, (8, 24))})
-  with caplog.at_level("WARNING", logger="jax"), jax.log_compiles():
-    save(tmp_path, state)
-  assert "ompil" not in caplog.text
-
-
 def test_only_the_newest_are_kept(tmp_path):
   state, _ = make_state()
   with checkpoints.Checkpointer(tmp_path, keep=2) as checkpointer:

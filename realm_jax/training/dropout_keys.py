@@ -70,10 +70,11 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
   row = _rows_of_batch(key, rows)
   # Hoisted out of the loops over positions, which would otherwise derive the key again for each.
   key = jax.lax.optimization_barrier(key)
-  # Two words for each row of the first axis, mixed with the position within the row.
+  # Two words for each row of the first axis, mixed with the position within the row. They too are
+  # computed once; XLA would repeat their arithmetic in every loop that draws bits.
+  words = [_mix(_mix(row ^ word) + other) for word, other in ((key[0], key[1]), (key[1], ~key[0]))]
   first, second = (
-    _mix(_mix(row ^ word) + other).reshape(rows, *(1 for _ in row_shape))
-    for word, other in ((key[0], key[1]), (key[1], ~key[0]))
+    word.reshape(rows, *(1 for _ in row_shape)) for word in jax.lax.optimization_barrier(words)
   )
   place = jnp.zeros((1, *row_shape), jnp.uint32)
   stride = 1

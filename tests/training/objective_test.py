@@ -110,12 +110,11 @@ def gradients_and_figures(job, make_retrieved_batch, parts):
   return sums, {name: mean.value for name, mean in figures.items()}
 
 
-@pytest.mark.parametrize("parts", [2, 4])
 @pytest.mark.parametrize("job", JOBS)
-def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batch, job, parts):
+def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batch, job):
   """With dropout, which depends on the row and not on its part."""
   whole, figures = gradients_and_figures(job, make_retrieved_batch, 1)
-  found, found_figures = gradients_and_figures(job, make_retrieved_batch, parts)
+  found, found_figures = gradients_and_figures(job, make_retrieved_batch, 4)
   for name, value in figures.items():
     np.testing.assert_allclose(found_figures[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
   limit = CLOSE * max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole))

@@ -131,7 +131,7 @@ def measure(checkpoints: str, *, passages: str, index: str, num_texts: int, batc
   masked, ask = model.kind == "mask", model.explain
   store = model.corpus.store
   rows = np.random.default_rng(0).choice(len(store), size=BATCH * max(batches, 8), replace=False)
-  texts = [" ".join([*store.text(row).split()[:10], MASK if masked else "?"]) for row in rows]
+  texts = [" ".join([*store.text(row).split()[:5], MASK if masked else "?"]) for row in rows]
   edits = Edits().with_passage(0, model.corpus.write("Britain", "The pound is its currency."))
   one = texts[:num_texts]
   measured = {

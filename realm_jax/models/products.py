@@ -37,12 +37,12 @@ def fastest_dtype(*, processors: str = "/proc/cpuinfo") -> str:
 
 def _product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
   """Returns `first @ second` in at least float32."""
-  return _dot(first, second, dtype, second_axis=-2)
+  return _dot(first, second, dtype, axes=(-1, -2))
 
 
 def _product_transposed(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
   """Returns `first @ second.T` in at least float32."""
-  return _dot(first, second, dtype, second_axis=-1)
+  return _dot(first, second, dtype, axes=(-1, -1))
 
 
 def _activated_product(first, second, dtype: str, activate) -> jax.Array:
@@ -55,12 +55,12 @@ product_transposed = jax.custom_vjp(_product_transposed, nondiff_argnums=(2,))
 activated_product = jax.custom_vjp(_activated_product, nondiff_argnums=(2, 3))
 
 
-def _dot(first, second, dtype, *, second_axis: int) -> jax.Array:
+def _dot(first, second, dtype, *, axes: tuple[int, int]) -> jax.Array:
   batch = tuple(range(first.ndim - 2))
   return jax.lax.dot_general(
     first.astype(dtype),
     second.astype(dtype),
-    (((first.ndim - 1,), (second.ndim + second_axis,)), (batch, batch)),
+    (((first.ndim + axes[0],), (second.ndim + axes[1],)), (batch, batch)),
     preferred_element_type=jnp.promote_types(dtype, jnp.float32),
   )
 
@@ -71,7 +71,7 @@ def _product_gradients(dtype, factors, slope):
   # XLA would lay out the second in the way of what reads it, and copy the factors to that end.
   return (
     product_transposed(slope, second, dtype).astype(first.dtype),
-    _apart(product(_transposed(first, dtype), slope, dtype).astype(second.dtype)),
+    _apart(_transposed_product(first, slope, dtype).astype(second.dtype)),
   )
 
 
@@ -80,7 +80,7 @@ def _product_transposed_gradients(dtype, factors, slope):
   slope = _rounded(slope, dtype)
   return (
     product(slope, second, dtype).astype(first.dtype),
-    product(_transposed(slope, dtype), first, dtype).astype(second.dtype),
+    _transposed_product(slope, first, dtype).astype(second.dtype),
   )
 
 
@@ -93,11 +93,14 @@ def _activated_product_gradients(dtype, activate, factors, slope):
   return *jax.vjp(activate, first)[1](of_activated), of_second
 
 
-def _transposed(matrix: jax.Array, dtype: str) -> jax.Array:
-  matrix = matrix.astype(dtype).swapaxes(-1, -2)
-  if dtype != "bfloat16":
-    return matrix
-  return jax.lax.platform_dependent(matrix, cpu=_materialized, default=_identity)
+def _transposed_product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
+  """Returns `first.T @ second` in at least float32."""
+  # A vector has no use for matrix units.
+  if dtype != "bfloat16" or second.shape[-1] == 1:
+    return _dot(first, second, dtype, axes=(-2, -2))
+  transposed = first.astype(dtype).swapaxes(-1, -2)
+  transposed = jax.lax.platform_dependent(transposed, cpu=_materialized, default=_identity)
+  return product(transposed, second, dtype)
 
 
 def _rounded(matrix: jax.Array, dtype: str) -> jax.Array:

@@ -19,6 +19,7 @@ def draw(*shape, seed=0):
 
 FORMS = {
   "product": (products.product, lambda a, b: a @ b, (2, M, D), (2, D, N)),
+  "one column": (products.product, lambda a, b: a @ b, (2, M, D), (2, D, 1)),
   "transposed": (products.product_transposed, lambda a, b: a @ b.mT, (2, M, D), (2, N, D)),
 }
 
@@ -28,7 +29,7 @@ FORMS = {
 def test_sums_and_gradients_lose_no_more_than_the_factors(form, dtype):
   multiply, expected, *shapes = FORMS[form]
   factors = [draw(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-  slope = draw(2, M, N, seed=2)
+  slope = draw(2, M, 1 if form == "one column" else N, seed=2)
 
   def results(multiply, factors, slope):
     value, gradients = jax.vjp(multiply, *factors)

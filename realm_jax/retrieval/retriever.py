@@ -33,7 +33,8 @@ class RetrievalConfig:
     joint_length: T, the length of query and passage together, in wordpieces.
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
     trivial_passage: "drop" leaves out the passage that the query was cut from and all others that
-      contain its sentence; "allow" keeps them.
+      contain its sentence; "allow" keeps them; "first" reads every query beside its own passage,
+      whether it was found or not, which teaches a new reader to copy.
     padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
       length (on one device only).
   """
@@ -42,7 +43,7 @@ class RetrievalConfig:
   passage_length: int = 288
   joint_length: int = 384
   null_passage: Literal["keep", "mask"] = "keep"
-  trivial_passage: Literal["drop", "allow"] = "drop"
+  trivial_passage: Literal["drop", "allow", "first"] = "drop"
   padding: Literal["longest", "buckets"] = "longest"
 
   def __post_init__(self):
@@ -87,14 +88,20 @@ class Gatherer:
 
   def beside_own_passages(self, batch: RetrievedBatch) -> tuple[RetrievedBatch, float]:
     """Puts each query's source passage before the others; also returns the share that have one."""
-    own_B = trivial_passages.sources(batch.queries, store=self.store)
-    ids_BxK, scores_BxK = batch.passage_ids_BxK.copy(), batch.stale_scores_BxK.copy()
+    found = SearchResults(batch.passage_ids_BxK, batch.stale_scores_BxK)
+    beside, share = self._with_own_first(batch.queries, found)
+    return self.gather(batch.queries, beside), share
+
+  def _with_own_first(
+    self, queries: MaskedQueries, found: SearchResults
+  ) -> tuple[SearchResults, float]:
+    own_B = trivial_passages.sources(queries, store=self.store)
+    ids_BxK, scores_BxK = found.ids_BxK.copy(), found.scores_BxK.copy()
     moved_B = (own_B >= 0) & ~(ids_BxK == own_B[:, None]).any(axis=1)
     for values_BxK in (ids_BxK, scores_BxK):
       values_BxK[moved_B, 2:] = values_BxK[moved_B, 1:-1]
     ids_BxK[moved_B, 1] = own_B[moved_B]
-    beside = self.gather(batch.queries, SearchResults(ids_BxK, scores_BxK))
-    return beside, float(np.mean(own_B >= 0))
+    return SearchResults(ids_BxK, scores_BxK), float(np.mean(own_B >= 0))
 
   def _buckets(self, tokens: Tokens, *, beside: int = 0, shortest: Buckets = ()) -> Buckets:
     if tokens.shape not in self._plans:
@@ -159,7 +166,10 @@ class Retriever(Gatherer, PassageFinder):
     if config.trivial_passage == "drop":
       trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self.store)
     chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
-    return chosen, {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
+    figures = {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
+    if config.trivial_passage == "first":
+      chosen, figures["retrieval/taught_share"] = self._with_own_first(queries, chosen)
+    return chosen, figures
 
 
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:

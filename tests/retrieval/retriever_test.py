@@ -49,6 +49,13 @@ def test_its_own_passage_can_be_allowed(store, queries):
   assert batch.passage_ids_BxK.tolist() == [[-1, 0, 1], [-1, 0, 1], [-1, 0, 1], [-1, 3, 2]]
 
 
+def test_its_own_passage_can_come_first_whether_it_was_found_or_not(store, queries):
+  retriever = make_retriever(store, trivial_passage="first", num_passages=2)
+  batch, figures = retriever.finish(retriever.begin(PARAMS, queries))
+  assert batch.passage_ids_BxK.tolist() == [[-1, 1], [-1, 0], [-1, 0], [-1, 3]]
+  assert figures["retrieval/taught_share"] == 0.5
+
+
 def test_passages_that_hold_the_masked_sentence_are_dropped_and_counted(make_store, make_queries):
   # The sentence 20 30 stands in passages 1 and 2; 0 has its beginning, and 3 its wordpieces apart.
   bodies = [7, 20, 31], [6, 20, 30], [20, 30, 9], [20, 8, 30]
@@ -123,7 +130,7 @@ def test_a_new_searcher_serves_the_next_retrieval(store, queries):
   [
     ({"num_passages": 1}, "num_passages=1; give at least 2, the null passage"),
     ({"null_passage": "drop"}, r"null_passage='drop'; choose one of keep, mask"),
-    ({"trivial_passage": "keep"}, r"trivial_passage='keep'; choose one of drop, allow"),
+    ({"trivial_passage": "keep"}, r"trivial_passage='keep'; choose one of drop, allow, first"),
   ],
 )
 def test_wrong_settings_are_refused(settings, message):

@@ -127,7 +127,8 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     hint = nearest(name, known)
     raise UsageError(f"no job is named {name!r}{hint}; realm --help lists the jobs")
 
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when a job imports TensorFlow
+  # Read when a job imports TensorFlow, which complains where it finds no GPU.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   job = getattr(importlib.import_module(jobs[name]), name)
   keywords = flags.keywords(job)
   parser = _parser(name, job, keywords)

@@ -1,10 +1,13 @@
 """The first steps of each written-down pre-training, at tiny size: none rings an alarm."""
 
 import dataclasses
+import functools
 
 import gin
+import jax
 import pytest
 
+from realm_jax import partitioning
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
@@ -76,8 +79,17 @@ def distinct():
 TRAININGS = distinct()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_device():
+  """How a batch is split rings no alarm, and programs for one device compile faster."""
+  make_mesh = functools.partial(partitioning.make_mesh, devices=jax.devices()[:1])
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(partitioning, "make_mesh", make_mesh)
+    yield
+
+
 @pytest.fixture(scope="module")
-def trained(world):
+def trained(world, one_device):
   """A dual encoder of the inverse cloze task and a random reader, with their index."""
   ict = ContrastiveTraining(
     run=RunConfig(num_steps=150, checkpoint_every=1000, log_every=50),

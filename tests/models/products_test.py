@@ -109,7 +109,12 @@ def test_a_split_batch_needs_no_more_than_the_sum_of_its_gradients():
 
 @pytest.mark.parametrize(
   ("flags", "dtype"),
-  [("fpu avx512_bf16 amx_bf16", "bfloat16"), ("fpu avx512_bf16", "float32"), (None, "float32")],
+  [
+    ("fpu avx512_bf16 amx_bf16", "bfloat16"),
+    ("fpu avx512_bf16", "bfloat16"),
+    ("fpu avx512f", "float32"),
+    (None, "float32"),
+  ],
 )
 def test_the_fastest_dtype_follows_from_the_processor(tmp_path, flags, dtype):
   file = tmp_path / "cpuinfo"

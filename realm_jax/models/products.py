@@ -3,7 +3,7 @@
 Narrow factors such as bfloat16 are multiplied exactly and accumulated in float32, in the gradients
 too, so a float32 parameter gets a float32 gradient. XLA on CPU uses matrix units only for products
 that sum over the rows of the first factor, `a @ b` and `a @ b.T`; for `a.T @ b`, which gradients
-need, the transpose is materialized first.
+need, the transpose of bfloat16 factors is materialized first.
 
 Factors are `[..., M, I]` with equal leading dimensions, multiplied in `dtype`. Gradients can be
 differentiated again, but only in reverse mode.
@@ -71,7 +71,7 @@ def _product_gradients(dtype, factors, slope):
   # XLA would lay out the second in the way of what reads it, and copy the factors to that end.
   return (
     product_transposed(slope, second, dtype).astype(first.dtype),
-    _apart(_transposed_product(first, slope, dtype).astype(second.dtype)),
+    _apart(_product_over_rows(first, slope, dtype).astype(second.dtype)),
   )
 
 
@@ -80,7 +80,7 @@ def _product_transposed_gradients(dtype, factors, slope):
   slope = _rounded(slope, dtype)
   return (
     product(slope, second, dtype).astype(first.dtype),
-    _transposed_product(slope, first, dtype).astype(second.dtype),
+    _product_over_rows(slope, first, dtype).astype(second.dtype),
   )
 
 
@@ -93,9 +93,9 @@ def _activated_product_gradients(dtype, activate, factors, slope):
   return *jax.vjp(activate, first)[1](of_activated), of_second
 
 
-def _transposed_product(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
+def _product_over_rows(first: jax.Array, second: jax.Array, dtype: str) -> jax.Array:
   """Returns `first.T @ second` in at least float32."""
-  # A vector has no use for matrix units.
+  # A product with a single column gains nothing from matrix units.
   if dtype != "bfloat16" or second.shape[-1] == 1:
     return _dot(first, second, dtype, axes=(-2, -2))
   transposed = first.astype(dtype).swapaxes(-1, -2)

@@ -168,7 +168,7 @@ class Retriever(Gatherer, PassageFinder):
     chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=config.num_passages)
     figures = {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(queries_BxE)}
     if config.trivial_passage == "first":
-      chosen, figures["retrieval/taught_share"] = self._with_own_first(queries, chosen)
+      chosen, figures["retrieval/own_passage_share"] = self._with_own_first(queries, chosen)
     return chosen, figures
 
 

@@ -53,6 +53,7 @@ def at_tiny_size(given):
     given,
     run=RunConfig(num_steps=STEPS, log_every=2, checkpoint_every=1000),
     mesh=MeshConfig(accumulate_steps=min(2, given.mesh.accumulate_steps)),
+    # The examples of the world are prepared with its mask.
     data=dataclasses.replace(
       given.data, batch_size=16, query_length=32, max_masks=3, mask=PRETRAINING.data.mask
     ),
@@ -89,7 +90,7 @@ def one_device():
 
 
 @pytest.fixture(scope="module")
-def trained(world, one_device):
+def trained(world):
   """A dual encoder of the inverse cloze task and a random reader, with their index."""
   ict = ContrastiveTraining(
     run=RunConfig(num_steps=150, checkpoint_every=1000, log_every=50),

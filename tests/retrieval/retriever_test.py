@@ -53,7 +53,7 @@ def test_its_own_passage_can_come_first_whether_it_was_found_or_not(store, queri
   retriever = make_retriever(store, trivial_passage="first", num_passages=2)
   batch, figures = retriever.finish(retriever.begin(PARAMS, queries))
   assert batch.passage_ids_BxK.tolist() == [[-1, 1], [-1, 0], [-1, 0], [-1, 3]]
-  assert figures["retrieval/taught_share"] == 0.5
+  assert figures["retrieval/own_passage_share"] == 0.5
 
 
 def test_passages_that_hold_the_masked_sentence_are_dropped_and_counted(make_store, make_queries):

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import types
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -45,6 +46,7 @@ class Manifest:
     num_examples: Number of examples of each stream.
     fingerprint: Digest of all rows and arrays.
     arrays: Arrays that belong to the examples as a whole, such as the labels of questions.
+    selection: How some of the examples were chosen; empty if all were kept. Readers take any.
   """
 
   settings: dict[str, Setting]
@@ -54,6 +56,7 @@ class Manifest:
   features: dict[str, FeatureRecord]
   fingerprint: str
   arrays: dict[str, FeatureRecord] = dataclasses.field(default_factory=dict)
+  selection: dict[str, Setting] = dataclasses.field(default_factory=dict)
   format_version: int = FORMAT_VERSION
 
 
@@ -101,7 +104,14 @@ class Writer:
         file.write(rows.data)
         atomic_files.close(file)
 
-  def finish(self, *, settings: Mapping[str, Setting], order: str, seed: int) -> Manifest:
+  def finish(
+    self,
+    *,
+    settings: Mapping[str, Setting],
+    order: str,
+    seed: int,
+    selection: Mapping[str, Setting] = types.MappingProxyType({}),
+  ) -> Manifest:
     """Writes the manifest that makes the directory readable."""
     manifest = Manifest(
       settings=dict(settings),
@@ -110,6 +120,7 @@ class Writer:
       num_examples=tuple(self._num_examples),
       features=self._features,
       arrays=self._arrays,
+      selection=dict(selection),
       fingerprint=self._hash.hexdigest()[:32],
     )
     content = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)

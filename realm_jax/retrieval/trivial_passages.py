@@ -23,7 +23,7 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
   bodies_FxP, _ = store.body_ids(
     ids_BxR[query_F, place_F], length=store.metadata.max_passage_length
   )
-  trivial_BxR[query_F, place_F] |= _holds(bodies_FxP, query_F, *sentences(queries))
+  trivial_BxR[query_F, place_F] |= holds(bodies_FxP, query_F, *sentences(queries))
   return trivial_BxR & asked_BxR
 
 
@@ -53,10 +53,16 @@ def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
   return sentences_BxL, lengths_B
 
 
-def _holds(
+def holds(
   bodies_FxP: np.ndarray, query_F: np.ndarray, sentences_BxL: np.ndarray, lengths_B: np.ndarray
 ) -> np.ndarray:
-  """Returns bool `[F]`, True where a body contains the whole sentence of its query."""
+  """Returns bool `[F]`, True where a body contains the whole sentence of its query.
+
+  Args:
+    query_F: The query that each body belongs to.
+    sentences_BxL: Wordpieces, some of which may be `ANY`.
+    lengths_B: Numbers of wordpieces; the others are 0.
+  """
   # A rare wordpiece rules out most positions; vocabularies usually end with their rarest ones.
   anchor_B = sentences_BxL.argmax(axis=1)
   rarest_B = np.take_along_axis(sentences_BxL, anchor_B[:, None], axis=1)[:, 0]

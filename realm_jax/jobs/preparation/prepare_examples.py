@@ -11,6 +11,7 @@ from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import read_questions
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.labels.question_labels import find_labels
+from realm_jax.pairs.answerable_queries import AnswerableConfig, AnswerableQueries
 from realm_jax.runs.example_sources import (
   DataConfig,
   Examples,
@@ -19,6 +20,8 @@ from realm_jax.runs.example_sources import (
   QuestionData,
   question_examples,
 )
+from realm_jax.saved.opening import open_bm25, open_corpus
+from realm_jax.wordpieces import WordPieces
 
 _ROWS_AT_ONCE = 256
 
@@ -110,6 +113,7 @@ def prepare_examples(
   passages: str | None = None,
   reading: ReadingOrder = ReadingOrder(),
   settings: ExampleSettings = ExampleSettings(),
+  answerable: AnswerableConfig = AnswerableConfig(),
 ) -> prepared_examples.Manifest:
   """Writes `output`, from which training reads the same batches as it would make from `corpus`.
 
@@ -124,8 +128,9 @@ def prepare_examples(
     vocabulary: Directory with `vocab.txt`; None uses that of the corpus. Questions always use that
       of the passages.
     passages: Directory of the knowledge corpus for questions, in which their answers are located.
-    reading: Number and order of the examples.
+    reading: Number and order of the examples; those that are then left out are counted.
     settings: The settings of the training.
+    answerable: Which masked queries to keep.
 
   Raises:
     FileNotFoundError: If the corpus or the vocabulary is missing.
@@ -141,6 +146,11 @@ def prepare_examples(
     )
   if task == "questions" and vocabulary is not None:
     raise ValueError(f"vocabulary={vocabulary}: questions use that of the passages; omit it")
+  if answerable.answerable_from is not None and task != "masked_queries":
+    raise ValueError(
+      f"answerable_from={answerable.answerable_from} with task={task!r}; only masked queries are "
+      "answered by passages, omit it"
+    )
   data = settings.data(task)
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   examples, labels = Examples(data=data, source=corpus, vocabulary=vocabulary), None
@@ -154,17 +164,38 @@ def prepare_examples(
       answer_rule=data.answer_rule,
       query_length=data.query_length,
     )
+  selected = _answerable(answerable, wordpieces.load(vocabulary))
   with atomic_files.new_directory(output) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
     for number, parts in enumerate(reading.streams(examples), 1):
       what = f"parts of {_ROWS_AT_ONCE} examples, stream {number} of {reading.data_streams}"
-      if not writer.write_stream(progress.track(parts, what=what)):
+      kept = parts if selected is None else map(selected.keep, parts)
+      if not writer.write_stream(progress.track(kept, what=what)):
         raise ValueError(f"{corpus} yields no examples: it is empty, or all are rejected")
     if labels is not None:
       writer.write_arrays(labels.arrays())
-    manifest = writer.finish(settings=examples.settings(), order=reading.order, seed=reading.seed)
+    manifest = writer.finish(
+      settings=examples.settings(),
+      order=reading.order,
+      seed=reading.seed,
+      selection={} if selected is None else selected.settings(),
+    )
   print(f"{output}: {sum(manifest.num_examples):,} examples, {reading.order}", flush=True)
   return manifest
+
+
+def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQueries | None:
+  if config.answerable_from is None:
+    return None
+  knowledge = open_corpus(config.answerable_from)
+  if knowledge.vocabulary.digest != vocabulary.digest:
+    raise ValueError(
+      f"answerable_from={config.answerable_from} has another vocabulary than the corpus; prepare "
+      "both with the same"
+    )
+  return AnswerableQueries(
+    store=knowledge.store, retriever=open_bm25(knowledge), vocabulary=vocabulary, config=config
+  )
 
 
 def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:

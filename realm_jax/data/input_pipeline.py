@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from realm_jax.data.batches import Features, Shard
 
-_SHUFFLED_RUNS = 64  # about 50 MB with the released code's runs; part of every saved position
+_SHUFFLED_RUNS = 64  # about 50 MB with the released code's runs
 _POSITION = "iterator"
 _PREFETCHED = 2  # batches
 # Closing a pipeline waits for its tuning thread, which can sleep for up to a minute.
@@ -71,6 +71,7 @@ def task_batches(
   shard: Shard | None = None,
   buckets: Sequence[int] = (),
   run_length: int = 1,
+  shuffled_runs: int = _SHUFFLED_RUNS,
 ) -> BatchIterator:
   """Opens a SeqIO task.
 
@@ -83,6 +84,8 @@ def task_batches(
     buckets: In training, ascending lengths, the last one the longest. The converter must leave
       features unpadded; each batch has examples from one bucket and is padded to its length.
     run_length: In training, the number of consecutive examples that shuffling keeps together.
+    shuffled_runs: Number of such runs to draw the next one from; they are part of every saved
+      position.
   """
   task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
   if training:
@@ -101,7 +104,7 @@ def task_batches(
   )
   if training and run_length > 1:
     runs = dataset.batch(run_length, drop_remainder=True)
-    dataset = runs.shuffle(_SHUFFLED_RUNS, seed=seed).unbatch()
+    dataset = runs.shuffle(shuffled_runs, seed=seed).unbatch()
   if training and buckets:
     dataset = dataset.bucket_by_sequence_length(
       lambda features: tf.reduce_max([tf.size(values) for values in features.values()]),

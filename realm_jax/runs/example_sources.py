@@ -59,6 +59,8 @@ class MaskedQueryData(DataConfig):
     max_masks: Maximum masked wordpieces predicted per query.
     mask: What to mask: a salient span of a sentence, as published; for ablations, a random span or
       random wordpieces of a sentence; or, as BERT does, random wordpieces of a passage.
+    neighbours: Number of consecutive passages that shuffling keeps together, so that they can be
+      each other's candidates (`RetrievalConfig.num_from_batch`); 1 shuffles all passages.
   """
 
   kind = "masked_queries"
@@ -66,22 +68,34 @@ class MaskedQueryData(DataConfig):
   query_length: int = 96
   max_masks: int = 10
   mask: batches.Masking = "salient_span"
+  neighbours: int = 1
+
+  def settings(self) -> dict[str, prepared_examples.Setting]:
+    found = super().settings()
+    if self.neighbours == 1:
+      del found["neighbours"]  # examples prepared before this setting have none either
+    return found
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.feature_converters import MaskedQueryConverter
     from tasks import salient_span_masking
 
     return {
-      "task": salient_span_masking.register(corpus=source, vocabulary=vocabulary, mask=self.mask),
+      "task": salient_span_masking.register(
+        corpus=source, vocabulary=vocabulary, mask=self.mask, in_order=self.neighbours > 1
+      ),
       "converter": MaskedQueryConverter(),
       "lengths": {
         "query": self.query_length,
         "mlm_positions": self.max_masks,
         "mlm_targets": self.max_masks,
       },
+      "run_length": self.neighbours,
+      "shuffled_runs": max(_SHUFFLED_QUERIES // self.neighbours, 1),
     }
 
 
+_SHUFFLED_QUERIES = 65_536  # with queries of 96 wordpieces, about 50 MB of every saved position
 FoundPairs = Literal["recurring_spans", "bm25_imitation", "masked_lexical"]
 Pairs = Literal["inverse_cloze", "independent_crops", FoundPairs]
 # The settings of each kind of pairs made while training.

@@ -8,16 +8,15 @@ import jax
 
 from realm_jax import processes
 from realm_jax.data import batches
-from realm_jax.datatypes import Mean
-from realm_jax.retrieval.retriever import Retriever
+from realm_jax.datatypes import MaskedQueries, Mean, RetrievedBatch
 
 
 class FixedEvaluation:
-  """Evaluates fixed queries with the current parameters and index generation.
+  """Evaluates fixed queries with the current parameters and what they retrieve.
 
   Args:
     features: Batches of masked queries, the same in every process; read once and kept.
-    retriever: The training's retriever, which searches the generation in use.
+    retrieve: `(params, queries) -> batch`, on the host: finds passages as the training does.
     figures: `(params, placed RetrievedBatch) -> metrics` of a batch.
 
   Raises:
@@ -29,7 +28,7 @@ class FixedEvaluation:
     features: Iterable[batches.Features],
     *,
     max_batches: int,
-    retriever: Retriever,
+    retrieve: Callable[[dict, MaskedQueries], RetrievedBatch],
     figures: Callable[[dict, Any], dict[str, Mean]],
     place: Callable[[Any], Any],
   ):
@@ -38,7 +37,7 @@ class FixedEvaluation:
     ]
     if not self._batches:
       raise ValueError("no queries to evaluate: the corpus has no sentence with a salient span")
-    self._retriever = retriever
+    self._retrieve = retrieve
     self._figures = figures
     self._place = place
     self.first_batch: Any = None  # of the last evaluation, on the host
@@ -48,7 +47,7 @@ class FixedEvaluation:
     rows = []
     for queries in self._batches:
       own = jax.tree.map(processes.own_rows, queries)
-      batch, _ = self._retriever.finish(self._retriever.begin(params, own))
+      batch = self._retrieve(params, own)
       if not rows:
         self.first_batch = batch
       rows.append(self._figures(params, self._place(batch)))

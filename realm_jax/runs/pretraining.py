@@ -80,7 +80,7 @@ class Pretraining(TrainingConfig):
 
   def check_reachable(self) -> None:
     """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
-    if self.generation is None:
+    if self.generation is None and self.retrieval.searches:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
@@ -104,7 +104,10 @@ class Pretraining(TrainingConfig):
   def objective(self) -> Objective:
     """The objective to minimise."""
     return objectives.masked_lm(
-      self.module, marginalize=self.marginalize, dual_encoder_learns=self.dual_encoder_learns
+      self.module,
+      marginalize=self.marginalize,
+      # No index has scored passages of the batch.
+      dual_encoder_learns=self.dual_encoder_learns or self.retrieval.num_from_batch > 0,
     )
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
@@ -118,8 +121,15 @@ class Pretraining(TrainingConfig):
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
     Raises:
-      ValueError: If sequences are to be bucketed and the batch is split.
+      ValueError: If sequences are to be bucketed and the batch is split, or the guard would compare
+        with passages of the batch.
     """
+    if self.guarded and self.retrieval.num_from_batch:
+      raise ValueError(
+        f"guard.enabled=True with num_from_batch={self.retrieval.num_from_batch}: the guard "
+        "compares with the passages of other queries, which then hold the query's own sentence; "
+        "use --guard.enabled=false"
+      )
     guard = Guard(
       dataclasses.replace(self.guard, enabled=self.guarded),
       self.alarm_settings,

@@ -13,17 +13,16 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from realm_jax import atomic_files, object_store, processes
-from realm_jax.datatypes import RetrievedBatch, SearchResults
+from realm_jax.datatypes import MaskedQueries, SearchResults
 from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.retrieval.retrieved_batches import hub_share
-from realm_jax.retrieval.retriever import Gatherer
+from realm_jax.retrieval.retrieved_batches import UnsearchedBatches, hub_share
 from realm_jax.runs import resumption
 
 RETRIEVALS = "retrievals"
@@ -189,54 +188,23 @@ class Trace:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReplayedBatches:
-  """Batches of the queries of a task, with the passages of a trace: a source without an index.
+class ReplayedBatches(UnsearchedBatches):
+  """Batches of the queries of a task, with the passages of a trace."""
 
-  Attributes:
-    queries: An iterator of the queries of a batch, with metrics of the input pipeline.
-    first_step: Steps taken before the first batch.
-    batch: The next step's batch, on the host.
-  """
-
-  queries: Iterator
-  gatherer: Gatherer
   trace: Trace
-  place: Callable[[Any], Any]
-  first_step: int
-  batch: RetrievedBatch = dataclasses.field(init=False)
-
-  def __post_init__(self):
-    self._step = self.first_step
 
   @property
   def generation(self) -> int:
     """The generation that the batch comes from."""
     return self.trace[self._step].generation
 
-  def begin(self, params, teaching: Any = None) -> None:
-    """Does nothing, because nothing is embedded."""
-
-  def finish(self) -> tuple[Any, dict[str, float]]:
-    """Gathers the passages that the step read; returns the batch with metrics."""
-    queries, figures = next(self.queries)
-    staleness_from = self._step
-    self._step += 1
+  def passages(self, queries: MaskedQueries) -> tuple[SearchResults, dict[str, float]]:
+    """Returns the passages that the step read."""
+    del queries
     step = self.trace[self._step]
     own = SearchResults(*map(processes.own_rows, step.passages))
-    self.batch = self.gatherer.gather(queries, own)
-    return self.place(self.batch), {
-      **figures,
+    return own, {
       "index/generation": step.generation,
-      "index/staleness_steps": staleness_from - step.training_step,
+      "index/staleness_steps": self._step - 1 - step.training_step,
       "retrieval/hub_share": hub_share(own.ids_BxK),
     }
-
-  def in_flight(self) -> dict:
-    """Returns numpy arrays from which the next step's batch can be restored."""
-    return self.gatherer.in_flight(self.batch)
-
-  def resume(self, in_flight: dict) -> Any:
-    """Gathers the batch that a checkpoint had in flight again."""
-    self.batch = self.gatherer.resume(in_flight)
-    self._step += 1
-    return self.place(self.batch)

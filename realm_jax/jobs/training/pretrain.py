@@ -3,16 +3,18 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from absl import logging
 
 from realm_jax.data import batches
-from realm_jax.datatypes import RetrievedBatch
+from realm_jax.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
+from realm_jax.retrieval.retrieved_batches import UnsearchedBatches
 from realm_jax.retrieval.retriever import Gatherer, Retriever
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.example_sources import Examples
@@ -46,7 +48,8 @@ def pretrain(
     corpus: Directory of the tagged training corpus, from `realm prepare_corpus`, or of examples
       from `realm prepare_examples`, which need no TensorFlow.
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
-    index: Directory of the index generations, from `realm build_index`; only a replay needs none.
+    index: Directory of the index generations, from `realm build_index`; None for a replay, or if
+      all passages are of the batch (`RetrievalConfig.num_from_batch`).
     pretraining: The configuration of the training.
     ict_checkpoints: Checkpoints of `realm pretrain_ict` that a new run takes the dual encoder from.
     warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
@@ -60,14 +63,9 @@ def pretrain(
   Raises:
     FileNotFoundError: If a corpus is missing.
     ValueError: If corpora, vocabulary, model, lengths, generation and trace do not match each
-      other.
+      other, or settings contradict each other.
   """
-  if index is None and replay is None:
-    raise ValueError("index=None, but training retrieves; give --index, or --replay of a trace")
-  if replay is not None and (pretraining.retrieval_trace or eval_corpus is not None):
-    raise ValueError(
-      f"replay={replay} searches no index; omit --eval_corpus and --retrieval_trace, which need one"
-    )
+  _check_source(pretraining, index=index, replay=replay, eval_corpus=eval_corpus)
   starts = [
     *warm_starts,
     *_parts(ict_checkpoints, "dual_encoder"),
@@ -119,6 +117,8 @@ def pretrain(
       training.on_trace(trace)
     elif index is not None:
       training.on_index(index, eval_corpus=eval_corpus)
+    else:
+      training.on_batches(eval_corpus=eval_corpus)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,8 +152,7 @@ class _Training:
           pretraining.model.dual_encoder, run.place, sharding=run.batch_sharding
         ),
         searcher=refresher.current.searcher,
-        store=self.knowledge.store,
-        config=pretraining.retrieval,
+        **self._gathering(),
       )
       source = run.retrieved_batches(
         _queries(self.features),
@@ -162,51 +161,88 @@ class _Training:
         teach=retriever.beside_own_passages if pretraining.guarded else None,
         trace=self._trace_writer(),
       )
-      asked = evaluation = None
-      if eval_corpus is not None:
-        asked = self._asked(eval_corpus, retriever)
-        best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
-        evaluation = Evaluation(
-          figures=asked,
-          every=pretraining.eval_every,
-          best=stack.enter_context(best),
-          at_start=True,
-        )
-      run.train(
+      best_of = self._train(
         source,
-        self.features,
         metadata=lambda: {"generation": refresher.current.generation},
-        evaluation=evaluation,
-        samples=lambda: self._samples(source.batch if asked is None else asked.first_batch),
+        eval_corpus=eval_corpus,
+        retrieve=lambda params, queries: retriever.finish(retriever.begin(params, queries))[0],
       )
-      best_of = "" if evaluation is None else _best(evaluation.best)
       self._print(f"{refresher.swaps} generations swapped in{best_of}")
+
+  def on_batches(self, *, eval_corpus: str | None) -> None:
+    """Trains on the passages of the batch itself."""
+    gatherer = Gatherer(**self._gathering())
+    best_of = self._train(
+      UnsearchedBatches(
+        queries=_queries(self.features),
+        gatherer=gatherer,
+        place=self.run.place,
+        first_step=self.run.step,
+      ),
+      eval_corpus=eval_corpus,
+      retrieve=lambda _, queries: gatherer.gather(queries, gatherer.choose(queries)[0]),
+    )
+    self._print(f"passages of the batch{best_of}")
 
   def on_trace(self, trace: Trace) -> None:
     """Trains on the passages that an earlier run retrieved."""
     run = self.run
     source = ReplayedBatches(
       queries=_queries(self.features),
-      gatherer=Gatherer(store=self.knowledge.store, config=self.pretraining.retrieval),
+      gatherer=Gatherer(**self._gathering()),
       trace=trace,
       place=run.place,
       first_step=run.step,
     )
-    run.train(
-      source,
-      self.features,
-      metadata=lambda: {"generation": source.generation},
-      samples=lambda: self._samples(source.batch),
-    )
+    self._train(source, metadata=lambda: {"generation": source.generation})
     self._print(f"replayed {trace.directory}")
 
-  def _asked(self, eval_corpus: str, retriever: Retriever) -> FixedEvaluation:
+  def _train(
+    self,
+    source: Any,
+    *,
+    metadata: Callable[[], Mapping] = dict,
+    eval_corpus: str | None = None,
+    retrieve: Callable[[dict, MaskedQueries], RetrievedBatch] | None = None,
+  ) -> str:
+    """Trains on a source; evaluates on a corpus, if any, and returns which checkpoint was best."""
+    run, asked, evaluation = self.run, None, None
+    with contextlib.ExitStack() as stack:
+      if eval_corpus is not None and retrieve is not None:
+        asked = self._asked(eval_corpus, retrieve)
+        best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
+        evaluation = Evaluation(
+          figures=asked,
+          every=self.pretraining.eval_every,
+          best=stack.enter_context(best),
+          at_start=True,
+        )
+      run.train(
+        source,
+        self.features,
+        metadata=metadata,
+        evaluation=evaluation,
+        samples=lambda: self._samples(source.batch if asked is None else asked.first_batch),
+      )
+      return "" if evaluation is None else _best(evaluation.best)
+
+  def _gathering(self) -> dict[str, Any]:
+    return {
+      "store": self.knowledge.store,
+      "config": self.pretraining.retrieval,
+      "neighbours": self.pretraining.data.neighbours,
+      "num_streams": self.features.num_own,
+    }
+
+  def _asked(
+    self, eval_corpus: str, retrieve: Callable[[dict, MaskedQueries], RetrievedBatch]
+  ) -> FixedEvaluation:
     return FixedEvaluation(
       dataclasses.replace(self.examples, source=eval_corpus).open(
         batch_size=self.pretraining.data.batch_size, seed=0, training=False
       ),
       max_batches=self.pretraining.eval_steps,
-      retriever=retriever,
+      retrieve=retrieve,
       figures=jax.jit(self.pretraining.figures),
       place=self.run.place,
     )
@@ -225,6 +261,36 @@ class _Training:
 
   def _print(self, what: str) -> None:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
+
+
+def _check_source(
+  pretraining: Pretraining, *, index: str | None, replay: str | None, eval_corpus: str | None
+) -> None:
+  """Checks that passages come from one source: an index, a trace, or the batch."""
+  retrieval = pretraining.retrieval
+  if not retrieval.searches:
+    given = {
+      "index": index,
+      "replay": replay,
+      "generation": pretraining.generation,
+      "spread_index": pretraining.spread_index or None,
+      "retrieval_trace": pretraining.retrieval_trace or None,
+    }
+    if useless := [f"--{name}" for name, value in given.items() if value is not None]:
+      raise ValueError(
+        f"num_from_batch={retrieval.num_from_batch} of num_passages={retrieval.num_passages} "
+        f"leaves nothing to search for; omit {', '.join(useless)}, or lower num_from_batch"
+      )
+    return
+  if index is None and replay is None:
+    raise ValueError(
+      "index=None, but training retrieves; give --index, or --replay of a trace, or "
+      f"--num_from_batch={retrieval.num_passages - 1} to read only passages of the batch"
+    )
+  if replay is not None and (pretraining.retrieval_trace or eval_corpus is not None):
+    raise ValueError(
+      f"replay={replay} searches no index; omit --eval_corpus and --retrieval_trace, which need one"
+    )
 
 
 def _best(best: BestCheckpoint | None) -> str:

@@ -42,8 +42,10 @@ class RetrievalConfig:
     joint_length: T, the length of query and passage together, in wordpieces.
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
     trivial_passage: "drop" leaves out the passage that the query was cut from and all others that
-      contain its sentence; "allow" keeps them; "first" reads every query beside its own passage,
-      whether it was found or not, which teaches a new reader to copy.
+      contain its sentence; "allow" keeps them; "first" reads every query beside its source, whether
+      that was found or not, and leaves out the others that contain its sentence. It teaches a new
+      reader to copy; and if the sources are passages that answer the query in other words
+      (`realm prepare_examples --read_beside=found`), it also teaches a retriever to find them.
     padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
       length (on one device only).
   """
@@ -131,14 +133,14 @@ class Gatherer:
   @property
   def num_spare(self) -> int:
     """The number of candidates beyond those to be read, in case some are trivial."""
-    return _SPARE_PASSAGES if self.config.trivial_passage == "drop" else 0
+    return 0 if self.config.trivial_passage == "allow" else _SPARE_PASSAGES
 
   def _without_trivial(
     self, queries: MaskedQueries, results: SearchResults, *, num_passages: int
   ) -> tuple[SearchResults, int]:
     """Returns the null passage and the best of the results, and how many were trivial."""
     trivial_BxR = np.zeros(results.ids_BxK.shape, bool)
-    if self.config.trivial_passage == "drop":
+    if self.config.trivial_passage != "allow":
       trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self.store)
     chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=num_passages)
     return chosen, int(trivial_BxR.sum())

@@ -73,6 +73,9 @@ def test_passages_that_hold_the_masked_sentence_are_dropped_and_counted(make_sto
   assert retrieved(cut_from_another_corpus) == ([[-1, 0, 3, -2]], 2)
   assert retrieved(without_source) == ([[-1, 0, 1, 2]], 0)
   assert retrieved(cut_from_another_corpus, trivial_passage="allow") == ([[-1, 0, 1, 2]], 0)
+  # Read beside passage 3, which answers it in other words, it has none that holds its sentence.
+  answered = make_queries(([20, 30], 103))
+  assert retrieved(answered, trivial_passage="first")[0] == [[-1, 3, 0, -2]]
 
 
 def test_a_corpus_smaller_than_k_leaves_slots_invalid(make_store, queries):

@@ -17,6 +17,7 @@ SENTENCES = (
   "Zürich is the largest town of Switzerland.",
   "The town of Oslo lies in old Norway.",
   "Rome is old.",  # too short
+  "°C is what they write over there.",  # one word, of which the span is a part
 )
 
 
@@ -29,7 +30,7 @@ def corpus(tmp_path):
     text = f"Ä first one. {sentence}"
     start = len("Ä first one. ".encode())
     names = [w.strip(".").encode() for w in sentence.split()[1:] if w[0].isupper()]
-    names.append(sentence.split()[0].encode())
+    names.append(sentence.split()[0].strip("°").encode())
     spans = [(text.encode().index(n, start), text.encode().index(n, start) + len(n)) for n in names]
     sentences = ((0, start - 1), (start, len(text.encode())))
     passage = TaggedPassage(title="", text=text, uid=uid, sentences=sentences, spans=spans)

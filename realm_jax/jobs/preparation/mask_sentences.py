@@ -2,6 +2,8 @@
 
 import json
 import random
+import string
+import unicodedata
 from collections.abc import Iterator
 
 from realm_jax import atomic_files
@@ -65,6 +67,14 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
     if not _FEWEST_WORDS <= len(text.split()) <= max_words:
       continue
     for first, last in passage.spans:
-      if start <= first and last <= limit:
+      if start <= first and last <= limit and _stands_alone(raw, first, last):
         answer = raw[first:last].decode()
         yield {"text": text, "spans": [[first - start, last - start]], "answer": answer}
+
+
+def _stands_alone(raw: bytes, first: int, last: int) -> bool:
+  """Returns False for a part of a word, such as the C of °C, which need not be a wordpiece."""
+  beside = raw[:first].decode()[-1:] + raw[last:].decode()[:1]
+  return all(
+    c.isspace() or c in string.punctuation or unicodedata.category(c)[0] == "P" for c in beside
+  )

@@ -53,10 +53,8 @@ def at_tiny_size(given):
     given,
     run=RunConfig(num_steps=STEPS, log_every=2, checkpoint_every=1000),
     mesh=MeshConfig(accumulate_steps=min(2, given.mesh.accumulate_steps)),
-    # The examples of the world are prepared with its mask.
-    data=dataclasses.replace(
-      given.data, batch_size=16, query_length=32, max_masks=3, mask=PRETRAINING.data.mask
-    ),
+    # The examples of the world are prepared.
+    data=dataclasses.replace(PRETRAINING.data, batch_size=16),
     model=ModelConfig(dual_encoder=dual_encoder, knowledge_augmented_encoder=TINY),
     retrieval=dataclasses.replace(
       PRETRAINING.retrieval,

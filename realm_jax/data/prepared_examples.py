@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import types
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -46,7 +45,7 @@ class Manifest:
     num_examples: Number of examples of each stream.
     fingerprint: Digest of all rows and arrays.
     arrays: Arrays that belong to the examples as a whole, such as the labels of questions.
-    selection: How some of the examples were chosen; empty if all were kept. Readers take any.
+    selection: How some of the examples were chosen; empty if all were kept.
   """
 
   settings: dict[str, Setting]
@@ -110,9 +109,9 @@ class Writer:
     settings: Mapping[str, Setting],
     order: str,
     seed: int,
-    selection: Mapping[str, Setting] = types.MappingProxyType({}),
+    selection: Mapping[str, Setting] | None = None,
   ) -> Manifest:
-    """Writes the manifest that makes the directory readable."""
+    """Writes the manifest that makes the directory readable; see `Manifest`."""
     manifest = Manifest(
       settings=dict(settings),
       order=order,
@@ -120,7 +119,7 @@ class Writer:
       num_examples=tuple(self._num_examples),
       features=self._features,
       arrays=self._arrays,
-      selection=dict(selection),
+      selection=dict(selection or {}),
       fingerprint=self._hash.hexdigest()[:32],
     )
     content = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)

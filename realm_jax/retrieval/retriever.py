@@ -103,6 +103,9 @@ class Gatherer:
 
     Returns:
       Ids and scores `[B, K]`, and metrics.
+
+    Raises:
+      ValueError: If passages of the batch are wanted and its queries are of another corpus.
     """
     config = self.config
     num_queries, num_from_batch = len(queries.source_uid_B), config.num_from_batch
@@ -119,6 +122,11 @@ class Gatherer:
         neighbours=self.neighbours,
         num_streams=self.num_streams,
       )
+      if not (of_batch.ids_BxK >= 0).any():
+        raise ValueError(
+          f"num_from_batch={num_from_batch}, but no query of the batch was cut from a passage of "
+          f"{self.store.directory}; train on queries of this corpus, or use num_from_batch=0"
+        )
       again_BxR = (of_batch.ids_BxK[:, :, None] == chosen.ids_BxK[:, None]).any(axis=2)
       of_batch.ids_BxK[again_BxR] = MISSING_PASSAGE_ID
       beside, more = self._without_trivial(queries, of_batch, num_passages=1 + num_from_batch)

@@ -15,6 +15,8 @@ from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.runs.pair_batches import PairBatches
 
+_SHUFFLED_QUERIES = 65_536  # with queries of 96 wordpieces, about 50 MB of every saved position
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -73,7 +75,7 @@ class MaskedQueryData(DataConfig):
   def settings(self) -> dict[str, prepared_examples.Setting]:
     found = super().settings()
     if self.neighbours == 1:
-      del found["neighbours"]  # examples prepared before this setting have none either
+      del found["neighbours"]  # which older prepared examples do not have
     return found
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
@@ -95,7 +97,6 @@ class MaskedQueryData(DataConfig):
     }
 
 
-_SHUFFLED_QUERIES = 65_536  # with queries of 96 wordpieces, about 50 MB of every saved position
 FoundPairs = Literal["recurring_spans", "bm25_imitation", "masked_lexical"]
 Pairs = Literal["inverse_cloze", "independent_crops", FoundPairs]
 # The settings of each kind of pairs made while training.

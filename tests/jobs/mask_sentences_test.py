@@ -17,7 +17,7 @@ SENTENCES = (
   "Zürich is the largest town of Switzerland.",
   "The town of Oslo lies in old Norway.",
   "Rome is old.",  # too short
-  "°C is what they write over there.",  # one word, of which the span is a part
+  "°C is what they write over there.",  # °C is one word, and its C no word
 )
 
 

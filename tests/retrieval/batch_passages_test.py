@@ -97,6 +97,11 @@ def test_its_own_passage_can_be_read_first_or_like_any_other(many, cut_from):
   ]
 
 
+def test_queries_of_another_corpus_are_refused(many, cut_from):
+  with pytest.raises(ValueError, match="num_from_batch=2, but no query of the batch was cut from"):
+    chosen(cut_from(None, None), many, num_passages=3)
+
+
 def test_more_from_the_batch_than_are_read_is_refused():
   with pytest.raises(ValueError, match="num_from_batch=2 of num_passages=2; give at least 0 and f"):
     RetrievalConfig(num_passages=2, num_from_batch=2)

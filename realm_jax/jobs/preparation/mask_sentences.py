@@ -2,9 +2,9 @@
 
 import json
 import random
-import string
-import unicodedata
 from collections.abc import Iterator
+
+import tokenizers
 
 from realm_jax import atomic_files
 from realm_jax.data import tagged_examples
@@ -66,15 +66,18 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
     text = raw[start:limit].decode()
     if not _FEWEST_WORDS <= len(text.split()) <= max_words:
       continue
+    starts, limits = _word_borders(text)
     for first, last in passage.spans:
-      if start <= first and last <= limit and _stands_alone(raw, first, last):
+      # The C of °C need not be a wordpiece.
+      if first - start in starts and last - start in limits:
         answer = raw[first:last].decode()
         yield {"text": text, "spans": [[first - start, last - start]], "answer": answer}
 
 
-def _stands_alone(raw: bytes, first: int, last: int) -> bool:
-  """Returns False for a part of a word, such as the C of °C, which need not be a wordpiece."""
-  beside = raw[:first].decode()[-1:] + raw[last:].decode()[:1]
-  return all(
-    c.isspace() or c in string.punctuation or unicodedata.category(c)[0] == "P" for c in beside
-  )
+def _word_borders(text: str) -> tuple[set[int], set[int]]:
+  """Returns the first bytes of BERT's words, and the bytes after them."""
+  words = tokenizers.PreTokenizedString(text)
+  words.normalize(tokenizers.normalizers.BertNormalizer(lowercase=False).normalize)
+  tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize(words)
+  borders = [border for _, border, _ in words.get_splits("original", "byte")]
+  return {start for start, _ in borders}, {limit for _, limit in borders}

@@ -128,7 +128,8 @@ def prepare_examples(
     vocabulary: Directory with `vocab.txt`; None uses that of the corpus. Questions always use that
       of the passages.
     passages: Directory of the knowledge corpus for questions, in which their answers are located.
-    reading: Number and order of the examples; those that are then left out are counted.
+    reading: Number and order of the examples; unanswerable ones are counted before they are left
+      out.
     settings: The settings of the training.
     answerable: Which masked queries to keep.
 
@@ -149,7 +150,7 @@ def prepare_examples(
   if answerable.answerable_from is not None and task != "masked_queries":
     raise ValueError(
       f"answerable_from={answerable.answerable_from} with task={task!r}; only masked queries are "
-      "answered by passages, omit it"
+      "answered by passages, so omit it"
     )
   data = settings.data(task)
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
@@ -178,7 +179,7 @@ def prepare_examples(
       settings=examples.settings(),
       order=reading.order,
       seed=reading.seed,
-      selection={} if selected is None else selected.settings(),
+      selection=None if selected is None else selected.settings(),
     )
   print(f"{output}: {sum(manifest.num_examples):,} examples, {reading.order}", flush=True)
   return manifest

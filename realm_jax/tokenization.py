@@ -104,6 +104,19 @@ def load(directory: str | os.PathLike) -> WordPieceTokenizer:
   return WordPieceTokenizer(loaded.vocabulary, lower_case=loaded.lower_case)
 
 
+def word_offsets(text: str) -> list[tuple[int, int]]:
+  """Returns the byte offsets `(start, limit)` of BERT's words, each of which is one or more pieces.
+
+  White space, punctuation and ideographs end a word; most symbols do not, so °C is one.
+  """
+  import tokenizers
+
+  words = tokenizers.PreTokenizedString(text)
+  words.normalize(tokenizers.normalizers.BertNormalizer(lowercase=False).normalize)
+  tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize(words)
+  return [offsets for _, offsets, _ in words.get_splits("original", "byte")]
+
+
 def learn(
   texts: Callable[[], Iterable[str]],
   *,

@@ -54,6 +54,12 @@ def test_offsets_are_bytes_of_the_raw_text(text, expected):
   assert shown(TOKENIZER, text) == expected
 
 
+def test_words_are_those_of_bert():
+  raw = "−63 °C, CO2-rich: Zürich's 中国.".encode()
+  words = [raw[start:limit].decode() for start, limit in tokenization.word_offsets(raw.decode())]
+  assert words == ["−63", "°C", ",", "CO2", "-", "rich", ":", "Zürich", "'", "s", "中", "国", "."]
+
+
 def test_a_cased_vocabulary_keeps_case_and_accents():
   assert shown(CASED, "Café cafe") == [
     ("Caf", "Caf"),

@@ -4,9 +4,7 @@ import json
 import random
 from collections.abc import Iterator
 
-import tokenizers
-
-from realm_jax import atomic_files
+from realm_jax import atomic_files, tokenization
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
 
@@ -66,18 +64,10 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
     text = raw[start:limit].decode()
     if not _FEWEST_WORDS <= len(text.split()) <= max_words:
       continue
-    starts, limits = _word_borders(text)
+    words = tokenization.word_offsets(text)
+    starts, limits = {start for start, _ in words}, {limit for _, limit in words}
     for first, last in passage.spans:
       # The C of °C need not be a wordpiece.
       if first - start in starts and last - start in limits:
         answer = raw[first:last].decode()
         yield {"text": text, "spans": [[first - start, last - start]], "answer": answer}
-
-
-def _word_borders(text: str) -> tuple[set[int], set[int]]:
-  """Returns the first bytes of BERT's words, and the bytes after them."""
-  words = tokenizers.PreTokenizedString(text)
-  words.normalize(tokenizers.normalizers.BertNormalizer(lowercase=False).normalize)
-  tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize(words)
-  borders = [border for _, border, _ in words.get_splits("original", "byte")]
-  return {start for start, _ in borders}, {limit for _, limit in borders}

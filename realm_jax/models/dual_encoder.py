@@ -41,6 +41,8 @@ class DualEncoderConfig:
     layer_norm_epsilon: Epsilon of the projection's layer norm; 1e-12 for the released weights.
     temperature: Divides the scores of retrieved passages; 1 as published. A higher temperature
       gives more passages a share of the prediction and the gradient.
+    ignored_ids: Ids of special wordpieces that are not embedded. With that of [MASK], a masked
+      query is embedded like a question, which has no masks.
   """
 
   bert: bert.BertConfig
@@ -51,6 +53,7 @@ class DualEncoderConfig:
   projection_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-3
   temperature: float = 1.0
+  ignored_ids: tuple[int, ...] = ()
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -94,6 +97,8 @@ class Tower(TypedModule):
 
   def __call__(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     """Returns float32 embeddings `[F, E]` of `Tokens` `[F, L]`."""
+    for ignored in self.config.ignored_ids:
+      tokens = dataclasses.replace(tokens, mask=tokens.mask & (tokens.ids != ignored))
     embedding_FxE = self._pooled(tokens, deterministic=deterministic)
     if self.config.output == "projection":
       embedding_FxE = self.projection_norm(self.projection(embedding_FxE))

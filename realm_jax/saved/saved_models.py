@@ -89,6 +89,12 @@ class ModelDescription:
       encoders["span_reader"] = self.span_reader.bert
       lengths["span_reader"] = {"joint_length": self.beam.joint_length}
     check_sizes(vocabulary, encoders, lengths)
+    special = {vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id}
+    if words := set(self.dual_encoder.ignored_ids) - special:
+      raise ValueError(
+        f"ignored_ids={self.dual_encoder.ignored_ids}: {sorted(words)} are not special wordpieces "
+        f"of the vocabulary, whose [MASK] is {vocabulary.mask_id}"
+      )
 
 
 @dataclasses.dataclass(frozen=True)

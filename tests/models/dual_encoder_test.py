@@ -92,6 +92,21 @@ def test_temperature_divides_the_scores_and_nothing_else(pairs, atol):
     )
 
 
+def test_ignored_wordpieces_are_embedded_like_padding(pairs):
+  query, passage = pairs
+  config = dataclasses.replace(SHARED, ignored_ids=(7,))
+  module, variables = init(SHARED, pairs)
+  query = dataclasses.replace(query, ids=query.ids.copy())
+  query.ids[0, 2] = query.ids[1, 1] = 7
+  hidden = dataclasses.replace(query, mask=query.mask & (query.ids != 7))
+  ignoring = dual_encoder.DualEncoder(config)
+  found = apply(ignoring, variables, query, method="encode_query")
+  expected = apply(module, variables, hidden, method="encode_query")
+  np.testing.assert_array_equal(found, expected)
+  seen = apply(module, variables, query, method="encode_query")
+  assert np.any(found != seen, axis=1).all()
+
+
 @pytest.mark.parametrize("config", [SHARED, SEPARATE])
 def test_the_passage_tower_embeds_passages_alone(config, pairs):
   module, variables = init(config, pairs)

@@ -53,6 +53,16 @@ def check_sizes(*, vocab_size=100, passage_length=16, joint_length=16):
   )
 
 
+def test_only_special_wordpieces_can_be_ignored():
+  vocabulary = types.SimpleNamespace(vocab_size=100, cls_id=2, sep_id=3, mask_id=4)
+  for ignored in ((), (4,)):
+    dual_encoder = dataclasses.replace(WARM_START.dual_encoder, ignored_ids=ignored)
+    dataclasses.replace(WARM_START, dual_encoder=dual_encoder).check_sizes(vocabulary)
+  dual_encoder = dataclasses.replace(WARM_START.dual_encoder, ignored_ids=(4, 7))
+  with pytest.raises(ValueError, match=r"ignored_ids=\(4, 7\): \[7\] are not .* \[MASK\] is 4"):
+    dataclasses.replace(WARM_START, dual_encoder=dual_encoder).check_sizes(vocabulary)
+
+
 def test_sizes_may_be_as_large_as_the_model():
   check_sizes()
 

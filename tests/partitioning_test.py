@@ -157,9 +157,13 @@ def test_names_that_do_not_match_the_shape_are_refused():
 
 
 def realm_figures(params, batch):
-  outputs = MODEL.apply({"params": params}, batch, deterministic=True)
+  outputs = MODEL.apply({"params": params}, batch, deterministic=True, compares_batch=True)
   return marginal_likelihood.masked_lm_over_retrieval(
-    outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
+    outputs.scores_BxK,
+    outputs.logits_BxKxMxV,
+    batch,
+    marginalize="span",
+    unread_B=outputs.unread_B,
   )
 
 

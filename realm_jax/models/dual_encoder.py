@@ -163,6 +163,22 @@ class DualEncoder(TypedModule):
   ) -> jax.Array:
     """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
 
+    The arguments are those of `encode_batch`.
+    """
+    return self.scores(
+      *self.encode_batch(query, passage, deterministic=deterministic, buckets=buckets)
+    )
+
+  def encode_batch(
+    self,
+    query: datatypes.Tokens,
+    passage: datatypes.Tokens,
+    *,
+    deterministic: bool,
+    buckets: datatypes.Buckets = (),
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns float32 `query_BxE`, `passage_BxKxE` of queries with their passages.
+
     Args:
       passage: Their passages; slot 0 holds the null passage, which is embedded only once.
       buckets: Buckets in which the other passages are embedded; see `in_buckets`.
@@ -180,7 +196,7 @@ class DualEncoder(TypedModule):
       ],
       axis=1,
     )
-    return self.scores(self.encode_query(query, deterministic=deterministic), passage_BxKxE)
+    return self.encode_query(query, deterministic=deterministic), passage_BxKxE
 
   def encode_null_passage(self, passage: datatypes.Tokens) -> jax.Array:
     """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""

@@ -16,10 +16,13 @@ class RealmOutputs:
   Attributes:
     scores_BxK: float32 inner products of freshly embedded queries and passages.
     logits_BxKxMxV: float32 masked-LM logits with each of the passages.
+    unread_B: float32 log Σ exp(score) over the passages that only other queries of the batch read;
+      None if they are not compared.
   """
 
   scores_BxK: jax.Array
   logits_BxKxMxV: jax.Array
+  unread_B: jax.Array | None = None
 
 
 class RealmPretrainingModel(TypedModule):
@@ -41,6 +44,7 @@ class RealmPretrainingModel(TypedModule):
     deterministic: bool,
     passage_BxKxE: jax.Array | None = None,
     dual_encoder_learns: bool = True,
+    compares_batch: bool = False,
   ) -> RealmOutputs:
     """Returns the outputs for every query and passage of the batch, including empty slots.
 
@@ -49,7 +53,9 @@ class RealmPretrainingModel(TypedModule):
       dual_encoder_learns: False uses the scores with which the passages were found instead of
         embedding them again, and gives the dual encoder no gradient. The index must then be of the
         same dual encoder.
+      compares_batch: Whether to score the passages of the batch's other queries too.
     """
+    unread_B = None
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query
     if not dual_encoder_learns:
@@ -59,9 +65,12 @@ class RealmPretrainingModel(TypedModule):
       found_BxR = batch.stale_scores_BxK[:, 1:] / self.dual_encoder_config.temperature
       scores_BxK = jax.lax.stop_gradient(jnp.concatenate([null_Bx1, found_BxR], axis=1))
     elif passage_BxKxE is None:
-      scores_BxK = self.dual_encoder(
+      query_BxE, passage_BxKxE = self.dual_encoder.encode_batch(
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )
+      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
+      if compares_batch:
+        unread_B = self._unread(query_BxE, passage_BxKxE, batch)
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
       scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
@@ -74,4 +83,20 @@ class RealmPretrainingModel(TypedModule):
     return RealmOutputs(
       scores_BxK=scores_BxK,
       logits_BxKxMxV=logits_FxMxV.reshape(num_queries, num_passages, *logits_FxMxV.shape[1:]),
+      unread_B=unread_B,
     )
+
+  def _unread(
+    self, query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch
+  ) -> jax.Array:
+    """Returns log Σ exp(score) `[B]` over the passages that a query of the batch does not read."""
+    ids_F = batch.passage_ids_BxK.reshape(-1)
+    # A passage that several queries found counts once.
+    again_F = jnp.any(jnp.tril(ids_F[:, None] == ids_F[None, :], k=-1), axis=1)
+    read_BxF = jnp.any(batch.passage_ids_BxK[:, :, None] == ids_F[None, None, :], axis=1)
+    counted_BxF = ~read_BxF & ((ids_F >= 0) & ~again_F)[None, :]
+    passage_FxE = passage_BxKxE.reshape(len(ids_F), -1)
+    scores_BxF = jnp.einsum("BE,FE->BF", query_BxE, passage_FxE) / (
+      self.dual_encoder_config.temperature
+    )
+    return jax.nn.logsumexp(scores_BxF, axis=1, where=counted_BxF)

@@ -3,8 +3,13 @@
 p(y|x) = Σ_z p(z|x) p(y|z,x) over K passages, where p(z|x) is the softmax of the retrieval scores
 (Guu et al. 2020, equation 1). Everything is float32, and every mean is over the whole batch, also
 if it is sharded.
+
+The softmax can also be over passages that are compared and not read. They count as explaining
+nothing, so the loss is an upper bound of that of reading them all: -log p(y|x) over the K passages,
+minus the log of their share of the probability.
 """
 
+import functools
 from typing import Literal
 
 import jax
@@ -14,6 +19,7 @@ from realm_jax import choices, datatypes
 from realm_jax.datatypes import Mean
 
 Marginalization = Literal["span", "token"]
+PretrainingObjective = Literal["marginal_likelihood", "reader_posterior"]
 _LOWEST = jnp.finfo(jnp.float32).min
 
 
@@ -52,17 +58,21 @@ def masked_lm_over_retrieval(
   batch: datatypes.RetrievedBatch,
   *,
   marginalize: Marginalization,
+  objective: PretrainingObjective = "marginal_likelihood",
+  unread_B: jax.Array | None = None,
 ) -> dict[str, Mean]:
   """Returns the metrics of one batch, excluding examples without masks.
 
-    loss: -log p(y|x), per example ("span") or per mask ("token").
+    loss: what `objective` minimises, per example ("span") or per mask ("token").
     masked_token_accuracy: share of masks whose target is the most likely word of
       Σ_z p(z|x) p(·|z,x); a tie is wrong.
     span_accuracy: share of examples with all masks right.
     null_span_accuracy: share of examples with all masks right when only the null passage is read.
     retrieval_utility: log p(y|x) - log p(y|null,x), per mask.
     null_mass: mean p(null|x).
-    retrieval_entropy: mean entropy of p(z|x), nats.
+    retrieval_entropy: mean entropy of p(z|x) over the passages read, nats.
+    read_share: with `unread_B`, mean share of the passages read in the probability of all that
+      are compared.
     positive_utility_share: share of examples with a passage that makes y more likely than the null
       passage does.
     stale_rank_correlation: mean Spearman correlation between the index's scores and the fresh ones
@@ -74,19 +84,39 @@ def masked_lm_over_retrieval(
     batch: Provides targets, weights, valid slots and the index's scores; slot 0 is the null
       passage.
     marginalize: See `marginal_log_likelihood`.
+    objective: "marginal_likelihood", -log p(y|x); or "reader_posterior", which teaches the reader
+      so, and the retriever the divergence of p(z|x) from the softmax of log p(y|z,x), which does
+      not depend on the retriever (perplexity distillation, Izacard et al. 2023).
+    unread_B: log Σ exp(score) over passages that are compared and not read; None if there are none.
+
+  Raises:
+    ValueError: If `marginalize` or `objective` is none of its choices.
   """
+  choices.check(PretrainingObjective, objective=objective)
   targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
   log_norms_BxKxM = jax.nn.logsumexp(logits_BxKxMxV, axis=-1)
   log_probs_BxKxM = _at_targets(logits_BxKxMxV, targets_BxM) - log_norms_BxKxM
-  log_p_y_B = marginal_log_likelihood(
-    scores_BxK, log_probs_BxKxM, weights_BxM, valid_BxK=batch.valid_BxK, marginalize=marginalize
+  log_likelihood = functools.partial(
+    marginal_log_likelihood,
+    log_probs_BxKxM=log_probs_BxKxM,
+    weights_BxM=weights_BxM,
+    valid_BxK=batch.valid_BxK,
+    marginalize=marginalize,
   )
+  learned_B = log_p_y_B = log_likelihood(scores_BxK)
+  if objective == "reader_posterior":
+    learned_B = log_likelihood(jax.lax.stop_gradient(scores_BxK)) - _divergence_from_posterior(
+      scores_BxK, log_probs_BxKxM, batch
+    )
+  log_share_B = _log_share_read(scores_BxK, unread_B, batch.valid_BxK)
   has_mask_B = jnp.any(weights_BxM > 0, axis=1).astype(jnp.float32)
-  count = jnp.sum(has_mask_B if marginalize == "span" else weights_BxM)
-  loss = Mean(-jnp.sum(log_p_y_B * has_mask_B), count)
+  counts_B = has_mask_B if marginalize == "span" else jnp.sum(weights_BxM, axis=1)
+  loss = Mean(-jnp.sum(learned_B * has_mask_B + log_share_B * counts_B), jnp.sum(counts_B))
 
-  scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B = jax.lax.stop_gradient(
-    (scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B)
+  scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B, log_share_B = (
+    jax.lax.stop_gradient(
+      (scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B, log_share_B)
+    )
   )
   log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
   right_BxM = _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM)
@@ -95,13 +125,31 @@ def masked_lm_over_retrieval(
     certain_Bx1, logits_BxKxMxV[:, :1], log_norms_BxKxM[:, :1], targets_BxM
   )
   by_null = _prediction_figures(right_by_null_BxM, weights_BxM, has_mask_B)
+  compared = {} if unread_B is None else {"read_share": Mean.of(jnp.exp(log_share_B), has_mask_B)}
   return {
     "loss": loss,
+    **compared,
     **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
     "null_span_accuracy": by_null["span_accuracy"],
     **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
+
+
+def _divergence_from_posterior(scores_BxK, log_probs_BxKxM, batch):
+  log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
+  log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, batch.queries.mlm_weights_BxM)
+  log_posterior_BxK = jax.lax.stop_gradient(_retrieval_log_probs(log_p_y_BxK, batch.valid_BxK))
+  differences_BxK = jnp.exp(log_posterior_BxK) * (log_posterior_BxK - log_prior_BxK)
+  return jnp.sum(differences_BxK, axis=1, where=batch.valid_BxK)
+
+
+def _log_share_read(scores_BxK, unread_B, valid_BxK):
+  """Returns the log `[B]` of the probability of the passages read among all compared."""
+  if unread_B is None:
+    return jnp.zeros(len(scores_BxK))
+  read_B = jax.nn.logsumexp(jnp.where(valid_BxK, scores_BxK, _LOWEST), axis=1)
+  return -jax.nn.softplus(unread_B - read_B)
 
 
 def _retrieval_log_probs(scores_BxK, valid_BxK):

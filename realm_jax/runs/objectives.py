@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import jax
 import jax.numpy as jnp
 
 from realm_jax.data import batches
@@ -9,28 +10,54 @@ from realm_jax.datatypes import Array, Mean
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.open_qa import OpenQaModel
-from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.models.realm import RealmOutputs, RealmPretrainingModel
 from realm_jax.models.token_tagger import TokenTagger
 from realm_jax.objectives.contrastive import compared_passages, contrastive
-from realm_jax.objectives.marginal_likelihood import Marginalization, masked_lm_over_retrieval
+from realm_jax.objectives.marginal_likelihood import (
+  Marginalization,
+  PretrainingObjective,
+  masked_lm_over_retrieval,
+)
 from realm_jax.objectives.open_qa import open_qa
 from realm_jax.objectives.token_classification import token_classification
 from realm_jax.training.objective import LOSS, Objective
 
 
 def masked_lm(
-  model: RealmPretrainingModel, *, marginalize: Marginalization, dual_encoder_learns: bool = True
+  model: RealmPretrainingModel,
+  *,
+  marginalize: Marginalization,
+  objective: PretrainingObjective = "marginal_likelihood",
+  compares_batch: bool = False,
+  dual_encoder_learns: bool = True,
+  reader_learns: bool = True,
 ) -> Objective:
-  """Returns the pre-training objective on `RetrievedBatch`es."""
+  """Returns the pre-training objective on `RetrievedBatch`es.
+
+  The backward pass of an encoder that does not learn is not computed.
+  """
 
   def outputs(params, batch, key):
     found = model.apply(
-      {"params": params}, batch, dual_encoder_learns=dual_encoder_learns, **_dropout(key)
+      {"params": params},
+      batch,
+      dual_encoder_learns=dual_encoder_learns,
+      compares_batch=compares_batch,
+      **_dropout(key),
     )
-    return found.scores_BxK, found.logits_BxKxMxV
+    if reader_learns:
+      return found
+    return found.replace(logits_BxKxMxV=jax.lax.stop_gradient(found.logits_BxKxMxV))
 
-  def score(outputs: tuple[Array, Array], batch):
-    figures = masked_lm_over_retrieval(*outputs, batch, marginalize=marginalize)
+  def score(outputs: RealmOutputs, batch):
+    figures = masked_lm_over_retrieval(
+      outputs.scores_BxK,
+      outputs.logits_BxKxMxV,
+      batch,
+      marginalize=marginalize,
+      objective=objective,
+      unread_B=outputs.unread_B,
+    )
     return _grouped(
       figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
     )

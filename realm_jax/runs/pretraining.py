@@ -10,7 +10,11 @@ from realm_jax import datatypes, partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.objectives.marginal_likelihood import Marginalization, masked_lm_over_retrieval
+from realm_jax.objectives.marginal_likelihood import (
+  Marginalization,
+  PretrainingObjective,
+  masked_lm_over_retrieval,
+)
 from realm_jax.planning import model_costs
 from realm_jax.retrieval import batch_probes
 from realm_jax.retrieval.index_refresher import RefreshConfig
@@ -50,6 +54,11 @@ class Pretraining(TrainingConfig):
     refresh: How new generations of the index are followed.
     marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
       released code's.
+    objective: "marginal_likelihood", the paper's; "reader_posterior" teaches the retriever the
+      reader's posterior over the passages instead.
+    compares_batch: Whether p(z|x) is over the passages of all queries of the batch, where those
+      that only other queries read count as explaining nothing. They keep embeddings in place, at
+      little cost.
     generation: Index generation to stay with; None follows the newest.
     spread_index: Whether each of several processes holds only a part of the index, for corpora
       beyond the memory of one host; queries are then gathered and answers merged.
@@ -66,6 +75,8 @@ class Pretraining(TrainingConfig):
   retrieval: RetrievalConfig = RetrievalConfig()
   refresh: RefreshConfig = RefreshConfig()
   marginalize: Marginalization = "span"
+  objective: PretrainingObjective = "marginal_likelihood"
+  compares_batch: bool = False
   generation: int | None = None
   spread_index: bool = False
   retrieval_trace: bool = False
@@ -101,11 +112,14 @@ class Pretraining(TrainingConfig):
     return saved_models.init_pretraining_model(self.module, key)
 
   @property
-  def objective(self) -> Objective:
-    """The objective to minimise."""
+  def training_objective(self) -> Objective:
+    """The objective to minimise, on `RetrievedBatch`es."""
     return objectives.masked_lm(
       self.module,
       marginalize=self.marginalize,
+      objective=self.objective,
+      compares_batch=self.compares_batch,
+      reader_learns="knowledge_augmented_encoder" not in self.optimizer.frozen_parts,
       # No index has scored passages of the batch.
       dual_encoder_learns=self.dual_encoder_learns or self.retrieval.num_from_batch > 0,
     )
@@ -121,8 +135,8 @@ class Pretraining(TrainingConfig):
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
     Raises:
-      ValueError: If sequences are to be bucketed and the batch is split, or the guard would compare
-        with passages of the batch.
+      ValueError: If the batch is split and sequences are to be bucketed or passages compared, or
+        the guard would compare with passages of the batch.
     """
     if self.guarded and self.retrieval.num_from_batch:
       raise ValueError(
@@ -136,8 +150,13 @@ class Pretraining(TrainingConfig):
       shuffled=batch_probes.of_other_queries,
       hub_share=lambda batch: batch_probes.hub_share(batch.passage_ids_BxK),
     )
+    if self.compares_batch and self.mesh.accumulate_steps > 1:
+      raise ValueError(
+        f"compares_batch=True with accumulate_steps={self.mesh.accumulate_steps}: a part has not "
+        "the passages of the others; use accumulate_steps=1"
+      )
     program = self.make_program(
-      self.objective, init_params=self.init_params, mesh=mesh, guard=guard
+      self.training_objective, init_params=self.init_params, mesh=mesh, guard=guard
     )
     num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
     if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):

@@ -172,7 +172,7 @@ class PretrainingModel(RealmModel):
       corpus=corpus,
       description=training.describe(corpus),
       warm_starts=warm_starts,
-      objective=training.objective,
+      objective=training.training_objective,
       accumulate_steps=accumulate_steps,
     )
     self.module = training.module
@@ -186,11 +186,11 @@ class PretrainingModel(RealmModel):
 
   def log_likelihood(self, params, batch: features.Features) -> jax.Array:
     retrieved = self.rows(batch)
-    scores_BxK, logits_BxKxMxV = self.objective.outputs(params, retrieved, None)
+    outputs = self.objective.outputs(params, retrieved, None)
     targets_Bx1xMx1 = retrieved.queries.mlm_targets_BxM[:, None, :, None]
-    log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV)
+    log_probs_BxKxMxV = jax.nn.log_softmax(outputs.logits_BxKxMxV)
     return marginal_log_likelihood(
-      scores_BxK,
+      outputs.scores_BxK,
       jnp.take_along_axis(log_probs_BxKxMxV, targets_Bx1xMx1, axis=-1)[..., 0],
       retrieved.queries.mlm_weights_BxM,
       valid_BxK=retrieved.valid_BxK,
@@ -203,9 +203,12 @@ class PretrainingModel(RealmModel):
     """Returns the most likely words `[B, M]`, their log-likelihood, and p(z|x)."""
     del rng
     retrieved = self.rows(batch)
-    scores_BxK, logits_BxKxMxV = self.objective.outputs(params, retrieved, None)
+    outputs = self.objective.outputs(params, retrieved, None)
     found = reading.read(
-      scores_BxK, logits_BxKxMxV, retrieved.queries.mlm_weights_BxM, valid_BxK=retrieved.valid_BxK
+      outputs.scores_BxK,
+      outputs.logits_BxKxMxV,
+      retrieved.queries.mlm_weights_BxM,
+      valid_BxK=retrieved.valid_BxK,
     )
     return found.answers_BxCxM[:, 0], {
       "scores": found.log_probs_BxC[:, 0],

@@ -76,7 +76,7 @@ def the_loss_is_a_number(pretraining):
   key = jax.random.key(0)
   params = jax.eval_shape(pretraining.init_params, key)
   batch = pretraining.abstract_batch()
-  figures = jax.eval_shape(pretraining.objective.figures, params, batch, key)
+  figures = jax.eval_shape(pretraining.training_objective.figures, params, batch, key)
   return LOSS in figures and all(leaf.shape == () for leaf in jax.tree.leaves(figures))
 
 

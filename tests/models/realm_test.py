@@ -99,6 +99,36 @@ def test_a_dual_encoder_that_does_not_learn_keeps_the_scores_of_the_search(varia
   assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient(variables["params"])))
 
 
+def test_passages_of_other_queries_are_scored_once_and_none_that_is_read(variables, batch, atol):
+  """Query 0 reads passages 4 and 5, query 1 reads 5 and 6 and has the null passage as well."""
+  ids_BxK = np.array([[-1, 4, 5], [-1, 5, 6]], np.int32)
+  passage = jax.tree.map(np.array, batch.passage)
+  for leaf in jax.tree.leaves(passage):
+    leaf[1, 1] = leaf[0, 2]
+  batch = batch.replace(passage_ids_BxK=ids_BxK, passage=passage)
+  retriever = dual_encoder.DualEncoder(MODEL.dual_encoder_config)
+  query_BxE, passage_BxKxE = (
+    np.asarray(found)
+    for found in apply(
+      retriever,
+      variables["params"]["dual_encoder"],
+      batch.queries.query,
+      passage,
+      method="encode_batch",
+    )
+  )
+  outputs = jax.jit(functools.partial(MODEL.apply, deterministic=True, compares_batch=True))(
+    variables, batch
+  )
+  expected_B = [query_BxE[0] @ passage_BxKxE[1, 2], query_BxE[1] @ passage_BxKxE[0, 1]]
+  np.testing.assert_allclose(outputs.unread_B, expected_B, atol=atol)
+  twice = batch.replace(passage_ids_BxK=np.array([[-1, 4, 5], [-1, 6, 6]], np.int32))
+  outputs = jax.jit(functools.partial(MODEL.apply, deterministic=True, compares_batch=True))(
+    variables, twice
+  )
+  np.testing.assert_allclose(outputs.unread_B[0], query_BxE[0] @ passage_BxKxE[1, 1], atol=atol)
+
+
 def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch, atol):
   """Dense, gelu, norm, product with the embedding table, bias; at the masked positions."""
   params = dict(variables["params"]["knowledge_augmented_encoder"])

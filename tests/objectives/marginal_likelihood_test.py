@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from scipy import stats
 
 from realm_jax.objectives import marginal_likelihood
@@ -37,19 +38,19 @@ def atol(float_tolerance):
   return float_tolerance(depth=V + M + K + B, scale=8)
 
 
-@functools.partial(jax.jit, static_argnames="marginalize")
-def loss_and_metrics(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
+@functools.partial(jax.jit, static_argnames=("marginalize", "objective"))
+def loss_and_metrics(scores_BxK, logits_BxKxMxV, batch, **settings):
   figures = marginal_likelihood.masked_lm_over_retrieval(
-    scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize
+    scores_BxK, logits_BxKxMxV, batch, **settings
   )
   metrics = {name: mean.value for name, mean in figures.items()}
   return metrics["loss"], metrics
 
 
-@functools.partial(jax.jit, static_argnames="marginalize")
-def gradients(scores_BxK, logits_BxKxMxV, batch, *, marginalize):
+@functools.partial(jax.jit, static_argnames=("marginalize", "objective"))
+def gradients(scores_BxK, logits_BxKxMxV, batch, **settings):
   return jax.grad(loss_and_metrics, argnums=(0, 1), has_aux=True)(
-    scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize
+    scores_BxK, logits_BxKxMxV, batch, **settings
   )[0]
 
 
@@ -132,6 +133,68 @@ def test_gradient_identity(outputs, batch, atol):
   np.testing.assert_allclose(
     jax.grad(log_likelihood)(query_BxE), np.einsum("BK,BKE->BE", r_BxK, passage_BxKxE), atol=atol
   )
+
+
+@MODES
+def test_passages_that_are_not_read_explain_nothing(
+  make_retrieved_batch, outputs, batch, atol, marginalize
+):
+  """The loss equals that of reading them and finding every target impossible."""
+  scores_BxK, logits_BxKxMxV = outputs
+  random = np.random.default_rng(3)
+  more_BxK = random.normal(size=(B, K)).astype(np.float32)
+  impossible_BxKxMxV = np.zeros((B, K, M, V), np.float32)
+  np.put_along_axis(
+    impossible_BxKxMxV, batch.queries.mlm_targets_BxM[:, None, :, None], -100, axis=-1
+  )
+  wider = make_retrieved_batch(0, queries=B, passages=2 * K, masks=M, vocab_size=V)
+  wider = wider.replace(
+    queries=batch.queries,
+    valid_BxK=np.concatenate([batch.valid_BxK, np.ones((B, K), bool)], axis=1),
+  )
+  expected, _ = loss_and_metrics(
+    np.concatenate([scores_BxK, more_BxK], axis=1),
+    np.concatenate([logits_BxKxMxV, impossible_BxKxMxV], axis=1),
+    wider,
+    marginalize=marginalize,
+  )
+  unread_B = jax.nn.logsumexp(more_BxK, axis=1)
+  loss, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize, unread_B=unread_B)
+  _, alone = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+  np.testing.assert_allclose(loss, expected, atol=atol)
+  share_B = scipy.special.expit(
+    scipy.special.logsumexp(np.where(batch.valid_BxK, scores_BxK, -np.inf), axis=1) - unread_B
+  )
+  np.testing.assert_allclose(metrics["read_share"], share_B[:3].mean(), atol=atol)
+  for name in alone.keys() - {"loss"}:
+    np.testing.assert_array_equal(metrics[name], alone[name], err_msg=name)
+
+
+@MODES
+def test_the_reader_posterior_teaches_the_retriever_and_not_the_reader(
+  outputs, batch, atol, marginalize
+):
+  """∂/∂scores = p(z|x) - softmax over z of log p(y|z,x); the reader learns as it does without."""
+  scores_BxK, logits_BxKxMxV = outputs
+  weights_BxM = batch.queries.mlm_weights_BxM
+  log_probs_BxKxMxV = np.asarray(jax.nn.log_softmax(logits_BxKxMxV))
+  targets_Bx1xMx1 = batch.queries.mlm_targets_BxM[:, None, :, None]
+  log_probs_BxKxM = np.take_along_axis(log_probs_BxKxMxV, targets_Bx1xMx1, axis=-1)[..., 0]
+  likelihood_BxK = np.exp(np.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM))
+
+  def share(values_BxK):
+    values_BxK = np.where(batch.valid_BxK, values_BxK, 0)
+    return values_BxK / values_BxK.sum(axis=1, keepdims=True)
+
+  has_mask_Bx1 = weights_BxM.any(axis=1, keepdims=True)
+  count = 3 if marginalize == "span" else weights_BxM.sum()
+  expected_BxK = (share(np.exp(scores_BxK)) - share(likelihood_BxK)) * has_mask_Bx1 / count
+  found_BxK, reader_gradient = gradients(
+    *outputs, batch, marginalize=marginalize, objective="reader_posterior"
+  )
+  np.testing.assert_allclose(found_BxK, expected_BxK, atol=atol)
+  _, expected = gradients(*outputs, batch, marginalize=marginalize)
+  np.testing.assert_allclose(reader_gradient, expected, atol=atol)
 
 
 def test_probabilities_of_all_spans_sum_to_one(outputs, batch, atol):

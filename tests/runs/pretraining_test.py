@@ -143,6 +143,34 @@ def test_parameters_are_those_of_the_model():
   assert set(params) == {"dual_encoder", "knowledge_augmented_encoder"}
 
 
+def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_retrieved_batch):
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  made = make_pretraining()
+  frozen = dataclasses.replace(
+    made, optimizer=OptimizerConfig(frozen_parts=("knowledge_augmented_encoder",))
+  )
+  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
+  expected, found = (
+    jax.jit(functools.partial(training.training_objective.gradients, parts=1))(
+      params, batch, jax.random.key(1)
+    )[0]
+    for training in (made, frozen)
+  )
+  jax.tree.map(np.testing.assert_array_equal, found["dual_encoder"], expected["dual_encoder"])
+  reader = [tree["knowledge_augmented_encoder"] for tree in (found, expected)]
+  still, moved = ([np.any(leaf) for leaf in jax.tree.leaves(tree)] for tree in reader)
+  assert not any(still)
+  assert any(moved)
+
+
+def test_comparing_passages_of_a_batch_in_parts_is_refused():
+  pretraining = dataclasses.replace(
+    make_pretraining(), mesh=MeshConfig(accumulate_steps=2), compares_batch=True
+  )
+  with pytest.raises(ValueError, match="compares_batch=True with accumulate_steps=2: .*"):
+    pretraining.program()
+
+
 @pytest.mark.parametrize(("num_devices", "accumulate_steps"), [(2, 1), (1, 2)])
 def test_buckets_of_a_batch_that_is_split_are_refused(num_devices, accumulate_steps):
   pretraining = dataclasses.replace(

@@ -1,11 +1,13 @@
 """Masked queries that another passage answers.
 
-BM25 searches with the whole sentence, masked words included. A passage that it finds answers the
-query if it holds what is predicted: every run of adjacent masked wordpieces. Passages that hold the
-sentence itself do not count.
+A passage that is found answers a query if it holds what is predicted: every run of adjacent masked
+wordpieces. Passages that hold the sentence itself do not count. BM25 searches with the whole
+sentence, masked words included; a dense retriever with the masked query, so that it finds what it
+will find in training.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -27,13 +29,17 @@ class AnswerableConfig:
   Attributes:
     answerable_from: Directory of a knowledge corpus; keeps the queries that one of its passages
       answers. None keeps all.
-    searched: Number of passages that BM25 retrieves for a sentence.
+    checkpoints: Checkpoints of a dense retriever, which searches `index`; None for BM25.
+    index: Directory of the generations that it searches; the newest is used.
+    searched: Number of passages found for a sentence.
     read_beside: What `trivial_passage="first"` reads a query beside: "own", the passage that it was
       cut from, or "found", the first retrieved passage that answers it, which becomes its source.
       With "found", `trivial_passage="drop"` would leave out the answer.
   """
 
   answerable_from: str | None = None
+  checkpoints: str | None = None
+  index: str | None = None
   searched: int = 20
   read_beside: Literal["own", "found"] = "own"
 
@@ -41,6 +47,35 @@ class AnswerableConfig:
     choices.check_fields(self)
     if self.searched < 1:
       raise ValueError(f"searched={self.searched}; it must be at least 1")
+    dense = {"checkpoints": self.checkpoints, "index": self.index}
+    if self.checkpoints is None and self.index is None:
+      return
+    if missing := [name for name in ("answerable_from", *dense) if getattr(self, name) is None]:
+      raise ValueError(
+        f"checkpoints={self.checkpoints} and index={self.index}, but no {' and no '.join(missing)};"
+        " a dense retriever needs all three"
+      )
+
+
+Search = Callable[[MaskedQueries, int], np.ndarray]
+
+
+class SentenceSearch:
+  """Finds passages with BM25, which sees the whole sentence."""
+
+  def __init__(self, retriever: Bm25Retriever, vocabulary: WordPieces):
+    self._retriever, self._vocabulary = retriever, vocabulary
+
+  def __call__(self, queries: MaskedQueries, count: int) -> np.ndarray:
+    """Returns rows `[B, count]` of passages, best first, -1 where there are too few."""
+    sentences_BxL, lengths_B = trivial_passages.sentences(queries)
+    known_BxL = sentences_BxL != trivial_passages.ANY
+    known_BxL &= np.arange(sentences_BxL.shape[1]) < lengths_B[:, None]
+    texts = [
+      self._vocabulary.decode(sentence_L[known_L])
+      for sentence_L, known_L in zip(sentences_BxL, known_BxL, strict=True)
+    ]
+    return self._retriever.retrieve(texts, k=count).ids_BxK
 
 
 class AnswerableQueries:
@@ -50,17 +85,19 @@ class AnswerableQueries:
     self,
     *,
     store: PassageStore,
-    retriever: Bm25Retriever,
-    vocabulary: WordPieces,
+    search: Search,
     config: AnswerableConfig,
+    retriever: str = "bm25",
   ):
-    self._store, self._retriever = store, retriever
-    self._vocabulary, self._config = vocabulary, config
+    """Gets the search for passages and, for the manifest, the name of the retriever."""
+    self._store, self._search = store, search
+    self._config, self._retriever = config, retriever
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns what determines which queries are kept."""
     return {
       "answerable_from": self._store.fingerprint,
+      "retriever": self._retriever,
       "searched": self._config.searched,
       "read_beside": self._config.read_beside,
     }
@@ -68,22 +105,13 @@ class AnswerableQueries:
   def keep(self, part: Features) -> Features:
     """Returns the answerable rows of a part."""
     queries = batches.masked_queries(part)
-    ids_BxR = self._retriever.retrieve(self._texts(queries), k=self._config.searched).ids_BxK
+    ids_BxR = self._search(queries, self._config.searched)
     answers_BxR = find(queries, ids_BxR, store=self._store)
     kept_B = answers_BxR.any(axis=1)
     if self._config.read_beside == "found":
       best_Bx1 = np.take_along_axis(ids_BxR, answers_BxR.argmax(axis=1)[:, None], axis=1)
       part = {**part, "source_uid": self._store.uids[np.maximum(best_Bx1, 0)]}
     return {name: rows[kept_B] for name, rows in part.items()}
-
-  def _texts(self, queries: MaskedQueries) -> list[str]:
-    sentences_BxL, lengths_B = trivial_passages.sentences(queries)
-    known_BxL = sentences_BxL != trivial_passages.ANY
-    known_BxL &= np.arange(sentences_BxL.shape[1]) < lengths_B[:, None]
-    return [
-      self._vocabulary.decode(sentence_L[known_L])
-      for sentence_L, known_L in zip(sentences_BxL, known_BxL, strict=True)
-    ]
 
 
 def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) -> np.ndarray:

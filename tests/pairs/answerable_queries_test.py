@@ -70,6 +70,7 @@ def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_b
   )
   assert manifest.selection == {
     "answerable_from": store.fingerprint,
+    "retriever": "bm25",
     "searched": 100,
     "read_beside": read_beside,
   }
@@ -116,6 +117,12 @@ def test_nothing_answerable_is_an_error(people, store, tmp_path):
 def test_settings_that_select_nothing_are_refused(store, tmp_path):
   with pytest.raises(ValueError, match="searched=0; it must be at least 1"):
     AnswerableConfig(searched=0)
+  for given, missing in (
+    ({"index": "i"}, "no answerable_from and no checkpoints"),
+    ({"answerable_from": "p", "checkpoints": "c"}, "no index"),
+  ):
+    with pytest.raises(ValueError, match=f", but {missing}; a dense retriever needs all three"):
+      AnswerableConfig(**given)
   with pytest.raises(ValueError, match="only masked queries are answered by passages"):
     prepare_examples(
       task="inverse_cloze",

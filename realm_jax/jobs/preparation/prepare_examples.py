@@ -5,13 +5,23 @@ import os
 from collections.abc import Iterator
 from typing import Literal
 
+import numpy as np
+
 from realm_jax import atomic_files, object_store, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import read_questions
+from realm_jax.datatypes import MaskedQueries
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.labels.question_labels import find_labels
-from realm_jax.pairs.answerable_queries import AnswerableConfig, AnswerableQueries
+from realm_jax.models.encoder_programs import query_encoder
+from realm_jax.pairs.answerable_queries import (
+  AnswerableConfig,
+  AnswerableQueries,
+  Search,
+  SentenceSearch,
+)
+from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.runs.example_sources import (
   DataConfig,
   Examples,
@@ -20,7 +30,7 @@ from realm_jax.runs.example_sources import (
   QuestionData,
   question_examples,
 )
-from realm_jax.saved.opening import open_bm25, open_corpus
+from realm_jax.saved.opening import Opened, Sources, open_bm25, open_corpus, open_sources
 from realm_jax.wordpieces import WordPieces
 
 _ROWS_AT_ONCE = 256
@@ -194,9 +204,36 @@ def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQ
       f"answerable_from={config.answerable_from} has another vocabulary than the corpus; prepare "
       "both with the same"
     )
-  return AnswerableQueries(
-    store=knowledge.store, retriever=open_bm25(knowledge), vocabulary=vocabulary, config=config
+  if config.checkpoints is None or config.index is None:
+    search = SentenceSearch(open_bm25(knowledge), vocabulary)
+    return AnswerableQueries(store=knowledge.store, search=search, config=config)
+  opened = open_sources(
+    Sources(checkpoints=config.checkpoints, passages=config.answerable_from, index=config.index)
   )
+  return AnswerableQueries(
+    store=knowledge.store,
+    search=_dense_search(opened, config),
+    config=config,
+    retriever=f"{opened.saved.run} step {opened.saved.step}",
+  )
+
+
+def _dense_search(opened: Opened, config: AnswerableConfig) -> Search:
+  """Returns a search that finds what a training run would read."""
+  _, params = opened.saved.retriever(opened.mesh)
+  retriever = Retriever(
+    store=opened.corpus.store,
+    config=RetrievalConfig(num_passages=config.searched + 1),
+    searcher=opened.loaded.searcher,
+    encode_query=query_encoder(opened.saved.description.dual_encoder, opened.place),
+  )
+
+  def search(queries: MaskedQueries, count: int) -> np.ndarray:
+    _, queries_BxE = retriever.begin(params, queries)
+    found, _ = retriever.search(np.asarray(queries_BxE, np.float32), queries)
+    return found.ids_BxK[:, 1 : 1 + count]
+
+  return search
 
 
 def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:

@@ -200,7 +200,8 @@ def masked_query_batches(
       if not len(positions) or positions[-1] >= query_length - 2:
         raise ValueError(
           f"question {question.id!r}: the answer {question.answer!r} takes wordpieces "
-          f"{positions.tolist()}; a query holds {query_length - 2}"
+          f"{positions.tolist()}; a query holds {query_length - 2}, so leave it out (`realm "
+          "mask_sentences --max_words` draws shorter sentences)"
         )
       kept = positions[:max_masks]
       rows.append((np.where(masked, tokenizer.mask_id, ids), kept, ids[kept]))

@@ -92,19 +92,20 @@ def test_temperature_divides_the_scores_and_nothing_else(pairs, atol):
     )
 
 
-def test_ignored_wordpieces_are_embedded_like_padding(pairs):
+def test_ignored_wordpieces_are_embedded_like_padding(pairs, atol):
   query, passage = pairs
-  config = dataclasses.replace(SHARED, ignored_ids=(7,))
-  module, variables = init(SHARED, pairs)
+  plain = dataclasses.replace(SHARED, pooling="mean")  # which a wordpiece moves most
+  config = dataclasses.replace(plain, ignored_ids=(7,))
+  module, variables = init(plain, pairs)
   query = dataclasses.replace(query, ids=query.ids.copy())
   query.ids[0, 2] = query.ids[1, 1] = 7
   hidden = dataclasses.replace(query, mask=query.mask & (query.ids != 7))
   ignoring = dual_encoder.DualEncoder(config)
   found = apply(ignoring, variables, query, method="encode_query")
   expected = apply(module, variables, hidden, method="encode_query")
-  np.testing.assert_array_equal(found, expected)
+  np.testing.assert_allclose(found, expected, atol=atol)
   seen = apply(module, variables, query, method="encode_query")
-  assert np.any(found != seen, axis=1).all()
+  assert (np.abs(found - seen).max(axis=1) > 10 * atol).all()
 
 
 @pytest.mark.parametrize("config", [SHARED, SEPARATE])

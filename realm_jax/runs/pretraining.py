@@ -135,8 +135,9 @@ class Pretraining(TrainingConfig):
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
     Raises:
-      ValueError: If the batch is split and sequences are to be bucketed or passages compared, or
-        the guard would compare with passages of the batch.
+      ValueError: If the batch is split and sequences are to be bucketed or passages compared, the
+        guard would compare with passages of the batch, or a setting of the dual encoder's lessons
+        is given and it never learns.
     """
     if self.guarded and self.retrieval.num_from_batch:
       raise ValueError(
@@ -150,6 +151,13 @@ class Pretraining(TrainingConfig):
       shuffled=batch_probes.of_other_queries,
       hub_share=lambda batch: batch_probes.hub_share(batch.passage_ids_BxK),
     )
+    if not self.dual_encoder_learns and (
+      self.compares_batch or self.objective != "marginal_likelihood"
+    ):
+      raise ValueError(
+        f"objective={self.objective!r} and compares_batch={self.compares_batch} with a dual "
+        "encoder that never learns: they teach nothing else; use the defaults"
+      )
     if self.compares_batch and self.mesh.accumulate_steps > 1:
       raise ValueError(
         f"compares_batch=True with accumulate_steps={self.mesh.accumulate_steps}: a part has not "

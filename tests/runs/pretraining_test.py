@@ -166,6 +166,15 @@ def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_ret
   assert any(moved)
 
 
+@pytest.mark.parametrize("lesson", [{"compares_batch": True}, {"objective": "reader_posterior"}])
+def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
+  frozen = OptimizerConfig(frozen_parts=("dual_encoder",))
+  pretraining = dataclasses.replace(make_pretraining(), optimizer=frozen)
+  pretraining.program()
+  with pytest.raises(ValueError, match="objective=.* with a dual encoder that never learns: .*"):
+    dataclasses.replace(pretraining, **lesson).program()
+
+
 def test_comparing_passages_of_a_batch_in_parts_is_refused():
   pretraining = dataclasses.replace(
     make_pretraining(), mesh=MeshConfig(accumulate_steps=2), compares_batch=True

@@ -86,6 +86,17 @@ def test_a_retriever_can_decide_which_queries_are_answered(world):
   assert answerable_queries.find(without_source, answer_Bx1, store=store).all()
 
 
+def test_queries_longer_than_the_retriever_reads_are_refused(world, capsys):
+  flags = ["--task=masked_queries", "--query_length=200", f"--corpus={world / 'training'}"]
+  flags += [f"--answerable_from={world / 'passages'}", f"--index={world / 'index'}"]
+  flags += [f"--checkpoints={world / 'first' / 'checkpoints'}", f"--output={world / 'long'}"]
+  assert main.main(["prepare_examples", *flags]) == 1
+  assert "query_length=200 exceeds the 48 positions of retriever; lower it" in (
+    capsys.readouterr().err
+  )
+  assert not (world / "long").exists()
+
+
 def test_a_trainer_without_tensorflow_has_the_losses_of_the_task(world, arguments, rows, losses):
   prepare(world, "trained_on", *MASKED, f"--corpus={world / 'training'}", "--num_examples=60")
   prepare(world, "evaluated_on", *MASKED, f"--corpus={world / 'passages'}", "--order=corpus")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, realm
+from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 
 BERT = bert.BertConfig(
   dtype="float32",
@@ -127,6 +128,25 @@ def test_passages_of_other_queries_are_scored_once_and_none_that_is_read(variabl
     variables, twice
   )
   np.testing.assert_allclose(outputs.unread_B[0], query_BxE[0] @ passage_BxKxE[1, 1], atol=atol)
+
+
+def test_a_query_that_reads_every_passage_compares_itself_with_nothing(variables, batch):
+  batch = batch.replace(passage_ids_BxK=np.array([[-1, 4, 5], [-1, 5, 4]], np.int32))
+
+  def loss(params):
+    outputs = MODEL.apply({"params": params}, batch, deterministic=True, compares_batch=True)
+    figures = masked_lm_over_retrieval(
+      outputs.scores_BxK,
+      outputs.logits_BxKxMxV,
+      batch,
+      marginalize="span",
+      unread_B=outputs.unread_B,
+    )
+    return figures["loss"].value, figures["read_share"].value
+
+  gradient, read_share = jax.jit(jax.grad(loss, has_aux=True))(variables["params"])
+  assert read_share == 1
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch, atol):

@@ -31,6 +31,7 @@ from realm_jax.runs.example_sources import (
   question_examples,
 )
 from realm_jax.saved.opening import Opened, Sources, open_bm25, open_corpus, open_sources
+from realm_jax.saved.saved_models import check_sizes
 from realm_jax.wordpieces import WordPieces
 
 _ROWS_AT_ONCE = 256
@@ -175,7 +176,7 @@ def prepare_examples(
       answer_rule=data.answer_rule,
       query_length=data.query_length,
     )
-  selected = _answerable(answerable, wordpieces.load(vocabulary))
+  selected = _answerable(answerable, wordpieces.load(vocabulary), query_length=data.query_length)
   with atomic_files.new_directory(output) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
     for number, parts in enumerate(reading.streams(examples), 1):
@@ -195,7 +196,9 @@ def prepare_examples(
   return manifest
 
 
-def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQueries | None:
+def _answerable(
+  config: AnswerableConfig, vocabulary: WordPieces, *, query_length: int
+) -> AnswerableQueries | None:
   if config.answerable_from is None:
     return None
   knowledge = open_corpus(config.answerable_from)
@@ -209,6 +212,10 @@ def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQ
     return AnswerableQueries(store=knowledge.store, search=search, config=config)
   opened = open_sources(
     Sources(checkpoints=config.checkpoints, passages=config.answerable_from, index=config.index)
+  )
+  encoder = opened.saved.description.dual_encoder
+  check_sizes(
+    vocabulary, {"retriever": encoder.bert}, {"retriever": {"query_length": query_length}}
   )
   return AnswerableQueries(
     store=knowledge.store,

@@ -1,10 +1,13 @@
 import hashlib
 import json
+import pathlib
 
 import pytest
 
 from realm_jax.jobs.answering.reproduce import reproduce
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CRANFIELD = ROOT.parent / "shared/data/cranfield"
 INPUT = '{"id": "1", "figures": {"hits": 0.5}}\n'
 TABLE = """
 [twice]
@@ -33,6 +36,16 @@ def make_table(tmp_path, monkeypatch):
 def test_a_figure_in_its_interval_is_reproduced(make_table, capsys):
   assert reproduce("twice", table=make_table()) == {"0.mean": 0.5}
   assert "reproduced: 0.mean = 0.5, published 0.4 to 0.6" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")
+def test_a_published_result_is_reproduced(tmp_path, monkeypatch):
+  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  pytest.importorskip("ir_measures", reason="the extra trec is not installed")
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "cranfield").symlink_to(CRANFIELD)
+  figures = reproduce("cranfield_bm25", table=str(ROOT / "benchmarks/reproductions.toml"))
+  assert set(figures) == {"figures.ndcg@10", "figures.recall@100"}
 
 
 def test_what_is_not_reproduced_is_refused(make_table, tmp_path, monkeypatch):

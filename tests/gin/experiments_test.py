@@ -87,6 +87,8 @@ def check_pretraining(given):
     model=given.model,
     retrieval=given.retrieval,
     marginalize=given.marginalize,
+    objective=given.objective,
+    compares_batch=given.compares_batch,
   )
   encoders = given.model
   # The layers are alike: one is enough to see that a batch goes through.

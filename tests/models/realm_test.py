@@ -118,15 +118,12 @@ def test_passages_of_other_queries_are_scored_once_and_none_that_is_read(variabl
       method="encode_batch",
     )
   )
-  outputs = jax.jit(functools.partial(MODEL.apply, deterministic=True, compares_batch=True))(
-    variables, batch
-  )
+  compared = jax.jit(functools.partial(MODEL.apply, deterministic=True, compares_batch=True))
+  outputs = compared(variables, batch)
   expected_B = [query_BxE[0] @ passage_BxKxE[1, 2], query_BxE[1] @ passage_BxKxE[0, 1]]
   np.testing.assert_allclose(outputs.unread_B, expected_B, atol=atol)
   twice = batch.replace(passage_ids_BxK=np.array([[-1, 4, 5], [-1, 6, 6]], np.int32))
-  outputs = jax.jit(functools.partial(MODEL.apply, deterministic=True, compares_batch=True))(
-    variables, twice
-  )
+  outputs = compared(variables, twice)
   np.testing.assert_allclose(outputs.unread_B[0], query_BxE[0] @ passage_BxKxE[1, 1], atol=atol)
 
 

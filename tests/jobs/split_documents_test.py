@@ -1,0 +1,104 @@
+"""Tests of documents divided into those to learn from and those that are held out."""
+
+import json
+
+import pytest
+
+from realm_jax.jobs.preparation.split_documents import split_documents
+
+
+@pytest.fixture
+def files(tmp_path):
+  """Two inputs: 60 articles of one document, and 10 articles of three paragraphs."""
+  single = [{"id": f"a{i}", "title": f"article {i}", "text": f"text {i}"} for i in range(60)]
+  several = [
+    {"id": f"{'dev' if i == 4 else 'train'}-{i}-{k}", "title": f"topic {i}", "text": f"{i} {k}"}
+    for i in range(10)
+    for k in range(3)
+  ]
+  paths = [tmp_path / "single.jsonl", tmp_path / "several.jsonl"]
+  for path, rows in zip(paths, (single, several), strict=True):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  return list(map(str, paths))
+
+
+@pytest.fixture
+def split(files, tmp_path):
+  def run(**settings):
+    split_documents(**{"inputs": files, "output": str(tmp_path / "split"), **settings})
+    return {
+      name: [json.loads(line) for line in (tmp_path / "split" / f"{name}.jsonl").open()]
+      for name in ("knowledge", "training", "held_out")
+    }
+
+  return run
+
+
+def _ids(rows):
+  return {row["id"] for row in rows}
+
+
+def test_every_document_is_learned_from_or_held_out(split):
+  parts = split(held_out=[0.2])
+  assert len(parts["knowledge"]) == 90
+  assert _ids(parts["training"]) | _ids(parts["held_out"]) == _ids(parts["knowledge"])
+  assert not _ids(parts["training"]) & _ids(parts["held_out"])
+  assert 5 <= len({row["title"] for row in parts["held_out"]}) <= 25
+
+
+def test_paragraphs_of_an_article_stay_together_in_random_order_of_articles(split):
+  parts = split(held_out=[0.3])
+  for rows in parts.values():
+    titles = [row["title"] for row in rows]
+    assert sum(a != b for a, b in zip(titles, titles[1:], strict=False)) + 1 == len(set(titles))
+  numbers = [row["title"] for row in parts["training"]]
+  assert numbers != sorted(numbers, key=lambda title: (title[0] == "t", int(title.split()[1])))
+  assert not {row["title"] for row in parts["training"]} & {
+    row["title"] for row in parts["held_out"]
+  }
+
+
+def test_articles_are_held_out_by_id_alone(split):
+  parts = split(held_out=[0.0], held_out_ids="dev-.*")
+  assert _ids(parts["held_out"]) == {"dev-4-0", "dev-4-1", "dev-4-2"}
+
+
+def test_shares_and_strides_of_each_input(split):
+  parts = split(held_out=[0.5, 0.0], every=[6, 1])
+  assert sum(row["title"].startswith("article") for row in parts["knowledge"]) == 10
+  assert all(row["title"].startswith("article") for row in parts["held_out"])
+
+
+def test_the_seed_decides(split):
+  first, again, other = (
+    split(seed=1, held_out=[0.2]),
+    split(seed=1, held_out=[0.2]),
+    split(seed=2, held_out=[0.2]),
+  )
+  assert first == again
+  assert first["knowledge"] != other["knowledge"]
+
+
+def test_salient_spans_of_the_input_are_kept(tmp_path, split):
+  path = tmp_path / "tagged.jsonl"
+  rows = [{"title": str(i), "text": " born in 1854", "spans": [[9, 13]]} for i in range(9)]
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  parts = split(inputs=[str(path)], held_out=[0.5])
+  assert [row["spans"] for row in parts["knowledge"]] == [[[9, 13]]] * 9
+  assert parts["knowledge"][0]["text"] == " born in 1854"
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"held_out": [1.5]}, "held_out=1.5 and every=1"),
+    ({"every": [0]}, "held_out=0.05 and every=0"),
+    ({"every": [1, 2, 3]}, "every=1,2,3 with 2 inputs; give one value, or one each"),
+    ({"held_out_ids": "("}, r"held_out_ids='\(' is no regular expression"),
+    ({"held_out": [0.0]}, "leave nothing to learn from or nothing held out; change held_out=0.0"),
+  ],
+)
+def test_refused(split, tmp_path, settings, message):
+  with pytest.raises(ValueError, match=message):
+    split(**settings)
+  assert not (tmp_path / "split").exists()

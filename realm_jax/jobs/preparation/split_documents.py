@@ -104,7 +104,8 @@ def _articles(pattern: str, counts: Counter) -> Iterator[list[Document]]:
   """Yields consecutive documents with the same title; each without a title by itself."""
   documents = reading.read_documents(pattern, counts=counts)
   for title, group in itertools.groupby(documents, key=lambda document: document.title):
-    yield from [list(group)] if title else ([document] for document in group)
+    article = list(group)
+    yield from [article] if title else ([document] for document in article)
 
 
 def _line(document: Document) -> str:

@@ -13,11 +13,19 @@ TABLE = """
 [twice]
 document = "docs/evaluation.md"
 commands = ["realm compare_runs --first=a.jsonl --second=a.jsonl --output=table.json"]
-figures = "table.json"
 [twice.inputs]
 "a.jsonl" = "{digest}"
-[twice.expected]
+[twice.expected."table.json"]
 "0.mean" = [{low}, 0.6]
+
+[again]
+after = "{before}"
+document = "docs/evaluation.md"
+commands = ["realm compare_runs --first=b.jsonl --second=a.jsonl --output=other.json"]
+[again.expected."other.json"]
+"0.mean" = [0.25, 0.25]
+[again.expected."table.json"]
+"0.mean" = [0.5, 0.5]
 """
 
 
@@ -25,17 +33,24 @@ figures = "table.json"
 def make_table(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "a.jsonl").write_text(INPUT)
+  (tmp_path / "b.jsonl").write_text(INPUT.replace("0.5", "0.25"))
 
-  def make(*, low=0.4, digest=hashlib.sha256(INPUT.encode()).hexdigest()):
-    (tmp_path / "table.toml").write_text(TABLE.format(low=low, digest=digest))
+  def make(*, low=0.4, digest=hashlib.sha256(INPUT.encode()).hexdigest(), before="twice"):
+    (tmp_path / "table.toml").write_text(TABLE.format(low=low, digest=digest, before=before))
     return "table.toml"
 
   return make
 
 
 def test_a_figure_in_its_interval_is_reproduced(make_table, capsys):
-  assert reproduce("twice", table=make_table()) == {"0.mean": 0.5}
-  assert "reproduced: 0.mean = 0.5, published 0.4 to 0.6" in capsys.readouterr().out
+  assert reproduce("twice", table=make_table()) == {"table.json 0.mean": 0.5}
+  line = "reproduced: table.json 0.mean = 0.5, published 0.4 to 0.6"
+  assert line in capsys.readouterr().out
+
+
+def test_the_commands_of_the_result_before_run_first(make_table):
+  figures = reproduce("again", table=make_table())
+  assert figures == {"other.json 0.mean": 0.25, "table.json 0.mean": 0.5}
 
 
 @pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")
@@ -45,15 +60,22 @@ def test_a_published_result_is_reproduced(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "cranfield").symlink_to(CRANFIELD)
   figures = reproduce("cranfield_bm25", table=str(ROOT / "benchmarks/reproductions.toml"))
-  assert set(figures) == {"figures.ndcg@10", "figures.recall@100"}
+  assert len(figures) == 2
 
 
 def test_what_is_not_reproduced_is_refused(make_table, tmp_path, monkeypatch):
-  with pytest.raises(ValueError, match="has no 'thrice'; choose from twice"):
+  with pytest.raises(ValueError, match="has no 'thrice'; choose from twice, again"):
     reproduce("thrice", table=make_table())
+  for before in ("again", "thrice"):
+    with pytest.raises(ValueError, match=f"again comes after '{before}', which is itself or miss"):
+      reproduce("twice", table=make_table(before=before))
   with pytest.raises(ValueError, match="SHA-256 .*, but twice was made from 000000000000"):
     reproduce("twice", table=make_table(digest="0" * 64))
+  with pytest.raises(ValueError, match="SHA-256 .*, but again was made from 000000000000"):
+    reproduce("again", table=make_table(digest="0" * 64))
   monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
   (tmp_path / "table.json").write_text(json.dumps([{"mean": 0.5}]))
-  with pytest.raises(ValueError, match=r"not reproduced: 0.mean = 0.5, published 0.55 to 0.6"):
+  with pytest.raises(
+    ValueError, match=r"not reproduced: table.json 0.mean = 0.5, published 0.55 to 0.6"
+  ):
     reproduce("twice", table=make_table(low=0.55))

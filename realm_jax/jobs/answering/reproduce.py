@@ -21,23 +21,28 @@ class Reproduction:
     document: Where it is published.
     inputs: SHA-256 of each input file, by path.
     commands: The `realm` commands that make it, in order.
-    figures: JSON file that the last command writes.
-    expected: Minimum and maximum of each figure, by its dotted path in that file.
+    expected: Minimum and maximum of each figure, by JSON file and by dotted path in that file.
+    after: The result whose commands come before these, and whose inputs are needed as well.
   """
 
   document: str
-  inputs: Mapping[str, str]
   commands: Sequence[str]
-  figures: str
-  expected: Mapping[str, tuple[float, float]]
+  expected: Mapping[str, Mapping[str, tuple[float, float]]]
+  inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  after: str | None = None
 
 
 def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[str, float]:
   """Checks the inputs, runs the commands in the current directory, and compares the figures.
 
+  Interrupted training is resumed by the same call.
+
   Args:
     id: Name of the result in the table.
     table: TOML file of results, see `benchmarks/reproductions.toml`.
+
+  Returns:
+    The figures, by file and path.
 
   Raises:
     FileNotFoundError: If the table or an input is missing.
@@ -47,34 +52,53 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
   published = read_table(table)
   if id not in published:
     raise ValueError(f"{table} has no {id!r}; choose from {', '.join(published)}")
-  result = published[id]
-  for path, digest in result.inputs.items():
+  result, chain = published[id], _chain(published, id)
+  for path, digest in {k: v for part in chain for k, v in part.inputs.items()}.items():
     found = hashlib.sha256(object_store.absolute(path).read_bytes()).hexdigest()
     if found != digest:
       raise ValueError(
         f"{path} has SHA-256 {found[:12]}, but {id} was made from {digest[:12]}; get that file"
       )
-  for command in result.commands:
+  for command in (command for part in chain for command in part.commands):
     print(f"$ {command}", flush=True)
     _, *arguments = shlex.split(command)
     subprocess.run((sys.executable, "-m", "realm_jax.main", *arguments), check=True)
-  content = json.loads(object_store.absolute(result.figures).read_text())
-  figures = {name: _value(content, name) for name in result.expected}
-  missed = []
-  for name, (low, high) in result.expected.items():
-    inside = low <= figures[name] <= high
-    line = f"{name} = {figures[name]:g}, published {low:g} to {high:g}"
-    print(f"{'reproduced' if inside else 'NOT reproduced'}: {line}", flush=True)
-    missed += [] if inside else [line]
+  figures, missed = {}, []
+  for file, intervals in result.expected.items():
+    content = json.loads(object_store.absolute(file).read_text())
+    for path, (low, high) in intervals.items():
+      name = f"{file} {path}"
+      figures[name] = _value(content, path)
+      inside = low <= figures[name] <= high
+      line = f"{name} = {figures[name]:g}, published {low:g} to {high:g}"
+      print(f"{'reproduced' if inside else 'NOT reproduced'}: {line}", flush=True)
+      missed += [] if inside else [line]
   if missed:
     raise ValueError(f"{id} ({result.document}) is not reproduced: {'; '.join(missed)}")
   return figures
 
 
 def read_table(path: str) -> dict[str, Reproduction]:
-  """Reads a table of results."""
+  """Reads a table of results.
+
+  Raises:
+    ValueError: If a result comes after one that is missing, or after itself.
+  """
   content = tomllib.loads(object_store.absolute(path).read_text())
-  return {name: Reproduction(**fields) for name, fields in content.items()}
+  published = {name: Reproduction(**fields) for name, fields in content.items()}
+  for name in published:
+    _chain(published, name)
+  return published
+
+
+def _chain(published: Mapping[str, Reproduction], id: str) -> list[Reproduction]:
+  """Returns a result and, before it, those that it comes after."""
+  names = [id]
+  while (before := published[names[0]].after) is not None:
+    if before in names or before not in published:
+      raise ValueError(f"{names[0]} comes after {before!r}, which is itself or missing")
+    names.insert(0, before)
+  return [published[name] for name in names]
 
 
 def _value(content: Any, name: str) -> float:

@@ -106,6 +106,7 @@ class RetrievedBatch:
     stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
     passage_buckets: Buckets in which `passage` without slot 0 is computed; empty for full length.
     joint_buckets: Buckets in which `joint` is computed; empty for full length.
+    pairs: Pairs to rehearse in the same step, as `objectives.pairs` takes them; None for none.
   """
 
   queries: MaskedQueries
@@ -116,6 +117,7 @@ class RetrievedBatch:
   stale_scores_BxK: Array
   passage_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
   joint_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
+  pairs: Any = None
 
 
 @flax.struct.dataclass

@@ -25,16 +25,20 @@ class Shard:
   num_shards: int
 
 
-class Batches(Protocol):
-  """An iterator of batches with a position that can be saved and restored."""
-
-  def __iter__(self) -> Iterator[Features]: ...
-
-  def __next__(self) -> Features: ...
+class Resumable(Protocol):
+  """Data with a position that can be saved and restored."""
 
   def position(self) -> Features: ...
 
   def restore(self, position: Features) -> None: ...
+
+
+class Batches(Resumable, Protocol):
+  """An iterator of batches with a position."""
+
+  def __iter__(self) -> Iterator[Features]: ...
+
+  def __next__(self) -> Features: ...
 
 
 class Streams(Iterator[Features]):

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from realm_jax import datatypes, partitioning
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import (
   Marginalization,
@@ -21,6 +21,7 @@ from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
+from realm_jax.runs.rehearsal import RehearsalConfig
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
@@ -59,6 +60,7 @@ class Pretraining(TrainingConfig):
     compares_batch: Whether p(z|x) is over the passages of all queries of the batch, where those
       that only other queries read count as explaining nothing. They keep embeddings in place, at
       little cost.
+    rehearsal: Pairs that the dual encoder goes on learning from in every step.
     generation: Index generation to stay with; None follows the newest.
     spread_index: Whether each of several processes holds only a part of the index, for corpora
       beyond the memory of one host; queries are then gathered and answers merged.
@@ -77,6 +79,7 @@ class Pretraining(TrainingConfig):
   marginalize: Marginalization = "span"
   objective: PretrainingObjective = "marginal_likelihood"
   compares_batch: bool = False
+  rehearsal: RehearsalConfig = RehearsalConfig()
   generation: int | None = None
   spread_index: bool = False
   retrieval_trace: bool = False
@@ -114,7 +117,7 @@ class Pretraining(TrainingConfig):
   @property
   def training_objective(self) -> Objective:
     """The objective to minimise, on `RetrievedBatch`es."""
-    return objectives.masked_lm(
+    objective = objectives.masked_lm(
       self.module,
       marginalize=self.marginalize,
       objective=self.objective,
@@ -123,6 +126,11 @@ class Pretraining(TrainingConfig):
       # No index has scored passages of the batch.
       dual_encoder_learns=self.dual_encoder_learns or self.retrieval.num_from_batch > 0,
     )
+    if not self.rehearsal.batch_size:
+      return objective
+    config = self.model.dual_encoder
+    pairs = objectives.pairs(DualEncoder(config), score_scale=1 / config.temperature)
+    return objectives.rehearsing(objective, pairs, weight=self.rehearsal.weight)
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
     """Returns the figures of a batch without dropout, not yet named in groups."""
@@ -151,17 +159,23 @@ class Pretraining(TrainingConfig):
       shuffled=batch_probes.of_other_queries,
       hub_share=lambda batch: batch_probes.hub_share(batch.passage_ids_BxK),
     )
-    if not self.dual_encoder_learns and (
-      self.compares_batch or self.objective != "marginal_likelihood"
-    ):
+    lessons = {
+      "objective": self.objective,
+      "compares_batch": self.compares_batch,
+      "rehearsal.batch_size": self.rehearsal.batch_size,
+    }
+    usual = ("marginal_likelihood", False, 0)
+    if not self.dual_encoder_learns and tuple(lessons.values()) != usual:
+      given = ", ".join(f"{name}={value!r}" for name, value in lessons.items())
       raise ValueError(
-        f"objective={self.objective!r} and compares_batch={self.compares_batch} with a dual "
-        "encoder that never learns: they teach nothing else; use the defaults"
+        f"{given} with a dual encoder that never learns: they teach nothing else; use the defaults"
       )
-    if self.compares_batch and self.mesh.accumulate_steps > 1:
+    comparing = {k: v for k, v in lessons.items() if v and k != "objective"}
+    if comparing and self.mesh.accumulate_steps > 1:
+      given = ", ".join(f"{name}={value!r}" for name, value in comparing.items())
       raise ValueError(
-        f"compares_batch=True with accumulate_steps={self.mesh.accumulate_steps}: a part has not "
-        "the passages of the others; use accumulate_steps=1"
+        f"{given} with accumulate_steps={self.mesh.accumulate_steps}: a part has not the passages "
+        "of the others; use accumulate_steps=1"
       )
     program = self.make_program(
       self.training_objective, init_params=self.init_params, mesh=mesh, guard=guard
@@ -220,7 +234,17 @@ class Pretraining(TrainingConfig):
     """Returns the shapes of a batch."""
     retrieval = self.retrieval
     B, K, M = self.data.batch_size, retrieval.num_passages, self.data.max_masks
+    pairs, P = self.rehearsal, retrieval.passage_length
+    passages = (pairs.batch_size, 1 + pairs.hard_negatives)
+    rows = {
+      "query": (pairs.batch_size, self.data.query_length),
+      "passage": (*passages, P),
+      "passage_segments": (*passages, P),
+      "passage_uid": passages,
+    }
+    abstract = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name, shape in rows.items()}
     return datatypes.RetrievedBatch(
+      pairs=abstract if pairs.batch_size else None,
       queries=datatypes.MaskedQueries(
         query=abstract_tokens(B, self.data.query_length),
         mlm_positions_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
@@ -241,7 +265,18 @@ class Pretraining(TrainingConfig):
     sequences = queries * self.retrieval.num_passages
     embedded = sequences - queries + 1  # the null passage is embedded once
     tower = self.model.dual_encoder.bert
+    pairs = self.rehearsal.batch_size / num_devices
+    lengths = {
+      self.data.query_length: 1,
+      self.retrieval.passage_length: 1 + self.rehearsal.hard_negatives,
+    }
+    rehearsed = [
+      encoder_pass(tower, sequences=pairs * count, length=length)
+      for length, count in lengths.items()
+      if pairs
+    ]
     return [
+      *rehearsed,
       encoder_pass(tower, sequences=queries, length=self.data.query_length),
       encoder_pass(tower, sequences=embedded, length=self.retrieval.passage_length),
       encoder_pass(

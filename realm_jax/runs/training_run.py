@@ -244,7 +244,7 @@ class TrainingRun:
   def train(
     self,
     source: train_loop.BatchSource,
-    features: batches.Batches,
+    features: batches.Resumable,
     *,
     metadata: Callable[[], Mapping] = dict,
     evaluation: Evaluation | None = None,
@@ -320,7 +320,7 @@ class TrainingRun:
     save(self.step, self.state)
     self.wait_for_checkpoint()
 
-  def _first_batch(self, source: train_loop.BatchSource, features: batches.Batches):
+  def _first_batch(self, source: train_loop.BatchSource, features: batches.Resumable):
     """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
     if self._continued is not None:
       features.restore(self._continued["position"])

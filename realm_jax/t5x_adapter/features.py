@@ -78,7 +78,8 @@ def batch_of(kind: type, features: Features, *, prefix: str = ""):
   for field in dataclasses.fields(kind):
     path = f"{prefix}{field.name}"
     if field.name not in _PARTS:
-      values[field.name] = features[path]
+      if path in features or field.default is dataclasses.MISSING:
+        values[field.name] = features[path]
     elif any(name.startswith(f"{path}/") for name in features):
       values[field.name] = batch_of(_PARTS[field.name], features, prefix=f"{path}/")
   return kind(**values)

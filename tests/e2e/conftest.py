@@ -100,7 +100,7 @@ def traced_once():
   def pretraining_program(self, mesh=None):
     if not self.guard.enabled:
       self = dataclasses.replace(self, guard=PRETRAINING.guard)
-    names = "model", "retrieval", "marginalize", "guard"
+    names = "model", "retrieval", "marginalize", "guard", "rehearsal"
     return seeded(only(self, *names, basis=PRETRAINING), mesh)
 
   def finetuning_program(self, model):

@@ -14,6 +14,7 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
+from realm_jax.runs.rehearsal import RehearsalConfig
 from realm_jax.runs.training_config import MeshConfig, RunConfig
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
@@ -137,6 +138,18 @@ def test_a_batch_is_described_as_it_is(make_retrieved_batch):
   assert placed == jax.tree.map(lambda leaf: leaf.dtype, described)
 
 
+def test_a_batch_with_pairs_is_described_as_it_is():
+  rehearsing = dataclasses.replace(make_pretraining(), rehearsal=RehearsalConfig(batch_size=4))
+  described = rehearsing.abstract_batch().pairs
+  real = _pairs(queries=4)
+  del real["also_right"]  # whose number depends on the pairs
+  assert {name: (leaf.shape, leaf.dtype) for name, leaf in described.items()} == {
+    name: (rows.shape, rows.dtype) for name, rows in real.items()
+  }
+  passes = rehearsing.passes(num_devices=2), make_pretraining().passes(num_devices=2)
+  assert [part.sequences for part in passes[0] if part not in passes[1]] == [2, 4]
+
+
 def test_parameters_are_those_of_the_model():
   made = make_pretraining()
   params = nn.unbox(jax.eval_shape(made.init_params, jax.random.key(0)))
@@ -166,7 +179,53 @@ def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_ret
   assert any(moved)
 
 
-@pytest.mark.parametrize("lesson", [{"compares_batch": True}, {"objective": "reader_posterior"}])
+def _pairs(*, queries, vocab_size=32):
+  """Returns pairs with one hard negative each, as `PairBatches` yields them."""
+  random = np.random.default_rng(5)
+  uids = random.permutation(2 * queries).reshape(queries, 2).astype(np.int32) + 1
+  return {
+    "query": random.integers(1, vocab_size, (queries, 6)).astype(np.int32),
+    "passage": random.integers(1, vocab_size, (queries, 2, 7)).astype(np.int32),
+    "passage_segments": np.zeros((queries, 2, 7), np.int32),
+    "passage_uid": uids,
+    "also_right": np.zeros((queries, 1), np.int32),
+  }
+
+
+def test_the_loss_of_rehearsed_pairs_is_added_with_its_weight(make_retrieved_batch, rtol):
+  made = make_pretraining()
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
+  found = {}
+  for weight in (0.25, 0.5):
+    rehearsing = dataclasses.replace(made, rehearsal=RehearsalConfig(batch_size=4, weight=weight))
+    rehearsed = dataclasses.replace(batch, pairs=_pairs(queries=4))
+    gradients = jax.jit(functools.partial(rehearsing.training_objective.gradients, parts=1))
+    found[weight] = gradients(params, rehearsed, None)
+  gradients = jax.jit(functools.partial(made.training_objective.gradients, parts=1))
+  alone, figures = gradients(params, batch, None)
+  loss, of_pairs = figures["loss/total"].value, found[0.5][1]["pairs/total"].value
+  assert of_pairs > 0.5
+  for weight, (_, rehearsed) in found.items():
+    value = rehearsed["loss/total"].value
+    np.testing.assert_allclose(value, loss + weight * of_pairs, rtol=rtol)
+  added = jax.tree.map(lambda both, one: both - one, found[0.5][0], alone)
+  half = jax.tree.map(lambda both, one: both - one, found[0.25][0], alone)
+  for twice, once in zip(*(jax.tree.leaves(t["dual_encoder"]) for t in (added, half)), strict=True):
+    np.testing.assert_allclose(twice, 2 * once, atol=10 * rtol * np.abs(twice).max() + 1e-9)
+  assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(added["dual_encoder"])) > 1e-3
+  reader = added["knowledge_augmented_encoder"]
+  assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(reader)) < 1e-6
+
+
+@pytest.mark.parametrize(
+  "lesson",
+  [
+    {"compares_batch": True},
+    {"objective": "reader_posterior"},
+    {"rehearsal": RehearsalConfig(batch_size=4)},
+  ],
+)
 def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
   frozen = OptimizerConfig(frozen_parts=("dual_encoder",))
   pretraining = dataclasses.replace(make_pretraining(), optimizer=frozen)
@@ -175,11 +234,21 @@ def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
     dataclasses.replace(pretraining, **lesson).program()
 
 
-def test_comparing_passages_of_a_batch_in_parts_is_refused():
+@pytest.mark.parametrize(
+  ("lesson", "line"),
+  [
+    ({"compares_batch": True}, "compares_batch=True with accumulate_steps=2: "),
+    (
+      {"rehearsal": RehearsalConfig(batch_size=4)},
+      "^rehearsal.batch_size=4 with accumulate_steps=2: ",
+    ),
+  ],
+)
+def test_comparing_passages_of_a_batch_in_parts_is_refused(lesson, line):
   pretraining = dataclasses.replace(
-    make_pretraining(), mesh=MeshConfig(accumulate_steps=2), compares_batch=True
+    make_pretraining(), mesh=MeshConfig(accumulate_steps=2), **lesson
   )
-  with pytest.raises(ValueError, match="compares_batch=True with accumulate_steps=2: .*"):
+  with pytest.raises(ValueError, match=line):
     pretraining.program()
 
 

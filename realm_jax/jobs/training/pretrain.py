@@ -16,10 +16,11 @@ from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.retrieved_batches import UnsearchedBatches
 from realm_jax.retrieval.retriever import Gatherer, Retriever
-from realm_jax.runs import retrieved_samples
+from realm_jax.runs import rehearsal, retrieved_samples
 from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
 from realm_jax.runs.pretraining import Pretraining
+from realm_jax.runs.rehearsal import JoinedStreams
 from realm_jax.runs.retrieval_trace import RETRIEVALS, ReplayedBatches, Trace, TraceWriter
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
@@ -40,6 +41,8 @@ def pretrain(
   warm_starts: Sequence[WarmStart] = (),
   eval_corpus: str | None = None,
   replay: str | None = None,
+  pairs: str | None = None,
+  pairs_passages: str | None = None,
 ) -> None:
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
 
@@ -59,6 +62,9 @@ def pretrain(
       with the lowest loss on it, which may be the warm start.
     replay: `WORKDIR/retrievals` of a run with `retrieval_trace`, whose passages to read again
       without searching. With the configuration of that run the losses are the same, bit for bit.
+    pairs: Directory of pairs from `realm prepare_pairs` for the dual encoder to go on learning
+      from, `rehearsal.batch_size` in each step.
+    pairs_passages: Directory of the corpus that the pairs were mined from.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
@@ -66,6 +72,7 @@ def pretrain(
       other, or settings contradict each other.
   """
   _check_source(pretraining, index=index, replay=replay, eval_corpus=eval_corpus)
+  pretraining.rehearsal.check(pairs=pairs, pairs_passages=pairs_passages)
   starts = [
     *warm_starts,
     *_parts(ict_checkpoints, "dual_encoder"),
@@ -86,6 +93,17 @@ def pretrain(
     "corpus_fingerprint": knowledge.store.fingerprint,
     "num_passages": pretraining.retrieval.num_passages,
   }
+  pair_streams = None
+  if pairs is not None and pairs_passages is not None:
+    mined = pretraining.rehearsal.examples(
+      pairs,
+      pairs_passages,
+      query_length=pretraining.data.query_length,
+      passage_length=pretraining.retrieval.passage_length,
+    )
+    pair_streams = mined.streams(seed=pretraining.run.seed)
+    settings = mined.batch_settings(seed=pretraining.run.seed)
+    batch_settings |= {f"rehearsal.{name}": value for name, value in settings.items()}
   trace = None
   if replay is not None:
     trace = Trace(replay, settings=trace_settings)
@@ -111,6 +129,7 @@ def pretrain(
       examples=examples,
       knowledge=knowledge,
       features=features,
+      pairs=pair_streams,
       trace_settings=trace_settings,
     )
     if trace is not None:
@@ -130,6 +149,7 @@ class _Training:
   examples: Examples
   knowledge: Corpus
   features: batches.Streams
+  pairs: batches.Streams | None
   trace_settings: Mapping
 
   def on_index(self, index: str, *, eval_corpus: str | None) -> None:
@@ -218,8 +238,8 @@ class _Training:
           at_start=True,
         )
       run.train(
-        source,
-        self.features,
+        rehearsal.rehearsed(source, self.pairs, place=run.place),
+        self.features if self.pairs is None else JoinedStreams(self.features, self.pairs),
         metadata=metadata,
         evaluation=evaluation,
         samples=lambda: self._samples(source.batch if asked is None else asked.first_batch),

@@ -126,7 +126,7 @@ class Pretraining(TrainingConfig):
       # No index has scored passages of the batch.
       dual_encoder_learns=self.dual_encoder_learns or self.retrieval.num_from_batch > 0,
     )
-    if not self.rehearsal.batch_size:
+    if not self.rehearsal.num_pairs:
       return objective
     config = self.model.dual_encoder
     pairs = objectives.pairs(DualEncoder(config), score_scale=1 / config.temperature)
@@ -162,7 +162,7 @@ class Pretraining(TrainingConfig):
     lessons = {
       "objective": self.objective,
       "compares_batch": self.compares_batch,
-      "rehearsal.batch_size": self.rehearsal.batch_size,
+      "rehearsal.num_pairs": self.rehearsal.num_pairs,
     }
     usual = ("marginal_likelihood", False, 0)
     if not self.dual_encoder_learns and tuple(lessons.values()) != usual:
@@ -235,16 +235,16 @@ class Pretraining(TrainingConfig):
     retrieval = self.retrieval
     B, K, M = self.data.batch_size, retrieval.num_passages, self.data.max_masks
     pairs, P = self.rehearsal, retrieval.passage_length
-    passages = (pairs.batch_size, 1 + pairs.hard_negatives)
+    passages = (pairs.num_pairs, 1 + pairs.hard_negatives)
     rows = {
-      "query": (pairs.batch_size, self.data.query_length),
+      "query": (pairs.num_pairs, self.data.query_length),
       "passage": (*passages, P),
       "passage_segments": (*passages, P),
       "passage_uid": passages,
     }
     abstract = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name, shape in rows.items()}
     return datatypes.RetrievedBatch(
-      pairs=abstract if pairs.batch_size else None,
+      pairs=abstract if pairs.num_pairs else None,
       queries=datatypes.MaskedQueries(
         query=abstract_tokens(B, self.data.query_length),
         mlm_positions_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
@@ -265,7 +265,7 @@ class Pretraining(TrainingConfig):
     sequences = queries * self.retrieval.num_passages
     embedded = sequences - queries + 1  # the null passage is embedded once
     tower = self.model.dual_encoder.bert
-    pairs = self.rehearsal.batch_size / num_devices
+    pairs = self.rehearsal.num_pairs / num_devices
     lengths = {
       self.data.query_length: 1,
       self.retrieval.passage_length: 1 + self.rehearsal.hard_negatives,

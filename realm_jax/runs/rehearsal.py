@@ -25,21 +25,21 @@ class RehearsalConfig:
 
   Attributes:
     kind: Kind of the pairs, as given to `realm prepare_pairs`.
-    batch_size: Pairs of a step; 0 for none.
+    num_pairs: Pairs of a step; 0 for none.
     hard_negatives: Hard negatives drawn per pair.
     weight: Weight of their contrastive loss beside the loss of the masked queries.
   """
 
   kind: FoundPairs = "recurring_spans"
-  batch_size: int = 0
+  num_pairs: int = 0
   hard_negatives: int = 1
   weight: float = 1.0
 
   def __post_init__(self):
     choices.check_fields(self)
-    if self.batch_size < 0 or self.hard_negatives < 0 or self.weight <= 0:
+    if self.num_pairs < 0 or self.hard_negatives < 0 or self.weight <= 0:
       raise ValueError(
-        f"rehearsal.batch_size={self.batch_size}, hard_negatives={self.hard_negatives} and "
+        f"rehearsal.num_pairs={self.num_pairs}, hard_negatives={self.hard_negatives} and "
         f"weight={self.weight}; give counts of at least 0 and a weight above 0"
       )
 
@@ -50,16 +50,16 @@ class RehearsalConfig:
       ValueError: If not.
     """
     given = {"pairs": pairs, "pairs_passages": pairs_passages}
-    if self.batch_size and None in given.values():
+    if self.num_pairs and None in given.values():
       missing = " and ".join(f"--{name}" for name, value in given.items() if value is None)
       raise ValueError(
-        f"rehearsal.batch_size={self.batch_size}, but no pairs; give {missing}, the output of "
+        f"rehearsal.num_pairs={self.num_pairs}, but no pairs; give {missing}, the output of "
         "`realm prepare_pairs` and the corpus that they were mined from"
       )
-    if useless := [f"--{k}={v}" for k, v in given.items() if v is not None and not self.batch_size]:
+    if useless := [f"--{k}={v}" for k, v in given.items() if v is not None and not self.num_pairs]:
       raise ValueError(
-        f"{' and '.join(useless)} with rehearsal.batch_size=0: no step has pairs; give "
-        "--rehearsal.batch_size, or omit them"
+        f"{' and '.join(useless)} with rehearsal.num_pairs=0: no step has pairs; give "
+        "--rehearsal.num_pairs, or omit them"
       )
 
   def examples(
@@ -68,7 +68,7 @@ class RehearsalConfig:
     """Returns the pairs as examples, with the lengths of the masked queries and passages."""
     data = PairData(
       pairs=self.kind,
-      batch_size=self.batch_size,
+      batch_size=self.num_pairs,
       query_length=query_length,
       passage_length=passage_length,
       hard_negatives=self.hard_negatives,

@@ -29,7 +29,7 @@ def rehearsal(world):
   )
   settings = PairSettings(query_length=32, num_right=2, num_wrong=1)
   prepare_pairs(task="recurring_spans", passages=passages, output=pairs, settings=settings)
-  return {"pairs": pairs, "pairs_passages": passages, "rehearsal__batch_size": 8}
+  return {"pairs": pairs, "pairs_passages": passages, "rehearsal__num_pairs": 8}
 
 
 def test_a_resumed_run_rehearses_what_one_never_stopped_does(start, losses, rows, rehearsal):
@@ -53,9 +53,9 @@ def test_other_pairs_are_another_training(start, rehearsal):
 
 
 CONTRADICTIONS = {
-  "no pairs": ({"rehearsal__batch_size": 4}, "batch_size=4, but no pairs; give --pairs and --pai"),
-  "half of them": ({"rehearsal__batch_size": 4, "pairs": "p"}, "no pairs; give --pairs_passages,"),
-  "no room": ({"pairs": "p"}, "--pairs=p with rehearsal.batch_size=0: no step has pairs; give"),
+  "no pairs": ({"rehearsal__num_pairs": 4}, "num_pairs=4, but no pairs; give --pairs and --pai"),
+  "half of them": ({"rehearsal__num_pairs": 4, "pairs": "p"}, "no pairs; give --pairs_passages,"),
+  "no room": ({"pairs": "p"}, "--pairs=p with rehearsal.num_pairs=0: no step has pairs; give"),
   "no weight": ({"rehearsal__weight": 0.0}, "weight=0.0; give counts of at least 0 and a weight"),
 }
 

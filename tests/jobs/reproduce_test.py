@@ -26,6 +26,8 @@ commands = ["realm compare_runs --first=b.jsonl --second=a.jsonl --output=other.
 "0.mean" = [0.25, 0.25]
 [again.expected."table.json"]
 "0.mean" = [0.5, 0.5]
+[again.expected."a.jsonl"]
+"-1.figures.hits" = [0.5, 0.5]
 """
 
 
@@ -50,7 +52,11 @@ def test_a_figure_in_its_interval_is_reproduced(make_table, capsys):
 
 def test_the_commands_of_the_result_before_run_first(make_table):
   figures = reproduce("again", table=make_table())
-  assert figures == {"other.json 0.mean": 0.25, "table.json 0.mean": 0.5}
+  assert figures == {
+    "other.json 0.mean": 0.25,
+    "table.json 0.mean": 0.5,
+    "a.jsonl -1.figures.hits": 0.5,
+  }
 
 
 @pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")

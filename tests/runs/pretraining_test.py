@@ -139,7 +139,7 @@ def test_a_batch_is_described_as_it_is(make_retrieved_batch):
 
 
 def test_a_batch_with_pairs_is_described_as_it_is():
-  rehearsing = dataclasses.replace(make_pretraining(), rehearsal=RehearsalConfig(batch_size=4))
+  rehearsing = dataclasses.replace(make_pretraining(), rehearsal=RehearsalConfig(num_pairs=4))
   described = rehearsing.abstract_batch().pairs
   real = _pairs(queries=4)
   del real["also_right"]  # whose number depends on the pairs
@@ -198,7 +198,7 @@ def test_the_loss_of_rehearsed_pairs_is_added_with_its_weight(make_retrieved_bat
   params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
   found = {}
   for weight in (0.25, 0.5):
-    rehearsing = dataclasses.replace(made, rehearsal=RehearsalConfig(batch_size=4, weight=weight))
+    rehearsing = dataclasses.replace(made, rehearsal=RehearsalConfig(num_pairs=4, weight=weight))
     rehearsed = dataclasses.replace(batch, pairs=_pairs(queries=4))
     gradients = jax.jit(functools.partial(rehearsing.training_objective.gradients, parts=1))
     found[weight] = gradients(params, rehearsed, None)
@@ -223,7 +223,7 @@ def test_the_loss_of_rehearsed_pairs_is_added_with_its_weight(make_retrieved_bat
   [
     {"compares_batch": True},
     {"objective": "reader_posterior"},
-    {"rehearsal": RehearsalConfig(batch_size=4)},
+    {"rehearsal": RehearsalConfig(num_pairs=4)},
   ],
 )
 def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
@@ -239,8 +239,8 @@ def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
   [
     ({"compares_batch": True}, "compares_batch=True with accumulate_steps=2: "),
     (
-      {"rehearsal": RehearsalConfig(batch_size=4)},
-      "^rehearsal.batch_size=4 with accumulate_steps=2: ",
+      {"rehearsal": RehearsalConfig(num_pairs=4)},
+      "^rehearsal.num_pairs=4 with accumulate_steps=2: ",
     ),
   ],
 )

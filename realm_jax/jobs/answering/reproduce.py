@@ -21,7 +21,8 @@ class Reproduction:
     document: Where it is published.
     inputs: SHA-256 of each input file, by path.
     commands: The `realm` commands that make it, in order.
-    expected: Minimum and maximum of each figure, by JSON file and by dotted path in that file.
+    expected: Minimum and maximum of each figure, by file and by dotted path in it: of JSON, or of
+      JSON Lines, where -1 is the last line.
     after: The result whose commands come before these, and whose inputs are needed as well.
   """
 
@@ -65,7 +66,7 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
     subprocess.run((sys.executable, "-m", "realm_jax.main", *arguments), check=True)
   figures, missed = {}, []
   for file, intervals in result.expected.items():
-    content = json.loads(object_store.absolute(file).read_text())
+    content = _read(file)
     for path, (low, high) in intervals.items():
       name = f"{file} {path}"
       figures[name] = _value(content, path)
@@ -99,6 +100,11 @@ def _chain(published: Mapping[str, Reproduction], id: str) -> list[Reproduction]
       raise ValueError(f"{names[0]} comes after {before!r}, which is itself or missing")
     names.insert(0, before)
   return [published[name] for name in names]
+
+
+def _read(file: str) -> Any:
+  text = object_store.absolute(file).read_text()
+  return list(map(json.loads, text.splitlines())) if file.endswith(".jsonl") else json.loads(text)
 
 
 def _value(content: Any, name: str) -> float:

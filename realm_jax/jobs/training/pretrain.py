@@ -63,7 +63,7 @@ def pretrain(
     replay: `WORKDIR/retrievals` of a run with `retrieval_trace`, whose passages to read again
       without searching. With the configuration of that run the losses are the same, bit for bit.
     pairs: Directory of pairs from `realm prepare_pairs` for the dual encoder to go on learning
-      from, `rehearsal.batch_size` in each step.
+      from, `rehearsal.num_pairs` in each step.
     pairs_passages: Directory of the corpus that the pairs were mined from.
 
   Raises:

@@ -27,7 +27,7 @@ def evaluate_masked_spans(
   spare = 0 if all(question.passage for question in questions) else _SPARE_PASSAGES
   retrieve_k = max(asking.recall_at) + spare
   if sources.checkpoints and saved_models.load(sources.checkpoints, step=sources.step).fills_masks:
-    of, predictions = _fill(questions, sources, asking, retrieve_k=retrieve_k)
+    of, predictions = _fill(questions, sources, asking, retrieve_k=retrieve_k, spare=spare)
   else:
     if asking.book == "closed":
       raise ValueError("book=closed, but nothing is read; give --checkpoints of `realm pretrain`")
@@ -46,7 +46,7 @@ def evaluate_masked_spans(
 
 
 def _fill(
-  questions: Sequence[Question], sources: Sources, asking: Asking, *, retrieve_k: int
+  questions: Sequence[Question], sources: Sources, asking: Asking, *, retrieve_k: int, spare: int
 ) -> tuple[str, list[masked_spans.Prediction]]:
   opened = open_sources(sources)
   description = opened.saved.description
@@ -62,6 +62,7 @@ def _fill(
     progress.track(batches, what="batches of questions"),
     retrieve_k=retrieve_k,
     without_retrieval=asking.book == "closed",
+    spare=spare,
   )
   return f"step {opened.saved.step}", predictions
 

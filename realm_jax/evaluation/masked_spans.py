@@ -1,6 +1,7 @@
 """Evaluates retrieval for masked sentences, and the answers that fill them."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -49,19 +50,33 @@ class Prediction:
 
 
 def predict(
-  filler: MaskFiller, batches: Iterable[Batch], *, retrieve_k: int, without_retrieval: bool
+  filler: MaskFiller,
+  batches: Iterable[Batch],
+  *,
+  retrieve_k: int,
+  without_retrieval: bool,
+  spare: int = 0,
 ) -> list[Prediction]:
   """Fills the masks of all questions, and ranks passages for them.
+
+  A passage that has the masked sentence itself is neither read nor ranked.
 
   Args:
     batches: Questions with their queries; rows past the questions are empty.
     without_retrieval: Reads only the null passage.
+    spare: Number of passages to find in place of those that are not read.
   """
   store, tokenizer = filler.corpus.store, filler.corpus.tokenizer
   predictions = []
   for questions, queries in batches:
     texts = [question.masked_text for question in questions]
-    answers = filler.fill(queries, texts=texts, without_retrieval=without_retrieval)
+    answers = filler.fill(
+      queries,
+      texts=texts,
+      without_retrieval=without_retrieval,
+      trivial=functools.partial(_trivial, questions, text=store.text),
+      spare=spare,
+    )
     ids_BxK = filler.retrieve(queries, k=retrieve_k, texts=texts)
     references = tokenizer.encode_batch([question.answer for question in questions])
     for row, (question, reference) in enumerate(zip(questions, references, strict=True)):
@@ -105,12 +120,26 @@ def _rank(question: Question, ids_K: np.ndarray, text: Callable[[int], str]) -> 
   answer = re.compile(rf"(?<!\w){re.escape(question.answer)}(?!\w)")
   rank = 0
   for passage in (text(i) if i >= 0 else "" for i in ids_K.tolist()):
-    if not question.passage and question.text in passage:
+    if _gives_away(question, passage):
       continue
     rank += 1
     if question.passage in passage if question.passage else answer.search(passage):
       return rank
   return None
+
+
+def _gives_away(question: Question, passage: str) -> bool:
+  return not question.passage and question.text in passage
+
+
+def _trivial(
+  questions: Sequence[Question], ids_BxR: np.ndarray, *, text: Callable[[int], str]
+) -> np.ndarray:
+  """Returns bool `[B, R]`, True where a passage gives the answer of a question away."""
+  trivial_BxR = np.zeros(ids_BxR.shape, bool)
+  for row, question in enumerate(questions):
+    trivial_BxR[row] = [i >= 0 and _gives_away(question, text(i)) for i in ids_BxR[row].tolist()]
+  return trivial_BxR
 
 
 def _means(predictions: Sequence[Prediction], recall_at: Sequence[int]) -> dict:

@@ -6,7 +6,7 @@ wordpieces are never answers.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -72,7 +72,13 @@ class MaskFiller(Answerer[MaskModel]):
     return self._search(queries, texts, Edits(), k=k).ids_BxK
 
   def fill(
-    self, queries: MaskedQueries, *, texts: Sequence[str] = (), without_retrieval: bool = False
+    self,
+    queries: MaskedQueries,
+    *,
+    texts: Sequence[str] = (),
+    without_retrieval: bool = False,
+    trivial: Callable[[np.ndarray], np.ndarray] | None = None,
+    spare: int = 0,
   ) -> list[FilledMask]:
     """Returns the answer to each query, with as many wordpieces as it has masks.
 
@@ -80,11 +86,14 @@ class MaskFiller(Answerer[MaskModel]):
       queries: B masked queries; their targets are ignored.
       texts: Their texts, for BM25 if the corpus has it.
       without_retrieval: Reads each query with the null passage alone (closed book).
+      trivial: Returns True for those of the found passages `[B, R]` that must not be read, because
+        they give the answer away; None reads all.
+      spare: Number of passages to find in place of those.
     """
     # A target would be tried as an answer.
     queries = dataclasses.replace(queries, mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
     num_read = self.model.retrieval.num_passages
-    batch = self._retrieve(queries, texts, Edits(), num_read=num_read)
+    batch = self._retrieve(queries, texts, Edits(), num_read=num_read, trivial=trivial, spare=spare)
     reading = self._read(closed_book(batch) if without_retrieval else batch)
     return [self._likeliest(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
 
@@ -152,16 +161,22 @@ class MaskFiller(Answerer[MaskModel]):
     return rows
 
   def _retrieve(
-    self, queries: MaskedQueries, texts: Sequence[str], edits: Edits, *, num_read: int
+    self,
+    queries: MaskedQueries,
+    texts: Sequence[str],
+    edits: Edits,
+    *,
+    num_read: int,
+    trivial: Callable[[np.ndarray], np.ndarray] | None = None,
+    spare: int = 0,
   ) -> RetrievedBatch:
-    """Retrieves the passages of each query, and keeps the first `num_read`."""
+    """Retrieves the passages of each query, and keeps the first `num_read`; see `fill`."""
     sizes = self.model.retrieval
     # The reserve is always found, so that the same passages are read with and without an
-    # explanation. No query here was cut from a passage.
-    found = self._search(queries, texts, edits, k=sizes.num_passages)
-    chosen = choose_passages(
-      found, trivial_BxR=np.zeros(found.ids_BxK.shape, bool), num_passages=sizes.num_passages + 1
-    )
+    # explanation.
+    found = self._search(queries, texts, edits, k=sizes.num_passages + spare)
+    trivial_BxR = np.zeros(found.ids_BxK.shape, bool) if trivial is None else trivial(found.ids_BxK)
+    chosen = choose_passages(found, trivial_BxR=trivial_BxR, num_passages=sizes.num_passages + 1)
     batch = gather(
       queries,
       SearchResults(chosen.ids_BxK[:, :num_read], chosen.scores_BxK[:, :num_read]),

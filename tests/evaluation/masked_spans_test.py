@@ -59,8 +59,11 @@ class Filler:
 
   def __init__(self):
     self._filled = self._retrieved = 0
+    self.trivial = []
 
-  def fill(self, queries, *, texts, without_retrieval):
+  def fill(self, queries, *, texts, without_retrieval, trivial, spare):
+    assert spare == 1
+    self.trivial = [*self.trivial, *trivial(np.array([[0, 1, 2, -2]] * 2)).tolist()]
     rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
     asked = TOLD[self._filled : self._filled + rows]
     self._filled += rows
@@ -77,11 +80,13 @@ class Filler:
     return np.array([t.retrieved for t in asked] + [(0, 1)] * (2 - rows))
 
 
-def run(*, without_retrieval=False):
+def run(*, filler=None, without_retrieval=False):
   batches = masked_query_batches(
     [t.question for t in TOLD], tokenizer=TOKENIZER, query_length=10, max_masks=3, batch_size=2
   )
-  return predict(Filler(), batches, retrieve_k=2, without_retrieval=without_retrieval)
+  return predict(
+    filler or Filler(), batches, retrieve_k=2, spare=1, without_retrieval=without_retrieval
+  )
 
 
 def test_each_question_has_one_prediction_in_order():
@@ -136,6 +141,21 @@ def rank(passages, text="Oslo is in Norway.", answer="Oslo"):
   asked = told(text, answer, "", retrieved=()).question
   (ranked,) = rank_passages(lambda texts, k: found, [asked], text=passages.__getitem__, k=9)
   return ranked.rank
+
+
+def test_a_passage_with_the_masked_sentence_itself_is_not_read():
+  run(filler=(filler := Filler()))
+  given_away = {
+    told.question.text: any(row) for told, row in zip(TOLD, filler.trivial, strict=True)
+  }
+  # Where the sentence that states the fact is known, it is what should be read.
+  assert given_away == dict.fromkeys(given_away, False)
+  asked = [told("The euro is old.", "euro", "", retrieved=()).question]
+  (batch,) = masked_query_batches(
+    asked, tokenizer=TOKENIZER, query_length=10, max_masks=3, batch_size=2
+  )
+  predict(filler := Filler(), [batch], retrieve_k=2, spare=1, without_retrieval=False)
+  assert filler.trivial == [[False, True, False, False], [False] * 4]
 
 
 def test_a_passage_with_the_masked_sentence_itself_has_no_rank():

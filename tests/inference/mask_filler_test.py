@@ -101,6 +101,13 @@ def test_without_retrieval_only_the_null_passage_speaks(filler):
   assert answer.probability == pytest.approx(np.exp(5) / (np.exp(5) + 8), rel=1e-5)
 
 
+def test_what_gives_the_answer_away_is_not_read(filler):
+  (answer,) = filler.fill(query(), trivial=lambda ids_BxR: ids_BxR == 1, spare=1)
+  assert answer.ids == (POUND,)
+  (answer,) = filler.fill(query(), trivial=lambda ids_BxR: ids_BxR >= 0)
+  assert answer == filler.fill(query(), without_retrieval=True)[0]
+
+
 def test_an_answer_has_as_many_wordpieces_as_there_are_masks(filler):
   assert filler.fill(query(2))[0].ids == (EURO, EURO)
   empty = query().replace(mlm_weights_BxM=np.zeros((1, 3), np.float32))

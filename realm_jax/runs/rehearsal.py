@@ -1,7 +1,7 @@
 """Pairs that the dual encoder goes on learning from while it is pre-trained.
 
-Masked sentences teach a retriever little that pairs do not, but something else: alone, they make it
-forget how to match words. A step with both keeps the one and learns the other.
+Masked sentences alone make a retriever forget how to match words, which pairs have taught it
+(`docs/real_text.md`). A step with both keeps the one and learns the other.
 """
 
 import dataclasses

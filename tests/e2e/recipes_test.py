@@ -63,6 +63,7 @@ def at_tiny_size(given):
     ),
     optimizer=dataclasses.replace(given.optimizer, warmup_steps=None),
     guard=dataclasses.replace(given.guard, window=6, measure_every=6),
+    rehearsal=dataclasses.replace(given.rehearsal, num_pairs=min(8, given.rehearsal.num_pairs)),
     generation=0,
   )
 
@@ -116,7 +117,7 @@ def trained(world):
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_the_first_steps_ring_no_alarm(name, world, trained, rows):
+def test_the_first_steps_ring_no_alarm(name, world, trained, rows, mined_pairs):
   pretraining, parts = TRAININGS[name]
   pretrain(
     workdir=str(world / f"recipe_{name}"),
@@ -125,6 +126,7 @@ def test_the_first_steps_ring_no_alarm(name, world, trained, rows):
     index=str(world / "index_begun"),
     pretraining=pretraining,
     warm_starts=[WarmStart(str(trained), [(part, part) for part in parts])],
+    **(mined_pairs if pretraining.rehearsal.num_pairs else {}),
   )
   written = rows(f"recipe_{name}")
   assert written[-1]["step"] == STEPS

@@ -1,35 +1,14 @@
 """Pre-training in whose steps the dual encoder goes on learning from pairs."""
 
-import json
-
 import pytest
-
-from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
-from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
-from realm_jax.pairs.found_pairs import PairSettings
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def rehearsal(world):
-  """The keywords of a training that rehearses pairs, of another corpus than it searches."""
-  documents, passages, pairs = (str(world / f"recurring{n}") for n in (".jsonl", "", "_pairs"))
-  with open(documents, "w", encoding="utf-8") as file:
-    for i, first in enumerate("ABCDEFGHIJKL"):
-      decades = (" ".join(str(1500 + 10 * k + n) for n in range(8)) for k in range(4))
-      text = "".join(f"From {years} {first}ome {first}ane {years[::-1]}. " for years in decades)
-      file.write(json.dumps({"id": str(i), "title": f"tower {i}", "text": text}) + "\n")
-  prepare_corpus(
-    input=documents,
-    output=passages,
-    vocabulary=str(world / "vocabulary"),
-    chunking=ChunkingConfig(max_passage_length=32),
-  )
-  settings = PairSettings(query_length=32, num_right=2, num_wrong=1)
-  prepare_pairs(task="recurring_spans", passages=passages, output=pairs, settings=settings)
-  return {"pairs": pairs, "pairs_passages": passages, "rehearsal__num_pairs": 8}
+def rehearsal(mined_pairs):
+  """The keywords of a training that rehearses pairs."""
+  return {**mined_pairs, "rehearsal__num_pairs": 8}
 
 
 def test_a_resumed_run_rehearses_what_one_never_stopped_does(start, losses, rows, rehearsal):

@@ -265,18 +265,13 @@ class Pretraining(TrainingConfig):
     sequences = queries * self.retrieval.num_passages
     embedded = sequences - queries + 1  # the null passage is embedded once
     tower = self.model.dual_encoder.bert
-    pairs = self.rehearsal.num_pairs / num_devices
-    lengths = {
-      self.data.query_length: 1,
-      self.retrieval.passage_length: 1 + self.rehearsal.hard_negatives,
-    }
+    pairs, per_pair = self.rehearsal.num_pairs / num_devices, 1 + self.rehearsal.hard_negatives
     rehearsed = [
-      encoder_pass(tower, sequences=pairs * count, length=length)
-      for length, count in lengths.items()
-      if pairs
+      encoder_pass(tower, sequences=pairs, length=self.data.query_length),
+      encoder_pass(tower, sequences=pairs * per_pair, length=self.retrieval.passage_length),
     ]
     return [
-      *rehearsed,
+      *(rehearsed if pairs else ()),
       encoder_pass(tower, sequences=queries, length=self.data.query_length),
       encoder_pass(tower, sequences=embedded, length=self.retrieval.passage_length),
       encoder_pass(

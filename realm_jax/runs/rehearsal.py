@@ -88,8 +88,9 @@ class JoinedStreams:
 
   def restore(self, position: Features) -> None:
     """Continues both from saved positions."""
-    self._queries.restore({k: v for k, v in position.items() if not k.startswith(_PREFIX)})
-    self._pairs.restore(_own(position))
+    of_queries, of_pairs = _divided(position)
+    self._queries.restore(of_queries)
+    self._pairs.restore(of_pairs)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -126,9 +127,8 @@ class RehearsedBatches:
 
   def resume(self, in_flight: dict) -> RetrievedBatch:
     """Restores the batch that a checkpoint had in flight."""
-    self._rows = _own(in_flight)
-    others = {k: v for k, v in in_flight.items() if not k.startswith(_PREFIX)}
-    return self._with_pairs(self.source.resume(others))
+    of_queries, self._rows = _divided(in_flight)
+    return self._with_pairs(self.source.resume(of_queries))
 
   def _with_pairs(self, batch: RetrievedBatch) -> RetrievedBatch:
     return dataclasses.replace(batch, pairs=self.place(self._rows))
@@ -145,5 +145,7 @@ def _prefixed(features: Features) -> Features:
   return {_PREFIX + name: rows for name, rows in features.items()}
 
 
-def _own(features: Features) -> Features:
-  return {k.removeprefix(_PREFIX): v for k, v in features.items() if k.startswith(_PREFIX)}
+def _divided(features: Features) -> tuple[Features, Features]:
+  """Returns what is of the queries, and what is of the pairs, without their prefix."""
+  of_pairs = {k.removeprefix(_PREFIX): v for k, v in features.items() if k.startswith(_PREFIX)}
+  return {k: v for k, v in features.items() if not k.startswith(_PREFIX)}, of_pairs

@@ -147,8 +147,17 @@ def test_a_batch_with_pairs_is_described_as_it_is():
   assert {name: (leaf.shape, leaf.dtype) for name, leaf in described.items()} == {
     name: (rows.shape, rows.dtype) for name, rows in real.items()
   }
-  passes = rehearsing.passes(num_devices=2), make_pretraining().passes(num_devices=2)
-  assert [part.sequences for part in passes[0] if part not in passes[1]] == [2, 4]
+
+
+@pytest.mark.parametrize("passage_length", [7, 6])  # 6 is the length of a query as well
+def test_rehearsed_pairs_are_counted(passage_length):
+  alone = dataclasses.replace(
+    make_pretraining(), retrieval=RetrievalConfig(num_passages=3, passage_length=passage_length)
+  )
+  rehearsing = dataclasses.replace(alone, rehearsal=RehearsalConfig(num_pairs=4))
+  added = rehearsing.passes(num_devices=2)[:-3]
+  assert rehearsing.passes(num_devices=2)[-3:] == alone.passes(num_devices=2)
+  assert [(part.sequences, part.length) for part in added] == [(2, 6), (4, passage_length)]
 
 
 def test_parameters_are_those_of_the_model():

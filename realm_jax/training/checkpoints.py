@@ -19,6 +19,15 @@ from realm_jax import object_store, processes
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
 _STEPS = ocp.step.standard_name_format()
 
+# Replicas share the writing of an array by slicing it: with small slices that takes longer than the
+# writing, and compiles a program for each shape and slice.
+_SMALLEST_SLICE = 1 << 20  # bytes
+ocp.type_handlers.register_type_handler(
+  jax.Array,
+  ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SMALLEST_SLICE),
+  override=True,
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:

@@ -105,6 +105,8 @@ class Bm25Retriever:
   ) -> datatypes.SearchResults:
     """Returns the best `k` passages that share a word with each question, best first.
 
+    `[MASK]` is no word.
+
     Args:
       hidden: Ids to exclude.
       written: Further texts by id; their words keep the rarity that they have in the index.
@@ -113,7 +115,8 @@ class Bm25Retriever:
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
     written_words = _words(written.values(), self._config) if written else []
-    for row, words in enumerate(_words(questions, self._config)):
+    asked = [question.replace(datatypes.MASK, " ") for question in questions]
+    for row, words in enumerate(_words(asked, self._config)):
       columns = self._columns(words)
       scores_N = self._scores(columns)
       scores_N[hidden_J] = 0

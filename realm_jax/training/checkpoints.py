@@ -7,6 +7,7 @@ losses equal those of an uninterrupted run.
 
 import contextlib
 import dataclasses
+import logging
 import os
 import uuid
 from typing import Any
@@ -22,11 +23,15 @@ _STEPS = ocp.step.standard_name_format()
 # Replicas share the writing of an array by slicing it: with small slices that takes longer than the
 # writing, and compiles a program for each shape and slice.
 _SMALLEST_SLICE = 1 << 20  # bytes
-ocp.type_handlers.register_type_handler(
-  jax.Array,
-  ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SMALLEST_SLICE),
-  override=True,
-)
+with contextlib.ExitStack() as _quietly:  # Orbax warns of every handler that replaces another
+  _absl = logging.getLogger("absl")
+  _quietly.callback(setattr, _absl, "disabled", _absl.disabled)
+  _absl.disabled = True
+  ocp.type_handlers.register_type_handler(
+    jax.Array,
+    ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SMALLEST_SLICE),
+    override=True,
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from realm_jax.data.questions import (
   Question,
   masked_query_batches,
   masked_text_query,
+  question_batches,
   read_questions,
 )
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -26,6 +27,15 @@ def question(text, answer, **fields):
 
 def words(ids):
   return " ".join(TOKENIZER.vocabulary[i] for i in ids if i)
+
+
+def test_a_mask_in_a_question_is_the_mask_token():
+  ((batch, truncated),) = question_batches(
+    ["uk is [MASK] .", "uk is"], tokenizer=TOKENIZER, query_length=7, batch_size=2
+  )
+  assert words(batch.query.ids[0]) == "[CLS] uk is [MASK] . [SEP]"
+  assert words(batch.query.ids[1]) == "[CLS] uk is [SEP]"
+  assert not truncated.any()
 
 
 def test_questions_are_read(tmp_path):

@@ -36,6 +36,11 @@ def test_passages_without_a_word_of_the_question_are_not_found():
   assert np.isneginf(found.scores_BxK[:, 3:]).all()
 
 
+def test_a_mask_is_no_word():
+  found = Bm25Retriever([*TEXTS, "a mask"]).retrieve(["who [MASK] loudly?"], k=2)
+  assert found.ids_BxK[0].tolist() == [2, MISSING_PASSAGE_ID]
+
+
 def test_scores_are_those_of_the_library():
   import bm25s
 

@@ -80,6 +80,9 @@ def test_what_is_not_reproduced_is_refused(make_table, tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="SHA-256 .*, but again was made from 000000000000"):
     reproduce("again", table=make_table(digest="0" * 64))
   monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
+  (tmp_path / "table.json").write_text('[{"median": 0.5}]')
+  with pytest.raises(ValueError, match="a result has no figure 0.mean, only .*median"):
+    reproduce("twice", table=make_table())
   (tmp_path / "table.json").write_text(json.dumps([{"mean": 0.5}]))
   with pytest.raises(
     ValueError, match=r"not reproduced: table.json 0.mean = 0.5, published 0.55 to 0.6"

@@ -108,6 +108,9 @@ def _read(file: str) -> Any:
 
 
 def _value(content: Any, name: str) -> float:
-  for part in name.split("."):
-    content = content[int(part) if isinstance(content, list) else part]
+  try:
+    for part in name.split("."):
+      content = content[int(part) if isinstance(content, list) else part]
+  except (IndexError, KeyError) as error:
+    raise ValueError(f"a result has no figure {name}, only {list(content)[:20]}") from error
   return float(content)

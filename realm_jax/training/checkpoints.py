@@ -23,15 +23,18 @@ _STEPS = ocp.step.standard_name_format()
 # Replicas share the writing of an array by slicing it: with small slices that takes longer than the
 # writing, and compiles a program for each shape and slice.
 _SMALLEST_SLICE = 1 << 20  # bytes
-with contextlib.ExitStack() as _quietly:  # Orbax warns of every handler that replaces another
-  _absl = logging.getLogger("absl")
-  _quietly.callback(setattr, _absl, "disabled", _absl.disabled)
-  _absl.disabled = True
-  ocp.type_handlers.register_type_handler(
-    jax.Array,
-    ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SMALLEST_SLICE),
-    override=True,
-  )
+
+
+def _slice_only_large_arrays() -> None:
+  """Replaces Orbax's handler of arrays, without its warning that there was one."""
+  handler = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SMALLEST_SLICE)
+  log = logging.getLogger("absl")
+  before, log.disabled = log.disabled, True
+  ocp.type_handlers.register_type_handler(jax.Array, handler, override=True)
+  log.disabled = before
+
+
+_slice_only_large_arrays()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

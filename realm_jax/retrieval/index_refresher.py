@@ -188,7 +188,11 @@ class IndexRefresher:
         return None
       if (statuses == _FAILED - chosen).any():
         self._failed.add(chosen)
-        self._chosen = self._ready = None
+        # Another may be chosen already, because a round tells of the one before.
+        if self._chosen == chosen:
+          self._chosen = None
+        if self._ready is not None and self._ready.generation == chosen:
+          self._ready = None
         return None
       if (statuses != chosen).any() or self._ready is None:
         return None

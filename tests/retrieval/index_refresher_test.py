@@ -297,6 +297,22 @@ def test_what_one_process_cannot_load_none_uses(monkeypatch, caplog):
     assert other.loaded[-1] == 4 and job.step() == [4, 4]
 
 
+def test_a_failure_that_is_told_again_does_not_undo_the_next_choice(monkeypatch):
+  first, other = Shelf(1), Shelf()
+  other.unloadable[2] = RuntimeError("torn")
+  with Job(monkeypatch, first, other) as job:
+    eventually(lambda: job.step() == [1, 1])
+    first.published.append(2)
+    leader = job.refreshers[0]
+    eventually(lambda: job.step() == [1, 1] and 2 in leader._failed)
+    first.gate.clear()
+    first.published.append(3)
+    eventually(lambda: leader._chosen == 3)
+    assert job.step() == [1, 1]
+    first.gate.set()
+    eventually(lambda: job.step() == [3, 3])
+
+
 def late(when_late, **settings):
   return RefreshConfig(poll_seconds=0.005, when_late=when_late, **settings)
 

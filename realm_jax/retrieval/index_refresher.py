@@ -188,7 +188,7 @@ class IndexRefresher:
         return None
       if (statuses == _FAILED - chosen).any():
         self._failed.add(chosen)
-        # Another may be chosen already, because a round tells of the one before.
+        # A round brings what was sent in the one before; the next may be chosen already.
         if self._chosen == chosen:
           self._chosen = None
         if self._ready is not None and self._ready.generation == chosen:

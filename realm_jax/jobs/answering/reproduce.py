@@ -69,7 +69,10 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
     content = _read(file)
     for path, (low, high) in intervals.items():
       name = f"{file} {path}"
-      figures[name] = _value(content, path)
+      try:
+        figures[name] = _value(content, path)
+      except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} has no figure {path}, which {table} names") from error
       inside = low <= figures[name] <= high
       line = f"{name} = {figures[name]:g}, published {low:g} to {high:g}"
       print(f"{'reproduced' if inside else 'NOT reproduced'}: {line}", flush=True)
@@ -108,9 +111,6 @@ def _read(file: str) -> Any:
 
 
 def _value(content: Any, name: str) -> float:
-  try:
-    for part in name.split("."):
-      content = content[int(part) if isinstance(content, list) else part]
-  except (IndexError, KeyError) as error:
-    raise ValueError(f"a result has no figure {name}, only {list(content)[:20]}") from error
+  for part in name.split("."):
+    content = content[int(part) if isinstance(content, list) else part]
   return float(content)

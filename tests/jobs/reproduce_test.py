@@ -50,6 +50,20 @@ def test_a_figure_in_its_interval_is_reproduced(make_table, capsys):
   assert line in capsys.readouterr().out
 
 
+def test_a_command_that_has_ended_well_is_not_run_again(make_table, tmp_path, capsys):
+  table = make_table()
+  (tmp_path / "b.jsonl").rename(tmp_path / "c.jsonl")
+  with pytest.raises(ValueError, match=r"exit status 1, see above: realm compare_runs --first=b"):
+    reproduce("again", table=table)
+  (tmp_path / "c.jsonl").rename(tmp_path / "b.jsonl")
+  capsys.readouterr()
+  reproduce("again", table=table)
+  shown = capsys.readouterr().out
+  assert "listed in runs/reproduced.txt, not run again: realm compare_runs --first=a.jsonl" in shown
+  assert "$ realm compare_runs --first=b.jsonl" in shown
+  assert "$ realm compare_runs --first=a.jsonl" not in shown
+
+
 def test_the_commands_of_the_result_before_run_first(make_table):
   figures = reproduce("again", table=make_table())
   assert figures == {
@@ -69,7 +83,7 @@ def test_a_published_result_is_reproduced(tmp_path, monkeypatch):
   assert len(figures) == 2
 
 
-def test_what_is_not_reproduced_is_refused(make_table, tmp_path, monkeypatch):
+def test_what_is_not_reproduced_is_refused(make_table, tmp_path):
   with pytest.raises(ValueError, match="has no 'thrice'; choose from twice, again"):
     reproduce("thrice", table=make_table())
   for before in ("again", "thrice"):
@@ -79,7 +93,10 @@ def test_what_is_not_reproduced_is_refused(make_table, tmp_path, monkeypatch):
     reproduce("twice", table=make_table(digest="0" * 64))
   with pytest.raises(ValueError, match="SHA-256 .*, but again was made from 000000000000"):
     reproduce("again", table=make_table(digest="0" * 64))
-  monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
+  (tmp_path / "runs").mkdir()
+  (tmp_path / "runs/reproduced.txt").write_text(
+    "realm compare_runs --first=a.jsonl --second=a.jsonl --output=table.json\n"
+  )
   (tmp_path / "table.json").write_text('[{"median": 0.5}]')
   with pytest.raises(ValueError, match="^table.json has no figure 0.mean, which table.toml names"):
     reproduce("twice", table=make_table())

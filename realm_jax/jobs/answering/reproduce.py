@@ -10,7 +10,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from realm_jax import object_store
+from realm_jax import atomic_files, object_store
+
+# In the current directory: the commands that have ended well there, a line each.
+FINISHED = "runs/reproduced.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,9 @@ class Reproduction:
 def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[str, float]:
   """Checks the inputs, runs the commands in the current directory, and compares the figures.
 
-  Interrupted training is resumed by the same call.
+  Commands that have ended well in this directory, for whichever result, are listed in
+  `runs/reproduced.txt` and not run again: the same call goes on where it was interrupted. Delete
+  the file to begin anew.
 
   Args:
     id: Name of the result in the table.
@@ -47,8 +52,8 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
 
   Raises:
     FileNotFoundError: If the table or an input is missing.
-    ValueError: If the result is unknown, an input differs, or a figure is not reproduced.
-    CalledProcessError: If a command fails.
+    ValueError: If the result is unknown, an input differs, a command fails, or a figure is not
+      reproduced.
   """
   published = read_table(table)
   if id not in published:
@@ -61,9 +66,7 @@ def reproduce(id: str, *, table: str = "benchmarks/reproductions.toml") -> dict[
         f"{path} has SHA-256 {found[:12]}, but {id} was made from {digest[:12]}; get that file"
       )
   for command in (command for part in chain for command in part.commands):
-    print(f"$ {command}", flush=True)
-    _, *arguments = shlex.split(command)
-    subprocess.run((sys.executable, "-m", "realm_jax.main", *arguments), check=True)
+    _run_once(command)
   figures, missed = {}, []
   for file, intervals in result.expected.items():
     content = _read(file)
@@ -103,6 +106,21 @@ def _chain(published: Mapping[str, Reproduction], id: str) -> list[Reproduction]
       raise ValueError(f"{names[0]} comes after {before!r}, which is itself or missing")
     names.insert(0, before)
   return [published[name] for name in names]
+
+
+def _run_once(command: str) -> None:
+  """Runs a command, unless it has ended well in the current directory before."""
+  finished = object_store.absolute(FINISHED)
+  before = finished.read_text().splitlines() if finished.exists() else []
+  if command in before:
+    print(f"listed in {FINISHED}, not run again: {command}", flush=True)
+    return
+  print(f"$ {command}", flush=True)
+  _, *arguments = shlex.split(command)
+  code = subprocess.run((sys.executable, "-m", "realm_jax.main", *arguments)).returncode
+  if code:
+    raise ValueError(f"exit status {code}, see above: {command}")
+  atomic_files.write_text(FINISHED, "".join(f"{line}\n" for line in (*before, command)))
 
 
 def _read(file: str) -> Any:

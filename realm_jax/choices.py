@@ -1,4 +1,4 @@
-"""Checks settings that are one of several strings, typed as `Literal`."""
+"""Checks settings that are one of several strings, typed as `Literal`, and counts."""
 
 import typing
 
@@ -24,3 +24,15 @@ def check(choices, **settings: str) -> None:
   for name, value in settings.items():
     if value not in known:
       raise ValueError(f"{name}={value!r}; choose one of {', '.join(known)}")
+
+
+def check_counts(config, *names: str, least: int = 1) -> None:
+  """Checks that fields of a dataclass are at least some number; None stands for a default.
+
+  Raises:
+    ValueError: If one is not; the message names the field and its value.
+  """
+  for name in names:
+    value = getattr(config, name)
+    if value is not None and value < least:
+      raise ValueError(f"{name}={value}; give at least {least}")

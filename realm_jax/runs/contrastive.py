@@ -73,6 +73,13 @@ class ContrastiveTraining(PlainTraining):
       for name, length in lengths.items()
     }
 
+  @property
+  def scale(self) -> float:
+    """What multiplies the scores: `score_scale` or its default."""
+    if self.score_scale is not None:
+      return self.score_scale
+    return _UNIT_LENGTH_SCALE if self.dual_encoder.output == "unit_length" else 1.0
+
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices."""
     model = DualEncoder(self.dual_encoder)
@@ -80,8 +87,5 @@ class ContrastiveTraining(PlainTraining):
     def init_params(key: jax.Array) -> dict:
       return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
 
-    scale = self.score_scale
-    if scale is None:
-      scale = _UNIT_LENGTH_SCALE if self.dual_encoder.output == "unit_length" else 1.0
-    objective = objectives.pairs(model, score_scale=scale)
+    objective = objectives.pairs(model, score_scale=self.scale)
     return self.make_program(objective, init_params=init_params, mesh=mesh)

@@ -34,6 +34,10 @@ class DataConfig:
   query_length: int
   data_streams: int | None = None
 
+  def __post_init__(self):
+    choices.check_fields(self)
+    choices.check_counts(self, "batch_size", "query_length", "data_streams")
+
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns the settings that determine the examples."""
     fields = dataclasses.asdict(self)
@@ -71,6 +75,10 @@ class MaskedQueryData(DataConfig):
   max_masks: int = 10
   mask: batches.Masking = "salient_span"
   neighbours: int = 1
+
+  def __post_init__(self):
+    super().__post_init__()
+    choices.check_counts(self, "max_masks", "neighbours")
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     found = super().settings()
@@ -148,7 +156,9 @@ class PairData(DataConfig):
   hard_negatives: int = 1
 
   def __post_init__(self):
-    choices.check_fields(self)
+    super().__post_init__()
+    choices.check_counts(self, "passage_length", "neighbours")
+    choices.check_counts(self, "hard_negatives", least=0)
     if not 0 < self.shortest_crop <= self.longest_crop <= 1:
       raise ValueError(
         f"shortest_crop={self.shortest_crop}, longest_crop={self.longest_crop}; give shares of a "

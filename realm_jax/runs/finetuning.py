@@ -22,7 +22,7 @@ class Finetuning(TrainingConfig):
   """The configuration of a fine-tuning run, except for its directories.
 
   Attributes:
-    data: The questions and how they are batched; one per step as published.
+    data: The questions and how they are batched; the original takes one per step.
     start: How the model is built from the initial checkpoints.
     beam: How many passages are retrieved and read.
     refresh: How new generations are followed if the passage encoder is trained.

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from realm_jax import datatypes, partitioning
+from realm_jax import choices, datatypes, partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
@@ -86,6 +86,10 @@ class Pretraining(TrainingConfig):
   eval_every: int = 1000
   eval_steps: int = 20
   guard: GuardConfig = GuardConfig()
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    choices.check_counts(self, "eval_every", "eval_steps")
 
   @property
   def module(self) -> RealmPretrainingModel:
@@ -191,10 +195,14 @@ class Pretraining(TrainingConfig):
   @property
   def dual_encoder_learns(self) -> bool:
     """Whether the optimizer ever moves the dual encoder."""
-    optimizer = self.optimizer
-    frozen = dict(optimizer.frozen_steps).get(PART, 0) >= self.run.num_steps
+    optimizer, parts = self.optimizer, set(self.optimizer.frozen_parts)
+    frozen = dict(optimizer.frozen_steps).get(PART, -1) >= self.run.num_steps
     stopped = dict(optimizer.learning_rate_factors).get(PART, 1.0) == 0
-    return not (frozen or stopped or PART in optimizer.frozen_parts)
+    shared = self.model.dual_encoder.towers == "shared"
+    towers = {
+      f"{PART}/{name}" for name in (["tower"] if shared else ["query_tower", "passage_tower"])
+    }
+    return not (frozen or stopped or PART in parts or towers <= parts)
 
   @property
   def guarded(self) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from realm_jax import choices
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import open_qa
 from realm_jax.inference.editable_corpus import EditableCorpus
@@ -30,6 +31,10 @@ class DevConfig:
   max_dev_questions: int | None = None
   best_metric: str = "exact_match"
   answer_text: AnswerText = "raw"
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    choices.check_counts(self, "eval_every", "max_dev_questions")
 
 
 class QuestionEvaluation:

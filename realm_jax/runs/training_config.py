@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 from jax.sharding import Mesh
 
-from realm_jax import partitioning
+from realm_jax import choices, partitioning
 from realm_jax.runs import profiling
 from realm_jax.training.guard import Guard
 from realm_jax.training.objective import Objective
@@ -39,6 +39,8 @@ class RunConfig:
   profile_steps: str | None = None
 
   def __post_init__(self):
+    choices.check_counts(self, "num_steps", least=0)
+    choices.check_counts(self, "log_every", "checkpoint_every", "keep_checkpoints")
     profiling.parse(self.profile_steps, num_steps=self.num_steps)
 
 
@@ -56,6 +58,10 @@ class MeshConfig:
   layout: partitioning.Layout = "replicated"
   model_parallel: int = 1
   accumulate_steps: int = 1
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    choices.check_counts(self, "model_parallel", "accumulate_steps")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

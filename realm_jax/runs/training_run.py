@@ -125,6 +125,7 @@ class TrainingRun:
         self._continued = self.resumed.input
       self.state = self.resumed.state
     else:
+      _check_none_is_overwritten(warm_starts)
       self.state = program.new_state()
       for warm_start in warm_starts:
         self.state = dataclasses.replace(
@@ -373,6 +374,24 @@ class PlainTraining(TrainingConfig, abc.ABC):
       batch_settings=examples.batch_settings(seed=self.run.seed),
       warm_starts=warm_starts,
     )
+
+
+def _check_none_is_overwritten(warm_starts: Sequence[WarmStart]) -> None:
+  """Checks that no part is taken from two checkpoints, of which only the last would count.
+
+  Raises:
+    ValueError: If one is, or lies within a part that a later one gives.
+  """
+  given: list[tuple[str, str]] = []
+  for start in warm_starts:
+    for part, _ in start.parts:
+      for before, source in given:
+        if before == part or before.startswith(f"{part}/"):
+          raise ValueError(
+            f"{before} would be taken from {source} and then again from {start.checkpoints}; "
+            "give one of the two"
+          )
+    given += [(part, start.checkpoints) for part, _ in start.parts]
 
 
 def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:

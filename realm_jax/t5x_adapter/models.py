@@ -248,10 +248,10 @@ class InverseClozeModel(RealmModel):
       corpus=corpus,
       description=training.describe(corpus),
       warm_starts=warm_starts,
-      objective=objectives.pairs(module),
+      objective=objectives.pairs(module, score_scale=training.scale),
       accumulate_steps=accumulate_steps,
     )
-    self.module = module
+    self.module, self.scale = module, training.scale
     converter = functools.partial(
       PairConverter, cls_id=corpus.vocabulary.cls_id, sep_id=corpus.vocabulary.sep_id
     )
@@ -276,7 +276,7 @@ class InverseClozeModel(RealmModel):
 
   def _log_probs(self, params, batch):
     query_BxE, passage_BxKxE = self.objective.outputs(params, batch, None)
-    return jax.nn.log_softmax(query_BxE @ passage_BxKxE[:, 0].T)
+    return jax.nn.log_softmax(self.scale * query_BxE @ passage_BxKxE[:, 0].T)
 
 
 class OpenQaModel(RealmModel):

@@ -21,12 +21,14 @@ from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.runs.pretraining import ModelConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Sources
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
+from tests.e2e.conftest import BERT
 
 pytestmark = pytest.mark.timeout(600)
 PART = (("dual_encoder", "dual_encoder"),)
@@ -286,3 +288,13 @@ def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):
   )
   assert generations.all_generations(index) == [*complete, len(complete)]
   assert checkpoints.steps(world / "builder_killed" / "checkpoints") == [0, 1]
+
+
+def test_a_softmax_that_tells_no_passages_apart_is_warned_of(start, caplog):
+  unit_length = {"projection_size": BERT.hidden_size, "output": "unit_length"}
+  for name, temperature, lines in (("sharp", 0.05, 0), ("flat", 1.0, 1)):
+    dual_encoder = DualEncoderConfig(bert=BERT, temperature=temperature, **unit_length)
+    model = ModelConfig(dual_encoder=dual_encoder, knowledge_augmented_encoder=BERT)
+    with caplog.at_level("WARNING", logger="absl"):
+      start(name, num_steps=0, model=model)
+    assert caplog.text.count("temperature=1.0 with embeddings of unit length") == lines

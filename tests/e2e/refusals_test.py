@@ -172,6 +172,31 @@ CASES = {
     1,
     r"realm pretrain: \S+/first/checkpoints/0 is a checkpoint of another model: params/.*",
   ),
+  "a dual encoder from two checkpoints": (
+    "pretrain",
+    {
+      "warm_start": "{world}/first/checkpoints",
+      "ict_checkpoints": "{world}/first/checkpoints",
+      "num_steps": "1",
+    },
+    (),
+    1,
+    r"realm pretrain: dual_encoder would be taken from \S+/first/checkpoints and then .*",
+  ),
+  "no step between checkpoints": (
+    "pretrain",
+    {"checkpoint_every": "0"},
+    (),
+    2,
+    r"realm: checkpoint_every=0; give at least 1 \(in RunConfig\)",
+  ),
+  "a checkpoint for an index that follows": (
+    "build_index",
+    {"follow": "true", "step": "0"},
+    (),
+    1,
+    r"realm build_index: follow=True with step=0: it embeds the newest checkpoints; omit --step",
+  ),
   "an index that is not there": (
     "predict",
     {"index": "{elsewhere}/absent"},

@@ -271,3 +271,25 @@ def test_buckets_of_a_batch_that_is_split_are_refused(num_devices, accumulate_st
   mesh = partitioning.make_mesh(devices=jax.devices()[:num_devices])
   with pytest.raises(ValueError, match=f"{num_devices} devices.*use padding='longest'"):
     pretraining.program(mesh)
+
+
+@pytest.mark.parametrize(
+  ("towers", "frozen", "learns"),
+  [
+    ("shared", ["dual_encoder"], False),
+    ("shared", ["dual_encoder/tower"], False),
+    ("shared", ["dual_encoder/tower/bert"], True),
+    ("separate", ["dual_encoder/query_tower", "dual_encoder/passage_tower"], False),
+    ("separate", ["dual_encoder/passage_tower"], True),
+    ("shared", [], True),
+  ],
+)
+def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, frozen, learns):
+  given = make_pretraining()
+  dual_encoder = dataclasses.replace(given.model.dual_encoder, towers=towers)
+  training = dataclasses.replace(
+    given,
+    model=dataclasses.replace(given.model, dual_encoder=dual_encoder),
+    optimizer=dataclasses.replace(given.optimizer, frozen_parts=tuple(frozen)),
+  )
+  assert training.dual_encoder_learns == training.guarded == learns

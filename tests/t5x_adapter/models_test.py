@@ -143,7 +143,8 @@ def test_the_optimizer_is_ours(make_model, params):
   assert jax.tree.structure(restored.state) == jax.tree.structure(state.state)
 
 
-def test_inverse_cloze(world, optimizer_settings, make_tokens):
+@pytest.mark.parametrize(("output", "scale"), [("projection", 1.0), ("unit_length", 20.0)])
+def test_inverse_cloze(world, optimizer_settings, make_tokens, output, scale):
   bert = BertConfig(
     dtype="float32",
     vocab_size=1024,
@@ -156,10 +157,11 @@ def test_inverse_cloze(world, optimizer_settings, make_tokens):
   model = InverseClozeModel(
     RealmOptimizer(optimizer_settings, num_steps=10),
     passages=str(world / "passages"),
-    dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
+    dual_encoder=DualEncoderConfig(bert=bert, projection_size=8, output=output),
     query_length=8,
     passage_length=12,
   )
+  assert model.scale == scale
   params = model.get_initial_variables(jax.random.key(0), {})["params"]
   random = np.random.default_rng(0)
   query, passage = (make_tokens(random, 8, n, vocab_size=1024) for n in (8, 12))

@@ -72,6 +72,8 @@ def build_index(
       f"probe_questions={probe_questions} with {jax.process_count()} processes; a scorecard needs "
       "all embeddings in one process: omit the questions"
     )
+  if follow and step is not None:
+    raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
   store = PassageStore(passages)
   with publisher_lock.hold(index) as still_held:
     publisher = _Publisher(

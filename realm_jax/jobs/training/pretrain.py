@@ -337,6 +337,12 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmSt
       "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
       "give --ict_checkpoints of `realm pretrain_ict`"
     )
+  encoder = pretraining.model.dual_encoder
+  if encoder.output == "unit_length" and encoder.temperature == 1.0:
+    logging.warning(
+      "temperature=1.0 with embeddings of unit length: scores lie between -1 and 1, so p(z|x) is "
+      "almost the same for all passages; give --temperature, such as 0.05"
+    )
   if "knowledge_augmented_encoder" not in begun and not pretraining.guard.enabled:
     logging.warning(
       "the reader starts from random weights and guard.enabled=False: a reader that cannot read "

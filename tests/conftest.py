@@ -3,6 +3,7 @@
 import gc
 import importlib.metadata
 import os
+import pathlib
 import sys
 
 # Tests compile many small programs and run each a few times: compile them fast, not well.
@@ -102,6 +103,20 @@ def compiled_once(tmp_path_factory):
       jax.config.update(name, value)
       patch.setenv(name.upper(), str(value))
     yield
+
+
+# Linux allows a process 65,530 memory maps by default. A program of these tests takes ten.
+MOST_MAPS = 40_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room_for_programs():
+  """Forgets compiled programs in time; without workers, one process would compile too many."""
+  yield
+  maps = pathlib.Path("/proc/self/maps")
+  if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

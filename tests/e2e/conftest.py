@@ -102,7 +102,8 @@ def traced_once():
   def pretraining_program(self, mesh=None):
     if not self.guard.enabled:
       self = dataclasses.replace(self, guard=PRETRAINING.guard)
-    names = "model", "retrieval", "marginalize", "guard", "rehearsal"
+    names = ["model", "retrieval", "marginalize", "guard", "rehearsal"]
+    names += ["objective", "compares_batch"]
     return seeded(only(self, *names, basis=PRETRAINING), mesh)
 
   def finetuning_program(self, model):

@@ -10,11 +10,10 @@ from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.evaluation import masked_spans
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.systems import open_system
+from realm_jax.labels import right_passages
 from realm_jax.saved import saved_models
 from realm_jax.saved.answering_models import mask_filler
 from realm_jax.saved.opening import Sources, open_sources
-
-_SPARE_PASSAGES = 8  # in place of those that have the sentence itself
 
 
 def evaluate_masked_spans(
@@ -24,7 +23,7 @@ def evaluate_masked_spans(
 
   See `realm evaluate` for the arguments.
   """
-  spare = 0 if all(question.passage for question in questions) else _SPARE_PASSAGES
+  spare = right_passages.spare(questions)
   retrieve_k = max(asking.recall_at) + spare
   if sources.checkpoints and saved_models.load(sources.checkpoints, step=sources.step).fills_masks:
     of, predictions = _fill(questions, sources, asking, retrieve_k=retrieve_k, spare=spare)

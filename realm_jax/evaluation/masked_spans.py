@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from realm_jax.data.questions import Question
 from realm_jax.datatypes import MaskedQueries
 from realm_jax.inference.mask_filler import MaskFiller
+from realm_jax.labels import right_passages
 
 Batch = tuple[Sequence[Question], MaskedQueries]
 
@@ -83,7 +83,8 @@ def predict(
       found = answers[row]
       same = found.ids == tuple(reference.tolist())
       filled = Filled(tokenizer.decode(found.ids), found.probability, same)
-      predictions.append(Prediction(question, _rank(question, ids_BxK[row], store.text), filled))
+      rank = right_passages.rank(question, ids_BxK[row], store.text)
+      predictions.append(Prediction(question, rank, filled))
   return predictions
 
 
@@ -98,7 +99,7 @@ def rank_passages(
   """
   ids_BxK = retrieve([question.masked_text for question in questions], k=k).ids_BxK
   return [
-    Prediction(question, _rank(question, ids_K, text))
+    Prediction(question, right_passages.rank(question, ids_K, text))
     for question, ids_K in zip(questions, ids_BxK, strict=True)
   ]
 
@@ -111,34 +112,15 @@ def figures(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> d
   return result
 
 
-def _rank(question: Question, ids_K: np.ndarray, text: Callable[[int], str]) -> int | None:
-  """Returns the rank of the first right passage.
-
-  It has the sentence that states the fact or, if that is unknown, the answer as whole words. One
-  that has the masked sentence itself gives the answer away, so it has no rank.
-  """
-  answer = re.compile(rf"(?<!\w){re.escape(question.answer)}(?!\w)")
-  rank = 0
-  for passage in (text(i) if i >= 0 else "" for i in ids_K.tolist()):
-    if _gives_away(question, passage):
-      continue
-    rank += 1
-    if question.passage in passage if question.passage else answer.search(passage):
-      return rank
-  return None
-
-
-def _gives_away(question: Question, passage: str) -> bool:
-  return not question.passage and question.text in passage
-
-
 def _trivial(
   questions: Sequence[Question], ids_BxR: np.ndarray, *, text: Callable[[int], str]
 ) -> np.ndarray:
   """Returns bool `[B, R]`, True where a passage gives the answer of a question away."""
   trivial_BxR = np.zeros(ids_BxR.shape, bool)
   for row, question in enumerate(questions):
-    trivial_BxR[row] = [i >= 0 and _gives_away(question, text(i)) for i in ids_BxR[row].tolist()]
+    trivial_BxR[row] = [
+      i >= 0 and right_passages.gives_away(question, text(i)) for i in ids_BxR[row].tolist()
+    ]
   return trivial_BxR
 
 

@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from realm_jax.indexing.generation_scorecard import drift, hubness, kept_share, prior_figures
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.data.questions import Question
+from realm_jax.indexing.generation_scorecard import (
+  drift,
+  hits,
+  hubness,
+  kept_share,
+  prior_figures,
+)
+from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 
 def test_hubness_of_even_and_of_uneven_retrieval():
@@ -41,3 +50,33 @@ def test_kept_share_knows_no_order():
   assert kept_share(np.array([[1, 2], [3, -2]]), np.array([[2, 5], [3, -2]])) == pytest.approx(
     2 / 3
   )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("passages")
+  texts = ("In 1912, Rome.", "It says: Oslo is old.", "OSLO, 1 or 2.", "In Oslo.")
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *"in 1912 , rome oslo is old 1 or 2 .".split()])
+  writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=16)
+  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  tokenizer.save(directory / "vocabulary")
+  return PassageStore(directory)
+
+
+@pytest.mark.parametrize(
+  ("ids", "question", "hit"),
+  [
+    ((0, 1), {"text": "?", "answers": ("1",)}, False),
+    ((0, 2), {"text": "?", "answers": ("1",)}, True),
+    ((0, 3), {"text": "?", "answers": (r"19\d\d",), "regex": True}, True),
+    ((3, 2, 0), {"text": "?", "answers": (r"19\d\d",), "regex": True}, False),
+    ((1, 0), {"text": "Oslo is old.", "answers": ("Oslo",), "span": (0, 4)}, False),
+    ((1, 0, 3), {"text": "Oslo is old.", "answers": ("Oslo",), "span": (0, 4)}, True),
+    ((0, 2, 3), {"text": "Oslo is old.", "answers": ("Oslo",), "span": (0, 4)}, False),
+  ],
+)
+def test_passages_are_right_as_in_evaluations(store, ids, question, hit):
+  asked = [Question(id="q", **question)]
+  assert hits(asked, np.array([ids]), k=2, store=store).tolist() == [hit]

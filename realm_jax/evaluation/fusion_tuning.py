@@ -59,13 +59,9 @@ def tune(opened: Opened, development: DevelopmentSet) -> tuple[Opened, dict[floa
 
   Returns:
     `opened` with that weight, and the mean reciprocal rank of each weight.
-
-  Raises:
-    ValueError: If the retriever is not hybrid.
   """
   hybrid = opened.hybrid
-  if hybrid is None:
-    raise ValueError("development questions tune the weight of --retriever=hybrid; give that flag")
+  assert hybrid is not None, "only a hybrid retriever has a weight"
   texts = [question.text for question in development.questions]
   depth = hybrid.fusion.depth
   dense = question_search(dataclasses.replace(opened, hybrid=None)).retrieve(texts, k=depth)

@@ -35,6 +35,8 @@ def evaluate_open_qa(
   """Answers the questions and reports scores; see `realm evaluate` for the arguments."""
   for name in formats:
     choices.check(Format, formats=name)
+  if formats and output is None:
+    raise ValueError(f"--formats={','.join(formats)} without a directory; give --output")
   train_answers = None
   if train_questions is not None:
     train_answers = [a for question in read_questions(train_questions) for a in question.answers]

@@ -42,6 +42,8 @@ def open_system(
   """
   if not sources.passages:
     raise ValueError("--passages is missing; give the corpus to search, or --predictions")
+  if development is not None and sources.retriever != "hybrid":
+    raise ValueError("development questions tune the weight of --retriever=hybrid; give that flag")
   if sources.retriever == "bm25" and not sources.checkpoints:
     corpus = open_corpus(sources.passages)
     measured = {"retriever": "BM25", "corpus": _described(corpus.store)}

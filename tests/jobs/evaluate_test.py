@@ -6,6 +6,7 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.evaluation.asking import Asking
+from realm_jax.index.fusion import Fusion
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.saved.opening import Sources
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -114,7 +115,42 @@ def test_what_is_missing_is_named(tmp_path, questions, passages):
   with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
     evaluate(questions=masked, sources=sources)
   bm25 = dataclasses.replace(sources, retriever="bm25")
-  with pytest.raises(ValueError, match="for which --tune_on, --formats would do nothing"):
+  with pytest.raises(ValueError, match="sentences, --tune_on, --formats would do nothing"):
     evaluate(questions=masked, sources=bm25, tune_on=questions, formats=("trec",))
   with pytest.raises(ValueError, match="book=closed, but nothing is read"):
     evaluate(questions=masked, sources=bm25, asking=Asking(book="closed"))
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({"asking": Asking(book="closed")}, "with questions, --book would do nothing; omit it"),
+    ({"formats": ("trec",)}, "--formats=trec without a directory; give --output"),
+    (
+      {"qrels": "none", "train_questions": "t", "formats": ("dpr",), "max_questions": 1},
+      "with --qrels, --train_questions, --formats, --max_questions would do nothing",
+    ),
+    (
+      {"qrels": "none", "asking": Asking(book="closed", answer_text="spaced")},
+      "with --qrels, --answer_text, --book would do nothing",
+    ),
+    (
+      {"qrels": "none", "predictions": "run", "sources": Sources(fusion=Fusion(weight=0.25))},
+      "with --qrels and --predictions, --weight would do nothing",
+    ),
+    (
+      {"predictions": "p", "tune_on": "t", "formats": ("trec",), "train_questions": "t"},
+      "with questions and --predictions, --train_questions, --tune_on, --formats would do nothing",
+    ),
+    (
+      {"predictions": "p", "sources": Sources(passages="p", index="i", retriever="bm25")},
+      "with questions and --predictions, --passages, --index, --retriever would do nothing",
+    ),
+    ({"sources": Sources(passages="p", retriever="bm25"), "tune_on": ""}, "--retriever=hybrid"),
+  ],
+)
+def test_what_would_do_nothing_is_refused(questions, given, message):
+  if "tune_on" in given:
+    given = {**given, "tune_on": questions}
+  with pytest.raises(ValueError, match=message):
+    evaluate(questions=questions, **given)

@@ -1,5 +1,6 @@
 """Evaluates a checkpoint, BM25 or a file of predictions on questions with known answers."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from realm_jax.data.questions import read_questions, sampled
@@ -7,7 +8,28 @@ from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.collection_evaluation import evaluate_collection
 from realm_jax.evaluation.masked_span_evaluation import evaluate_masked_spans
 from realm_jax.evaluation.open_qa_evaluation import Format, evaluate_open_qa
+from realm_jax.index.fusion import Fusion
 from realm_jax.saved.opening import Sources
+
+_SOURCES = {field.name for of in (Sources, Fusion) for field in dataclasses.fields(of)} - {"fusion"}
+# What would do nothing, by what is evaluated.
+_UNUSED = {
+  "--qrels": ("train_questions", "formats", "max_questions", "answer_text", "book"),
+  "--qrels and --predictions": ("tune_on", "batch_size", *_SOURCES),
+  "questions": ("book",),
+  "questions and --predictions": (
+    *("train_questions", "tune_on", "formats", "answer_text", "recall_at", "batch_size"),
+    *_SOURCES,
+  ),
+  "masked sentences": (
+    "predictions",
+    "against",
+    "train_questions",
+    "tune_on",
+    "formats",
+    "answer_text",
+  ),
+}
 
 
 def evaluate(
@@ -52,9 +74,23 @@ def evaluate(
 
   Raises:
     FileNotFoundError: If an input is missing.
-    ValueError: If checkpoint, corpus, index and questions do not match.
+    ValueError: If checkpoint, corpus, index and questions do not match, or a setting would do
+      nothing.
   """
+  given = {
+    "predictions": predictions,
+    "against": against,
+    "train_questions": train_questions,
+    "tune_on": tune_on,
+    "formats": formats,
+    "max_questions": max_questions,
+  }
+  changed = [name for name, value in given.items() if value]
+  for settings in (asking, sources, sources.fusion):
+    default = type(settings)()
+    changed += [n for n, value in vars(settings).items() if value != getattr(default, n)]
   if qrels is not None:
+    _check_used(changed, "--qrels")
     return evaluate_collection(
       queries=questions,
       judgements=qrels,
@@ -66,29 +102,28 @@ def evaluate(
       output=output,
     )
   asked = sampled(read_questions(questions), max_questions)
-  if asked[0].span is None:
-    return evaluate_open_qa(
-      asked,
-      questions_file=questions,
-      sources=sources,
-      asking=asking,
-      predictions=predictions,
-      against=against,
-      train_questions=train_questions,
-      tune_on=tune_on,
-      output=output,
-      formats=formats,
-    )
-  given = {
-    "predictions": predictions,
-    "against": against,
-    "train_questions": train_questions,
-    "tune_on": tune_on,
-    "formats": formats,
-  }
-  if unused := [f"--{name}" for name, value in given.items() if value]:
-    raise ValueError(
-      f"{questions} has masked sentences, for which {', '.join(unused)} would do nothing; omit it, "
-      "and compare outputs with `realm compare_runs`"
-    )
-  return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)
+  if asked[0].span is not None:
+    _check_used(changed, "masked sentences")
+    return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)
+  _check_used(changed, "questions")
+  return evaluate_open_qa(
+    asked,
+    questions_file=questions,
+    sources=sources,
+    asking=asking,
+    predictions=predictions,
+    against=against,
+    train_questions=train_questions,
+    tune_on=tune_on,
+    output=output,
+    formats=formats,
+  )
+
+
+def _check_used(changed: Sequence[str], what: str) -> None:
+  unused, scored = _UNUSED[what], f"{what} and --predictions"
+  if "predictions" in changed and scored in _UNUSED:
+    unused, what = (*unused, *_UNUSED[scored]), scored
+  if names := [f"--{name}" for name in changed if name in unused]:
+    instead = "; `realm compare_runs` compares outputs" if "--against" in names else ""
+    raise ValueError(f"with {what}, {', '.join(names)} would do nothing; omit it{instead}")

@@ -47,13 +47,14 @@ class AnswerableConfig:
     choices.check_fields(self)
     if self.searched < 1:
       raise ValueError(f"searched={self.searched}; it must be at least 1")
-    dense = {"checkpoints": self.checkpoints, "index": self.index}
-    if self.checkpoints is None and self.index is None:
-      return
-    if missing := [name for name in ("answerable_from", *dense) if getattr(self, name) is None]:
+    given = [f"{n}={value}" for n, value in vars(self).items() if value != getattr(type(self), n)]
+    if given and self.answerable_from is None:
       raise ValueError(
-        f"checkpoints={self.checkpoints} and index={self.index}, but no {' and no '.join(missing)};"
-        " a dense retriever needs all three"
+        f"{', '.join(given)}, but no answerable_from; give the corpus whose passages answer"
+      )
+    if (self.checkpoints is None) != (self.index is None):
+      raise ValueError(
+        f"checkpoints={self.checkpoints} and index={self.index}; a dense retriever needs both"
       )
 
 

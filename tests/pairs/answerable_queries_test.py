@@ -118,10 +118,12 @@ def test_settings_that_select_nothing_are_refused(store, tmp_path):
   with pytest.raises(ValueError, match="searched=0; it must be at least 1"):
     AnswerableConfig(searched=0)
   for given, missing in (
-    ({"index": "i"}, "no answerable_from and no checkpoints"),
-    ({"answerable_from": "p", "checkpoints": "c"}, "no index"),
+    ({"index": "i"}, "index=i, but no answerable_from"),
+    ({"read_beside": "found"}, "read_beside=found, but no answerable_from"),
+    ({"searched": 5}, "searched=5, but no answerable_from"),
+    ({"answerable_from": "p", "checkpoints": "c"}, "index=None; a dense retriever needs both"),
   ):
-    with pytest.raises(ValueError, match=f", but {missing}; a dense retriever needs all three"):
+    with pytest.raises(ValueError, match=missing):
       AnswerableConfig(**given)
   with pytest.raises(ValueError, match="only masked queries are answered by passages"):
     prepare_examples(

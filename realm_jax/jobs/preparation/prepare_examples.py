@@ -80,8 +80,8 @@ class ReadingOrder:
   """The number and order of the examples.
 
   Attributes:
-    num_epochs: Number of passes over the corpus.
-    num_examples: Examples per stream; None lets `num_epochs` decide.
+    num_epochs: Number of passes over the corpus, if shuffled.
+    num_examples: Examples per stream; "corpus" may have fewer. None lets `num_epochs` decide.
     order: "shuffled", for training, or "corpus", one pass in order for evaluation.
     seed: Seeds order and masks.
     data_streams: Number of streams, the same as in training.
@@ -100,6 +100,11 @@ class ReadingOrder:
         f"num_epochs={self.num_epochs}, num_examples={self.num_examples}, "
         f"data_streams={self.data_streams}; give at least 1 of each"
       )
+    if self.num_epochs > 1 and (self.order == "corpus" or self.num_examples is not None):
+      raise ValueError(
+        f"num_epochs={self.num_epochs} would do nothing with order={self.order!r} and "
+        f"num_examples={self.num_examples}; omit it"
+      )
 
   def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
     """Yields the parts of each stream, up to the number of rows wanted."""
@@ -107,7 +112,8 @@ class ReadingOrder:
       shard = batches.Shard(stream, self.data_streams) if self.data_streams > 1 else None
       once = {"batch_size": _ROWS_AT_ONCE, "seed": self.seed, "training": False, "shard": shard}
       if self.order == "corpus":
-        yield _real_rows(examples.open(**once))
+        rows = _real_rows(examples.open(**once))
+        yield rows if self.num_examples is None else _first_rows(rows, self.num_examples)
         continue
       wanted = self.num_examples or self.num_epochs * sum(
         len(part["query"]) for part in _real_rows(examples.open(**once))
@@ -251,8 +257,9 @@ def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:
     yield {name: rows[real] for name, rows in part.items()}
 
 
-def _first_rows(parts: batches.Batches, count: int) -> Iterator[batches.Features]:
-  while count > 0:
-    part = next(parts)
+def _first_rows(parts: Iterator[batches.Features], count: int) -> Iterator[batches.Features]:
+  for part in parts:
     yield {name: rows[:count] for name, rows in part.items()}
     count -= len(part["query"])
+    if count <= 0:
+      break

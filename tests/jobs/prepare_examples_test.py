@@ -1,0 +1,27 @@
+import pytest
+
+from realm_jax.jobs.preparation.prepare_examples import ReadingOrder, prepare_examples
+from tests.pairs import conftest
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("corpus") / "corpus"
+  return conftest.write(directory, conftest.DOCUMENTS).directory
+
+
+@pytest.mark.parametrize(("wanted", "written"), [(None, 6), (2, 2), (99, 6)])
+def test_examples_in_order_are_those_wanted(corpus, tmp_path, wanted, written):
+  manifest = prepare_examples(
+    task="masked_queries",
+    corpus=corpus,
+    output=str(tmp_path / "examples"),
+    reading=ReadingOrder(order="corpus", num_examples=wanted),
+  )
+  assert sum(manifest.num_examples) == written
+
+
+@pytest.mark.parametrize("given", [{"order": "corpus"}, {"num_examples": 9}])
+def test_epochs_that_do_not_count_are_refused(given):
+  with pytest.raises(ValueError, match="num_epochs=2 would do nothing with"):
+    ReadingOrder(num_epochs=2, **given)

@@ -146,7 +146,11 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
     ),
   }
   for task, flags, num_streams in (
-    ("inverse_cloze", [f"--vocabulary={vocabulary}", "--num_examples=16"], 1),
+    (
+      "inverse_cloze",
+      [f"--vocabulary={vocabulary}", "--num_examples=16", "--passage_length=32"],
+      1,
+    ),
     ("questions", [f"--passages={passages}", "--num_epochs=2"], 2),
   ):
     prepare(
@@ -157,7 +161,6 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
       *flags,
       f"--data_streams={num_streams}",
       "--query_length=16",
-      "--passage_length=32",
     )
     prepared = dataclasses.replace(made[task], source=str(tmp_path / task))
     data = changed(made[task].data, data_streams=num_streams, batch_size=8 * num_streams)

@@ -272,3 +272,16 @@ def test_an_output_is_needed_where_something_is_written(inputs):
     ValueError, match="no output given; give a directory, or only read the input with"
   ):
     prepare_corpus(**inputs)
+
+
+@pytest.mark.parametrize(
+  ("given", "unused"),
+  [
+    ({"beam_options": ("--runner=x",)}, "beam_options"),
+    ({"beam_parts": "p"}, "beam_parts"),
+    ({"engine": "beam", "num_workers": 2}, "num_workers"),
+  ],
+)
+def test_settings_of_the_other_engine_are_refused(tmp_path, inputs, given, unused):
+  with pytest.raises(ValueError, match=f"--{unused} would do nothing with engine="):
+    prepare_corpus(output=str(tmp_path / "out"), **{**inputs, **given})

@@ -1,6 +1,10 @@
 import pytest
 
-from realm_jax.jobs.preparation.prepare_examples import ReadingOrder, prepare_examples
+from realm_jax.jobs.preparation.prepare_examples import (
+  ExampleSettings,
+  ReadingOrder,
+  prepare_examples,
+)
 from tests.pairs import conftest
 
 
@@ -25,3 +29,16 @@ def test_examples_in_order_are_those_wanted(corpus, tmp_path, wanted, written):
 def test_epochs_that_do_not_count_are_refused(given):
   with pytest.raises(ValueError, match="num_epochs=2 would do nothing with"):
     ReadingOrder(num_epochs=2, **given)
+
+
+@pytest.mark.parametrize(
+  ("task", "given", "unused"),
+  [
+    ("questions", {"max_masks": 3, "neighbours": 2}, "neighbours, --max_masks"),
+    ("masked_queries", {"max_masks": 3, "passage_length": 64}, "passage_length"),
+    ("inverse_cloze", {"neighbours": 2, "shortest_crop": 0.2}, "shortest_crop"),
+  ],
+)
+def test_settings_of_another_task_are_refused(task, given, unused):
+  with pytest.raises(ValueError, match=f"^--{unused} would do nothing with task='{task}'; omit it"):
+    ExampleSettings(**given).data(task)

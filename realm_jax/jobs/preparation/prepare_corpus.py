@@ -58,7 +58,7 @@ def prepare_corpus(
     chunking: How documents are cut into passages.
     drop_list_pages: Whether to skip an encyclopedia's list and disambiguation pages.
     num_shards: Number of files of tagged examples.
-    num_workers: Number of processes that make passages, including this one.
+    num_workers: Without Beam, number of processes that make passages, including this one.
     engine: "processes" on this machine, or an Apache "beam" pipeline.
     beam_options: Beam flags, such as `--runner=FlinkRunner`; empty uses Beam's local runner.
     beam_parts: Directory for intermediate parts that all Beam workers can reach; None uses a local
@@ -74,6 +74,12 @@ def prepare_corpus(
   """
   if output is None and not check:
     raise ValueError("no output given; give a directory, or only read the input with --check")
+  if engine == "beam":
+    other = {"num_workers": num_workers > 1}
+  else:
+    other = {"beam_options": beam_options, "beam_parts": beam_parts}
+  if unused := [f"--{name}" for name, given in other.items() if given]:
+    raise ValueError(f"{', '.join(unused)} would do nothing with engine={engine!r}; omit it")
   tokenizer = tokenization.load(vocabulary)
   make_part = PartMaker(
     tokenizer=tokenizer,

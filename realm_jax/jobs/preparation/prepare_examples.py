@@ -68,11 +68,19 @@ class ExampleSettings:
   answer_rule: Rule = QuestionData.answer_rule
 
   def data(self, task: str) -> DataConfig:
-    """Returns the data configuration of a task."""
+    """Returns the data configuration of a task.
+
+    Raises:
+      ValueError: If a setting is of another task.
+    """
     kind = {"masked_queries": MaskedQueryData, "questions": QuestionData}.get(task, PairData)
     names = {field.name for field in dataclasses.fields(kind)}
     given = {k: v for k, v in {**vars(self), "pairs": task}.items() if k in names}
-    return kind(**{k: v for k, v in given.items() if v is not None})
+    data = kind(**{k: v for k, v in given.items() if v is not None})
+    changed = [name for name, value in vars(self).items() if value != getattr(type(self), name)]
+    if unused := [f"--{name}" for name in changed if name not in data.settings()]:
+      raise ValueError(f"{', '.join(unused)} would do nothing with task={task!r}; omit it")
+    return data
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

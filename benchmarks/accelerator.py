@@ -36,6 +36,44 @@ from realm_jax.runs.pretraining import ModelConfig, Pretraining, abstract_tokens
 _K = 10
 _RECALL_TARGET = 0.95
 
+# Devices by JAX's names; for GPUs, GB of memory, FLOP/s and bytes per second.
+_TPU_KINDS = {
+  "TPU v2": "v2",
+  "TPU v3": "v3",
+  "TPU v4": "v4",
+  "TPU v5 lite": "v5e",
+  "TPU v5": "v5p",
+  "TPU v6 lite": "v6e",
+  "TPU7x": "v7x",
+}
+_GPU_KINDS = {  # the longer name first
+  "H200": (141, 989e12, 4800e9),
+  "H100": (80, 989e12, 3350e9),
+  "A100-SXM4-80GB": (80, 312e12, 2039e9),
+  "A100": (40, 312e12, 1555e9),
+  "L4": (24, 121e12, 300e9),
+}
+
+
+def chip_of_device_kind(device_kind: str) -> chips.Chip | None:
+  """Returns the published figures of a device by JAX's name for it, or None."""
+  if device_kind in _TPU_KINDS:
+    return chips.CHIPS[_TPU_KINDS[device_kind]]
+  for name, (gigabytes, flops, bandwidth) in _GPU_KINDS.items():
+    if name in device_kind:
+      return chips.Chip(
+        name=name,
+        memory_bytes=gigabytes * 10**9,
+        reserved_bytes=0,
+        flops=flops,
+        memory_bandwidth=bandwidth,
+        link_bandwidth=450e9,
+        chips_per_host=8,
+        host_memory_bytes=0,
+        host_cores=0,
+      )
+  return None
+
 
 def this_chip() -> chips.Chip:
   """Returns the published figures of a device of this machine."""
@@ -46,9 +84,9 @@ def this_chip() -> chips.Chip:
       cores=len(os.sched_getaffinity(0)),
       num_devices=jax.local_device_count(),
     )
-  chip = chips.chip_of_device_kind(device.device_kind)
+  chip = chip_of_device_kind(device.device_kind)
   if chip is None:
-    raise SystemExit(f"{device.device_kind} is not in realm_jax/planning/chips.py; add its figures")
+    raise SystemExit(f"{device.device_kind} has no published figures here; add them to this file")
   return chip
 
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import sentencex
 
 
-def sentence_spans(text: str, *, language: str = "en") -> list[tuple[int, int]]:
+def sentence_spans(text: str) -> list[tuple[int, int]]:
   """Returns the byte offsets `(start, limit)` of sentences, surrounding white space excluded."""
   spans = []
   start = 0
-  for segment in sentencex.segment(language, text):
+  for segment in sentencex.segment("en", text):
     body = segment.strip()
     if body:
       begin = start + segment.index(body)

@@ -64,10 +64,10 @@ def exact_match(
   return normalize(prediction) in map(normalize, answers)
 
 
-def f1(prediction: str, answers: Sequence[str], *, normalization: Normalization = "official"):
+def f1(prediction: str, answers: Sequence[str]) -> float:
   """Returns the best harmonic mean of precision and recall of words over the answers (SQuAD)."""
-  normalize = _NORMALIZATIONS[normalization]
-  return max(_f1(normalize(prediction).split(), normalize(answer).split()) for answer in answers)
+  predicted = normalize_official(prediction).split()
+  return max(_f1(predicted, normalize_official(answer).split()) for answer in answers)
 
 
 def _f1(predicted: list[str], answer: list[str]) -> float:

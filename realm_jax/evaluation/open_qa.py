@@ -133,21 +133,10 @@ def answer_scores(
   return scores
 
 
-def figures(
-  outcomes: Sequence[Outcome],
-  *,
-  matcher: AnswerMatcher,
-  recall_at: Sequence[int] = RECALL_AT,
-  train_answers: Iterable[str] | None = None,
-) -> dict:
-  """Returns `questions` and the means of `question_scores`, overall and by group.
-
-  Args:
-    train_answers: Answers of the training questions, to tell answers seen in training from others.
-  """
-  scores = question_scores(outcomes, matcher=matcher, recall_at=recall_at)
-  groups = question_groups(outcomes, scores=scores, train_answers=train_answers)
-  return summary(scores, groups=groups)
+def figures(outcomes: Sequence[Outcome], *, matcher: AnswerMatcher) -> dict:
+  """Returns `questions` and the means of `question_scores`, overall and by group."""
+  scores = question_scores(outcomes, matcher=matcher)
+  return summary(scores, groups=question_groups(outcomes, scores=scores))
 
 
 def question_groups(
@@ -161,6 +150,9 @@ def question_groups(
   `retrieval_hit` and `retrieval_miss` tell whether a passage read contains an answer; `answer_seen`
   and `answer_unseen` whether a training question has the same normalised answer (Lewis et al. 2021,
   "Question and Answer Test-Train Overlap").
+
+  Args:
+    train_answers: Answers of the training questions; None does not tell what was seen.
   """
   names = np.array([outcome.question.group for outcome in outcomes], np.str_)
   groups = {str(name): names == name for name in np.unique(names) if name}

@@ -30,9 +30,7 @@ class Comparison:
   p_value: float
 
 
-def bootstrap_intervals(
-  scores: Mapping[str, np.ndarray], *, seed: int = 0
-) -> dict[str, tuple[float, float]]:
+def bootstrap_intervals(scores: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float]]:
   """Returns the 95 % percentile interval of the mean of each array; all have the same length.
 
   Every resample draws the same questions for all arrays.
@@ -50,13 +48,13 @@ def bootstrap_intervals(
     n_resamples=_RESAMPLES,
     method="percentile",
     batch=max(1, _VALUES_AT_ONCE // values.size),
-    rng=np.random.default_rng(seed),
+    rng=np.random.default_rng(0),
   ).confidence_interval
   bounds = zip(interval.low.tolist(), interval.high.tolist(), strict=True)
   return dict(zip(names, bounds, strict=True))
 
 
-def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
+def compare(first: np.ndarray, second: np.ndarray) -> Comparison:
   """Compares the scores of two systems on the same questions.
 
   Under the null hypothesis, the sign of each question's difference is a coin flip. p is the share
@@ -67,8 +65,8 @@ def compare(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparis
     first=float(np.mean(first)),
     second=float(np.mean(second)),
     difference=float(differences.mean()),
-    interval=bootstrap_intervals({"difference": differences}, seed=seed)["difference"],
-    p_value=_sign_flip_p_value(differences[differences != 0], seed=seed),
+    interval=bootstrap_intervals({"difference": differences})["difference"],
+    p_value=_sign_flip_p_value(differences[differences != 0]),
   )
 
 
@@ -84,7 +82,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
   return adjusted.tolist()
 
 
-def _sign_flip_p_value(changed: np.ndarray, *, seed: int) -> float:
+def _sign_flip_p_value(changed: np.ndarray) -> float:
   if len(changed) < 2:
     return 1.0
   test = scipy.stats.permutation_test(
@@ -94,6 +92,6 @@ def _sign_flip_p_value(changed: np.ndarray, *, seed: int) -> float:
     n_resamples=_PERMUTATIONS,
     batch=max(1, _VALUES_AT_ONCE // len(changed)),
     vectorized=True,
-    rng=np.random.default_rng(seed),
+    rng=np.random.default_rng(0),
   )
   return float(test.pvalue)

@@ -76,44 +76,6 @@ CHIPS: Mapping[str, Chip] = {
 
 _LARGEST_SLICES = {"v2": 256, "v5e": 256, "v6e": 256}  # chips, where it is below 1,024
 
-# Devices by JAX's names; for GPUs, GB of memory, FLOP/s and bytes per second.
-_TPU_KINDS = {
-  "TPU v2": "v2",
-  "TPU v3": "v3",
-  "TPU v4": "v4",
-  "TPU v5 lite": "v5e",
-  "TPU v5": "v5p",
-  "TPU v6 lite": "v6e",
-  "TPU7x": "v7x",
-}
-_GPU_KINDS = {  # the longer name first
-  "H200": (141, 989e12, 4800e9),
-  "H100": (80, 989e12, 3350e9),
-  "A100-SXM4-80GB": (80, 312e12, 2039e9),
-  "A100": (40, 312e12, 1555e9),
-  "L4": (24, 121e12, 300e9),
-}
-
-
-def chip_of_device_kind(device_kind: str) -> Chip | None:
-  """Returns the published figures of a device by JAX's name for it, or None."""
-  if device_kind in _TPU_KINDS:
-    return CHIPS[_TPU_KINDS[device_kind]]
-  for name, (gigabytes, flops, bandwidth) in _GPU_KINDS.items():
-    if name in device_kind:
-      return Chip(
-        name=name,
-        memory_bytes=gigabytes * 10**9,
-        reserved_bytes=0,
-        flops=flops,
-        memory_bandwidth=bandwidth,
-        link_bandwidth=450e9,
-        chips_per_host=8,
-        host_memory_bytes=0,
-        host_cores=0,
-      )
-  return None
-
 
 @dataclasses.dataclass(frozen=True)
 class Topology:

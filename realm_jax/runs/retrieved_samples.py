@@ -8,12 +8,12 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import RetrievedBatch
 from realm_jax.wordpieces import WordPieces
 
+_QUERIES = 4
 
-def markdown(
-  batch: RetrievedBatch, *, tokenizer: WordPieces, store: PassageStore, num_queries: int = 4
-) -> str:
+
+def markdown(batch: RetrievedBatch, *, tokenizer: WordPieces, store: PassageStore) -> str:
   """Returns the first queries of a batch, their masked words, and tables of their passages."""
-  shown = range(min(num_queries, len(batch.passage_ids_BxK)))
+  shown = range(min(_QUERIES, len(batch.passage_ids_BxK)))
   return "\n\n".join(_query(batch, row, tokenizer, store) for row in shown)
 
 

@@ -2,7 +2,13 @@ import functools
 
 import pytest
 
-from realm_jax.evaluation.open_qa import evaluate_questions, figures, question_scores, score_names
+from realm_jax.evaluation.open_qa import (
+  evaluate_questions,
+  question_groups,
+  question_scores,
+  score_names,
+  summary,
+)
 
 FOUND = {"where?": [1, 3, 0], "what?": [2, 1, 0], "who?": [0, 1, 2]}
 SAID = {"where?": ["The  France!", "x"], "what?": ["Oslo in Norway"], "who?": []}
@@ -36,9 +42,9 @@ def test_retrieval_alone_has_recall_only(questions, told, match):
 
 def test_answers_are_scored_and_split(questions, told, match):
   outcomes = ask_told(told(FOUND, SAID), questions, retrieve_k=2, batch_size=2)
-  found = figures(
-    outcomes, matcher=match(questions), recall_at=(1, 2), train_answers=["Norway!", "Rome"]
-  )
+  scores = question_scores(outcomes, matcher=match(questions), recall_at=(1, 2))
+  members = question_groups(outcomes, scores=scores, train_answers=["Norway!", "Rome"])
+  found = summary(scores, groups=members)
   groups = found.pop("groups")
   assert found == {
     "questions": 3,

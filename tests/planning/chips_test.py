@@ -52,12 +52,3 @@ def test_devices_of_this_machine_share_it():
   assert part.usable_bytes * 8 == whole.usable_bytes == 2**30
   assert part.flops * 8 == whole.flops
   assert (part.host_cores, part.host_memory_bytes) == (2, 2**30)
-
-
-@pytest.mark.parametrize(
-  ("kind", "flops"),
-  [("TPU v3", 61.5e12), ("TPU v5 lite", 197e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
-)
-def test_a_device_is_known_by_its_kind(kind, flops):
-  chip = chips.chip_of_device_kind(kind)
-  assert (chip and chip.flops) == flops

@@ -24,16 +24,16 @@ def store(tmp_path):
 
 
 def test_queries_and_passages_come_through_whole(store, make_retrieved_batch):
-  batch = make_retrieved_batch(0, queries=2, passages=2, masks=1, vocab_size=8)
-  ids_BxL = np.array([[2, 4, 6, 7, 3, 0]] * 2, np.int32)
+  batch = make_retrieved_batch(0, queries=5, passages=2, masks=1, vocab_size=8)
+  ids_BxL = np.array([[2, 4, 6, 7, 3, 0]] * 5, np.int32)
   query = batch.queries.query.replace(ids=ids_BxL, mask=ids_BxL > 0)
   batch = batch.replace(
-    queries=batch.queries.replace(query=query, mlm_targets_BxM=np.array([[5]] * 2)),
-    passage_ids_BxK=np.array([[-1, 0]] * 2),
-    stale_scores_BxK=np.array([[0, 1.5]] * 2),
+    queries=batch.queries.replace(query=query, mlm_targets_BxM=np.array([[5]] * 5)),
+    passage_ids_BxK=np.array([[-1, 0]] * 5),
+    stale_scores_BxK=np.array([[0, 1.5]] * 5),
   )
-  text = markdown(batch, tokenizer=TOKENIZER, store=store, num_queries=1)
-  assert text.count("| 1.50 |") == 1 and "<" not in text
+  text = markdown(batch, tokenizer=TOKENIZER, store=store)
+  assert text.count("| 1.50 |") == 4 and "<" not in text
   page = report_page.rendered(
     report_page.ReportView(title="t", rows=[], samples=[{"step": 1, "samples/retrieved": text}])
   )

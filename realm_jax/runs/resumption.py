@@ -34,6 +34,12 @@ def changes(
   return list(differing)
 
 
+def warn_of_other_lessons(metadata: Mapping, lessons: Mapping, *, workdir: str) -> None:
+  """Warns of a resumed run that goes on with another learning rate or objective, by name."""
+  if differing := differences(metadata.get("lessons") or lessons, lessons):
+    logging.warning("%s goes on with other settings: %s", workdir, "; ".join(differing.values()))
+
+
 def differences(before: Mapping, now: Mapping) -> dict[str, str]:
   """Returns a text with both values of each setting that differs, by its name in order."""
   now = json.loads(json.dumps(now))  # as a checkpoint stores it

@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
+import flax.traverse_util
 import jax
 from jax.sharding import Mesh
 
@@ -12,6 +14,11 @@ from realm_jax.training.guard import Guard
 from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
+
+_LESSONS = (
+  *("optimizer", "objective", "marginalize", "compares_batch", "rehearsal", "guard"),
+  "score_scale",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,12 @@ class TrainingConfig:
   run: RunConfig = RunConfig()
   mesh: MeshConfig = MeshConfig()
   optimizer: OptimizerConfig = OptimizerConfig()
+
+  @property
+  def lessons(self) -> dict[str, Any]:
+    """What a step learns beside its batch, by name; a run may change it on the way."""
+    fields = dataclasses.asdict(self)
+    return flax.traverse_util.flatten_dict({k: fields[k] for k in _LESSONS if k in fields}, sep=".")
 
   def make_program(
     self,

@@ -20,7 +20,7 @@ from realm_jax.runs.example_sources import DataConfig, Examples
 from realm_jax.runs.retrieval_trace import TraceWriter
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
-from realm_jax.runs.training_config import RunConfig, TrainingConfig
+from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
@@ -92,25 +92,26 @@ class TrainingRun:
     workdir: str,
     *,
     program: TrainProgram,
-    config: RunConfig,
+    config: TrainingConfig,
     description,
     batch_settings: Mapping,
     warm_starts: Sequence[WarmStart] = (),
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
     self.workdir = workdir
-    self._config, self._description = config, description
+    self._config, self._description = config.run, description
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
     self._steps_from = program.steps_from
     directory = os.path.join(workdir, CHECKPOINTS)
-    self._checkpointer = checkpoints.Checkpointer(directory, keep=config.keep_checkpoints)
+    self._checkpointer = checkpoints.Checkpointer(directory, keep=config.run.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = checkpoints.run_of(directory)
     self._metadata = {
       "model": dataclasses.asdict(description),
       "run": self.identity.name,
       "batches": dict(batch_settings),
+      "lessons": config.lessons,
     }
     self._continued = None
     if self.resumed is not None:
@@ -118,9 +119,10 @@ class TrainingRun:
       changed = resumption.changes(
         self.resumed.metadata.get("batches"),
         batch_settings,
-        allowed=config.allow_changes,
+        allowed=config.run.allow_changes,
         workdir=workdir,
       )
+      resumption.warn_of_other_lessons(self.resumed.metadata, config.lessons, workdir=workdir)
       if self.resumed.input and not changed:
         self._continued = self.resumed.input
       self.state = self.resumed.state
@@ -140,7 +142,7 @@ class TrainingRun:
       self.logs, step=self.step, first_process=processes.is_first(), alarm_settings=alarm_settings
     )
     self._goodput = goodput.GoodputLog(self.logs if processes.is_first() else None, step=self.step)
-    profiled = profiling.parse(config.profile_steps, num_steps=config.num_steps)
+    profiled = profiling.parse(config.run.profile_steps, num_steps=config.run.num_steps)
     self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
@@ -369,7 +371,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
     return TrainingRun(
       workdir,
       program=self.program(),
-      config=self.run,
+      config=self,
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
       warm_starts=warm_starts,

@@ -15,6 +15,7 @@ from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.training import checkpoints, goodput
 from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_loop import PlainBatches
 
 
@@ -44,17 +45,20 @@ class Numbers:
 def begun(tmp_path):
   """`begun(num_steps, ...)` is a run, not yet entered."""
 
-  def begin(num_steps, *, batch_size=8, **settings):
+  def begin(num_steps, *, batch_size=8, learning_rate=3e-5, **settings):
     objective = Objective(
       lambda params, batch, key: batch["x"] @ params["kernel"],
       lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs**2), jnp.float32(outputs.size))},
     )
-    config = TrainingConfig(run=RunConfig(num_steps=num_steps, log_every=1, **settings))
+    config = TrainingConfig(
+      run=RunConfig(num_steps=num_steps, log_every=1, **settings),
+      optimizer=OptimizerConfig(learning_rate=learning_rate),
+    )
     boxed = nn.LogicallyPartitioned(jnp.ones((1, 1)), ("embed", "mlp"))
     return TrainingRun(
       str(tmp_path / "run"),
       program=config.make_program(objective, init_params=lambda key: {"kernel": boxed}),
-      config=config.run,
+      config=config,
       description=Described(),
       batch_settings={"batch_size": batch_size, "seed": config.run.seed},
     )
@@ -127,6 +131,16 @@ def test_other_batches_are_refused_or_begin_anew(read_after):
   with pytest.raises(ValueError, match=r"other batches \(batch_size 8, now 16\)"):
     read_after(3, batch_size=16)
   assert read_after(3, batch_size=16, allow_changes=("batch_size",)) == 2
+
+
+def test_another_learning_rate_is_warned_of(read_after, caplog):
+  read_after(2)
+  with caplog.at_level("WARNING", logger="absl"):
+    read_after(3)
+    assert not caplog.messages
+    read_after(4, learning_rate=1e-3)
+  (told,) = caplog.messages
+  assert told.endswith("run goes on with other settings: optimizer.learning_rate 3e-05, now 0.001")
 
 
 def test_a_warm_start_that_takes_nothing_is_refused():

@@ -84,7 +84,7 @@ def train_tagger(
   with TrainingRun(
     workdir,
     program=tagging.program(description.tagger),
-    config=tagging.run,
+    config=tagging,
     description=description,
     batch_settings={
       "pipeline": batches.PIPELINE,

@@ -83,7 +83,7 @@ def finetune(
       TrainingRun(
         workdir,
         program=finetuning.program(model),
-        config=finetuning.run,
+        config=finetuning,
         description=description,
         batch_settings=made.batch_settings(seed=finetuning.run.seed),
         warm_starts=start.warm_starts,

@@ -111,7 +111,7 @@ def pretrain(
   with TrainingRun(
     workdir,
     program=pretraining.program(),
-    config=pretraining.run,
+    config=pretraining,
     description=description,
     batch_settings=batch_settings,
     warm_starts=starts,

@@ -200,7 +200,8 @@ def test_a_process_copies_only_its_own_prepared_examples(root):
     for stream in range(2):
       writer.write_stream([{"ids": np.full((3, 2), stream, np.int32)}])
     writer.write_arrays({"labels": np.arange(4)})
-    writer.finish(settings={}, order="shuffled", seed=0)
+    written = writer.finish(settings={}, order="shuffled", seed=0)
+  assert prepared_examples.read_manifest(root) == written
   shard = batches.Shard(index=1, num_shards=2)
   rows = prepared_examples.open_batches(
     root, settings={}, order="shuffled", batch_size=2, shard=shard

@@ -210,9 +210,10 @@ def read_manifest(directory: str | os.PathLike) -> Manifest:
     ValueError: If it was not written by a `Writer`.
   """
   path = os.path.join(directory, MANIFEST_FILE)
-  if not os.path.exists(path):
+  local = os.path.join(object_store.local_copy(directory, MANIFEST_FILE), MANIFEST_FILE)
+  if not os.path.exists(local):
     raise FileNotFoundError(f"no {path}; write it with `realm prepare_examples`")
-  with open(path, encoding="utf-8") as file:
+  with open(local, encoding="utf-8") as file:
     content = json.load(file)
   try:
     if content["format_version"] != FORMAT_VERSION:
@@ -234,7 +235,7 @@ def read_arrays(directory: str) -> dict[str, np.ndarray]:
     FileNotFoundError: If the examples are missing.
     ValueError: If the size of a file does not match the manifest.
   """
-  arrays = read_manifest(object_store.local_copy(directory, MANIFEST_FILE)).arrays
+  arrays = read_manifest(directory).arrays
   local = object_store.local_copy(directory, *(_array_path("", name) for name in arrays))
   return {
     name: _open_array(_array_path(local, name), record, record.shape)
@@ -264,7 +265,7 @@ def open_batches(
     FileNotFoundError: If the examples are missing.
     ValueError: If they were prepared with other settings, in another order or number of streams.
   """
-  manifest = read_manifest(object_store.local_copy(directory, MANIFEST_FILE))
+  manifest = read_manifest(directory)
   wanted = {**settings, "order": order, "data_streams": 1 if shard is None else shard.num_shards}
   found = {**manifest.settings, "order": manifest.order, "data_streams": len(manifest.num_examples)}
   differences = [

@@ -1,15 +1,14 @@
-"""Stores of edits: in memory per session, or on disk for everyone.
+"""Stores of edits: in memory per session, or in a file for everyone.
 
 Both are safe to use from several threads; `persistent` tells them apart.
 """
 
 import collections
 import json
-import os
 import threading
 from collections.abc import Callable
 
-from realm_jax import atomic_files
+from realm_jax import atomic_files, object_store
 from realm_jax.corpus.edits import Edits, WrittenPassage
 
 Change = Callable[[Edits], Edits]
@@ -63,9 +62,9 @@ class SharedEdits:
     self._corpus = corpus
     self._lock = threading.Lock()
     self._edits = Edits()
-    if os.path.exists(path):
-      with open(path, encoding="utf-8") as file:
-        content = json.load(file)
+    file = object_store.absolute(path)
+    if file.exists():
+      content = json.loads(file.read_bytes())
       if content["corpus"] != corpus:
         raise ValueError(
           f"{path} holds edits of corpus {content['corpus']}, this one is {corpus}; move it away"

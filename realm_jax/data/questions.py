@@ -7,7 +7,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Question:
     span: Byte offsets `(start, limit)` of the answer in the sentence; None for a question.
     passage: A sentence of the knowledge corpus with the answer; empty if unknown.
     group: Metrics are also reported for each group.
+    record: All fields of its line in the file.
   """
 
   id: str
@@ -40,6 +41,7 @@ class Question:
   span: tuple[int, int] | None = None
   passage: str = ""
   group: str = ""
+  record: Mapping = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
   @property
   def answer(self) -> str:
@@ -140,6 +142,7 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
     span=span,
     passage=record.get("passage", ""),
     group=record.get("kind", ""),
+    record=record,
   )
 
 

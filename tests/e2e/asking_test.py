@@ -1,5 +1,6 @@
 """Asking and serving, from checkpoints on disk to answers on the terminal and over HTTP."""
 
+import gzip
 import json
 import os
 import queue
@@ -10,6 +11,7 @@ import urllib.request
 
 import pytest
 
+from realm_jax import atomic_files
 from realm_jax.evaluation.asking import Asking
 from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
@@ -109,6 +111,15 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
     explained = ask(text, sources=sources)
     assert explained["answer"] == line["prediction"]
     assert f"\n  {line['prediction']}   p(y,z|x) = " in capsys.readouterr().out
+
+
+def test_questions_in_an_object_store_are_answered_there(emulated_gcs, corpus, tuned):
+  asked = {"question": QUESTION, "asked_by": "Zoë"}
+  questions, output = "gs://bucket/asked.jsonl.gz", "gs://bucket/answers.jsonl"
+  atomic_files.write_bytes(questions, gzip.compress(json.dumps(asked).encode() + b"\n\n"))
+  predict(sources=Sources(checkpoints=tuned, **corpus), questions=questions, output=output)
+  answered = json.loads(emulated_gcs.read("answers.jsonl"))
+  assert answered.items() >= asked.items() and answered["prediction"]
 
 
 def test_served_models_answer_until_they_are_told_to_stop(

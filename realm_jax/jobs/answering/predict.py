@@ -1,8 +1,8 @@
 """Answers questions or fills a [MASK], and shows the passages that answers were read from."""
 
 import dataclasses
-import gzip
 import json
+from collections.abc import Mapping
 from typing import Literal
 
 from realm_jax import atomic_files, choices, progress
@@ -88,8 +88,8 @@ def predict(
     for found in answerer.answer([question.text for question in batch], num_answers=num_answers)
   ]
   lines = (
-    json.dumps(_record(record, found), ensure_ascii=False) + "\n"
-    for record, found in zip(_records(questions), answers, strict=True)
+    json.dumps(_record(question.record, found), ensure_ascii=False) + "\n"
+    for question, found in zip(asked, answers, strict=True)
   )
   atomic_files.write_text(output, "".join(lines))
   truncated = sum(found.truncated for found in answers)
@@ -115,13 +115,7 @@ def _write_found(
   atomic_files.write_text(output, content)
 
 
-def _records(path: str) -> list[dict]:
-  opened = gzip.open if path.endswith(".gz") else open
-  with opened(path, "rt", encoding="utf-8") as file:
-    return [json.loads(line) for line in file if line.strip()]
-
-
-def _record(asked: dict, found: QuestionAnswers) -> dict:
+def _record(asked: Mapping, found: QuestionAnswers) -> dict:
   """Returns the output line of a question: its input fields and its answers."""
   passages = zip(
     found.passage_ids, found.titles, found.scores, found.retrieval_probabilities, strict=True

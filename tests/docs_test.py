@@ -67,6 +67,12 @@ def test_every_job_is_in_the_readme(capsys):
     assert f"`{job}`" in TEXTS["README.md"], job
 
 
+def test_every_job_that_writes_locally_is_in_the_guide_to_object_stores():
+  rejecting = {p.stem for p in ROOT.glob("realm_jax/jobs/*/*.py") if "check_local" in p.read_text()}
+  (listed,) = re.findall(r"^- (.*?) write locally", TEXTS["docs/object_store.md"], re.M | re.S)
+  assert set(re.findall(r"`(\w+)`", listed)) == rejecting - {"upload"}
+
+
 def test_flags_of_other_programs_are_in_their_source():
   found = commands("python")
   assert len(found) > 10

@@ -36,6 +36,7 @@ _PASSAGES = flags.DEFINE_string("passages", None, "knowledge corpus")
 _QUESTIONS = flags.DEFINE_string("questions", None, "for the evaluator; None launches none")
 _NUM_STEPS = flags.DEFINE_integer("num_steps", None, "length of the training")
 _ICT = flags.DEFINE_string("ict_checkpoints", None, "warm start of the dual encoder")
+_OF_TRAININGS = (_CORPUS, _PASSAGES, _QUESTIONS, _NUM_STEPS, _ICT)
 _EXECUTOR = flags.DEFINE_enum("executor", "local", EXECUTORS, "where the jobs run")
 _IMAGE = flags.DEFINE_string("image", None, "container image with realm_jax; not for local jobs")
 _RESOURCES = flags.DEFINE_multi_string(
@@ -107,7 +108,7 @@ def units() -> list[Unit]:
   """Returns the work units that the flags describe.
 
   Raises:
-    LaunchError: If a flag is missing.
+    LaunchError: If a flag is missing, or would do nothing.
   """
   common = [
     *(f"--gin_file={file}" for file in _GIN_FILES.value),
@@ -116,6 +117,12 @@ def units() -> list[Unit]:
   if _SWEEP.value is None:
     return [Unit(name=_NAME.value, jobs=_training(_WORKDIR.value, common))]
   plan = sweeps.read_sweep(_SWEEP.value)
+  unused = [f"--{flag.name}" for flag in _OF_TRAININGS if flag.value is not None]
+  if plan.job != "pretrain" and unused:
+    raise LaunchError(
+      f"{_SWEEP.value} runs {plan.job}, for which {', '.join(unused)} would do nothing; omit it, "
+      "and set keywords of the job with --gin"
+    )
   found = []
   for unit in plan.units:
     workdir = os.path.join(_WORKDIR.value, unit.name)
@@ -206,9 +213,14 @@ def launch(planned: Sequence[Unit]) -> None:
   """Starts all work units; waits for local ones, which end with this program.
 
   Raises:
-    LaunchError: If a local job fails.
+    LaunchError: If --resources names none of the jobs, or a local job fails.
   """
   executors = {job: executor(job) for unit in planned for job in unit.jobs}
+  for request in _RESOURCES.value:
+    if request.partition(":")[0] not in executors:
+      raise LaunchError(
+        f"--resources={request}: no such job is launched; choose one of {', '.join(executors)}"
+      )
   try:
     with xm_local.create_experiment(experiment_title=_NAME.value) as experiment:
       executable = package(experiment, next(iter(executors.values())))

@@ -130,11 +130,21 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
       [*TRAINING, "--executor=kubernetes", "--image=i", "--resources=pretrain:tpu_v3=8"],
       "XManager cannot request tpu_v3 from a cluster; start TPU jobs with launch/gcloud/tpu.py",
     ),
+    (
+      [*TRAINING, "--executor=vertex", "--resources=pretrian:tpu_v3=8"],
+      "--resources=pretrian:tpu_v3=8: no such job is launched; choose one of pretrain, build_index",
+    ),
     (["--sweep=nothing.sweep"], "No such file"),
+    (
+      ["--sweep=ablate.sweep", "--corpus=c", "--num_steps=7"],
+      "ablate.sweep runs ablate, for which --corpus, --num_steps would do nothing; omit it",
+    ),
   ],
 )
 def test_a_mistake_is_one_line(command_line, tmp_path, monkeypatch, capsys, arguments, message):
   monkeypatch.setenv("HOME", str(tmp_path))
+  monkeypatch.chdir(tmp_path)
+  pathlib.Path("ablate.sweep").write_text(SWEEP.replace("JOB", "ablate"))
   command_line(*arguments)
   assert xm_launch.main([]) == 1
   error = capsys.readouterr().err

@@ -22,6 +22,7 @@ from xmanager import xm, xm_local
 
 from realm_jax.jobs.training import sweep as sweeps
 from realm_jax.runs.supervisor import sigterm_interrupts
+from realm_jax.runs.training_jobs import training_jobs
 
 EXECUTORS = ("local", "vertex", "kubernetes")
 _SECONDS_TO_SAVE = 60
@@ -36,7 +37,8 @@ _PASSAGES = flags.DEFINE_string("passages", None, "knowledge corpus")
 _QUESTIONS = flags.DEFINE_string("questions", None, "for the evaluator; None launches none")
 _NUM_STEPS = flags.DEFINE_integer("num_steps", None, "length of the training")
 _ICT = flags.DEFINE_string("ict_checkpoints", None, "warm start of the dual encoder")
-_OF_TRAININGS = (_CORPUS, _PASSAGES, _QUESTIONS, _NUM_STEPS, _ICT)
+_WARM_START = flags.DEFINE_string("warm_start", None, "warm start of all parameters")
+_OF_TRAININGS = (_CORPUS, _PASSAGES, _QUESTIONS, _NUM_STEPS, _ICT, _WARM_START)
 _EXECUTOR = flags.DEFINE_enum("executor", "local", EXECUTORS, "where the jobs run")
 _IMAGE = flags.DEFINE_string("image", None, "container image with realm_jax; not for local jobs")
 _RESOURCES = flags.DEFINE_multi_string(
@@ -56,52 +58,6 @@ class Unit:
 
   name: str
   jobs: Mapping[str, Sequence[str]]
-
-
-def training(
-  *,
-  workdir: str,
-  corpus: str,
-  passages: str,
-  num_steps: int,
-  ict_checkpoints: str | None = None,
-  questions: str | None = None,
-  common: Sequence[str] = (),
-) -> dict[str, list[str]]:
-  """Returns the arguments of a trainer, an index builder and, with questions, an evaluator.
-
-  The directories are those of `realm launch_local`.
-
-  Args:
-    workdir: Directory that the jobs share.
-    corpus: Directory of the training corpus.
-    passages: Directory of the knowledge corpus.
-    num_steps: Length of the training.
-    ict_checkpoints: See `realm pretrain`.
-    questions: See `realm evaluate_training`.
-    common: Arguments of all jobs.
-  """
-  run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
-  checkpoints = os.path.join(run, "checkpoints")
-  shared = {"passages": passages, "index": index}
-  jobs = {
-    "pretrain": {"workdir": run, "corpus": corpus, "num_steps": num_steps, **shared},
-    "build_index": {"checkpoints": checkpoints, "follow": True, "until_step": num_steps, **shared},
-  }
-  if ict_checkpoints is not None:
-    jobs["pretrain"]["ict_checkpoints"] = ict_checkpoints
-  if questions is not None:
-    jobs["evaluate_training"] = {
-      "checkpoints": checkpoints,
-      "questions": questions,
-      "output": os.path.join(workdir, "evaluation"),
-      "until_step": num_steps,
-      **shared,
-    }
-  return {
-    job: [job, *common, *(f"--{name}={value}" for name, value in keywords.items())]
-    for job, keywords in jobs.items()
-  }
 
 
 def units() -> list[Unit]:
@@ -137,17 +93,15 @@ def units() -> list[Unit]:
 
 
 def _training(workdir: str, common: Sequence[str]) -> dict[str, list[str]]:
-  needed = {"corpus": _CORPUS, "passages": _PASSAGES, "num_steps": _NUM_STEPS}
-  missing = [f"--{name}" for name, flag in needed.items() if flag.value is None]
+  needed = (_CORPUS, _PASSAGES, _NUM_STEPS)
+  missing = [f"--{flag.name}" for flag in needed if flag.value is None]
   if missing:
     raise LaunchError(f"a training needs {', '.join(missing)}")
-  return training(
-    workdir=workdir,
-    ict_checkpoints=_ICT.value,
-    questions=_QUESTIONS.value,
-    common=common,
-    **{name: flag.value for name, flag in needed.items()},
-  )
+  jobs = training_jobs(workdir=workdir, **{flag.name: flag.value for flag in _OF_TRAININGS})
+  return {
+    job: [job, *common, *(f"--{name}={value}" for name, value in keywords.items())]
+    for job, keywords in jobs.items()
+  }
 
 
 def resources(job: str) -> dict[str, int]:

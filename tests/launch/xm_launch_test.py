@@ -41,23 +41,25 @@ def command_line():
 
 
 def test_a_training_is_three_jobs_that_share_a_directory(command_line):
-  command_line(*TRAINING, "--questions=q.jsonl", "--gin_file=a.gin", "--gin=SEED=3")
+  command_line(
+    *TRAINING, "--warm_start=w", "--questions=q.jsonl", "--gin_file=a.gin", "--gin=SEED=3"
+  )
   [unit] = xm_launch.units()
   assert unit.jobs == {
     "pretrain": [
       *("pretrain", "--gin_file=a.gin", "--gin.SEED=3", "--workdir=gs://b/run/pretrain"),
       *("--corpus=gs://b/news", "--num_steps=7"),
-      *("--passages=gs://b/passages", "--index=gs://b/run/index"),
+      *("--passages=gs://b/passages", "--index=gs://b/run/index", "--warm_start=w"),
     ],
     "build_index": [
-      *("build_index", "--gin_file=a.gin", "--gin.SEED=3"),
-      *("--checkpoints=gs://b/run/pretrain/checkpoints", "--follow=True", "--until_step=7"),
+      *("build_index", "--gin_file=a.gin", "--gin.SEED=3", "--follow=True"),
+      *("--checkpoints=gs://b/run/pretrain/checkpoints", "--until_step=7"),
       *("--passages=gs://b/passages", "--index=gs://b/run/index"),
     ],
     "evaluate_training": [
       *("evaluate_training", "--gin_file=a.gin", "--gin.SEED=3"),
-      *("--checkpoints=gs://b/run/pretrain/checkpoints", "--questions=q.jsonl"),
-      *("--output=gs://b/run/evaluation", "--until_step=7"),
+      *("--questions=q.jsonl", "--output=gs://b/run/evaluation"),
+      *("--checkpoints=gs://b/run/pretrain/checkpoints", "--until_step=7"),
       *("--passages=gs://b/passages", "--index=gs://b/run/index"),
     ],
   }

@@ -7,6 +7,7 @@ from realm_jax.index import generations
 from realm_jax.runs import device_shares
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.supervisor import Process, realm_command, supervise
+from realm_jax.runs.training_jobs import training_jobs
 from realm_jax.training.checkpoints import steps
 
 
@@ -50,23 +51,18 @@ def launch_local(
   shares = device_shares.share(builder_devices)
   print(shares.description, flush=True)
   num_steps = pretraining.run.num_steps
-  run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
-  checkpoints, logs = os.path.join(run, "checkpoints"), os.path.join(workdir, "logs")
-  starts = {"ict_checkpoints": ict_checkpoints, "warm_start": warm_start}
-  trainer = {
-    "workdir": run,
-    "corpus": corpus,
-    "passages": passages,
-    "index": index,
-    **{name: value for name, value in starts.items() if value is not None},
-  }
-  builder = {
-    "checkpoints": checkpoints,
-    "passages": passages,
-    "index": index,
-    "follow": True,
-    "until_step": num_steps,
-  }
+  jobs = training_jobs(
+    workdir=workdir,
+    corpus=corpus,
+    passages=passages,
+    num_steps=num_steps,
+    ict_checkpoints=ict_checkpoints,
+    warm_start=warm_start,
+    questions=questions,
+  )
+  trainer, builder = jobs["pretrain"], jobs["build_index"]
+  checkpoints, index = builder["checkpoints"], builder["index"]
+  logs = os.path.join(workdir, "logs")
 
   def trained() -> bool:
     return max(steps(checkpoints), default=-1) >= num_steps
@@ -93,11 +89,6 @@ def launch_local(
     max_restarts=max_restarts,
   )
   if questions is not None:
-    asked = {
-      "checkpoints": checkpoints,
-      "passages": passages,
-      "index": index,
-      "questions": questions,
-      "output": os.path.join(workdir, "evaluation"),
-    }
+    asked = jobs["evaluate_training"]
+    del asked["until_step"]
     supervise([process("evaluate", asked, shown=True)], logs=logs, max_restarts=max_restarts)

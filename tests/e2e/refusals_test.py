@@ -197,6 +197,21 @@ CASES = {
     1,
     r"realm build_index: follow=True with step=0: it embeds the newest checkpoints; omit --step",
   ),
+  "several answers for a mask": (
+    "predict",
+    {"num_answers": "3"},
+    (),
+    1,
+    r"realm predict: --num_answers would do nothing for \[MASK\]; omit it, or use "
+    r"`realm ask --answers=3`",
+  ),
+  "the index of a second model that is not given": (
+    "serve",
+    {"second_index": "i"},
+    (),
+    2,
+    r"realm: --second_index would do nothing without .* --second_step \(in SecondModel\)",
+  ),
   "an index that is not there": (
     "predict",
     {"index": "{elsewhere}/absent"},
@@ -233,6 +248,7 @@ COMMON = {
     "passages": "{world}/passages",
     "index": "{workdir}/index",
   },
+  "serve": {},
   "predict": {
     "query": "a [MASK]",
     "checkpoints": "{world}/first/checkpoints",

@@ -7,6 +7,7 @@ from typing import Literal
 
 from realm_jax import atomic_files, choices, progress
 from realm_jax.data import questions as question_files
+from realm_jax.datatypes import MASK
 from realm_jax.evaluation import prediction_files
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
@@ -28,7 +29,7 @@ def predict(
   output: str | None = None,
   output_format: OutputFormat = "jsonl",
   num_answers: int = 1,
-  num_passages: int = 100,
+  num_passages: int | None = None,
   answer_text: AnswerText = "raw",
   batch_size: int = 32,
   max_answer_length: int = 4,
@@ -46,7 +47,7 @@ def predict(
     output_format: "jsonl" writes answers and the passages read, see docs/open_qa.md; "dpr" (Dense
       Passage Retrieval's JSON) and "trec" (a run file) write only the passages found.
     num_answers: Maximum number of answers per question.
-    num_passages: Number of passages per question, for "dpr" and "trec".
+    num_passages: Number of passages per question, for "dpr" and "trec"; None uses 100.
     answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
       as the released ORQA does.
     batch_size: Questions per batch.
@@ -58,12 +59,22 @@ def predict(
 
   Raises:
     FileNotFoundError: If an input is missing.
-    ValueError: If the query has no `[MASK]`, or the inputs do not match each other or the model.
+    ValueError: If the query has no `[MASK]`, the inputs do not match each other or the model, or a
+      setting would do nothing.
   """
   choices.check(OutputFormat, output_format=output_format)
   if query is not None and questions is None and output is None:
+    _check_used(
+      "--query",
+      output_format=output_format != "jsonl",
+      num_passages=num_passages is not None,
+      way_out="give --questions and --output",
+    )
     opened = open_sources(sources)
     if opened.saved.description.span_reader is None:
+      _check_used(
+        MASK, num_answers=num_answers != 1, way_out=f"use `realm ask --answers={num_answers}`"
+      )
       return _fill_mask(query, mask_filler(opened, max_answer_length=max_answer_length))
     answerer = question_answerer(opened, answer_text=answer_text, batch_size=1)
     result = _record({"question": query}, *answerer.answer([query], num_answers=num_answers))
@@ -71,12 +82,20 @@ def predict(
     return result
   if query is not None or questions is None or output is None:
     raise ValueError("give either --query, or --questions and --output")
+  of_passages = output_format != "jsonl"
+  _check_used(
+    f"--output_format={output_format}",
+    num_answers=of_passages and num_answers != 1,
+    num_passages=not of_passages and num_passages is not None,
+    way_out=f"give --output_format={'jsonl' if of_passages else 'dpr'}",
+  )
   opened = open_sources(sources)
   answerer = question_answerer(opened, answer_text=answer_text, batch_size=batch_size)
   asked = question_files.read_questions(questions, answers_known=False)
-  if output_format != "jsonl":
+  if of_passages:
+    retrieve_k = 100 if num_passages is None else num_passages
     outcomes = evaluate_questions(
-      answerer.retrieve, asked, retrieve_k=num_passages, batch_size=batch_size
+      answerer.retrieve, asked, retrieve_k=retrieve_k, batch_size=batch_size
     )
     _write_found(output, outcomes, output_format, corpus=opened.corpus)
     print(f"{output}: passages for {len(outcomes):,} questions", flush=True)
@@ -96,6 +115,12 @@ def predict(
   longer = f"; {truncated} exceeded the model's input and were truncated" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
   return None
+
+
+def _check_used(asked: str, *, way_out: str, **given: bool) -> None:
+  """Checks that no flag is given that would do nothing for what is asked."""
+  if unused := [f"--{name}" for name, value in given.items() if value]:
+    raise ValueError(f"{', '.join(unused)} would do nothing for {asked}; omit it, or {way_out}")
 
 
 def _write_found(

@@ -44,6 +44,15 @@ class SecondModel:
   second_step: int | None = None
   second_generation: int | None = None
 
+  def __post_init__(self):
+    given = {"second_index": self.second_index, "second_generation": self.second_generation}
+    unused = [f"--{name}" for name, value in given.items() if value is not None]
+    if unused and self.second_checkpoints is None and self.second_step is None:
+      raise ValueError(
+        f"{', '.join(unused)} would do nothing without a second model; give --second_checkpoints "
+        "or --second_step"
+      )
+
   def sources(self, first: Sources) -> tuple[Sources, ...]:
     """Returns the sources of the second model, given those of the first; empty if there is none."""
     if self.second_checkpoints is None and self.second_step is None:

@@ -9,6 +9,7 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import numpy as np
+from absl import logging
 
 from realm_jax import json_fields, object_store, partitioning, processes
 from realm_jax.datatypes import Tokens
@@ -238,6 +239,12 @@ def check_sizes(
       raise ValueError(
         f"the vocabulary has {tokenizer.vocab_size} wordpieces, but {name} has "
         f"vocab_size={config.vocab_size}; raise it or use the model's own vocabulary"
+      )
+    if config.vocab_size > 2 * tokenizer.vocab_size:
+      logging.warning(
+        "%s has vocab_size=%d, but the vocabulary only %d wordpieces: most embeddings are never "
+        "used; a new model needs no more than --vocab_size=%d",
+        *(name, config.vocab_size, tokenizer.vocab_size, tokenizer.vocab_size),
       )
     for setting, length in lengths[name].items():
       if length > config.max_length:

@@ -67,6 +67,14 @@ def test_sizes_may_be_as_large_as_the_model():
   check_sizes()
 
 
+def test_embeddings_that_no_wordpiece_uses_are_warned_of(caplog):
+  with caplog.at_level("WARNING", logger="absl"):
+    check_sizes(vocab_size=50)
+    assert not caplog.messages
+    check_sizes(vocab_size=49)
+  assert "vocab_size=100, but the vocabulary only 49 wordpieces" in caplog.messages[0]
+
+
 @pytest.mark.parametrize(
   ("sizes", "message"),
   [

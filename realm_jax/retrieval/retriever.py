@@ -43,9 +43,10 @@ class RetrievalConfig:
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
     trivial_passage: "drop" leaves out the passage that the query was cut from and all others that
       contain its sentence; "allow" keeps them; "first" reads every query beside its source, whether
-      that was found or not, and leaves out the others that contain its sentence. It teaches a new
-      reader to copy; and if the sources are passages that answer the query in other words
-      (`realm prepare_examples --read_beside=found`), it also teaches a retriever to find them.
+      that was found or not, at the score of the best passage found, and leaves out the others that
+      contain its sentence. It teaches a new reader to copy; and if the sources are passages that
+      answer the query in other words (`realm prepare_examples --read_beside=found`), it also
+      teaches a retriever to find them.
     padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
       length (on one device only).
   """

@@ -52,7 +52,7 @@ def at_tiny_size(given):
   return dataclasses.replace(
     given,
     run=RunConfig(num_steps=STEPS, log_every=2, checkpoint_every=1000),
-    mesh=MeshConfig(accumulate_steps=min(2, given.mesh.accumulate_steps)),
+    mesh=MeshConfig(),
     # The examples of the world are prepared.
     data=dataclasses.replace(PRETRAINING.data, batch_size=16),
     model=ModelConfig(dual_encoder=dual_encoder, knowledge_augmented_encoder=TINY),

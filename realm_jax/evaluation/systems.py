@@ -58,21 +58,29 @@ def open_system(
     opened, qualities = tune(opened, development)
     ranks = ", ".join(f"{weight:g}: {quality:.4f}" for weight, quality in qualities.items())
     tuned["development questions"] = f"{len(development.questions)}; MRR by weight {ranks}"
+  saved, manifest = opened.saved, opened.manifest
   measured = {
     "retriever": _RETRIEVERS[sources.retriever],
-    "checkpoint": f"{sources.checkpoints}, step {opened.saved.step}",
-    "index": f"{sources.index}, generation {opened.loaded.generation}, {sources.search} search",
+    "checkpoint": f"{sources.checkpoints}, {_trained(saved.step, saved.run)}",
+    "index": (
+      f"{sources.index}, generation {manifest.generation} of "
+      f"{_trained(manifest.training_step, manifest.run)}, {sources.search} search"
+    ),
     "corpus": _described(opened.corpus.store),
   }
   if opened.hybrid is not None:
     fusion = opened.hybrid.fusion
     measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
   measured |= tuned
-  if opened.saved.description.span_reader is None:
+  if saved.description.span_reader is None:
     return System(opened.corpus, measured, question_search(opened).retrieve)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
   measured["reader"] = f"spans, answers {asking.answer_text}"
   return System(opened.corpus, measured, answerer.retrieve, answerer.answer)
+
+
+def _trained(step: int, run: str | None) -> str:
+  return f"step {step}" if run is None else f"step {step} of run {run}"
 
 
 def _described(store: PassageStore) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import jax
+from absl import logging
 
 from realm_jax import choices, partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore, titled_text
@@ -74,13 +75,15 @@ class Opened:
   """A checkpoint, a corpus and a generation of its index that match each other.
 
   Attributes:
-    loaded: The generation to search, with its embeddings if the model has a span reader.
+    manifest: The manifest of the generation to search.
+    loaded: That generation, with its embeddings if the model has a span reader.
     hybrid: BM25 in addition to the generation; None with a dense retriever.
   """
 
   sources: Sources
   saved: saved_models.SavedModel
   corpus: Corpus
+  manifest: generations.Manifest
   loaded: LoadedGeneration
   mesh: jax.sharding.Mesh
   hybrid: Hybrid | None = None
@@ -109,7 +112,7 @@ def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
 
 
 def open_sources(sources: Sources) -> Opened:
-  """Opens a checkpoint for answering from a corpus.
+  """Opens a checkpoint for answering from a corpus; warns if another embedded the index.
 
   Raises:
     FileNotFoundError: If one of them is missing.
@@ -123,14 +126,31 @@ def open_sources(sources: Sources) -> Opened:
   published = published_generations(
     sources, saved, corpus.store, with_embeddings=saved.description.span_reader is not None
   )
-  return Opened(
+  generation = generations.resolve(sources.index, sources.generation)
+  manifest = generations.read_manifest(sources.index, generation)
+  opened = Opened(
     sources=sources,
     saved=saved,
     corpus=corpus,
-    loaded=published.load(generations.resolve(sources.index, sources.generation)),
+    manifest=manifest,
+    loaded=published.load(generation),
     mesh=partitioning.make_mesh(),
     hybrid=_hybrid(sources, corpus),
   )
+  # Digests, because fine-tuning keeps a frozen passage encoder under another run and step.
+  _, params = saved.tower(opened.mesh, of="passage")
+  if saved_models.params_digest(params) != manifest.parameters_digest:
+    logging.warning(
+      "generation %d in %s was embedded by step %d of run %s, whose passage encoder is not that of "
+      "%s (run %s); index this checkpoint with `realm build_index`, or give --step or --generation",
+      generation,
+      sources.index,
+      manifest.training_step,
+      manifest.run,
+      saved.path,
+      saved.run,
+    )
+  return opened
 
 
 def open_bm25(corpus: Corpus) -> Bm25Retriever:

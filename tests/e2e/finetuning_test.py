@@ -92,7 +92,7 @@ def test_the_passage_encoder_stands_still_and_the_query_encoder_learns(tune, wor
 
 
 @pytest.mark.usefixtures("tuned_whole")
-def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows):
+def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, caplog):
   dev = str(world / "almanac" / "heldout_questions.jsonl")
   evaluated = {row["step"]: row["dev/recall@5"] for row in rows("tuned_whole") if "dev/f1" in row}
   assert list(evaluated) == [4, 6]
@@ -105,6 +105,7 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows):
   )
   output = world / "answers.jsonl"
   predict(sources=sources, questions=dev, output=str(output), num_answers=2)
+  assert "embedded by" not in caplog.text  # the passage encoder is frozen
   asked = [json.loads(line) for line in open(dev, encoding="utf-8")]
   lines = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
   assert [line["question"] for line in lines] == [line["question"] for line in asked]

@@ -24,7 +24,7 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.runs.pretraining import ModelConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
-from realm_jax.saved.opening import Sources
+from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
@@ -133,7 +133,9 @@ def test_an_index_of_another_corpus_ends_the_wait(world, start, tmp_path):
     start("misled", index=str(tmp_path / "index"), generation=None, num_steps=1)
 
 
-def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_first(world, start):
+def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_first(
+  world, start, caplog
+):
   start("asked", num_steps=2, checkpoint_every=2)
   keywords = {
     "checkpoints": str(world / "asked" / "checkpoints"),
@@ -149,6 +151,11 @@ def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_firs
     questions=str(world / "almanac" / "heldout.jsonl"),
     max_questions=20,
   )
+  assert "embedded by" not in caplog.text
+  open_sources(Sources(**{**keywords, "index": str(world / "index")}))
+  (warning,) = [message for message in caplog.messages if "embedded by" in message]
+  run = saved_models.load(keywords["checkpoints"]).run
+  assert "was embedded by step 0 of run" in warning and f"/2 (run {run}); index this" in warning
   assert figures["questions"] == 20
   assert 0 <= figures["exact_match"] <= 1
 

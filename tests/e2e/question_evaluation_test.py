@@ -63,6 +63,8 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
   lines = [json.loads(line) for line in (output / "predictions.jsonl").read_text().splitlines()]
   questions = [asked[line["id"]] for line in lines]
   saved = saved_models.load(sources.checkpoints)
+  measured = json.loads((output / "figures.json").read_text())["measured"]
+  assert measured["index"].endswith(f", generation 0 of step 0 of run {saved.run}, exact search")
   encoder, params = saved.retriever(partitioning.make_mesh())
   tokenizer = tokenization.load(f"{sources.passages}/vocabulary")
   ((asked_together, _),) = question_batches(

@@ -160,7 +160,7 @@ def import_released(directory, **places):
   return directory / "run"
 
 
-def test_from_a_released_model_to_an_answered_question(released):
+def test_from_a_released_model_to_an_answered_question(released, caplog):
   workdir = import_released(released, titles=str(released / "titles.tfr"))
   store = PassageStore(workdir / "passages")
   assert [store.text(i) for i in range(len(store))] == TEXTS
@@ -178,6 +178,7 @@ def test_from_a_released_model_to_an_answered_question(released):
     ),
     query="b c e",
   )
+  assert "embedded by" not in caplog.text
   answer = answered["answers"][0]
   assert answer["text"] and any(answer["text"] in text for text in TEXTS)
 

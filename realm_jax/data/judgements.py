@@ -19,7 +19,7 @@ def read_judgements(path: str | os.PathLike) -> Judgements:
 
   Raises:
     FileNotFoundError: If the file is missing.
-    ValueError: If a line is not a judgement, or there are none.
+    ValueError: If a line is not a judgement or contradicts another, or there are none.
   """
   judgements: dict[str, dict[str, int]] = {}
   for number, line in enumerate(_lines(path), 1):
@@ -27,15 +27,21 @@ def read_judgements(path: str | os.PathLike) -> Judgements:
     if not columns or (number == 1 and columns[-1] == "score"):
       continue
     try:
-      query, *iteration, document, grade = columns
+      query, *iteration, document, written = columns
       if len(iteration) > 1:
         raise ValueError(f"{len(columns)} columns")
-      judgements.setdefault(query, {})[document] = int(grade)
+      grade = int(written)
     except ValueError as error:
       raise ValueError(
         f"{os.fspath(path)}, line {number} is not a judgement ({error}); write query, document and "
         "grade (BEIR), or query, 0, document and grade (TREC)"
       ) from error
+    before = judgements.setdefault(query, {}).setdefault(document, grade)
+    if before != grade:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} grades document {document!r} {grade} for query "
+        f"{query!r}, which an earlier line grades {before}; keep one of the two"
+      )
   if not judgements:
     raise ValueError(f"{os.fspath(path)} has no judgements")
   return judgements

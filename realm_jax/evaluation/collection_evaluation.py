@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.judgements import Judgements, read_judgements, read_queries
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import prediction_files, result_card
@@ -45,7 +47,8 @@ def evaluate_collection(
       known = read_judgements(tune_on)
       development = judged_queries(read_queries(queries, known), known)
     system = open_system(sources, asking, development)
-    run, measured = _rank(system, asked, asking), system.measured
+    run = _rank(system, asked, asking)
+    measured = {**system.measured, **_relevant_documents(grades, system.corpus.store)}
   scores = document_scores(run, grades, asked, recall_at=asking.recall_at)
   files = {
     "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, asked, scores)),
@@ -82,6 +85,21 @@ def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
     num_documents=max(asking.recall_at),
     batch_size=asking.batch_size,
   )
+
+
+def _relevant_documents(judgements: Judgements, store: PassageStore) -> dict[str, str]:
+  """Describes the relevant documents for a result card; warns if some are not in the corpus."""
+  relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
+  missing = relevant.difference(map(store.document, range(len(store))))
+  if missing:
+    logging.warning(
+      "%d of %d documents judged relevant are not in %s, such as %r; they count as misses",
+      len(missing),
+      len(relevant),
+      store.directory,
+      min(missing),
+    )
+  return {"relevant documents": f"{len(relevant)}, {len(missing)} of them not in the corpus"}
 
 
 def _lines(

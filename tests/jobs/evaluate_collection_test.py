@@ -101,6 +101,7 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
     ("q9\twings\t1\n", "lacks 1 of the 1 judged queries, such as 'q9'"),
     ("q1 0 other 1\n", "none of the documents found is judged"),
     ("", "has no judgement"),
+    ("q1 0 wings 1\nq1 0 wings 2\n", "line 2 grades document 'wings' 2 .*'q1'.* grades 1; keep"),
   ],
 )
 def test_judgements_that_do_not_fit_are_refused(tmp_path, collection, qrels, message):
@@ -108,6 +109,20 @@ def test_judgements_that_do_not_fit_are_refused(tmp_path, collection, qrels, mes
   given = asked(collection, sources=bm25_over(collection / "passages"))
   with pytest.raises(ValueError, match=message):
     evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
+
+
+def test_relevant_documents_that_the_corpus_lacks_are_told(tmp_path, collection, caplog):
+  twice = "q1\twings\t2\n"
+  more = "q1\tgone\t1\nq2\tlost\t2\nq2\tnot_relevant\t0\n"
+  (tmp_path / "qrels.tsv").write_text(QRELS + twice + more)
+  given = asked(collection, sources=bm25_over(collection / "passages"), output=str(tmp_path))
+  figures = evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
+  assert figures["recall@2"] == pytest.approx((2 / 3 + 1 / 2) / 2, abs=1e-4)
+  told = f"2 of 5 documents judged relevant are not in {collection / 'passages'}, such as 'gone'"
+  (warning,) = [message for message in caplog.messages if "judged" in message]
+  assert warning == f"{told}; they count as misses"
+  card = json.loads((tmp_path / "figures.json").read_text())
+  assert card["measured"]["relevant documents"] == "5, 2 of them not in the corpus"
 
 
 @pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")

@@ -62,7 +62,10 @@ def read_queries(path: str | os.PathLike, judgements: Judgements) -> list[Questi
       record = json.loads(line)
       query = Question(id=str(record["_id"]), text=str(record["text"]), answers=())
     except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(f"{os.fspath(path)}, line {number} is not a query: {error!r}") from error
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} is not a query: {line[:80]}; write JSON with `_id` and "
+        "`text`"
+      ) from error
     if query.id in judgements:
       queries.append(query)
   missing = judgements.keys() - {query.id for query in queries}

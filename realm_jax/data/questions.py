@@ -18,6 +18,10 @@ from realm_jax.datatypes import MASK, MaskedQueries, Questions, Tokens
 from realm_jax.wordpieces import Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
+_FORMAT = (
+  "write `question` and `answer` (a string or a list of strings), or, for a masked sentence, "
+  "`text`, `spans` (one, [[start, limit]] in bytes) and `answer`"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,8 +90,12 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
       raise ValueError(
         f"{path}, line {number}: the answer {error.pattern!r} is not a regular expression: {error}"
       ) from error
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-      raise ValueError(f"{path}, line {number} is not a question: {error!r}") from error
+    except json.JSONDecodeError as error:
+      raise ValueError(
+        f"{path}, line {number} is not JSON ({error.msg} at column {error.colno}); {_FORMAT}"
+      ) from error
+    except ValueError as error:
+      raise ValueError(f"{path}, line {number} is not a question: {error}") from error
   if not questions:
     raise ValueError(f"{path} has no questions")
   if len({question.span is None for question in questions}) > 1:
@@ -118,16 +126,21 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
   """Makes a question from a record of JSON Lines, named by its number if it has no `id`.
 
   Raises:
-    KeyError, IndexError, TypeError, ValueError: If it is not a question.
+    ValueError: If it is not a question.
     re.error: If an answer is an invalid regular expression.
   """
-  if "question" in record:
-    text, span = record["question"], None
-  else:
-    text, span = record["text"], tuple(record["spans"][0])
-  answers = record["answer"] if answers_known else record.get("answer", ())
-  answers = (answers,) if isinstance(answers, str) else tuple(answers)
-  if not text.strip() or not all(answer.strip() for answer in answers):
+  try:
+    if "question" in record:
+      text, span = record["question"], None
+    else:
+      text, (start, limit) = record["text"], record["spans"][0]
+      span = start, limit
+    answers = record["answer"] if answers_known else record.get("answer", ())
+    answers = (answers,) if isinstance(answers, str) else tuple(answers)
+    empty = not all(part.strip() for part in (text, *answers))
+  except (AttributeError, LookupError, TypeError, ValueError) as error:
+    raise ValueError(f"{str(record)[:80]}; {_FORMAT}") from error
+  if empty:
     raise ValueError("the question or an answer is empty")
   if answers_known and not answers:
     raise ValueError("it has no answer")

@@ -104,8 +104,10 @@ def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> Predi
         if "question" in record or "id" not in record:
           by_text[str(record["question"])] = record
       except (ValueError, KeyError, TypeError) as error:
+        shown = line[:80].decode(errors="replace").rstrip()
         raise ValueError(
-          f"{os.fspath(path)}, line {number} is not a prediction: {error!r}"
+          f"{os.fspath(path)}, line {number} is not a prediction: {shown}; write JSON with "
+          "`prediction`, and `question` or `id`"
         ) from error
 
   def find(question: Question) -> dict:

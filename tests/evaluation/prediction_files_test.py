@@ -73,8 +73,8 @@ def test_an_id_that_names_another_question_does_not_count(tmp_path, questions):
 @pytest.mark.parametrize(
   ("line", "message"),
   [
-    ('{"prediction": "Oslo"}', "line 2 is not a prediction: KeyError"),
-    ('{"question": "where?"}', "line 2 is not a prediction: KeyError"),
+    ('{"prediction": "Oslo"}', "line 2 is not a prediction: .*; write JSON with `prediction`"),
+    ('{"question": "where?"}', "line 2 is not a prediction: .*; write JSON with `prediction`"),
     ("nothing", "line 2 is not a prediction"),
   ],
 )

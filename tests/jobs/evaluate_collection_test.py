@@ -111,6 +111,14 @@ def test_judgements_that_do_not_fit_are_refused(tmp_path, collection, qrels, mes
     evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
 
 
+def test_a_query_without_its_fields_is_refused_with_the_format(tmp_path, collection):
+  (tmp_path / "q.jsonl").write_text('{"id": "q1", "text": "wing"}\n')
+  given = asked(collection, sources=bm25_over(collection / "passages"))
+  message = 'line 1 is not a query: {"id": "q1", "text": "wing"}; write JSON with `_id` and `text`'
+  with pytest.raises(ValueError, match=message):
+    evaluate(**{**given, "questions": str(tmp_path / "q.jsonl")})
+
+
 def test_relevant_documents_that_the_corpus_lacks_are_told(tmp_path, collection, caplog):
   twice = "q1\twings\t2\n"
   more = "q1\tgone\t1\nq2\tlost\t2\nq2\tnot_relevant\t0\n"

@@ -159,7 +159,7 @@ def test_documents_are_read_where_they_lie(root):
   assert documents.input_files(f"{root}/*.txt") == [f"{root}/a.txt", f"{root}/b.txt"]
   every = documents.input_files(root)
   assert every == [f"{root}/a.txt", f"{root}/b.txt", f"{root}/deep/c.txt"]
-  reader = reading.DocumentReader(every)
+  reader = reading.DocumentReader(*documents.find_files([root]))
   assert [document.title for document in reader] == [f"Title {p[len(root) + 1 :]}" for p in every]
   assert reader.fraction() == 1
   with pytest.raises(FileNotFoundError, match="no object matches"):

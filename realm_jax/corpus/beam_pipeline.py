@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from realm_jax.corpus import reading
-from realm_jax.corpus.documents import Record, input_files
+from realm_jax.corpus.documents import InputFile, Record, find_files, input_files
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 
 # Beam's default would first look for a runner to download.
@@ -39,7 +39,7 @@ def make_parts(
   Raises:
     FileNotFoundError: If no file matches.
   """
-  files = _matching(pattern)
+  (files,) = find_files([pattern], expand=_matching)
   with tempfile.TemporaryDirectory(prefix="realm_parts_") as local:
     folder = FileSystems.join(directory or local, f"realm-parts-{uuid.uuid4().hex}")
     FileSystems.mkdirs(folder)
@@ -80,11 +80,11 @@ class _WritePart(beam.DoFn):
 
 
 def _read_batches(
-  numbered_file: tuple[int, str], format: reading.Format
+  numbered_file: tuple[int, InputFile], format: reading.Format
 ) -> Iterator[tuple[tuple[int, int], list[Record]]]:
-  number, path = numbered_file
-  with _open(path) as file:
-    records = reading.read_records(file, path=path, format=format)
+  number, file = numbered_file
+  with _open(file.path) as content:
+    records = reading.read_records(content, file=file, format=format)
     # Larger than within one process, because each batch becomes a file.
     batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
     for batch, batch_records in enumerate(batches):

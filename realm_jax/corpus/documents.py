@@ -4,10 +4,24 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from realm_jax import object_store
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputFile:
+  """A file of a corpus.
+
+  Attributes:
+    name: Its path below the directory that all inputs share; documents without an id are named
+      after it.
+  """
+
+  path: str
+  name: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,21 +87,19 @@ def make_record(
     return BadRecord(kind="broken_records", name=name)
 
 
-def read_json_lines(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
+def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   """Yields the records of JSON Lines with `text` and, optionally, `id`, `title` and `spans`."""
   for number, line in enumerate(lines):
     if not line.strip():
       continue
-    name = f"{path}:{number + 1}"
+    name = f"{file.path}:{number + 1}"
     try:
       fields = json.loads(line.decode("utf-8-sig"))
       spans = fields.get("spans")
     except (ValueError, AttributeError):
       yield BadRecord(kind="broken_records", name=name)
       continue
-    yield make_record(
-      fields, default_id=f"{os.path.basename(path)}:{number}", name=name, spans=spans
-    )
+    yield make_record(fields, default_id=f"{file.name}:{number}", name=name, spans=spans)
 
 
 def input_files(pattern: str | os.PathLike) -> list[str]:
@@ -110,3 +122,31 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
   if not files:
     raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
   return sorted(set(files))
+
+
+def find_files(
+  inputs: Sequence[str], *, expand: Callable[[str], Sequence[str]] = input_files
+) -> list[list[InputFile]]:
+  """Returns the files of each input, a glob pattern or a directory.
+
+  Args:
+    inputs: Glob patterns or directories.
+    expand: Lists the files of an input.
+
+  Raises:
+    FileNotFoundError: If no file matches one of them.
+  """
+  found = {input: list(expand(input)) for input in inputs}
+  roots = [os.path.abspath(_root(input, paths)) for input, paths in found.items()]
+  root = os.path.commonpath(roots)
+  return [
+    [InputFile(path=path, name=os.path.relpath(path, root)) for path in found[input]]
+    for input in inputs
+  ]
+
+
+def _root(input: str, paths: Sequence[str]) -> str:
+  """Returns the directory above the first wildcard of an input."""
+  fixed = re.split(r"[*?\[]", input, maxsplit=1)[0]
+  is_file = list(map(os.path.abspath, paths)) == [os.path.abspath(input)]
+  return input if fixed == input and not is_file else os.path.dirname(fixed)

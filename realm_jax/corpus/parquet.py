@@ -1,15 +1,14 @@
 """Parquet files with the columns `id`, `title` and `text`, as in the `wikimedia/wikipedia` set."""
 
-import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from realm_jax.corpus.documents import BadRecord, Record, make_record
+from realm_jax.corpus.documents import BadRecord, InputFile, Record, make_record
 
 _ROWS_AT_ONCE = 256
 
 
-def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
+def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   """Yields the rows of one file.
 
   Raises:
@@ -20,22 +19,22 @@ def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
     from pyarrow import parquet
   except ImportError as error:
     raise ValueError(
-      f"{path} needs pyarrow ({error}); install realm_jax with the extra `parquet`"
+      f"{file.path} needs pyarrow ({error}); install realm_jax with the extra `parquet`"
     ) from error
   try:
-    table = parquet.ParquetFile(file)
+    table = parquet.ParquetFile(content)
   except pyarrow.ArrowInvalid as error:
-    raise ValueError(f"{path} is not a complete Parquet file ({error})") from error
+    raise ValueError(f"{file.path} is not a complete Parquet file ({error})") from error
   schema = table.schema_arrow
   if "text" not in schema.names:
-    raise ValueError(f"{path} has the columns {', '.join(schema.names)} and no `text`")
+    raise ValueError(f"{file.path} has the columns {', '.join(schema.names)} and no `text`")
   columns = [name for name in ("id", "title", "text") if name in schema.names]
   row = 0
   for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
     # As bytes, because pyarrow reports broken UTF-8 only as an error for the whole batch.
     values = [_as_bytes(pyarrow, batch.column(name)).to_pylist() for name in columns]
     for cells in zip(*values, strict=True):
-      name = f"{path}:row {row}"
+      name = f"{file.path}:row {row}"
       try:
         fields = {
           column: cell.decode()
@@ -45,7 +44,7 @@ def read_parquet(file: BinaryIO, *, path: str) -> Iterator[Record]:
       except UnicodeDecodeError:
         yield BadRecord(kind="broken_records", name=name)
       else:
-        yield make_record(fields, default_id=f"{os.path.basename(path)}:{row}", name=name)
+        yield make_record(fields, default_id=f"{file.name}:{row}", name=name)
       row += 1
 
 

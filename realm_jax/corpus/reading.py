@@ -13,8 +13,8 @@ from realm_jax import object_store
 from realm_jax.corpus.documents import (
   BadRecord,
   Document,
+  InputFile,
   Record,
-  input_files,
   make_record,
   read_json_lines,
 )
@@ -28,19 +28,19 @@ _MAX_TITLE_CHARACTERS = 150
 class DocumentReader:
   """Iterates over the records of files, in the order of the files."""
 
-  def __init__(self, files: Sequence[str], *, format: Format = "auto"):
+  def __init__(self, files: Sequence[InputFile], *, format: Format = "auto"):
     self._files = files
     self._format: Format = format
-    self._sizes = [object_store.Path(path).stat().length for path in files]
+    paths = [file.path for file in files]
+    self._sizes = [object_store.Path(path).stat().length for path in paths]
     self._bytes_before = 0
     self._file: BinaryIO | None = None
 
   def __iter__(self) -> Iterator[Record]:
     self._bytes_before = 0
-    for path, size in zip(self._files, self._sizes, strict=True):
-      with cast(BinaryIO, object_store.Path(path).open("rb")) as file:
-        self._file = file
-        yield from read_records(file, path=path, format=self._format)
+    for file, size in zip(self._files, self._sizes, strict=True):
+      with cast(BinaryIO, object_store.Path(file.path).open("rb")) as self._file:
+        yield from read_records(self._file, file=file, format=self._format)
       self._file = None
       self._bytes_before += size
 
@@ -50,18 +50,17 @@ class DocumentReader:
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
 
 
-def read_documents(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[Document]:
+def read_documents(files: Sequence[InputFile], *, counts: Counter) -> Iterator[Document]:
   """Yields the documents of files; skips and counts bad records.
 
   Args:
-    pattern: Glob pattern or directory; files are read in sorted order.
+    files: Files to read, in this order.
     counts: Updated with `documents`, `records_without_text` and `broken_records`.
 
   Raises:
-    FileNotFoundError: If no file matches.
     ValueError: If a file is damaged or its format is unknown.
   """
-  for record in DocumentReader(input_files(pattern)):
+  for record in DocumentReader(files):
     if isinstance(record, BadRecord):
       counts[record.kind] += 1
     else:
@@ -69,25 +68,27 @@ def read_documents(pattern: str | os.PathLike, *, counts: Counter) -> Iterator[D
       yield record
 
 
-def read_records(file: BinaryIO, *, path: str, format: Format = "auto") -> Iterator[Record]:
+def read_records(
+  content: BinaryIO, *, file: InputFile, format: Format = "auto"
+) -> Iterator[Record]:
   """Yields the records of one open file.
 
   Args:
-    file: The bytes as stored on disk, compressed or not.
-    path: Name of the file; implies the compression (`.gz`, `.bz2`) and, for "auto", the format.
+    content: The bytes as stored on disk, compressed or not.
+    file: Its path implies the compression (`.gz`, `.bz2`) and, for "auto", the format.
 
   Raises:
     ValueError: If the file is damaged or its format is unknown.
   """
-  format = format_of(path) if format == "auto" else format
+  format = format_of(file.path) if format == "auto" else format
   if format == "parquet":
-    yield from read_parquet(file, path=path)
+    yield from read_parquet(content, file=file)
     return
   read = {"jsonl": read_json_lines, "wikiextractor": read_wikiextractor, "text": _read_text}[format]
   try:
-    yield from read(_decompressed(file, path), path=path)
+    yield from read(_decompressed(content, file.path), file=file)
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise ValueError(f"{path} is truncated or damaged; download it again") from error
+    raise ValueError(f"{file.path} is truncated or damaged; download it again") from error
 
 
 def format_of(path: str) -> Format:
@@ -131,26 +132,25 @@ def batches(
     yield batch
 
 
-def _decompressed(file: BinaryIO, path: str) -> BinaryIO:
+def _decompressed(content: BinaryIO, path: str) -> BinaryIO:
   if path.endswith(".gz"):
-    return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
-  return cast(BinaryIO, bz2.BZ2File(file)) if path.endswith(".bz2") else file
+    return io.BufferedReader(gzip.GzipFile(fileobj=content), 1 << 20)
+  return cast(BinaryIO, bz2.BZ2File(content)) if path.endswith(".bz2") else content
 
 
-def _read_text(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
+def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   """Yields the one document of a file.
 
   Its title is the first line, without Markdown's heading marks, or the file's name if that line is
   as long as a paragraph.
   """
-  name = os.path.basename(path)
   try:
     text = b"".join(lines).decode("utf-8-sig")
   except UnicodeDecodeError:
-    yield BadRecord(kind="broken_records", name=path)
+    yield BadRecord(kind="broken_records", name=file.path)
     return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")
   if len(title) > _MAX_TITLE_CHARACTERS:
-    title, body = os.path.splitext(name)[0], text
-  yield make_record({"title": title, "text": body}, default_id=name, name=path)
+    title, body = os.path.splitext(os.path.basename(file.name))[0], text
+  yield make_record({"title": title, "text": body}, default_id=file.name, name=file.path)

@@ -3,51 +3,57 @@
 import dataclasses
 import html
 import itertools
-import os
 import re
 from collections.abc import Iterable, Iterator
 
-from realm_jax.corpus.documents import BadRecord, Document, Record, make_record, read_json_lines
+from realm_jax.corpus.documents import (
+  BadRecord,
+  Document,
+  InputFile,
+  Record,
+  make_record,
+  read_json_lines,
+)
 
 # A title appears in the tag unescaped, including quotation marks.
 _START = re.compile(rb'<doc id="([^"]*)".*? title="(.*)">\s*$')
 _END = b"</doc>"
 
 
-def read_wikiextractor(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
+def read_wikiextractor(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   """Yields the pages of one file, HTML entities resolved and the title removed from the text."""
   lines = iter(lines)
   leading = list(itertools.islice(itertools.dropwhile(lambda line: not line.strip(), lines), 1))
   is_json = bool(leading) and leading[0].lstrip().startswith(b"{")
   read = read_json_lines if is_json else _read_elements
-  for record in read(itertools.chain(leading, lines), path=path):
-    yield _cleaned(record, path) if isinstance(record, Document) else record
+  for record in read(itertools.chain(leading, lines), file=file):
+    yield _cleaned(record, file.path) if isinstance(record, Document) else record
 
 
-def _read_elements(lines: Iterable[bytes], *, path: str) -> Iterator[Record]:
+def _read_elements(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   tag, body = None, []
   page = 0
   for line in lines:
     start = _START.match(line)
     if start:
       if tag:
-        yield BadRecord(kind="broken_records", name=f"{path}:page {page}")
+        yield BadRecord(kind="broken_records", name=f"{file.path}:page {page}")
       tag, body = start, []
       page += 1
     elif line.strip() == _END and tag:
-      yield _page(tag, body, path=path, page=page)
+      yield _page(tag, body, file=file, page=page)
       tag = None
     elif tag:
       body.append(line)
     elif line.strip():
       page += 1
-      yield BadRecord(kind="broken_records", name=f"{path}:page {page}")
+      yield BadRecord(kind="broken_records", name=f"{file.path}:page {page}")
   if tag:
-    yield BadRecord(kind="broken_records", name=f"{path}:page {page}")
+    yield BadRecord(kind="broken_records", name=f"{file.path}:page {page}")
 
 
-def _page(tag: re.Match, body: list[bytes], *, path: str, page: int) -> Record:
-  name = f"{path}:page {page}"
+def _page(tag: re.Match, body: list[bytes], *, file: InputFile, page: int) -> Record:
+  name = f"{file.path}:page {page}"
   try:
     fields = {
       "id": tag.group(1).decode(),
@@ -56,7 +62,7 @@ def _page(tag: re.Match, body: list[bytes], *, path: str, page: int) -> Record:
     }
   except UnicodeDecodeError:
     return BadRecord(kind="broken_records", name=name)
-  return make_record(fields, default_id=f"{os.path.basename(path)}:{page}", name=name)
+  return make_record(fields, default_id=f"{file.name}:{page}", name=name)
 
 
 def _cleaned(document: Document, path: str) -> Record:

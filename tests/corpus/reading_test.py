@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from realm_jax.corpus.documents import BadRecord, Document, input_files
+from realm_jax.corpus.documents import BadRecord, Document, find_files
 from realm_jax.corpus.reading import DocumentReader, batches, format_of, read_documents
 
 PAGES = (
@@ -38,10 +38,15 @@ def json_lines(pages=PAGES, *, escaped):
   ).encode()
 
 
+def found(path):
+  (files,) = find_files([str(path)])
+  return files
+
+
 def records(path, content, **settings):
   path.parent.mkdir(parents=True, exist_ok=True)
   path.write_bytes(content)
-  return list(DocumentReader([str(path)], **settings))
+  return list(DocumentReader(found(path), **settings))
 
 
 EXPECTED = [Document(id=id_, title=title, text=text) for id_, title, text in PAGES]
@@ -144,7 +149,7 @@ def parquet():
 
   def write(path, columns):
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    return list(DocumentReader([str(path)]))
+    return list(DocumentReader(found(path)))
 
   write.array = pyarrow.array
   write.string = pyarrow.string()
@@ -158,8 +163,8 @@ def test_parquet_has_the_columns_of_the_public_set(tmp_path, parquet):
 
 
 def test_parquet_needs_nothing_but_a_text(tmp_path, parquet):
-  found = parquet(tmp_path / "a.parquet", {"text": ["One.", None, "Two."], "id": [3, 4, 5]})
-  assert found == [
+  rows = parquet(tmp_path / "a.parquet", {"text": ["One.", None, "Two."], "id": [3, 4, 5]})
+  assert rows == [
     Document(id="3", title="", text="One."),
     BadRecord(kind="records_without_text", name=f"{tmp_path / 'a.parquet'}:row 1"),
     Document(id="5", title="", text="Two."),
@@ -216,15 +221,15 @@ def test_documents_and_bad_records_are_counted(tmp_path):
   (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{\n{"text": "b"}')
   (tmp_path / "b.txt").write_text("only a title")
   counts = Counter()
-  found = read_documents(tmp_path, counts=counts)
-  assert [document.text for document in found] == ["a", "b"]
+  documents = read_documents(found(tmp_path), counts=counts)
+  assert [document.text for document in documents] == ["a", "b"]
   assert counts == Counter(documents=2, broken_records=1, records_without_text=1)
 
 
 def test_the_fraction_read_goes_from_none_to_all(tmp_path):
   for name in ("a.jsonl", "b.jsonl"):
     (tmp_path / name).write_text('{"text": "x"}\n' * 50_000)
-  reader = DocumentReader(input_files(tmp_path))
+  reader = DocumentReader(found(tmp_path))
   fractions = [reader.fraction()] + [reader.fraction() for _ in reader] + [reader.fraction()]
   assert fractions == sorted(fractions)
   assert fractions[0] == 0 and fractions[-1] == 1
@@ -234,7 +239,7 @@ def test_the_fraction_read_goes_from_none_to_all(tmp_path):
 def test_batches_are_bounded_by_records_and_by_text():
   short, long = (Document(id="", title="", text="x" * n) for n in (1, 60))
   bad = BadRecord(kind="broken_records", name="")
-  found = batches([short, bad, short, short, long, long, short], max_records=3, max_characters=100)
-  assert list(found) == [[short, bad, short], [short, long, long], [short]]
+  lists = batches([short, bad, short, short, long, long, short], max_records=3, max_characters=100)
+  assert list(lists) == [[short, bad, short], [short, long, long], [short]]
   assert [len(b) for b in batches([long] * 5, max_records=9, max_characters=100)] == [2, 2, 1]
   assert list(batches([])) == []

@@ -1,9 +1,10 @@
 """Learns a WordPiece vocabulary from documents."""
 
+import itertools
 from collections import Counter
 
 from realm_jax import tokenization
-from realm_jax.corpus import reading
+from realm_jax.corpus import documents, reading
 
 
 def learn_vocabulary(
@@ -28,11 +29,12 @@ def learn_vocabulary(
     ValueError: If the inputs contain no text.
   """
 
+  files = list(itertools.chain(*documents.find_files(inputs)))
+
   def texts():
-    for pattern in inputs:
-      for document in reading.read_documents(pattern, counts=Counter()):
-        yield document.title
-        yield document.text
+    for document in reading.read_documents(files, counts=Counter()):
+      yield document.title
+      yield document.text
 
   tokenizer = tokenization.learn(
     texts, vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency

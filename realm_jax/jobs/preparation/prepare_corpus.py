@@ -123,7 +123,8 @@ def prepare_corpus(
 def _pool_parts(
   pattern: str, format: reading.Format, make_part: PartMaker, num_workers: int
 ) -> Iterator[CorpusPart]:
-  reader = reading.DocumentReader(documents.input_files(pattern), format=format)
+  (files,) = documents.find_files([pattern])
+  reader = reading.DocumentReader(files, format=format)
   parts = process_pool.ordered_map(
     make_part,
     reading.batches(reader),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus import reading
-from realm_jax.corpus.documents import Document
+from realm_jax.corpus.documents import Document, InputFile, find_files
 
 _PARTS = {"knowledge": (False, True), "training": (False,), "held_out": (True,)}
 
@@ -61,8 +61,8 @@ def split_documents(
   rng = random.Random(seed)
   counts: Counter = Counter()
   articles: list[tuple[bool, list[Document]]] = []
-  for pattern, share, stride in zip(inputs, shares, strides, strict=True):
-    for article in itertools.islice(_articles(pattern, counts), 0, None, stride):
+  for files, share, stride in zip(find_files(inputs), shares, strides, strict=True):
+    for article in itertools.islice(_articles(files, counts), 0, None, stride):
       drawn = share > 0 and rng.random() < share
       articles.append((drawn or any(matched.fullmatch(doc.id) for doc in article), article))
   rng.shuffle(articles)
@@ -100,9 +100,9 @@ def _for_each(inputs: Sequence[str], **setting: Sequence) -> Sequence:
   return values if len(values) == len(inputs) else [values[0]] * len(inputs)
 
 
-def _articles(pattern: str, counts: Counter) -> Iterator[list[Document]]:
+def _articles(files: Sequence[InputFile], counts: Counter) -> Iterator[list[Document]]:
   """Yields consecutive documents with the same title; each without a title by itself."""
-  documents = reading.read_documents(pattern, counts=counts)
+  documents = reading.read_documents(files, counts=counts)
   for title, group in itertools.groupby(documents, key=lambda document: document.title):
     article = list(group)
     yield from [article] if title else ([document] for document in article)

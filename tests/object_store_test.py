@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from realm_jax import atomic_files, object_store
-from realm_jax.corpus import documents, passage_store, reading
+from realm_jax.corpus import input_files, passage_store, reading
 from realm_jax.corpus.edits import WrittenPassage
 from realm_jax.data import batches, prepared_examples
 from realm_jax.index import generations
@@ -156,14 +156,14 @@ def test_a_finished_directory_is_uploaded_for_others(root, tmp_path):
 def test_documents_are_read_where_they_lie(root):
   for name in ("b.txt", "a.txt", "deep/c.txt"):
     atomic_files.write_text(f"{root}/{name}", f"Title {name}\nThe text of {name}.")
-  assert documents.input_files(f"{root}/*.txt") == [f"{root}/a.txt", f"{root}/b.txt"]
-  every = documents.input_files(root)
+  assert input_files.input_files(f"{root}/*.txt") == [f"{root}/a.txt", f"{root}/b.txt"]
+  every = input_files.input_files(root)
   assert every == [f"{root}/a.txt", f"{root}/b.txt", f"{root}/deep/c.txt"]
-  reader = reading.DocumentReader(*documents.find_files([root]))
+  reader = reading.DocumentReader(*input_files.find_files([root]))
   assert [document.title for document in reader] == [f"Title {p[len(root) + 1 :]}" for p in every]
   assert reader.fraction() == 1
   with pytest.raises(FileNotFoundError, match="no object matches"):
-    documents.input_files(f"{root}/*.jsonl")
+    input_files.input_files(f"{root}/*.jsonl")
 
 
 def test_what_another_process_writes_is_seen(root, emulated_gcs):

@@ -16,7 +16,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from realm_jax.corpus import reading
-from realm_jax.corpus.documents import InputFile, Record, find_files, input_files
+from realm_jax.corpus.documents import Record
+from realm_jax.corpus.input_files import Format, InputFile, find_files, input_files
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 
 # Beam's default would first look for a runner to download.
@@ -26,7 +27,7 @@ _LOCAL_RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRun
 def make_parts(
   pattern: str,
   *,
-  format: reading.Format,
+  format: Format,
   make_part: PartMaker,
   options: Sequence[str],
   directory: str | None,
@@ -39,7 +40,7 @@ def make_parts(
   Raises:
     FileNotFoundError: If no file matches.
   """
-  (files,) = find_files([pattern], expand=_matching)
+  (files,) = find_files([pattern], format=format, expand=_matching)
   with tempfile.TemporaryDirectory(prefix="realm_parts_") as local:
     folder = FileSystems.join(directory or local, f"realm-parts-{uuid.uuid4().hex}")
     FileSystems.mkdirs(folder)
@@ -49,7 +50,7 @@ def make_parts(
         _ = (
           pipeline
           | "Files" >> beam.Create(list(enumerate(files)))
-          | "Read" >> beam.FlatMap(_read_batches, format)
+          | "Read" >> beam.FlatMap(_read_batches)
           | "Spread" >> beam.Reshuffle()
           | "Make" >> beam.ParDo(_WritePart(make_part, folder))
         )
@@ -80,11 +81,11 @@ class _WritePart(beam.DoFn):
 
 
 def _read_batches(
-  numbered_file: tuple[int, InputFile], format: reading.Format
+  numbered_file: tuple[int, InputFile],
 ) -> Iterator[tuple[tuple[int, int], list[Record]]]:
   number, file = numbered_file
   with _open(file.path) as content:
-    records = reading.read_records(content, file=file, format=format)
+    records = reading.read_records(content, file=file)
     # Larger than within one process, because each batch becomes a file.
     batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
     for batch, batch_records in enumerate(batches):

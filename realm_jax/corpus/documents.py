@@ -1,27 +1,11 @@
-"""Documents, bad records, and input files."""
+"""Documents and bad records."""
 
 import dataclasses
-import glob
 import json
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from realm_jax import object_store
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class InputFile:
-  """A file of a corpus.
-
-  Attributes:
-    name: Its path below the directory that all inputs share; documents without an id are named
-      after it.
-  """
-
-  path: str
-  name: str
+from realm_jax.corpus.input_files import InputFile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,53 +84,3 @@ def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Reco
       yield BadRecord(kind="broken_records", name=name)
       continue
     yield make_record(fields, default_id=f"{file.name}:{number}", name=name, spans=spans)
-
-
-def input_files(pattern: str | os.PathLike) -> list[str]:
-  """Expands a glob pattern, in which `**` matches directories; a directory means all files below.
-
-  In an object store, returns the addresses of the objects.
-
-  Raises:
-    FileNotFoundError: If no file matches.
-  """
-  if object_store.is_remote(pattern):
-    return object_store.list_files(os.fspath(pattern))
-  files = []
-  for path in glob.glob(os.fspath(pattern), recursive=True):
-    if os.path.isdir(path):
-      below = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-      files += filter(os.path.isfile, below)
-    else:
-      files.append(path)
-  if not files:
-    raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
-  return sorted(set(files))
-
-
-def find_files(
-  inputs: Sequence[str], *, expand: Callable[[str], Sequence[str]] = input_files
-) -> list[list[InputFile]]:
-  """Returns the files of each input, a glob pattern or a directory.
-
-  Args:
-    inputs: Glob patterns or directories.
-    expand: Lists the files of an input.
-
-  Raises:
-    FileNotFoundError: If no file matches one of them.
-  """
-  found = {input: list(expand(input)) for input in inputs}
-  roots = [os.path.abspath(_root(input, paths)) for input, paths in found.items()]
-  root = os.path.commonpath(roots)
-  return [
-    [InputFile(path=path, name=os.path.relpath(path, root)) for path in found[input]]
-    for input in inputs
-  ]
-
-
-def _root(input: str, paths: Sequence[str]) -> str:
-  """Returns the directory above the first wildcard of an input."""
-  fixed = re.split(r"[*?\[]", input, maxsplit=1)[0]
-  is_file = list(map(os.path.abspath, paths)) == [os.path.abspath(input)]
-  return input if fixed == input and not is_file else os.path.dirname(fixed)

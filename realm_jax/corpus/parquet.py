@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from realm_jax.corpus.documents import BadRecord, InputFile, Record, make_record
+from realm_jax.corpus.documents import BadRecord, Record, make_record
+from realm_jax.corpus.input_files import InputFile
 
 _ROWS_AT_ONCE = 256
 

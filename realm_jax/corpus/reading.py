@@ -7,30 +7,28 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, cast
 
 from realm_jax import object_store
 from realm_jax.corpus.documents import (
   BadRecord,
   Document,
-  InputFile,
   Record,
   make_record,
   read_json_lines,
 )
+from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.parquet import read_parquet
 from realm_jax.corpus.wikiextractor import read_wikiextractor
 
-Format = Literal["auto", "jsonl", "wikiextractor", "parquet", "text"]
 _MAX_TITLE_CHARACTERS = 150
 
 
 class DocumentReader:
   """Iterates over the records of files, in the order of the files."""
 
-  def __init__(self, files: Sequence[InputFile], *, format: Format = "auto"):
+  def __init__(self, files: Sequence[InputFile]):
     self._files = files
-    self._format: Format = format
     paths = [file.path for file in files]
     self._sizes = [object_store.Path(path).stat().length for path in paths]
     self._bytes_before = 0
@@ -40,7 +38,7 @@ class DocumentReader:
     self._bytes_before = 0
     for file, size in zip(self._files, self._sizes, strict=True):
       with cast(BinaryIO, object_store.Path(file.path).open("rb")) as self._file:
-        yield from read_records(self._file, file=file, format=self._format)
+        yield from read_records(self._file, file=file)
       self._file = None
       self._bytes_before += size
 
@@ -58,7 +56,7 @@ def read_documents(files: Sequence[InputFile], *, counts: Counter) -> Iterator[D
     counts: Updated with `documents`, `records_without_text` and `broken_records`.
 
   Raises:
-    ValueError: If a file is damaged or its format is unknown.
+    ValueError: If a file is damaged.
   """
   for record in DocumentReader(files):
     if isinstance(record, BadRecord):
@@ -68,52 +66,26 @@ def read_documents(files: Sequence[InputFile], *, counts: Counter) -> Iterator[D
       yield record
 
 
-def read_records(
-  content: BinaryIO, *, file: InputFile, format: Format = "auto"
-) -> Iterator[Record]:
+def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   """Yields the records of one open file.
 
   Args:
     content: The bytes as stored on disk, compressed or not.
-    file: Its path implies the compression (`.gz`, `.bz2`) and, for "auto", the format.
+    file: Its path implies the compression (`.gz`, `.bz2`).
 
   Raises:
-    ValueError: If the file is damaged or its format is unknown.
+    ValueError: If the file is damaged.
   """
-  format = format_of(file.path) if format == "auto" else format
-  if format == "parquet":
+  if file.format == "parquet":
     yield from read_parquet(content, file=file)
     return
-  read = {"jsonl": read_json_lines, "wikiextractor": read_wikiextractor, "text": _read_text}[format]
+  read = {"jsonl": read_json_lines, "wikiextractor": read_wikiextractor, "text": _read_text}[
+    file.format
+  ]
   try:
     yield from read(_decompressed(content, file.path), file=file)
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(f"{file.path} is truncated or damaged; download it again") from error
-
-
-def format_of(path: str) -> Format:
-  """Returns the format that a file's name implies.
-
-  Raises:
-    ValueError: If it implies none.
-  """
-  name = os.path.basename(path).removesuffix(".gz").removesuffix(".bz2")
-  if name.startswith("wiki_"):
-    return "wikiextractor"
-  formats: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".md": "text",
-  }
-  suffix = os.path.splitext(name)[1]
-  if suffix not in formats:
-    raise ValueError(
-      f"cannot infer the format of {path}; end its name in {', '.join(formats)}, or give "
-      "--format=jsonl, wikiextractor, parquet or text"
-    )
-  return formats[suffix]
 
 
 def batches(
@@ -133,9 +105,9 @@ def batches(
 
 
 def _decompressed(content: BinaryIO, path: str) -> BinaryIO:
-  if path.endswith(".gz"):
+  if path.lower().endswith(".gz"):
     return io.BufferedReader(gzip.GzipFile(fileobj=content), 1 << 20)
-  return cast(BinaryIO, bz2.BZ2File(content)) if path.endswith(".bz2") else content
+  return cast(BinaryIO, bz2.BZ2File(content)) if path.lower().endswith(".bz2") else content
 
 
 def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:

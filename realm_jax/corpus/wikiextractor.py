@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from realm_jax.corpus.documents import (
   BadRecord,
   Document,
-  InputFile,
   Record,
   make_record,
   read_json_lines,
 )
+from realm_jax.corpus.input_files import InputFile
 
 # A title appears in the tag unescaped, including quotation marks.
 _START = re.compile(rb'<doc id="([^"]*)".*? title="(.*)">\s*$')

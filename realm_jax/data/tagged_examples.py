@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from realm_jax import object_store
-from realm_jax.corpus.documents import input_files
+from realm_jax.corpus.input_files import input_files
 from realm_jax.corpus.passages import Passage
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"

@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from realm_jax.corpus.documents import Document, find_files, input_files
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.input_files import find_files
 from realm_jax.corpus.reading import read_documents
 
 
@@ -81,37 +82,3 @@ def test_a_damaged_gzip_file_is_named(tmp_path, damage):
   (tmp_path / "x.jsonl.gz").write_bytes(damaged[damage])
   with pytest.raises(ValueError, match=r"x\.jsonl\.gz is truncated or damaged; download it"):
     read(tmp_path / "x.jsonl.gz")
-
-
-def test_a_folder_stands_for_all_files_below_it(tmp_path):
-  for name in ("b/x", "b/a/[1]", "a", "c", "d[0]/x"):
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_text("")
-  found = [str(tmp_path / name) for name in ("b/a/[1]", "b/x")]
-  assert input_files(tmp_path / "b") == found
-  assert input_files(tmp_path / "b*") == found
-  assert input_files(tmp_path / "d*") == [str(tmp_path / "d[0]" / "x")]
-  assert input_files(tmp_path / "b" / "**") == found
-
-
-@pytest.mark.parametrize(
-  ("inputs", "names"),
-  [
-    (["corpus"], ["p1/notes.txt", "p2/notes.txt", "top.jsonl"]),
-    (["corpus/*/notes.txt"], ["p1/notes.txt", "p2/notes.txt"]),
-    (["corpus/p*"], ["p1/notes.txt", "p2/notes.txt"]),
-    (["corpus/p1/no*"], ["notes.txt"]),
-    (["corpus/top.jsonl"], ["top.jsonl"]),
-    (["corpus/p2", "corpus/p1/notes.txt"], ["p2/notes.txt", "p1/notes.txt"]),
-  ],
-)
-def test_files_are_named_by_their_path_below_the_inputs(tmp_path, monkeypatch, inputs, names):
-  for name in ("p1/notes.txt", "p2/notes.txt", "top.jsonl"):
-    (tmp_path / "corpus" / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "corpus" / name).write_text('{"text": "a"}\nText.')
-  monkeypatch.chdir(tmp_path)
-  for start in ("", f"{tmp_path}/"):
-    files = [file for found in find_files([start + input for input in inputs]) for file in found]
-    assert [file.name for file in files] == names
-    ids = [document.id for document in read_documents(files, counts=Counter())]
-    assert ids == [name + ":0" * name.endswith(".jsonl") for name in names]

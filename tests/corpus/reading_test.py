@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
-from realm_jax.corpus.documents import BadRecord, Document, find_files
-from realm_jax.corpus.reading import DocumentReader, batches, format_of, read_documents
+from realm_jax.corpus.documents import BadRecord, Document
+from realm_jax.corpus.input_files import find_files
+from realm_jax.corpus.reading import DocumentReader, batches, read_documents
 
 PAGES = (
   ("12", "AT&T", "AT&T is <big>.\n\nHistory.\nIt began in 1885."),
@@ -38,15 +39,15 @@ def json_lines(pages=PAGES, *, escaped):
   ).encode()
 
 
-def found(path):
-  (files,) = find_files([str(path)])
+def found(path, **settings):
+  (files,) = find_files([str(path)], **settings)
   return files
 
 
 def records(path, content, **settings):
   path.parent.mkdir(parents=True, exist_ok=True)
   path.write_bytes(content)
-  return list(DocumentReader(found(path), **settings))
+  return list(DocumentReader(found(path, **settings)))
 
 
 EXPECTED = [Document(id=id_, title=title, text=text) for id_, title, text in PAGES]
@@ -191,30 +192,6 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch)
   monkeypatch.setitem(sys.modules, "pyarrow", None)
   with pytest.raises(ValueError, match=r"needs pyarrow .*; install realm_jax with the extra `parq"):
     records(tmp_path / "a.parquet", b"")
-
-
-@pytest.mark.parametrize(
-  ("name", "format"),
-  [
-    ("x/a.jsonl", "jsonl"),
-    ("a.json.gz", "jsonl"),
-    ("AA/wiki_00", "wikiextractor"),
-    ("wiki_07.bz2", "wikiextractor"),
-    ("a.jsonl.bz2", "jsonl"),
-    ("train-00000-of-00041.parquet", "parquet"),
-    ("news.txt.gz", "text"),
-    ("notes.md", "text"),
-  ],
-)
-def test_names_tell_formats(name, format):
-  assert format_of(name) == format
-
-
-def test_a_name_that_tells_no_format_is_refused():
-  with pytest.raises(
-    ValueError, match=r"cannot infer the format of a\.csv; end its name in \.jsonl, .*"
-  ):
-    format_of("a.csv")
 
 
 def test_documents_and_bad_records_are_counted(tmp_path):

@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 
 from realm_jax import tokenization
-from realm_jax.corpus import documents, reading
+from realm_jax.corpus import input_files, reading
 
 
 def learn_vocabulary(
@@ -14,6 +14,7 @@ def learn_vocabulary(
   vocab_size: int = 30_522,
   lower_case: bool = True,
   min_frequency: int = 2,
+  format: input_files.Format = "auto",
 ) -> tokenization.WordPieceTokenizer:
   """Writes `output`: a Hugging Face tokenizer directory with `vocab.txt`.
 
@@ -23,13 +24,14 @@ def learn_vocabulary(
     vocab_size: Maximum number of wordpieces, including the five special tokens.
     lower_case: Whether to lower-case text and strip accents.
     min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
+    format: Format of the inputs; "auto" infers it from the file names.
 
   Raises:
     FileNotFoundError: If a pattern matches no file.
-    ValueError: If the inputs contain no text.
+    ValueError: If the inputs contain no text, or the format of a file is unknown.
   """
 
-  files = list(itertools.chain(*documents.find_files(inputs)))
+  files = list(itertools.chain(*input_files.find_files(inputs, format=format)))
 
   def texts():
     for document in reading.read_documents(files, counts=Counter()):

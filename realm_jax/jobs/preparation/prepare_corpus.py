@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from realm_jax import atomic_files, progress, tokenization
-from realm_jax.corpus import documents, process_pool, reading
+from realm_jax.corpus import input_files, process_pool, reading
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord
 from realm_jax.corpus.parts import CorpusPart, PartMaker
@@ -34,7 +34,7 @@ def prepare_corpus(
   input: str,
   vocabulary: str,
   output: str | None = None,
-  format: reading.Format = "auto",
+  format: input_files.Format = "auto",
   chunking: ChunkingConfig = ChunkingConfig(),
   drop_list_pages: bool = True,
   num_shards: int = 8,
@@ -70,7 +70,7 @@ def prepare_corpus(
 
   Raises:
     FileNotFoundError: If the input or the vocabulary is missing.
-    ValueError: If the input has no text, or a setting is invalid.
+    ValueError: If the input has no text, or a setting or the format of a file is invalid.
   """
   if output is None and not check:
     raise ValueError("no output given; give a directory, or only read the input with --check")
@@ -121,10 +121,10 @@ def prepare_corpus(
 
 
 def _pool_parts(
-  pattern: str, format: reading.Format, make_part: PartMaker, num_workers: int
+  pattern: str, format: input_files.Format, make_part: PartMaker, num_workers: int
 ) -> Iterator[CorpusPart]:
-  (files,) = documents.find_files([pattern])
-  reader = reading.DocumentReader(files, format=format)
+  (files,) = input_files.find_files([pattern], format=format)
+  reader = reading.DocumentReader(files)
   parts = process_pool.ordered_map(
     make_part,
     reading.batches(reader),
@@ -138,7 +138,7 @@ def _pool_parts(
 
 def _beam_parts(
   pattern: str,
-  format: reading.Format,
+  format: input_files.Format,
   make_part: PartMaker,
   options: Sequence[str],
   directory: str | None,

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus import reading
-from realm_jax.corpus.documents import Document, InputFile, find_files
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.input_files import Format, InputFile, find_files
 
 _PARTS = {"knowledge": (False, True), "training": (False,), "held_out": (True,)}
 
@@ -23,6 +24,7 @@ def split_documents(
   held_out_ids: str | None = None,
   every: Sequence[int] = (1,),
   seed: int = 0,
+  format: Format = "auto",
 ) -> dict[str, int]:
   """Writes `output`: `training.jsonl`, `held_out.jsonl`, and both together as `knowledge.jsonl`.
 
@@ -38,13 +40,14 @@ def split_documents(
       out as well.
     every: Uses only every n-th article: one number for all inputs, or one for each.
     seed: Seeds the order and the choice of held-out articles.
+    format: Format of the inputs; "auto" infers it from the file names.
 
   Returns:
     The number of documents in each file.
 
   Raises:
     FileNotFoundError: If a pattern matches no file.
-    ValueError: If a setting is invalid, or one of the parts is empty.
+    ValueError: If a setting or the format of a file is invalid, or one of the parts is empty.
   """
   object_store.check_local(output=output)
   shares, strides = _for_each(inputs, held_out=held_out), _for_each(inputs, every=every)
@@ -58,10 +61,11 @@ def split_documents(
     matched = re.compile(held_out_ids or r"(?!)")
   except re.error as error:
     raise ValueError(f"held_out_ids={held_out_ids!r} is no regular expression: {error}") from error
+  found = find_files(inputs, format=format)
   rng = random.Random(seed)
   counts: Counter = Counter()
   articles: list[tuple[bool, list[Document]]] = []
-  for files, share, stride in zip(find_files(inputs), shares, strides, strict=True):
+  for files, share, stride in zip(found, shares, strides, strict=True):
     for article in itertools.islice(_articles(files, counts), 0, None, stride):
       drawn = share > 0 and rng.random() < share
       articles.append((drawn or any(matched.fullmatch(doc.id) for doc in article), article))

@@ -1,0 +1,123 @@
+"""The files of a corpus, and the format of each."""
+
+import dataclasses
+import glob
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from realm_jax import object_store
+
+Format = Literal["auto", "jsonl", "wikiextractor", "parquet", "text"]
+_FORMATS: dict[str, Format] = {
+  ".jsonl": "jsonl",
+  ".json": "jsonl",
+  ".parquet": "parquet",
+  ".txt": "text",
+  ".md": "text",
+}
+_FILES_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputFile:
+  """A file of a corpus.
+
+  Attributes:
+    name: Its path below the directory that all inputs share; documents without an id are named
+      after it.
+  """
+
+  path: str
+  name: str
+  format: Format
+
+
+def input_files(pattern: str | os.PathLike) -> list[str]:
+  """Expands a glob pattern, in which `**` matches directories; a directory means all files below.
+
+  In an object store, returns the addresses of the objects.
+
+  Raises:
+    FileNotFoundError: If no file matches.
+  """
+  if object_store.is_remote(pattern):
+    return object_store.list_files(os.fspath(pattern))
+  files = []
+  for path in glob.glob(os.fspath(pattern), recursive=True):
+    if os.path.isdir(path):
+      below = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
+      files += filter(os.path.isfile, below)
+    else:
+      files.append(path)
+  if not files:
+    raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
+  return sorted(set(files))
+
+
+def find_files(
+  inputs: Sequence[str],
+  *,
+  format: Format = "auto",
+  expand: Callable[[str], Sequence[str]] = input_files,
+) -> list[list[InputFile]]:
+  """Returns the files of each input, and says which files of a directory are skipped.
+
+  Args:
+    inputs: Glob patterns or directories.
+    format: Format of all files; "auto" infers it from their names.
+    expand: Lists the files of an input.
+
+  Raises:
+    FileNotFoundError: If no file matches one of them.
+    ValueError: If the format of a file is unknown, except beside others in a directory.
+  """
+  found = {input: list(expand(input)) for input in inputs}
+  roots = {input: _root(input, paths) for input, paths in found.items()}
+  if format == "auto":
+    found = _of_known_format(found, roots)
+  root = os.path.commonpath(map(os.path.abspath, roots.values()))
+
+  def file(path: str) -> InputFile:
+    known = (format_of(path) or format) if format == "auto" else format
+    return InputFile(path=path, name=os.path.relpath(path, root), format=known)
+
+  return [[file(path) for path in found[input]] for input in inputs]
+
+
+def format_of(path: str) -> Format | None:
+  """Returns the format that a file's name implies, or None."""
+  name = os.path.basename(path)
+  if name.startswith("wiki_"):
+    return "wikiextractor"
+  name = name.lower().removesuffix(".gz").removesuffix(".bz2")
+  return _FORMATS.get(os.path.splitext(name)[1])
+
+
+def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict[str, list[str]]:
+  known = {input: [path for path in found[input] if format_of(path)] for input in found}
+  skipped, refused = [], []
+  for input, paths in found.items():
+    unknown = [path for path in paths if not format_of(path)]
+    (skipped if roots[input] == input and known[input] else refused).extend(unknown)
+  if refused:
+    raise ValueError(
+      f"cannot infer the format of {_listed(refused)}; end names in {', '.join(_FORMATS)}, or give "
+      "--format=jsonl, wikiextractor, parquet or text"
+    )
+  if skipped:
+    print(f"skipped {len(skipped):,} files of unknown format: {_listed(skipped)}", flush=True)
+  return known
+
+
+def _listed(paths: Sequence[str]) -> str:
+  more = len(paths) - _FILES_NAMED
+  return ", ".join(paths[:_FILES_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _root(input: str, paths: Sequence[str]) -> str:
+  """Returns the directory above the first wildcard of an input."""
+  fixed = re.split(r"[*?\[]", input, maxsplit=1)[0]
+  is_file = list(map(os.path.abspath, paths)) == [os.path.abspath(input)]
+  return input if fixed == input and not is_file else os.path.dirname(fixed)

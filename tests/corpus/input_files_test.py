@@ -1,0 +1,94 @@
+"""Tests of which files belong to a corpus, what they are called and in which format they are."""
+
+import gzip
+from collections import Counter
+
+import pytest
+
+from realm_jax.corpus.input_files import find_files, format_of, input_files
+from realm_jax.corpus.reading import read_documents
+
+
+def test_a_folder_stands_for_all_files_below_it(tmp_path):
+  for name in ("b/x", "b/a/[1]", "a", "c", "d[0]/x"):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("")
+  found = [str(tmp_path / name) for name in ("b/a/[1]", "b/x")]
+  assert input_files(tmp_path / "b") == found
+  assert input_files(tmp_path / "b*") == found
+  assert input_files(tmp_path / "d*") == [str(tmp_path / "d[0]" / "x")]
+  assert input_files(tmp_path / "b" / "**") == found
+
+
+@pytest.mark.parametrize(
+  ("inputs", "names"),
+  [
+    (["corpus"], ["p1/notes.txt", "p2/notes.txt", "top.jsonl"]),
+    (["corpus/*/notes.txt"], ["p1/notes.txt", "p2/notes.txt"]),
+    (["corpus/p*"], ["p1/notes.txt", "p2/notes.txt"]),
+    (["corpus/p1/no*"], ["notes.txt"]),
+    (["corpus/top.jsonl"], ["top.jsonl"]),
+    (["corpus/p2", "corpus/p1/notes.txt"], ["p2/notes.txt", "p1/notes.txt"]),
+  ],
+)
+def test_files_are_named_by_their_path_below_the_inputs(tmp_path, monkeypatch, inputs, names):
+  for name in ("p1/notes.txt", "p2/notes.txt", "top.jsonl"):
+    (tmp_path / "corpus" / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "corpus" / name).write_text('{"text": "a"}\nText.')
+  monkeypatch.chdir(tmp_path)
+  for start in ("", f"{tmp_path}/"):
+    files = [file for found in find_files([start + input for input in inputs]) for file in found]
+    assert [file.name for file in files] == names
+    ids = [document.id for document in read_documents(files, counts=Counter())]
+    assert ids == [name + ":0" * name.endswith(".jsonl") for name in names]
+
+
+@pytest.mark.parametrize(
+  ("name", "format"),
+  [
+    ("x/a.jsonl", "jsonl"),
+    ("a.json.gz", "jsonl"),
+    ("AA/wiki_00", "wikiextractor"),
+    ("wiki_07.bz2", "wikiextractor"),
+    ("a.jsonl.bz2", "jsonl"),
+    ("train-00000-of-00041.parquet", "parquet"),
+    ("news.txt.gz", "text"),
+    ("notes.md", "text"),
+    ("UPPER.TXT", "text"),
+    ("A.JSONL.GZ", "jsonl"),
+    ("a.csv", None),
+  ],
+)
+def test_names_tell_formats(name, format):
+  assert format_of(name) == format
+
+
+@pytest.fixture
+def folder(tmp_path):
+  for name in ("UPPER.TXT", "b.md", "c.csv", *(f"d{i}.pdf" for i in range(6))):
+    (tmp_path / name).write_text("Title\nText.")
+  (tmp_path / "a.TXT.GZ").write_bytes(gzip.compress(b"Title\nText."))
+  return tmp_path
+
+
+def test_files_of_unknown_format_in_a_directory_are_skipped_and_named(folder, capsys):
+  (files,) = find_files([str(folder)])
+  assert [file.name for file in files] == ["UPPER.TXT", "a.TXT.GZ", "b.md"]
+  assert [document.text for document in read_documents(files, counts=Counter())] == ["Text."] * 3
+  (line,) = capsys.readouterr().out.splitlines()
+  named = ", ".join(str(folder / name) for name in ("c.csv", *(f"d{i}.pdf" for i in range(4))))
+  assert line == f"skipped 7 files of unknown format: {named} and 2 more"
+
+
+@pytest.mark.parametrize("wanted", ["c.csv", "*c*", "d*"])
+def test_files_of_unknown_format_that_were_asked_for_are_refused(folder, wanted):
+  with pytest.raises(ValueError, match=r"cannot infer .*/[cd].*; end names in .*give --format="):
+    find_files([str(folder / "b.md"), str(folder / wanted)])
+  assert find_files([str(folder / wanted)], format="text")[0][0].format == "text"
+
+
+def test_a_directory_with_nothing_but_unknown_formats_is_refused(folder):
+  for name in ("UPPER.TXT", "a.TXT.GZ", "b.md"):
+    (folder / name).unlink()
+  with pytest.raises(ValueError, match=r"c\.csv, .*d3\.pdf and 2 more; end names in \.jsonl"):
+    find_files([str(folder)])

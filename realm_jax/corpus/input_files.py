@@ -40,7 +40,7 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
   In an object store, returns the addresses of the objects.
 
   Raises:
-    FileNotFoundError: If no file matches.
+    FileNotFoundError: If no file matches, or a link that matches is broken.
   """
   if object_store.is_remote(pattern):
     return object_store.list_files(os.fspath(pattern))
@@ -49,6 +49,8 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
     if os.path.isdir(path):
       below = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
       files += filter(os.path.isfile, below)
+    elif not os.path.exists(path):
+      raise FileNotFoundError(f"{path} links to a file that does not exist; repair or remove it")
     else:
       files.append(path)
   if not files:

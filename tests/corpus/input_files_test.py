@@ -92,3 +92,9 @@ def test_a_directory_with_nothing_but_unknown_formats_is_refused(folder):
     (folder / name).unlink()
   with pytest.raises(ValueError, match=r"c\.csv, .*d3\.pdf and 2 more; end names in \.jsonl"):
     find_files([str(folder)])
+
+
+def test_a_broken_link_is_named(folder):
+  (folder / "e.txt").symlink_to(folder / "gone.txt")
+  with pytest.raises(FileNotFoundError, match=r"e\.txt links to a file that does not exist; rep"):
+    find_files([str(folder / "*.txt")])

@@ -5,6 +5,7 @@ launching process then reads the parts in that order, so the store equals that o
 Files and parts may be on any file system that Beam supports.
 """
 
+import itertools
 import os
 import tempfile
 import uuid
@@ -25,7 +26,7 @@ _LOCAL_RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRun
 
 
 def make_parts(
-  pattern: str,
+  inputs: Sequence[str],
   *,
   format: Format,
   make_part: PartMaker,
@@ -40,7 +41,7 @@ def make_parts(
   Raises:
     FileNotFoundError: If no file matches.
   """
-  (files,) = find_files([pattern], format=format, expand=_matching)
+  files = itertools.chain(*find_files(inputs, format=format, expand=_matching))
   with tempfile.TemporaryDirectory(prefix="realm_parts_") as local:
     folder = FileSystems.join(directory or local, f"realm-parts-{uuid.uuid4().hex}")
     FileSystems.mkdirs(folder)

@@ -75,6 +75,13 @@ def test_store_and_examples_hold_the_same_passages(tmp_path, inputs):
   assert spans == [["Oslo", "Norway"], ["1969"], ["Zürich"]]
 
 
+def test_several_inputs_make_one_corpus(tmp_path, many):
+  whole = prepare_corpus(output=str(tmp_path / "whole"), **many)
+  many["input"] = f"{tmp_path / 'a.jsonl'},{tmp_path / 'b.*'}"
+  assert prepare_corpus(output=str(tmp_path / "parts"), **many) == whole
+  assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
 def test_the_vocabulary_goes_with_the_store(tmp_path, inputs):
   metadata = prepare_corpus(output=str(tmp_path / "out"), **inputs)
   tokenizer = tokenization.load(tmp_path / "out" / "vocabulary")

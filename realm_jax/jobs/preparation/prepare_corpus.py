@@ -1,5 +1,6 @@
 """Converts raw documents to a passage store and tagged examples."""
 
+import itertools
 import os
 import tempfile
 import zlib
@@ -50,8 +51,9 @@ def prepare_corpus(
   with `spans` keeps them; others are tagged by rule (dates, numbers, capitalised names).
 
   Args:
-    input: Glob pattern or directory of JSON Lines with `id`, `title`, `text` (plain or gzip),
-      WikiExtractor's files, Parquet with the same columns, or texts with a title line.
+    input: Glob patterns or directories, separated by commas, of JSON Lines with `id`, `title`,
+      `text` (plain or gzip), WikiExtractor's files, Parquet with the same columns, or texts with a
+      title line.
     vocabulary: Directory with `vocab.txt`.
     output: Directory to write; replaced as a whole when finished.
     format: Format of the input; "auto" infers it from the file names.
@@ -88,10 +90,11 @@ def prepare_corpus(
     chunking=chunking,
     drop_list_pages=drop_list_pages,
   )
+  inputs = input.split(",")
   if engine == "beam":
-    parts = _beam_parts(input, format, make_part, beam_options, beam_parts)
+    parts = _beam_parts(inputs, format, make_part, beam_options, beam_parts)
   else:
-    parts = _pool_parts(input, format, make_part, num_workers)
+    parts = _pool_parts(inputs, format, make_part, num_workers)
   gathered = _Gathered(tokenizer)
   if check or output is None:
     tally = _Tally()
@@ -121,10 +124,10 @@ def prepare_corpus(
 
 
 def _pool_parts(
-  pattern: str, format: input_files.Format, make_part: PartMaker, num_workers: int
+  inputs: Sequence[str], format: input_files.Format, make_part: PartMaker, num_workers: int
 ) -> Iterator[CorpusPart]:
-  (files,) = input_files.find_files([pattern], format=format)
-  reader = reading.DocumentReader(files)
+  files = itertools.chain(*input_files.find_files(inputs, format=format))
+  reader = reading.DocumentReader(list(files))
   parts = process_pool.ordered_map(
     make_part,
     reading.batches(reader),
@@ -137,7 +140,7 @@ def _pool_parts(
 
 
 def _beam_parts(
-  pattern: str,
+  inputs: Sequence[str],
   format: input_files.Format,
   make_part: PartMaker,
   options: Sequence[str],
@@ -150,7 +153,7 @@ def _beam_parts(
       f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
     ) from error
   parts = beam_pipeline.make_parts(
-    pattern, format=format, make_part=make_part, options=options, directory=directory
+    inputs, format=format, make_part=make_part, options=options, directory=directory
   )
   return progress.track(parts, what="passages", size=lambda part: len(part.rows))
 

@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 import tokenizers
 
-_MAX_WORD_LENGTH = 100
+from realm_jax.wordpieces import MAX_WORD_LENGTH
+
 # Text in which only the case can change: ASCII without control characters or overlong words.
 _PLAIN = r"([0-9A-Za-z]{0,100}[\t\n\r -/:-@\[-`{-~])*[0-9A-Za-z]{0,100}"
 # No vocabulary has this character, because normalisation removes it: a word with it is unknown.
@@ -144,7 +145,7 @@ class _Normalizer:
     word = tf.cumsum(tf.cast(is_break | (begins[:-1] > 0), tf.int32))
     num_words = tf.reduce_max(tf.concat([word, [0]], axis=0)) + 1
     lengths = tf.math.unsorted_segment_sum(tf.cast(~is_break, tf.int32), word, num_words)
-    is_overlong = ~is_break & (tf.gather(lengths, word) > _MAX_WORD_LENGTH)
+    is_overlong = ~is_break & (tf.gather(lengths, word) > MAX_WORD_LENGTH)
     return tf.where(is_overlong, _NOT_IN_A_VOCABULARY, normal)
 
   def _limits(self, raw, starts, total):

@@ -137,9 +137,15 @@ def learn(
   """
 
   import tokenizers
+  from tokenizers import pre_tokenizers
+
+  # The learner would take quadratic time for an overlong word, which stays unknown anyway.
+  overlong = tokenizers.Regex(rf"\A.{{{wordpieces.MAX_WORD_LENGTH + 1},}}\z")
+  without_overlong = pre_tokenizers.Split(overlong, behavior="removed")
 
   def train(size: int, fixed: Sequence[str]) -> list[str]:
     learner = tokenizers.BertWordPieceTokenizer(lowercase=lower_case)
+    learner.pre_tokenizer = pre_tokenizers.Sequence([learner.pre_tokenizer, without_overlong])
     learner.train_from_iterator(
       texts(),
       vocab_size=size,
@@ -160,5 +166,5 @@ def learn(
   # The learner numbers continuation characters in the order of a hash map and breaks ties between
   # merges by these numbers. Fixing the numbers makes its result deterministic.
   continuations = [piece for piece in characters if piece.startswith("##")]
-  wordpieces = train(vocab_size, [*SPECIAL_TOKENS, *continuations])
-  return WordPieceTokenizer([*SPECIAL_TOKENS, *wordpieces], lower_case=lower_case)
+  learned = train(vocab_size, [*SPECIAL_TOKENS, *continuations])
+  return WordPieceTokenizer([*SPECIAL_TOKENS, *learned], lower_case=lower_case)

@@ -16,6 +16,7 @@ from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
 
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 VOCABULARY_FILE = "vocab.txt"
+MAX_WORD_LENGTH = 100  # characters; BERT maps longer words to [UNK]
 CONFIG_FILE = "tokenizer_config.json"
 
 

@@ -207,6 +207,12 @@ def test_learned_wordpieces_cover_frequent_words_and_every_character():
   assert not cased.lower_case
 
 
+def test_words_that_are_always_unknown_are_not_learned_from():
+  texts = ["x" * 101 + " " + "y" * 100 + ",日日", "ab" * 1_000_000]  # quadratic if it were learned
+  learned = tokenization.learn(lambda: texts, vocab_size=20)
+  assert set("".join(learned.vocabulary[5:])) == set("#y,日")
+
+
 @pytest.mark.parametrize(
   ("texts", "vocab_size", "message"),
   [

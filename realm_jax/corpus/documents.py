@@ -2,10 +2,14 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from realm_jax.corpus.input_files import InputFile
+
+_BAD_RECORDS_NAMED = 20
+NOT_UTF8 = " (not UTF-8; convert it)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,34 @@ class BadRecord:
 
 
 Record = Document | BadRecord
+
+
+class BadRecords:
+  """Counts bad records and names the first.
+
+  Attributes:
+    counts: Number of records of each kind.
+  """
+
+  def __init__(self):
+    self.counts: Counter = Counter()
+    self._names: dict[str, list[str]] = {}
+
+  def add(self, bad: BadRecord) -> None:
+    """Counts one record."""
+    self.counts[bad.kind] += 1
+    names = self._names.setdefault(bad.kind, [])
+    if len(names) < _BAD_RECORDS_NAMED:
+      names.append(bad.name)
+
+  def report(self) -> list[str]:
+    """Returns a line for each kind."""
+    lines = []
+    for kind, names in sorted(self._names.items()):
+      more = self.counts[kind] - len(names)
+      listed = ", ".join(names) + (f" and {more:,} more" if more else "")
+      lines.append(f"{kind.replace('_', ' ')}: {listed}")
+    return lines
 
 
 def make_record(
@@ -80,6 +112,9 @@ def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Reco
     try:
       fields = json.loads(line.decode("utf-8-sig"))
       spans = fields.get("spans")
+    except UnicodeDecodeError:
+      yield BadRecord(kind="broken_records", name=name + NOT_UTF8)
+      continue
     except (ValueError, AttributeError):
       yield BadRecord(kind="broken_records", name=name)
       continue

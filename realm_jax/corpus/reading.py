@@ -5,13 +5,14 @@ import gzip
 import io
 import os
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 from realm_jax import object_store
 from realm_jax.corpus.documents import (
+  NOT_UTF8,
   BadRecord,
+  BadRecords,
   Document,
   Record,
   make_record,
@@ -48,21 +49,20 @@ class DocumentReader:
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
 
 
-def read_documents(files: Sequence[InputFile], *, counts: Counter) -> Iterator[Document]:
-  """Yields the documents of files; skips and counts bad records.
+def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[Document]:
+  """Yields the documents of files; skips bad records.
 
   Args:
     files: Files to read, in this order.
-    counts: Updated with `documents`, `records_without_text` and `broken_records`.
+    bad: Counts and names the bad records.
 
   Raises:
     ValueError: If a file is damaged.
   """
   for record in DocumentReader(files):
     if isinstance(record, BadRecord):
-      counts[record.kind] += 1
+      bad.add(record)
     else:
-      counts["documents"] += 1
       yield record
 
 
@@ -119,7 +119,7 @@ def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   try:
     text = b"".join(lines).decode("utf-8-sig")
   except UnicodeDecodeError:
-    yield BadRecord(kind="broken_records", name=file.path)
+    yield BadRecord(kind="broken_records", name=file.path + NOT_UTF8)
     return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")

@@ -1,10 +1,10 @@
 """Tests of which files belong to a corpus, what they are called and in which format they are."""
 
 import gzip
-from collections import Counter
 
 import pytest
 
+from realm_jax.corpus.documents import BadRecords
 from realm_jax.corpus.input_files import find_files, format_of, input_files
 from realm_jax.corpus.reading import read_documents
 
@@ -39,7 +39,7 @@ def test_files_are_named_by_their_path_below_the_inputs(tmp_path, monkeypatch, i
   for start in ("", f"{tmp_path}/"):
     files = [file for found in find_files([start + input for input in inputs]) for file in found]
     assert [file.name for file in files] == names
-    ids = [document.id for document in read_documents(files, counts=Counter())]
+    ids = [document.id for document in read_documents(files, bad=BadRecords())]
     assert ids == [name + ":0" * name.endswith(".jsonl") for name in names]
 
 
@@ -74,7 +74,7 @@ def folder(tmp_path):
 def test_files_of_unknown_format_in_a_directory_are_skipped_and_named(folder, capsys):
   (files,) = find_files([str(folder)])
   assert [file.name for file in files] == ["UPPER.TXT", "a.TXT.GZ", "b.md"]
-  assert [document.text for document in read_documents(files, counts=Counter())] == ["Text."] * 3
+  assert [document.text for document in read_documents(files, bad=BadRecords())] == ["Text."] * 3
   (line,) = capsys.readouterr().out.splitlines()
   named = ", ".join(str(folder / name) for name in ("c.csv", *(f"d{i}.pdf" for i in range(4))))
   assert line == f"skipped 7 files of unknown format: {named} and 2 more"

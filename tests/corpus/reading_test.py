@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from realm_jax.corpus.documents import BadRecord, Document
+from realm_jax.corpus.documents import BadRecord, BadRecords, Document
 from realm_jax.corpus.input_files import find_files
 from realm_jax.corpus.reading import DocumentReader, batches, read_documents
 
@@ -124,21 +124,22 @@ def test_text_files_begin_with_their_title(tmp_path):
   assert records(tmp_path / "1.txt", text) == [
     Document(id="1.txt", title="Vote delayed", text="The vote was delayed.\nNobody knew why.")
   ]
-  for content, kind in (
-    (b"Only a title\n", "records_without_text"),
-    (b"caf\xe9\n\xe9", "broken_records"),
+  for content, kind, hint in (
+    (b"Only a title\n", "records_without_text", ""),
+    (b"caf\xe9\n\xe9", "broken_records", " (not UTF-8; convert it)"),
   ):
     assert records(tmp_path / "1.txt", content) == [
-      BadRecord(kind=kind, name=str(tmp_path / "1.txt"))
+      BadRecord(kind=kind, name=str(tmp_path / "1.txt") + hint)
     ]
 
 
 def test_bad_json_lines_are_named_by_file_and_line(tmp_path):
-  content = b'{"text": "a"}\n\n{"text":\n{"text": ""}\n'
+  content = b'{"text": "a"}\n\n{"text":\n{"text": ""}\ncaf\xe9'
   _, *bad = records(tmp_path / "a.jsonl", content)
   assert bad == [
     BadRecord(kind="broken_records", name=f"{tmp_path / 'a.jsonl'}:3"),
     BadRecord(kind="records_without_text", name=f"{tmp_path / 'a.jsonl'}:4"),
+    BadRecord(kind="broken_records", name=f"{tmp_path / 'a.jsonl'}:5 (not UTF-8; convert it)"),
   ]
 
 
@@ -197,10 +198,10 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch)
 def test_documents_and_bad_records_are_counted(tmp_path):
   (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{\n{"text": "b"}')
   (tmp_path / "b.txt").write_text("only a title")
-  counts = Counter()
-  documents = read_documents(found(tmp_path), counts=counts)
+  bad = BadRecords()
+  documents = read_documents(found(tmp_path), bad=bad)
   assert [document.text for document in documents] == ["a", "b"]
-  assert counts == Counter(documents=2, broken_records=1, records_without_text=1)
+  assert bad.counts == Counter(broken_records=1, records_without_text=1)
 
 
 def test_the_fraction_read_goes_from_none_to_all(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.split_documents import split_documents
 
 
@@ -86,6 +87,32 @@ def test_salient_spans_of_the_input_are_kept(tmp_path, split):
   parts = split(inputs=[str(path)], held_out=[0.5])
   assert [row["spans"] for row in parts["knowledge"]] == [[[9, 13]]] * 9
   assert parts["knowledge"][0]["text"] == " born in 1854"
+
+
+@pytest.fixture
+def damaged(tmp_path):
+  """A folder with ten good records, an empty one and a file in Latin-1."""
+  folder = tmp_path / "damaged"
+  folder.mkdir()
+  (folder / "a.jsonl").write_text('{"text": "a b"}\n' * 10 + '{"text": ""}')
+  (folder / "b.txt").write_bytes(b"caf\xe9")
+  return folder
+
+
+def test_skipped_records_are_named(damaged, tmp_path, capsys):
+  named = [
+    f"broken records: {damaged / 'b.txt'} (not UTF-8; convert it)",
+    f"records without text: {damaged / 'a.jsonl'}:11",
+  ]
+  split_documents(inputs=[str(damaged)], output=str(tmp_path / "split"), held_out=[0.5])
+  *lines, summary = capsys.readouterr().out.splitlines()
+  assert lines == named and summary.endswith(", 2 records skipped")
+  learn_vocabulary(inputs=[str(damaged)], output=str(tmp_path / "vocabulary"))
+  assert capsys.readouterr().out.splitlines()[:-1] == named
+  (damaged / "a.jsonl").unlink()
+  with pytest.raises(ValueError, match="no text to learn"):
+    learn_vocabulary(inputs=[str(damaged)], output=str(tmp_path / "vocabulary"))
+  assert capsys.readouterr().out.splitlines() == named[:1]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Learns a WordPiece vocabulary from documents."""
 
 import itertools
-from collections import Counter
 
 from realm_jax import tokenization
 from realm_jax.corpus import input_files, reading
+from realm_jax.corpus.documents import BadRecords
 
 
 def learn_vocabulary(
@@ -33,14 +33,22 @@ def learn_vocabulary(
 
   files = list(itertools.chain(*input_files.find_files(inputs, format=format)))
 
+  bad = BadRecords()
+
   def texts():
-    for document in reading.read_documents(files, counts=Counter()):
+    nonlocal bad
+    bad = BadRecords()  # of one pass over the texts, which are read twice
+    for document in reading.read_documents(files, bad=bad):
       yield document.title
       yield document.text
 
-  tokenizer = tokenization.learn(
-    texts, vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency
-  )
+  try:
+    tokenizer = tokenization.learn(
+      texts, vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency
+    )
+  finally:
+    for line in bad.report():
+      print(line, flush=True)
   tokenizer.save(output)
   print(f"{output}: {tokenizer.vocab_size:,} wordpieces, digest {tokenizer.digest}", flush=True)
   return tokenizer

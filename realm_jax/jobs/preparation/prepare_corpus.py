@@ -13,7 +13,7 @@ import numpy as np
 from realm_jax import atomic_files, progress, tokenization
 from realm_jax.corpus import input_files, process_pool, reading
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.corpus.documents import BadRecord
+from realm_jax.corpus.documents import BadRecords
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 from realm_jax.corpus.passage_store import (
   PassageRow,
@@ -26,7 +26,6 @@ from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import find_salient_spans
 
-_BAD_RECORDS_NAMED = 20
 _EMBEDDING_SIZE = 128  # as in the paper
 
 
@@ -168,7 +167,7 @@ class _Gathered:
   def __init__(self, tokenizer: tokenization.WordPieceTokenizer):
     self.counts: Counter = Counter()
     self._tokenizer = tokenizer
-    self._named: dict[str, list[str]] = {}
+    self._bad = BadRecords()
 
   def gather(
     self, parts: Iterable[CorpusPart], *, scratch: str, write: Callable[[PassageRow, bytes], None]
@@ -180,7 +179,7 @@ class _Gathered:
     for part in parts:
       self.counts.update(part.counts)
       for bad in part.bad_records:
-        self._name(bad)
+        self._bad.add(bad)
       new = uids.add([row.uid for row in part.rows])
       self.counts["duplicate_passages"] += new.count(False)
       self.counts["passages"] += new.count(True)
@@ -190,11 +189,6 @@ class _Gathered:
           self.counts["wordpieces"] += len(ids)
           self.counts["unknown_wordpieces"] += int(np.count_nonzero(ids == unknown))
           write(row, example)
-
-  def _name(self, bad: BadRecord) -> None:
-    names = self._named.setdefault(bad.kind, [])
-    if len(names) < _BAD_RECORDS_NAMED:
-      names.append(bad.name)
 
   def check_not_empty(self, pattern: str) -> None:
     """Raises ValueError if there are no passages."""
@@ -210,11 +204,7 @@ class _Gathered:
     if self.counts["wordpieces"]:
       share = self.counts["unknown_wordpieces"] / self.counts["wordpieces"]
       lines[0] += f", {share:.3%} of the wordpieces unknown"
-    for kind, names in sorted(self._named.items()):
-      more = self.counts[kind] - len(names)
-      listed = ", ".join(names) + (f" and {more:,} more" if more else "")
-      lines.append(f"{kind.replace('_', ' ')}: {listed}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *self._bad.report()])
 
 
 class _Tally:

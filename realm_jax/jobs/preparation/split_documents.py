@@ -5,12 +5,11 @@ import json
 import os
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus import reading
-from realm_jax.corpus.documents import Document
+from realm_jax.corpus.documents import BadRecords, Document
 from realm_jax.corpus.input_files import Format, InputFile, find_files
 
 _PARTS = {"knowledge": (False, True), "training": (False,), "held_out": (True,)}
@@ -63,12 +62,14 @@ def split_documents(
     raise ValueError(f"held_out_ids={held_out_ids!r} is no regular expression: {error}") from error
   found = find_files(inputs, format=format)
   rng = random.Random(seed)
-  counts: Counter = Counter()
+  bad = BadRecords()
   articles: list[tuple[bool, list[Document]]] = []
   for files, share, stride in zip(found, shares, strides, strict=True):
-    for article in itertools.islice(_articles(files, counts), 0, None, stride):
+    for article in itertools.islice(_articles(files, bad), 0, None, stride):
       drawn = share > 0 and rng.random() < share
       articles.append((drawn or any(matched.fullmatch(doc.id) for doc in article), article))
+  for line in bad.report():
+    print(line, flush=True)
   rng.shuffle(articles)
   if len({is_held_out for is_held_out, _ in articles}) < 2:
     raise ValueError(
@@ -85,12 +86,9 @@ def split_documents(
         file.writelines(map(_line, chosen))
         atomic_files.close(file)
       sizes[part] = len(chosen)
-  skipped = counts["records_without_text"] + counts["broken_records"]
-  print(
-    f"{output}: {sizes['training']:,} documents to learn from, {sizes['held_out']:,} held out"
-    + (f", {skipped:,} records skipped" if skipped else ""),
-    flush=True,
-  )
+  learned = f"{sizes['training']:,} documents to learn from, {sizes['held_out']:,} held out"
+  skipped = f", {bad.counts.total():,} records skipped" if bad.counts else ""
+  print(f"{output}: {learned}{skipped}", flush=True)
   return sizes
 
 
@@ -104,9 +102,9 @@ def _for_each(inputs: Sequence[str], **setting: Sequence) -> Sequence:
   return values if len(values) == len(inputs) else [values[0]] * len(inputs)
 
 
-def _articles(files: Sequence[InputFile], counts: Counter) -> Iterator[list[Document]]:
+def _articles(files: Sequence[InputFile], bad: BadRecords) -> Iterator[list[Document]]:
   """Yields consecutive documents with the same title; each without a title by itself."""
-  documents = reading.read_documents(files, counts=counts)
+  documents = reading.read_documents(files, bad=bad)
   for title, group in itertools.groupby(documents, key=lambda document: document.title):
     article = list(group)
     yield from [article] if title else ([document] for document in article)

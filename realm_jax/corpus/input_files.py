@@ -105,11 +105,11 @@ def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict
     (skipped if roots[input] == input and known[input] else refused).extend(unknown)
   if refused:
     raise ValueError(
-      f"cannot infer the format of {_listed(refused)}; end names in {', '.join(_FORMATS)}, or give "
-      "--format=jsonl, wikiextractor, parquet or text"
+      f"cannot infer the format of {_listed(refused)}; end their names in {', '.join(_FORMATS)}, "
+      "or give --format=jsonl, wikiextractor, parquet or text"
     )
   if skipped:
-    print(f"skipped {len(skipped):,} files of unknown format: {_listed(skipped)}", flush=True)
+    print(f"skipped files of unknown format ({len(skipped):,}): {_listed(skipped)}", flush=True)
   return known
 
 

@@ -77,12 +77,12 @@ def test_files_of_unknown_format_in_a_directory_are_skipped_and_named(folder, ca
   assert [document.text for document in read_documents(files, bad=BadRecords())] == ["Text."] * 3
   (line,) = capsys.readouterr().out.splitlines()
   named = ", ".join(str(folder / name) for name in ("c.csv", *(f"d{i}.pdf" for i in range(4))))
-  assert line == f"skipped 7 files of unknown format: {named} and 2 more"
+  assert line == f"skipped files of unknown format (7): {named} and 2 more"
 
 
 @pytest.mark.parametrize("wanted", ["c.csv", "*c*", "d*"])
 def test_files_of_unknown_format_that_were_asked_for_are_refused(folder, wanted):
-  with pytest.raises(ValueError, match=r"cannot infer .*/[cd].*; end names in .*give --format="):
+  with pytest.raises(ValueError, match=r"cannot infer .*/[cd].*; end their names in .*--format="):
     find_files([str(folder / "b.md"), str(folder / wanted)])
   assert find_files([str(folder / wanted)], format="text")[0][0].format == "text"
 
@@ -90,7 +90,7 @@ def test_files_of_unknown_format_that_were_asked_for_are_refused(folder, wanted)
 def test_a_directory_with_nothing_but_unknown_formats_is_refused(folder):
   for name in ("UPPER.TXT", "a.TXT.GZ", "b.md"):
     (folder / name).unlink()
-  with pytest.raises(ValueError, match=r"c\.csv, .*d3\.pdf and 2 more; end names in \.jsonl"):
+  with pytest.raises(ValueError, match=r"c\.csv, .*d3\.pdf and 2 more; end their names in \.jsonl"):
     find_files([str(folder)])
 
 

@@ -154,6 +154,6 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
   hits = groups["retrieval_hit"]["questions"]
   assert hits == round(figures["reader_oracle"] * 40)
   card = json.loads((output / "figures.json").read_text())
-  assert card["measured"]["checkpoint"].endswith("evaluated/checkpoints, step 1")
+  assert "evaluated/checkpoints, step 1 of run " in card["measured"]["checkpoint"]
   assert "generation 0" in card["measured"]["index"]
   assert set(card["against"]["figures"]) == {"recall@1", "recall@5", "recall@20"}

@@ -26,7 +26,6 @@ KEYWORDS = {
   "keep_checkpoints": 2,
   "model_parallel": 2,
   "layout": "fully_sharded",
-  "guard.enabled": True,
 }
 GRACE_SECONDS = 30  # the shortest that clouds give a machine that they take back
 

@@ -82,6 +82,12 @@ def test_several_inputs_make_one_corpus(tmp_path, many):
   assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
+def test_a_file_may_have_a_comma_in_its_name(tmp_path, inputs):
+  (tmp_path / "a, b.txt").write_text("Oslo\nOslo is the capital of Norway.\n")
+  inputs["input"] = str(tmp_path / "a, b.txt")
+  assert prepare_corpus(output=str(tmp_path / "out"), **inputs).counts["documents"] == 1
+
+
 def test_the_vocabulary_goes_with_the_store(tmp_path, inputs):
   metadata = prepare_corpus(output=str(tmp_path / "out"), **inputs)
   tokenizer = tokenization.load(tmp_path / "out" / "vocabulary")

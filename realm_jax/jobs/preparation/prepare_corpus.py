@@ -89,7 +89,7 @@ def prepare_corpus(
     chunking=chunking,
     drop_list_pages=drop_list_pages,
   )
-  inputs = input.split(",")
+  inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
   if engine == "beam":
     parts = _beam_parts(inputs, format, make_part, beam_options, beam_parts)
   else:

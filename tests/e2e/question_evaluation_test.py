@@ -16,13 +16,10 @@ from realm_jax.index.fusion import Fusion
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.runs.example_sources import QuestionData
-from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.starting_points import StartConfig
-from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Sources
+from tests.configurations import changed
+from tests.e2e.conftest import FINETUNING
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -130,12 +127,7 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
     index=sources.index,
     retriever=sources.checkpoints,
     reader=sources.checkpoints,
-    finetuning=Finetuning(
-      run=RunConfig(num_steps=1, log_every=1),
-      data=QuestionData(batch_size=8, query_length=32),
-      start=StartConfig(max_span_width=4, span_hidden_size=8),
-      beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
-    ),
+    finetuning=changed(FINETUNING, num_steps=1),
   )
   output = world / "evaluation"
   _, zero_output = zero_shot

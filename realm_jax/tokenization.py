@@ -8,6 +8,7 @@ without it.
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from realm_jax.wordpieces import CONFIG_FILE as CONFIG_FILE
 from realm_jax.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
 from realm_jax.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
 
+_MAX_ALPHABET = 1000  # characters that a learned vocabulary knows
 _PADDED_LENGTH_OF_A_CALL = 100_000
 _MAX_BYTES_OF_A_WORD = 1_000_000  # `normalization` limits its characters
 
@@ -127,7 +129,7 @@ def learn(
   """Learns a WordPiece vocabulary from raw text.
 
   Args:
-    texts: Returns the texts; called twice.
+    texts: Returns the texts; called three times.
     vocab_size: Maximum number of wordpieces, including special tokens.
     lower_case: Whether the vocabulary is "uncased".
     min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
@@ -143,6 +145,8 @@ def learn(
   overlong = tokenizers.Regex(rf"\A.{{{wordpieces.MAX_WORD_LENGTH + 1},}}\z")
   without_overlong = pre_tokenizers.Split(overlong, behavior="removed")
 
+  alphabet = _alphabet(texts(), lower_case=lower_case)
+
   def train(size: int, fixed: Sequence[str]) -> list[str]:
     learner = tokenizers.BertWordPieceTokenizer(lowercase=lower_case)
     learner.pre_tokenizer = pre_tokenizers.Sequence([learner.pre_tokenizer, without_overlong])
@@ -151,6 +155,8 @@ def learn(
       vocab_size=size,
       min_frequency=min_frequency,
       special_tokens=list(fixed),
+      initial_alphabet=alphabet,
+      limit_alphabet=len(alphabet),
       show_progress=False,
     )
     return sorted(set(learner.get_vocab()) - set(SPECIAL_TOKENS))
@@ -168,3 +174,21 @@ def learn(
   continuations = [piece for piece in characters if piece.startswith("##")]
   learned = train(vocab_size, [*SPECIAL_TOKENS, *continuations])
   return WordPieceTokenizer([*SPECIAL_TOKENS, *learned], lower_case=lower_case)
+
+
+def _alphabet(texts: Iterable[str], *, lower_case: bool) -> list[str]:
+  """Returns the most frequent characters of normalised texts, ties by code point.
+
+  The learner itself would choose among equally frequent ones by the order of a hash map.
+  """
+  import tokenizers
+
+  counts: Counter[str] = Counter()
+  for text in texts:
+    counts.update(text)
+  normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower_case)
+  normal: Counter[str] = Counter()
+  for character, count in counts.items():
+    for part in normalizer.normalize_str(character).strip():
+      normal[part] += count
+  return sorted(normal, key=lambda character: (-normal[character], character))[:_MAX_ALPHABET]

@@ -82,8 +82,8 @@ def find_files(
   root = os.path.commonpath(map(os.path.abspath, roots.values()))
 
   def file(path: str) -> InputFile:
-    known = (format_of(path) or format) if format == "auto" else format
-    return InputFile(path=path, name=os.path.relpath(path, root), format=known)
+    own = format_of(path) if format == "auto" else None
+    return InputFile(path=path, name=os.path.relpath(path, root), format=own or format)
 
   return [[file(path) for path in found[input]] for input in inputs]
 

@@ -64,10 +64,10 @@ def scorecard(
   )
   null = passage_tokens(store, np.array([-1]), length=description.passage_length)
   null_1xE = np.asarray(encode(null, method="encode_passage"))
-  more_BxK = BlockwiseExactSearcher(embeddings_NxE).search(
+  found = BlockwiseExactSearcher(embeddings_NxE).search(
     queries_BxE, k + right_passages.spare(questions)
   )
-  ids_BxK, scores_BxK = (column[:, :k] for column in more_BxK)
+  ids_BxK, scores_BxK = (column[:, :k] for column in found)
   null_Bx1 = queries_BxE @ null_1xE.T
   reads_null = description.beam is None
   scores_BxK = np.concatenate(
@@ -77,7 +77,7 @@ def scorecard(
   if not reads_null:
     del prior["null_mass"]
   figures = {
-    f"recall@{k}": float(hits(questions, more_BxK.ids_BxK, k=k, store=store).mean()),
+    f"recall@{k}": float(hits(questions, found.ids_BxK, k=k, store=store).mean()),
     **prior,
     **hubness(ids_BxK, num_passages=len(store)),
   }

@@ -196,12 +196,11 @@ class Pretraining(TrainingConfig):
   def dual_encoder_learns(self) -> bool:
     """Whether the optimizer ever moves the dual encoder."""
     optimizer, parts = self.optimizer, set(self.optimizer.frozen_parts)
-    frozen = dict(optimizer.frozen_steps).get(PART, -1) >= self.run.num_steps
+    steps = dict(optimizer.frozen_steps)
+    frozen = PART in steps and steps[PART] >= self.run.num_steps
     stopped = dict(optimizer.learning_rate_factors).get(PART, 1.0) == 0
-    shared = self.model.dual_encoder.towers == "shared"
-    towers = {
-      f"{PART}/{name}" for name in (["tower"] if shared else ["query_tower", "passage_tower"])
-    }
+    names = {"shared": ["tower"], "separate": ["query_tower", "passage_tower"]}
+    towers = {f"{PART}/{name}" for name in names[self.model.dual_encoder.towers]}
     return not (frozen or stopped or PART in parts or towers <= parts)
 
   @property

@@ -34,9 +34,13 @@ def changes(
   return list(differing)
 
 
-def warn_of_other_lessons(metadata: Mapping, lessons: Mapping, *, workdir: str) -> None:
-  """Warns of a resumed run that goes on with another learning rate or objective, by name."""
-  if differing := differences(metadata.get("lessons") or lessons, lessons):
+def warn_of_other_learning(before: Mapping | None, now: Mapping, *, workdir: str) -> None:
+  """Warns by name of settings with which a resumed run learns in another way than before.
+
+  Args:
+    before: Its settings so far; None in checkpoints that do not name them.
+  """
+  if before is not None and (differing := differences(before, now)):
     logging.warning("%s goes on with other settings: %s", workdir, "; ".join(differing.values()))
 
 

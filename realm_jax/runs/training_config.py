@@ -15,10 +15,15 @@ from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
 
-_LESSONS = (
-  *("optimizer", "objective", "marginalize", "compares_batch", "rehearsal", "guard"),
+_OF_LEARNING = {
+  "optimizer",
+  "objective",
+  "marginalize",
+  "compares_batch",
+  "rehearsal",
+  "guard",
   "score_scale",
-)
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,10 +91,10 @@ class TrainingConfig:
   optimizer: OptimizerConfig = OptimizerConfig()
 
   @property
-  def lessons(self) -> dict[str, Any]:
-    """What a step learns beside its batch, by name; a run may change it on the way."""
-    fields = dataclasses.asdict(self)
-    return flax.traverse_util.flatten_dict({k: fields[k] for k in _LESSONS if k in fields}, sep=".")
+  def learning_settings(self) -> dict[str, Any]:
+    """The settings of optimizer and objective by name, which a resumed run may change."""
+    fields = {k: v for k, v in dataclasses.asdict(self).items() if k in _OF_LEARNING}
+    return flax.traverse_util.flatten_dict(fields, sep=".")
 
   def make_program(
     self,

@@ -111,7 +111,7 @@ class TrainingRun:
       "model": dataclasses.asdict(description),
       "run": self.identity.name,
       "batches": dict(batch_settings),
-      "lessons": config.lessons,
+      "learning": config.learning_settings,
     }
     self._continued = None
     if self.resumed is not None:
@@ -122,7 +122,9 @@ class TrainingRun:
         allowed=config.run.allow_changes,
         workdir=workdir,
       )
-      resumption.warn_of_other_lessons(self.resumed.metadata, config.lessons, workdir=workdir)
+      resumption.warn_of_other_learning(
+        self.resumed.metadata.get("learning"), config.learning_settings, workdir=workdir
+      )
       if self.resumed.input and not changed:
         self._continued = self.resumed.input
       self.state = self.resumed.state

@@ -89,6 +89,6 @@ def launch_local(
     max_restarts=max_restarts,
   )
   if questions is not None:
-    asked = jobs["evaluate_training"]
-    del asked["until_step"]
+    # The training has ended, so its newest generation is evaluated and none is waited for.
+    asked = {k: v for k, v in jobs["evaluate_training"].items() if k != "until_step"}
     supervise([process("evaluate", asked, shown=True)], logs=logs, max_restarts=max_restarts)

@@ -129,3 +129,42 @@ def test_refused(split, tmp_path, settings, message):
   with pytest.raises(ValueError, match=message):
     split(**settings)
   assert not (tmp_path / "split").exists()
+
+
+def _write(path, rows):
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  return str(path)
+
+
+def test_no_article_is_on_both_sides_whatever_the_order_and_the_inputs(tmp_path, split):
+  paragraphs = [
+    {"id": f"{i}-{k}", "title": f"Article {i}", "text": f"Paragraph {k} of {i}."}
+    for k in range(3)
+    for i in range(200)
+  ]
+  other = [
+    {"id": f"other {i}", "title": f"ARTICLE_{i}" if i % 2 else "", "text": f"About {i}."}
+    for i in range(200)
+  ]
+  again = [{"id": f"other {i}", "title": f"Renamed {i}", "text": f"Of {i}."} for i in range(200)]
+  files = [_write(tmp_path / f"{i}.jsonl", v) for i, v in enumerate((paragraphs, other, again))]
+  parts = split(inputs=files, held_out=[0.2])
+  # Numbers 1, 3, 5 ... are one family by title, then by id; an even one has two.
+  sides = [
+    {
+      (name, number)
+      for row in parts[part]
+      for number in [int("".join(filter(str.isdigit, row["title"] or row["id"])))]
+      for name in [row["title"].startswith("Article") and number % 2 == 0]
+    }
+    for part in ("training", "held_out")
+  ]
+  assert not sides[0] & sides[1]
+  assert 0.1 < len(sides[1]) / (len(sides[0]) + len(sides[1])) < 0.3
+
+
+def test_ids_to_hold_out_that_match_nothing_are_refused(split, capsys):
+  with pytest.raises(ValueError, match="held_out_ids='nothing.*' matches none"):
+    split(held_out_ids="nothing.*")
+  split(held_out_ids="dev-.*", every=[1, 7])
+  assert "matches 3 documents, 0 in use" in capsys.readouterr().out

@@ -1,16 +1,15 @@
 """Divides documents into those to learn from and those that are held out."""
 
-import itertools
 import json
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import BadRecords, Document
-from realm_jax.corpus.input_files import Format, InputFile, find_files
+from realm_jax.corpus.input_files import Format, find_files
 
 _PARTS = {"knowledge": (False, True), "training": (False,), "held_out": (True,)}
 
@@ -28,16 +27,19 @@ def split_documents(
   """Writes `output`: `training.jsonl`, `held_out.jsonl`, and both together as `knowledge.jsonl`.
 
   Evaluate on held-out documents: search them, but never train on them. Documents are in random
-  order, so any first part of a file is a sample of it. Consecutive documents with the same title,
-  the paragraphs of an article, stay together. All documents have to fit into memory.
+  order, so any first part of a file is a sample of it. Documents of an input with the same title,
+  the paragraphs of an article, stay together. Articles that share a title or a document id, also
+  of different inputs, are held out together or not at all; titles are compared without case, and
+  with underscores as spaces. All documents have to fit into memory.
 
   Args:
     inputs: Glob patterns or directories of files that `realm prepare_corpus` can read.
     output: Directory to write; replaced as a whole when finished.
-    held_out: Share of the articles to hold out: one for all inputs, or one for each.
+    held_out: Share of the articles to hold out: one for all inputs, or one for each. Of articles
+      that belong together the first decides.
     held_out_ids: Regular expression; articles with a document whose whole id it matches are held
       out as well.
-    every: Uses only every n-th article: one number for all inputs, or one for each.
+    every: Uses only every n-th article of an input: one number for all inputs, or one for each.
     seed: Seeds the order and the choice of held-out articles.
     format: Format of the inputs; "auto" infers it from the file names.
 
@@ -46,7 +48,8 @@ def split_documents(
 
   Raises:
     FileNotFoundError: If a pattern matches no file.
-    ValueError: If a setting or the format of a file is invalid, or one of the parts is empty.
+    ValueError: If a setting or the format of a file is invalid, `held_out_ids` matches no id, or
+      one of the parts is empty.
   """
   object_store.check_local(output=output)
   shares, strides = _for_each(inputs, held_out=held_out), _for_each(inputs, every=every)
@@ -63,29 +66,40 @@ def split_documents(
   found = find_files(inputs, format=format)
   rng = random.Random(seed)
   bad = BadRecords()
-  articles: list[tuple[bool, list[Document]]] = []
+  articles: list[list[Document]] = []
+  share_of: list[float] = []
+  num_matches = 0
   for files, share, stride in zip(found, shares, strides, strict=True):
-    for article in itertools.islice(_articles(files, bad), 0, None, stride):
-      drawn = share > 0 and rng.random() < share
-      articles.append((drawn or any(matched.fullmatch(doc.id) for doc in article), article))
+    of_input = _articles(reading.read_documents(files, bad=bad))
+    num_matches += sum(bool(matched.fullmatch(doc.id)) for docs in of_input for doc in docs)
+    articles += (used := of_input[::stride])
+    share_of += [share] * len(used)
   for line in bad.report():
     print(line, flush=True)
-  rng.shuffle(articles)
-  if len({is_held_out for is_held_out, _ in articles}) < 2:
+  named = [sum(bool(matched.fullmatch(doc.id)) for doc in docs) for docs in articles]
+  if held_out_ids is not None:
+    if not num_matches:
+      raise ValueError(f"held_out_ids={held_out_ids!r} matches none of the ids of the documents")
+    print(f"held_out_ids matches {num_matches:,} documents, {sum(named):,} in use", flush=True)
+  families = _families(articles)
+  chosen = {first for first in families if share_of[first] > 0 and rng.random() < share_of[first]}
+  chosen |= {first for first, members in families.items() if any(named[i] for i in members)}
+  held_out_articles = {i for first in chosen for i in families[first]}
+  is_held_out = [i in held_out_articles for i in range(len(articles))]
+  if len(set(is_held_out)) < 2:
     raise ValueError(
       f"{', '.join(inputs)}: {len(articles)} articles leave nothing to learn from or nothing held "
       f"out; change held_out={','.join(map(str, held_out))}"
     )
+  order = rng.sample(range(len(articles)), len(articles))
   sizes = {}
   with atomic_files.new_directory(output) as directory:
     for part, wanted in _PARTS.items():
-      chosen = [
-        doc for is_held_out, article in articles if is_held_out in wanted for doc in article
-      ]
+      documents = [doc for i in order if is_held_out[i] in wanted for doc in articles[i]]
       with open(os.path.join(directory, f"{part}.jsonl"), "w", encoding="utf-8") as file:
-        file.writelines(map(_line, chosen))
+        file.writelines(map(_line, documents))
         atomic_files.close(file)
-      sizes[part] = len(chosen)
+      sizes[part] = len(documents)
   learned = f"{sizes['training']:,} documents to learn from, {sizes['held_out']:,} held out"
   skipped = f", {bad.counts.total():,} records skipped" if bad.counts else ""
   print(f"{output}: {learned}{skipped}", flush=True)
@@ -102,12 +116,42 @@ def _for_each(inputs: Sequence[str], **setting: Sequence) -> Sequence:
   return values if len(values) == len(inputs) else [values[0]] * len(inputs)
 
 
-def _articles(files: Sequence[InputFile], bad: BadRecords) -> Iterator[list[Document]]:
-  """Yields consecutive documents with the same title; each without a title by itself."""
-  documents = reading.read_documents(files, bad=bad)
-  for title, group in itertools.groupby(documents, key=lambda document: document.title):
-    article = list(group)
-    yield from [article] if title else ([document] for document in article)
+def _articles(documents: Iterable[Document]) -> list[list[Document]]:
+  """Groups documents by title; each without a title is an article by itself."""
+  articles: dict[object, list[Document]] = {}
+  for document in documents:
+    articles.setdefault(_title(document) or object(), []).append(document)
+  return list(articles.values())
+
+
+def _title(document: Document) -> str:
+  return document.title.replace("_", " ").strip().casefold()
+
+
+def _families(articles: Sequence[Sequence[Document]]) -> dict[int, list[int]]:
+  """Groups articles linked by titles or ids, over any number of steps, by their first article."""
+  members: dict[tuple[str, str], list[int]] = {}
+  for i, docs in enumerate(articles):
+    for key in _keys(docs):
+      members.setdefault(key, []).append(i)
+  families: dict[int, list[int]] = {}
+  seen: set[int] = set()
+  for first in range(len(articles)):
+    if first in seen:
+      continue
+    seen.add(first)
+    family = families[first] = [first]
+    for i in family:  # grows while it is read
+      for key in _keys(articles[i]):
+        linked = [j for j in members.pop(key, ()) if j not in seen]
+        seen.update(linked)
+        family += linked
+  return families
+
+
+def _keys(article: Sequence[Document]) -> set[tuple[str, str]]:
+  titles = {("title", title) for doc in article if (title := _title(doc))}
+  return titles | {("id", doc.id) for doc in article}
 
 
 def _line(document: Document) -> str:

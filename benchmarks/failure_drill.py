@@ -78,7 +78,6 @@ from __gin__ import dynamic_registration
 from realm_jax.indexing import builder_config
 from realm_jax.jobs.training import build_index
 builder_config.BuilderConfig.keep = 1000
-builder_config.BuilderConfig.refresh_sample = 50
 build_index.build_index.poll_seconds = 0.05
 build_index.build_index.recheck_seconds = 1.0
 build_index.build_index.follow = True

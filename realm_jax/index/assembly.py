@@ -86,10 +86,10 @@ def load_searcher(
   Raises:
     FileNotFoundError: If the generation does not exist (any more).
     generations.DamagedGenerationError: If it differs from what was published.
-    ValueError: If the generation is partial, if there are fewer shards than processes to spread
-      them over, or if `kind` is "scann" or "faiss" and the generation was built without it.
+    ValueError: If there are fewer shards than processes to spread them over, or if `kind` is
+      "scann" or "faiss" and the generation was built without it.
   """
-  manifest = _manifest_of_all(root, generation)
+  manifest = generations.read_manifest(root, generation)
   built = searcher.CorpusSearcherConfig(**manifest.searcher)
   if kind in searcher.TREES and built.kind != kind:
     raise ValueError(
@@ -126,21 +126,10 @@ def load_embeddings(root: str, generation: int) -> np.ndarray:
   Raises:
     FileNotFoundError: If the generation does not exist (any more).
     generations.DamagedGenerationError: If it differs from what was published.
-    ValueError: If the generation is partial.
   """
-  manifest = _manifest_of_all(root, generation)
+  manifest = generations.read_manifest(root, generation)
   shards = (generations.restore(root, generation, i) for i in range(len(manifest.shards)))
   return np.concatenate([shard["embeddings"] for shard in shards])
-
-
-def _manifest_of_all(root: str, generation: int) -> generations.Manifest:
-  manifest = generations.read_manifest(root, generation)
-  if manifest.base is not None:
-    raise ValueError(
-      f"generation {generation} in {root} is partial, with {manifest.num_passages} passages; name "
-      f"its base, generation {manifest.base}"
-    )
-  return manifest
 
 
 def _import_library(kind: str):

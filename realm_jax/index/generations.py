@@ -2,9 +2,8 @@
 
 A generation is one step of an Orbax `CheckpointManager`, which makes it visible only when it is
 complete. It has a manifest and, for every shard, a folder with one file per array, written by the
-process that holds the shard. A partial generation has a sample of the passages, embedded again, and
-the map that fits queries to its base, an earlier generation of all passages. Readers neither write
-nor delete, take part in no barrier, and reject arrays whose digest differs from the manifest's.
+process that holds the shard. Readers neither write nor delete, take part in no barrier, and reject
+arrays whose digest differs from the manifest's.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,10 +25,9 @@ import orbax.checkpoint as ocp
 from realm_jax import json_fields, object_store, processes
 
 _ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-_FORMAT = 2
+_FORMAT = 3
 _MANIFEST = "manifest"
 _MANIFEST_FILE = "metadata"
-_SAMPLE = "sample"  # the only shard of a partial generation
 _STEPS = ocp.step.standard_name_format()
 
 
@@ -76,7 +74,6 @@ class Manifest:
     scorecard: Metrics on probe questions and against the previous generation; may be empty.
     generation: Its number; set by `publish`.
     created: Time of publication in Unix seconds; set by `publish`.
-    base: For a partial generation, the number of its base.
     shards: The shards, in corpus order; set by `publish`.
   """
 
@@ -93,7 +90,6 @@ class Manifest:
   scorecard: dict[str, float] = dataclasses.field(default_factory=dict)
   generation: int = -1
   created: float = 0.0
-  base: int | None = None
   shards: tuple[ShardRecord, ...] = ()
 
 
@@ -113,19 +109,9 @@ def all_generations(root: str) -> list[int]:
   return sorted(step.step for step in _STEPS.find_all(directory)) if directory.exists() else []
 
 
-def newest(root: str, *, partial: bool = False) -> int | None:
-  """Returns the highest number of a complete generation in `root`, None if there is none.
-
-  Args:
-    partial: Whether a partial generation counts.
-  """
-  numbers = reversed(all_generations(root))
-  return next((n for n in numbers if partial or not is_partial(root, n)), None)
-
-
-def is_partial(root: str, generation: int) -> bool:
-  """Returns whether a generation has a sample of the passages only."""
-  return (object_store.absolute(root) / _STEPS.build_name(generation) / _SAMPLE).exists()
+def newest(root: str) -> int | None:
+  """Returns the highest number of a complete generation in `root`, None if there is none."""
+  return max(all_generations(root), default=None)
 
 
 def resolve(root: str, generation: int | None) -> int:
@@ -151,9 +137,8 @@ def publish(
   """Writes a generation, makes it visible at once, and deletes those before the newest `keep`.
 
   One job publishes to a directory, see `publisher_lock`. Of a job of several processes all publish
-  together: each writes its own shards, and the first one makes them visible when all are written. A
-  partial generation is published by the first one alone. Unfinished files of a killed publisher are
-  removed.
+  together: each writes its own shards, and the first one makes them visible when all are written.
+  Unfinished files of a killed publisher are removed.
 
   Args:
     root: Directory of the generations; created if missing.
@@ -161,8 +146,7 @@ def publish(
     shards: Named arrays of each shard of this process. Processes hold consecutive parts of the
       corpus, in order. `embeddings` `[rows, E]` is required; the searcher defines the others.
     manifest: The manifest without `generation`, `created` and `shards`.
-    keep: Number of generations to keep, including this one. Partial ones are kept in addition, as
-      long as their base.
+    keep: Number of generations to keep, including this one.
 
   Raises:
     ValueError: If the number is not above the newest, the shards do not match the manifest, or an
@@ -172,16 +156,15 @@ def publish(
   directory = object_store.absolute(root)
   if keep < 1:
     raise ValueError(f"keep={keep} would delete the generation just published; keep at least 1")
-  share = processes.share if manifest.base is None else _with_nobody
-  records = _records_of_all(shards, manifest, share)
+  records = _records_of_all(shards, manifest)
   first_shard = sum(map(len, records[: jax.process_index()]))
-  own = {_shard_name(first_shard + i, manifest): shard for i, shard in enumerate(shards)}
+  own = {_shard_name(first_shard + i): shard for i, shard in enumerate(shards)}
   if not processes.is_first():
-    directory, *_ = share(None)
-    _write_shards(object_store.Path(directory), own, share)
-    share(None)  # the generation is visible
+    directory, *_ = processes.share(None)
+    _write_shards(object_store.Path(directory), own)
+    processes.share(None)  # the generation is visible
     return read_manifest(root, generation)
-  last = newest(root, partial=True)
+  last = newest(root)
   if generation < 0 or (last is not None and generation <= last):
     raise ValueError(
       f"generation {generation} cannot be published in {directory}: generations never change and"
@@ -192,39 +175,25 @@ def publish(
   )
   directory.mkdir(parents=True, exist_ok=True)
   options = ocp.CheckpointManagerOptions(
-    max_to_keep=_number_to_keep(root, manifest, keep=keep),
+    max_to_keep=keep,
     create=False,
     cleanup_tmp_directories=True,
     enable_async_checkpointing=False,
     multiprocessing_options=_alone(),
   )
   with ocp.CheckpointManager(directory, options=options) as manager:
-    items = ocp.args.Composite(**{_MANIFEST: _SaveGeneration(manifest, own, share)})
+    items = ocp.args.Composite(**{_MANIFEST: _SaveGeneration(manifest, own)})
     manager.save(generation, args=items, force=True)
-  share(None)
+  processes.share(None)
   return manifest
-
-
-def _number_to_keep(root: str, manifest: Manifest, *, keep: int) -> int:
-  """Returns how many generations to keep, partial ones and the one of the manifest included."""
-  numbers = all_generations(root)
-  whole = [number for number in numbers if not is_partial(root, number)]
-  if manifest.base is None:
-    whole.append(manifest.generation)
-  return 1 + sum(number >= whole[-keep:][0] for number in numbers)
-
-
-def _with_nobody(value: Any) -> list[Any]:
-  """Is `processes.share` for a process that publishes alone."""
-  return [value]
 
 
 class _GenerationHandler(ocp.CheckpointHandler):
   """Makes every process write its shards into the directory that the first one commits."""
 
   def save(self, directory: object_store.Path, args: "_SaveGeneration") -> None:
-    args.share(os.fspath(directory.parent))
-    _write_shards(directory.parent, args.shards, args.share)
+    processes.share(os.fspath(directory.parent))
+    _write_shards(directory.parent, args.shards)
     content = dataclasses.asdict(args.manifest)
     stored = {"format": _FORMAT, "content": content, "sha256": _json_digest(content)}
     (directory / _MANIFEST_FILE).write_text(json.dumps(stored))
@@ -237,17 +206,14 @@ class _GenerationHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(_GenerationHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class _SaveGeneration(ocp.args.CheckpointArgs):
-  """The manifest, the shards of the first process by name, and what tells the others."""
+  """The manifest, and the shards of the first process by name."""
 
   manifest: Manifest
   shards: dict[str, Mapping[str, np.ndarray]]
-  share: Callable[[Any], list[Any]]
 
 
 def _write_shards(
-  directory: object_store.Path,
-  shards: dict[str, Mapping[str, np.ndarray]],
-  share: Callable[[Any], list[Any]],
+  directory: object_store.Path, shards: dict[str, Mapping[str, np.ndarray]]
 ) -> None:
   """Writes the shards of this process; returns once all processes have written theirs."""
   failure = ""
@@ -257,7 +223,7 @@ def _write_shards(
   except Exception as error:
     # Shared, because the other processes would otherwise wait for this one forever.
     failure = f"process {jax.process_index()}: {error!r}"
-  failures = [failure for failure in share(failure) if failure]
+  failures = [failure for failure in processes.share(failure) if failure]
   if failures:
     raise RuntimeError(f"shards of a generation could not be written: {'; '.join(failures)}")
 
@@ -302,7 +268,7 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
   shards = manifest.shards
   if not 0 <= shard < len(shards):
     raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
-  with _reading(root, generation, _shard_name(shard, manifest)) as directory:
+  with _reading(root, generation, _shard_name(shard)) as directory:
     return {name: _read(directory, name, record) for name, record in shards[shard].arrays.items()}
 
 
@@ -373,19 +339,17 @@ def _alone() -> ocp.options.MultiprocessingOptions:
   )
 
 
-def _shard_name(shard: int, manifest: Manifest) -> str:
-  return f"shard_{shard:05d}" if manifest.base is None else _SAMPLE
+def _shard_name(shard: int) -> str:
+  return f"shard_{shard:05d}"
 
 
 def _records_of_all(
-  shards: Sequence[Mapping[str, np.ndarray]],
-  manifest: Manifest,
-  share: Callable[[Any], list[Any]],
+  shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
 ) -> list[tuple[ShardRecord, ...]]:
   """Describes the shards of every process, and checks that they add up to the corpus."""
   own = [dataclasses.asdict(record) for record in _records(shards, manifest)]
   records, first_row = [], 0
-  for part in share(own):
+  for part in processes.share(own):
     of_one = []
     for record in json_fields.restored(tuple[ShardRecord, ...], part):
       of_one.append(dataclasses.replace(record, first_row=first_row))

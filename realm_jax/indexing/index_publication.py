@@ -8,7 +8,7 @@ import numpy as np
 
 from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import assembly, generations, query_map
+from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import CorpusPart, CorpusSearcherConfig, own_part
 from realm_jax.indexing import index_recall
 
@@ -67,44 +67,6 @@ def publish(
   )
 
 
-def publish_partial(
-  index: str,
-  *,
-  base: generations.Manifest,
-  passages_J: np.ndarray,
-  old_JxE: np.ndarray,
-  new_JxE: np.ndarray,
-  training_step: int,
-  parameters_digest: str,
-  keep: int,
-) -> generations.Manifest:
-  """Publishes a sample of passages, embedded again, and the map of queries that follows from it.
-
-  Called by the first process alone.
-
-  Args:
-    base: The generation whose queries are mapped.
-    passages_J: Rows of the corpus, the sample.
-    old_JxE: Their embeddings in the base.
-    new_JxE: Their embeddings by the newer encoder.
-    parameters_digest: The digest of that encoder.
-    keep: The number of generations to keep, see `generations.publish`.
-  """
-  sample = {"embeddings": new_JxE, "passages": passages_J, "map": query_map.fit(old_JxE, new_JxE)}
-  manifest = dataclasses.replace(
-    base,
-    base=base.generation,
-    training_step=training_step,
-    parameters_digest=parameters_digest,
-    num_passages=len(passages_J),
-    dtype=str(new_JxE.dtype),
-    searcher={},
-    recall={},
-    scorecard={},
-  )
-  return generations.publish(index, _next_number(index), [sample], manifest=manifest, keep=keep)
-
-
 def _next_number(index: str) -> int:
-  last = generations.newest(index, partial=True)
+  last = generations.newest(index)
   return 0 if last is None else last + 1

@@ -146,9 +146,7 @@ def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
   index = opened.sources.index
   published = published_generations(opened.sources, opened.saved, opened.corpus.store)
   numbers = [
-    number
-    for number in generations.all_generations(index)
-    if number <= opened.loaded.generation and not generations.is_partial(index, number)
+    number for number in generations.all_generations(index) if number <= opened.loaded.generation
   ]
   past = []
   for number in numbers[-count:]:

@@ -3,7 +3,6 @@
 import dataclasses
 
 from realm_jax.index import assembly, generations
-from realm_jax.index.query_map import MappedSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
@@ -34,14 +33,11 @@ class PublishedGenerations:
   run: Run | None = None
   other_runs: OtherRuns = "refuse"
 
-  def __post_init__(self):
-    self._whole: LoadedGeneration | None = None  # the last one loaded
-
   def newest(self) -> int | None:
-    return generations.newest(self.index, partial=True)
+    return generations.newest(self.index)
 
   def load(self, generation: int) -> LoadedGeneration:
-    """Loads a generation for searching, or the map of a partial one if its base is loaded already.
+    """Loads a generation for searching.
 
     Raises:
       ValueError: If its corpus, width or vocabulary differs.
@@ -61,14 +57,6 @@ class PublishedGenerations:
         f"{self.index} has it from step {manifest.training_step} of {foreign}, "
         "keep it with --generation, or set --other_runs=accept"
       )
-    steps = {"training_step": 0 if foreign else manifest.training_step, "created": manifest.created}
-    if manifest.base is not None:
-      whole = self._whole
-      if whole is None or whole.generation != manifest.base:
-        whole = self.load(manifest.base)
-      map_ExE = generations.restore(self.index, generation, 0)["map"]
-      mapped = MappedSearcher(whole.searcher, map_ExE)
-      return dataclasses.replace(whole, generation=generation, searcher=mapped, **steps)
     embeddings_NxE = None
     if self.with_embeddings:
       embeddings_NxE = assembly.load_embeddings(self.index, generation)
@@ -79,10 +67,13 @@ class PublishedGenerations:
       spread=self.spread,
       apart=self.run is not None and manifest.num_passages > _LOADED_BESIDE_A_STEP,
     )
-    self._whole = LoadedGeneration(
-      generation=generation, searcher=searcher, embeddings_NxE=embeddings_NxE, **steps
+    return LoadedGeneration(
+      generation=generation,
+      training_step=0 if foreign else manifest.training_step,
+      created=manifest.created,
+      searcher=searcher,
+      embeddings_NxE=embeddings_NxE,
     )
-    return self._whole
 
 
 def _foreign(manifest: generations.Manifest, run: Run) -> str:

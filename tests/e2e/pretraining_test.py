@@ -14,9 +14,7 @@ import time
 import pytest
 
 from realm_jax import main
-from realm_jax.index import assembly, generations, publisher_lock
-from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.index import generations, publisher_lock
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
@@ -189,39 +187,6 @@ def test_an_index_that_another_training_left_is_made_anew(world, start, tmp_path
   )
   assert generations.newest(index) == 2
   assert generations.read_manifest(index, 2).training_step == 1
-
-
-def test_checkpoints_that_come_while_the_corpus_is_embedded_refresh_a_sample(
-  world, start, tmp_path, monkeypatch
-):
-  start("overtaken", num_steps=3, checkpoint_every=1)
-  directory, index = str(world / "overtaken" / "checkpoints"), str(tmp_path / "index")
-  appearing = iter([[1], [1], [1], [1, 2]])  # and the third while the second embeds the corpus
-  monkeypatch.setattr(
-    "realm_jax.jobs.training.build_index.steps", lambda _: next(appearing, [1, 2, 3])
-  )
-  build_index(
-    checkpoints=directory,
-    passages=str(world / "passages"),
-    index=index,
-    follow=True,
-    until_step=2,
-    builder=BuilderConfig(searcher=SearcherConfig(kind="exact"), refresh_sample=50),
-  )
-  manifests = [generations.read_manifest(index, i) for i in generations.all_generations(index)]
-  described = [(m.training_step, m.base, m.num_passages) for m in manifests]
-  size = manifests[0].num_passages
-  assert described[:3] == [(1, None, size), (3, 0, 50), (2, None, size)]
-  published = PublishedGenerations(
-    index=index,
-    description=saved_models.load(directory).description,
-    run=checkpoints.run_of(directory),
-  )
-  whole, partial = published.load(0), published.load(1)
-  assert partial.searcher.searcher is whole.searcher and partial.training_step == 3
-  with pytest.raises(ValueError, match="generation 1 in .* is partial, with 50 passages; name its"):
-    assembly.load_embeddings(index, 1)
-  start("mapped", index=index, generation=1, num_steps=1, other_runs="accept")
 
 
 def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are_accepted(

@@ -131,27 +131,6 @@ def test_keeping_nothing_is_refused(tmp_path):
     publish(tmp_path, 0, keep=0)
 
 
-def test_partial_generations_last_as_long_as_their_base_and_are_not_the_newest(tmp_path):
-  root, sample = str(tmp_path), [{"embeddings": make_shards()[1]["embeddings"]}]
-
-  def publish_partial(generation, *, base):
-    manifest = dataclasses.replace(MANIFEST, num_passages=20, base=base, searcher={})
-    generations.publish(root, generation, sample, manifest=manifest, keep=2)
-
-  publish(root, 0, keep=2)
-  for number in (1, 2):
-    publish_partial(number, base=0)
-  assert generations.newest(root) == 0 and generations.newest(root, partial=True) == 2
-  np.testing.assert_array_equal(
-    generations.restore(root, 2, 0)["embeddings"], sample[0]["embeddings"]
-  )
-  publish(root, 3, keep=2)
-  publish_partial(4, base=3)
-  assert generations.all_generations(root) == [0, 1, 2, 3, 4]
-  publish(root, 5, keep=2)
-  assert generations.all_generations(root) == [3, 4, 5]
-
-
 def test_a_shard_that_is_not_there_is_refused(tmp_path):
   publish(tmp_path, 0)
   with pytest.raises(ValueError, match="has no shard 2 of 2"):
@@ -238,7 +217,7 @@ def test_an_older_format_is_refused_with_the_way_out(tmp_path):
   stored = json.loads(file.read_text())
   del stored["format"]  # as Orbax wrote it
   file.write_text(json.dumps(stored))
-  message = "generation 4 in .* has format 1, this version reads format 2; build the index again"
+  message = "generation 4 in .* has format 1, this version reads format 3; build the index again"
   with pytest.raises(generations.DamagedGenerationError, match=message):
     generations.restore(str(tmp_path), 4, 0)
 

@@ -27,7 +27,6 @@ from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
 
 _SAMPLE_QUERIES = 512  # for measuring recall
-_CHECK_SECONDS = 2.0  # between looks for a newer checkpoint while passages are embedded
 
 
 def build_index(
@@ -93,20 +92,6 @@ def build_index(
       publisher.publish(step=processes.share(newest if step is None else step)[0])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Base:
-  """The newest whole generation, for partial ones.
-
-  Attributes:
-    sample_JxE: Its embeddings of the sample.
-    step: The newest step of which there is a generation, whole or partial.
-  """
-
-  manifest: generations.Manifest
-  sample_JxE: np.ndarray
-  step: int
-
-
 @dataclasses.dataclass(kw_only=True)
 class _Publisher:
   """Publishes generations of one corpus, reusing compiled programs and the mesh."""
@@ -128,10 +113,6 @@ class _Publisher:
     )
     self._meshes = partitioning.local_meshes()
     self._mesh = self._meshes[0]
-    sampled = min(self.config.refresh_sample, size) if processes.is_first() else 0
-    self._sampled_J = np.sort(np.random.default_rng(0).choice(size, sampled, replace=False))
-    self._base: _Base | None = None
-    self._checked = 0.0  # when newer checkpoints were looked for
 
   def follow(self, *, until_step: int | None, poll_seconds: float, recheck_seconds: float) -> None:
     """Publishes a generation for each newer checkpoint until told to stop; see `build_index`."""
@@ -209,7 +190,6 @@ class _Publisher:
       saved = saved_models.load(self.checkpoints, step=step)
       encoders, parameters_digest = self._encoders(saved)
       embeddings_NxE = self._embed(saved, encoders, parameters_digest)
-      sample_JxE = self._embedded_sample(saved, encoders)
       self.still_held()
     except Exception as error:
       processes.share(f"process {jax.process_index()}: {error!r}")
@@ -233,7 +213,6 @@ class _Publisher:
     )
     if processes.is_first():
       unfinished_embeddings.remove(self.index)
-      self._base = _Base(manifest, sample_JxE, saved.step)
     finished = time.perf_counter()
     logging.info(
       "generation %d of step %d: %d passages, embedded in %.1f s, "
@@ -288,7 +267,7 @@ class _Publisher:
           what=f"batches of passages, shard {number} of {len(shards)}",
         )
         own_NxE[:] = passage_embedding.embed_passages(
-          self._between_refreshes(batches),
+          batches,
           encoders=encoders,
           passages_N=passages_N,
           embedding_size=size,
@@ -305,59 +284,6 @@ class _Publisher:
       tokens_per_batch=self.config.tokens_per_batch // jax.process_count() // len(self._meshes),
       multiple_of=self._mesh.shape["data"],
       passages_N=passages_N,
-    )
-
-  def _embedded_sample(self, saved: saved_models.SavedModel, encoders) -> np.ndarray:
-    """Embeds the sample of partial generations, which only the first process has."""
-    size = saved.description.dual_encoder.projection_size
-    if not len(self._sampled_J):
-      return np.empty((0, size), np.float32)
-    return passage_embedding.embed_passages(
-      self._batches(saved, self._sampled_J),
-      encoders=encoders[:1],
-      passages_N=self._sampled_J,
-      embedding_size=size,
-      dtype=np.float32,
-    )
-
-  def _between_refreshes(self, batches: Iterator) -> Iterator:
-    """Publishes a partial generation of each newer checkpoint between two batches."""
-    for batch in batches:
-      base = self._base
-      if base and len(self._sampled_J) and time.monotonic() - self._checked > _CHECK_SECONDS:
-        self._checked = time.monotonic()
-        newest = max(steps(self.checkpoints), default=base.step)
-        if newest > base.step:
-          self._publish_partial(base, step=newest)
-      yield batch
-
-  def _publish_partial(self, base: _Base, *, step: int) -> None:
-    try:
-      saved = saved_models.load(self.checkpoints, step=step)
-      encoders, digest = self._encoders(saved)
-    except FileNotFoundError as error:
-      logging.warning("no partial generation of step %d: %s", step, error)
-      return
-    new_JxE = self._embedded_sample(saved, encoders)
-    self.still_held()
-    manifest = index_publication.publish_partial(
-      self.index,
-      base=base.manifest,
-      passages_J=self._sampled_J,
-      old_JxE=base.sample_JxE,
-      new_JxE=new_JxE,
-      training_step=step,
-      parameters_digest=digest,
-      keep=self.config.keep,
-    )
-    self._base = dataclasses.replace(base, step=step)
-    logging.info(
-      "partial generation %d of step %d: %d passages, for generation %d of step %d",
-      manifest.generation,
-      step,
-      len(new_JxE),
-      base.manifest.generation,
-      base.manifest.training_step,
     )
 
   def _queries(self, saved: saved_models.SavedModel) -> np.ndarray:

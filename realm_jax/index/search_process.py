@@ -1,14 +1,16 @@
-"""A searcher in a process of its own, whose loading and freeing holds no thread of this one up.
+"""A searcher in a process of its own, so that loading and freeing it never blocks this one.
 
 ScaNN holds the interpreter lock while it loads: for a second per million passages of 128 float32.
 """
 
+import contextlib
 import multiprocessing
 import multiprocessing.util
 import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
@@ -24,7 +26,8 @@ class SearchProcess:
     preload: A module to import once for all such processes.
 
   Raises:
-    ChildProcessError: If the process dies; any other error is that of `load`.
+    ChildProcessError: If the process dies. Any other error is that of `load`, or a RuntimeError
+      with its type and message if it cannot be sent between processes.
   """
 
   def __init__(self, load: Callable[[], searcher.Searcher], *, preload: str):
@@ -43,16 +46,23 @@ class SearchProcess:
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns what the searcher finds."""
     with self._lock:
-      self._connection.send((queries_BxE, k))
+      with contextlib.suppress(ConnectionError):  # receiving tells why
+        self._connection.send((queries_BxE, k))
       return datatypes.SearchResults(*self._receive())
 
   def _receive(self):
     try:
       answer = self._connection.recv()
     except (EOFError, ConnectionError) as error:
+      self._process.join(timeout=5)
+      code, remedy = self._process.exitcode, ""
+      if code == -signal.SIGKILL:
+        remedy = (
+          ", most likely because memory ran out; spread the index over more hosts, or build it with"
+          " --dtype=bfloat16"
+        )
       raise ChildProcessError(
-        "the process that searches the index died, most likely because memory ran out; spread the"
-        " index over more hosts, or build it with --dtype=bfloat16"
+        f"the process that searches the index died with exit code {code}{remedy}"
       ) from error
     if isinstance(answer, Exception):
       raise answer
@@ -65,15 +75,25 @@ def _serve(connection: Connection, load: Callable[[], searcher.Searcher]) -> Non
   for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
   try:
-    loaded = load()
-    connection.send(None)
+    loaded, answer = load(), None
+  except Exception as error:
+    connection.send(_sendable(error))
+    return
+  try:
     while True:
+      connection.send(answer)
       queries_BxE, k = connection.recv()
       try:
-        connection.send(tuple(loaded.search(queries_BxE, k)))
-      except ValueError as error:
-        connection.send(error)
+        answer = tuple(loaded.search(queries_BxE, k))
+      except Exception as error:
+        answer = _sendable(error)
   except (EOFError, ConnectionError):
     return
-  except Exception as error:
-    connection.send(error)
+
+
+def _sendable(error: Exception) -> Exception:
+  """Returns the error, or its type and message if it does not survive pickling."""
+  try:
+    return ForkingPickler.loads(ForkingPickler.dumps(error))
+  except Exception:
+    return RuntimeError(f"{type(error).__name__}: {error}")

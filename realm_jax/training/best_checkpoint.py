@@ -1,6 +1,7 @@
 """Keeps the best parameters by one metric, across restarts."""
 
 import contextlib
+import math
 import os
 from collections.abc import Mapping
 from typing import Literal
@@ -48,13 +49,15 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
   def offer(self, step: int, params, *, figures: Mapping[str, float], metadata: dict) -> bool:
     """Saves the parameters if they are the best so far; returns whether they are.
 
+    A value that is not a number is worse than any that is.
+
     Raises:
       ValueError: If the metric is not among `figures`.
     """
     if self._metric not in figures:
       raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(figures)}")
     value = float(figures[self._metric])
-    if self.value is not None and not self._sign * value > self._sign * self.value:
+    if self.value is not None and self._rank(value) <= self._rank(self.value):
       return False
     if self.step is not None and step <= self.step:
       return False  # Orbax saves nothing at or before its newest step
@@ -71,3 +74,6 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
     self.step, self.value = step, value
     logging.info("step %d is the best so far: %s %.4f", step, self._metric, value)
     return True
+
+  def _rank(self, value: float) -> float:
+    return -math.inf if math.isnan(value) else self._sign * value

@@ -54,6 +54,17 @@ def test_a_step_done_again_is_never_kept_in_place_of_a_later_one(tmp_path):
   assert kept(tmp_path) == (30, [30, 30, 30])
 
 
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_every_number_is_better_than_none(tmp_path, better):
+  with BestCheckpoint(tmp_path, metric="em", better=better) as best:
+    assert offer(best, 10, float("nan"))
+    assert not offer(best, 20, float("nan"))
+  with BestCheckpoint(tmp_path, metric="em", better=better) as best:
+    assert offer(best, 30, 3.0)
+    assert not offer(best, 40, float("nan"))
+  assert kept(tmp_path) == (30, [30, 30, 30])
+
+
 def test_another_figure_or_none_is_refused(tmp_path):
   with BestCheckpoint(tmp_path, metric="em") as best:
     with pytest.raises(ValueError, match=r"no metric is named 'em'; choose one of \['f1'\]"):

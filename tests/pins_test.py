@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def test_libtpu_is_the_release_that_jax_was_made_for():
-  """A slice is installed with `.[tpu]` and these pins; with another libtpu pip finds no solution."""
+  """With another one, pip finds no solution for `.[tpu]` and these pins."""
   lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
   pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
   here = {pin.name: pin.specifier for pin in pins if not pin.marker or pin.marker.evaluate()}

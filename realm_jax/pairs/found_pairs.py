@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -16,11 +15,10 @@ class PairSettings:
   """How many pairs to mine, and how many passages each has.
 
   Attributes:
-    num_queries: Maximum number of sentences or spans drawn from the corpus.
+    num_queries: Maximum number of spans drawn from the corpus.
     query_length: Maximum wordpieces of a query; longer queries are truncated.
     num_right: Maximum number of positive passages per query; the best are kept.
     num_wrong: Maximum number of hard negatives per query; the hardest are kept.
-    searched: Number of passages that BM25 retrieves for a sentence.
     seed: Seeds the draws and the order of the pairs.
   """
 
@@ -28,11 +26,10 @@ class PairSettings:
   query_length: int = 64
   num_right: int = 8
   num_wrong: int = 4
-  searched: int = 100
   seed: int = 0
 
   def __post_init__(self):
-    for name in ("num_queries", "num_right", "searched"):
+    for name in ("num_queries", "num_right"):
       if getattr(self, name) < 1:
         raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
     if self.num_wrong < 0:
@@ -54,18 +51,6 @@ class FoundPair:
   query: np.ndarray
   right: Sequence[int]
   wrong: Sequence[int]
-
-
-class PairFinder(Protocol):
-  """Finds the pairs of a corpus, one chunk at a time."""
-
-  def chunks(self) -> Sequence[np.ndarray]:
-    """Returns the chunks, the same at every call."""
-    ...
-
-  def find(self, chunk: np.ndarray, random: np.random.Generator) -> list[FoundPair]:
-    """Returns the pairs of a chunk."""
-    ...
 
 
 def features(

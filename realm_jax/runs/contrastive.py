@@ -8,7 +8,6 @@ from jax.sharding import Mesh
 
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
-from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import PairData
 from realm_jax.runs.training_run import PlainTraining
@@ -29,30 +28,12 @@ class ContrastiveTraining(PlainTraining):
     dual_encoder: The model.
     score_scale: Multiplies the scores in the softmax. None uses 20 for embeddings of unit length,
       as sentence encoders do, because their scores differ too little otherwise, and 1 for others.
-    refresh: How new generations are followed if hard negatives come from an index.
   """
 
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
   data: PairData = PairData()
   dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
   score_scale: float | None = None
-  refresh: RefreshConfig = RefreshConfig()
-
-  def check(self, index: str | None) -> None:
-    """Checks that hard negatives can come from an index; None uses none.
-
-    Raises:
-      ValueError: If the pairs have no hard negatives, or the index cannot be recent enough.
-    """
-    if index is None:
-      return
-    self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
-    if not self.data.found or not self.data.hard_negatives:
-      raise ValueError(
-        f"index={index} provides hard negatives, but pairs={self.data.pairs!r} with "
-        f"hard_negatives={self.data.hard_negatives} have none; give --examples of "
-        "`realm prepare_pairs` and --hard_negatives, or omit --index"
-      )
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(

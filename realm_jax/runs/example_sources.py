@@ -105,53 +105,29 @@ class MaskedQueryData(DataConfig):
     }
 
 
-FoundPairs = Literal["recurring_spans", "bm25_imitation", "masked_lexical"]
-Pairs = Literal["inverse_cloze", "independent_crops", FoundPairs]
-# The settings of each kind of pairs made while training.
-_SETTINGS_OF: Mapping[str, Sequence[str]] = {
-  "inverse_cloze": ("passage_length", "removal_rate", "hide_salient_spans", "neighbours"),
-  "independent_crops": (
-    "passage_length",
-    "shortest_crop",
-    "longest_crop",
-    "deletion_rate",
-    "neighbours",
-  ),
-}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairData(DataConfig):
   """Pairs of queries and passages; each passage is a negative for all other queries.
 
   Attributes:
-    pairs: "inverse_cloze" pairs a sentence with the rest of its passage (Lee et al. 2019);
-      "independent_crops" pairs two crops of a passage (Izacard et al. 2022). The others are mined
-      by `realm prepare_pairs`: "recurring_spans" pairs the words around a span with another passage
-      of the document that has it (Ram et al. 2022); "bm25_imitation" pairs a sentence with BM25's
-      best passages (Chen et al. 2022); "masked_lexical" pairs a sentence with a masked salient span
-      with passages that BM25 finds and that contain the span.
+    pairs: "inverse_cloze" pairs a sentence with the rest of its passage (Lee et al. 2019), while
+      training; "recurring_spans", mined by `realm prepare_pairs`, pairs the words around a span
+      with another passage of the document that has it (Ram et al. 2022).
     passage_length: Maximum wordpieces of a passage.
     removal_rate: For "inverse_cloze", probability of removing the sentence from its passage.
     hide_salient_spans: For "inverse_cloze", whether to mask salient spans of the query.
-    shortest_crop: For "independent_crops", minimum share of the passage in a crop.
-    longest_crop: For "independent_crops", maximum share of the passage in a crop.
-    deletion_rate: For "independent_crops", probability of deleting a wordpiece of a crop.
     neighbours: Number of consecutive passages that shuffling keeps together, so that they are each
       other's negatives; 1 shuffles all passages. The released code had about 341.
-    hard_negatives: For mined pairs, hard negatives drawn per query.
+    hard_negatives: For "recurring_spans", hard negatives drawn per query.
   """
 
   kind = "pairs"
   batch_size: int = 4096
   query_length: int = 64
-  pairs: Pairs = "inverse_cloze"
+  pairs: Literal["inverse_cloze", "recurring_spans"] = "inverse_cloze"
   passage_length: int = 288
   removal_rate: float = 0.9
   hide_salient_spans: bool = False
-  shortest_crop: float = 0.1
-  longest_crop: float = 0.5
-  deletion_rate: float = 0.1
   neighbours: int = 1
   hard_negatives: int = 1
 
@@ -159,44 +135,40 @@ class PairData(DataConfig):
     super().__post_init__()
     choices.check_counts(self, "passage_length", "neighbours")
     choices.check_counts(self, "hard_negatives", least=0)
-    if not 0 < self.shortest_crop <= self.longest_crop <= 1:
-      raise ValueError(
-        f"shortest_crop={self.shortest_crop}, longest_crop={self.longest_crop}; give shares of a "
-        "passage, above 0 and at most 1, the shortest first"
-      )
-    for name in ("removal_rate", "deletion_rate"):
-      if not 0 <= getattr(self, name) <= 1:
-        raise ValueError(f"{name}={getattr(self, name)}; it must lie in [0, 1]")
+    if not 0 <= self.removal_rate <= 1:
+      raise ValueError(f"removal_rate={self.removal_rate}; it must lie in [0, 1]")
 
   @property
-  def found(self) -> bool:
+  def mined(self) -> bool:
     """Whether the pairs are mined before training."""
-    return self.pairs not in _SETTINGS_OF
+    return self.pairs == "recurring_spans"
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    names = ("query_length", *_SETTINGS_OF.get(self.pairs, ()))
+    made = ("passage_length", "removal_rate", "hide_salient_spans", "neighbours")
+    names = ("query_length", *(() if self.mined else made))
     return {"task": self.pairs, **{name: getattr(self, name) for name in names}}
 
   def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
-    own = {"hard_negatives": self.hard_negatives} if self.found else {}
+    own = {"hard_negatives": self.hard_negatives} if self.mined else {}
     return {**super().settings_of_batches(), **own}
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    if self.found:
+    if self.mined:
       raise ValueError(
-        f"pairs={self.pairs!r} are mined before training: run `realm prepare_pairs "
-        f"--task={self.pairs}`, and give its output with --examples"
+        f"pairs={self.pairs!r} are mined before training: run `realm prepare_pairs`, and give its "
+        "output with --examples"
       )
     from realm_jax.data.feature_converters import PairConverter
-    from tasks import independent_crops, inverse_cloze
+    from tasks import inverse_cloze
 
-    tasks = {"inverse_cloze": inverse_cloze, "independent_crops": independent_crops}
     pieces = wordpieces.load(vocabulary)
-    decided = [n for n in _SETTINGS_OF[self.pairs] if n not in ("passage_length", "neighbours")]
-    own = {name: getattr(self, name) for name in decided}
     return {
-      "task": tasks[self.pairs].register(
-        corpus=source, vocabulary=vocabulary, in_order=self.neighbours > 1, **own
+      "task": inverse_cloze.register(
+        corpus=source,
+        vocabulary=vocabulary,
+        removal_rate=self.removal_rate,
+        hide_salient_spans=self.hide_salient_spans,
+        in_order=self.neighbours > 1,
       ),
       "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),
       "lengths": {
@@ -318,12 +290,12 @@ class Examples:
 
 def pair_examples(data: PairData, *, source: str | None, store: PassageStore) -> Examples:
   """Returns the pairs of a corpus as examples; without a source they are made while training."""
-  found = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
+  mined = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
   return Examples(
     data=data,
     source=store.directory if source is None else source,
     vocabulary=os.path.join(store.directory, "vocabulary"),
-    **(found if data.found else {}),
+    **(mined if data.mined else {}),
   )
 
 

@@ -8,12 +8,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.data.batches import Features
 from realm_jax.datatypes import RetrievedBatch
-from realm_jax.runs.example_sources import Examples, FoundPairs, PairData, pair_examples
+from realm_jax.runs.example_sources import Examples, PairData, pair_examples
 from realm_jax.training.train_loop import BatchSource
 
 _PREFIX = "pairs."
@@ -24,19 +23,16 @@ class RehearsalConfig:
   """How many pairs each step of a pre-training has, and what they weigh.
 
   Attributes:
-    kind: Kind of the pairs, as given to `realm prepare_pairs`.
     num_pairs: Pairs of a step; 0 for none.
     hard_negatives: Hard negatives drawn per pair.
     weight: Weight of their contrastive loss beside the loss of the masked queries.
   """
 
-  kind: FoundPairs = "recurring_spans"
   num_pairs: int = 0
   hard_negatives: int = 1
   weight: float = 1.0
 
   def __post_init__(self):
-    choices.check_fields(self)
     if self.num_pairs < 0 or self.hard_negatives < 0 or self.weight <= 0:
       raise ValueError(
         f"rehearsal.num_pairs={self.num_pairs}, hard_negatives={self.hard_negatives} and "
@@ -67,7 +63,7 @@ class RehearsalConfig:
   ) -> Examples:
     """Returns the pairs as examples, with the lengths of the masked queries and passages."""
     data = PairData(
-      pairs=self.kind,
+      pairs="recurring_spans",
       batch_size=self.num_pairs,
       query_length=query_length,
       passage_length=passage_length,

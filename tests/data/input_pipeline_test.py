@@ -8,7 +8,7 @@ from realm_jax.data.feature_converters import MaskedQueryConverter, PairConverte
 from realm_jax.data.input_pipeline import BatchIterator, task_batches
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from tasks import independent_crops, inverse_cloze, salient_span_masking
+from tasks import inverse_cloze, salient_span_masking
 
 WORDS = tuple(f"w{a}{b}" for a in "abcdef" for b in "abcde")
 LENGTHS = {"query": 8, "mlm_positions": 2, "mlm_targets": 2}
@@ -145,22 +145,6 @@ def test_inverse_cloze_batches(corpus):
     title, body = passage[1], passage[3:7]
     assert passage.tolist() == [2, title, 3, *body, 3, 0, 0]
     assert query.tolist() == [2, *body, 3, 0, 0]  # both sentences are alike, one is left
-  position = batches.position()
-  expected = next(batches)
-  batches.restore(position)
-  assert_equal_batches(next(batches), expected)
-
-
-def test_crops_are_of_the_passage_that_they_name_and_go_on_where_they_were(corpus):
-  batches = task_batches(
-    independent_crops.register(corpus=str(corpus), vocabulary=str(corpus / "vocabulary")),
-    converter=PairConverter(cls_id=2, sep_id=3),
-    lengths={"query": 8, "title": 10, "body": 10},
-    batch_size=4,
-    seed=0,
-    training=True,
-  )
-  batch = next(batches)
   # Passage i has the title of word i, and the uid i + 1.
   titles = batch["passage"][:, 1] - len(SPECIAL_TOKENS)
   np.testing.assert_array_equal(batch["passage_uid"][:, 0], titles + 1)

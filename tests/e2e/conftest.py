@@ -165,7 +165,7 @@ def mined_pairs(world):
     chunking=ChunkingConfig(max_passage_length=32),
   )
   settings = PairSettings(query_length=32, num_right=2, num_wrong=1)
-  prepare_pairs(task="recurring_spans", passages=passages, output=pairs, settings=settings)
+  prepare_pairs(passages=passages, output=pairs, settings=settings)
   return {"pairs": pairs, "pairs_passages": passages}
 
 

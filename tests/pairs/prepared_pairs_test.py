@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.jobs.preparation import prepare_pairs as job
 from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
 from realm_jax.pairs import recurring_spans
 from realm_jax.pairs.found_pairs import PairSettings
+from realm_jax.pairs.recurring_spans import RecurringSpans
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.runs.example_sources import PairData, pair_examples
 
@@ -17,7 +19,6 @@ DATA = PairData(
 
 def prepare(store, output, **settings):
   return prepare_pairs(
-    task="recurring_spans",
     passages=store.directory,
     output=str(output),
     settings=PairSettings(**{"query_length": 12, "num_right": 2, "num_wrong": 2, **settings}),
@@ -68,7 +69,7 @@ def test_batches_go_on_where_they_were(store, prepared):
 
 
 def test_a_preparation_goes_on_where_it_was(store, prepared, tmp_path, monkeypatch):
-  class Interrupted(recurring_spans.RecurringSpans):
+  class Interrupted(RecurringSpans):
     def find(self, chunk, random):
       if len(asked) == stop_at:
         raise KeyboardInterrupt
@@ -77,7 +78,7 @@ def test_a_preparation_goes_on_where_it_was(store, prepared, tmp_path, monkeypat
 
   monkeypatch.setattr(recurring_spans, "_DOCUMENTS_AT_ONCE", 1)
   whole = prepare(store, tmp_path / "whole")
-  monkeypatch.setattr(recurring_spans, "RecurringSpans", Interrupted)
+  monkeypatch.setattr(job, "RecurringSpans", Interrupted)
   asked, stop_at = [], 1
   with pytest.raises(KeyboardInterrupt):
     prepare(store, tmp_path / "pairs")
@@ -97,8 +98,8 @@ def test_what_does_not_fit_is_refused(store, prepared, tmp_path):
   object.__setattr__(other.metadata, "fingerprint", "another")
   with pytest.raises(ValueError, match="prepared with corpus_fingerprint=.*, here another"):
     pair_examples(DATA, source=prepared, store=other).streams(seed=0)
-  data = PairData(**{**vars(DATA), "pairs": "masked_lexical"})
-  with pytest.raises(ValueError, match="task=recurring_spans, here masked_lexical"):
+  data = PairData(**{**vars(DATA), "pairs": "inverse_cloze"})
+  with pytest.raises(ValueError, match="task=recurring_spans, here inverse_cloze"):
     pair_examples(data, source=prepared, store=store).streams(seed=0)
   with pytest.raises(ValueError, match="'recurring_spans' are mined before training: run `realm"):
     pair_examples(DATA, source=None, store=store).streams(seed=0)

@@ -3,12 +3,8 @@
 import json
 
 import numpy as np
-import pytest
 
-from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
-from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -43,13 +39,12 @@ def training(store, **fields):
   return changed(config, **fields)
 
 
-def rows(store, workdir, *, examples=None, index=None, **fields):
+def rows(store, workdir, *, examples=None, **fields):
   """Trains, and returns the logged metrics, if any."""
   pretrain_contrastive(
     workdir=str(workdir),
     passages=store.directory,
     examples=examples and str(examples),
-    index=index,
     contrastive=training(store, **fields),
   )
   with open(workdir / "metrics.jsonl", encoding="utf-8") as file:
@@ -62,39 +57,11 @@ def learned(rows):
   return np.mean(found[-20:]) - np.mean(found[:20])
 
 
-@pytest.mark.parametrize("pairs", ["recurring_spans", "bm25_imitation"])
-def test_pairs_found_before_training_are_learned(people, tmp_path, pairs):
-  if pairs != "recurring_spans":
-    pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
-  found = tmp_path / "pairs"
-  settings = PairSettings(query_length=16)
-  prepare_pairs(task=pairs, passages=people.directory, output=str(found), settings=settings)
-  assert not (tmp_path / "pairs.unfinished").exists()
-  assert learned(rows(people, tmp_path / "run", pairs=pairs, examples=found)) > 0.1
-
-
-def test_the_newest_generation_provides_the_hard_negatives(people, tmp_path):
-  found, run, index = tmp_path / "pairs", tmp_path / "run", tmp_path / "index"
-  settings = PairSettings(query_length=16, num_wrong=1)
+def test_pairs_mined_before_training_are_learned(people, tmp_path):
+  mined = tmp_path / "pairs"
   prepare_pairs(
-    task="recurring_spans", passages=people.directory, output=str(found), settings=settings
+    passages=people.directory, output=str(mined), settings=PairSettings(query_length=16)
   )
-  fields = {"pairs": "recurring_spans", "hard_negatives": 1}
-  rows(people, run, examples=found, num_steps=0, **fields)  # the first generation's parameters
-  build_index(
-    checkpoints=str(run / "checkpoints"),
-    passages=people.directory,
-    index=str(index),
-    builder=BuilderConfig(searcher=SearcherConfig(kind="exact")),
-  )
-  logged = rows(people, run, examples=found, index=str(index), num_steps=20, **fields)
-  assert {row["index/generation"] for row in logged[1:]} == {0}
-  assert max(row["retrieval/positives_found"] for row in logged[1:]) > 0
-  mined = rows(people, tmp_path / "mined", examples=found, num_steps=20, **fields)
-  assert [row["loss/total"] for row in logged] != [row["loss/total"] for row in mined]
-
-
-def test_an_index_for_pairs_without_hard_negatives_is_refused(people, tmp_path):
-  for fields in ({}, {"pairs": "recurring_spans", "hard_negatives": 0}):
-    with pytest.raises(ValueError, match="index=somewhere provides hard negatives, but pairs="):
-      rows(people, tmp_path / "run", index="somewhere", **fields)
+  assert not (tmp_path / "pairs.unfinished").exists()
+  trained = rows(people, tmp_path / "run", pairs="recurring_spans", examples=mined)
+  assert learned(trained) > 0.1

@@ -6,9 +6,8 @@ from realm_jax.runs.example_sources import MaskedQueryData, PairData
 @pytest.mark.parametrize(
   ("field", "value", "message"),
   [
-    ("pairs", "none", "pairs='none'; choose one of inverse_cloze, independent_crops"),
-    ("shortest_crop", 0.6, "shortest_crop=0.6, longest_crop=0.5; give shares of a passage"),
-    ("deletion_rate", 1.5, r"deletion_rate=1.5; it must lie in \[0, 1\]"),
+    ("pairs", "none", "pairs='none'; choose one of inverse_cloze, recurring_spans"),
+    ("removal_rate", 1.5, r"removal_rate=1.5; it must lie in \[0, 1\]"),
   ],
 )
 def test_settings_that_make_no_pairs_are_refused(field, value, message):

@@ -46,9 +46,6 @@ class ExampleSettings:
     passage_length: See `PairData`.
     removal_rate: See `PairData`.
     hide_salient_spans: See `PairData`.
-    shortest_crop: See `PairData`.
-    longest_crop: See `PairData`.
-    deletion_rate: See `PairData`.
     neighbours: See `PairData`.
     max_masks: See `MaskedQueryData`.
     mask: See `MaskedQueryData`.
@@ -59,9 +56,6 @@ class ExampleSettings:
   passage_length: int = PairData.passage_length
   removal_rate: float = PairData.removal_rate
   hide_salient_spans: bool = PairData.hide_salient_spans
-  shortest_crop: float = PairData.shortest_crop
-  longest_crop: float = PairData.longest_crop
-  deletion_rate: float = PairData.deletion_rate
   neighbours: int = PairData.neighbours
   max_masks: int = MaskedQueryData.max_masks
   mask: batches.Masking = MaskedQueryData.mask
@@ -131,7 +125,7 @@ class ReadingOrder:
 
 def prepare_examples(
   *,
-  task: Literal["masked_queries", "inverse_cloze", "independent_crops", "questions"],
+  task: Literal["masked_queries", "inverse_cloze", "questions"],
   corpus: str,
   output: str,
   vocabulary: str | None = None,
@@ -145,8 +139,8 @@ def prepare_examples(
   After the last prepared example, training continues with the first.
 
   Args:
-    task: "masked_queries" for `realm pretrain`; "inverse_cloze" or "independent_crops" for
-      `realm pretrain_contrastive`; "questions" for `realm finetune`.
+    task: "masked_queries" for `realm pretrain`; "inverse_cloze" for `realm pretrain_contrastive`;
+      "questions" for `realm finetune`.
     corpus: Directory of tagged examples, from `realm prepare_corpus`; or, for "questions", JSON
       Lines.
     output: Directory to write; replaced as a whole when finished.

@@ -1,4 +1,4 @@
-"""Mines pairs of queries and passages from a corpus, to train the retriever on."""
+"""Mines pairs of queries and passages from spans that recur in a document."""
 
 import io
 import json
@@ -7,21 +7,20 @@ import shutil
 
 import numpy as np
 
-from realm_jax import atomic_files, choices, object_store, progress
+from realm_jax import atomic_files, object_store, progress
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Features
-from realm_jax.pairs import found_pairs, lexical, recurring_spans
-from realm_jax.pairs.found_pairs import PairFinder, PairSettings
-from realm_jax.runs.example_sources import FoundPairs, PairData, pair_examples
-from realm_jax.saved.opening import open_bm25, open_corpus
+from realm_jax.pairs import found_pairs
+from realm_jax.pairs.found_pairs import PairSettings
+from realm_jax.pairs.recurring_spans import RecurringSpans
+from realm_jax.runs.example_sources import PairData, pair_examples
 
 _SETTINGS_FILE = "settings.json"
 
 
 def prepare_pairs(
   *,
-  task: FoundPairs,
   passages: str,
   output: str,
   data_streams: int = 1,
@@ -32,7 +31,6 @@ def prepare_pairs(
   Unfinished results are kept in `OUTPUT.unfinished`; the same command resumes from there.
 
   Args:
-    task: Kind of pairs: "recurring_spans", "bm25_imitation" or "masked_lexical"; see `PairData`.
     passages: Directory of a prepared corpus.
     output: Directory to write; replaced as a whole when finished.
     data_streams: Number of streams, the same as in training.
@@ -40,14 +38,13 @@ def prepare_pairs(
 
   Raises:
     FileNotFoundError: If the corpus is missing.
-    ValueError: If no pairs are found, or the extra `bm25` is missing.
+    ValueError: If no pairs are found.
   """
-  choices.check(FoundPairs, task=task)
   object_store.check_local(output=output)
   store = PassageStore(passages)
   unfinished = f"{output.rstrip('/')}.unfinished"
-  _begin(unfinished, {"task": task, "corpus": store.fingerprint, **vars(settings)})
-  finder = _finder(task, store, settings)
+  _begin(unfinished, {"corpus": store.fingerprint, **vars(settings)})
+  finder = RecurringSpans(store, settings)
   chunks = finder.chunks()
   parts: list[Features] = []
   numbers = progress.track(
@@ -61,11 +58,13 @@ def prepare_pairs(
     with np.load(path) as kept:
       parts.append(dict(kept))
   if not sum(len(part["query"]) for part in parts):
-    raise ValueError(f"{passages} yields no pairs for task={task}; use another task or corpus")
+    raise ValueError(
+      f"{passages} yields no pairs: no span recurs in a document; use another corpus"
+    )
   pairs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
   order = np.random.default_rng(settings.seed).permutation(len(pairs["query"]))
   order = order[: settings.num_queries]
-  data = PairData(pairs=task, query_length=settings.query_length)
+  data = PairData(pairs="recurring_spans", query_length=settings.query_length)
   described = pair_examples(data, source=output, store=store).settings()
   with atomic_files.new_directory(output) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=store.metadata.vocab_size)
@@ -80,13 +79,6 @@ def prepare_pairs(
     flush=True,
   )
   return manifest
-
-
-def _finder(task: FoundPairs, store: PassageStore, settings: PairSettings) -> PairFinder:
-  if task == "recurring_spans":
-    return recurring_spans.RecurringSpans(store, settings)
-  kind = lexical.Bm25Imitation if task == "bm25_imitation" else lexical.MaskedLexical
-  return kind(store, open_bm25(open_corpus(store.directory)), settings)
 
 
 def _begin(directory: str, settings: dict) -> None:

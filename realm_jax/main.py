@@ -27,7 +27,7 @@ _ROOMS = {
   "preparation": "prepare_corpus make_almanac split_documents learn_vocabulary train_tagger "
   "tag_salient_spans mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",
-  "training": "pretrain_mlm pretrain_contrastive pretrain_ict build_index pretrain finetune "
+  "training": "pretrain_mlm train_retriever build_index pretrain finetune "
   "launch_local evaluate_training plan sweep ablate demo",
   "answering": "evaluate compare_runs predict ask serve report reproduce",
 }

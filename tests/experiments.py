@@ -35,5 +35,7 @@ def settings_of(job, file, bindings=()):
 def begins(part, values, head):
   """Returns whether a new run takes a part of its parameters from a checkpoint."""
   parts = [here for start in values.get("warm_starts") or () for here, _ in start.parts]
-  given = values.get("warm_start") or (part == "dual_encoder" and values.get("ict_checkpoints"))
-  return given or part in parts or (part == "dual_encoder" and "--ict_checkpoints=" in head)
+  given = values.get("warm_start") or (
+    part == "dual_encoder" and values.get("retriever_checkpoints")
+  )
+  return given or part in parts or (part == "dual_encoder" and "--retriever_checkpoints=" in head)

@@ -10,7 +10,7 @@ def training_jobs(
   corpus: str,
   passages: str,
   num_steps: int,
-  ict_checkpoints: str | None = None,
+  retriever_checkpoints: str | None = None,
   warm_start: str | None = None,
   questions: str | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -21,14 +21,14 @@ def training_jobs(
     corpus: Directory of the training corpus.
     passages: Directory of the knowledge corpus.
     num_steps: Length of the training.
-    ict_checkpoints: See `realm pretrain`.
+    retriever_checkpoints: See `realm pretrain`.
     warm_start: See `realm pretrain`.
     questions: See `realm evaluate_training`.
   """
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   shared = {"passages": passages, "index": index}
   following = {"checkpoints": os.path.join(run, "checkpoints"), "until_step": num_steps, **shared}
-  starts = {"ict_checkpoints": ict_checkpoints, "warm_start": warm_start}
+  starts = {"retriever_checkpoints": retriever_checkpoints, "warm_start": warm_start}
   jobs = {
     "pretrain": {
       "workdir": run,

@@ -38,7 +38,7 @@ class Missing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Missing())
 from realm_jax import main
-from realm_jax.jobs.training import pretrain_ict
+from realm_jax.jobs.training import train_retriever
 sys.exit(main.main(json.loads(sys.argv[1])))
 """
 MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")

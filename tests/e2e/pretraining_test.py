@@ -116,7 +116,7 @@ def test_the_warm_start_of_a_dual_encoder(world, start, losses):
   checkpoints = str(world / "first" / "checkpoints")
   begun = {"num_steps": 1, "seed": 1}
   start("cold", **begun)
-  start("warm", ict_checkpoints=checkpoints, **begun)
+  start("warm", retriever_checkpoints=checkpoints, **begun)
   start("spelled_out", warm_starts=[WarmStart(checkpoints, PART)], **begun)
   assert losses("warm") == losses("spelled_out") != losses("cold")
 

@@ -10,7 +10,7 @@ import pytest
 from realm_jax import partitioning
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
+from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import PairData
@@ -97,16 +97,14 @@ def trained(world):
     dual_encoder=DUAL_ENCODER,
     optimizer=dataclasses.replace(PRETRAINING.optimizer, learning_rate=2e-3),
   )
-  pretrain_contrastive(
-    workdir=str(world / "ict"), passages=str(world / "passages"), contrastive=ict
-  )
+  train_retriever(workdir=str(world / "ict"), passages=str(world / "passages"), contrastive=ict)
   pretrain(
     workdir=str(world / "begun"),
     corpus=str(world / "examples"),
     passages=str(world / "passages"),
     index=str(world / "index_begun"),
     pretraining=changed(BEGINNING, num_steps=0),
-    ict_checkpoints=str(world / "ict" / "checkpoints"),
+    retriever_checkpoints=str(world / "ict" / "checkpoints"),
   )
   build_index(
     checkpoints=str(world / "begun" / "checkpoints"),

@@ -96,7 +96,7 @@ CASES = {
   ),
   "a missing warm start": (
     "pretrain",
-    {"ict_checkpoints": "{elsewhere}/absent"},
+    {"retriever_checkpoints": "{elsewhere}/absent"},
     (),
     1,
     r"realm pretrain: no checkpoint in \S*/absent; give WORKDIR/checkpoints of a .*",
@@ -176,7 +176,7 @@ CASES = {
     "pretrain",
     {
       "warm_start": "{world}/first/checkpoints",
-      "ict_checkpoints": "{world}/first/checkpoints",
+      "retriever_checkpoints": "{world}/first/checkpoints",
       "num_steps": "1",
     },
     (),

@@ -15,7 +15,7 @@ class Missing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Missing())
 import gin
-from realm_jax.jobs.training import finetune, launch_local, pretrain, pretrain_ict
+from realm_jax.jobs.training import finetune, launch_local, pretrain, train_retriever
 
 for experiment in sorted(pathlib.Path("gin/experiments").glob("*.gin")):
   gin.clear_config()

@@ -87,7 +87,7 @@ def test_a_small_training_on_a_corpus_fits(capsys, tmp_path):
     assert part in text
   for program in ("train step", "guard", "query encoder", "evaluation", "exchange", "passage enc"):
     assert f"\n  {program}" in text
-  assert "pretrain_ict" not in text and "search on the devices" not in text
+  assert "train_retriever" not in text and "search on the devices" not in text
   assert text.endswith("\nfits\n")
 
 
@@ -127,8 +127,11 @@ def test_a_generation_beyond_host_memory_is_refused(capsys):
     ({"num_passages": None}, "no number of passages; give --num_passages, or a corpus"),
     ({"num_passages": 0}, "num_passages=0; it must be at least 1"),
     ({"mean_passage_length": -9}, "mean_passage_length=-9; it must be at least 1"),
-    ({"ict_batch_size": 0}, "ict_batch_size=0; it must be at least 1"),
-    ({"ict_batch_size": 12}, "ict_batch_size=12 cannot be split over 8 parts of the mesh"),
+    ({"retriever_batch_size": 0}, "retriever_batch_size=0; it must be at least 1"),
+    (
+      {"retriever_batch_size": 12},
+      "retriever_batch_size=12 cannot be split over 8 parts of the mesh",
+    ),
     ({"efficiency": 0.0}, r"efficiency=0.0; it must lie in \(0, 1\]"),
   ],
 )
@@ -145,9 +148,9 @@ def test_a_tpu_needs_libtpu(monkeypatch):
 
 def test_a_search_on_the_devices_and_the_inverse_cloze_task_are_compiled_if_they_run(capsys):
   searcher = SearcherConfig(kind="device")
-  assert planned(builder=BuilderConfig(searcher=searcher), ict_batch_size=16) == 0
+  assert planned(builder=BuilderConfig(searcher=searcher), retriever_batch_size=16) == 0
   text = capsys.readouterr().out
-  assert "\n  search on the devices" in text and "\n  step of pretrain_ict" in text
+  assert "\n  search on the devices" in text and "\n  step of train_retriever" in text
 
 
 @needs_libtpu
@@ -156,7 +159,7 @@ def test_every_program_of_a_training_is_compiled_for_a_tpu(capsys, kind):
   shape = "4x4" if kind in ("v2", "v3", "v5e", "v6e") else "2x2x4"
   # On v5e:4x8, the first host cannot compile for just its own devices.
   builder = "v5e:4x8" if kind == "v5e" else f"{kind}:{shape}"
-  settings = {"batch_size": 32, "ict_batch_size": 32, "target_staleness": 10**6}
+  settings = {"batch_size": 32, "retriever_batch_size": 32, "target_staleness": 10**6}
   assert planned(topology=f"{kind}:{shape}", builder_topology=builder, **settings) == 0
   text = capsys.readouterr().out
   assert f"{kind}:{shape} (" in text and ", 16 chips)" in text and "does not compile" not in text

@@ -8,8 +8,8 @@ import numpy as np
 from realm_jax import partitioning
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
-from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
+from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig, passage_tower_params
 from realm_jax.runs.contrastive import ContrastiveTraining
@@ -55,7 +55,7 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
     str(tmp_path / "mlm" / "checkpoints"),
     [("dual_encoder/tower/bert", "knowledge_augmented_encoder/bert")],
   )
-  pretrain_contrastive(
+  train_retriever(
     workdir=str(tmp_path / "begun"),
     passages=passages,
     warm_start=start,

@@ -376,7 +376,7 @@ def test_a_host_starts_no_second_job(on_host, tmp_path):
   runs = "exit 0"
   (tmp_path / "realm_jax" / "job.sh").write_text(tpu.job_script(["pretrain"]))
   assert on_host(tpu.start_script(["pretrain"]), runs).returncode == 0
-  refused = on_host(tpu.start_script(["pretrain_ict"]), runs)
+  refused = on_host(tpu.start_script(["train_retriever"]), runs)
   assert refused.returncode == 1
   assert refused.stderr == "another job runs here; `stop` it first\n"
   assert not (tmp_path / "said").exists()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
-from realm_jax.jobs.training.pretrain_contrastive import pretrain_contrastive
+from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.pairs.found_pairs import PairSettings
@@ -41,7 +41,7 @@ def training(store, **fields):
 
 def rows(store, workdir, *, examples=None, **fields):
   """Trains, and returns the logged metrics, if any."""
-  pretrain_contrastive(
+  train_retriever(
     workdir=str(workdir),
     passages=store.directory,
     examples=examples and str(examples),

@@ -23,7 +23,7 @@ from realm_jax.index import generations
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
-from realm_jax.jobs.training.pretrain_ict import pretrain_ict
+from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
@@ -270,11 +270,11 @@ def test_inverse_cloze(world, train, model_settings, optimizer_settings):
   passages, first = str(world / "passages"), str(world / "first" / "checkpoints")
   start = WarmStart(first, BOTH[:1])
   settings = {"dual_encoder": model_settings["dual_encoder"], "query_length": 16}
-  pretrain_ict(
+  train_retriever(
     workdir=str(world / "own_ict"),
     passages=passages,
     warm_start=start,
-    ict=ContrastiveTraining(
+    contrastive=ContrastiveTraining(
       run=RunConfig(num_steps=2, log_every=1),
       optimizer=optimizer_settings,
       data=PairData(batch_size=8, query_length=16, passage_length=32),

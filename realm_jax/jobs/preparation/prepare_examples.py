@@ -139,7 +139,7 @@ def prepare_examples(
   After the last prepared example, training continues with the first.
 
   Args:
-    task: "masked_queries" for `realm pretrain`; "inverse_cloze" for `realm pretrain_contrastive`;
+    task: "masked_queries" for `realm pretrain`; "inverse_cloze" for `realm train_retriever`;
       "questions" for `realm finetune`.
     corpus: Directory of tagged examples, from `realm prepare_corpus`; or, for "questions", JSON
       Lines.

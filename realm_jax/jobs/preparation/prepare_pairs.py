@@ -26,7 +26,7 @@ def prepare_pairs(
   data_streams: int = 1,
   settings: PairSettings = PairSettings(),
 ) -> prepared_examples.Manifest:
-  """Writes `output`, which `realm pretrain_contrastive --examples=OUTPUT` trains on.
+  """Writes `output`, which `realm train_retriever --examples=OUTPUT` trains on.
 
   Unfinished results are kept in `OUTPUT.unfinished`; the same command resumes from there.
 

@@ -55,7 +55,7 @@ class Row:
 def ablate(
   *,
   workdir: str,
-  ict: ContrastiveTraining,
+  contrastive: ContrastiveTraining,
   reading: Pretraining,
   pretraining: Pretraining,
   finetuning: Finetuning,
@@ -72,7 +72,7 @@ def ablate(
 
   Args:
     workdir: Directory of the run.
-    ict: The inverse cloze training.
+    contrastive: The inverse cloze training.
     reading: The training of the reader alone, in place of the paper's trained BERT.
     pretraining: The pre-training; all trainings should have its seed.
     finetuning: The training on questions.
@@ -105,7 +105,7 @@ def ablate(
   start = os.path.join(of_seed, "start")
   with _once(start) as needed:
     if needed:
-      warm_up(start, world, ict=ict, reading=reading, builder=builder)
+      warm_up(start, world, contrastive=contrastive, reading=reading, builder=builder)
   begun = os.path.join(start, "reading", CHECKPOINTS)
   searched = os.path.join(world, "passages")
   if row.training_sentences == "inside":

@@ -18,7 +18,7 @@ from realm_jax.jobs.preparation.make_almanac import make_corpora, prepare_facts
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.jobs.training.pretrain_ict import pretrain_ict
+from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.swap_log import SWAPS_FILE
@@ -33,7 +33,7 @@ SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 def demo(
   *,
   workdir: str,
-  ict: ContrastiveTraining,
+  contrastive: ContrastiveTraining,
   reading: Pretraining,
   pretraining: Pretraining,
   builder: BuilderConfig = BuilderConfig(),
@@ -47,7 +47,7 @@ def demo(
   Args:
     workdir: Directory of the demonstration. Everything in it is replaced except the configuration,
       which the trainer's and builder's processes read.
-    ict: The inverse cloze training of the retriever.
+    contrastive: The inverse cloze training of the retriever.
     reading: The training of the reader, with passages as queries and a frozen retriever.
     pretraining: The pre-training.
     builder: The index builder.
@@ -68,7 +68,9 @@ def demo(
   )
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
   held_out = {"questions": path("almanac", "heldout.jsonl"), "max_questions": num_evaluated}
-  warm_up(workdir, workdir, ict=ict, reading=reading, builder=builder, say=clock.say)
+  warm_up(
+    workdir, workdir, contrastive=contrastive, reading=reading, builder=builder, say=clock.say
+  )
 
   clock.say("The untrained model, for comparison")
   untrained = Sources(
@@ -170,7 +172,7 @@ def warm_up(
   directory: str,
   world: str,
   *,
-  ict: ContrastiveTraining,
+  contrastive: ContrastiveTraining,
   reading: Pretraining,
   builder: BuilderConfig,
   say: Callable[[str], None] = lambda text: None,
@@ -184,7 +186,9 @@ def warm_up(
   """
   say("Warm start: the inverse cloze task teaches the dual encoder that names matter")
   retriever, passages = os.path.join(directory, "ict"), os.path.join(world, "passages")
-  pretrain_ict(workdir=retriever, passages=os.path.join(world, "whole_documents"), ict=ict)
+  train_retriever(
+    workdir=retriever, passages=os.path.join(world, "whole_documents"), contrastive=contrastive
+  )
 
   say("The reader learns to read: each masked passage next to itself")
   checkpoints, index = (os.path.join(retriever, name) for name in (CHECKPOINTS, "index"))
@@ -194,7 +198,7 @@ def warm_up(
     corpus=passages,
     passages=passages,
     index=index,
-    ict_checkpoints=checkpoints,
+    retriever_checkpoints=checkpoints,
     pretraining=reading,
   )
 

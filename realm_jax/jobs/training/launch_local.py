@@ -17,7 +17,7 @@ def launch_local(
   corpus: str,
   passages: str,
   pretraining: Pretraining = Pretraining(),
-  ict_checkpoints: str | None = None,
+  retriever_checkpoints: str | None = None,
   warm_start: str | None = None,
   questions: str | None = None,
   builder_devices: str | None = None,
@@ -34,7 +34,7 @@ def launch_local(
     corpus: Directory of the training corpus.
     passages: Directory of the knowledge corpus.
     pretraining: The configuration of the pre-training.
-    ict_checkpoints: See `realm pretrain`.
+    retriever_checkpoints: See `realm pretrain`.
     warm_start: See `realm pretrain`.
     questions: Questions to evaluate the last checkpoint and generation on; None skips evaluation.
     builder_devices: Devices of the index builder: "cpu", or numbers of GPUs such as "6,7", which
@@ -56,7 +56,7 @@ def launch_local(
     corpus=corpus,
     passages=passages,
     num_steps=num_steps,
-    ict_checkpoints=ict_checkpoints,
+    retriever_checkpoints=retriever_checkpoints,
     warm_start=warm_start,
     questions=questions,
   )

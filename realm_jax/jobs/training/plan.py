@@ -40,13 +40,13 @@ def plan(
   builder: BuilderConfig = BuilderConfig(),
   builder_topology: str | None = None,
   mean_passage_length: int = 216,
-  ict_batch_size: int | None = None,
+  retriever_batch_size: int | None = None,
   target_staleness: int = 500,
   efficiency: float = 0.5,
 ) -> int:
   """Prints memory, arithmetic, traffic, times, staleness and storage of pre-training.
 
-  Nothing runs on an accelerator: the programs of `realm pretrain`, `realm pretrain_ict` and `realm
+  Nothing runs on an accelerator: the programs of `realm pretrain`, `realm train_retriever` and `realm
   build_index` are compiled for the named devices on any machine. TPUs need libtpu (the extra
   `tpu`).
 
@@ -60,7 +60,7 @@ def plan(
     builder_topology: The index builder's devices; None uses the trainer's.
     mean_passage_length: Mean wordpieces of a passage with its title; the default is that of the
       paper's corpus.
-    ict_batch_size: Pairs per step of `realm pretrain_ict`; None leaves its step out.
+    retriever_batch_size: Pairs per step of `realm train_retriever`; None leaves its step out.
     target_staleness: Steps that the index may lag behind when it is swapped in; the table of index
       builders ends with the smallest that stays within.
     efficiency: Share of the roofline that real runs reach, for all times.
@@ -77,7 +77,7 @@ def plan(
   counts = {
     "num_passages": num_passages,
     "mean_passage_length": mean_passage_length,
-    "ict_batch_size": ict_batch_size,
+    "retriever_batch_size": retriever_batch_size,
   }
   for name, count in counts.items():
     if count is not None and count < 1:
@@ -99,7 +99,7 @@ def plan(
     builder_topology=chips.parse_topology(builder_topology or topology),
     num_passages=num_passages,
     mean_length=mean_length,
-    ict_batch_size=ict_batch_size,
+    retriever_batch_size=retriever_batch_size,
     efficiency=efficiency,
   )
   _print(
@@ -149,7 +149,7 @@ class _Planned:
 
   Attributes:
     mean_length: Mean wordpieces of a passage in the builder's batches, with padding.
-    ict_batch_size: Pairs per step of the inverse cloze task, if any.
+    retriever_batch_size: Pairs per step of the inverse cloze task, if any.
     efficiency: Share of the roofline that real runs reach.
   """
 
@@ -159,7 +159,7 @@ class _Planned:
   builder_topology: chips.Topology
   num_passages: int
   mean_length: float
-  ict_batch_size: int | None
+  retriever_batch_size: int | None
   efficiency: float
 
   def __post_init__(self):
@@ -168,8 +168,8 @@ class _Planned:
     self.mesh = partitioning.make_mesh(model=model_parallel, devices=self.devices)
     data = self.pretraining.data
     _check_divides(self.mesh, self.pretraining.mesh.accumulate_steps, batch_size=data.batch_size)
-    if self.ict_batch_size is not None:
-      _check_divides(self.mesh, 1, ict_batch_size=self.ict_batch_size)
+    if self.retriever_batch_size is not None:
+      _check_divides(self.mesh, 1, retriever_batch_size=self.retriever_batch_size)
     devices, self.builder_chip = open_topology(self.builder_topology)
     # Those of one host, as all hosts have the like.
     self.builder_meshes = partitioning.local_meshes(devices, process=devices[0].process_index)
@@ -249,8 +249,8 @@ class _Planned:
     yield of_state(compiled=self._compile_exchange())
     if not self.index.shards:
       yield _Program(compiled=self._compile_search(), chip=chip, beside=self.estimate.state)
-    if self.ict_batch_size is not None:
-      yield _Program(compiled=self._compile_ict(self.ict_batch_size), chip=chip)
+    if self.retriever_batch_size is not None:
+      yield _Program(compiled=self._compile_retriever(self.retriever_batch_size), chip=chip)
     yield self._compile_passage_encoder()
 
   def _compile_exchange(self) -> CompiledProgram:
@@ -284,7 +284,7 @@ class _Planned:
     )
     return compile_program("search on the devices", program, *shapes, num_devices=mesh.size)
 
-  def _compile_ict(self, batch_size: int) -> CompiledProgram:
+  def _compile_retriever(self, batch_size: int) -> CompiledProgram:
     """Compiles the step of the inverse cloze task for the trainer's devices."""
     pretraining, default = self.pretraining, PairData()
     dual_encoder = pretraining.model.dual_encoder
@@ -300,7 +300,7 @@ class _Planned:
     )
     program = ict.program(self.mesh)
     return compile_program(
-      "step of pretrain_ict",
+      "step of train_retriever",
       program.jitted_step,
       program.abstract_state,
       _placed(ict.abstract_batch(), program.batch_sharding),

@@ -36,7 +36,7 @@ def pretrain(
   passages: str,
   index: str | None = None,
   pretraining: Pretraining = Pretraining(),
-  ict_checkpoints: str | None = None,
+  retriever_checkpoints: str | None = None,
   warm_start: str | None = None,
   warm_starts: Sequence[WarmStart] = (),
   eval_corpus: str | None = None,
@@ -54,7 +54,7 @@ def pretrain(
     index: Directory of the index generations, from `realm build_index`; None for a replay, or if
       all passages are of the batch (`RetrievalConfig.num_from_batch`).
     pretraining: The configuration of the training.
-    ict_checkpoints: Checkpoints of `realm pretrain_ict` that a new run takes the dual encoder from.
+    retriever_checkpoints: Checkpoints of `realm train_retriever` that a new run takes the dual encoder from.
     warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
     warm_starts: Checkpoints that a new run takes parts of its parameters from.
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
@@ -75,7 +75,7 @@ def pretrain(
   pretraining.rehearsal.check(pairs=pairs, pairs_passages=pairs_passages)
   starts = [
     *warm_starts,
-    *_parts(ict_checkpoints, "dual_encoder"),
+    *_parts(retriever_checkpoints, "dual_encoder"),
     *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
   ]
   knowledge = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
@@ -335,7 +335,7 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmSt
   if "dual_encoder" not in begun:
     logging.warning(
       "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
-      "give --ict_checkpoints of `realm pretrain_ict`"
+      "give --retriever_checkpoints of `realm train_retriever`"
     )
   encoder = pretraining.model.dual_encoder
   if encoder.output == "unit_length" and encoder.temperature == 1.0:

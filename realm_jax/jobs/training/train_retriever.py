@@ -7,7 +7,7 @@ from realm_jax.saved.opening import open_corpus
 from realm_jax.training import train_loop
 
 
-def pretrain_contrastive(
+def train_retriever(
   *,
   workdir: str,
   passages: str,

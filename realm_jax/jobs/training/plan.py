@@ -46,8 +46,8 @@ def plan(
 ) -> int:
   """Prints memory, arithmetic, traffic, times, staleness and storage of pre-training.
 
-  Nothing runs on an accelerator: the programs of `realm pretrain`, `realm train_retriever` and `realm
-  build_index` are compiled for the named devices on any machine. TPUs need libtpu (the extra
+  Nothing runs on an accelerator: the programs of `realm pretrain`, `realm train_retriever` and
+  `realm build_index` are compiled for the named devices on any machine. TPUs need libtpu (the extra
   `tpu`).
 
   Args:

@@ -54,7 +54,8 @@ def pretrain(
     index: Directory of the index generations, from `realm build_index`; None for a replay, or if
       all passages are of the batch (`RetrievalConfig.num_from_batch`).
     pretraining: The configuration of the training.
-    retriever_checkpoints: Checkpoints of `realm train_retriever` that a new run takes the dual encoder from.
+    retriever_checkpoints: Checkpoints of `realm train_retriever`, from which a new run takes the
+      dual encoder.
     warm_start: Checkpoints of another pre-training that a new run takes all parameters from.
     warm_starts: Checkpoints that a new run takes parts of its parameters from.
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to

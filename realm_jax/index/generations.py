@@ -71,7 +71,6 @@ class Manifest:
     dtype: Dtype of the embeddings, "float32" or "bfloat16".
     searcher: Settings used to build and search the shards.
     recall: Maps k to recall@k relative to exact search on sample queries; empty if exact.
-    scorecard: Metrics on probe questions and against the previous generation; may be empty.
     generation: Its number; set by `publish`.
     created: Time of publication in Unix seconds; set by `publish`.
     shards: The shards, in corpus order; set by `publish`.
@@ -87,7 +86,6 @@ class Manifest:
   searcher: dict[str, Any]
   run: str | None = None
   recall: dict[int, float] = dataclasses.field(default_factory=dict)
-  scorecard: dict[str, float] = dataclasses.field(default_factory=dict)
   generation: int = -1
   created: float = 0.0
   shards: tuple[ShardRecord, ...] = ()

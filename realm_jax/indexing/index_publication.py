@@ -1,8 +1,7 @@
 """Publishes embeddings of a corpus as the next generation of an index."""
 
 import dataclasses
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,7 +23,6 @@ def publish(
   parameters_digest: str,
   run: str | None = None,
   keep: int,
-  scorecard: Mapping[str, float] = types.MappingProxyType({}),
   part: CorpusPart | None = None,
 ) -> generations.Manifest:
   """Builds the shards, chooses how many leaves to search, and publishes a generation.
@@ -61,7 +59,6 @@ def publish(
       dtype=str(embeddings_NxE.dtype),
       searcher=dataclasses.asdict(config),
       recall=recall,
-      scorecard=dict(scorecard),
     ),
     keep=keep,
   )

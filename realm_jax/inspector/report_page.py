@@ -50,7 +50,6 @@ class ReportView:
     rows: Rows of `metrics.jsonl`.
     swaps: Rows of `swaps.jsonl`.
     samples: Rows of `samples.jsonl`.
-    generations: `generation`, `training_step` and `scorecard` of each existing generation.
     goodput: Name, seconds and share of everything that the run's time went into.
     alarms: `name`, `first_step`, `last_step`, `figure` and `cause` of each alarm.
   """
@@ -59,7 +58,6 @@ class ReportView:
   rows: Sequence[Mapping]
   swaps: Sequence[Mapping] = ()
   samples: Sequence[Mapping] = ()
-  generations: Sequence[Mapping] = ()
   goodput: Sequence[tuple[str, float, float]] = ()
   alarms: Sequence[Mapping] = ()
 
@@ -81,7 +79,6 @@ def rendered(view: ReportView) -> str:
     panels=_panels(view),
     timeline=_timeline(view.swaps, last),
     guard=_decisions(view.rows),
-    figures=list(dict.fromkeys(name for one in view.generations for name in one["scorecard"])),
     samples=[
       (row["step"], _from_markdown(text))
       for row in view.samples

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -141,9 +140,3 @@ def test_a_builder_that_is_killed_goes_on_from_its_finished_shards(
   found = assembly.load_embeddings(str(tmp_path / "index"), 0)
   np.testing.assert_allclose(found, whole, atol=float_tolerance(depth=300, scale=3))
   assert not list(tmp_path.glob("*.unfinished"))
-
-
-def test_a_scorecard_is_refused_with_several_processes(monkeypatch):
-  monkeypatch.setattr(jax, "process_count", lambda: 2)
-  with pytest.raises(ValueError, match="probe_questions=asked.jsonl with 2 processes; a scorecard"):
-    build_index(checkpoints="", passages="", index="", probe_questions="asked.jsonl")

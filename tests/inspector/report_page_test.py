@@ -40,10 +40,6 @@ def test_the_report_shows_everything_and_needs_nothing():
           f"---|\n| 2.50 | Title: {HOSTILE} |",
         }
       ],
-      generations=[
-        {"generation": 0, "training_step": 0, "scorecard": {"recall@5": 0.5}},
-        {"generation": 1, "training_step": 10, "scorecard": {"recall@5": 0.75, "drift": 0.01}},
-      ],
       goodput=[("productive steps", 1234.5, 0.75)],
       alarms=[
         {
@@ -60,8 +56,6 @@ def test_the_report_shows_everything_and_needs_nothing():
     "Loss",
     "Evaluation: loss",
     "null mass",
-    "drift",
-    "0.75",
     "2.50",
     "Step 40",
     "1,234.5",

@@ -5,11 +5,9 @@ import json
 import os
 
 import numpy as np
-from absl import logging
 
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import generations
 from realm_jax.inspector import report_page
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
@@ -24,7 +22,6 @@ _QUERIES, _MOST_COMMON = 32, 10  # shown
 def report(
   run: str,
   *,
-  index: str | None = None,
   output: str | None = None,
   step: int | None = None,
   passages: str | None = None,
@@ -33,7 +30,6 @@ def report(
 
   Args:
     run: The workdir of a training run.
-    index: Directory of its index generations, whose scorecards to show; None shows none.
     output: Path of the page; None means `report.html` in the workdir.
     step: Step whose retrieved passages to show, if the run kept a `retrieval_trace`.
     passages: Directory of the knowledge corpus, for the texts of these passages.
@@ -54,7 +50,6 @@ def report(
     rows=rows,
     swaps=_read(os.path.join(run, SWAPS_FILE)),
     samples=samples,
-    generations=[] if index is None else _scorecards(index),
     goodput=account(_read(os.path.join(run, GOODPUT_FILE))).table(),
     alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
   )
@@ -90,24 +85,3 @@ def _retrieved(run: str, step: int, passages: str | None) -> str:
   made = f"generation {traced.generation} of step {traced.training_step}"
   tables = [(name, made, zip(ids, scores, strict=True)) for name, ids, scores in read]
   return "\n\n".join(retrieved_samples.table(*table, store=store) for table in tables)
-
-
-def _scorecards(index: str) -> list[dict]:
-  cards = []
-  for number in generations.all_generations(index):
-    try:
-      manifest = generations.read_manifest(index, number)
-    except generations.DamagedGenerationError as error:
-      logging.warning("the report omits it: %s", error)
-      continue
-    cards.append(
-      {
-        "generation": number,
-        "training_step": manifest.training_step,
-        "scorecard": {
-          **{f"index recall@{k}": value for k, value in manifest.recall.items()},
-          **manifest.scorecard,
-        },
-      }
-    )
-  return cards

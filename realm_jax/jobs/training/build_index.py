@@ -38,7 +38,6 @@ def build_index(
   follow: bool = False,
   until_step: int | None = None,
   builder: BuilderConfig = BuilderConfig(),
-  probe_questions: str | None = None,
   poll_seconds: float = 2.0,
   recheck_seconds: float = 600.0,
 ) -> None:
@@ -55,8 +54,6 @@ def build_index(
     follow: Whether to continue with each newer checkpoint until told to stop.
     until_step: With `follow`, stops after the generation of this step or a later one.
     builder: How the corpus is embedded and published.
-    probe_questions: JSON Lines with masked sentences or questions for the scorecard of each
-      generation, which needs a single process. None makes no scorecard.
     poll_seconds: Time between checks for a newer checkpoint.
     recheck_seconds: With `follow`, time between checks, while idle, that the newest generation is
       intact; a damaged one is rebuilt.
@@ -66,11 +63,6 @@ def build_index(
     ValueError: If the vocabularies of checkpoint and corpus differ.
     AnotherPublisherError: If another job publishes to the index.
   """
-  if probe_questions is not None and jax.process_count() > 1:
-    raise ValueError(
-      f"probe_questions={probe_questions} with {jax.process_count()} processes; a scorecard needs "
-      "all embeddings in one process: omit the questions"
-    )
   if follow and step is not None:
     raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
   store = PassageStore(passages)
@@ -80,7 +72,6 @@ def build_index(
       store=store,
       index=index,
       config=builder,
-      probe_questions=probe_questions,
       still_held=still_held,
     )
     if follow:
@@ -100,7 +91,6 @@ class _Publisher:
   store: PassageStore
   index: str
   config: BuilderConfig
-  probe_questions: str | None
   still_held: Callable[[], None]
 
   def __post_init__(self):
@@ -208,7 +198,6 @@ class _Publisher:
       parameters_digest=parameters_digest,
       run=saved.run,
       keep=self.config.keep,
-      scorecard=self._scorecard(saved, embeddings_NxE),
       part=self._part,
     )
     if processes.is_first():
@@ -301,21 +290,6 @@ class _Publisher:
     tower, params = saved.tower(self._mesh, of="query")
     placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
     return np.asarray(passage_encoder_program(tower.config, self._mesh)(params, placed))
-
-  def _scorecard(self, saved: saved_models.SavedModel, embeddings_NxE) -> dict[str, float]:
-    if self.probe_questions is None:
-      return {}
-    # Questions need TensorFlow, which takes seconds to import.
-    from realm_jax.indexing.generation_scorecard import scorecard
-
-    return scorecard(
-      saved,
-      embeddings_NxE,
-      store=self.store,
-      index=self.index,
-      probe_questions=self.probe_questions,
-      mesh=self._mesh,
-    )
 
 
 def _recall(manifest: generations.Manifest) -> str:

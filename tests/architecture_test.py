@@ -29,7 +29,7 @@ FOUNDATIONS = {name(file) for file, _ in table("foundation | contents")}
 
 HOMES = {
   "apache_beam": ("corpus/beam_pipeline.py",),
-  "Stemmer": ("index/bm25.py",),
+  "Stemmer": ("languages/analysis.py",),
   "bm25s": ("index/bm25.py",),
   "clu": ("t5x_adapter/", "training/"),
   "etils": ("object_store.py",),
@@ -42,6 +42,7 @@ HOMES = {
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),
   "pickle": ("convert/sealed_pickles.py",),  # which calls nothing that a pickle names
+  "py3langid": ("languages/detection.py",),
   "pyarrow": ("corpus/parquet.py",),
   "safetensors": ("convert/safetensors_files.py",),
   "scann": ("index/scann_searcher.py",),

@@ -17,6 +17,7 @@ import numpy as np
 from absl import logging
 
 from realm_jax import atomic_files, datatypes
+from realm_jax.languages.analysis import Analyzer
 
 _IDENTITY_FILE = "identity.json"
 
@@ -28,23 +29,31 @@ class Bm25Config:
   Attributes:
     k1: Saturation of repeated words.
     b: Strength of the length normalisation.
-    stemmer: Language of the stemmer; None compares unstemmed words.
   """
 
   k1: float = 1.5
   b: float = 0.75
-  stemmer: str | None = "english"
 
 
 class Bm25Retriever:
   """Searches texts by their words.
 
+  Args:
+    languages: The languages of the texts, which decide what a word is.
+
   Raises:
     ValueError: If there is no text, or the extra `bm25` is not installed.
   """
 
-  def __init__(self, texts: Iterable[str], *, config: Bm25Config = Bm25Config()):
-    words = _words(texts, config)
+  def __init__(
+    self,
+    texts: Iterable[str],
+    *,
+    languages: Sequence[str] = ("en",),
+    config: Bm25Config = Bm25Config(),
+  ):
+    self._analyzer = Analyzer(languages)
+    words = [self._analyzer.terms(text) for text in texts]
     if not words:
       raise ValueError("BM25 needs at least one passage; the corpus has none")
     self._config = config
@@ -59,6 +68,7 @@ class Bm25Retriever:
     texts: Callable[[], Iterable[str]],
     *,
     identity: str,
+    languages: Sequence[str] = ("en",),
     config: Bm25Config = Bm25Config(),
   ) -> "Bm25Retriever":
     """Memory-maps the index in a directory, after building it if it is missing or outdated.
@@ -67,7 +77,7 @@ class Bm25Retriever:
       directory: Where the index is kept. On a read-only disk the index is kept in memory.
       identity: Identifies the corpus; the index of another corpus is replaced.
     """
-    wanted = {"identity": identity, **dataclasses.asdict(config)}
+    wanted = {"identity": identity, "languages": [*languages], **dataclasses.asdict(config)}
     path = os.path.join(directory, _IDENTITY_FILE)
     if os.path.exists(path):
       with open(path, encoding="utf-8") as file:
@@ -75,11 +85,12 @@ class Bm25Retriever:
       mean_length = kept.pop("mean_length")
       if kept == wanted:
         retriever = cls.__new__(cls)
+        retriever._analyzer = Analyzer(languages)
         retriever._config, retriever._mean_length = config, mean_length
         retriever._index = _library().BM25.load(directory, mmap=True, show_progress=False)
         return retriever
     logging.info("building the BM25 index in %s", directory)
-    retriever = cls(texts(), config=config)
+    retriever = cls(texts(), languages=languages, config=config)
     try:
       with atomic_files.new_directory(directory) as unfinished:
         retriever._index.save(unfinished, show_progress=False)
@@ -114,10 +125,9 @@ class Bm25Retriever:
     hidden_J, written = np.array(sorted(hidden), np.int64), written or {}
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
-    written_words = _words(written.values(), self._config) if written else []
-    asked = [question.replace(datatypes.MASK, " ") for question in questions]
-    for row, words in enumerate(_words(asked, self._config)):
-      columns = self._columns(words)
+    written_words = [self._analyzer.terms(text) for text in written.values()]
+    for row, question in enumerate(questions):
+      columns = self._columns(self._analyzer.terms(question.replace(datatypes.MASK, " ")))
       scores_N = self._scores(columns)
       scores_N[hidden_J] = 0
       own = [self._score(columns, self._columns(text), len(text)) for text in written_words]
@@ -134,7 +144,7 @@ class Bm25Retriever:
   def _columns(self, words: Iterable[str]) -> collections.Counter:
     """Counts the words that occur in the index, by column."""
     known = self._index.vocab_dict
-    return collections.Counter(known[word] for word in words if word and word in known)
+    return collections.Counter(known[word] for word in words if word in known)
 
   def _scores(self, columns: Mapping[int, int]) -> np.ndarray:
     weights = self._index.scores
@@ -160,24 +170,7 @@ class Bm25Retriever:
 def _library():
   try:
     import bm25s
-    import Stemmer  # noqa: F401
   except ModuleNotFoundError as error:
-    raise ValueError(
-      f"BM25 needs {error.name}: pip install -e '.[bm25]' in the checkout"
-    ) from error
+    raise ValueError("BM25 needs bm25s: pip install -e '.[bm25]' in the checkout") from error
   bm25s.logger.setLevel("WARNING")
   return bm25s
-
-
-def _words(texts: Iterable[str], config: Bm25Config) -> list[list[str]]:
-  bm25s = _library()
-  import Stemmer
-
-  return bm25s.tokenize(
-    list(texts),
-    stopwords="english",
-    # One per call, because a stemmer is not thread-safe.
-    stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
-    return_ids=False,
-    show_progress=False,
-  )

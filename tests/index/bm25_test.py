@@ -20,14 +20,6 @@ def test_rare_words_and_short_passages_come_first():
   assert retriever.num_passages == 5
 
 
-def test_without_a_stemmer_words_must_be_the_same():
-  whole_words = Bm25Retriever(TEXTS, config=Bm25Config(stemmer=None))
-  found = whole_words.retrieve(["who bark loudly?"], k=2)
-  assert set(found.ids_BxK[0].tolist()) == {1, 2}
-  stemmed = Bm25Retriever(TEXTS).retrieve(["who bark loudly?"], k=2)
-  assert stemmed.scores_BxK[0, 0] > found.scores_BxK[0, 0]
-
-
 def test_passages_without_a_word_of_the_question_are_not_found():
   found = Bm25Retriever(TEXTS).retrieve(["cat", "xyz", ""], k=7)
   assert found.ids_BxK.shape == (3, 7)
@@ -43,13 +35,15 @@ def test_a_mask_is_no_word():
 
 def test_scores_are_those_of_the_library():
   import bm25s
+  import Stemmer
 
-  retriever = Bm25Retriever(TEXTS, config=Bm25Config(k1=0.9, b=0.4, stemmer=None))
+  stem = Stemmer.Stemmer("english")
+  retriever = Bm25Retriever(TEXTS, config=Bm25Config(k1=0.9, b=0.4))
   index = bm25s.BM25(k1=0.9, b=0.4)
-  index.index(bm25s.tokenize(TEXTS, show_progress=False), show_progress=False)
+  index.index(bm25s.tokenize(TEXTS, stemmer=stem, show_progress=False), show_progress=False)
   for question in ("cat", "dogs cat cat", "loudly barked river dog"):
     found = retriever.retrieve([question], k=5)
-    (words,) = bm25s.tokenize([question], return_ids=False, show_progress=False)
+    (words,) = bm25s.tokenize([question], stemmer=stem, return_ids=False, show_progress=False)
     scores_N = index.get_scores(words)
     np.testing.assert_allclose(
       found.scores_BxK[found.ids_BxK >= 0], np.sort(scores_N[scores_N > 0])[::-1], rtol=1e-6
@@ -95,3 +89,16 @@ def test_without_room_for_the_index_it_is_made_in_memory(tmp_path, caplog):
 def test_an_empty_corpus_is_refused():
   with pytest.raises(ValueError, match="at least one passage"):
     Bm25Retriever([])
+
+
+def test_the_languages_decide_what_a_word_is(tmp_path):
+  texts = ["黑豹队的防守只丢了308分", "野马队击败了钢人队", "超级碗在圣克拉拉举行"]
+  ask = {"questions": ["黑豹队丢了多少分？", "超级碗在哪里举行？"], "k": 1}
+  found = Bm25Retriever(texts, languages=["zh"]).retrieve(**ask)
+  assert found.ids_BxK[:, 0].tolist() == [0, 2]
+  directory = str(tmp_path / "bm25")
+  english = Bm25Retriever.open(directory, lambda: texts, identity="same")
+  assert (english.retrieve(**ask).ids_BxK == MISSING_PASSAGE_ID).all()
+  for _ in range(2):  # built, and opened
+    chinese = Bm25Retriever.open(directory, lambda: texts, identity="same", languages=["zh"])
+    assert chinese.retrieve(**ask).ids_BxK[:, 0].tolist() == [0, 2]

@@ -19,16 +19,17 @@ from realm_jax.languages import detection, tags
 
 _ENGLISH_WORD = re.compile(r"\b\w\w+\b")
 _ENGLISH_STOP_WORDS = frozenset(
-  "a an and are as at be but by for if in into is it no not of on or such that the their then there "
-  "these they this to was will with".split()
+  "a an and are as at be but by for if in into is it no not of on or such that the their then "
+  "there these they this to was will with".split()
 )
 _SNOWBALL = dict(
   pair.split(":")
   for pair in (
-    "ar:arabic ca:catalan cs:czech da:danish de:german el:greek eo:esperanto es:spanish et:estonian "
-    "eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian "
-    "id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch no:norwegian pl:polish pt:portuguese "
-    "ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil tr:turkish yi:yiddish"
+    "ar:arabic ca:catalan cs:czech da:danish de:german el:greek eo:esperanto es:spanish "
+    "et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian "
+    "hy:armenian id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch no:norwegian pl:polish "
+    "pt:portuguese ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil tr:turkish "
+    "yi:yiddish"
   ).split()
 )
 _BEGINNING = 5  # characters of a word without a stemmer; marks that follow belong to the last

@@ -63,7 +63,8 @@ def document_scores(
 ) -> dict[str, np.ndarray]:
   """Returns each metric by name as `[n]` over the queries: `ndcg@10`, `mrr@10` and `recall@k`.
 
-  `recall@k` is the share of the relevant documents that are among the best k.
+  `recall@k` is the share of the relevant documents that are among the best k. Metrics see the order
+  of the run, not its scores, whose ties they would break in different ways.
 
   Raises:
     ValueError: If no document in the run is judged, or the extra `trec` is not installed.
@@ -84,7 +85,11 @@ def document_scores(
   measures |= {R @ k: f"recall@{k}" for k in recall_at}
   place = {query.id: i for i, query in enumerate(queries)}
   scores = {name: np.zeros(len(queries)) for name in measures.values()}
-  for metric in ir_measures.iter_calc([*measures], judgements, run):
+  ordered = {
+    query: {document: len(ranking) - place for place, document in enumerate(ranking)}
+    for query, ranking in run.items()
+  }
+  for metric in ir_measures.iter_calc([*measures], judgements, ordered):
     scores[measures[metric.measure]][place[metric.query_id]] = metric.value
   return scores
 
@@ -108,7 +113,7 @@ def run_text(run: Run, *, tag: str) -> str:
 
 
 def read_run(path: str | os.PathLike) -> Run:
-  """Reads a TREC run file.
+  """Reads a TREC run file; equal scores keep the order of its lines.
 
   Raises:
     FileNotFoundError: If the file is missing.
@@ -125,4 +130,7 @@ def read_run(path: str | os.PathLike) -> Run:
       ) from error
   if not run:
     raise ValueError(f"{os.fspath(path)} ranks nothing")
-  return run
+  return {
+    query: dict(sorted(ranking.items(), key=lambda item: item[1], reverse=True))
+    for query, ranking in run.items()
+  }

@@ -116,7 +116,7 @@ class Bm25Retriever:
   ) -> datatypes.SearchResults:
     """Returns the best `k` passages that share a word with each question, best first.
 
-    `[MASK]` is no word.
+    Ties are broken by lower id. `[MASK]` is no word.
 
     Args:
       hidden: Ids to exclude.
@@ -134,9 +134,9 @@ class Bm25Retriever:
       found = np.flatnonzero(scores_N)
       ids = np.concatenate([found, np.array([*written], np.int64)])
       scores = np.concatenate([scores_N[found], np.array(own, np.float32)])
-      best = np.argpartition(-scores, k)[:k] if k < len(scores) else np.arange(len(scores))
-      best = best[scores[best] > 0]
-      best = best[np.lexsort((ids[best], -scores[best]))]
+      lowest = np.partition(scores, -k)[-k] if k < len(scores) else 0
+      best = np.flatnonzero((scores > 0) & (scores >= lowest))
+      best = best[np.lexsort((ids[best], -scores[best]))][:k]
       ids_BxK[row, : len(best)] = ids[best]
       scores_BxK[row, : len(best)] = scores[best]
     return datatypes.SearchResults(ids_BxK, scores_BxK)

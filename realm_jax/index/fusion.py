@@ -43,7 +43,10 @@ class Fusion:
 
 
 def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion) -> SearchResults:
-  """Returns the best `k` passages of each query after fusing two rankings, with fused scores."""
+  """Returns the best `k` passages of each query after fusing two rankings, with fused scores.
+
+  Equal sums, which ranks have often, are broken by lower id.
+  """
   ids_BxR = np.concatenate([dense.ids_BxK, sparse.ids_BxK], axis=1)
   values_BxR = np.concatenate(
     [fusion.weight * _values(dense, fusion), (1 - fusion.weight) * _values(sparse, fusion)], axis=1

@@ -22,6 +22,16 @@ def test_reciprocal_ranks_are_added():
   np.testing.assert_allclose(found.scores_BxK[0, :4], expected, rtol=1e-6)
 
 
+def test_equal_sums_of_ranks_are_broken_by_lower_id_whichever_ranking_they_are_from():
+  rows = [np.random.default_rng(seed).permutation(50).astype(np.int32)[None] for seed in range(2)]
+  one, other = (SearchResults(ids, -np.arange(50.0, dtype=np.float32)[None]) for ids in rows)
+  found = fuse(one, other, 50, fusion=Fusion())
+  pairs = list(zip((-found.scores_BxK[0]).tolist(), found.ids_BxK[0].tolist(), strict=True))
+  assert len({score for score, _ in pairs}) < 50  # there are ties
+  assert pairs == sorted(pairs)
+  np.testing.assert_array_equal(fuse(other, one, 50, fusion=Fusion()).ids_BxK, found.ids_BxK)
+
+
 def test_scores_are_scaled_for_each_query_and_added():
   found = fuse(DENSE, SPARSE, 4, fusion=Fusion(by="scores", weight=0.6))
   score_of = dict(zip(found.ids_BxK[0].tolist(), found.scores_BxK[0].tolist(), strict=True))

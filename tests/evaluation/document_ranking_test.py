@@ -1,0 +1,53 @@
+import math
+
+import numpy as np
+import pytest
+
+from realm_jax.data.questions import Question
+from realm_jax.evaluation.document_ranking import document_scores, read_run, run_text
+
+pytest.importorskip("ir_measures", reason="the extra trec is not installed")
+
+RNG = np.random.default_rng(0)
+DOCUMENTS = [f"d{i:02}" for i in range(30)]
+JUDGEMENTS = {
+  f"q{q}": {d: int(RNG.integers(0, 3)) for d in [*RNG.permutation(DOCUMENTS)[:8].tolist(), "d00"]}
+  for q in range(40)
+}
+# Best first; most scores occur several times, in an order that is not alphabetical.
+RUN = {
+  query: dict(
+    zip(
+      RNG.permutation(DOCUMENTS)[:15].tolist(),
+      sorted(RNG.integers(0, 4, 15).astype(float).tolist(), reverse=True),
+      strict=True,
+    )
+  )
+  for query in JUDGEMENTS
+}
+
+
+def test_every_metric_is_that_of_the_run_s_own_order_however_many_scores_are_equal(tmp_path):
+  expected = np.array([_by_hand(list(RUN[q]), JUDGEMENTS[q]) for q in RUN])
+  (tmp_path / "run.trec").write_text(run_text(RUN, tag="x"))
+  for run in (RUN, read_run(tmp_path / "run.trec")):
+    queries = [Question(id=query, text="", answers=()) for query in RUN]
+    scores = document_scores(run, JUDGEMENTS, queries, recall_at=(1, 5))
+    found = np.stack([scores[n] for n in ("ndcg@10", "mrr@10", "recall@1", "recall@5")], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_a_run_file_is_ordered_by_score_then_by_line(tmp_path):
+  (tmp_path / "run.trec").write_text("q 0 b 1 1 x\nq 0 c 2 2 x\nq 0 a 3 1 x\n")
+  assert list(read_run(tmp_path / "run.trec")["q"]) == ["c", "b", "a"]
+
+
+def _by_hand(ranking, grades):
+  gains = [grades.get(document, 0) for document in ranking]
+  ideal = sorted(grades.values(), reverse=True)
+  dcg, best = (
+    sum(gain / math.log2(place + 2) for place, gain in enumerate(g[:10])) for g in (gains, ideal)
+  )
+  first = next((1 / (1 + place) for place, gain in enumerate(gains[:10]) if gain), 0)
+  relevant = sum(grade > 0 for grade in grades.values())
+  return dcg / best, first, *(sum(g > 0 for g in gains[:k]) / relevant for k in (1, 5))

@@ -21,12 +21,13 @@ setuptools.setup(
   license_files=["LICENSE"],
   # TensorFlow 2.20, which ScaNN 1.4 needs, has no wheels for Python 3.14.
   python_requires=">=3.11,<3.14",
-  # gin/ is no Python package (an __init__.py would shadow gin-config), yet an installed realm_jax
-  # needs its files: they travel as data of the package.
-  packages=[*setuptools.find_packages(include=["realm_jax*", "tasks*"]), "realm_jax.gin"],
-  package_dir={"realm_jax.gin": "gin"},
+  packages=setuptools.find_packages(include=["realm_jax*", "tasks*"]),
+  # With this one entry an editable install is a path. Otherwise it is an import hook, which comes
+  # after folders of the current directory: above a clone, `import realm_jax` would import the clone.
+  package_dir={"": "."},
   package_data={
-    "realm_jax.gin": ["**/*.gin", "**/*.sweep"],
+    # gin/ is a link, and no Python package: an __init__.py would shadow gin-config.
+    "realm_jax": ["gin/**/*.gin", "gin/**/*.sweep"],
     "realm_jax.almanac": ["*.toml", "facts/*.tsv"],
     "realm_jax.inspector": ["static/*", "templates/*"],
   },

@@ -25,8 +25,7 @@ import gin.config
 from realm_jax import atomic_files, flags
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
-# In a checkout gin/ is next to the package; an installed package contains it.
-SEARCH_PATHS = (str(_PACKAGE.parent), str(_PACKAGE))
+SEARCH_PATHS = (str(_PACKAGE),)  # it contains gin/
 
 _GIN_ERRORS = (
   AttributeError,
@@ -74,7 +73,7 @@ def configure(
   Args:
     job: The function that the values are for.
     gin_files: Files to parse; later ones win.
-    search_paths: Directories to search for them, before the current one and the shipped one.
+    search_paths: Directories to search for them, after the current one, before the shipped one.
     bindings: Gin bindings such as `OptimizerConfig.learning_rate=1e-3`.
     values: Values of the job's keywords, and of the fields of its configurations, by their dotted
       names.
@@ -89,8 +88,9 @@ def configure(
     gin.parse_config(f"{_DYNAMIC}{_import(function)}MENTIONED_{number} = @{_name(function)}")
   gin.clear_config()
   gin.parse_config(header)
-  for path in (*filter(None, search_paths), *SEARCH_PATHS):
-    gin.add_config_file_search_path(path)
+  searched = dict.fromkeys(map(os.path.abspath, (*filter(None, search_paths), *SEARCH_PATHS)))
+  searched.pop(os.getcwd(), None)  # gin always searches it first
+  gin.config._LOCATION_PREFIXES[1:] = searched  # gin's own function only appends
   for gin_file in gin_files:
     with _as_usage_error(f"{gin_file}: "):
       gin.parse_config_file(gin_file)

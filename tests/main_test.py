@@ -176,6 +176,17 @@ def test_gin_files_are_found_in_search_paths_and_the_current_folder(
   assert caplog.messages == []
 
 
+def test_an_absent_gin_file_names_each_searched_folder_once(tmp_path, monkeypatch, capsys):
+  (package,) = configuration.SEARCH_PATHS
+  monkeypatch.chdir(package)
+  for _ in range(2):
+    arguments = [f"--gin_search_paths={tmp_path},{tmp_path}/,{package}", "--gin_file=absent.gin"]
+    code, complaint = _complaint(capsys, "toy", *arguments)
+    assert code == 2
+    assert complaint.count(f"'{tmp_path}") == 1
+    assert f"'{package}'" not in complaint  # the current folder
+
+
 def test_the_project_folder_with_gin_is_a_search_path():
   assert any(pathlib.Path(path, "gin/experiments").is_dir() for path in configuration.SEARCH_PATHS)
 

@@ -12,23 +12,36 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("gin", "realm_jax", "tasks")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
+SHOW = "import site; site.addsitedir({!r}); import realm_jax as r; print(r.__version__, r.__file__)"
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-  """The unpacked wheel, built from a copy of the checkout."""
-  source = tmp_path_factory.mktemp("source")
+def clone(tmp_path_factory):
+  """A copy of the checkout, in a folder with the name of the package."""
+  source = tmp_path_factory.mktemp("source") / "realm_jax"
   for name in FOLDERS:
-    shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)
   for name in FILES:
     shutil.copy(ROOT / name, source)
-  wheels = tmp_path_factory.mktemp("wheels")
+  return source
+
+
+@pytest.fixture(scope="module")
+def installed(clone, tmp_path_factory):
+  """The unpacked wheel."""
+  return _install(clone, tmp_path_factory.mktemp("installed"), "build_wheel")
+
+
+def _install(clone, directory, build):
   subprocess.run(
-    [sys.executable, "-c", BUILD, wheels], cwd=source, check=True, stdout=subprocess.DEVNULL
+    [sys.executable, "-c", BUILD.format(build), directory],
+    cwd=clone,
+    check=True,
+    stdout=subprocess.DEVNULL,
   )
-  (wheel,) = wheels.glob("*.whl")
-  directory = tmp_path_factory.mktemp("installed")
+  (wheel,) = directory.glob("*.whl")
   zipfile.ZipFile(wheel).extractall(directory)
   return directory
 
@@ -59,3 +72,18 @@ def test_a_shipped_experiment_lacks_nothing_but_a_directory(installed, tmp_path)
   )
   assert shown.returncode == 2
   assert shown.stderr == "realm: demo needs --workdir; see realm demo --help\n"
+
+
+@pytest.mark.parametrize("build", ["build_wheel", "build_editable"])
+def test_above_a_clone_the_installed_package_is_imported_not_the_folder(clone, tmp_path, build):
+  directory = _install(clone, tmp_path, build)
+  shown = subprocess.run(
+    [sys.executable, "-c", SHOW.format(str(directory))],
+    env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    cwd=clone.parent,
+    check=True,
+    capture_output=True,
+    text=True,
+  )
+  place = directory if build == "build_wheel" else clone
+  assert shown.stdout.split()[1] == str(place / "realm_jax/__init__.py")

@@ -94,6 +94,7 @@ def _serve(connection: Connection, load: Callable[[], searcher.Searcher]) -> Non
 def _sendable(error: Exception) -> Exception:
   """Returns the error, or its type and message if it does not survive pickling."""
   try:
-    return ForkingPickler.loads(ForkingPickler.dumps(error))
+    # Type stubs have it as a method.
+    return ForkingPickler.loads(ForkingPickler.dumps(error))  # pyright: ignore
   except Exception:
     return RuntimeError(f"{type(error).__name__}: {error}")

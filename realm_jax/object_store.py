@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import fnmatch
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -23,7 +24,8 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import fsspec.config
 from absl import logging
@@ -224,15 +226,35 @@ def _copy_in_ranges(source: Path, target: str) -> dict:
   size = source.stat().length
   with open(target, "w+b") as written:
 
-    def copy(first: int) -> None:
-      with source.open("rb") as read:
-        read.seek(first)
-        os.pwrite(written.fileno(), read.read(min(_RANGE, size - first)), first)
+    def copy(file: io.BufferedIOBase, first: int, length: int) -> None:
+      os.pwrite(written.fileno(), file.read(length), first)
 
-    with concurrent.futures.ThreadPoolExecutor(_STREAMS) as pool:
-      list(pool.map(copy, range(0, size, _RANGE)))
+    _for_each_range(source, size, copy)
     os.fsync(written.fileno())
     return {"size": size, "sha256": hashlib.file_digest(written, "sha256").hexdigest()}
+
+
+def read_into(buffer: memoryview, source: Path) -> None:
+  """Fills a buffer of bytes from a file of this size, many ranges at a time."""
+
+  def read(file: io.BufferedIOBase, first: int, length: int) -> None:
+    file.readinto(buffer[first : first + length])
+
+  _for_each_range(source, len(buffer), read)
+
+
+def _for_each_range(
+  source: Path, size: int, use: Callable[[io.BufferedIOBase, int, int], None]
+) -> None:
+  """Calls `use(file, first, length)` for each range, with a file that is open at `first`."""
+
+  def use_range(first: int) -> None:
+    with source.open("rb") as file:
+      file.seek(first)
+      use(cast(io.BufferedIOBase, file), first, min(_RANGE, size - first))
+
+  with concurrent.futures.ThreadPoolExecutor(_STREAMS) as pool:
+    list(pool.map(use_range, range(0, size, _RANGE)))
 
 
 def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:

@@ -116,8 +116,7 @@ def load_searcher(
 def _load_shards(
   root: str, generation: int, shards: range, config: searcher.CorpusSearcherConfig
 ) -> searcher.Searcher:
-  restored = (generations.restore(root, generation, shard) for shard in shards)
-  return assemble(restored, config=config)
+  return assemble(generations.restore_each(root, generation, shards), config=config)
 
 
 def load_embeddings(root: str, generation: int) -> np.ndarray:
@@ -128,8 +127,10 @@ def load_embeddings(root: str, generation: int) -> np.ndarray:
     generations.DamagedGenerationError: If it differs from what was published.
   """
   manifest = generations.read_manifest(root, generation)
-  shards = (generations.restore(root, generation, i) for i in range(len(manifest.shards)))
-  return np.concatenate([shard["embeddings"] for shard in shards])
+  shards = range(len(manifest.shards))
+  return np.concatenate(
+    [shard["embeddings"] for shard in generations.restore_each(root, generation, shards)]
+  )
 
 
 def _import_library(kind: str):

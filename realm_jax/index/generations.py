@@ -6,14 +6,14 @@ process that holds the shard. Readers neither write nor delete, take part in no 
 arrays whose digest differs from the manifest's.
 """
 
+import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
-import math
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,8 +23,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from realm_jax import json_fields, object_store, processes
+from realm_jax.index import array_files
 
-_ARRAY_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _FORMAT = 3
 _MANIFEST = "manifest"
 _MANIFEST_FILE = "metadata"
@@ -40,21 +40,12 @@ class DamagedGenerationError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayRecord:
-  """Shape and dtype of one array of a shard, and the SHA-256 of its bytes."""
-
-  shape: tuple[int, ...]
-  dtype: str
-  sha256: str
-
-
-@dataclasses.dataclass(frozen=True)
 class ShardRecord:
   """One shard: `num_rows` passages of the corpus from `first_row` on, and their arrays by name."""
 
   first_row: int
   num_rows: int
-  arrays: dict[str, ArrayRecord]
+  arrays: dict[str, array_files.ArrayRecord]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,19 +208,13 @@ def _write_shards(
   failure = ""
   try:
     for name, shard in shards.items():
-      _write_files(directory / name, shard)
+      array_files.write(directory / name, shard)
   except Exception as error:
     # Shared, because the other processes would otherwise wait for this one forever.
     failure = f"process {jax.process_index()}: {error!r}"
   failures = [failure for failure in processes.share(failure) if failure]
   if failures:
     raise RuntimeError(f"shards of a generation could not be written: {'; '.join(failures)}")
-
-
-def _write_files(directory: object_store.Path, shard: Mapping[str, np.ndarray]) -> None:
-  directory.mkdir()
-  for name, array in shard.items():
-    _file_of(directory, name).write_bytes(_content(array).tobytes())
 
 
 def read_manifest(root: str, generation: int) -> Manifest:
@@ -267,7 +252,19 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
   if not 0 <= shard < len(shards):
     raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
   with _reading(root, generation, _shard_name(shard)) as directory:
-    return {name: _read(directory, name, record) for name, record in shards[shard].arrays.items()}
+    return array_files.read(directory, shards[shard].arrays)
+
+
+def restore_each(root: str, generation: int, shards: range) -> Iterator[dict[str, np.ndarray]]:
+  """Yields the arrays of each shard, see `restore`, and reads the next one meanwhile."""
+  with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+    begun = collections.deque()
+    for shard in shards:
+      begun.append(pool.submit(restore, root, generation, shard))
+      if len(begun) > 1:
+        yield begun.popleft().result()
+    while begun:
+      yield begun.popleft().result()
 
 
 def check_compatible(
@@ -310,25 +307,6 @@ def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Pat
     ) from error
 
 
-def _read(directory: object_store.Path, name: str, record: ArrayRecord) -> np.ndarray:
-  """Reads an array; allocates no memory unless the file has the size in the manifest."""
-  if not _ARRAY_NAME.fullmatch(name):
-    raise ValueError(f"{name!r} is not the name of an array")
-  file = _file_of(directory, name)
-  dtype = np.dtype(record.dtype)
-  size, expected = file.stat().length, math.prod(record.shape) * dtype.itemsize
-  if size != expected:
-    raise ValueError(f"{name} has {size} bytes, the manifest says {expected}")
-  array = np.frombuffer(file.read_bytes(), dtype).reshape(record.shape)
-  if _record(array) != record:
-    raise ValueError(f"{name} differs from the manifest")
-  return array
-
-
-def _file_of(directory: object_store.Path, name: str) -> object_store.Path:
-  return directory / f"{name}.bin"
-
-
 def _alone() -> ocp.options.MultiprocessingOptions:
   """Keeps Orbax from waiting for the other processes, which read at other times."""
   process = jax.process_index()
@@ -365,9 +343,6 @@ def _records(
   records = []
   first_row = 0
   for i, shard in enumerate(shards):
-    for name in shard:
-      if not _ARRAY_NAME.fullmatch(name):
-        raise ValueError(f"array name {name!r} of shard {i} cannot be stored; use [A-Za-z0-9_.]")
     embeddings = shard.get("embeddings", np.zeros(()))
     shape = embeddings.shape
     if len(shape) != 2 or not shape[0] or shape[1] != manifest.embedding_size:
@@ -378,20 +353,10 @@ def _records(
       raise ValueError(
         f"embeddings of shard {i} are {embeddings.dtype.name}, the manifest says {manifest.dtype}"
       )
-    arrays = {name: _record(array) for name, array in shard.items()}
+    arrays = array_files.describe(shard)
     records.append(ShardRecord(first_row=first_row, num_rows=shape[0], arrays=arrays))
     first_row += shape[0]
   return tuple(records)
-
-
-def _record(array: np.ndarray) -> ArrayRecord:
-  digest = hashlib.sha256(_content(array)).hexdigest()
-  return ArrayRecord(array.shape, array.dtype.name, digest)
-
-
-def _content(array: np.ndarray) -> memoryview:
-  # uint8, because the buffer protocol lacks bfloat16.
-  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _json_digest(content: dict) -> str:

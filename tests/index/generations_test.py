@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import generations
+from realm_jax.index import array_files, generations
 
 MANIFEST = generations.Manifest(
   training_step=400,
@@ -64,6 +64,21 @@ def test_arrays_come_back_as_they_were(tmp_path, dtype):
       assert type(restored[name]) is np.ndarray
       assert restored[name].dtype == array.dtype
       np.testing.assert_array_equal(restored[name], array)
+
+
+def test_the_next_shard_is_read_while_the_caller_has_one(tmp_path, monkeypatch):
+  publish(tmp_path, 3)
+  read, both = array_files.read, threading.Barrier(2, timeout=30)
+
+  def meeting(directory, records):
+    both.wait()
+    return read(directory, records)
+
+  monkeypatch.setattr(array_files, "read", meeting)
+  for found, shard in zip(
+    generations.restore_each(str(tmp_path), 3, range(2)), make_shards(), strict=True
+  ):
+    np.testing.assert_array_equal(found["embeddings"], shard["embeddings"])
 
 
 def test_the_manifest_comes_back_as_published(tmp_path):
@@ -115,7 +130,7 @@ def test_published_and_lower_numbers_are_refused(tmp_path, generation):
     (lambda shards: shards[0].pop("embeddings"), "shard 0 needs an array 'embeddings'"),
     (lambda s: s[1].update(embeddings=np.ones((20, 9), np.float32)), r"not \(20, 9\)"),
     (lambda s: s[1].update(embeddings=np.ones((20, 8))), "are float64, the manifest says float32"),
-    (lambda shards: shards[0].update({"../x": np.ones(3)}), "'../x' of shard 0 cannot be stored"),
+    (lambda shards: shards[0].update({"../x": np.ones(3)}), "'../x' cannot be stored"),
   ],
 )
 def test_shards_that_contradict_the_manifest_are_refused(tmp_path, change, message):

@@ -158,8 +158,8 @@ class _Publisher:
       return None
     try:
       manifest = generations.read_manifest(self.index, newest)
-      for shard in range(len(manifest.shards)):
-        generations.restore(self.index, newest, shard)
+      for _ in generations.restore_each(self.index, newest, range(len(manifest.shards))):
+        pass
     except generations.DamagedGenerationError as error:
       logging.error("%s", error)
       return None

@@ -28,7 +28,7 @@ _ROOMS = {
   "tag_salient_spans mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune "
-  "launch_local evaluate_training plan sweep ablate demo",
+  "launch_local plan sweep ablate demo",
   "answering": "evaluate compare_runs predict ask serve report reproduce",
 }
 JOBS: Mapping[str, str] = {

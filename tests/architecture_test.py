@@ -71,7 +71,6 @@ MEETINGS = (
   "jobs/training/ablate.py",
   "jobs/preparation/make_almanac.py",
   "jobs/training/demo.py",
-  "jobs/training/evaluate_training.py",
 )
 MAX_LINES = 500
 MAX_PARAMETERS, MAX_FUNCTION_LINES = 12, 120

@@ -23,7 +23,7 @@ def training_jobs(
     num_steps: Length of the training.
     retriever_checkpoints: See `realm pretrain`.
     warm_start: See `realm pretrain`.
-    questions: See `realm evaluate_training`.
+    questions: Questions for `realm evaluate --follow=true`.
   """
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
   shared = {"passages": passages, "index": index}
@@ -41,5 +41,5 @@ def training_jobs(
   }
   if questions is not None:
     output = os.path.join(workdir, "evaluation")
-    jobs["evaluate_training"] = {"questions": questions, "output": output, **following}
+    jobs["evaluate"] = {"follow": True, "questions": questions, "output": output, **following}
   return jobs

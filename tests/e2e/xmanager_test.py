@@ -38,7 +38,7 @@ def test_the_three_jobs_run_and_share_a_directory(world, tmp_path):
     "--num_steps=4",
   )
   assert done.returncode == 0, done.stdout + done.stderr
-  assert "realm: pretrain, build_index, evaluate_training" in done.stdout
+  assert "realm: pretrain, build_index, evaluate" in done.stdout
   index = str(tmp_path / "run" / "index")
   newest = generations.newest(index)
   assert generations.read_manifest(index, newest).training_step == 4

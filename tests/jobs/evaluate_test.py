@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from realm_jax import main
 from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index.fusion import Fusion
@@ -154,3 +155,17 @@ def test_what_would_do_nothing_is_refused(questions, given, message):
     given = {**given, "tune_on": questions}
   with pytest.raises(ValueError, match=message):
     evaluate(questions=questions, **given)
+
+
+@pytest.mark.parametrize(
+  ("flags", "named"),
+  [
+    (["--until_step=3"], "until_step=3"),
+    (["--follow=true"], "--output"),
+    (["--follow=true", "--predictions=p"], "--predictions"),
+    (["--follow=true", "--step=3"], "--step"),
+  ],
+)
+def test_following_is_refused_where_it_cannot_be(flags, named, tmp_path, capsys):
+  assert main.main(["evaluate", f"--questions={tmp_path}", *flags]) in (1, 2)
+  assert named in capsys.readouterr().err

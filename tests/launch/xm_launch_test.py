@@ -56,8 +56,8 @@ def test_a_training_is_three_jobs_that_share_a_directory(command_line):
       *("--checkpoints=gs://b/run/pretrain/checkpoints", "--until_step=7"),
       *("--passages=gs://b/passages", "--index=gs://b/run/index"),
     ],
-    "evaluate_training": [
-      *("evaluate_training", "--gin_file=a.gin", "--gin.SEED=3"),
+    "evaluate": [
+      *("evaluate", "--gin_file=a.gin", "--gin.SEED=3", "--follow=True"),
       *("--questions=q.jsonl", "--output=gs://b/run/evaluation"),
       *("--checkpoints=gs://b/run/pretrain/checkpoints", "--until_step=7"),
       *("--passages=gs://b/passages", "--index=gs://b/run/index"),

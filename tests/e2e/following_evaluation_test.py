@@ -25,7 +25,8 @@ def test_it_evaluates_what_is_new_and_passes_over_what_is_gone(world, start, tmp
 
   def evaluated(until_step):
     command = [
-      "evaluate_training",
+      "evaluate",
+      "--follow=true",
       *(f"--{name}={value}" for name, value in inputs.items()),
       f"--index={index}",
       f"--questions={world / 'almanac' / 'heldout.jsonl'}",

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from realm_jax.corpus.input_files import InputFile
+from realm_jax.corpus.passage_store import passage_uid
+from realm_jax.corpus.uid_set import UidSet
 
-_BAD_RECORDS_NAMED = 20
-NOT_UTF8 = " (not UTF-8; convert it)"
+_NAMED = 20
+NOT_UTF8 = "not UTF-8; convert it"
+_NO_OBJECT = "not an object; write one JSON object a line"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,41 +38,62 @@ class BadRecord:
 
   Attributes:
     name: Its file and line, row or page.
+    reason: What is wrong with it, if the kind does not say it.
   """
 
   kind: Literal["broken_records", "records_without_text"]
   name: str
+  reason: str = dataclasses.field(default="", compare=False)
 
 
 Record = Document | BadRecord
 
 
 class BadRecords:
-  """Counts bad records and names the first.
+  """Counts and names bad records, and ids that several documents have.
 
   Attributes:
-    counts: Number of records of each kind.
+    counts: Number of bad records of each kind.
   """
 
   def __init__(self):
     self.counts: Counter = Counter()
-    self._names: dict[str, list[str]] = {}
+    self._first: dict[str, list[BadRecord]] = {}
+    self._ids = UidSet()
+    self._num_equal_ids = 0
+    self._equal_ids: list[str] = []
 
   def add(self, bad: BadRecord) -> None:
     """Counts one record."""
     self.counts[bad.kind] += 1
-    names = self._names.setdefault(bad.kind, [])
-    if len(names) < _BAD_RECORDS_NAMED:
-      names.append(bad.name)
+    first = self._first.setdefault(bad.kind, [])
+    if len(first) < _NAMED:
+      first.append(bad)
+
+  def add_ids(self, ids: Sequence[str]) -> None:
+    """Counts the documents that have the id of an earlier one."""
+    new = self._ids.add([passage_uid("", id) for id in ids])
+    again = [id for id, is_new in zip(ids, new, strict=True) if not is_new]
+    self._num_equal_ids += len(again)
+    self._equal_ids += again[: _NAMED - len(self._equal_ids)]
 
   def report(self) -> list[str]:
-    """Returns a line for each kind."""
+    """Returns a line for each kind, with the reason of the first."""
     lines = []
-    for kind, names in sorted(self._names.items()):
-      more = self.counts[kind] - len(names)
-      listed = ", ".join(names) + (f" and {more:,} more" if more else "")
-      lines.append(f"{kind.replace('_', ' ')}: {listed}")
+    for kind, first in sorted(self._first.items()):
+      reason = f" ({first[0].reason})" if first[0].reason else ""
+      names = [first[0].name + reason, *(bad.name for bad in first[1:])]
+      lines.append(f"{kind.replace('_', ' ')}: {_listed(names, self.counts[kind])}")
+    if self._equal_ids:
+      lines.append(
+        "documents with the id of an earlier one, which judgements cannot tell apart: "
+        f"{_listed(list(map(repr, self._equal_ids)), self._num_equal_ids)}"
+      )
     return lines
+
+
+def _listed(names: Sequence[str], count: int) -> str:
+  return ", ".join(names) + (f" and {count - len(names):,} more" if count > len(names) else "")
 
 
 def make_record(
@@ -86,21 +110,33 @@ def make_record(
   Returns:
     The document, or a bad record if there is no text or it is not valid Unicode.
   """
+  text, title = fields.get("text") or "", str(fields.get("title") or "")
+  id = str(fields.get("id", fields.get("_id", default_id)))
   try:
-    text = fields.get("text") or ""
-    title = str(fields.get("title") or "")
-    (title + text).encode()  # JSON can contain half of a surrogate pair, UTF-8 cannot
+    if not isinstance(text, str):
+      raise ValueError(f"`text` is {text!r:.40}, not a string")
+    try:
+      (id + title + text).encode()
+    except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, UTF-8 cannot
+      raise ValueError("half of a surrogate pair, which is not Unicode") from error
     if not text.strip():
       return BadRecord(kind="records_without_text", name=name)
     return Document(
-      id=str(fields.get("id", fields.get("_id", default_id))),
+      id=id,
       title=title,
       # Offsets count the white space as well.
       text=text.strip() if spans is None else text,
-      spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
+      spans=None if spans is None else _pairs(spans),
     )
-  except (ValueError, TypeError, AttributeError):
-    return BadRecord(kind="broken_records", name=name)
+  except ValueError as error:
+    return BadRecord(kind="broken_records", name=name, reason=str(error))
+
+
+def _pairs(spans: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+  try:
+    return tuple((int(a), int(b)) for a, b in spans)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f"`spans` are {spans!r:.40}, not pairs of byte offsets") from error
 
 
 def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
@@ -110,12 +146,17 @@ def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Reco
       continue
     name = f"{file.path}:{number + 1}"
     try:
-      fields = json.loads(line.decode("utf-8-sig"))
-      spans = fields.get("spans")
+      fields = json.loads(line.strip().decode("utf-8-sig"))
+      if not isinstance(fields, dict):
+        raise ValueError(_NO_OBJECT)
     except UnicodeDecodeError:
-      yield BadRecord(kind="broken_records", name=name + NOT_UTF8)
-      continue
-    except (ValueError, AttributeError):
-      yield BadRecord(kind="broken_records", name=name)
-      continue
-    yield make_record(fields, default_id=f"{file.name}:{number}", name=name, spans=spans)
+      yield BadRecord(kind="broken_records", name=name, reason=NOT_UTF8)
+    except json.JSONDecodeError as error:
+      starts = line.lstrip()[:40].decode(errors="replace").rstrip()
+      reason = _NO_OBJECT if starts[0] == "[" else f"{starts!r} is not JSON: {error.msg}"
+      yield BadRecord(kind="broken_records", name=name, reason=reason)
+    except ValueError as error:
+      yield BadRecord(kind="broken_records", name=name, reason=str(error))
+    else:
+      spans = fields.get("spans")
+      yield make_record(fields, default_id=f"{file.name}:{number}", name=name, spans=spans)

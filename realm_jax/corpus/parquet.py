@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from realm_jax.corpus.documents import BadRecord, Record, make_record
+from realm_jax.corpus.documents import NOT_UTF8, BadRecord, Record, make_record
 from realm_jax.corpus.input_files import InputFile
 
 _ROWS_AT_ONCE = 256
@@ -43,7 +43,7 @@ def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
           if cell is not None
         }
       except UnicodeDecodeError:
-        yield BadRecord(kind="broken_records", name=name)
+        yield BadRecord(kind="broken_records", name=name, reason=NOT_UTF8)
       else:
         yield make_record(fields, default_id=f"{file.name}:{row}", name=name)
       row += 1

@@ -25,27 +25,30 @@ class CorpusPart:
   Attributes:
     examples: The same passages as serialised tagged examples.
     counts: Counts of documents, bad records, splits and so on.
+    ids: Ids of the documents.
   """
 
   rows: Sequence[PassageRow]
   examples: Sequence[bytes]
   counts: Counter
   bad_records: Sequence[BadRecord]
+  ids: Sequence[str]
 
   def to_bytes(self) -> bytes:
     """Serialises the part."""
-    bad_records = [(bad.kind, bad.name) for bad in self.bad_records]
-    return msgpack.Packer().pack([self.rows, self.examples, self.counts, bad_records])
+    bad_records = list(map(dataclasses.asdict, self.bad_records))
+    return msgpack.Packer().pack([self.rows, self.examples, self.counts, bad_records, self.ids])
 
   @classmethod
   def from_bytes(cls, content: bytes) -> "CorpusPart":
     """Restores a part."""
-    rows, examples, counts, bad_records = msgpack.unpackb(content)
+    rows, examples, counts, bad_records, ids = msgpack.unpackb(content)
     return cls(
       rows=[PassageRow(*row) for row in rows],
       examples=examples,
       counts=Counter(counts),
-      bad_records=[BadRecord(kind=kind, name=name) for kind, name in bad_records],
+      bad_records=[BadRecord(**fields) for fields in bad_records],
+      ids=ids,
     )
 
 
@@ -71,6 +74,7 @@ class PartMaker:
     counts = Counter(bad.kind for bad in bad_records)
     documents = [record for record in records if isinstance(record, Document)]
     counts["documents"] = len(documents)
+    ids = [document.id for document in documents]
     if self.drop_list_pages:
       prose = [d for d in documents if not is_list_or_disambiguation(d.title, d.text)]
       counts["list_pages_dropped"] = len(documents) - len(prose)
@@ -91,4 +95,6 @@ class PartMaker:
         )
       )
       examples.append(self.serialize(passage))
-    return CorpusPart(rows=rows, examples=examples, counts=+counts, bad_records=bad_records)
+    return CorpusPart(
+      rows=rows, examples=examples, counts=+counts, bad_records=bad_records, ids=ids
+    )

@@ -54,7 +54,7 @@ def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[D
 
   Args:
     files: Files to read, in this order.
-    bad: Counts and names the bad records.
+    bad: Counts and names the bad records, and ids that occur again.
 
   Raises:
     ValueError: If a file is damaged.
@@ -63,6 +63,7 @@ def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[D
     if isinstance(record, BadRecord):
       bad.add(record)
     else:
+      bad.add_ids([record.id])
       yield record
 
 
@@ -82,8 +83,12 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   read = {"jsonl": read_json_lines, "wikiextractor": read_wikiextractor, "text": _read_text}[
     file.format
   ]
+  record = None
   try:
-    yield from read(_decompressed(content, file.path), file=file)
+    for record in read(_decompressed(content, file.path), file=file):
+      yield record
+    if record is None:
+      yield BadRecord(kind="records_without_text", name=file.path, reason="the file is empty")
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(f"{file.path} is truncated or damaged; download it again") from error
 
@@ -119,7 +124,7 @@ def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   try:
     text = b"".join(lines).decode("utf-8-sig")
   except UnicodeDecodeError:
-    yield BadRecord(kind="broken_records", name=file.path + NOT_UTF8)
+    yield BadRecord(kind="broken_records", name=file.path, reason=NOT_UTF8)
     return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")

@@ -9,13 +9,18 @@ import numpy as np
 class UidSet:
   """Stores 63-bit uids: the newest in a set, older ones sorted in memory, the rest on disk.
 
-  The files are memory-mapped, so the system can drop them from memory when it is scarce.
+  The files are memory-mapped, so the system can drop them from memory when it is scarce. Without a
+  directory all stay in memory, in eight bytes each.
   """
 
   def __init__(
-    self, directory: str | os.PathLike, *, newest: int = 50_000, sorted_in_memory: int = 1_000_000
+    self,
+    directory: str | os.PathLike | None = None,
+    *,
+    newest: int = 50_000,
+    sorted_in_memory: int = 1_000_000,
   ):
-    self._directory = os.fspath(directory)
+    self._directory = directory
     self._max_newest = newest
     self._max_sorted = sorted_in_memory
     self._newest: set[int] = set()
@@ -44,7 +49,7 @@ class UidSet:
     newest = np.fromiter(self._newest, np.int64, len(self._newest))
     self._newest = set()
     self._sorted = np.sort(np.concatenate([self._sorted, np.sort(newest)]), kind="stable")
-    if len(self._sorted) >= self._max_sorted:
+    if self._directory is not None and len(self._sorted) >= self._max_sorted:
       path = os.path.join(self._directory, f"uids-{len(self._on_disk)}.npy")
       np.save(path, self._sorted)
       self._on_disk.append(np.load(path, mmap_mode="r"))

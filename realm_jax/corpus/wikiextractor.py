@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from realm_jax.corpus.documents import (
+  NOT_UTF8,
   BadRecord,
   Document,
   Record,
@@ -37,7 +38,7 @@ def _read_elements(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Recor
     start = _START.match(line)
     if start:
       if tag:
-        yield BadRecord(kind="broken_records", name=f"{file.path}:page {page}")
+        yield _broken(file, page, "no </doc> ends it")
       tag, body = start, []
       page += 1
     elif line.strip() == _END and tag:
@@ -47,13 +48,16 @@ def _read_elements(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Recor
       body.append(line)
     elif line.strip():
       page += 1
-      yield BadRecord(kind="broken_records", name=f"{file.path}:page {page}")
+      yield _broken(file, page, 'no <doc id="..." title="..."> begins it')
   if tag:
-    yield BadRecord(kind="broken_records", name=f"{file.path}:page {page}")
+    yield _broken(file, page, "no </doc> ends it")
+
+
+def _broken(file: InputFile, page: int, reason: str) -> BadRecord:
+  return BadRecord(kind="broken_records", name=f"{file.path}:page {page}", reason=reason)
 
 
 def _page(tag: re.Match, body: list[bytes], *, file: InputFile, page: int) -> Record:
-  name = f"{file.path}:page {page}"
   try:
     fields = {
       "id": tag.group(1).decode(),
@@ -61,8 +65,8 @@ def _page(tag: re.Match, body: list[bytes], *, file: InputFile, page: int) -> Re
       "text": b"".join(body).decode(),
     }
   except UnicodeDecodeError:
-    return BadRecord(kind="broken_records", name=name)
-  return make_record(fields, default_id=f"{file.name}:{page}", name=name)
+    return _broken(file, page, NOT_UTF8)
+  return make_record(fields, default_id=f"{file.name}:{page}", name=f"{file.path}:page {page}")
 
 
 def _cleaned(document: Document, path: str) -> Record:

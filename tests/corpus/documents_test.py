@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -36,26 +37,45 @@ def test_text_with_spans_keeps_its_white_space_because_offsets_count_it(tmp_path
   assert read(tmp_path / "x.jsonl")[0][0].spans == ()  # tagged, and nothing found
 
 
-@pytest.mark.parametrize(
-  "line",
-  [
-    b'{"text": "caf\xe9"}',  # Latin-1
-    b'{"text": "a',
-    b"[1, 2]",
-    b'"text"',
-    b'{"text": 5}',
-    b'{"text": ["a"], "spans": []}',
-    b'{"text": "a", "spans": [1]}',
-    b'{"text": "a", "spans": [[0, "x"]]}',
-    b'{"text": "half of a pair: \\ud83d"}',
-    b'{"title": "\\ud83d", "text": "a"}',
-  ],
-)
-def test_broken_records_are_passed_over_and_counted(tmp_path, line):
-  (tmp_path / "x.jsonl").write_bytes(line + b'\n{"text": "good"}\n')
-  found, counts = read(tmp_path / "x.jsonl")
-  assert [document.text for document in found] == ["good"]
-  assert counts == Counter(broken_records=1)
+BROKEN = {  # a line, and what its reason names
+  b'{"text": "caf\xe9"}': "UTF-8",
+  b'{"text": "a': "Unterminated",
+  b"id,title,text": "'id,title,text' is not JSON",
+  b"[1, 2]": "one JSON object a line",
+  b"[": "one JSON object a line",
+  b'"text"': "one JSON object a line",
+  b'{"text": 5}': "`text` is 5",
+  b'{"text": ["a"], "spans": []}': r"`text` is \['a'\]",
+  b'{"text": "a", "spans": [1]}': r"`spans` are \[1\]",
+  b'{"text": "a", "spans": [[0, "x"]]}': "`spans`",
+  b'{"text": "half of a pair: \\ud83d"}': "surrogate",
+  b'{"title": "\\ud83d", "text": "a"}': "surrogate",
+  b'{"id": "\\ud83d", "text": "a"}': "surrogate",
+}
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_broken_records_are_passed_over_and_counted_and_the_first_has_a_reason(tmp_path, line):
+  (tmp_path / "x.jsonl").write_bytes(line + b'\n{"text": "good"}\n{\n')
+  bad = BadRecords()
+  (files,) = find_files([str(tmp_path / "x.jsonl")])
+  assert [document.text for document in read_documents(files, bad=bad)] == ["good"]
+  assert bad.counts == Counter(broken_records=2)
+  (report,) = bad.report()
+  assert re.search(rf"x\.jsonl:1 \(.*{BROKEN[line]}.*\), \S*x\.jsonl:3$", report)
+
+
+def test_documents_with_the_id_of_an_earlier_one_are_counted_across_inputs(tmp_path):
+  for name, ids in (("a", "pqp"), ("b", "xqqx")):
+    lines = [json.dumps({"id": id, "text": name}) for id in ids]
+    (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+  bad = BadRecords()
+  found = find_files([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+  assert sum(1 for files in found for _ in read_documents(files, bad=bad)) == 7
+  (report,) = bad.report()
+  assert report.endswith("'p', 'q', 'q', 'x'")
+  bad.add_ids(["p"] * 100)
+  assert bad.report()[0].endswith("and 84 more")
 
 
 @pytest.mark.parametrize("text", [{}, {"text": None}, {"text": ""}, {"text": " \n\u3000"}])

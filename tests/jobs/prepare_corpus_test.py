@@ -184,8 +184,18 @@ def test_bad_records_are_named_and_not_fatal(tmp_path, many, capsys):
   assert metadata.counts["records_without_text"] == 5
   assert metadata.counts["list_pages_dropped"] == 5
   printed = capsys.readouterr().out
-  assert f"broken records: {tmp_path}/a.jsonl:9, {tmp_path}/a.jsonl:212" in printed
+  assert f"broken records: {tmp_path}/a.jsonl:9 ('{{\"text\":' is not JSON" in printed
+  assert f", {tmp_path}/a.jsonl:212" in printed
   assert f"records without text: {tmp_path}/a.jsonl:11" in printed
+
+
+@pytest.mark.parametrize("engine", ["processes", "beam"])
+def test_documents_with_equal_ids_are_named_and_counted(tmp_path, many, capsys, engine):
+  if engine == "beam":
+    pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
+  prepare_corpus(output=str(tmp_path / "out"), engine=engine, **many)
+  (line,) = [row for row in capsys.readouterr().out.splitlines() if "id of an earlier" in row]
+  assert ": '0', '1', '2', " in line and line.endswith("and 280 more")
 
 
 def test_only_the_first_bad_records_are_named(tmp_path, inputs, capsys):

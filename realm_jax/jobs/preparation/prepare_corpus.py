@@ -180,6 +180,7 @@ class _Gathered:
       self.counts.update(part.counts)
       for bad in part.bad_records:
         self._bad.add(bad)
+      self._bad.add_ids(part.ids)
       new = uids.add([row.uid for row in part.rows])
       self.counts["duplicate_passages"] += new.count(False)
       self.counts["passages"] += new.count(True)
@@ -196,7 +197,7 @@ class _Gathered:
       raise ValueError(f"no text in {pattern!r}: {self.report()}")
 
   def report(self) -> str:
-    """Returns the counts, and the names of bad records."""
+    """Returns the counts, and names bad records and repeated ids."""
     counts = dict(sorted(self.counts.items()))
     if self.counts["wordpieces"]:
       counts.pop("unknown_wordpieces")

@@ -121,6 +121,12 @@ def resources(job: str) -> dict[str, int]:
   return {"cpu": 8, "ram": 30 * xm.GiB}
 
 
+def _environment(job: str) -> dict[str, str]:
+  """Returns the variables that keep a job from computing on the CPU if its TPU does not come up."""
+  tpus = sum(count for kind, count in resources(job).items() if kind.startswith("tpu"))
+  return {"JAX_PLATFORMS": "tpu", "REALM_DEVICES": f"tpu:{tpus}"} if tpus else {}
+
+
 def executor(job: str) -> xm.Executor:
   """Returns where a job runs, and its resources.
 
@@ -181,7 +187,13 @@ def launch(planned: Sequence[Unit]) -> None:
       for unit in planned:
         print(f"{unit.name}: {', '.join(unit.jobs)}", flush=True)
         jobs = {
-          name: xm.Job(executable, executor=executors[name], name=name, args=list(arguments))
+          name: xm.Job(
+            executable,
+            executor=executors[name],
+            name=name,
+            args=list(arguments),
+            env_vars=_environment(name),
+          )
           for name, arguments in unit.jobs.items()
         }
         experiment.add(xm.JobGroup(**jobs))

@@ -57,7 +57,7 @@ def make_mesh(*, model: int = 1, devices: Sequence[jax.Device] | None = None) ->
     ValueError: If `model` does not divide the devices, a copy of the model would span processes, or
       the devices belong to several TPU slices.
   """
-  devices = processes.in_order(jax.devices() if devices is None else devices)
+  devices = processes.devices() if devices is None else processes.in_order(devices)
   num_devices = len(devices)
   slices = {getattr(device, "slice_index", 0) for device in devices}
   if len(slices) > 1:
@@ -90,7 +90,7 @@ def local_meshes(
     devices: Devices of all processes; None uses those of this job.
     process: Index of the process; None means this one.
   """
-  devices = processes.in_order(jax.devices() if devices is None else devices)
+  devices = processes.devices() if devices is None else processes.in_order(devices)
   process = jax.process_index() if process is None else process
   own = [device for device in devices if device.process_index == process]
   apart = len(own) < len(devices) and own[0].device_kind == "TPU v5 lite"

@@ -5,15 +5,24 @@ batch. Values that decide the next step (a swap, a stop) are exchanged first. Wi
 of this is local and costs nothing.
 """
 
+import functools
 import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+PROMISED = "REALM_DEVICES"  # "PLATFORM:COUNT" of all processes, which a launcher sets
+
+
+class DeviceError(Exception):
+  """The devices are not those that the job was launched on."""
 
 
 def join(*, coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -39,6 +48,37 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
   if not 0 <= process_id < num_processes:
     raise ValueError(f"process_id={process_id} is not in 0 to {num_processes - 1}")
   jax.distributed.initialize(coordinator, num_processes, process_id)
+
+
+@functools.cache
+def devices() -> list[jax.Device]:
+  """Returns the devices of all processes, process by process; the first call logs them.
+
+  Raises:
+    DeviceError: If the backend does not start, or has less than `REALM_DEVICES` promises.
+  """
+  try:
+    found = in_order(jax.devices())
+  except RuntimeError as error:
+    raise DeviceError(f"no devices: {error}") from error
+  platform, count = jax.default_backend(), len(found)
+  promised = os.environ.get(PROMISED, f"{platform}:{count}")
+  wanted, _, least = promised.partition(":")
+  if not least.isdecimal():
+    raise DeviceError(f"{PROMISED}={promised}; write PLATFORM:COUNT such as tpu:64")
+  if wanted != platform or count < int(least):
+    raise DeviceError(
+      f"{PROMISED}={promised}, but JAX has {platform}:{count}; see whether every host came up with "
+      "its devices, or unset the variable to compute on these"
+    )
+  logging.info(
+    "%d devices: %s (%s), %d processes",
+    count,
+    found[0].device_kind,
+    platform,
+    jax.process_count(),
+  )
+  return found
 
 
 def is_first() -> bool:
@@ -122,7 +162,7 @@ class Exchange:
 
   def __init__(self):
     self._sent = None
-    mesh = process_mesh(jax.devices())
+    mesh = process_mesh(devices())
     self._split = NamedSharding(mesh, PartitionSpec("processes"))
     self._share = exchange_program(mesh)
 

@@ -53,3 +53,30 @@ def test_what_is_gathered_has_few_sizes():
   assert all(size <= more <= 1.25 * size + 1024 for size, more in zip(sizes, padded, strict=True))
   assert len(set(padded)) < 100
   assert len({processes._rounded_up(size) for size in range(1, 1000)}) == 1
+
+
+@pytest.fixture
+def asked_anew():
+  """Devices are asked for again, before and after the test."""
+  processes.devices.cache_clear()
+  yield
+  processes.devices.cache_clear()
+
+
+def test_a_job_logs_its_devices_once(asked_anew, caplog):
+  with caplog.at_level("INFO"):
+    assert partitioning.make_mesh().size == len(processes.devices()) == 8
+  [line] = [record.getMessage() for record in caplog.records if "devices" in record.getMessage()]
+  assert line.startswith("8 devices: cpu (cpu), 1 process")
+
+
+@pytest.mark.parametrize(
+  ("promised", "found"),
+  [("tpu:8", "cpu:8"), ("cpu:16", "cpu:8"), ("cpu", "PLATFORM:COUNT")],
+)
+def test_less_than_the_launcher_promised_is_refused(asked_anew, monkeypatch, promised, found):
+  monkeypatch.setenv(processes.PROMISED, promised)
+  with pytest.raises(processes.DeviceError, match=f"{processes.PROMISED}={promised}.*{found}"):
+    partitioning.make_mesh()
+  monkeypatch.setenv(processes.PROMISED, "cpu:4")
+  assert partitioning.make_mesh().size == 8

@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ARCHIVE = "realm_jax.tar.gz"
+# By the first part of a slice's type.
 RUNTIMES = {
   "v2": "tpu-ubuntu2204-base",
   "v3": "tpu-ubuntu2204-base",
@@ -37,6 +38,8 @@ RUNTIMES = {
   "v5p": "v2-alpha-tpuv5",
   "v6e": "v2-alpha-tpuv6e",
 }
+# The number of a slice counts cores, of which these have two in a device.
+CORES_PER_DEVICE = {"v4": 2, "v5p": 2}
 # What gcloud says, and what it means.
 EXPLANATIONS = (
   (
@@ -138,15 +141,20 @@ class Gcloud:
     target = f"{name}:{os.path.basename(path)}"
     self("scp", path, target, "--node=all", "--worker=all", *self._ssh)
 
-  def state(self, name: str) -> str | None:
-    """Returns the state of a queued resource, None if there is none."""
+  def describe(self, name: str) -> dict | None:
+    """Returns what is known of a queued resource, None if there is none."""
     try:
       described = self("describe", name, "--format=json", capture=True)
     except LaunchError as error:
       if "NOT_FOUND" in str(error):
         return None
       raise
-    return json.loads(described)["state"]["state"] if described else None
+    return json.loads(described) if described else None
+
+  def state(self, name: str) -> str | None:
+    """Returns the state of a queued resource, None if there is none."""
+    described = self.describe(name)
+    return described["state"]["state"] if described else None
 
 
 def _read(file: int) -> bytes:
@@ -225,7 +233,22 @@ def copy(gcloud: Gcloud, args: argparse.Namespace) -> None:
 
 def start(gcloud: Gcloud, args: argparse.Namespace) -> None:
   """Starts a job on every host, unless it runs there; it survives crashes and reboots."""
-  gcloud.on_hosts(args.name, start_script(args.job, environment=args.env))
+  count = num_devices(gcloud.describe(args.name) or {})
+  # A host whose TPU does not come up would compute on its CPU.
+  devices = ["JAX_PLATFORMS=tpu", *([f"REALM_DEVICES=tpu:{count}"] if count else [])]
+  gcloud.on_hosts(args.name, start_script(args.job, environment=[*devices, *args.env]))
+
+
+def num_devices(described: dict) -> int | None:
+  """Returns the devices of a queued resource's slices as JAX counts them, None if unknown."""
+  specs, count = described.get("tpu", {}).get("nodeSpec", ()), 0
+  for spec in specs:
+    family, _, number = spec["node"].get("acceleratorType", "").partition("-")
+    if not number.isdecimal():
+      return None
+    slices = int(spec.get("multisliceParams", {}).get("nodeCount", 1))
+    count += slices * int(number) // CORES_PER_DEVICE.get(family, 1)
+  return count or None
 
 
 def logs(gcloud: Gcloud, args: argparse.Namespace) -> None:
@@ -255,7 +278,8 @@ def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
       create(gcloud, args)
     try:
       wait(gcloud, args)
-      copy(gcloud, args)
+      if gcloud.dry_run or not _is_running(gcloud, args.name):
+        copy(gcloud, args)
       start(gcloud, args)
     except LaunchError as error:
       if not _is_taken_away(gcloud, args.name):
@@ -265,6 +289,21 @@ def keep(gcloud: Gcloud, args: argparse.Namespace) -> None:
       if gcloud.dry_run or _is_finished(gcloud, args.name):
         return
     print(f"{args.name} was taken away; asking for another one", flush=True)
+
+
+def _job_states(gcloud: Gcloud, name: str) -> dict[str, str]:
+  """Returns the state of the job on each host, by the host's name."""
+  said = gcloud.on_hosts(name, JOB_STATE, capture=True)
+  return dict(re.findall(r"^(\S+) (\S+)$", said, re.MULTILINE))
+
+
+def _is_running(gcloud: Gcloud, name: str) -> bool:
+  """Returns whether every host runs a job, whose files a new copy would change under it."""
+  try:
+    states = set(_job_states(gcloud, name).values())
+  except LaunchError:  # then nothing can be copied either
+    return False
+  return bool(states) and states <= {"active", "activating"}
 
 
 def _is_taken_away(gcloud: Gcloud, name: str) -> bool:
@@ -287,7 +326,7 @@ def _is_finished(gcloud: Gcloud, name: str) -> bool:
     try:
       if gcloud.state(name) != "ACTIVE":
         return False
-      states = gcloud.on_hosts(name, JOB_STATE, hosts="0", capture=True).split()
+      states = _job_states(gcloud, name)
     except LaunchError as error:  # such as a host that reboots
       failures += 1
       if failures == _PATIENCE:
@@ -295,13 +334,13 @@ def _is_finished(gcloud: Gcloud, name: str) -> bool:
       print(f"{name}: {error}; asking again", file=sys.stderr)
     else:
       failures = 0
-      if "finished" in states:
+      if "finished" in states.values():  # all hosts end together
         print(f"{name}: the job is finished")
         return True
-      if ended := {"failed", "stopped"}.intersection(states):
+      if ended := [host for host in states if states[host] in ("failed", "stopped")]:
         raise LaunchError(
-          f"the job has {' and '.join(sorted(ended))} and will not start again; see `logs`, and "
-          "`delete` the slice unless you `start` another one"
+          f"the job has {states[ended[0]]} on {', '.join(ended)} and will not start again there; "
+          "see `logs`, and `delete` the slice unless you `start` another one"
         )
     time.sleep(_POLL_SECONDS)
 
@@ -333,7 +372,7 @@ JOB_STATE = """\
 state=$(systemctl is-active realm)
 systemctl is-enabled --quiet realm || state=stopped
 test ! -e realm_jax/finished || state=finished
-echo "$state"
+echo "$HOSTNAME $state"
 """
 
 
@@ -367,6 +406,8 @@ def unit(environment: Sequence[str]) -> str:
       "StartLimitBurst=30",
       "[Service]",
       "User=$USER",
+      "LimitMEMLOCK=infinity",  # libtpu pins host memory
+      "LimitNOFILE=1048576",  # an index and a corpus are many files
       "WorkingDirectory=$PWD",
       *(f'Environment="{variable}"' for variable in environment),
       "ExecStart=/bin/bash $PWD/job.sh",

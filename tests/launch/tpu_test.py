@@ -2,6 +2,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -11,6 +12,8 @@ import tarfile
 import time
 
 import pytest
+
+from realm_jax.planning import chips
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "gcloud" / "tpu.py"
 spec = importlib.util.spec_from_file_location("tpu", SCRIPT)
@@ -199,7 +202,7 @@ if "realm_jax/finished" in " ".join(sys.argv):
   asked.write_text("x" * (times + 1))
   if times == 3: state.write_text("SUSPENDED")
   if times < 4: sys.exit("ERROR: no route to host")
-  print("finished")
+  print("host-0 finished")
 """
 
 
@@ -210,8 +213,8 @@ def test_a_job_goes_on_on_another_slice_until_it_is_finished(gcloud, tmp_path, m
   assert tpu.main(["keep", "trainer", "--type=v6e-64", "--spot", "--", "pretrain"]) == 0
   said = (tmp_path / "bin" / "said").read_text().split("\n")
   life = [line.split()[0] for line in said if line and not line.startswith("describe")]
-  installed = ["create", "scp", "ssh", "ssh"]
-  assert life == [*installed, *["ssh"] * 4, "delete", *installed, "ssh"]
+  installed = ["create", "ssh", "scp", "ssh", "ssh"]
+  assert life == [*installed, *["ssh"] * 3, "delete", *installed, "ssh"]
   out = capsys.readouterr().out
   assert "trainer was taken away" in out and "the job is finished" in out
 
@@ -219,10 +222,18 @@ def test_a_job_goes_on_on_another_slice_until_it_is_finished(gcloud, tmp_path, m
 @pytest.mark.parametrize(
   ("answers", "message", "asked"),
   [
-    ({"realm_jax/finished": [0, "failed", ""]}, "the job has failed and will not start again", 1),
-    ({"realm_jax/finished": [0, "stopped", ""]}, "the job has stopped and will not start", 1),
-    ({"realm_jax/finished": [1, "", "ERROR: no route to host"]}, "ERROR: no route to host", 10),
-    ({"scp": [1, "", "ERROR: no route to host"]}, "ERROR: no route to host", 0),
+    (
+      {"realm_jax/finished": [0, "a-0 activating\na-5 failed", ""]},
+      "failed on a-5 and will not",
+      2,
+    ),
+    (
+      {"realm_jax/finished": [0, "a-0 stopped\na-1 stopped", ""]},
+      "stopped on a-0, a-1 and will",
+      2,
+    ),
+    ({"realm_jax/finished": [1, "", "ERROR: no route to host"]}, "ERROR: no route to host", 11),
+    ({"scp": [1, "", "ERROR: no route to host"]}, "ERROR: no route to host", 1),
   ],
 )
 def test_a_slice_whose_job_will_never_finish_is_not_kept_forever(
@@ -231,8 +242,39 @@ def test_a_slice_whose_job_will_never_finish_is_not_kept_forever(
   gcloud({**state("ACTIVE"), **answers})
   monkeypatch.setattr(tpu, "_POLL_SECONDS", 0)
   assert tpu.main(["keep", "trainer", "--type=v6e-64", "--", "pretrain"]) == 1
-  assert f"keep trainer: {message}" in capsys.readouterr().err.splitlines()[-1]
+  said = capsys.readouterr().err.splitlines()[-1]
+  assert said.startswith("keep trainer: ") and message in said
   assert sum(tpu.JOB_STATE in " ".join(call) for call in gcloud.calls()) == asked
+
+
+def test_a_job_that_runs_is_kept_without_another_copy(gcloud, monkeypatch):
+  """So `keep` may be killed, and started again on another machine."""
+  monkeypatch.setattr(tpu, "_POLL_SECONDS", 0)
+  gcloud({**state("ACTIVE"), "realm_jax/finished": [0, "a-0 active\na-1 activating", ""]})
+  monkeypatch.setattr(tpu, "_is_finished", lambda *_: True)
+  assert tpu.main(["keep", "trainer", "--type=v6e-64", "--", "pretrain"]) == 0
+  assert {call[3] for call in gcloud.calls()} == {"describe", "ssh"}
+
+
+@pytest.mark.parametrize(
+  ("type_", "slices", "promised"),
+  [("v4-128", 1, "tpu:64"), ("v3-128", 1, "tpu:128"), ("v5litepod-16", 4, "tpu:64"), ("", 1, None)],
+)
+def test_a_job_is_promised_the_devices_of_its_slices(gcloud, type_, slices, promised):
+  node = {"node": {"acceleratorType": type_}, "multisliceParams": {"nodeCount": slices}}
+  described = {"state": {"state": "ACTIVE"}, "tpu": {"nodeSpec": [node]}}
+  gcloud({"describe": [0, json.dumps(described), ""]})
+  assert tpu.main(["start", "trainer", "--", "pretrain"]) == 0
+  [script] = [word for word in gcloud.calls()[-1] if word.startswith("--command=")]
+  assert 'Environment="JAX_PLATFORMS=tpu"' in script
+  assert re.findall('"REALM_DEVICES=(.+)"', script) == [promised] * (promised is not None)
+
+
+@pytest.mark.parametrize("kind", ["v2", "v3", "v4", "v5e", "v5p", "v6e"])
+def test_the_launcher_and_the_planner_count_alike(kind):
+  topology = chips.parse_topology(f"{kind}:4x4")
+  node = {"node": {"acceleratorType": chips.accelerator_type(kind, topology.num_chips)}}
+  assert tpu.num_devices({"tpu": {"nodeSpec": [node]}}) == topology.num_devices
 
 
 @pytest.mark.parametrize(
@@ -396,7 +438,7 @@ def test_a_host_tells_the_state_of_its_job(on_host, tmp_path, active, enabled, f
   if finished:
     (tmp_path / "realm_jax" / "finished").touch()
   systemctl = f"[ $1 = is-active ] && echo {active}; [ $1 = is-enabled ] && exit {int(not enabled)}"
-  assert on_host(tpu.JOB_STATE, systemctl).stdout == f"{state}\n"
+  assert on_host(tpu.JOB_STATE, systemctl).stdout.split()[1:] == [state]
 
 
 def test_a_service_starts_with_its_host(on_host, tmp_path):
@@ -408,6 +450,7 @@ def test_a_service_starts_with_its_host(on_host, tmp_path):
   unit = (tmp_path / "unit").read_text()
   assert f"ConditionPathExists=!{tmp_path}/realm_jax/finished\n" in unit
   assert 'Environment="LIBTPU_INIT_ARGS=--x=true"' in unit and "User=me\n" in unit
+  assert {"LimitMEMLOCK=infinity", "LimitNOFILE=1048576"} <= set(unit.splitlines())
   assert "'--a=b c'" in (tmp_path / "realm_jax" / "job.sh").read_text()
   if shutil.which("systemd-analyze"):
     service = tmp_path / "realm.service"

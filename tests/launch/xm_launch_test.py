@@ -94,7 +94,8 @@ class Recorder:
   def launch(self, name, jobs):
     for job in jobs:
       arguments = xm.merge_args(job.executable.args, job.args).to_list(str)
-      self.pools.append((job.executable.image_path, arguments, vertex.get_machine_spec(job)))
+      machine = {**vertex.get_machine_spec(job), "env": job.env_vars}
+      self.pools.append((job.executable.image_path, arguments, machine))
     return name
 
 
@@ -115,7 +116,8 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
   assert [words[0] for words in arguments] == ["pretrain", "build_index"]
   assert machines[0]["machine_type"] == "cloud-tpu"
   assert machines[0]["accelerator_count"] == 8
-  assert machines[1] == {"machine_type": "n1-standard-8"}
+  assert machines[0]["env"] == {"JAX_PLATFORMS": "tpu", "REALM_DEVICES": "tpu:8"}
+  assert machines[1] == {"machine_type": "n1-standard-8", "env": {}}
 
 
 @pytest.mark.parametrize(

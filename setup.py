@@ -22,8 +22,8 @@ setuptools.setup(
   # TensorFlow 2.20, which ScaNN 1.4 needs, has no wheels for Python 3.14.
   python_requires=">=3.11,<3.14",
   packages=setuptools.find_packages(include=["realm_jax*", "tasks*"]),
-  # With this one entry an editable install is a path. Otherwise it is an import hook, which a folder
-  # of the same name precedes: above a clone, `import realm_jax` would find the clone's folder.
+  # With this one entry an editable install is a path. Otherwise it is an import hook, which a
+  # folder of the same name precedes: above a clone, `import realm_jax` would find that folder.
   package_dir={"": "."},
   package_data={
     # gin/ is a link, and no Python package: an __init__.py would shadow gin-config.

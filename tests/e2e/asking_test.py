@@ -62,18 +62,6 @@ def tuned(world, corpus, pretrained):
   return str(world / "tuned_for_asking" / "checkpoints")
 
 
-def test_a_mask_is_filled_as_the_predictor_fills_it(corpus, pretrained, capsys):
-  sources = Sources(checkpoints=pretrained, **corpus)
-  explained = ask(SENTENCE, sources=sources)
-  assert explained["answer"] in capsys.readouterr().out
-  predicted = predict(query=SENTENCE, sources=sources)
-  assert explained["answer"] == predicted["answer"]
-  assert explained["answers"][0]["probability"] == predicted["probability"]
-  assert [p["passage_id"] for p in explained["passages"]] == [
-    p["passage_id"] for p in predicted["passages"]
-  ]
-
-
 def test_every_job_gives_the_same_answer_to_the_same_question(
   world, corpus, tuned, tmp_path, monkeypatch, capsys
 ):

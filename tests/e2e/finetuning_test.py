@@ -8,6 +8,7 @@ import pytest
 
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
@@ -112,7 +113,7 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, ca
   for line in lines:
     assert line["prediction"] == line["answers"][0]["text"]
     assert len(line["passages"]) == 8
-  alone = predict(sources=sources, query=asked[4]["question"], num_answers=2)
+  alone = ask(asked[4]["question"], sources=sources, answers=2)
   assert [a["text"] for a in alone["answers"]] == [a["text"] for a in lines[4]["answers"]]
   run_file = world / "answers.trec"
   predict(
@@ -202,5 +203,3 @@ def test_a_pre_trained_model_answers_no_questions(world):
   )
   with pytest.raises(ValueError, match="has no span reader; train it with `realm finetune`"):
     predict(sources=sources, questions="q.jsonl", output="o.jsonl")
-  with pytest.raises(ValueError, match="either --query, or --questions and --output"):
-    predict(sources=sources, questions="q.jsonl")

@@ -145,11 +145,11 @@ CASES = {
     r"\w+; prepare the corpus with the checkpoint's vocabulary",
   ),
   "a prediction from passages of another vocabulary than the checkpoint's": (
-    "predict",
+    "ask",
     {"passages": "{elsewhere}/other"},
     (),
     1,
-    r"realm predict: \S+/first/checkpoints/0 was trained with vocabulary \w+, \S+/other has .*",
+    r"realm ask: \S+/first/checkpoints/0 was trained with vocabulary \w+, \S+/other has .*",
   ),
   "a warm start of another vocabulary": (
     "pretrain",
@@ -197,14 +197,6 @@ CASES = {
     1,
     r"realm build_index: follow=True with step=0: it embeds the newest checkpoints; omit --step",
   ),
-  "several answers for a mask": (
-    "predict",
-    {"num_answers": "3"},
-    (),
-    1,
-    r"realm predict: --num_answers would do nothing for \[MASK\]; omit it, or use "
-    r"`realm ask --answers=3`",
-  ),
   "the index of a second model that is not given": (
     "serve",
     {"second_index": "i"},
@@ -213,11 +205,11 @@ CASES = {
     r"realm: --second_index would do nothing without .* --second_step \(in SecondModel\)",
   ),
   "an index that is not there": (
-    "predict",
+    "ask",
     {"index": "{elsewhere}/absent"},
     (),
     1,
-    r"realm predict: no index generation in \S*/absent; build one with `realm build_index`",
+    r"realm ask: no index generation in \S*/absent; build one with `realm build_index`",
   ),
   "a generation that is not there": (
     "pretrain",
@@ -249,7 +241,7 @@ COMMON = {
     "index": "{workdir}/index",
   },
   "serve": {},
-  "predict": {
+  "ask": {
     "query": "a [MASK]",
     "checkpoints": "{world}/first/checkpoints",
     "passages": "{world}/passages",

@@ -13,7 +13,7 @@ from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.convert import bert_configs, huggingface, huggingface_names, safetensors_files
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
-from realm_jax.jobs.answering.predict import predict
+from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_checkpoint
 from realm_jax.models import bert
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -170,17 +170,17 @@ def test_from_a_released_model_to_an_answered_question(released, caplog):
   (shard,) = [generations.restore(str(workdir / "index"), 0, 0)]
   weights = huggingface.read(str(REALM / "open_qa")).weights
   np.testing.assert_array_equal(shard["embeddings"], weights["block_emb"])
-  answered = predict(
+  answered = ask(
+    "b c e",
     sources=Sources(
       checkpoints=str(workdir / "checkpoints"),
       passages=str(workdir / "passages"),
       index=str(workdir / "index"),
     ),
-    query="b c e",
   )
   assert "embedded by" not in caplog.text
-  answer = answered["answers"][0]
-  assert answer["text"] and any(answer["text"] in text for text in TEXTS)
+  answer = answered["answer"]
+  assert answer and any(answer in text for text in TEXTS)
 
 
 def test_embeddings_of_another_corpus_are_refused(released):

@@ -12,16 +12,12 @@ FILES = {"questions": "q.jsonl", "output": "o"}
   ("keywords", "message"),
   [
     (
-      {"query": "who?", "output_format": "trec", "num_passages": 100},
-      "--output_format, --num_passages would do nothing for --query; omit it, or give --questions",
-    ),
-    (
       {**FILES, "num_passages": 9},
-      "--num_passages would do nothing for --output_format=jsonl; omit it, or give",
+      "--num_passages would do nothing for --output_format=jsonl; omit it",
     ),
     (
       {**FILES, "num_answers": 3, "output_format": "dpr"},
-      "--num_answers would do nothing for --output_format=dpr; omit it, or give",
+      "--num_answers would do nothing for --output_format=dpr; omit it",
     ),
   ],
 )

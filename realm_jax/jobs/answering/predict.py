@@ -1,4 +1,4 @@
-"""Answers questions or fills a [MASK], and shows the passages that answers were read from."""
+"""Answers the questions of a file, and writes the passages that answers were read from."""
 
 import dataclasses
 import json
@@ -7,43 +7,34 @@ from typing import Literal
 
 from realm_jax import atomic_files, choices, progress
 from realm_jax.data import questions as question_files
-from realm_jax.datatypes import MASK
 from realm_jax.evaluation import prediction_files
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
-from realm_jax.inference.mask_filler import MaskFiller
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.saved.answering_models import mask_filler, question_answerer
+from realm_jax.saved.answering_models import question_answerer
 from realm_jax.saved.opening import Corpus, Sources, open_sources
 
-_OF_PASSAGES = ("passage_id", "title", "text", "retrieval_probability", "answer_probability")
 OutputFormat = Literal["jsonl", "dpr", "trec"]
 
 
 def predict(
   *,
   sources: Sources,
-  query: str | None = None,
-  questions: str | None = None,
-  output: str | None = None,
+  questions: str,
+  output: str,
   output_format: OutputFormat = "jsonl",
   num_answers: int = 1,
   num_passages: int | None = None,
   answer_text: AnswerText = "raw",
   batch_size: int = 32,
-  max_answer_length: int = 4,
-) -> dict | None:
-  """Answers one query and shows the passages, or writes answers to a file of questions.
-
-  A pre-trained model fills the mask of a sentence, with the highest p(y|x) among answers of one to
-  `max_answer_length` wordpieces. A fine-tuned model answers questions.
+) -> None:
+  """Writes a fine-tuned model's answers to a file of questions.
 
   Args:
     sources: The model, the corpus and its index.
-    query: A sentence with one `[MASK]`, or a question.
-    questions: JSON Lines with `question`, plain or gzip, for a fine-tuned model.
-    output: File for the answers to `questions`.
+    questions: JSON Lines with `question`, plain or gzip.
+    output: File for the answers.
     output_format: "jsonl" writes answers and the passages read, see docs/open_qa.md; "dpr" (Dense
       Passage Retrieval's JSON) and "trec" (a run file) write only the passages found.
     num_answers: Maximum number of answers per question.
@@ -51,44 +42,17 @@ def predict(
     answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
       as the released ORQA does.
     batch_size: Questions per batch.
-    max_answer_length: Maximum wordpieces that fill a mask.
-
-  Returns:
-    For a sentence, `answer`, `probability` and `passages`; for a question, the content of an output
-    line; for a file, None.
 
   Raises:
     FileNotFoundError: If an input is missing.
-    ValueError: If the query has no `[MASK]`, the inputs do not match each other or the model, or a
-      setting would do nothing.
+    ValueError: If the inputs do not match each other or the model, or a setting would do nothing.
   """
   choices.check(OutputFormat, output_format=output_format)
-  if query is not None and questions is None and output is None:
-    _check_used(
-      "--query",
-      output_format=output_format != "jsonl",
-      num_passages=num_passages is not None,
-      way_out="give --questions and --output",
-    )
-    opened = open_sources(sources)
-    if opened.saved.description.span_reader is None:
-      _check_used(
-        MASK, num_answers=num_answers != 1, way_out=f"use `realm ask --answers={num_answers}`"
-      )
-      return _fill_mask(query, mask_filler(opened, max_answer_length=max_answer_length))
-    answerer = question_answerer(opened, answer_text=answer_text, batch_size=1)
-    result = _record({"question": query}, *answerer.answer([query], num_answers=num_answers))
-    print(_shown_answers(result), flush=True)
-    return result
-  if query is not None or questions is None or output is None:
-    raise ValueError("give either --query, or --questions and --output")
   of_passages = output_format != "jsonl"
-  _check_used(
-    f"--output_format={output_format}",
-    num_answers=of_passages and num_answers != 1,
-    num_passages=not of_passages and num_passages is not None,
-    way_out=f"give --output_format={'jsonl' if of_passages else 'dpr'}",
-  )
+  changed = {"num_answers": num_answers != 1, "num_passages": num_passages is not None}
+  unused = "num_answers" if of_passages else "num_passages"
+  if changed[unused]:
+    raise ValueError(f"--{unused} would do nothing for --output_format={output_format}; omit it")
   opened = open_sources(sources)
   answerer = question_answerer(opened, answer_text=answer_text, batch_size=batch_size)
   asked = question_files.read_questions(questions, answers_known=False)
@@ -99,7 +63,7 @@ def predict(
     )
     _write_found(output, outcomes, output_format, corpus=opened.corpus)
     print(f"{output}: passages for {len(outcomes):,} questions", flush=True)
-    return None
+    return
   batches = [asked[i : i + batch_size] for i in range(0, len(asked), batch_size)]
   answers = [
     found
@@ -114,13 +78,6 @@ def predict(
   truncated = sum(found.truncated for found in answers)
   longer = f"; {truncated} exceeded the model's input and were truncated" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
-  return None
-
-
-def _check_used(asked: str, *, way_out: str, **given: bool) -> None:
-  """Checks that no flag is given that would do nothing for what is asked."""
-  if unused := [f"--{name}" for name, value in given.items() if value]:
-    raise ValueError(f"{', '.join(unused)} would do nothing for {asked}; omit it, or {way_out}")
 
 
 def _write_found(
@@ -160,45 +117,3 @@ def _record(asked: Mapping, found: QuestionAnswers) -> dict:
     ],
     "truncated": found.truncated,
   }
-
-
-def _shown_answers(result: dict) -> str:
-  lines = [result["question"], "  p(y,z|x)   p(z|x)  p(y|z,x)  answer"]
-  for answer in result["answers"]:
-    lines.append(
-      f"  {answer['probability']:8.3f}  {answer['retrieval_probability']:7.3f}"
-      f"  {answer['reader_probability']:8.3f}  {answer['text']}  ({answer['title']},"
-      f" characters {answer['start_char']} to {answer['limit_char']})"
-    )
-  return "\n".join(lines)
-
-
-def _fill_mask(query: str, filler: MaskFiller) -> dict:
-  (explanation,) = filler.explain([query], answers=1)
-  (answer,) = explanation.answers
-  result = {
-    "query": query,
-    "answer": answer.text,
-    "probability": answer.probability,
-    "passages": [
-      {name: getattr(passage, name) for name in _OF_PASSAGES} for passage in explanation.passages
-    ],
-  }
-  print(_shown(result), flush=True)
-  return result
-
-
-def _shown(result: dict) -> str:
-  lines = [
-    result["query"],
-    f"  {result['answer']}   p(y|x) = {result['probability']:.3f}",
-    "  p(z|x)  p(y|z,x)  passage",
-  ]
-  for passage in result["passages"]:
-    text = (
-      f"{passage['title']}: {passage['text']}" if passage["passage_id"] >= 0 else "(null passage)"
-    )
-    lines.append(
-      f"  {passage['retrieval_probability']:6.3f}  {passage['answer_probability']:8.3f}  {text}"
-    )
-  return "\n".join(lines)

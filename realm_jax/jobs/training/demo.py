@@ -12,8 +12,8 @@ from realm_jax import atomic_files, object_store
 from realm_jax.evaluation import curves
 from realm_jax.evaluation.asking import Asking
 from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.preparation.make_almanac import make_corpora, prepare_facts
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
@@ -114,7 +114,7 @@ def demo(
     "after_pretraining": evaluate(sources=trained, **held_out, output=path("evaluation")),
     "closed_book": evaluate(sources=trained, **held_out, asking=Asking(book="closed")),
   }
-  seed_sentence = predict(query=SEED_SENTENCE, sources=trained)
+  seed_sentence = ask(SEED_SENTENCE, sources=trained)
 
   clock.say("The corpus is edited and indexed again, without training")
   answered = _edit(path, trained.checkpoints, passage_length=passage_length, builder=builder)

@@ -1,7 +1,41 @@
-"""REALM: retrieval-augmented language-model pre-training in JAX."""
+"""REALM: retrieval-augmented language-model pre-training in JAX.
 
-from realm_jax import backend
+`import realm_jax` loads neither JAX nor TensorFlow: each public name is imported at its first use.
+"""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
-backend.prepare()
+_HOMES = {
+  "corpus.passage_store": ("PassageStore",),
+  "index.bm25": ("Bm25Config", "Bm25Retriever"),
+  "index.searcher": ("Searcher", "SearcherConfig"),
+  "languages.analysis": ("Analyzer",),
+  "models.bert": ("BertConfig",),
+  "models.dual_encoder": ("DualEncoder", "DualEncoderConfig"),
+  "runs.contrastive": ("ContrastiveTraining",),
+  "runs.finetuning": ("Finetuning",),
+  "runs.pretraining": ("Pretraining",),
+  "saved.answering_models": ("open_answerer",),
+  "saved.opening": ("Sources",),
+  "training.objective": ("Objective",),
+  "training.train_loop": ("BatchSource", "train"),
+  "training.train_program": ("TrainProgram",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _HOME_OF:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+  globals()[name] = value
+  return value
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

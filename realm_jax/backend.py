@@ -24,9 +24,9 @@ class MiscompilationError(Exception):
 
 
 def prepare() -> None:
-  """Sets JAX_PLATFORMS and extends XLA_FLAGS as needed; `import realm_jax` calls it.
+  """Sets JAX_PLATFORMS and extends XLA_FLAGS as needed; the user's settings take precedence.
 
-  The user's settings take precedence.
+  Every module that computes imports one that calls it; `import realm_jax` alone changes nothing.
 
   Raises:
     MiscompilationError: If JAX has started without a flag that it needs and computes wrongly.
@@ -52,7 +52,9 @@ def _keep_reductions_right() -> None:
     try:
       _sum()
     except ArithmeticError as error:
-      raise _refusal(f"{error}; import realm_jax before JAX computes anything, or") from None
+      raise _refusal(
+        f"{error}; import realm_jax.datatypes before JAX computes anything, or"
+      ) from None
   else:
     os.environ["XLA_FLAGS"] = f"{given} {_WITHOUT_YNNPACK}".lstrip()
 

@@ -39,6 +39,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from realm_jax import backend
+
+backend.prepare()
+
 Buckets = tuple[tuple[int, int], ...]  # rows and length of each, shortest first
 Array = Any  # np.ndarray on the host, jax.Array on a device.
 

@@ -18,6 +18,10 @@ from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from realm_jax import backend
+
+backend.prepare()
+
 PROMISED = "REALM_DEVICES"  # "PLATFORM:COUNT" of all processes, which a launcher sets
 
 

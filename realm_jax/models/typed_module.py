@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING, Any
 import flax.linen as nn
 import jax
 
+from realm_jax import backend
+
+backend.prepare()
+
 
 class TypedModule(nn.Module):
   """A module that is applied without mutable variables.

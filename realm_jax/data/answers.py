@@ -6,9 +6,13 @@ with its quirks: accents are decomposed but kept, Unicode dashes and quotes are 
 prediction. "corrected" fixes these.
 """
 
+import contextlib
 import functools
 import re
+import signal
 import string
+import threading
+import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +23,7 @@ Normalization = Literal["official", "corrected"]
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _LEADING_ARTICLE = re.compile(r"(a|an|the)\s+", re.IGNORECASE)
 _REGEX_FLAGS = re.IGNORECASE | re.MULTILINE
+_SECONDS_PER_MATCH = 2.0
 _DELETE_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -83,12 +88,50 @@ def compile_answer(pattern: str) -> re.Pattern:
   return re.compile(pattern, _REGEX_FLAGS)
 
 
+class MatchingClock(contextlib.AbstractContextManager["MatchingClock"]):
+  """Ends a match of a regular expression that backtracks for seconds, with a `ValueError`.
+
+  Use it around many matches, and call `begin` before each. It has a timer of the process's CPU time
+  (`SIGVTALRM`), and does nothing outside the main thread, where Python delivers no signals.
+  """
+
+  def __enter__(self) -> "MatchingClock":
+    self._matching, self._seen = ("", 0), (("", 0), 0.0)
+    self._active = threading.current_thread() is threading.main_thread()
+    if self._active:
+      self._handler = signal.signal(signal.SIGVTALRM, self._tick)
+      signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS_PER_MATCH / 4, _SECONDS_PER_MATCH / 4)
+    return self
+
+  def __exit__(self, *_) -> None:
+    if self._active:
+      signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+      signal.signal(signal.SIGVTALRM, self._handler)
+
+  def begin(self, pattern: str, text: str) -> None:
+    """Begins a match; the previous one is over."""
+    self._matching = (pattern, len(text))
+
+  def _tick(self, *_) -> None:
+    matching, since = self._seen
+    if self._matching is not matching:
+      self._seen = (self._matching, time.thread_time())
+    elif time.thread_time() - since > _SECONDS_PER_MATCH:
+      pattern, length = matching
+      raise ValueError(
+        f"the answer {pattern!r}, a regular expression, takes seconds on {length} characters; "
+        "write it without repetitions inside repetitions"
+      )
+
+
 def _matches(prediction: str, pattern: str, normalization: Normalization) -> bool:
   compiled = compile_answer(pattern)
-  if normalization == "official":
-    return compiled.match(prediction) is not None
   bare = prediction.strip(string.punctuation + string.whitespace)
-  return any(
-    compiled.fullmatch(text)
-    for text in (prediction.strip(), bare, _LEADING_ARTICLE.sub("", bare, 1))
-  )
+  with MatchingClock() as clock:
+    clock.begin(pattern, prediction)
+    if normalization == "official":
+      return compiled.match(prediction) is not None
+    return any(
+      compiled.fullmatch(text)
+      for text in (prediction.strip(), bare, _LEADING_ARTICLE.sub("", bare, 1))
+    )

@@ -28,3 +28,8 @@ class Asking:
 
   def __post_init__(self):
     choices.check_fields(self)
+    if not self.recall_at or min(self.recall_at) < 1 or self.batch_size < 1:
+      raise ValueError(
+        f"recall_at={','.join(map(str, self.recall_at))} and batch_size={self.batch_size}; use "
+        "numbers of at least 1"
+      )

@@ -45,6 +45,8 @@ def evaluate_collection(
     development = None
     if tune_on is not None:
       known = read_judgements(tune_on)
+      if all(known.get(query) == grades[query] for query in grades):
+        raise ValueError(f"tune_on={tune_on} has the judgements to evaluate; tune on others")
       development = judged_queries(read_queries(queries, known), known)
     system = open_system(sources, asking, development)
     run = _rank(system, asked, asking)

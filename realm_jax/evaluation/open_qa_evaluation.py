@@ -45,8 +45,13 @@ def evaluate_open_qa(
   if predictions is not None:
     evaluated = _read(predictions, questions)
   else:
-    development = tune_on and answered_questions(read_questions(tune_on))
-    system = open_system(sources, asking, development or None)
+    development = None
+    if tune_on is not None:
+      known = read_questions(tune_on)
+      if {question.text for question in questions} <= {question.text for question in known}:
+        raise ValueError(f"tune_on={tune_on} has the questions to evaluate; tune on others")
+      development = answered_questions(known)
+    system = open_system(sources, asking, development)
     evaluated = _ask(
       questions, system=system, asking=asking, train_answers=train_answers, formats=formats
     )

@@ -77,6 +77,8 @@ def _columns(records: Mapping[str, Mapping[str, float]], ids: Sequence[str]) -> 
 
 def _read(path: str, qrels: str | None) -> Mapping[str, Mapping[str, float]]:
   """Returns the metrics of each question by its id."""
+  if not object_store.absolute(path).exists():
+    raise FileNotFoundError(f"no run at {path}")
   if object_store.absolute(path).is_dir():
     path = os.path.join(path, "predictions.jsonl")
   if path.endswith(".jsonl"):

@@ -23,7 +23,7 @@ import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
-from realm_jax.data.answers import compile_answer
+from realm_jax.data.answers import MatchingClock, compile_answer
 from realm_jax.data.questions import Question
 from realm_jax.labels.grouped_rows import GroupedRows, RowCollector
 from realm_jax.labels.pattern_literals import fold, required_literals
@@ -246,10 +246,12 @@ def _find_patterns(
     for number, place in set(zip(numbers.tolist(), holders.tolist(), strict=True)):
       candidates |= {(place, name) for name in by_literal[literals[number]]}
     matches = defaultdict(list)
-    for place, name in sorted(candidates):
-      spans = [m.span() for m in compiled[name].finditer(texts[place]) if m.end() > m.start()]
-      if spans:
-        matches[place].append((name, spans))
+    with MatchingClock() as clock:
+      for place, name in sorted(candidates):
+        clock.begin(patterns[name], texts[place])
+        spans = [m.span() for m in compiled[name].finditer(texts[place]) if m.end() > m.start()]
+        if spans:
+          matches[place].append((name, spans))
     offsets = body_offsets(store, tokenizer, chunk[list(matches)]) if matches else []
     for (place, of_row), (starts, limits) in zip(matches.items(), offsets, strict=True):
       to_byte = _byte_offsets(texts[place])

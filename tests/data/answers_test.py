@@ -1,5 +1,8 @@
+import time
+
 import pytest
 
+from realm_jax.data import answers
 from realm_jax.data.answers import (
   exact_match,
   f1,
@@ -75,3 +78,19 @@ def test_f1_counts_words_and_takes_the_best_answer():
   assert f1("The", ["a"]) == 1  # nothing and nothing
   assert f1("x", ["a"]) == 0
   assert f1("café au lait", ["cafe au lait"]) == pytest.approx(2 / 3)
+
+
+def test_a_regular_expression_that_backtracks_for_ever_is_named(monkeypatch):
+  monkeypatch.setattr(answers, "_SECONDS_PER_MATCH", 0.2)
+  assert exact_match("a" * 40, [r"(a+)+$"], regex=True)
+  for text, normalization in (("a" * 40 + "!", "official"), ("a" * 40 + "!a", "corrected")):
+    with pytest.raises(ValueError, match=r"\(a\+\)\+\$.*4. characters"):
+      exact_match(text, [r"(a+)+$"], regex=True, normalization=normalization)
+
+
+def test_many_quick_matches_may_take_longer_than_one_is_allowed_to(monkeypatch):
+  monkeypatch.setattr(answers, "_SECONDS_PER_MATCH", 0.02)
+  with answers.MatchingClock() as clock:
+    until = time.thread_time() + 0.2
+    while time.thread_time() < until:
+      clock.begin("a", "a")

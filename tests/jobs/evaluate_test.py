@@ -147,7 +147,7 @@ def test_what_is_missing_is_named(tmp_path, questions, passages):
       {"predictions": "p", "sources": Sources(passages="p", index="i", retriever="bm25")},
       "with questions and --predictions, --passages, --index, --retriever would do nothing",
     ),
-    ({"sources": Sources(passages="p", retriever="bm25"), "tune_on": ""}, "--retriever=hybrid"),
+    ({"sources": Sources(passages="p", retriever="hybrid"), "tune_on": ""}, "tune on others"),
   ],
 )
 def test_what_would_do_nothing_is_refused(questions, given, message):

@@ -111,6 +111,8 @@ def serve(
     raise ValueError(
       f"{error}; `realm serve` needs the extra: pip install -e '.[serve]' in the checkout"
     ) from error
+  if not 0 <= port < 65536:
+    raise ValueError(f"port={port}; use 0 to 65535")
   # Before the models are opened, which takes seconds.
   listener = _bound(host, port)
   models = {

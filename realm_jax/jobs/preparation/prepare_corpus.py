@@ -27,6 +27,7 @@ from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import find_salient_spans
 
 _EMBEDDING_SIZE = 128  # as in the paper
+_LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
 
 
 def prepare_corpus(
@@ -73,6 +74,11 @@ def prepare_corpus(
     FileNotFoundError: If the input or the vocabulary is missing.
     ValueError: If the input has no text, or a setting or the format of a file is invalid.
   """
+  if chunking.max_passage_length < _LEAST_PASSAGE_LENGTH:
+    raise ValueError(
+      f"max_passage_length={chunking.max_passage_length} cuts sentences to pieces; use at least "
+      f"{_LEAST_PASSAGE_LENGTH}"
+    )
   if output is None and not check:
     raise ValueError("no output given; give a directory, or only read the input with --check")
   if engine == "beam":

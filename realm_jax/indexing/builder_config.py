@@ -5,6 +5,10 @@ from typing import Literal
 
 from realm_jax import choices
 from realm_jax.index.searcher import SearcherConfig
+from realm_jax.retrieval.index_refresher import OtherRuns
+
+POLL_SECONDS = 2.0  # between looks for a newer checkpoint
+SAMPLE_QUERIES = 512  # for measuring recall
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,12 +20,15 @@ class BuilderConfig:
     dtype: Dtype of the embeddings on disk and in the index.
     tokens_per_batch: Padded tokens per batch, over all devices of all processes.
     keep: Number of generations to keep.
+    other_runs: Whether to leave an index with generations of another run alone ("refuse"), or to
+      publish to it, so that they are deleted in turn ("accept").
   """
 
   searcher: SearcherConfig = SearcherConfig()
   dtype: Literal["float32", "bfloat16"] = "float32"
   tokens_per_batch: int = 16_384
   keep: int = 3
+  other_runs: OtherRuns = "refuse"
 
   def __post_init__(self):
     choices.check_fields(self)

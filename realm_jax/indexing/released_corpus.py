@@ -11,7 +11,7 @@ from realm_jax.convert import block_records
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.index import publisher_lock
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing import index_publication
+from realm_jax.indexing import index_origin, index_publication
 from realm_jax.tokenization import WordPieceTokenizer
 
 _PASSAGES_AT_ONCE = 1024
@@ -68,6 +68,7 @@ def publish_embeddings(
   embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
   sample = np.random.default_rng(0).permutation(len(store))[:_NUM_QUERIES]
   with publisher_lock.hold(index):
+    index_origin.check_corpus(index, store)
     index_publication.publish(
       index,
       embeddings_NxE,

@@ -14,11 +14,14 @@ import time
 import pytest
 
 from realm_jax import main
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations, publisher_lock
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.pretraining import ModelConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
@@ -171,22 +174,50 @@ def test_a_newest_generation_that_is_damaged_is_made_anew(world, tmp_path):
   generations.restore(str(index), 1, 0)
 
 
-def test_an_index_that_another_training_left_is_made_anew(world, start, tmp_path):
+def test_an_index_that_another_training_left_is_kept_unless_it_may_be_taken_over(
+  world, start, tmp_path
+):
   start("begun_anew", num_steps=1, checkpoint_every=1)
-  index = str(tmp_path / "index")
+  index, unfinished = tmp_path / "index", tmp_path / "index.unfinished" / "7"
   shutil.copytree(world / "index", index)
-  shard = generations.restore(index, 0, 0)
-  manifest = dataclasses.replace(generations.read_manifest(index, 0), training_step=1)
-  generations.publish(index, 1, [shard], manifest=manifest, keep=2)
-  build_index(
-    checkpoints=str(world / "begun_anew" / "checkpoints"),
-    passages=str(world / "passages"),
-    index=index,
-    follow=True,
-    until_step=1,
+  unfinished.mkdir(parents=True)
+  shard = generations.restore(str(index), 0, 0)
+  manifest = dataclasses.replace(generations.read_manifest(str(index), 0), training_step=1)
+  generations.publish(str(index), 1, [shard], manifest=manifest, keep=2)
+  keywords = {
+    "checkpoints": str(world / "begun_anew" / "checkpoints"),
+    "passages": str(world / "passages"),
+    "index": str(index),
+  }
+  new, old = (
+    saved_models.load(world / name / "checkpoints").run for name in ("begun_anew", "first")
   )
-  assert generations.newest(index) == 2
-  assert generations.read_manifest(index, 2).training_step == 1
+  for follow in (True, False):
+    with pytest.raises(generations.ForeignGenerationError, match=f"{old} .* {new} .*--other_runs"):
+      build_index(**keywords, follow=follow)
+  assert generations.all_generations(str(index)) == [0, 1] and unfinished.exists()
+  build_index(
+    **keywords, follow=True, until_step=1, builder=BuilderConfig(other_runs="accept", keep=2)
+  )
+  assert generations.all_generations(str(index)) == [1, 2]
+  assert generations.read_manifest(str(index), 2).run == new
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_an_index_of_another_corpus_is_left_alone(world, tmp_path, monkeypatch, follow):
+  index = shutil.copytree(world / "index", tmp_path / "index")
+  embedded = []
+  monkeypatch.setattr(passage_embedding, "embed_passages", lambda *_, **__: embedded.append(1))
+  own, other = (PassageStore(world / name).fingerprint for name in ("passages", "training"))
+  with pytest.raises(generations.ForeignGenerationError, match=f"{own}.*{other}.* give --index"):
+    build_index(
+      checkpoints=str(world / "first" / "checkpoints"),
+      passages=str(world / "training"),
+      index=str(index),
+      builder=BuilderConfig(other_runs="accept", keep=1),
+      follow=follow,
+    )
+  assert generations.all_generations(str(index)) == [0] and not embedded
 
 
 def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are_accepted(

@@ -15,8 +15,8 @@ from realm_jax import partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations, publisher_lock
 from realm_jax.index.searcher import own_part, split_rows
-from realm_jax.indexing import index_publication, unfinished_embeddings
-from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.indexing import index_origin, index_publication, unfinished_embeddings
+from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
 from realm_jax.indexing.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.models.encoder_programs import passage_encoder_program
@@ -25,8 +25,6 @@ from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
-
-_SAMPLE_QUERIES = 512  # for measuring recall
 
 
 def build_index(
@@ -38,7 +36,7 @@ def build_index(
   follow: bool = False,
   until_step: int | None = None,
   builder: BuilderConfig = BuilderConfig(),
-  poll_seconds: float = 2.0,
+  poll_seconds: float = POLL_SECONDS,
   recheck_seconds: float = 600.0,
 ) -> None:
   """Publishes one generation, or follows a training run and publishes one per new checkpoint.
@@ -62,11 +60,13 @@ def build_index(
     FileNotFoundError: If the corpus is missing, or the checkpoint without `follow`.
     ValueError: If the vocabularies of checkpoint and corpus differ.
     AnotherPublisherError: If another job publishes to the index.
+    ForeignGenerationError: If the index has generations of another corpus, vocabulary or run.
   """
   if follow and step is not None:
     raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
   store = PassageStore(passages)
   with publisher_lock.hold(index) as still_held:
+    index_origin.check_corpus(index, store)
     publisher = _Publisher(
       checkpoints=checkpoints,
       store=store,
@@ -139,6 +139,8 @@ class _Publisher:
     try:
       self.publish(step=step)
       return True
+    except generations.ForeignGenerationError:
+      raise
     except Exception as error:
       # Of several processes each may have failed elsewhere: they end, and are started again.
       if jax.process_count() > 1 or step == max(steps(self.checkpoints), default=None):
@@ -150,8 +152,7 @@ class _Publisher:
   def last_training_step(self) -> int | None:
     """Returns the training step of the newest generation.
 
-    Returns None if it is damaged, from another corpus or run, or from a step that this run has not
-    reached.
+    Returns None if it is damaged, from another run, or from a step that this run has not reached.
     """
     newest, reached = generations.newest(self.index), steps(self.checkpoints)
     if newest is None or not reached or jax.process_index():
@@ -164,8 +165,7 @@ class _Publisher:
       logging.error("%s", error)
       return None
     same_run = manifest.run == saved_models.load(self.checkpoints).run
-    same_corpus = manifest.corpus_fingerprint == self.store.fingerprint
-    known = same_run and same_corpus and manifest.training_step <= reached[-1]
+    known = same_run and manifest.training_step <= reached[-1]
     return manifest.training_step if known else None
 
   def publish(self, *, step: int | None) -> None:
@@ -173,12 +173,17 @@ class _Publisher:
 
     Raises:
       FileNotFoundError: If the checkpoint does not exist.
+      ForeignGenerationError: If the index has generations of another run.
       RuntimeError: If another process could not embed its part.
     """
     started = time.perf_counter()
     try:
       saved = saved_models.load(self.checkpoints, step=step)
       encoders, parameters_digest = self._encoders(saved)
+      if self.config.other_runs == "refuse":
+        index_origin.check_run(
+          self.index, run=saved.run, parameters_digest=parameters_digest, checkpoint=saved.path
+        )
       embeddings_NxE = self._embed(saved, encoders, parameters_digest)
       self.still_held()
     except Exception as error:
@@ -282,7 +287,7 @@ class _Publisher:
     count, multiple = jax.process_count(), self._mesh.shape["data"]
     tokens = sample_queries(
       self.store,
-      num_queries=-(-_SAMPLE_QUERIES // (count * multiple)) * count * multiple,
+      num_queries=-(-SAMPLE_QUERIES // (count * multiple)) * count * multiple,
       query_length=description.query_length,
       mask_id=pieces.mask_id if description.max_masks else None,
     )

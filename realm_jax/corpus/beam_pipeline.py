@@ -5,20 +5,21 @@ launching process then reads the parts in that order, so the store equals that o
 Files and parts may be on any file system that Beam supports.
 """
 
-import itertools
 import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from realm_jax.corpus import input_files as local_files
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Record
-from realm_jax.corpus.input_files import Format, InputFile, find_files, input_files
+from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 
 # Beam's default would first look for a runner to download.
@@ -26,9 +27,8 @@ _LOCAL_RUNNER = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRun
 
 
 def make_parts(
-  inputs: Sequence[str],
+  files: Sequence[InputFile],
   *,
-  format: Format,
   make_part: PartMaker,
   options: Sequence[str],
   directory: str | None,
@@ -37,11 +37,7 @@ def make_parts(
 
   Without a runner among Beam's flags, everything runs in this process. All workers must be able to
   reach the directory of intermediate parts; None uses a local temporary one.
-
-  Raises:
-    FileNotFoundError: If no file matches.
   """
-  files = itertools.chain(*find_files(inputs, format=format, expand=_matching))
   with tempfile.TemporaryDirectory(prefix="realm_parts_") as local:
     folder = FileSystems.join(directory or local, f"realm-parts-{uuid.uuid4().hex}")
     FileSystems.mkdirs(folder)
@@ -57,7 +53,7 @@ def make_parts(
         )
       found = FileSystems.match([FileSystems.join(folder, "part-*")])[0].metadata_list
       for path in sorted(metadata.path for metadata in found):
-        with _open(path) as file:
+        with open_file(path) as file:
           yield CorpusPart.from_bytes(file.read())
     finally:
       FileSystems.delete([folder])
@@ -85,7 +81,7 @@ def _read_batches(
   numbered_file: tuple[int, InputFile],
 ) -> Iterator[tuple[tuple[int, int], list[Record]]]:
   number, file = numbered_file
-  with _open(file.path) as content:
+  with open_file(file.path) as content:
     records = reading.read_records(content, file=file)
     # Larger than within one process, because each batch becomes a file.
     batches = reading.batches(records, max_records=2_000, max_characters=5_000_000)
@@ -93,14 +89,20 @@ def _read_batches(
       yield (number, batch), batch_records
 
 
-def _matching(pattern: str) -> list[str]:
+def input_files(pattern: str) -> list[str]:
+  """Expands a glob pattern on any file system of Beam's.
+
+  Raises:
+    FileNotFoundError: If no file matches.
+  """
   if "://" not in pattern:
-    return [os.path.abspath(path) for path in input_files(pattern)]
+    return [os.path.abspath(path) for path in local_files.input_files(pattern)]
   found = FileSystems.match([pattern])[0].metadata_list
   if not found:
     raise FileNotFoundError(f"no file matches {pattern!r}")
   return sorted(metadata.path for metadata in found)
 
 
-def _open(path: str):
+def open_file(path: str) -> BinaryIO:
+  """Opens a file as it is stored, compressed or not."""
   return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)

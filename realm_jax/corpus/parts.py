@@ -58,15 +58,17 @@ class PartMaker:
 
   Attributes:
     tokenizer: A `WordPieceTokenizer`.
-    tag: Finds the salient spans (byte offsets) of a text whose record has none.
+    tag: Finds the salient spans (byte offsets) of a text in a language.
     serialize: Turns a `Passage` into a tagged example.
+    languages: The languages of the corpus.
   """
 
   tokenizer: Any
-  tag: Callable[[str], Sequence[tuple[int, int]]]
+  tag: Callable[[str, str], Sequence[tuple[int, int]]]
   serialize: Callable[[Passage], bytes]
   chunking: ChunkingConfig
   drop_list_pages: bool
+  languages: Sequence[str] = ("en",)
 
   def __call__(self, records: Sequence[Record]) -> CorpusPart:
     """Returns the part made from these records."""
@@ -81,7 +83,12 @@ class PartMaker:
       documents = prose
     rows, examples = [], []
     for passage in make_passages(
-      documents, tokenizer=self.tokenizer, tag=self.tag, config=self.chunking, counts=counts
+      documents,
+      tokenizer=self.tokenizer,
+      tag=self.tag,
+      config=self.chunking,
+      counts=counts,
+      languages=self.languages,
     ):
       rows.append(
         passage_row(

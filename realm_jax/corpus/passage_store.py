@@ -38,6 +38,7 @@ class StoreMetadata:
     vocabulary_digest: Digest of the tokenizer that made the ids.
     max_passage_length: Maximum wordpieces of `[CLS] title [SEP] body [SEP]`.
     counts: Counts of documents, bad records and so on from reading the corpus.
+    languages: The languages of the passages.
   """
 
   num_passages: int
@@ -48,6 +49,7 @@ class StoreMetadata:
   sep_id: int
   max_passage_length: int
   counts: dict[str, int]
+  languages: Sequence[str] = ("en",)
   format_version: int = FORMAT_VERSION
 
 
@@ -163,7 +165,7 @@ class PassageStoreWriter:
     self._uids.write(np.int64(row.uid).tobytes())
     self._num_passages += 1
 
-  def finish(self, *, counts: dict[str, int]) -> StoreMetadata:
+  def finish(self, *, counts: dict[str, int], languages: Sequence[str] = ("en",)) -> StoreMetadata:
     """Closes the columns and writes the metadata that makes the directory a store."""
     whole = hashlib.sha256(self._tokenizer.digest.encode())
     for name, column in self._columns.items():
@@ -180,6 +182,7 @@ class PassageStoreWriter:
       sep_id=self._tokenizer.sep_id,
       max_passage_length=self._max_passage_length,
       counts=dict(sorted(counts.items())),
+      languages=tuple(languages),
     )
     content = json.dumps(dataclasses.asdict(metadata), indent=2)
     atomic_files.write_text(os.path.join(self._directory, METADATA_FILE), content)
@@ -230,7 +233,7 @@ class PassageStore:
         f"{self.directory} has format {fields.get('format_version')}, not {FORMAT_VERSION}; "
         "write it again with `realm prepare_corpus`"
       )
-    self.metadata = StoreMetadata(**fields)
+    self.metadata = StoreMetadata(**fields | {"languages": tuple(fields.get("languages", ["en"]))})
     ids_dtype = id_dtype(self.metadata.vocab_size)
     self._title_ids = self._open("title_ids", ids_dtype)
     self._body_ids = self._open("body_ids", ids_dtype)

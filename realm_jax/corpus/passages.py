@@ -11,6 +11,7 @@ from realm_jax.corpus import chunking
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.corpus.sentences import sentence_spans
+from realm_jax.languages import detection
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,10 @@ def make_passages(
   documents: Sequence[Document],
   *,
   tokenizer,
-  tag: Callable[[str], Sequence[tuple[int, int]]],
+  tag: Callable[[str, str], Sequence[tuple[int, int]]],
   config: chunking.ChunkingConfig,
   counts: Counter,
+  languages: Sequence[str] = ("en",),
 ) -> Iterator[Passage]:
   """Yields the passages of documents in order.
 
@@ -43,18 +45,28 @@ def make_passages(
   Args:
     documents: Documents, held in memory together.
     tokenizer: A `WordPieceTokenizer`.
-    tag: Finds the salient spans (byte offsets) of a document without any.
+    tag: Finds the salient spans (byte offsets) of a text in a language.
     counts: Updated with the counts of chunking.
+    languages: The languages of the corpus, of which each document has one.
   """
   raws = [document.text.encode() for document in documents]
-  borders = [sentence_spans(document.text) for document in documents]
+  language_of = [
+    detection.language_of(f"{document.title}\n{document.text}", among=languages)
+    for document in documents
+  ]
+  borders = [
+    sentence_spans(document.text, language=language)
+    for document, language in zip(documents, language_of, strict=True)
+  ]
   titles = [document.title.encode() for document in documents]
   tokenized = _tokenized(titles, raws, borders, tokenizer)
-  for document, raw, (title_ids, sentences) in zip(documents, raws, tokenized, strict=True):
+  for document, language, raw, (title_ids, sentences) in zip(
+    documents, language_of, raws, tokenized, strict=True
+  ):
     chunks = chunking.chunk_sentences(
       sentences, title_length=len(title_ids), config=config, counts=counts
     )
-    spans = document.spans if document.spans is not None else tag(document.text)
+    spans = document.spans if document.spans is not None else tag(document.text, language)
     for chunk in chunks:
       body_ids = chunk.ids
       text = raw[chunk.start : chunk.limit].decode()

@@ -38,7 +38,7 @@ class DocumentReader:
   def __iter__(self) -> Iterator[Record]:
     self._bytes_before = 0
     for file, size in zip(self._files, self._sizes, strict=True):
-      with cast(BinaryIO, object_store.Path(file.path).open("rb")) as self._file:
+      with open_file(file.path) as self._file:
         yield from read_records(self._file, file=file)
       self._file = None
       self._bytes_before += size
@@ -47,6 +47,11 @@ class DocumentReader:
     """Returns the fraction of the bytes read so far."""
     position = self._file.tell() if self._file else 0
     return (self._bytes_before + position) / max(sum(self._sizes), 1)
+
+
+def open_file(path: str) -> BinaryIO:
+  """Opens a file as it is stored, compressed or not."""
+  return cast(BinaryIO, object_store.Path(path).open("rb"))
 
 
 def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[Document]:

@@ -104,7 +104,7 @@ _SENTENCE_STARTERS = frozenset(
 )
 
 
-def find_salient_spans(text: str) -> list[tuple[int, int]]:
+def find_salient_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
   """Returns byte offsets `(start, limit)` of dates, names and numbers, in order; none overlap."""
   names = []
   for match in NAME.finditer(text):

@@ -22,16 +22,19 @@ _ENGLISH_STOP_WORDS = frozenset(
   "a an and are as at be but by for if in into is it no not of on or such that the their then "
   "there these they this to was will with".split()
 )
-_SNOWBALL = dict(
-  pair.split(":")
-  for pair in (
-    "ar:arabic ca:catalan cs:czech da:danish de:german el:greek eo:esperanto es:spanish "
-    "et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian "
-    "hy:armenian id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch no:norwegian pl:polish "
-    "pt:portuguese ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil tr:turkish "
-    "yi:yiddish"
-  ).split()
-)
+_SNOWBALL = {
+  tag: stemmer
+  for tag, _, stemmer in (
+    pair.partition(":")
+    for pair in (
+      "ar:arabic ca:catalan cs:czech da:danish de:german el:greek eo:esperanto es:spanish "
+      "et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian "
+      "hy:armenian id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch no:norwegian "
+      "pl:polish pt:portuguese ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil "
+      "tr:turkish yi:yiddish"
+    ).split()
+  )
+}
 _BEGINNING = 5  # characters of a word without a stemmer; marks that follow belong to the last
 _MOST_WORDS = 1_000_000  # remembered with their stems
 

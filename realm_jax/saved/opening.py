@@ -164,6 +164,7 @@ def open_bm25(corpus: Corpus) -> Bm25Retriever:
     os.path.join(store.local_directory, "bm25"),
     lambda: (titled_text(store, row) for row in range(len(store))),
     identity=store.fingerprint,
+    languages=store.metadata.languages,
   )
 
 

@@ -16,7 +16,11 @@ TOKENIZER = WordPieceTokenizer(
 
 
 def make(
-  *documents, max_passage_length=40, max_sentences=None, tag=lambda text: [], tokenizer=TOKENIZER
+  *documents,
+  max_passage_length=40,
+  max_sentences=None,
+  tag=lambda *text: [],
+  tokenizer=TOKENIZER,
 ):
   counts = Counter()
   found = passages.make_passages(
@@ -58,7 +62,7 @@ def test_offsets_are_relative_to_the_passage_in_bytes():
 
 
 def test_a_text_without_spans_is_tagged_and_one_with_spans_is_not():
-  def tag(text):
+  def tag(text, language):
     return [byte_span(text, "Oslo")]
 
   untagged = Document(id="1", title="", text="One. In Oslo.")

@@ -38,3 +38,21 @@ def test_borders(sentences, between):
 def test_white_space_belongs_to_no_sentence(text, expected):
   raw = text.encode()
   assert [raw[start:limit].decode() for start, limit in sentence_spans(text)] == expected
+
+
+@pytest.mark.parametrize(
+  ("language", "sentences"),
+  [
+    ("de", ["Das ist z. B. gut, bzw. Nr. 5.", "Am 3. Oktober war es so."]),
+    ("ru", ["Он жил в г. Москве и т. д. до 1990 года.", "Потом уехал."]),
+    ("ar", ["هل هذه جملة؟", "نعم، هذه جملة."]),
+    ("hi", ["यह पहला वाक्य है।", "यह दूसरा वाक्य है।"]),
+    ("zh", ["这是一句话。", "他说：“好。”", "然后走了！"]),
+    ("th", ["กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทยและเป็นเมืองใหญ่ที่สุด", "มีแม่น้ำเจ้าพระยาไหลผ่าน"]),
+  ],
+)
+def test_borders_in_other_languages(language, sentences):
+  text = ("" if language == "zh" else " ").join(sentences)
+  raw = text.encode()
+  spans = sentence_spans(text, language=language)
+  assert [raw[start:limit].decode() for start, limit in spans] == sentences

@@ -308,3 +308,34 @@ def test_an_output_is_needed_where_something_is_written(inputs):
 def test_settings_of_the_other_engine_are_refused(tmp_path, inputs, given, unused):
   with pytest.raises(ValueError, match=f"--{unused} would do nothing with engine="):
     prepare_corpus(output=str(tmp_path / "out"), **{**inputs, **given})
+
+
+GERMAN = "Die Hauptstadt von Norwegen ist Oslo. Das Café öffnet im Jahre 1969, bzw. am 3. Oktober."
+CHINESE = "奥斯陆是挪威的首都。咖啡馆于1969年开业。"
+
+
+@pytest.mark.parametrize(
+  ("language", "languages"),
+  [(("auto",), ("de", "en", "zh")), (("zh-Hant", "de"), ("de", "zh")), (("und",), ("und",))],
+)
+def test_the_store_knows_its_languages(tmp_path, inputs, language, languages):
+  texts = [DOCUMENTS[0]["text"] * 3, GERMAN, CHINESE]
+  documents = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
+  write_documents(tmp_path / "documents.jsonl", documents)
+  prepare_corpus(output=str(tmp_path / "out"), language=language, **inputs)
+  assert PassageStore(tmp_path / "out").metadata.languages == languages
+
+
+def test_sentences_end_as_the_language_of_the_document_has_it(tmp_path, inputs):
+  write_documents(tmp_path / "documents.jsonl", [{"id": "1", "text": GERMAN}])
+  counts = {}
+  for language in ("de", "en"):
+    prepare_corpus(output=str(tmp_path / "out"), language=(language,), **inputs)
+    examples = read_examples(tmp_path / "out")
+    counts[language] = sum(len(cut(example, "sentence")) for example in examples)
+  assert counts["de"] == 2 < counts["en"]
+
+
+def test_auto_is_no_language_among_others(tmp_path, inputs):
+  with pytest.raises(ValueError, match="auto,de"):
+    prepare_corpus(output=str(tmp_path / "out"), language=("auto", "de"), **inputs)

@@ -6,12 +6,12 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 
 from realm_jax import atomic_files, progress, tokenization
-from realm_jax.corpus import input_files, process_pool, reading
+from realm_jax.corpus import input_files, process_pool, reading, sample
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecords
 from realm_jax.corpus.parts import CorpusPart, PartMaker
@@ -25,6 +25,7 @@ from realm_jax.corpus.passage_store import (
 from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import find_salient_spans
+from realm_jax.languages import detection, tags
 
 _EMBEDDING_SIZE = 128  # as in the paper
 _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
@@ -36,6 +37,7 @@ def prepare_corpus(
   vocabulary: str,
   output: str | None = None,
   format: input_files.Format = "auto",
+  language: Sequence[str] = ("auto",),
   chunking: ChunkingConfig = ChunkingConfig(),
   drop_list_pages: bool = True,
   num_shards: int = 8,
@@ -57,6 +59,9 @@ def prepare_corpus(
     vocabulary: Directory with `vocab.txt`.
     output: Directory to write; replaced as a whole when finished.
     format: Format of the input; "auto" infers it from the file names.
+    language: Languages of the documents as BCP 47 tags, such as `de` or `en,zh`; "auto" detects
+      them in a sample. They decide where sentences end, what a salient span is and which words
+      BM25 compares.
     chunking: How documents are cut into passages.
     drop_list_pages: Whether to skip an encyclopedia's list and disambiguation pages.
     num_shards: Number of files of tagged examples.
@@ -88,18 +93,20 @@ def prepare_corpus(
   if unused := [f"--{name}" for name, given in other.items() if given]:
     raise ValueError(f"{', '.join(unused)} would do nothing with engine={engine!r}; omit it")
   tokenizer = tokenization.load(vocabulary)
+  inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
+  maker = _Beam(beam_options, beam_parts) if engine == "beam" else _Processes(num_workers)
+  files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
+  languages = _languages(language, files, maker.open_file)
+  print(f"language: {', '.join(languages)}", flush=True)
   make_part = PartMaker(
     tokenizer=tokenizer,
     tag=find_salient_spans,
     serialize=tagged_examples.serialize,
     chunking=chunking,
     drop_list_pages=drop_list_pages,
+    languages=languages,
   )
-  inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
-  if engine == "beam":
-    parts = _beam_parts(inputs, format, make_part, beam_options, beam_parts)
-  else:
-    parts = _pool_parts(inputs, format, make_part, num_workers)
+  parts = maker.parts(files, make_part)
   gathered = _Gathered(tokenizer)
   if check or output is None:
     tally = _Tally()
@@ -122,45 +129,66 @@ def prepare_corpus(
       gathered.gather(parts, scratch=scratch, write=write)
     examples.close()
     gathered.check_not_empty(input)
-    metadata = store.finish(counts=gathered.counts)
+    metadata = store.finish(counts=gathered.counts, languages=languages)
     tokenizer.save(os.path.join(directory, "vocabulary"))
   print(f"{output}: {gathered.report()}", flush=True)
   return metadata
 
 
-def _pool_parts(
-  inputs: Sequence[str], format: input_files.Format, make_part: PartMaker, num_workers: int
-) -> Iterator[CorpusPart]:
-  files = itertools.chain(*input_files.find_files(inputs, format=format))
-  reader = reading.DocumentReader(list(files))
-  parts = process_pool.ordered_map(
-    make_part,
-    reading.batches(reader),
-    num_workers=num_workers,
-    preload=[PartMaker.__module__, "realm_jax.normalization", "tensorflow_text"],
-  )
-  return progress.track(
-    parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction
-  )
+def _languages(
+  given: Sequence[str], files: Sequence[input_files.InputFile], open_file: Callable[[str], BinaryIO]
+) -> tuple[str, ...]:
+  if "auto" not in given:
+    return tags.parse_all(given)
+  if len(given) > 1:
+    raise ValueError(f"language={','.join(given)}: give auto alone, or all languages")
+  return detection.languages_of(sample.sample_texts(files, open_file=open_file))
 
 
-def _beam_parts(
-  inputs: Sequence[str],
-  format: input_files.Format,
-  make_part: PartMaker,
-  options: Sequence[str],
-  directory: str | None,
-) -> Iterator[CorpusPart]:
-  try:
-    from realm_jax.corpus import beam_pipeline
-  except ImportError as error:
-    raise ValueError(
-      f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
-    ) from error
-  parts = beam_pipeline.make_parts(
-    inputs, format=format, make_part=make_part, options=options, directory=directory
-  )
-  return progress.track(parts, what="passages", size=lambda part: len(part.rows))
+class _Processes:
+  """Makes parts in processes of this machine."""
+
+  def __init__(self, num_workers: int):
+    self._num_workers = num_workers
+    self.expand, self.open_file = input_files.input_files, reading.open_file
+
+  def parts(
+    self, files: Sequence[input_files.InputFile], make_part: PartMaker
+  ) -> Iterator[CorpusPart]:
+    """Yields the parts in the order of the files."""
+    reader = reading.DocumentReader(files)
+    parts = process_pool.ordered_map(
+      make_part,
+      reading.batches(reader),
+      num_workers=self._num_workers,
+      preload=[PartMaker.__module__, "realm_jax.normalization", "tensorflow_text"],
+    )
+    return progress.track(
+      parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction
+    )
+
+
+class _Beam:
+  """Makes parts in a Beam pipeline; see `_Processes`."""
+
+  def __init__(self, options: Sequence[str], directory: str | None):
+    try:
+      from realm_jax.corpus import beam_pipeline
+    except ImportError as error:
+      raise ValueError(
+        f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
+      ) from error
+    self._make_parts = beam_pipeline.make_parts
+    self._options, self._directory = options, directory
+    self.expand, self.open_file = beam_pipeline.input_files, beam_pipeline.open_file
+
+  def parts(
+    self, files: Sequence[input_files.InputFile], make_part: PartMaker
+  ) -> Iterator[CorpusPart]:
+    parts = self._make_parts(
+      files, make_part=make_part, options=self._options, directory=self._directory
+    )
+    return progress.track(parts, what="passages", size=lambda part: len(part.rows))
 
 
 class _Gathered:

@@ -14,7 +14,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
 from realm_jax.index import assembly
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.preparation.prepare_corpus import index_bytes, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, index_bytes, prepare_corpus
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -146,7 +146,7 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
   one = prepare_corpus(output=str(tmp_path / "one"), **many)
   if directory is not None:
     os.mkdir(tmp_path / directory)
-    many = {**many, "beam_parts": str(tmp_path / directory)}
+    many = {**many, "beam": BeamConfig(beam_parts=str(tmp_path / directory))}
   beam = prepare_corpus(output=str(tmp_path / "beam"), engine="beam", **many)
   assert one == beam
   assert contents(tmp_path / "one") == contents(tmp_path / "beam")
@@ -300,8 +300,8 @@ def test_an_output_is_needed_where_something_is_written(inputs):
 @pytest.mark.parametrize(
   ("given", "unused"),
   [
-    ({"beam_options": ("--runner=x",)}, "beam_options"),
-    ({"beam_parts": "p"}, "beam_parts"),
+    ({"beam": BeamConfig(beam_options=("--runner=x",))}, "beam_options"),
+    ({"beam": BeamConfig(beam_parts="p")}, "beam_parts"),
     ({"engine": "beam", "num_workers": 2}, "num_workers"),
   ],
 )

@@ -1,5 +1,6 @@
 """Converts raw documents to a passage store and tagged examples."""
 
+import dataclasses
 import itertools
 import os
 import tempfile
@@ -31,6 +32,20 @@ _EMBEDDING_SIZE = 128  # as in the paper
 _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamConfig:
+  """Settings of an Apache Beam pipeline.
+
+  Attributes:
+    beam_options: Beam flags, such as `--runner=FlinkRunner`; empty uses Beam's local runner.
+    beam_parts: Directory for intermediate parts that all Beam workers can reach; None uses a local
+      one.
+  """
+
+  beam_options: Sequence[str] = ()
+  beam_parts: str | None = None
+
+
 def prepare_corpus(
   *,
   input: str,
@@ -43,8 +58,7 @@ def prepare_corpus(
   num_shards: int = 8,
   num_workers: int = 1,
   engine: Literal["processes", "beam"] = "processes",
-  beam_options: Sequence[str] = (),
-  beam_parts: str | None = None,
+  beam: BeamConfig = BeamConfig(),
   check: bool = False,
 ) -> StoreMetadata | None:
   """Writes `output`: a passage store, and the same passages as tagged examples.
@@ -67,9 +81,7 @@ def prepare_corpus(
     num_shards: Number of files of tagged examples.
     num_workers: Without Beam, number of processes that make passages, including this one.
     engine: "processes" on this machine, or an Apache "beam" pipeline.
-    beam_options: Beam flags, such as `--runner=FlinkRunner`; empty uses Beam's local runner.
-    beam_parts: Directory for intermediate parts that all Beam workers can reach; None uses a local
-      one.
+    beam: Settings of Beam.
     check: Only reads and reports; writes nothing.
 
   Returns:
@@ -86,15 +98,12 @@ def prepare_corpus(
     )
   if output is None and not check:
     raise ValueError("no output given; give a directory, or only read the input with --check")
-  if engine == "beam":
-    other = {"num_workers": num_workers > 1}
-  else:
-    other = {"beam_options": beam_options, "beam_parts": beam_parts}
+  other = {"num_workers": num_workers > 1} if engine == "beam" else dataclasses.asdict(beam)
   if unused := [f"--{name}" for name, given in other.items() if given]:
     raise ValueError(f"{', '.join(unused)} would do nothing with engine={engine!r}; omit it")
   tokenizer = tokenization.load(vocabulary)
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
-  maker = _Beam(beam_options, beam_parts) if engine == "beam" else _Processes(num_workers)
+  maker = _Beam(beam) if engine == "beam" else _Processes(num_workers)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
   languages = _languages(language, files, maker.open_file)
   print(f"language: {', '.join(languages)}", flush=True)
@@ -171,7 +180,7 @@ class _Processes:
 class _Beam:
   """Makes parts in a Beam pipeline; see `_Processes`."""
 
-  def __init__(self, options: Sequence[str], directory: str | None):
+  def __init__(self, config: BeamConfig):
     try:
       from realm_jax.corpus import beam_pipeline
     except ImportError as error:
@@ -179,14 +188,17 @@ class _Beam:
         f"Apache Beam cannot be imported ({error}); install realm_jax with the extra `beam`"
       ) from error
     self._make_parts = beam_pipeline.make_parts
-    self._options, self._directory = options, directory
+    self._config = config
     self.expand, self.open_file = beam_pipeline.input_files, beam_pipeline.open_file
 
   def parts(
     self, files: Sequence[input_files.InputFile], make_part: PartMaker
   ) -> Iterator[CorpusPart]:
     parts = self._make_parts(
-      files, make_part=make_part, options=self._options, directory=self._directory
+      files,
+      make_part=make_part,
+      options=self._config.beam_options,
+      directory=self._config.beam_parts,
     )
     return progress.track(parts, what="passages", size=lambda part: len(part.rows))
 

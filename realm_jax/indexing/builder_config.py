@@ -5,7 +5,6 @@ from typing import Literal
 
 from realm_jax import choices
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.retrieval.index_refresher import OtherRuns
 
 POLL_SECONDS = 2.0  # between looks for a newer checkpoint
 SAMPLE_QUERIES = 512  # for measuring recall
@@ -28,7 +27,7 @@ class BuilderConfig:
   dtype: Literal["float32", "bfloat16"] = "float32"
   tokens_per_batch: int = 16_384
   keep: int = 3
-  other_runs: OtherRuns = "refuse"
+  other_runs: Literal["refuse", "accept"] = "refuse"
 
   def __post_init__(self):
     choices.check_fields(self)

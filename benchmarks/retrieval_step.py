@@ -102,8 +102,8 @@ class _LastBatch:
     self.in_flight, self.resume = source.in_flight, source.resume
     self.batch = None
 
-  def begin(self, params, teaching=None) -> None:
-    self._source.begin(params, teaching)
+  def begin(self, params) -> None:
+    self._source.begin(params)
 
   def finish(self):
     self.batch, figures = self._source.finish()

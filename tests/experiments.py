@@ -29,7 +29,15 @@ def jobs_of(file):
 def settings_of(job, file, bindings=()):
   """Returns the keywords that a job gets from an experiment."""
   configuration.configure(job, gin_files=[file], bindings=bindings, values={})
-  return gin.get_bindings(job)
+  return {**_of_trainer(job), **gin.get_bindings(job)}
+
+
+def _of_trainer(job):
+  """Returns what the training that a job launches begins with."""
+  if job.__name__ != "launch_local":
+    return {}
+  trainer = importlib.import_module(JOBS["pretrain"]).pretrain
+  return {"warm_starts": gin.get_bindings(trainer).get("warm_starts")}
 
 
 def begins(part, values, head):

@@ -22,8 +22,6 @@ _PANELS = (
     "Null mass, entropy of p(z|x), hub share",
     ("retrieval/null_mass", "retrieval/retrieval_entropy", "retrieval/hub_share"),
   ),
-  ("Scale of the dual encoder's updates, set by the guard", ("guard/scale",)),
-  ("Retrieval utility as the guard sees it", ("guard/utility", "guard/utility_over_shuffled")),
   ("Rank correlation, index to fresh scores", ("retrieval/stale_rank_correlation",)),
   ("Staleness of the index (steps)", ("index/staleness_steps",)),
   ("Steps per second", ("throughput/steps_per_second",)),
@@ -78,7 +76,6 @@ def rendered(view: ReportView) -> str:
     summary=_summary(view, last),
     panels=_panels(view),
     timeline=_timeline(view.swaps, last),
-    guard=_decisions(view.rows),
     samples=[
       (row["step"], _from_markdown(text))
       for row in view.samples
@@ -108,17 +105,6 @@ def _panels(view: ReportView) -> list[_Panel]:
     if curves:
       panels.append(_Panel(title, curves, charts.draw_curves(title, curves, swaps=swaps)))
   return panels
-
-
-def _decisions(rows: Sequence[Mapping]) -> list[tuple[int, str]]:
-  """Returns the steps at which the guard's decision changes, and its words."""
-  guarded = [row for row in rows if "guard" in row]
-  changes = [None, *(row["guard/state"] for row in guarded)]
-  return [
-    (row["step"], row["guard"])
-    for before, row in zip(changes, guarded, strict=False)
-    if row["guard/state"] != before
-  ]
 
 
 def _points(rows: Sequence[Mapping], name: str) -> list[tuple[float, float]]:

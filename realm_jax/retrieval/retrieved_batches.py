@@ -27,8 +27,6 @@ class RetrievedBatches:
     on_swap: Called with the first step that uses a new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
     on_batch: Called with the step of each batch, its row ids and scores, and their generation.
-    teach: Returns a batch whose queries are read next to their source passages, and the share of
-      queries that have one; None disables such batches.
     batch: The next step's batch, on the host.
   """
 
@@ -41,21 +39,15 @@ class RetrievedBatches:
   on_swap: Callable[[int, LoadedGeneration], None]
   stop: Callable[[], bool]
   on_batch: Callable[[int, SearchResults, LoadedGeneration], None] | None = None
-  teach: Callable[[Any], tuple[Any, float]] | None = None
   batch: Any = dataclasses.field(default=None, init=False)
 
   def __post_init__(self):
     self._step = self.first_step
-    self._teaching: Any = None
     self._begun: Any = None
     self._figures: dict[str, float] = {}
 
-  def begin(self, params, teaching: Any = None) -> None:
-    """Enqueues the embedding of the next queries, after swapping in a generation that is ready.
-
-    Args:
-      teaching: Whether every second batch has the queries' source passages; None for never.
-    """
+  def begin(self, params) -> None:
+    """Enqueues the embedding of the next queries, after swapping in a generation that is ready."""
     with stopwatch.job.during("index_wait"):
       for swapped in self.refresher.before_step(self._step, stop=self.stop):
         with stopwatch.job.during("swap"):
@@ -63,16 +55,10 @@ class RetrievedBatches:
           self.on_swap(self._step, swapped)
     queries, self._figures = next(self.queries)
     self._begun = self.retriever.begin(params, queries)
-    self._teaching = teaching
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Searches and gathers; returns the batch with metrics such as staleness and timings."""
     self.batch, retrieval = self.retriever.finish(self._begun)
-    if self.teach is not None:
-      retrieval["retrieval/taught_share"] = 0.0
-      # The guard ignores odd steps.
-      if self._step % 2 and self._teaching:
-        self.batch, retrieval["retrieval/taught_share"] = self.teach(self.batch)
     found = self.retriever.in_flight(self.batch)
     if self.on_batch is not None:
       passages = SearchResults(found["passage_ids"], found["stale_scores"])
@@ -125,7 +111,7 @@ class UnsearchedBatches:
     """Returns what the queries of a step are read with, and metrics."""
     return self.gatherer.choose(queries)
 
-  def begin(self, params, teaching: Any = None) -> None:
+  def begin(self, params) -> None:
     """Does nothing, because nothing is embedded."""
 
   def finish(self) -> tuple[Any, dict[str, float]]:

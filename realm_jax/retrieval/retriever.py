@@ -176,12 +176,6 @@ class Gatherer:
       joint_buckets=self._buckets(batch.joint, beside=query_length // 2, shortest=without_passage),
     )
 
-  def beside_own_passages(self, batch: RetrievedBatch) -> tuple[RetrievedBatch, float]:
-    """Puts each query's source passage before the others; also returns the share that have one."""
-    found = SearchResults(batch.passage_ids_BxK, batch.stale_scores_BxK)
-    beside, share = self._with_own_first(batch.queries, found)
-    return self.gather(batch.queries, beside), share
-
   def _with_own_first(
     self, queries: MaskedQueries, found: SearchResults
   ) -> tuple[SearchResults, float]:

@@ -16,7 +16,6 @@ from realm_jax.objectives.marginal_likelihood import (
   masked_lm_over_retrieval,
 )
 from realm_jax.planning import model_costs
-from realm_jax.retrieval import batch_probes
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives
@@ -26,9 +25,10 @@ from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
-from realm_jax.training.guard import PART, Guard, GuardConfig
 from realm_jax.training.objective import Objective
 from realm_jax.training.train_program import TrainProgram
+
+_PART = "dual_encoder"  # of the parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,6 @@ class Pretraining(TrainingConfig):
       passage read, for `--replay` and `realm report`.
     eval_every: Steps between two evaluations; the last step has one as well.
     eval_steps: Batches of an evaluation.
-    guard: When the dual encoder may learn.
   """
 
   run: RunConfig = RunConfig(num_steps=200_000, checkpoint_every=500)
@@ -85,7 +84,6 @@ class Pretraining(TrainingConfig):
   retrieval_trace: bool = False
   eval_every: int = 1000
   eval_steps: int = 20
-  guard: GuardConfig = GuardConfig()
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -147,22 +145,9 @@ class Pretraining(TrainingConfig):
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
     Raises:
-      ValueError: If the batch is split and sequences are to be bucketed or passages compared, the
-        guard would compare with passages of the batch, or a setting of the dual encoder's lessons
-        is given and it never learns.
+      ValueError: If the batch is split and sequences are to be bucketed or passages compared, or a
+        setting of the dual encoder's lessons is given and it never learns.
     """
-    if self.guarded and self.retrieval.num_from_batch:
-      raise ValueError(
-        f"guard.enabled=True with num_from_batch={self.retrieval.num_from_batch}: the guard "
-        "compares with the passages of other queries, which then hold the query's own sentence; "
-        "use --guard.enabled=false"
-      )
-    guard = Guard(
-      dataclasses.replace(self.guard, enabled=self.guarded),
-      self.alarm_settings,
-      shuffled=batch_probes.of_other_queries,
-      hub_share=lambda batch: batch_probes.hub_share(batch.passage_ids_BxK),
-    )
     lessons = {
       "objective": self.objective,
       "compares_batch": self.compares_batch,
@@ -181,9 +166,7 @@ class Pretraining(TrainingConfig):
         f"{given} with accumulate_steps={self.mesh.accumulate_steps}: a part has not the passages "
         "of the others; use accumulate_steps=1"
       )
-    program = self.make_program(
-      self.training_objective, init_params=self.init_params, mesh=mesh, guard=guard
-    )
+    program = self.make_program(self.training_objective, init_params=self.init_params, mesh=mesh)
     num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
     if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
       raise ValueError(
@@ -197,16 +180,16 @@ class Pretraining(TrainingConfig):
     """Whether the optimizer ever moves the dual encoder."""
     optimizer, parts = self.optimizer, set(self.optimizer.frozen_parts)
     steps = dict(optimizer.frozen_steps)
-    frozen = PART in steps and steps[PART] >= self.run.num_steps
-    stopped = dict(optimizer.learning_rate_factors).get(PART, 1.0) == 0
+    frozen = _PART in steps and steps[_PART] >= self.run.num_steps
+    stopped = dict(optimizer.learning_rate_factors).get(_PART, 1.0) == 0
     names = {"shared": ["tower"], "separate": ["query_tower", "passage_tower"]}
-    towers = {f"{PART}/{name}" for name in names[self.model.dual_encoder.towers]}
-    return not (frozen or stopped or PART in parts or towers <= parts)
+    towers = {f"{_PART}/{name}" for name in names[self.model.dual_encoder.towers]}
+    return not (frozen or stopped or _PART in parts or towers <= parts)
 
   @property
-  def guarded(self) -> bool:
-    """Whether the guard has anything to hold."""
-    return self.guard.enabled and self.dual_encoder_learns
+  def stops_on_collapse(self) -> bool:
+    # A dual encoder that stands still retrieves no worse than at the beginning.
+    return super().stops_on_collapse and self.dual_encoder_learns
 
   @property
   def alarm_settings(self) -> AlarmSettings:

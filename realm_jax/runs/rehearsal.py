@@ -107,10 +107,10 @@ class RehearsedBatches:
     """The next step's batch without its pairs, on the host."""
     return self.source.batch
 
-  def begin(self, params, teaching: Any = None) -> None:
+  def begin(self, params) -> None:
     """Begins the next batch; see `BatchSource`."""
     self._rows = next(self.pairs)
-    self.source.begin(params, teaching)
+    self.source.begin(params)
 
   def finish(self) -> tuple[RetrievedBatch, dict[str, float]]:
     """Returns the batch with its pairs, and metrics."""

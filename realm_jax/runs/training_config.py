@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import flax.traverse_util
 import jax
@@ -10,7 +10,6 @@ from jax.sharding import Mesh
 
 from realm_jax import choices, partitioning
 from realm_jax.runs import profiling
-from realm_jax.training.guard import Guard
 from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
@@ -21,7 +20,6 @@ _OF_LEARNING = {
   "marginalize",
   "compares_batch",
   "rehearsal",
-  "guard",
   "score_scale",
 }
 
@@ -38,6 +36,8 @@ class RunConfig:
     keep_checkpoints: Number of checkpoints to keep.
     allow_changes: Batch settings that may differ when a run is resumed, such as "seed,batch_size";
       its data then restart. Other differences are rejected.
+    on_collapse: "stop" ends the run with exit code 1 when retrieval has collapsed: most queries get
+      the same passage, or one passage all the probability. "warn" only raises the alarm.
     profile_steps: "100:110" writes a profile of the steps after step 100 up to step 110 to
       `WORKDIR/profile`: a trace for TensorBoard or Perfetto, and a memory profile for pprof.
   """
@@ -48,9 +48,11 @@ class RunConfig:
   checkpoint_every: int = 1000
   keep_checkpoints: int = 5
   allow_changes: tuple[str, ...] = ()
+  on_collapse: Literal["stop", "warn"] = "stop"
   profile_steps: str | None = None
 
   def __post_init__(self):
+    choices.check_fields(self)
     choices.check_counts(self, "num_steps", least=0)
     choices.check_counts(self, "log_every", "checkpoint_every", "keep_checkpoints")
     profiling.parse(self.profile_steps, num_steps=self.num_steps)
@@ -96,13 +98,17 @@ class TrainingConfig:
     fields = {k: v for k, v in dataclasses.asdict(self).items() if k in _OF_LEARNING}
     return flax.traverse_util.flatten_dict(fields, sep=".")
 
+  @property
+  def stops_on_collapse(self) -> bool:
+    """Whether a collapse of retrieval ends the run."""
+    return self.run.on_collapse == "stop"
+
   def make_program(
     self,
     objective: Objective,
     *,
     init_params: Callable[[jax.Array], dict],
     mesh: Mesh | None = None,
-    guard: Guard | None = None,
   ) -> TrainProgram:
     """Returns the train step and the layout of the train state, on a mesh or on all devices."""
     if mesh is None:
@@ -115,5 +121,4 @@ class TrainingConfig:
       seed=self.run.seed,
       accumulate_steps=self.mesh.accumulate_steps,
       layout=self.mesh.layout,
-      guard=guard,
     )

@@ -25,8 +25,8 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints, goodput, metric_writers, train_loop
-from realm_jax.training.alarms import AlarmSettings
-from realm_jax.training.best_checkpoint import BestCheckpoint
+from realm_jax.training.alarms import Alarm, AlarmSettings
+from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
 
 CHECKPOINTS = "checkpoints"
@@ -102,7 +102,7 @@ class TrainingRun:
     self._config, self._description = config.run, description
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
-    self._steps_from = program.steps_from
+    self._train_step = program.train_step
     directory = os.path.join(workdir, CHECKPOINTS)
     self._checkpointer = checkpoints.Checkpointer(directory, keep=config.run.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
@@ -140,14 +140,20 @@ class TrainingRun:
     if processes.is_first() and object_store.is_remote(workdir):
       self._mirror = object_store.MirroredLogs(workdir)
       self.logs = self._mirror.directory
+    self._collapse: Alarm | None = None
     self._writer = metric_writers.make_writer(
-      self.logs, step=self.step, first_process=processes.is_first(), alarm_settings=alarm_settings
+      self.logs,
+      step=self.step,
+      first_process=processes.is_first(),
+      alarm_settings=alarm_settings,
+      on_collapse=self._stop_collapsed if config.stops_on_collapse else lambda alarm: None,
     )
     self._goodput = goodput.GoodputLog(self.logs if processes.is_first() else None, step=self.step)
     profiled = profiling.parse(config.run.profile_steps, num_steps=config.run.num_steps)
     self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
     self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
+    self._collapsed = ""
     self._trace: TraceWriter | None = None
     self._exchange = processes.Exchange()
 
@@ -162,12 +168,18 @@ class TrainingRun:
     return self
 
   def __exit__(self, kind, *_):
-    """Exits the process with `STOPPED` if the run was stopped before its last step."""
+    """Exits the process with `STOPPED` if the run was stopped before its last step.
+
+    If it was stopped because retrieval has collapsed, the exit code is 1 and a line says why.
+    """
     with contextlib.suppress(RuntimeError):  # a step that failed has taken the state with it
       self._goodput.step = self.step
-    self._goodput.finished = kind is None and self.step >= self._config.num_steps
+    ended = kind is None and not self._collapsed
+    self._goodput.finished = ended and self.step >= self._config.num_steps
     with stopwatch.job.during(goodput.CHECKPOINT):
       self._opened.close()
+    if kind is None and self._collapsed:
+      raise SystemExit(self._collapsed)
     if kind is None and not self._goodput.finished:
       raise SystemExit(STOPPED)
 
@@ -178,7 +190,7 @@ class TrainingRun:
 
   def stopped(self) -> bool:
     """Returns whether any process was told to stop; all must call it equally often."""
-    stops = self._exchange([self._stop()])
+    stops = self._exchange([self._stop() or self._collapse is not None])
     return stops is not None and bool(stops.any())
 
   def place(self, batch):
@@ -221,14 +233,12 @@ class TrainingRun:
     *,
     retriever: PassageFinder,
     refresher: IndexRefresher,
-    teach: Callable[[Any], tuple[Any, float]] | None = None,
     trace: TraceWriter | None = None,
   ) -> RetrievedBatches:
     """Returns the batches of queries; records their generations in `swaps.jsonl`.
 
     Args:
       queries: Yields the queries of a batch with metrics of the input pipeline.
-      teach: See `RetrievedBatches`.
       trace: Gets what each step retrieved, and is flushed before each checkpoint.
     """
     self._trace = trace
@@ -243,7 +253,6 @@ class TrainingRun:
       on_swap=swaps.write,
       stop=self.stopped,
       on_batch=None if trace is None else trace.add,
-      teach=teach,
     )
 
   def train(
@@ -311,7 +320,7 @@ class TrainingRun:
       self.state = train_loop.train(
         self.state,
         first_batch,
-        train_step=self._steps_from(self.step),
+        train_step=self._train_step,
         source=source,
         num_steps=num_steps,
         hooks=[write_samples, save_in_turn, self._profiler],
@@ -324,6 +333,27 @@ class TrainingRun:
     self._goodput.step = self.step
     save(self.step, self.state)
     self.wait_for_checkpoint()
+    self._collapsed = processes.share(self._told_of_collapse(evaluation))[0]
+
+  def _stop_collapsed(self, alarm: Alarm) -> None:
+    self._collapse = alarm
+
+  def _told_of_collapse(self, evaluation: Evaluation | None) -> str:
+    """Returns why the run ended and where to go on from; empty if nothing has collapsed."""
+    if self._collapse is None:
+      return ""
+    best = None if evaluation is None else evaluation.best
+    if best is not None and best.step is not None:
+      directory, step = BEST, best.step
+    else:
+      directory = CHECKPOINTS
+      kept = checkpoints.steps(os.path.join(self.workdir, directory))
+      step = max((s for s in kept if s < self._collapse.first_step), default=kept[-1])
+    path = os.path.join(self.workdir, directory, str(step))
+    return (
+      f"{self.workdir}: step {self.step}, stopped because retrieval has collapsed: "
+      f"{self._collapse}. Begin again from {path}; --on_collapse=warn trains on"
+    )
 
   def _first_batch(self, source: train_loop.BatchSource, features: batches.Resumable):
     """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
@@ -331,7 +361,7 @@ class TrainingRun:
       features.restore(self._continued["position"])
       rows = self._continued["batch"]
       return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
-    source.begin(self.state.params, self.state.teaching)
+    source.begin(self.state.params)
     batch, _ = source.finish()
     return batch
 

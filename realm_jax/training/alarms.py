@@ -6,15 +6,15 @@ report` for a whole run.
 
 import dataclasses
 import itertools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from realm_jax.training import guard
 from realm_jax.training.objective import LOSS
 
 Row = Mapping[str, Any]
 _SKIPPED_SHARE = "skipped_share"
+_ENTROPY, _HUB = "entropy collapse", "one passage for everything"
+_COLLAPSED_STEPS = 50  # fewer may be the noise of a beginning whose metrics are often written
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,22 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
           cause=cause,
         )
       )
-  alarms += [*_builder_alarms(rows, settings), *_guard_alarms(rows)]
+  alarms += _builder_alarms(rows, settings)
   return sorted(alarms, key=lambda alarm: alarm.first_step)
+
+
+def collapse(alarms: Sequence[Alarm], *, step: int) -> Alarm | None:
+  """Returns the alarm of a retrieval that has collapsed and not recovered by `step`, if any."""
+  return next(
+    (
+      alarm
+      for alarm in alarms
+      if alarm.name in (_ENTROPY, _HUB)
+      and alarm.last_step == step
+      and step - alarm.first_step >= _COLLAPSED_STEPS
+    ),
+    None,
+  )
 
 
 def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]:
@@ -115,10 +129,10 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
       above(settings.null_mass),
       settings.rows,
       "The reader ignores the passages, so the retriever learns to retrieve nothing: warm-start it "
-      "longer, train the reader first, or freeze the dual encoder for the first steps",
+      "longer, or train the reader first",
     ),
     (
-      "entropy collapse",
+      _ENTROPY,
       "retrieval/retrieval_entropy",
       below(settings.entropy),
       settings.rows,
@@ -126,7 +140,7 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
       "of the dual encoder or raise its temperature",
     ),
     (
-      "one passage for everything",
+      _HUB,
       "retrieval/hub_share",
       above(settings.hub_share),
       settings.rows,
@@ -178,23 +192,6 @@ def _builder_alarms(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]
       figure=f"the index generation is {rows[last]['index/age_seconds']:.0f} s old",
       cause="The index builder has died, is waiting for a checkpoint, or is too slow: look at its "
       "log, and start `realm build_index --follow=true` again",
-    )
-    for first, last in _runs(bad, 1)
-  ]
-
-
-def _guard_alarms(rows: Sequence[Row]) -> list[Alarm]:
-  """Finds where the guard holds the dual encoder for another reason than lack of training."""
-  free = itertools.accumulate((row.get(guard.STATE) == guard.FREE for row in rows), operator.or_)
-  bad = [guard.held_for_cause(row, was_free=was) for row, was in zip(rows, free, strict=True)]
-  return [
-    Alarm(
-      name="dual encoder held",
-      first_step=int(rows[first]["step"]),
-      last_step=int(rows[last]["step"]),
-      figure=f"it is {guard.words(rows[last])}",
-      cause="It is let go once retrieval helps again; if that does not happen, resume from a "
-      "checkpoint before this step with a lower learning rate, or warm-start the dual encoder",
     )
     for first, last in _runs(bad, 1)
   ]

@@ -3,14 +3,14 @@
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from absl import logging
 
 from realm_jax import atomic_files
-from realm_jax.training import alarms, guard
+from realm_jax.training import alarms
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
@@ -48,9 +48,6 @@ class JsonLinesWriter:
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     values: dict[str, Any] = {name: _plain(value) for name, value in scalars.items()}
-    said = guard.words(values)
-    if said is not None:
-      values["guard"] = said
     self._file.write(json.dumps({"step": step, "seconds": time.time(), **values}) + "\n")
     self._file.flush()
 
@@ -67,22 +64,28 @@ class JsonLinesWriter:
 
 
 class AlarmWriter(MetricWriter):
-  """Logs each alarm about the metrics once, and the guard's decisions."""
+  """Logs each alarm about the metrics once, and reports a collapse of retrieval."""
 
-  def __init__(self, settings: alarms.AlarmSettings = alarms.AlarmSettings()):
-    self._settings = settings
+  def __init__(
+    self,
+    settings: alarms.AlarmSettings = alarms.AlarmSettings(),
+    *,
+    on_collapse: Callable[[alarms.Alarm], None] = lambda alarm: None,
+  ):
+    self._settings, self._on_collapse = settings, on_collapse
     self._rows: list[dict] = []
     self._logged: set[tuple[str, int]] = set()
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     row = {"step": step, **{name: _plain(value) for name, value in scalars.items()}}
-    if self._rows and row.get(guard.STATE) != self._rows[-1].get(guard.STATE):
-      logging.warning("step %d: the dual encoder is %s", step, guard.words(row))
     self._rows.append(row)
-    for alarm in alarms.find(self._rows, settings=self._settings):
+    found = alarms.find(self._rows, settings=self._settings)
+    for alarm in found:
       if (alarm.name, alarm.first_step) not in self._logged:
         self._logged.add((alarm.name, alarm.first_step))
         logging.warning("ALARM: %s", alarm)
+    if (collapse := alarms.collapse(found, step=step)) is not None:
+      self._on_collapse(collapse)
 
 
 class _Several:
@@ -128,12 +131,13 @@ def make_writer(
   step: int,
   first_process: bool,
   alarm_settings: alarms.AlarmSettings = alarms.AlarmSettings(),
+  on_collapse: Callable[[alarms.Alarm], None] = lambda alarm: None,
 ) -> MetricWriter:
   """Returns the writer of a run; processes other than the first write nothing."""
   if not first_process:
     return _Several([])
   files = [*_tensorboard(workdir), JsonLinesWriter(workdir, step=step)]
-  return _Several([*files, AlarmWriter(alarm_settings)])
+  return _Several([*files, AlarmWriter(alarm_settings, on_collapse=on_collapse)])
 
 
 def _tensorboard(workdir: str | os.PathLike) -> list[MetricWriter]:

@@ -40,12 +40,6 @@ class Objective:
     """Returns the metrics of a batch."""
     return self.score(self.outputs(params, batch, key), batch)
 
-  def figures_of_first_part(self, params: dict, batch, *, parts: int) -> Figures:
-    """Returns the metrics of the first of `parts` parts of a batch, without dropout."""
-    if parts > 1:
-      batch = jax.tree.map(lambda leaf: leaf[0], _cut_rows(batch, parts))
-    return self.figures(params, batch)
-
   def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
     """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics.
 

@@ -30,12 +30,8 @@ Evaluate = Callable[[int, TrainState], dict[str, float]]
 class BatchSource(Protocol):
   """Provides the batch of each step, and what a checkpoint needs to restore the next one."""
 
-  def begin(self, params, teaching: jax.Array | None = None) -> None:
-    """Takes the next examples and enqueues the device work they need; does not wait.
-
-    Args:
-      teaching: Whether batches may pair queries with their source passages; None if unused.
-    """
+  def begin(self, params) -> None:
+    """Takes the next examples and enqueues the device work they need; does not wait."""
 
   def finish(self) -> tuple[Any, dict[str, float]]:
     """Completes the batch begun; returns it with metrics such as timings."""
@@ -57,8 +53,8 @@ class PlainBatches:
     self._place = place
     self._batch: Any = None
 
-  def begin(self, params, teaching: jax.Array | None = None) -> None:
-    del params, teaching
+  def begin(self, params) -> None:
+    del params
     self._batch = next(self._batches)
 
   def finish(self) -> tuple[Any, dict[str, float]]:
@@ -110,7 +106,7 @@ def train(
   figures: dict[str, float] = {}
   for step in range(int(state.step), num_steps):
     with stopwatch.job.during("data"):
-      source.begin(state.params, state.teaching)
+      source.begin(state.params)
     state, metrics = train_step(state, batch)
     interval.add(metrics, figures)
     batch, figures = source.finish()

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from realm_jax.training import guard as guards
 from realm_jax.training.dropout_keys import dropout_key
 from realm_jax.training.objective import Objective
 from realm_jax.training.train_state import TrainState
@@ -25,7 +24,6 @@ def make_train_step(
   *,
   seed: int | jax.Array,
   accumulate_steps: int = 1,
-  guard: guards.Guard | None = None,
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
   """Returns the pure function `(state, batch) -> (state, metrics)`.
 
@@ -36,25 +34,14 @@ def make_train_step(
     ValueError: On tracing, if the batch cannot be split into `accumulate_steps` equal parts.
   """
 
-  watcher = guard if guard is not None and guard.config.enabled else None
-
   def train_step(state: TrainState, batch) -> tuple[TrainState, Metrics]:
     gradients, figures = objective.gradients(
       state.params, batch, dropout_key(seed, state.step), parts=accumulate_steps
     )
     metrics = {name: mean.value for name, mean in figures.items()}
-    remembered = None if guard is None else guard.start()
-    scale = None
-    if watcher is not None:
-      scale = watcher.scale(state)
-      gradients = guards.scaled(gradients, scale > 0)
-      remembered, of_guard = watcher.watch(state, metrics, batch)
-      metrics |= of_guard
     norm = optax.global_norm(gradients)
     finite = jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    if scale is not None:
-      updates = guards.scaled(updates, scale)
     params = optax.apply_updates(state.params, updates)
 
     def keep_if_finite(new, old):
@@ -65,7 +52,6 @@ def make_train_step(
       params=jax.tree.map(keep_if_finite, params, state.params),
       opt_state=jax.tree.map(keep_if_finite, opt_state, state.opt_state, is_leaf=_is_schedule),
       skipped_steps=state.skipped_steps + jnp.where(finite, 0, 1),
-      guard=jax.tree.map(keep_if_finite, remembered, state.guard),
     )
     return state, {**metrics, "gradient_norm": norm, "skipped_steps": state.skipped_steps}
 

@@ -31,10 +31,6 @@ CONTRADICTIONS = {
     {"generation": 0, "spread_index": True, "retrieval_trace": True},
     "omit --generation, --spread_index, --retrieval_trace, or",
   ),
-  "the guard": (
-    {"guard__enabled": True, "neighbours": 1},
-    "the query's own sentence; use --guard.enabled=false",
-  ),
   "passages of an index": ({"num_from_batch": 1}, "or --num_from_batch=2 to read only passages of"),
 }
 

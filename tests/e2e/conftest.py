@@ -34,7 +34,6 @@ from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
-from realm_jax.training.guard import GuardConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from tests.configurations import changed, names
@@ -60,7 +59,6 @@ PRETRAINING = Pretraining(
   ),
   retrieval=RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
   generation=0,
-  guard=GuardConfig(enabled=False),  # which guard_test.py tests
 )
 FINETUNING = Finetuning(
   run=RunConfig(num_steps=2, log_every=1, checkpoint_every=100),
@@ -71,9 +69,7 @@ FINETUNING = Finetuning(
 )
 # Losses are compared, on processors with matrix units for bfloat16 as well.
 AS_HERE = """
-from realm_jax.training import guard
 bert.BertConfig.dtype = "float32"
-guard.GuardConfig.enabled = False
 """
 
 
@@ -100,9 +96,7 @@ def traced_once():
     return dataclasses.replace(basis, run=RunConfig(seed=config.run.seed), **known)
 
   def pretraining_program(self, mesh=None):
-    if not self.guard.enabled:
-      self = dataclasses.replace(self, guard=PRETRAINING.guard)
-    names = ["model", "retrieval", "marginalize", "guard", "rehearsal"]
+    names = ["model", "retrieval", "marginalize", "rehearsal"]
     names += ["objective", "compares_batch"]
     return seeded(only(self, *names, basis=PRETRAINING), mesh)
 

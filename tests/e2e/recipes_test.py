@@ -62,7 +62,6 @@ def at_tiny_size(given):
       trivial_passage=given.retrieval.trivial_passage,
     ),
     optimizer=dataclasses.replace(given.optimizer, warmup_steps=None),
-    guard=dataclasses.replace(given.guard, window=6, measure_every=6),
     rehearsal=dataclasses.replace(given.rehearsal, num_pairs=min(8, given.rehearsal.num_pairs)),
     generation=0,
   )

@@ -5,22 +5,22 @@ import pytest
 from realm_jax.jobs.answering.report import report
 
 pytestmark = pytest.mark.timeout(600)
-# Every second batch is taught while the guard holds.
-GUARDED = {"guard__enabled": True, "checkpoint_every": 3}
 
 
 @pytest.fixture(scope="module")
 def trace(world, start):
   """The trace of a run of six steps, which was interrupted after four."""
   for num_steps in (4, 6):
-    start("traced", num_steps=num_steps, retrieval_trace=True, **GUARDED)
+    start("traced", num_steps=num_steps, retrieval_trace=True, checkpoint_every=3)
   return str(world / "traced" / "retrievals")
 
 
 def test_a_replay_has_the_losses_of_its_run_even_if_it_is_interrupted(start, trace, rows):
   for num_steps in (2, 6):
-    start("replayed", index=None, generation=None, replay=trace, num_steps=num_steps, **GUARDED)
-  same = [name for name in rows("traced")[0] if name.startswith(("loss/", "guard/"))]
+    start(
+      "replayed", index=None, generation=None, replay=trace, num_steps=num_steps, checkpoint_every=3
+    )
+  same = [name for name in rows("traced")[0] if name.startswith("loss/")]
   found, wanted = (
     [[row[name] for name in same] for row in rows(run)] for run in ("replayed", "traced")
   )

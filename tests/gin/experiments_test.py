@@ -152,7 +152,7 @@ def test_the_schedule_ends_with_the_run_that_the_command_line_asks_for():
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
-def test_a_recipe_begins_with_a_retriever_and_with_a_reader_or_a_guard(file):
+def test_a_recipe_begins_with_a_retriever_and_with_a_reader(file):
   for name, job in jobs_of(file).items():
     if name not in ("pretrain", "launch_local") or file.stem == "tiny":  # which learns nothing
       continue
@@ -160,7 +160,7 @@ def test_a_recipe_begins_with_a_retriever_and_with_a_reader_or_a_guard(file):
     head = head_of(file)
     assert begins("dual_encoder", values, head), name
     # A retriever that stands still unlearns nothing beside a reader that begins at random.
-    safe = values["pretraining"].guarded or not values["pretraining"].dual_encoder_learns
+    safe = not values["pretraining"].dual_encoder_learns
     assert safe or begins("knowledge_augmented_encoder", values, head), name
 
 

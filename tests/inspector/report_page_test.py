@@ -95,17 +95,3 @@ def test_a_chart_can_be_listened_to_and_has_no_colours_of_its_own():
     assert root.get("role") == "img" and [child.tag for child in root[:2]] == ["title", "desc"]
     assert f"<desc>{described}" in chart
     assert not re.search(r"(?:fill|stroke): #|url\(| id=", chart)
-
-
-def test_what_the_guard_decided_is_told_once_each():
-  said = ["held: a", "held: a", "let go: b", "let go: b"]
-  rows = [
-    {**row, "guard": words, "guard/state": int(words == "let go: b"), "guard/scale": 0.5}
-    for row, words in zip(ROWS, said, strict=True)
-  ]
-  page = rendered(ReportView(title="guarded", rows=rows))
-  assert re.findall(r"<li>Step (\d+): ([^<]*)</li>", page) == [
-    ("10", "held: a"),
-    ("30", "let go: b"),
-  ]
-  assert "guard of the dual encoder" not in rendered(ReportView(title="free", rows=ROWS))

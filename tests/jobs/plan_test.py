@@ -85,7 +85,7 @@ def test_a_small_training_on_a_corpus_fits(capsys, tmp_path):
     "GiB a generation",
   ):
     assert part in text
-  for program in ("train step", "guard", "query encoder", "evaluation", "exchange", "passage enc"):
+  for program in ("train step", "query encoder", "evaluation", "exchange", "passage enc"):
     assert f"\n  {program}" in text
   assert "train_retriever" not in text and "search on the devices" not in text
   assert text.endswith("\nfits\n")

@@ -46,7 +46,7 @@ def refresher(generations):
 
 @pytest.fixture
 def make_source(store, make_queries, refresher):
-  def make(*, first_step=10, swaps=None, teach=None):
+  def make(*, first_step=10, swaps=None):
     queries = (
       (make_queries(([20 + i, 30], 100 + i), ([30 - i, 31], 0)), {"data/number": float(i)})
       for i in range(100)
@@ -69,7 +69,6 @@ def make_source(store, make_queries, refresher):
         None if swaps is None else swaps.append((step, loaded.generation))
       ),
       stop=lambda: False,
-      teach=teach,
     )
 
   return make
@@ -137,16 +136,6 @@ def test_a_resumed_batch_keeps_its_passages_when_the_index_has_moved_on(
   saved = source.in_flight()
   refresher.first(wanted=3, stop=lambda: False)
   assert_same(make_source().resume(saved), placed)
-
-
-def test_every_second_batch_teaches_as_long_as_it_is_asked_for(make_source):
-  source = make_source(teach=lambda batch: (batch.replace(valid_BxK=batch.valid_BxK * 0), 0.5))
-  taught = []
-  for teaching in (True, True, True, False, False):  # steps 10 to 14
-    source.begin(PARAMS, np.array(teaching))
-    batch, figures = source.finish()
-    taught.append((figures["retrieval/taught_share"], bool(batch.valid_BxK.any())))
-  assert taught == [(0, True), (0.5, False), (0, True), (0, True), (0, True)]
 
 
 def test_hub_share_is_of_the_passage_that_most_queries_got():

@@ -123,15 +123,6 @@ def test_closed_book_leaves_only_the_null_passage(store, queries):
   assert closed.joint is open_book.joint
 
 
-def test_a_query_can_be_read_beside_the_passage_that_it_was_cut_from(store, queries):
-  retriever = make_retriever(store)
-  batch, share = retriever.beside_own_passages(retrieve(retriever, queries))
-  assert batch.passage_ids_BxK.tolist() == [[-1, 1, 0], [-1, 0, 1], [-1, 0, 1], [-1, 3, 2]]
-  assert share == 0.5
-  again, _ = retriever.beside_own_passages(batch)
-  jax.tree.map(np.testing.assert_array_equal, again, batch)
-
-
 def test_a_new_searcher_serves_the_next_retrieval(store, queries):
   retriever = make_retriever(store)
   begun = retriever.begin(PARAMS, queries)

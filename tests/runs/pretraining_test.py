@@ -292,4 +292,4 @@ def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, froz
     model=dataclasses.replace(given.model, dual_encoder=dual_encoder),
     optimizer=dataclasses.replace(given.optimizer, frozen_parts=tuple(frozen)),
   )
-  assert training.dual_encoder_learns == training.guarded == learns
+  assert training.dual_encoder_learns == training.stops_on_collapse == learns

@@ -2,7 +2,7 @@
 
 import pytest
 
-from realm_jax.training import alarms, guard
+from realm_jax.training import alarms
 
 HEALTHY = {
   "retrieval/null_mass": 0.2,
@@ -96,16 +96,3 @@ def test_a_run_that_stays_with_one_generation_is_not_alarming():
 
 def test_the_first_generation_of_another_run_may_have_any_number():
   assert alarms.find(rows(*[stays(7, 1e5)] * 20)) == []
-
-
-def test_a_dual_encoder_that_is_held_again_rings_and_one_that_is_still_held_does_not():
-  def state(code):
-    return {guard.STATE: code, guard.SINCE: 10, "guard/hub_share": 0.9}
-
-  held, free = state(guard.USELESS), state(guard.FREE)
-  assert alarms.find(rows(held, held, free, free)) == []
-  for again in (guard.USELESS, guard.HUB):
-    found = alarms.find(rows(held, free, state(again), free))
-    assert names(found) == [("dual encoder held", 30, 30)]
-    assert "it is held: " in found[0].figure and "hub share 0.900" in found[0].figure
-  assert names(alarms.find(rows(state(guard.HUB)))) == [("dual encoder held", 10, 10)]

@@ -6,7 +6,7 @@ import time
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.training import guard, metric_writers
+from realm_jax.training import metric_writers
 from realm_jax.training.alarms import AlarmSettings
 
 
@@ -113,15 +113,23 @@ def test_an_alarm_is_told_once(caplog):
   assert "ALARM: null mass since step 1" in record.getMessage()
 
 
-def test_what_the_guard_decides_is_told_when_it_changes_and_written_in_words(tmp_path, caplog):
-  writer = metric_writers.make_writer(tmp_path, step=0, first_process=True)
-  with caplog.at_level("WARNING", logger="absl"):
-    for step, state in enumerate([guard.USELESS, guard.USELESS, guard.FREE, guard.FREE]):
-      writer.write_scalars(step, {guard.STATE: state, guard.SINCE: 2, "guard/utility": 0.25})
-  writer.close()
-  (told,) = [record.getMessage() for record in caplog.records]
-  assert told == "step 2: the dual encoder is let go: retrieval helps (since step 2; utility 0.250)"
-  assert [line["guard"][:4] for line in read_lines(tmp_path)] == ["held", "held", "let ", "let "]
+def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over():
+  reported = []
+  writer = metric_writers.AlarmWriter(on_collapse=reported.append)
+
+  def write(steps, share):
+    for step in steps:
+      writer.write_scalars(step, {"retrieval/hub_share": share, "retrieval/null_mass": 1.0})
+
+  write([25, 50], 0.9)
+  write([75], 0.1)
+  write([100, 125, 140], 0.9)
+  assert not reported
+  write([150], 0.9)
+  (alarm,) = reported
+  assert (alarm.name, alarm.first_step) == ("one passage for everything", 100)
+  write([175, 200, 225], 0.1)
+  assert len(reported) == 1
 
 
 def test_what_is_alarming_is_a_setting(tmp_path, caplog):

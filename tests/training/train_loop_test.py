@@ -37,7 +37,7 @@ class NumberedBatches:
     self.in_flight = first
     self.calls = [] if calls is None else calls
 
-  def begin(self, params, teaching=None):
+  def begin(self, params):
     assert params["reader"]["kernel"].shape == (2,)  # not yet donated
     self.calls.append(("begin", self.in_flight + 1))
 
@@ -105,7 +105,7 @@ def test_the_next_batch_is_begun_before_a_step_is_sent_and_finished_after(tmp_pa
 
 def test_begin_sees_parameters_that_the_step_donates(tmp_path):
   class Encodes(NumberedBatches):
-    def begin(self, params, teaching=None):
+    def begin(self, params):
       self.encoded = 2 * params["reader"]["kernel"]
 
     def finish(self):
@@ -152,8 +152,8 @@ def test_means_are_of_the_steps_since_the_last_write(tmp_path):
 
 def test_the_parts_of_a_step_are_written(tmp_path):
   class SlowBatches(NumberedBatches):
-    def begin(self, params, teaching=None):
-      super().begin(params, teaching)
+    def begin(self, params):
+      super().begin(params)
       time.sleep(0.02)
 
   train(make_state(), tmp_path=tmp_path, source=SlowBatches(first=0))

@@ -237,8 +237,6 @@ class _Planned:
       flops=model_costs.training_flops(self.passes),
     )
     of_state = functools.partial(_Program, chip=chip, beside=optimizer + shard)
-    if pretraining.guarded and program.measure is not None:
-      yield of_state(compiled=compiled("guard", program.measure, state.params, batch))
     encode = query_encoder_program(dual_encoder, sharding=program.batch_sharding)
     yield of_state(
       compiled=compiled("query encoder", encode, state.params["dual_encoder"], batch.queries.query),
@@ -407,7 +405,7 @@ def _print_performance(
       break
   if rows:
     _print(report.builder_lines(rows, target=target_staleness, least_seconds=times.load))
-  of_job = ("train step", "guard", "query encoder", "exchange")
+  of_job = ("train step", "query encoder", "exchange")
   _print(
     report.compilation_lines(
       trainer_seconds=sum(programs[n].compiled.seconds for n in of_job if n in programs),

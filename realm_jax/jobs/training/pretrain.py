@@ -179,7 +179,6 @@ class _Training:
         _queries(self.features),
         retriever=retriever,
         refresher=refresher,
-        teach=retriever.beside_own_passages if pretraining.guarded else None,
         trace=self._trace_writer(),
       )
       best_of = self._train(
@@ -344,11 +343,11 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmSt
       "temperature=1.0 with embeddings of unit length: scores lie between -1 and 1, so p(z|x) is "
       "almost the same for all passages; give --temperature, such as 0.05"
     )
-  if "knowledge_augmented_encoder" not in begun and not pretraining.guard.enabled:
+  if "knowledge_augmented_encoder" not in begun:
     logging.warning(
-      "the reader starts from random weights and guard.enabled=False: a reader that cannot read "
-      "makes the dual encoder unlearn its warm start; leave the guard on, or give --warm_start of "
-      "a reader that can"
+      "the reader starts from random weights: a reader that cannot read makes the dual encoder "
+      "unlearn its warm start; give --warm_start of a reader that was trained with "
+      "--frozen_parts=dual_encoder first"
     )
 
 

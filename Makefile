@@ -1,7 +1,8 @@
 # `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
-# `make parity` compares with transformers, in an environment of its own.
+# `make parity` compares with transformers and `make t5x` tests the adapter for t5x, each in an
+# environment of its own.
 
-.PHONY: demo test parity lint docs-check clean
+.PHONY: demo test parity t5x lint docs-check clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -35,25 +36,37 @@ docs-check: .venv/installed
 parity: .venv-parity/installed
 	.venv-parity/bin/python -m pytest -q -m parity
 
+t5x: .venv-t5x/installed
+	.venv-t5x/bin/python -m pytest -q tests/t5x_adapter
+
 clean:
-	rm -rf .venv .venv-parity build *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-parity .venv-t5x build *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The last transformers with REALM wants older releases of two libraries.
-.venv-parity/installed: .venv/installed
-	@.venv/bin/python -m venv .venv-parity
-	@grep -vE '^(huggingface-hub|tokenizers)==' constraints.txt > .venv-parity/constraints.txt
-	@echo 'Installing into .venv-parity (about 6 GB, a few minutes) ...'
-	@.venv-parity/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
-	  --editable '.[test,parity]' --constraint .venv-parity/constraints.txt
-	@touch $@
+define environment
+@test -n '$(PYTHON)' && $(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { echo 'make: no Python 3.11 to 3.13 found;' \
+  'name one with make PYTHON=/path/to/python3.12' >&2; exit 1; }
+@$(PYTHON) -m venv $(@D) || { echo 'make: $(PYTHON) cannot make $(@D);' \
+  'install its venv module (Debian: python3-venv)' >&2; exit 1; }
+@echo 'Installing into $(@D) (about $(1) GB, a few minutes) ...'
+endef
+INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .venv/installed: setup.py constraints.txt
-	@test -n '$(PYTHON)' && $(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { echo 'make: no Python 3.11 to 3.13 found;' \
-	  'name one with make PYTHON=/path/to/python3.12' >&2; exit 1; }
-	@$(PYTHON) -m venv .venv || { echo 'make: $(PYTHON) cannot make .venv;' \
-	  'install its venv module (Debian: python3-venv)' >&2; exit 1; }
-	@echo 'Installing into .venv (about 3 GB, a few minutes) ...'
-	@.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
-	  --editable '.[test]' --constraint constraints.txt
+	$(call environment,3)
+	@$(INSTALL) --editable '.[test]' --constraint constraints.txt
+	@touch $@
+
+# The last transformers with REALM wants older releases of two libraries.
+.venv-parity/installed: setup.py constraints.txt
+	$(call environment,6)
+	@grep -vE '^(huggingface-hub|tokenizers)==' constraints.txt > $(@D)/constraints.txt
+	@$(INSTALL) --editable '.[test,parity]' --constraint $(@D)/constraints.txt
+	@touch $@
+
+# T5X=DIRECTORY installs its checkouts airio, jestimator and t5x instead of downloading them.
+.venv-t5x/installed: setup.py constraints.txt requirements-t5x.txt
+	$(call environment,3)
+	@$(INSTALL) --editable '.[test,t5x]' --constraint constraints.txt
+	@$(INSTALL) --no-deps $(if $(T5X),$(patsubst %,'$(T5X)/%',airio jestimator t5x),--requirement requirements-t5x.txt)
 	@touch $@

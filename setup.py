@@ -95,18 +95,8 @@ setuptools.setup(
     "ner": ["seqeval>=1.2.2"],
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "starlette>=1.10", "uvicorn>=0.30"],
-    # These commits were tested; docs/t5x.md says how to keep the pinned set beside them.
-    "t5x": [
-      "airio @ git+https://github.com/google/airio@69897df7d9a427b947a9f7bb4164c7782b43e601",
-      "cached_property",
-      "chex",
-      "fiddle",
-      "grain",
-      "jaxtyping",
-      "jestimator @ git+https://github.com/google-research/jestimator"
-      "@326824a477feef6d92e6f44175000907a72899ca",
-      "t5x @ git+https://github.com/google-research/t5x@cc342d419ec3e3e9c4bf1df33c82330cafdc1e16",
-    ],
+    # What t5x needs of a package index; requirements-t5x.txt has t5x itself.
+    "t5x": ["cached_property", "chex", "fiddle", "grain", "jaxtyping"],
     # Drives a Chromium that is there already, as Debian's package `chromium` brings it.
     "browser": ["playwright>=1.49"],
     "tpu": ["jax[tpu]"],

@@ -1,9 +1,12 @@
 """Imports follow the table in docs/architecture.md, and every library has one home."""
 
 import ast
+import fnmatch
 import pathlib
+import re
 
 import pytest
+import yaml
 
 from realm_jax import main
 
@@ -196,3 +199,36 @@ def test_numpy_reads_no_pickles():
 
 def test_gin_files_do_not_shadow_the_library():
   assert list((ROOT / "gin").rglob("*.py")) == []
+
+
+def rooms_behind(room):
+  """Returns a room with those that it imports, directly or through others."""
+  found, todo = set(), [room]
+  while todo:
+    found.add(room := todo.pop())
+    todo += {*ARROWS.get(room, ()), *FOUNDATIONS} - found
+  return found
+
+
+def gin_files_behind(file):
+  """Returns a gin file with those that it includes, directly or through others."""
+  included = re.findall(r'^include "(.+)"$', (ROOT / file).read_text("utf-8"), re.MULTILINE)
+  return {file}.union(*map(gin_files_behind, included))
+
+
+def test_the_adapter_for_t5x_is_tested_when_anything_behind_it_changes():
+  workflow = yaml.safe_load((ROOT / ".github/workflows/t5x.yml").read_text("utf-8"))
+  triggers = workflow[True]  # YAML's value of `on`
+  rooms = rooms_behind("t5x_adapter")
+  sources = {
+    path.relative_to(ROOT).as_posix()
+    for file, path in source_files()
+    if name(file.split("/")[0]) in rooms
+  }
+  gin_files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "gin/t5x").glob("*.gin")]
+  sources |= set().union(*map(gin_files_behind, gin_files))
+  assert len(rooms) > 20 and "gin/models/demo.gin" in sources
+  for trigger in ("push", "pull_request"):
+    patterns = triggers[trigger]["paths"]
+    missed = [s for s in sources if not any(fnmatch.fnmatch(s, p) for p in patterns)]
+    assert missed == []

@@ -1,8 +1,10 @@
 """A world of a few hundred facts with a checkpoint of step 0 and its index."""
 
+import contextlib
 import functools
+import pathlib
+import subprocess
 
-import jax
 import pytest
 
 from realm_jax.corpus.chunking import ChunkingConfig
@@ -19,6 +21,7 @@ from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.optimizer import OptimizerConfig
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BERT = BertConfig(
   dtype="float32",
   vocab_size=1024,
@@ -41,21 +44,21 @@ MODEL = {
 OPTIMIZER = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="constant")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-  """Every program is compiled once, whichever run needs it first."""
-  settings = {
-    "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-  }
-  before = {name: getattr(jax.config, name) for name in settings}
-  with pytest.MonkeyPatch.context() as patch:
-    for name, value in settings.items():
-      jax.config.update(name, value)
-      patch.setenv(name.upper(), str(value))
-    yield
-  for name, value in before.items():
-    jax.config.update(name, value)
+@pytest.fixture(scope="session")
+def alongside():
+  """`with alongside(command):` runs a process that must succeed; a failed test does not wait."""
+  return _alongside
+
+
+@contextlib.contextmanager
+def _alongside(command):
+  with subprocess.Popen(command, cwd=ROOT) as process:
+    try:
+      yield process
+    except BaseException:
+      process.kill()
+      raise
+  assert process.returncode == 0
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +79,7 @@ def optimizer_settings():
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory, compiled_once):
+def world(tmp_path_factory):
   """A directory with almanac, corpora, a checkpoint of our own trainer and its index."""
   root = tmp_path_factory.mktemp("world")
   make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)

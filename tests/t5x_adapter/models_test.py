@@ -157,7 +157,7 @@ def test_inverse_cloze(world, optimizer_settings, make_tokens, output, scale):
   model = InverseClozeModel(
     RealmOptimizer(optimizer_settings, num_steps=10),
     passages=str(world / "passages"),
-    dual_encoder=DualEncoderConfig(bert=bert, projection_size=8, output=output),
+    dual_encoder=DualEncoderConfig(bert=bert, projection_size=bert.hidden_size, output=output),
     query_length=8,
     passage_length=12,
   )

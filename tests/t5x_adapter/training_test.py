@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import jax
@@ -163,7 +162,7 @@ def pretrain_under_t5x(world, train, model_settings, optimizer_settings):
 
 
 @pytest.fixture(scope="module")
-def whole(world, pretrain_under_t5x):
+def whole(world, pretrain_under_t5x, alongside):
   """Losses of 20 steps, with an index builder that follows in a process of its own."""
   command = [
     *(sys.executable, "-m", "realm_jax.main", "build_index"),
@@ -172,10 +171,8 @@ def whole(world, pretrain_under_t5x):
     f"--index={world / 'whole_index'}",
     *("--follow=true", "--until_step=10", "--poll_seconds=0.1"),
   ]
-  with subprocess.Popen(command) as builder:
-    losses = pretrain_under_t5x("whole", total_steps=20)
-  assert builder.returncode == 0
-  return losses
+  with alongside(command):
+    return pretrain_under_t5x("whole", total_steps=20)
 
 
 def own_losses(workdir):
@@ -347,9 +344,10 @@ def test_questions(world, train, answering):
     lengths={"query": 32, "question_index": 1},
     total_steps=2,
     period=2,
+    stats_period=2,  # a chunk of one step would be read with passages of newer parameters
     retrieval=QuestionRetrieval(passages=passages, index=str(world / "index"), questions=questions),
   )
-  assert list(losses.values()) == pytest.approx(own_losses(world / "own_questions"), abs=1e-5)
+  assert losses[2] == pytest.approx(np.mean(own_losses(world / "own_questions")), abs=1e-5)
   assert saved_models.load(str(world / "questions" / "checkpoints")).step == 2
 
 

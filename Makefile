@@ -68,5 +68,6 @@ INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-ver
 .venv-t5x/installed: setup.py constraints.txt requirements-t5x.txt
 	$(call environment,3)
 	@$(INSTALL) --editable '.[test,t5x]' --constraint constraints.txt
-	@$(INSTALL) --no-deps $(if $(T5X),$(patsubst %,'$(T5X)/%',airio jestimator t5x),--requirement requirements-t5x.txt)
+	@$(INSTALL) --no-deps $(if $(T5X),$(patsubst %,'$(T5X)/%',airio jestimator t5x), \
+	  --requirement requirements-t5x.txt)
 	@touch $@

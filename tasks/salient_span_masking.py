@@ -14,16 +14,13 @@ from realm_jax.data.batches import Masking
 from realm_jax.data.vocabulary import WordPieceVocabulary
 
 
-def register(
-  *, corpus: str, vocabulary: str, mask: Masking = "salient_span", in_order: bool = False
-) -> seqio.Task:
+def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") -> seqio.Task:
   """Registers the masked queries of a tagged corpus, unless they are registered already.
 
   Args:
     corpus: Directory of tagged examples.
     vocabulary: Directory with `vocab.txt`.
     mask: What to mask.
-    in_order: Whether unshuffled examples come in the order of the corpus.
 
   Returns:
     The task, named by the kind of mask, the corpus directory and the vocabulary.
@@ -32,7 +29,7 @@ def register(
     FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
   """
   pieces = WordPieceVocabulary(tokenization.load(vocabulary))
-  name = seqio_name(f"{mask}_masking{'_in_order' if in_order else ''}", corpus, pieces)
+  name = seqio_name(f"{mask}_masking", corpus, pieces)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
   with_vocabulary = {"vocabulary": pieces}
@@ -52,7 +49,7 @@ def register(
   feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
   return seqio.TaskRegistry.add(
     name,
-    source=tagged_source(corpus, in_order=in_order),
+    source=tagged_source(corpus),
     preprocessors=[
       masking.parse_passages,
       draw,

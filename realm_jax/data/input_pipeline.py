@@ -71,7 +71,6 @@ def task_batches(
   shard: Shard | None = None,
   buckets: Sequence[int] = (),
   run_length: int = 1,
-  shuffled_runs: int = _SHUFFLED_RUNS,
 ) -> BatchIterator:
   """Opens a SeqIO task.
 
@@ -104,7 +103,7 @@ def task_batches(
   )
   if training and run_length > 1:
     runs = dataset.batch(run_length, drop_remainder=True)
-    dataset = runs.shuffle(shuffled_runs, seed=seed).unbatch()
+    dataset = runs.shuffle(_SHUFFLED_RUNS, seed=seed).unbatch()
   if training and buckets:
     dataset = dataset.bucket_by_sequence_length(
       lambda features: tf.reduce_max([tf.size(values) for values in features.values()]),

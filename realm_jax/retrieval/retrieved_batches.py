@@ -1,4 +1,4 @@
-"""Batches for retrieval-augmented training: queries from a task, passages from an index or not."""
+"""Batches for retrieval-augmented training: queries from a task, passages from an index."""
 
 import dataclasses
 import time
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from realm_jax import stopwatch
-from realm_jax.datatypes import MaskedQueries, RetrievedBatch, SearchResults
+from realm_jax.datatypes import SearchResults
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
-from realm_jax.retrieval.retriever import Gatherer
 
 _HUB_RANKS = 8  # of a long beam, only the best count
 
@@ -84,51 +83,6 @@ class RetrievedBatches:
   def resume(self, in_flight: dict) -> Any:
     """Gathers the batch that a checkpoint had in flight again, without searching."""
     self.batch = self.retriever.resume(in_flight)
-    self._step += 1
-    return self.place(self.batch)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class UnsearchedBatches:
-  """Batches read without an index: their queries beside the passages of the batch itself.
-
-  Attributes:
-    queries: An iterator of the queries of a batch, with metrics of the input pipeline.
-    first_step: Steps taken before the first batch.
-    batch: The next step's batch, on the host.
-  """
-
-  queries: Iterator
-  gatherer: Gatherer
-  place: Callable[[Any], Any]
-  first_step: int
-  batch: RetrievedBatch = dataclasses.field(init=False)
-
-  def __post_init__(self):
-    self._step = self.first_step
-
-  def passages(self, queries: MaskedQueries) -> tuple[SearchResults, dict[str, float]]:
-    """Returns what the queries of a step are read with, and metrics."""
-    return self.gatherer.choose(queries)
-
-  def begin(self, params) -> None:
-    """Does nothing, because nothing is embedded."""
-
-  def finish(self) -> tuple[Any, dict[str, float]]:
-    """Gathers the passages of the next queries; returns the batch with metrics."""
-    queries, figures = next(self.queries)
-    self._step += 1
-    passages, of_passages = self.passages(queries)
-    self.batch = self.gatherer.gather(queries, passages)
-    return self.place(self.batch), {**figures, **of_passages}
-
-  def in_flight(self) -> dict:
-    """Returns numpy arrays from which the next step's batch can be restored."""
-    return self.gatherer.in_flight(self.batch)
-
-  def resume(self, in_flight: dict) -> Any:
-    """Gathers the batch that a checkpoint had in flight again."""
-    self.batch = self.gatherer.resume(in_flight)
     self._step += 1
     return self.place(self.batch)
 

@@ -13,7 +13,6 @@ from absl import logging
 from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.datatypes import (
-  MISSING_PASSAGE_ID,
   Buckets,
   MaskedQueries,
   RetrievedBatch,
@@ -21,7 +20,7 @@ from realm_jax.datatypes import (
   Tokens,
 )
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval import batch_passages, length_buckets, trivial_passages
+from realm_jax.retrieval import length_buckets, trivial_passages
 from realm_jax.retrieval.candidates import choose_passages
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
@@ -36,8 +35,6 @@ class RetrievalConfig:
 
   Attributes:
     num_passages: K, the number of passages per query, including the null passage.
-    num_from_batch: Passages of the K that other queries of the batch were cut from, neighbours in
-      the corpus first; at most K-1, and then no index is searched.
     passage_length: P, the length of a passage for the dual encoder, in wordpieces.
     joint_length: T, the length of query and passage together, in wordpieces.
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
@@ -52,7 +49,6 @@ class RetrievalConfig:
   """
 
   num_passages: int = 8
-  num_from_batch: int = 0
   passage_length: int = 288
   joint_length: int = 384
   null_passage: Literal["keep", "mask"] = "keep"
@@ -64,78 +60,36 @@ class RetrievalConfig:
       raise ValueError(
         f"num_passages={self.num_passages}; give at least 2, the null passage and one more"
       )
-    if not 0 <= self.num_from_batch < self.num_passages:
-      raise ValueError(
-        f"num_from_batch={self.num_from_batch} of num_passages={self.num_passages}; give at least "
-        "0 and fewer than num_passages, one of which is the null passage"
-      )
     choices.check_fields(self)
-
-  @property
-  def searches(self) -> bool:
-    """Whether an index is searched for any of the passages."""
-    return self.num_from_batch < self.num_passages - 1
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Gatherer:
-  """Makes batches of masked queries and the passages found for them.
-
-  Attributes:
-    neighbours: Number of consecutive passages that the data keep together; see `batch_passages`.
-    num_streams: Number of data streams that the queries of a batch come from.
-  """
+  """Makes batches of masked queries and the passages found for them."""
 
   store: PassageStore
   config: RetrievalConfig
-  neighbours: int = 1
-  num_streams: int = 1
 
   def __post_init__(self):
     self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
 
   def choose(
-    self, queries: MaskedQueries, found: SearchResults | None = None
+    self, queries: MaskedQueries, found: SearchResults
   ) -> tuple[SearchResults, dict[str, float]]:
-    """Chooses what to read: the null passage, the best found, and passages of the batch.
+    """Chooses what to read: the null passage and the best found that are not trivial.
 
     Args:
-      found: What a search found, best first; None if nothing was searched.
+      found: What a search found, best first.
 
     Returns:
       Ids and scores `[B, K]`, and metrics.
-
-    Raises:
-      ValueError: If passages of the batch are wanted and its queries are of another corpus.
     """
-    config = self.config
-    num_queries, num_from_batch = len(queries.source_uid_B), config.num_from_batch
-    if found is None:
-      nothing_BxR = np.zeros((num_queries, 0), np.int32)
-      found = SearchResults(nothing_BxR, nothing_BxR.astype(np.float32))
-    num_found = config.num_passages - num_from_batch
-    chosen, num_trivial = self._without_trivial(queries, found, num_passages=num_found)
-    if num_from_batch:
-      of_batch = batch_passages.find(
-        queries,
-        store=self.store,
-        count=num_found - 1 + num_from_batch + self.num_spare,
-        neighbours=self.neighbours,
-        num_streams=self.num_streams,
-      )
-      if not (of_batch.ids_BxK >= 0).any():
-        raise ValueError(
-          f"num_from_batch={num_from_batch}, but no query of the batch was cut from a passage of "
-          f"{self.store.directory}; train on queries of this corpus, or use num_from_batch=0"
-        )
-      again_BxR = (of_batch.ids_BxK[:, :, None] == chosen.ids_BxK[:, None]).any(axis=2)
-      of_batch.ids_BxK[again_BxR] = MISSING_PASSAGE_ID
-      beside, more = self._without_trivial(queries, of_batch, num_passages=1 + num_from_batch)
-      both = zip(chosen, beside, strict=True)
-      chosen = SearchResults(*(np.concatenate([a, b[:, 1:]], axis=1) for a, b in both))
-      num_trivial += more
-    figures = {"retrieval/trivial_passages": num_trivial / num_queries}
-    if config.trivial_passage == "first":
+    trivial_BxR = np.zeros(found.ids_BxK.shape, bool)
+    if self.config.trivial_passage != "allow":
+      trivial_BxR = trivial_passages.find(queries, found.ids_BxK, store=self.store)
+    chosen = choose_passages(found, trivial_BxR=trivial_BxR, num_passages=self.config.num_passages)
+    figures = {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(trivial_BxR)}
+    if self.config.trivial_passage == "first":
       chosen, figures["retrieval/own_passage_share"] = self._with_own_first(queries, chosen)
     return chosen, figures
 
@@ -143,16 +97,6 @@ class Gatherer:
   def num_spare(self) -> int:
     """The number of candidates beyond those to be read, in case some are trivial."""
     return 0 if self.config.trivial_passage == "allow" else _SPARE_PASSAGES
-
-  def _without_trivial(
-    self, queries: MaskedQueries, results: SearchResults, *, num_passages: int
-  ) -> tuple[SearchResults, int]:
-    """Returns the null passage and the best of the results, and how many were trivial."""
-    trivial_BxR = np.zeros(results.ids_BxK.shape, bool)
-    if self.config.trivial_passage != "allow":
-      trivial_BxR = trivial_passages.find(queries, results.ids_BxK, store=self.store)
-    chosen = choose_passages(results, trivial_BxR=trivial_BxR, num_passages=num_passages)
-    return chosen, int(trivial_BxR.sum())
 
   def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
     """Makes the encoder inputs of chosen passages."""
@@ -243,8 +187,8 @@ class Retriever(Gatherer, PassageFinder):
     self, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
     """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    num_found = self.config.num_passages - 1 - self.config.num_from_batch
-    return self.choose(queries, self.searcher.search(queries_BxE, num_found + self.num_spare))
+    count = self.config.num_passages - 1 + self.num_spare
+    return self.choose(queries, self.searcher.search(queries_BxE, count))
 
 
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:

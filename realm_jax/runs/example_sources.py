@@ -15,8 +15,6 @@ from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.runs.pair_batches import PairBatches
 
-_SHUFFLED_QUERIES = 65_536  # with queries of 96 wordpieces, about 50 MB of every saved position
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -65,8 +63,6 @@ class MaskedQueryData(DataConfig):
     max_masks: Maximum masked wordpieces predicted per query.
     mask: What to mask: a salient span of a sentence, as published; for ablations, a random span or
       random wordpieces of a sentence; or, as BERT does, random wordpieces of a passage.
-    neighbours: Number of consecutive passages that shuffling keeps together, so that they can be
-      each other's candidates (`RetrievalConfig.num_from_batch`); 1 shuffles all passages.
   """
 
   kind = "masked_queries"
@@ -74,34 +70,23 @@ class MaskedQueryData(DataConfig):
   query_length: int = 96
   max_masks: int = 10
   mask: batches.Masking = "salient_span"
-  neighbours: int = 1
 
   def __post_init__(self):
     super().__post_init__()
-    choices.check_counts(self, "max_masks", "neighbours")
-
-  def settings(self) -> dict[str, prepared_examples.Setting]:
-    found = super().settings()
-    if self.neighbours == 1:
-      del found["neighbours"]  # which older prepared examples do not have
-    return found
+    choices.check_counts(self, "max_masks")
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.feature_converters import MaskedQueryConverter
     from tasks import salient_span_masking
 
     return {
-      "task": salient_span_masking.register(
-        corpus=source, vocabulary=vocabulary, mask=self.mask, in_order=self.neighbours > 1
-      ),
+      "task": salient_span_masking.register(corpus=source, vocabulary=vocabulary, mask=self.mask),
       "converter": MaskedQueryConverter(),
       "lengths": {
         "query": self.query_length,
         "mlm_positions": self.max_masks,
         "mlm_targets": self.max_masks,
       },
-      "run_length": self.neighbours,
-      "shuffled_runs": max(_SHUFFLED_QUERIES // self.neighbours, 1),
     }
 
 

@@ -65,7 +65,7 @@ class Pretraining(TrainingConfig):
     spread_index: Whether each of several processes holds only a part of the index, for corpora
       beyond the memory of one host; queries are then gathered and answers merged.
     retrieval_trace: Whether to keep what each step retrieved in `WORKDIR/retrievals`, 8 bytes per
-      passage read, for `--replay` and `realm report`.
+      passage read, for `realm report`.
     eval_every: Steps between two evaluations; the last step has one as well.
     eval_steps: Batches of an evaluation.
   """
@@ -96,7 +96,7 @@ class Pretraining(TrainingConfig):
 
   def check_reachable(self) -> None:
     """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
-    if self.generation is None and self.retrieval.searches:
+    if self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
@@ -125,8 +125,7 @@ class Pretraining(TrainingConfig):
       objective=self.objective,
       compares_batch=self.compares_batch,
       reader_learns="knowledge_augmented_encoder" not in self.optimizer.frozen_parts,
-      # No index has scored passages of the batch.
-      dual_encoder_learns=self.dual_encoder_learns or self.retrieval.num_from_batch > 0,
+      dual_encoder_learns=self.dual_encoder_learns,
     )
     if not self.rehearsal.num_pairs:
       return objective

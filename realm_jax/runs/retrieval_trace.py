@@ -20,9 +20,8 @@ import jax
 import numpy as np
 
 from realm_jax import atomic_files, object_store, processes
-from realm_jax.datatypes import MaskedQueries, SearchResults
+from realm_jax.datatypes import SearchResults
 from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.retrieval.retrieved_batches import UnsearchedBatches, hub_share
 from realm_jax.runs import resumption
 
 RETRIEVALS = "retrievals"
@@ -126,36 +125,24 @@ class Trace:
     }
     self._read = functools.lru_cache(maxsize=1)(self._read_part)
 
-  def check_covers(self, steps: range) -> None:
-    """Checks that the trace has these steps, and that the first was made with the same settings.
-
-    Raises:
-      ValueError: If it has not.
-    """
-    self._check_has(next((step for step in steps if step not in self._part_of), steps[0]))
-    self._read(*self._part_of[steps[0]])
-
   def __getitem__(self, step: int) -> TracedStep:
     """Returns what a step read, in all processes.
 
     Raises:
       ValueError: If it is of a run with other settings, a file is damaged, or the step is missing.
     """
-    self._check_has(step)
+    if step not in self._part_of:
+      known = self._part_of
+      held = f"steps {min(known)} to {max(known)}" if known else "no steps"
+      raise ValueError(
+        f"{self.directory} has {held}, but not step {step}; give the WORKDIR of a run with "
+        "--retrieval_trace=true, and a step that it has taken"
+      )
     first, last = self._part_of[step]
     arrays = self._read(first, last)
     row = step - first
     passages = SearchResults(arrays["passage_ids"][row], arrays["stale_scores"][row])
     return TracedStep(passages, *arrays["generation"][row].tolist())
-
-  def _check_has(self, step: int) -> None:
-    if step not in self._part_of:
-      known = self._part_of
-      held = f"steps {min(known)} to {max(known)}" if known else "no steps"
-      raise ValueError(
-        f"{self.directory} has {held}, but not step {step}; give WORKDIR/{RETRIEVALS} of a run "
-        "with --retrieval_trace=true, and --num_steps below its last step"
-      )
 
   def _read_part(self, first: int, last: int) -> dict[str, np.ndarray]:
     files = self._parts[first, last]
@@ -176,7 +163,7 @@ class Trace:
         raise ValueError(f"it has {sizes} steps")
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
       raise ValueError(
-        f"{file.path} is damaged ({error}); replay with --num_steps={file.first - 1} or fewer"
+        f"{file.path} is damaged ({error}); show a step before {file.first}"
       ) from error
     named = {name: settings.get(name) for name in self._settings}
     if differing := "; ".join(resumption.differences(named, self._settings).values()):
@@ -185,26 +172,3 @@ class Trace:
         "and the corpus of that run"
       )
     return arrays
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class ReplayedBatches(UnsearchedBatches):
-  """Batches of the queries of a task, with the passages of a trace."""
-
-  trace: Trace
-
-  @property
-  def generation(self) -> int:
-    """The generation that the batch comes from."""
-    return self.trace[self._step].generation
-
-  def passages(self, queries: MaskedQueries) -> tuple[SearchResults, dict[str, float]]:
-    """Returns the passages that the step read."""
-    del queries
-    step = self.trace[self._step]
-    own = SearchResults(*map(processes.own_rows, step.passages))
-    return own, {
-      "index/generation": step.generation,
-      "index/staleness_steps": self._step - 1 - step.training_step,
-      "retrieval/hub_share": hub_share(own.ids_BxK),
-    }

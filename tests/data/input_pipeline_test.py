@@ -193,30 +193,6 @@ def test_neighbours_come_into_a_batch_together(corpus):
   assert (first_words(1) != found).any()
 
 
-def test_neighbouring_masked_queries_come_together_and_are_shuffled_no_further_than_told(corpus):
-  def uids(shuffled_runs):
-    vocabulary = str(corpus / "vocabulary")
-    batches = task_batches(
-      salient_span_masking.register(corpus=str(corpus), vocabulary=vocabulary, in_order=True),
-      converter=MaskedQueryConverter(),
-      lengths=LENGTHS,
-      batch_size=6,
-      seed=0,
-      training=True,
-      run_length=3,
-      shuffled_runs=shuffled_runs,
-    )
-    return np.concatenate([next(batches)["source_uid"][:, 0] for _ in range(7)])
-
-  having = [i + 1 for i in range(NUM_PASSAGES) if i % 10 != 9]
-  in_order = uids(1)
-  np.testing.assert_array_equal(in_order, np.resize(having, len(in_order)))
-  runs = uids(8).reshape(-1, 3)
-  places = np.array([[having.index(uid) for uid in run] for run in runs])
-  np.testing.assert_array_equal((places - places[:, :1]) % len(having), [[0, 1, 2]] * len(runs))
-  assert (runs != in_order.reshape(-1, 3)).any()
-
-
 def test_streams_read_their_parts_side_by_side_and_go_on_where_they_were():
   assert next(streams(num_streams=None))["number"].tolist() == [0, 1, 2, 3]
   batches = streams(num_streams=2)

@@ -151,16 +151,6 @@ def test_two_processes_and_then_one_train_like_one(world, command, losses, losse
   assert swaps[1] == [*swaps[0], (13, 1), (16, 1)]
 
 
-def test_two_processes_train_again_from_the_trace_of_both(world, arguments, losses, losses_of_two):
-  settings = {"data_streams": 2, "corpus": world / "training", "num_steps": 2}
-  settings["replay"] = world / "two" / "retrievals"
-  traced = {step: losses_of_two[step] for step in (1, 2)}
-  train_by_two(arguments("replayed_by_two", **settings))
-  assert losses("replayed_by_two") == traced
-  assert main.main(arguments("replayed_by_one", **settings)) == 0
-  assert losses("replayed_by_one") == pytest.approx(traced, abs=1e-5)
-
-
 def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
   """With parameters that no process has whole, from the digest of the encoder to the checkpoint."""
   first = world / "first" / "checkpoints"

@@ -103,18 +103,6 @@ def test_the_null_passage_can_be_masked_unless_it_is_the_only_one(make_store, qu
   assert own.valid_BxK.tolist() == [[True, False, False]] * 4
 
 
-def test_passages_of_the_batch_come_after_those_that_were_found(store, queries):
-  # Of the batch are the passages 1 and 3.
-  beside = {"num_passages": 4, "num_from_batch": 2}
-  dropped = retrieve(make_retriever(store, **beside), queries)
-  assert dropped.passage_ids_BxK[[0, 3]].tolist() == [[-1, 0, 3, -2], [-1, 2, 1, -2]]
-  assert dropped.passage_ids_BxK[1, :2].tolist() == [-1, 0]
-  assert sorted(dropped.passage_ids_BxK[1, 2:]) == [1, 3]
-  allowed = retrieve(make_retriever(store, trivial_passage="allow", **beside), queries)
-  # The index has found passage 3 already.
-  assert allowed.passage_ids_BxK[[0, 3]].tolist() == [[-1, 0, 1, 3], [-1, 3, 1, -2]]
-
-
 def test_closed_book_leaves_only_the_null_passage(store, queries):
   open_book = retrieve(make_retriever(store), queries)
   closed = closed_book(open_book)

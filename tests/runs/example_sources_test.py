@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.runs.example_sources import MaskedQueryData, PairData
+from realm_jax.runs.example_sources import PairData
 
 
 @pytest.mark.parametrize(
@@ -13,9 +13,3 @@ from realm_jax.runs.example_sources import MaskedQueryData, PairData
 def test_settings_that_make_no_pairs_are_refused(field, value, message):
   with pytest.raises(ValueError, match=message):
     PairData(**{field: value})
-
-
-def test_masked_queries_prepared_before_there_were_neighbours_have_the_settings_of_none():
-  kept, shuffled = MaskedQueryData(neighbours=4).settings(), MaskedQueryData().settings()
-  assert "neighbours" not in shuffled
-  assert kept == {**shuffled, "neighbours": 4}

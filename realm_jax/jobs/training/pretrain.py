@@ -14,14 +14,13 @@ from realm_jax.data import batches
 from realm_jax.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
-from realm_jax.retrieval.retrieved_batches import UnsearchedBatches
-from realm_jax.retrieval.retriever import Gatherer, Retriever
+from realm_jax.retrieval.retriever import Retriever
 from realm_jax.runs import rehearsal, retrieved_samples
 from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.rehearsal import JoinedStreams
-from realm_jax.runs.retrieval_trace import RETRIEVALS, ReplayedBatches, Trace, TraceWriter
+from realm_jax.runs.retrieval_trace import RETRIEVALS, TraceWriter
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus, open_corpus
@@ -34,13 +33,12 @@ def pretrain(
   workdir: str,
   corpus: str,
   passages: str,
-  index: str | None = None,
+  index: str,
   pretraining: Pretraining = Pretraining(),
   retriever_checkpoints: str | None = None,
   warm_start: str | None = None,
   warm_starts: Sequence[WarmStart] = (),
   eval_corpus: str | None = None,
-  replay: str | None = None,
   pairs: str | None = None,
   pairs_passages: str | None = None,
 ) -> None:
@@ -51,8 +49,7 @@ def pretrain(
     corpus: Directory of the tagged training corpus, from `realm prepare_corpus`, or of examples
       from `realm prepare_examples`, which need no TensorFlow.
     passages: Directory of the knowledge corpus, from `realm prepare_corpus`.
-    index: Directory of the index generations, from `realm build_index`; None for a replay, or if
-      all passages are of the batch (`RetrievalConfig.num_from_batch`).
+    index: Directory of the index generations, from `realm build_index`.
     pretraining: The configuration of the training.
     retriever_checkpoints: Checkpoints of `realm train_retriever`, from which a new run takes the
       dual encoder.
@@ -61,18 +58,15 @@ def pretrain(
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
       evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
       with the lowest loss on it, which may be the warm start.
-    replay: `WORKDIR/retrievals` of a run with `retrieval_trace`, whose passages to read again
-      without searching. With the configuration of that run the losses are the same, bit for bit.
     pairs: Directory of pairs from `realm prepare_pairs` for the dual encoder to go on learning
       from, `rehearsal.num_pairs` in each step.
     pairs_passages: Directory of the corpus that the pairs were mined from.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
-    ValueError: If corpora, vocabulary, model, lengths, generation and trace do not match each
-      other, or settings contradict each other.
+    ValueError: If corpora, vocabulary, model, lengths and generation do not match each other, or
+      settings contradict each other.
   """
-  _check_source(pretraining, index=index, replay=replay, eval_corpus=eval_corpus)
   pretraining.rehearsal.check(pairs=pairs, pairs_passages=pairs_passages)
   starts = [
     *warm_starts,
@@ -105,10 +99,6 @@ def pretrain(
     pair_streams = mined.streams(seed=pretraining.run.seed)
     settings = mined.batch_settings(seed=pretraining.run.seed)
     batch_settings |= {f"rehearsal.{name}": value for name, value in settings.items()}
-  trace = None
-  if replay is not None:
-    trace = Trace(replay, settings=trace_settings)
-    trace.check_covers(range(1, pretraining.run.num_steps + 2))  # the last step retrieves as well
   with TrainingRun(
     workdir,
     program=pretraining.program(),
@@ -133,12 +123,7 @@ def pretrain(
       pairs=pair_streams,
       trace_settings=trace_settings,
     )
-    if trace is not None:
-      training.on_trace(trace)
-    elif index is not None:
-      training.on_index(index, eval_corpus=eval_corpus)
-    else:
-      training.on_batches(eval_corpus=eval_corpus)
+    training.on_index(index, eval_corpus=eval_corpus)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +158,8 @@ class _Training:
           pretraining.model.dual_encoder, run.place, sharding=run.batch_sharding
         ),
         searcher=refresher.current.searcher,
-        **self._gathering(),
+        store=self.knowledge.store,
+        config=pretraining.retrieval,
       )
       source = run.retrieved_batches(
         _queries(self.features),
@@ -188,34 +174,6 @@ class _Training:
         retrieve=lambda params, queries: retriever.finish(retriever.begin(params, queries))[0],
       )
       self._print(f"{refresher.swaps} generations swapped in{best_of}")
-
-  def on_batches(self, *, eval_corpus: str | None) -> None:
-    """Trains on the passages of the batch itself."""
-    gatherer = Gatherer(**self._gathering())
-    best_of = self._train(
-      UnsearchedBatches(
-        queries=_queries(self.features),
-        gatherer=gatherer,
-        place=self.run.place,
-        first_step=self.run.step,
-      ),
-      eval_corpus=eval_corpus,
-      retrieve=lambda _, queries: gatherer.gather(queries, gatherer.choose(queries)[0]),
-    )
-    self._print(f"passages of the batch{best_of}")
-
-  def on_trace(self, trace: Trace) -> None:
-    """Trains on the passages that an earlier run retrieved."""
-    run = self.run
-    source = ReplayedBatches(
-      queries=_queries(self.features),
-      gatherer=Gatherer(**self._gathering()),
-      trace=trace,
-      place=run.place,
-      first_step=run.step,
-    )
-    self._train(source, metadata=lambda: {"generation": source.generation})
-    self._print(f"replayed {trace.directory}")
 
   def _train(
     self,
@@ -246,14 +204,6 @@ class _Training:
       )
       return "" if evaluation is None else _best(evaluation.best)
 
-  def _gathering(self) -> dict[str, Any]:
-    return {
-      "store": self.knowledge.store,
-      "config": self.pretraining.retrieval,
-      "neighbours": self.pretraining.data.neighbours,
-      "num_streams": self.features.num_own,
-    }
-
   def _asked(
     self, eval_corpus: str, retrieve: Callable[[dict, MaskedQueries], RetrievedBatch]
   ) -> FixedEvaluation:
@@ -281,36 +231,6 @@ class _Training:
 
   def _print(self, what: str) -> None:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
-
-
-def _check_source(
-  pretraining: Pretraining, *, index: str | None, replay: str | None, eval_corpus: str | None
-) -> None:
-  """Checks that passages come from one source: an index, a trace, or the batch."""
-  retrieval = pretraining.retrieval
-  if not retrieval.searches:
-    given = {
-      "index": index,
-      "replay": replay,
-      "generation": pretraining.generation,
-      "spread_index": pretraining.spread_index or None,
-      "retrieval_trace": pretraining.retrieval_trace or None,
-    }
-    if useless := [f"--{name}" for name, value in given.items() if value is not None]:
-      raise ValueError(
-        f"num_from_batch={retrieval.num_from_batch} of num_passages={retrieval.num_passages} "
-        f"leaves nothing to search for; omit {', '.join(useless)}, or lower num_from_batch"
-      )
-    return
-  if index is None and replay is None:
-    raise ValueError(
-      "index=None, but training retrieves; give --index, or --replay of a trace, or "
-      f"--num_from_batch={retrieval.num_passages - 1} to read only passages of the batch"
-    )
-  if replay is not None and (pretraining.retrieval_trace or eval_corpus is not None):
-    raise ValueError(
-      f"replay={replay} searches no index; omit --eval_corpus and --retrieval_trace, which need one"
-    )
 
 
 def _best(best: BestCheckpoint | None) -> str:

@@ -1,0 +1,18 @@
+"""The trace of a run that was interrupted, on the page of its report."""
+
+import pytest
+
+from realm_jax.jobs.answering.report import report
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_report_shows_what_a_step_retrieved(world, start, tmp_path):
+  for num_steps in (4, 6):
+    start("traced", num_steps=num_steps, retrieval_trace=True, checkpoint_every=3)
+  run, page = str(world / "traced"), str(tmp_path / "page.html")
+  report(run, output=page, step=5, passages=str(world / "passages"))
+  content = open(page, encoding="utf-8").read()
+  assert "Step 5" in content and "query 8 of 8" in content
+  with pytest.raises(ValueError, match="step=5 needs the corpus that was retrieved from"):
+    report(run, step=5)

@@ -9,7 +9,6 @@ nothing, so the loss is an upper bound of that of reading them all: -log p(y|x) 
 minus the log of their share of the probability.
 """
 
-import functools
 from typing import Literal
 
 import jax
@@ -19,7 +18,6 @@ from realm_jax import choices, datatypes
 from realm_jax.datatypes import Mean
 
 Marginalization = Literal["span", "token"]
-PretrainingObjective = Literal["marginal_likelihood", "reader_posterior"]
 _LOWEST = jnp.finfo(jnp.float32).min
 
 
@@ -58,12 +56,11 @@ def masked_lm_over_retrieval(
   batch: datatypes.RetrievedBatch,
   *,
   marginalize: Marginalization,
-  objective: PretrainingObjective = "marginal_likelihood",
   unread_B: jax.Array | None = None,
 ) -> dict[str, Mean]:
   """Returns the metrics of one batch, excluding examples without masks.
 
-    loss: what `objective` minimises, per example ("span") or per mask ("token").
+    loss: -log p(y|x), per example ("span") or per mask ("token").
     masked_token_accuracy: share of masks whose target is the most likely word of
       Σ_z p(z|x) p(·|z,x); a tie is wrong.
     span_accuracy: share of examples with all masks right.
@@ -84,34 +81,25 @@ def masked_lm_over_retrieval(
     batch: Provides targets, weights, valid slots and the index's scores; slot 0 is the null
       passage.
     marginalize: See `marginal_log_likelihood`.
-    objective: "marginal_likelihood", -log p(y|x); or "reader_posterior", which teaches the reader
-      so, and the retriever the divergence of p(z|x) from the softmax of log p(y|z,x), which does
-      not depend on the retriever (perplexity distillation, Izacard et al. 2023).
     unread_B: log Σ exp(score) over passages that are compared and not read; None if there are none.
 
   Raises:
-    ValueError: If `marginalize` or `objective` is none of its choices.
+    ValueError: If `marginalize` is none of its choices.
   """
-  choices.check(PretrainingObjective, objective=objective)
   targets_BxM, weights_BxM = batch.queries.mlm_targets_BxM, batch.queries.mlm_weights_BxM
   log_norms_BxKxM = jax.nn.logsumexp(logits_BxKxMxV, axis=-1)
   log_probs_BxKxM = _at_targets(logits_BxKxMxV, targets_BxM) - log_norms_BxKxM
-  log_likelihood = functools.partial(
-    marginal_log_likelihood,
-    log_probs_BxKxM=log_probs_BxKxM,
-    weights_BxM=weights_BxM,
+  log_p_y_B = marginal_log_likelihood(
+    scores_BxK,
+    log_probs_BxKxM,
+    weights_BxM,
     valid_BxK=batch.valid_BxK,
     marginalize=marginalize,
   )
-  learned_B = log_p_y_B = log_likelihood(scores_BxK)
-  if objective == "reader_posterior":
-    learned_B = log_likelihood(jax.lax.stop_gradient(scores_BxK)) - _divergence_from_posterior(
-      scores_BxK, log_probs_BxKxM, batch
-    )
   log_share_B = _log_share_read(scores_BxK, unread_B, batch.valid_BxK)
   has_mask_B = jnp.any(weights_BxM > 0, axis=1).astype(jnp.float32)
   counts_B = has_mask_B if marginalize == "span" else jnp.sum(weights_BxM, axis=1)
-  loss = Mean(-jnp.sum(learned_B * has_mask_B + log_share_B * counts_B), jnp.sum(counts_B))
+  loss = Mean(-jnp.sum(log_p_y_B * has_mask_B + log_share_B * counts_B), jnp.sum(counts_B))
 
   scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B, log_share_B = (
     jax.lax.stop_gradient(
@@ -134,14 +122,6 @@ def masked_lm_over_retrieval(
     **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
-
-
-def _divergence_from_posterior(scores_BxK, log_probs_BxKxM, batch):
-  log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
-  log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, batch.queries.mlm_weights_BxM)
-  log_posterior_BxK = jax.lax.stop_gradient(_retrieval_log_probs(log_p_y_BxK, batch.valid_BxK))
-  differences_BxK = jnp.exp(log_posterior_BxK) * (log_posterior_BxK - log_prior_BxK)
-  return jnp.sum(differences_BxK, axis=1, where=batch.valid_BxK)
 
 
 def _log_share_read(scores_BxK, unread_B, valid_BxK):

@@ -13,11 +13,7 @@ from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmOutputs, RealmPretrainingModel
 from realm_jax.models.token_tagger import TokenTagger
 from realm_jax.objectives.contrastive import compared_passages, contrastive
-from realm_jax.objectives.marginal_likelihood import (
-  Marginalization,
-  PretrainingObjective,
-  masked_lm_over_retrieval,
-)
+from realm_jax.objectives.marginal_likelihood import Marginalization, masked_lm_over_retrieval
 from realm_jax.objectives.open_qa import open_qa
 from realm_jax.objectives.token_classification import token_classification
 from realm_jax.training.objective import LOSS, Objective
@@ -27,7 +23,6 @@ def masked_lm(
   model: RealmPretrainingModel,
   *,
   marginalize: Marginalization,
-  objective: PretrainingObjective = "marginal_likelihood",
   compares_batch: bool = False,
   dual_encoder_learns: bool = True,
   reader_learns: bool = True,
@@ -55,7 +50,6 @@ def masked_lm(
       outputs.logits_BxKxMxV,
       batch,
       marginalize=marginalize,
-      objective=objective,
       unread_B=outputs.unread_B,
     )
     return _grouped(

@@ -12,7 +12,6 @@ from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import (
   Marginalization,
-  PretrainingObjective,
   masked_lm_over_retrieval,
 )
 from realm_jax.planning import model_costs
@@ -55,8 +54,6 @@ class Pretraining(TrainingConfig):
     refresh: How new generations of the index are followed.
     marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
       released code's.
-    objective: "marginal_likelihood", the paper's; "reader_posterior" teaches the retriever the
-      reader's posterior over the passages instead.
     compares_batch: Whether p(z|x) is over the passages of all queries of the batch, where those
       that only other queries read count as explaining nothing. They keep embeddings in place, at
       little cost.
@@ -76,7 +73,6 @@ class Pretraining(TrainingConfig):
   retrieval: RetrievalConfig = RetrievalConfig()
   refresh: RefreshConfig = RefreshConfig()
   marginalize: Marginalization = "span"
-  objective: PretrainingObjective = "marginal_likelihood"
   compares_batch: bool = False
   rehearsal: RehearsalConfig = RehearsalConfig()
   generation: int | None = None
@@ -122,7 +118,6 @@ class Pretraining(TrainingConfig):
     objective = objectives.masked_lm(
       self.module,
       marginalize=self.marginalize,
-      objective=self.objective,
       compares_batch=self.compares_batch,
       reader_learns="knowledge_augmented_encoder" not in self.optimizer.frozen_parts,
       dual_encoder_learns=self.dual_encoder_learns,
@@ -148,19 +143,15 @@ class Pretraining(TrainingConfig):
         setting of the dual encoder's lessons is given and it never learns.
     """
     lessons = {
-      "objective": self.objective,
       "compares_batch": self.compares_batch,
       "rehearsal.num_pairs": self.rehearsal.num_pairs,
     }
-    usual = ("marginal_likelihood", False, 0)
-    if not self.dual_encoder_learns and tuple(lessons.values()) != usual:
-      given = ", ".join(f"{name}={value!r}" for name, value in lessons.items())
+    given = ", ".join(f"{name}={value!r}" for name, value in lessons.items() if value)
+    if given and not self.dual_encoder_learns:
       raise ValueError(
         f"{given} with a dual encoder that never learns: they teach nothing else; use the defaults"
       )
-    comparing = {k: v for k, v in lessons.items() if v and k != "objective"}
-    if comparing and self.mesh.accumulate_steps > 1:
-      given = ", ".join(f"{name}={value!r}" for name, value in comparing.items())
+    if given and self.mesh.accumulate_steps > 1:
       raise ValueError(
         f"{given} with accumulate_steps={self.mesh.accumulate_steps}: a part has not the passages "
         "of the others; use accumulate_steps=1"

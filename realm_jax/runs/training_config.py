@@ -16,7 +16,6 @@ from realm_jax.training.train_program import TrainProgram
 
 _OF_LEARNING = {
   "optimizer",
-  "objective",
   "marginalize",
   "compares_batch",
   "rehearsal",

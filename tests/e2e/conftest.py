@@ -97,7 +97,7 @@ def traced_once():
 
   def pretraining_program(self, mesh=None):
     names = ["model", "retrieval", "marginalize", "rehearsal"]
-    names += ["objective", "compares_batch"]
+    names += ["compares_batch"]
     return seeded(only(self, *names, basis=PRETRAINING), mesh)
 
   def finetuning_program(self, model):

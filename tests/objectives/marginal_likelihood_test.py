@@ -170,33 +170,6 @@ def test_passages_that_are_not_read_explain_nothing(
     np.testing.assert_allclose(metrics[name], alone[name], atol=atol, err_msg=name)
 
 
-@MODES
-def test_the_reader_posterior_teaches_the_retriever_and_not_the_reader(
-  outputs, batch, atol, marginalize
-):
-  """∂/∂scores = p(z|x) - softmax over z of log p(y|z,x); the reader learns as it does without."""
-  scores_BxK, logits_BxKxMxV = outputs
-  weights_BxM = batch.queries.mlm_weights_BxM
-  log_probs_BxKxMxV = np.asarray(jax.nn.log_softmax(logits_BxKxMxV))
-  targets_Bx1xMx1 = batch.queries.mlm_targets_BxM[:, None, :, None]
-  log_probs_BxKxM = np.take_along_axis(log_probs_BxKxMxV, targets_Bx1xMx1, axis=-1)[..., 0]
-  likelihood_BxK = np.exp(np.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM))
-
-  def share(values_BxK):
-    values_BxK = np.where(batch.valid_BxK, values_BxK, 0)
-    return values_BxK / values_BxK.sum(axis=1, keepdims=True)
-
-  has_mask_Bx1 = weights_BxM.any(axis=1, keepdims=True)
-  count = 3 if marginalize == "span" else weights_BxM.sum()
-  expected_BxK = (share(np.exp(scores_BxK)) - share(likelihood_BxK)) * has_mask_Bx1 / count
-  found_BxK, reader_gradient = gradients(
-    *outputs, batch, marginalize=marginalize, objective="reader_posterior"
-  )
-  np.testing.assert_allclose(found_BxK, expected_BxK, atol=atol)
-  _, expected = gradients(*outputs, batch, marginalize=marginalize)
-  np.testing.assert_allclose(reader_gradient, expected, atol=atol)
-
-
 def test_probabilities_of_all_spans_sum_to_one(outputs, batch, atol):
   """Σ_y p(y|x) over every pair of words is 1: an empty slot gets no probability."""
   scores_BxK, logits_BxKxMxV = outputs

@@ -231,7 +231,6 @@ def test_the_loss_of_rehearsed_pairs_is_added_with_its_weight(make_retrieved_bat
   "lesson",
   [
     {"compares_batch": True},
-    {"objective": "reader_posterior"},
     {"rehearsal": RehearsalConfig(num_pairs=4)},
   ],
 )
@@ -239,7 +238,7 @@ def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
   frozen = OptimizerConfig(frozen_parts=("dual_encoder",))
   pretraining = dataclasses.replace(make_pretraining(), optimizer=frozen)
   pretraining.program()
-  with pytest.raises(ValueError, match="objective=.* with a dual encoder that never learns: .*"):
+  with pytest.raises(ValueError, match="with a dual encoder that never learns"):
     dataclasses.replace(pretraining, **lesson).program()
 
 

@@ -85,8 +85,11 @@ def step_lines(step: Roofline, *, efficiency: float, useful_flops: float, chip: 
 def refresh_lines(times: Times, stale: Staleness) -> list[str]:
   """Describes the time per generation and the staleness of the index."""
   return [
-    f"generation: embedding {_duration(times.embed)}, index {_duration(times.build)}, loading"
-    f" {_duration(times.load)}; one every {_duration(stale.generation_seconds)}",
+    f"generation: checkpoint saved {_duration(times.save)}, polls {_duration(times.polls)},"
+    f" encoders read {_duration(times.read)}, embedding {_duration(times.embed)},",
+    f"  index {_duration(times.build)}, recall {_duration(times.measure)}, written"
+    f" {_duration(times.write)}, loaded {_duration(times.load)};",
+    f"  from step to swap {_duration(times.all)}, one every {_duration(stale.generation_seconds)}",
     f"  staleness {stale.at_swap:,} steps when swapped in, at most {stale.at_most:,}",
   ]
 
@@ -103,7 +106,7 @@ def builder_lines(
   """
   lines = [f"{'index builder':24}{'embedding':>12}{'index':>10}{'steps stale':>13}"]
   lines += [
-    f"  {name:22}{_duration(times.embed):>12}{_duration(times.build):>10}{stale.at_swap:13,}"
+    f"  {name:22}{_duration(times.embed):>12}{_duration(times.index):>10}{stale.at_swap:13,}"
     for name, times, stale in rows
   ]
   name, _, stale = rows[-1]

@@ -80,6 +80,8 @@ def test_a_small_training_on_a_corpus_fits(capsys, tmp_path):
     "compiled: ",
     "all-reduce",
     "at 50% of the roofline",
+    "encoders read ",
+    "from step to swap ",
     "staleness ",
     "compilation, once: trainer ",
     "GiB a generation",

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import device_searcher
-from realm_jax.indexing.builder_config import BuilderConfig
+from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import ahead_of_time, chips, generation_costs, model_costs, report
@@ -341,9 +341,21 @@ class _Planned:
     shorter = self._embedding_flops(self.mean_length) / self._embedding_flops(longest)
     batches = math.ceil(self.num_passages / (self.passages_of_a_device * devices))
     seconds = roofline(passage_encoder.work, chip).seconds / self.efficiency
+    params, cores = self._gathered_params(self.builder_meshes[0]), hosts * chip.host_cores
+    tower_seconds = generation_costs.transfer_seconds(_bytes(passage_tower_params(params)))
+    state_bytes, polls = _bytes(self.program.abstract_state), self.pretraining.refresh.poll_seconds
     return generation_costs.Times(
+      save=generation_costs.transfer_seconds(state_bytes / self.trainer.num_hosts),
+      polls=(POLL_SECONDS + polls) / 2,
+      read=tower_seconds,
       embed=batches * seconds * shorter,
-      build=generation_costs.build_seconds(self.index, cores=hosts * chip.host_cores),
+      build=generation_costs.build_seconds(self.index, cores=cores),
+      # The encoder of queries is read after the index is built.
+      measure=tower_seconds
+      + generation_costs.measure_seconds(
+        self.index, queries=SAMPLE_QUERIES, cores=cores, hosts=hosts
+      ),
+      write=generation_costs.transfer_seconds(self.index.bytes / hosts),
       load=generation_costs.load_seconds(self.index),
     )
 

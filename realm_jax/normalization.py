@@ -1,9 +1,10 @@
 """BERT's normalisation of text in a TensorFlow graph, with offsets into the raw bytes.
 
 Control characters are removed, white space becomes a space, and for an "uncased" vocabulary letters
-lose accents and case (Devlin et al. 2018). Each character is normalised by the `tokenizers`
-library, so that wordpieces match those of every model trained with it. TensorFlow Text's own
-normalisation would also fold compatibility characters and case ("km²" to "km2", "ß" to "ss").
+lose accents and case (Devlin et al. 2018); where marks carry meaning, they lose only their case.
+Each character is normalised by the `tokenizers` library, so that wordpieces match those of every
+model trained with it. TensorFlow Text's own normalisation would also fold compatibility characters
+and case ("km²" to "km2", "ß" to "ss").
 """
 
 import functools
@@ -69,14 +70,15 @@ class Normalized(NamedTuple):
 
 
 @functools.cache
-def normalizer(*, lower_case: bool) -> Callable[[tf.Tensor], Normalized]:
+def normalizer(*, lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], Normalized]:
   """Returns a function that normalises strings `[n]`; bytes that are not UTF-8 become U+FFFD.
 
   Args:
-    lower_case: Whether letters lose accents and case.
+    lower_case: Whether letters lose their case.
+    strip_accents: Whether letters lose their accents and other combining marks.
   """
   with tf.init_scope():
-    normalize = _Normalizer(lower_case=lower_case)
+    normalize = _Normalizer(lower_case=lower_case, strip_accents=strip_accents)
     graph = tf.function(lambda texts: normalize(texts), autograph=False)
     return graph.get_concrete_function(tf.TensorSpec([None], tf.string))
 
@@ -84,9 +86,9 @@ def normalizer(*, lower_case: bool) -> Callable[[tf.Tensor], Normalized]:
 class _Normalizer:
   """Adds the operations that normalise strings to a graph."""
 
-  def __init__(self, *, lower_case: bool):
+  def __init__(self, *, lower_case: bool, strip_accents: bool):
     self._lower_case = lower_case
-    table = (tf.constant(column) for column in _table(lower_case))
+    table = (tf.constant(column) for column in _table(lower_case, strip_accents))
     self._characters, self._splits, self._is_mark, self._is_break = table
 
   def __call__(self, texts: tf.Tensor) -> Normalized:
@@ -160,7 +162,7 @@ class _Normalizer:
     return tf.gather(standing, tf.cumsum(tf.cast(stands, tf.int32)))
 
 
-def _table(lower_case: bool) -> tuple[np.ndarray, ...]:
+def _table(lower_case: bool, strip_accents: bool) -> tuple[np.ndarray, ...]:
   """Returns the normalisation of every character.
 
   Returns:
@@ -168,7 +170,7 @@ def _table(lower_case: bool) -> tuple[np.ndarray, ...]:
     ends a word.
   """
   normalize = tokenizers.normalizers.BertNormalizer(
-    lowercase=lower_case, handle_chinese_chars=False
+    lowercase=lower_case, strip_accents=strip_accents, handle_chinese_chars=False
   ).normalize_str
   counts = np.ones(_NUM_CHARACTERS, np.int32)
   is_mark, is_break = (np.zeros(_NUM_CHARACTERS, bool) for _ in range(2))

@@ -18,7 +18,8 @@ from realm_jax.wordpieces import CONFIG_FILE as CONFIG_FILE
 from realm_jax.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
 from realm_jax.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
 
-_MAX_ALPHABET = 1000  # characters that a learned vocabulary knows
+# The characters that a learned vocabulary knows: so many, and so much of all their occurrences.
+_MIN_ALPHABET, _COVERED = 1000, 0.999
 _PADDED_LENGTH_OF_A_CALL = 100_000
 _MAX_BYTES_OF_A_WORD = 1_000_000  # `normalization` limits its characters
 
@@ -28,7 +29,9 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
 
   def __reduce__(self):
     # TensorFlow Text's tokenizer cannot be pickled.
-    make = functools.partial(WordPieceTokenizer, lower_case=self.lower_case)
+    make = functools.partial(
+      WordPieceTokenizer, lower_case=self.lower_case, strip_accents=self.strip_accents
+    )
     return make, (self.vocabulary,)
 
   @functools.cached_property
@@ -39,7 +42,9 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
 
     from realm_jax import normalization
 
-    normalize = normalization.normalizer(lower_case=self.lower_case)
+    normalize = normalization.normalizer(
+      lower_case=self.lower_case, strip_accents=self.strip_accents
+    )
     # Lifted out of any graph being built when the first text arrives.
     with tf.init_scope():
       tokenizer = tf_text.FastWordpieceTokenizer(
@@ -103,7 +108,9 @@ def load(directory: str | os.PathLike) -> WordPieceTokenizer:
     FileNotFoundError: If the directory has no `vocab.txt`.
   """
   loaded = wordpieces.load(directory)
-  return WordPieceTokenizer(loaded.vocabulary, lower_case=loaded.lower_case)
+  return WordPieceTokenizer(
+    loaded.vocabulary, lower_case=loaded.lower_case, strip_accents=loaded.strip_accents
+  )
 
 
 def word_offsets(text: str) -> list[tuple[int, int]]:
@@ -124,6 +131,7 @@ def learn(
   *,
   vocab_size: int,
   lower_case: bool = True,
+  strip_accents: bool | None = None,
   min_frequency: int = 2,
 ) -> WordPieceTokenizer:
   """Learns a WordPiece vocabulary from raw text.
@@ -132,6 +140,7 @@ def learn(
     texts: Returns the texts; called three times.
     vocab_size: Maximum number of wordpieces, including special tokens.
     lower_case: Whether the vocabulary is "uncased".
+    strip_accents: Whether texts lose combining marks; see `WordPieces`.
     min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
 
   Raises:
@@ -145,10 +154,11 @@ def learn(
   overlong = tokenizers.Regex(rf"\A.{{{wordpieces.MAX_WORD_LENGTH + 1},}}\z")
   without_overlong = pre_tokenizers.Split(overlong, behavior="removed")
 
-  alphabet = _alphabet(texts(), lower_case=lower_case)
+  rules = {"lowercase": lower_case, "strip_accents": strip_accents}
+  alphabet = _alphabet(texts(), normalizer=tokenizers.normalizers.BertNormalizer(**rules))
 
   def train(size: int, fixed: Sequence[str]) -> list[str]:
-    learner = tokenizers.BertWordPieceTokenizer(lowercase=lower_case)
+    learner = tokenizers.BertWordPieceTokenizer(**rules)
     learner.pre_tokenizer = pre_tokenizers.Sequence([learner.pre_tokenizer, without_overlong])
     learner.train_from_iterator(
       texts(),
@@ -173,22 +183,24 @@ def learn(
   # merges by these numbers. Fixing the numbers makes its result deterministic.
   continuations = [piece for piece in characters if piece.startswith("##")]
   learned = train(vocab_size, [*SPECIAL_TOKENS, *continuations])
-  return WordPieceTokenizer([*SPECIAL_TOKENS, *learned], lower_case=lower_case)
+  return WordPieceTokenizer(
+    [*SPECIAL_TOKENS, *learned], lower_case=lower_case, strip_accents=strip_accents
+  )
 
 
-def _alphabet(texts: Iterable[str], *, lower_case: bool) -> list[str]:
+def _alphabet(texts: Iterable[str], *, normalizer) -> list[str]:
   """Returns the most frequent characters of normalised texts, ties by code point.
 
   The learner itself would choose among equally frequent ones by the order of a hash map.
   """
-  import tokenizers
-
   counts: Counter[str] = Counter()
   for text in texts:
     counts.update(text)
-  normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower_case)
   normal: Counter[str] = Counter()
   for character, count in counts.items():
     for part in normalizer.normalize_str(character).strip():
       normal[part] += count
-  return sorted(normal, key=lambda character: (-normal[character], character))[:_MAX_ALPHABET]
+  ordered = sorted(normal, key=lambda character: (-normal[character], character))
+  covered = np.cumsum([normal[character] for character in ordered])
+  needed = int(np.searchsorted(covered, _COVERED * normal.total())) + 1
+  return ordered[: max(needed, _MIN_ALPHABET)]

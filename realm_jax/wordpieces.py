@@ -25,15 +25,24 @@ class WordPieces:
 
   Args:
     vocabulary: Wordpieces in the order of their ids; `[PAD]` must be 0.
-    lower_case: Whether text is first lower-cased and stripped of accents (BERT "uncased").
+    lower_case: Whether text is first lower-cased (BERT "uncased").
+    strip_accents: Whether text is first stripped of accents and other combining marks; None does so
+      if it is lower-cased, as BERT does.
 
   Raises:
     ValueError: If a special token is missing, `[PAD]` is not 0 or a wordpiece occurs twice.
   """
 
-  def __init__(self, vocabulary: Sequence[str], *, lower_case: bool = True):
+  def __init__(
+    self,
+    vocabulary: Sequence[str],
+    *,
+    lower_case: bool = True,
+    strip_accents: bool | None = None,
+  ):
     self.vocabulary = tuple(vocabulary)
     self.lower_case = lower_case
+    self.strip_accents = lower_case if strip_accents is None else strip_accents
     missing = [token for token in SPECIAL_TOKENS if token not in self.vocabulary]
     if missing:
       raise ValueError(
@@ -52,8 +61,11 @@ class WordPieces:
 
   @functools.cached_property
   def digest(self) -> str:
-    """Digest of the vocabulary and its casing; equal digests mean equal ids for every text."""
-    content = "\n".join((f"lower_case={self.lower_case}", *self.vocabulary))
+    """Digest of vocabulary and normalisation; equal digests mean equal ids for every text."""
+    rules = [f"lower_case={self.lower_case}"]
+    if self.strip_accents != self.lower_case:
+      rules.append(f"strip_accents={self.strip_accents}")
+    content = "\n".join((*rules, *self.vocabulary))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
   def decode(self, ids: Iterable[int]) -> str:
@@ -69,6 +81,8 @@ class WordPieces:
   def save(self, directory: str | os.PathLike) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json`."""
     config = {"do_lower_case": self.lower_case, "tokenizer_class": "BertTokenizer"}
+    if self.strip_accents != self.lower_case:
+      config["strip_accents"] = self.strip_accents
     atomic_files.write_text(os.path.join(directory, CONFIG_FILE), json.dumps(config, indent=2))
     content = "".join(token + "\n" for token in self.vocabulary)
     atomic_files.write_text(os.path.join(directory, VOCABULARY_FILE), content)
@@ -98,7 +112,7 @@ class Tokenizer(WordPieces):
 
 
 def load(directory: str | os.PathLike) -> WordPieces:
-  """Reads `vocab.txt` and, if it exists, `tokenizer_config.json`, which declares the casing.
+  """Reads `vocab.txt` and, if it exists, `tokenizer_config.json`, which declares how to normalise.
 
   Raises:
     FileNotFoundError: If the directory has no `vocab.txt`.
@@ -109,7 +123,9 @@ def load(directory: str | os.PathLike) -> WordPieces:
   # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
   vocabulary = path.read_text().removesuffix("\n").split("\n")
   config_path = path.parent / CONFIG_FILE
-  lower_case = True
-  if config_path.exists():
-    lower_case = json.loads(config_path.read_text()).get("do_lower_case", True)
-  return WordPieces(vocabulary, lower_case=lower_case)
+  config = json.loads(config_path.read_text()) if config_path.exists() else {}
+  return WordPieces(
+    vocabulary,
+    lower_case=config.get("do_lower_case", True),
+    strip_accents=config.get("strip_accents"),
+  )

@@ -22,7 +22,9 @@ YOUNG |= {0x1B7D, 0x1B7E, 0x1B7F, *range(0x2E43, 0x2E5E)}
 def library(tokenizer):
   """The tokenizer of the library with the same vocabulary."""
   ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
-  return tokenizers.BertWordPieceTokenizer(vocab=ids, lowercase=tokenizer.lower_case)
+  return tokenizers.BertWordPieceTokenizer(
+    vocab=ids, lowercase=tokenizer.lower_case, strip_accents=tokenizer.strip_accents
+  )
 
 
 def assert_same(tokenizer, texts):
@@ -31,16 +33,18 @@ def assert_same(tokenizer, texts):
     assert ours.tolist() == expected.ids, repr(text)
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_every_character_between_letters_and_alone(lower_case):
+@pytest.mark.parametrize(("lower_case", "strip"), [(True, True), (False, False), (True, False)])
+def test_every_character_between_letters_and_alone(lower_case, strip):
   # Those of alphabets, symbols and punctuation, then some of all that follow.
   codes = [*range(1, 0x3100), *range(0x3100, 0xD800, 97), *range(0xE000, 0x110000, 997)]
   codes += [*range(0xF900, 0xFB10), *range(0xFE00, 0x10000), *range(0x1F600, 0x1F650), 0x2F80A]
   characters = [chr(code) for code in codes if code not in YOUNG]
-  normalize = tokenizers.normalizers.BertNormalizer(lowercase=lower_case).normalize_str
+  normalize = tokenizers.normalizers.BertNormalizer(
+    lowercase=lower_case, strip_accents=strip
+  ).normalize_str
   pieces = {piece for c in characters for piece in normalize(c) if not piece.isspace()} | {*"ab"}
   vocabulary = [*SPECIAL_TOKENS, *sorted(pieces), *sorted(f"##{piece}" for piece in pieces)]
-  tokenizer = WordPieceTokenizer(vocabulary, lower_case=lower_case)
+  tokenizer = WordPieceTokenizer(vocabulary, lower_case=lower_case, strip_accents=strip)
   assert_same(tokenizer, [f"a{c}b {c}" for c in characters])
 
 

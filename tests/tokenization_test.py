@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "caf ##e ecole naive 日 本 語 a the cat fi 😀 ᄒ ##ᅡ ##ᆫ . ! , [ ]".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
+MARKED = WordPieceTokenizer([*SPECIAL_TOKENS, "café", "cafe", "हिंदी"], strip_accents=False)
 CASED = WordPieceTokenizer([*SPECIAL_TOKENS, "Caf", "##é", "caf", "##e"], lower_case=False)
 
 
@@ -110,12 +112,13 @@ def test_decoding_joins_wordpieces_to_words():
   assert TOKENIZER.decode(ids) == "cafe , [MASK] the !"
 
 
-@pytest.mark.parametrize("tokenizer", [TOKENIZER, CASED])
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, CASED, MARKED])
 def test_a_saved_vocabulary_comes_back(tmp_path, tokenizer):
   tokenizer.save(tmp_path / "new")
   loaded = tokenization.load(tmp_path / "new")
   assert loaded.vocabulary == tokenizer.vocabulary
   assert loaded.lower_case == tokenizer.lower_case
+  assert loaded.strip_accents == tokenizer.strip_accents
   assert loaded.digest == tokenizer.digest
   config = json.loads((tmp_path / "new" / "tokenizer_config.json").read_text())
   assert config["do_lower_case"] == tokenizer.lower_case
@@ -140,8 +143,9 @@ def test_the_digest_names_wordpieces_order_and_casing():
     WordPieceTokenizer([*SPECIAL_TOKENS, "b", "a"]),
     WordPieceTokenizer([*SPECIAL_TOKENS, "a", "c"]),
     WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"], lower_case=False),
+    WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"], strip_accents=False),
   )
-  assert len({vocabulary.digest for vocabulary in vocabularies}) == 4
+  assert len({vocabulary.digest for vocabulary in vocabularies}) == 5
   assert WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"]).digest == vocabularies[0].digest
 
 
@@ -217,8 +221,22 @@ def test_words_that_are_always_unknown_are_not_learned_from():
 def test_of_equally_frequent_characters_the_first_are_known():
   rare = [chr(0x4E00 + number) for number in range(1200)]  # of which the learner knows a thousand
   random.Random(0).shuffle(rare)
-  learned = tokenization.learn(lambda: ["".join(rare), "a À"], vocab_size=2000)
+  learned = tokenization.learn(lambda: ["".join(rare), "a À " * 600_000], vocab_size=2000)
   assert list(learned.vocabulary[5:]) == ["a", *sorted(rare)[:999]]
+
+
+def test_a_vocabulary_knows_almost_all_occurrences_of_characters():
+  frequent = "".join(chr(0x4E00 + number) for number in range(2000))
+  learned = tokenization.learn(lambda: [frequent * 9, "\u9fff"], vocab_size=4000)
+  assert len({*frequent} & {*learned.vocabulary}) >= 0.999 * len(frequent)
+  assert "\u9fff" not in learned.vocabulary
+
+
+def test_marks_stay_where_they_carry_meaning():
+  assert [MARKED.vocabulary[i] for i in MARKED.encode("CAFÉ Cafe हिंदी")] == ["café", "cafe", "हिंदी"]
+  learned = tokenization.learn(lambda: ["हिंदी Й"] * 9, vocab_size=40, strip_accents=False)
+  assert {"हिंदी", "й"} <= set(learned.vocabulary)
+  assert pickle.loads(pickle.dumps(learned)).digest == learned.digest
 
 
 @pytest.mark.parametrize(

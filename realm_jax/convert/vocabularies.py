@@ -37,6 +37,11 @@ def read(
     if whole:
       vocabulary = _vocabulary(whole, directory)
   if vocabulary is None:
+    if foreign := sorted(pathlib.Path(directory).glob("*.model")):
+      raise ValueError(
+        f"{foreign[0]}: SentencePiece is not supported; multilingual encoders with the WordPiece "
+        "vocabulary of multilingual BERT are"
+      )
     return None
   for name, value in (
     ("tokenize_chinese_chars", settings.get("tokenize_chinese_chars")),
@@ -49,13 +54,10 @@ def read(
     lower_case = declared if lower_case is None else lower_case
   if lower_case is None:
     lower_case = not any(piece != piece.lower() for piece in vocabulary if piece not in _SPECIAL)
-  for accents in (settings.get("strip_accents"), normalizer.get("strip_accents")):
-    if accents is not None and accents != lower_case:
-      raise ValueError(
-        f"{os.fspath(directory)}: a tokenizer with strip_accents={accents} and "
-        f"do_lower_case={lower_case} is not supported; the two must be equal"
-      )
-  return tokenization.WordPieceTokenizer(vocabulary, lower_case=lower_case)
+  strip_accents = settings.get("strip_accents", normalizer.get("strip_accents"))
+  return tokenization.WordPieceTokenizer(
+    vocabulary, lower_case=lower_case, strip_accents=strip_accents
+  )
 
 
 def _vocabulary(tokenizer: dict, directory) -> list[str]:

@@ -1,4 +1,4 @@
-"""A sample of a corpus, from which its languages are told before it is read as a whole."""
+"""The languages of a corpus, detected in a sample before the corpus is read as a whole."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -7,10 +7,29 @@ from typing import BinaryIO
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.input_files import InputFile
+from realm_jax.languages import detection, tags
 
 _FILES, _RECORDS = 256, 20_000  # read at most
 _TEXTS = 500
 _CHARACTERS = 5_000  # of a text
+
+
+def languages(
+  given: Sequence[str],
+  files: Sequence[InputFile],
+  *,
+  open_file: Callable[[str], BinaryIO] = reading.open_file,
+) -> tuple[str, ...]:
+  """Returns the languages of a corpus: those given as BCP 47 tags, or those detected for "auto".
+
+  Raises:
+    ValueError: If a tag is malformed, or "auto" is not alone.
+  """
+  if "auto" not in given:
+    return tags.parse_all(given)
+  if len(given) > 1:
+    raise ValueError(f"language={','.join(given)}: give auto alone, or all languages")
+  return detection.languages_of(sample_texts(files, open_file=open_file))
 
 
 def sample_texts(

@@ -67,12 +67,23 @@ def test_none_where_there_is_none(tmp_path):
       {"tokenizer": whole(UNCASED, lowercase=True, clean_text=False)},
       "clean_text=False is not supported",
     ),
-    (
-      {"vocabulary": UNCASED, "settings": {"do_lower_case": True, "strip_accents": False}},
-      "strip_accents=False and do_lower_case=True",
-    ),
   ],
 )
 def test_tokenizers_of_another_kind_are_refused(files, message, tmp_path):
   with pytest.raises(ValueError, match=message):
     vocabularies.read(write(tmp_path, **files))
+
+
+def test_accents_may_be_kept_without_their_case(tmp_path):
+  settings = {"do_lower_case": True, "strip_accents": False}
+  tokenizer = vocabularies.read(write(tmp_path, vocabulary=UNCASED, settings=settings))
+  assert tokenizer.lower_case and not tokenizer.strip_accents
+  whole_file = whole(UNCASED, lowercase=True, strip_accents=False)
+  tokenizer = vocabularies.read(write(tmp_path / "whole", tokenizer=whole_file))
+  assert tokenizer.lower_case and not tokenizer.strip_accents
+
+
+def test_sentencepiece_is_refused_by_name(tmp_path):
+  (tmp_path / "sentencepiece.bpe.model").write_bytes(b"")
+  with pytest.raises(ValueError, match="sentencepiece.bpe.model: SentencePiece is not supported"):
+    vocabularies.read(tmp_path)

@@ -339,3 +339,18 @@ def test_sentences_end_as_the_language_of_the_document_has_it(tmp_path, inputs):
 def test_auto_is_no_language_among_others(tmp_path, inputs):
   with pytest.raises(ValueError, match="auto,de"):
     prepare_corpus(output=str(tmp_path / "out"), language=("auto", "de"), **inputs)
+
+
+@pytest.mark.parametrize("unknown", [0.0, 0.1, 0.5])
+def test_a_vocabulary_must_know_the_text(tmp_path, inputs, unknown, caplog):
+  random = np.random.default_rng(0)
+  words = random.choice([*PIECES[:5], "北"], 1500, p=[*[(1 - unknown) / 5] * 5, unknown])
+  write_documents(tmp_path / "documents.jsonl", [{"text": " ".join(words)}])
+  prepare = {**inputs, "output": str(tmp_path / "out"), "language": ("und",)}
+  if unknown == 0.5:
+    with pytest.raises(ValueError, match="does not know [45].*realm learn_vocabulary"):
+      prepare_corpus(**prepare)
+    assert not (tmp_path / "out").exists()
+  else:
+    prepare_corpus(**prepare)
+    assert ("the vocabulary does not know" in caplog.text) == (unknown == 0.1)

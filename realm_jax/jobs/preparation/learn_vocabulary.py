@@ -1,9 +1,10 @@
 """Learns a WordPiece vocabulary from documents."""
 
 import itertools
+from collections.abc import Sequence
 
 from realm_jax import tokenization
-from realm_jax.corpus import input_files, reading
+from realm_jax.corpus import input_files, reading, sample
 from realm_jax.corpus.documents import BadRecords
 
 
@@ -12,6 +13,7 @@ def learn_vocabulary(
   inputs: list[str],
   output: str,
   vocab_size: int = 30_522,
+  language: Sequence[str] = ("auto",),
   lower_case: bool = True,
   min_frequency: int = 2,
   format: input_files.Format = "auto",
@@ -22,7 +24,9 @@ def learn_vocabulary(
     inputs: Glob patterns or directories of files that `realm prepare_corpus` can read.
     output: Directory to write.
     vocab_size: Maximum number of wordpieces, including the five special tokens.
-    lower_case: Whether to lower-case text and strip accents.
+    language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample. Combining
+      marks carry meaning in most languages: only English text loses them, as in BERT.
+    lower_case: Whether to lower-case text.
     min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
     format: Format of the inputs; "auto" infers it from the file names.
 
@@ -32,6 +36,9 @@ def learn_vocabulary(
   """
 
   files = list(itertools.chain(*input_files.find_files(inputs, format=format)))
+
+  languages = sample.languages(language, files)
+  print(f"language: {', '.join(languages)}", flush=True)
 
   bad = BadRecords()
 
@@ -44,7 +51,11 @@ def learn_vocabulary(
 
   try:
     tokenizer = tokenization.learn(
-      texts, vocab_size=vocab_size, lower_case=lower_case, min_frequency=min_frequency
+      texts,
+      vocab_size=vocab_size,
+      lower_case=lower_case,
+      strip_accents=lower_case and languages == ("en",),
+      min_frequency=min_frequency,
     )
   finally:
     for line in bad.report():

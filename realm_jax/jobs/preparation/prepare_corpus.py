@@ -7,9 +7,10 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
+from absl import logging
 
 from realm_jax import atomic_files, progress, tokenization
 from realm_jax.corpus import input_files, process_pool, reading, sample
@@ -26,9 +27,10 @@ from realm_jax.corpus.passage_store import (
 from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
 from realm_jax.data.salient_spans import find_salient_spans
-from realm_jax.languages import detection, tags
 
 _EMBEDDING_SIZE = 128  # as in the paper
+_UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
+_ENOUGH_TO_JUDGE = 1_000  # wordpieces
 _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
 
 
@@ -105,7 +107,7 @@ def prepare_corpus(
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
   maker = _Beam(beam) if engine == "beam" else _Processes(num_workers)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
-  languages = _languages(language, files, maker.open_file)
+  languages = sample.languages(language, files, open_file=maker.open_file)
   print(f"language: {', '.join(languages)}", flush=True)
   make_part = PartMaker(
     tokenizer=tokenizer,
@@ -121,7 +123,7 @@ def prepare_corpus(
     tally = _Tally()
     with tempfile.TemporaryDirectory() as scratch:
       gathered.gather(parts, scratch=scratch, write=tally.add)
-    gathered.check_not_empty(input)
+    gathered.check(input)
     print("\n".join([gathered.report(), *tally.report()]), flush=True)
     return None
   with atomic_files.new_directory(output) as directory:
@@ -137,21 +139,11 @@ def prepare_corpus(
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
       gathered.gather(parts, scratch=scratch, write=write)
     examples.close()
-    gathered.check_not_empty(input)
+    gathered.check(input)
     metadata = store.finish(counts=gathered.counts, languages=languages)
     tokenizer.save(os.path.join(directory, "vocabulary"))
   print(f"{output}: {gathered.report()}", flush=True)
   return metadata
-
-
-def _languages(
-  given: Sequence[str], files: Sequence[input_files.InputFile], open_file: Callable[[str], BinaryIO]
-) -> tuple[str, ...]:
-  if "auto" not in given:
-    return tags.parse_all(given)
-  if len(given) > 1:
-    raise ValueError(f"language={','.join(given)}: give auto alone, or all languages")
-  return detection.languages_of(sample.sample_texts(files, open_file=open_file))
 
 
 class _Processes:
@@ -237,10 +229,21 @@ class _Gathered:
           self.counts["unknown_wordpieces"] += int(np.count_nonzero(ids == unknown))
           write(row, example)
 
-  def check_not_empty(self, pattern: str) -> None:
-    """Raises ValueError if there are no passages."""
+  def check(self, pattern: str) -> None:
+    """Warns if the vocabulary knows too little of the text.
+
+    Raises:
+      ValueError: If there are no passages, or the vocabulary is one of other languages.
+    """
     if not self.counts["passages"]:
       raise ValueError(f"no text in {pattern!r}: {self.report()}")
+    share = self.counts["unknown_wordpieces"] / max(self.counts["wordpieces"], _ENOUGH_TO_JUDGE)
+    if share > _UNKNOWN[0]:
+      says = f"the vocabulary does not know {share:.1%} of the wordpieces of {pattern!r}"
+      says += "; learn one from this text with `realm learn_vocabulary`"
+      if share > _UNKNOWN[1]:
+        raise ValueError(f"{says}, or take an encoder of these languages")
+      logging.warning("%s", says)
 
   def report(self) -> str:
     """Returns the counts, and names bad records and repeated ids."""

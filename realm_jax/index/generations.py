@@ -29,6 +29,8 @@ _FORMAT = 3
 _MANIFEST = "manifest"
 _MANIFEST_FILE = "metadata"
 _STEPS = ocp.step.standard_name_format()
+# What reading files raises that are not those that were written.
+_WRONG = (ValueError, TypeError, LookupError, FileNotFoundError, NotADirectoryError)
 
 
 class ForeignGenerationError(RuntimeError):
@@ -290,14 +292,15 @@ def check_compatible(
 
 @contextlib.contextmanager
 def _reading(root: str, generation: int, item: str) -> Iterator[object_store.Path]:
-  """Yields the directory of an item; any error means that the item is gone or damaged."""
+  """Yields the directory of an item.
+
+  Files that are missing or wrong mean that it is gone or damaged; other errors are the storage's.
+  """
   if generation not in all_generations(root):
     raise FileNotFoundError(_gone(root, generation))
   try:
     yield object_store.absolute(root) / _STEPS.build_name(generation) / item
-  except DamagedGenerationError:
-    raise
-  except Exception as error:
+  except _WRONG as error:
     if generation not in all_generations(root):
       raise FileNotFoundError(_gone(root, generation)) from error
     first_line = next(iter(str(error).splitlines()), "") or type(error).__name__

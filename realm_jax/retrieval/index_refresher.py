@@ -2,11 +2,14 @@
 
 A thread watches and loads. Between two steps the trainer swaps in the generation that is ready,
 which only exchanges references. At most two generations are in memory: the next one is loaded only
-after the swap. A generation that fails to load is reported once and skipped, and the old one stays
-in use. A mismatched generation is an error only if there is no old one.
+after the swap. A generation that cannot be loaded is tried again, later each time; one that never
+can be, because its content differs from its manifest or belongs to another corpus or run, is
+reported and skipped. The old one stays in use. A mismatched generation is an error only if there is
+no old one.
 """
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +19,15 @@ import numpy as np
 from absl import logging
 
 from realm_jax import choices, processes, stopwatch
+from realm_jax.index import generations
 from realm_jax.index.searcher import Searcher
 
 WhenLate = Literal["continue", "wait", "stop"]
 OtherRuns = Literal["refuse", "accept"]
-_FAILED = -2  # _FAILED - g means that generation g cannot be used
+# What has become of the generation that was chosen, in one process.
+_LOADING, _READY, _FAILED, _UNUSABLE = range(4)
+_HOPELESS = (ValueError, generations.DamagedGenerationError, generations.ForeignGenerationError)
+_LONGEST_DELAY = 300.0  # seconds between tries to load a generation
 
 
 class StaleIndexError(RuntimeError):
@@ -32,7 +39,16 @@ class Generations(Protocol):
 
   def newest(self) -> int | None: ...
 
-  def load(self, generation: int) -> "LoadedGeneration": ...
+  def load(self, generation: int) -> "LoadedGeneration":
+    """Loads a generation.
+
+    Raises:
+      ValueError: If its corpus, width or vocabulary differs.
+      ForeignGenerationError: If it belongs to another run.
+      DamagedGenerationError: If it differs from what was published.
+      Exception: Anything else may be gone the next time.
+    """
+    ...
 
 
 class Embeddings(Protocol):
@@ -94,6 +110,25 @@ class RefreshConfig:
       )
 
 
+class _Tries:
+  """When a generation may be loaded again after a failure."""
+
+  def __init__(self, delay: float):
+    self._delay = delay
+    self._failures: dict[int, int] = {}
+    self._next: dict[int, float] = {}
+
+  def failed(self, generation: int, *, forever: bool) -> None:
+    """Notes a failure."""
+    count = self._failures[generation] = self._failures.get(generation, 0) + 1
+    delay = min(self._delay * 2 ** min(count - 1, 16), _LONGEST_DELAY)
+    self._next[generation] = math.inf if forever else time.monotonic() + delay
+
+  def may_begin(self, generation: int) -> bool:
+    """Returns whether to try now."""
+    return time.monotonic() >= self._next.get(generation, 0.0)
+
+
 class IndexRefresher:
   """Keeps the newest loadable generation ready; use as a context manager.
 
@@ -105,13 +140,15 @@ class IndexRefresher:
   def __init__(self, generations: Generations, *, config: RefreshConfig, watch: bool = True):
     self._exchange = processes.Exchange()
     self._leads = processes.is_first()
-    self._chosen: int | None = None  # what the first process loads or holds, and so do the others
+    # The number of the try and the generation: chosen by the first process, loaded by all.
+    self._choice: tuple[int, int] | None = None
+    self._state = _LOADING  # of the choice, in this process
+    self._tries, self._num_tries = _Tries(config.poll_seconds), 0
     self._generations = generations
     self._config = config
     self._watching = watch
     self._changed = threading.Condition()
     self._ready: LoadedGeneration | None = None
-    self._failed: set[int] = set()
     self._misfit: ValueError | None = None  # of the newest generation
     self._closed = threading.Event()
     self._thread = threading.Thread(target=self._watch, name="index-refresher", daemon=True)
@@ -176,47 +213,42 @@ class IndexRefresher:
     once all have loaded it.
     """
     with self._changed:
-      status = [self._status(), -1 if self._chosen is None else self._chosen]
-    everyone = self._exchange(status)
+      told = [*(self._choice or (0, -1)), self._state]
+    everyone = self._exchange(told)
     if everyone is None:
       return None
     with self._changed:
-      self._follow(int(everyone[0, 1]))
-      statuses = everyone[:, 0]
-      chosen = int(statuses[0])
-      if chosen < 0 or (self._current is not None and chosen <= self._current.generation):
+      tries, states = everyone[:, 0], everyone[:, 2]
+      choice = (int(everyone[0, 0]), int(everyone[0, 1]))
+      if choice[0] == 0 or (self._current is not None and choice[1] <= self._current.generation):
+        choice = None  # or it was swapped in before this was sent
+      if not self._leads:
+        self._choose(choice)
+      if choice is None or choice != self._choice:
         return None
-      if (statuses == _FAILED - chosen).any():
-        self._failed.add(chosen)
-        # A round brings what was sent in the one before; the next may be chosen already.
-        if self._chosen == chosen:
-          self._chosen = None
-        if self._ready is not None and self._ready.generation == chosen:
-          self._ready = None
+      if (states[tries == choice[0]] >= _FAILED).any():
+        if self._leads:
+          self._give_up(forever=bool((states[tries == choice[0]] == _UNUSABLE).any()))
         return None
-      if (statuses != chosen).any() or self._ready is None:
+      if (tries != choice[0]).any() or (states != _READY).any():
         return None
-      ready, self._ready = self._ready, None
+      ready = self._ready
+      self._choose(None)
       if self._current is not None:
         self.swaps += 1
       self._current = ready
     return ready
 
-  def _follow(self, chosen: int) -> None:
-    """Drops what the first process has given up, and loads what it loads."""
-    if self._leads:
-      return
-    self._chosen = chosen if chosen >= 0 else None
-    if self._ready is not None and self._ready.generation != chosen:
-      self._ready = None
+  def _choose(self, choice: tuple[int, int] | None) -> None:
+    """Drops the previous choice, loaded or not."""
+    if choice != self._choice:
+      self._choice, self._state, self._ready = choice, _LOADING, None
 
-  def _status(self) -> int:
-    """Returns the generation that is ready, or a code for none or for a failed one."""
-    if self._ready is not None:
-      return self._ready.generation
-    if not self._leads and self._chosen in self._failed:
-      return _FAILED - self._chosen
-    return -1
+  def _give_up(self, *, forever: bool) -> None:
+    """Ends a try in the first process; the others follow when they are told."""
+    if self._choice is not None:
+      self._tries.failed(self._choice[1], forever=forever)
+      self._choose(None)
 
   def before_step(self, step: int, *, stop: Callable[[], bool]) -> Iterator[LoadedGeneration]:
     """Swaps in a generation that is ready, and applies `when_late` if the index is too old.
@@ -268,39 +300,53 @@ class IndexRefresher:
 
   def _watch(self) -> None:
     while not self._closed.is_set():
-      loaded = self._load_newer()
-      if loaded is not None:
-        with self._changed:
-          if loaded.generation not in self._failed:  # in another process, meanwhile
-            self._ready = loaded
-            self._changed.notify_all()
+      if self._leads:
+        self._choose_newest()
+      self._load_chosen()
       self._closed.wait(self._config.poll_seconds)
 
-  def _load_newer(self) -> LoadedGeneration | None:
+  def _choose_newest(self) -> None:
+    """Chooses the newest generation, unless one is chosen: a third would not fit into memory."""
     with self._changed:
-      if self._ready is not None:
-        return None  # a third would not fit, and other processes may still be loading this one
+      if self._choice is not None:
+        return
       known = self._current
     try:
-      newest = self._generations.newest() if self._leads else self._chosen
+      newest = self._generations.newest()
     except Exception as error:  # an unreachable store must not end the watch
       logging.error("cannot list index generations, will retry: %s", _one_line(error))
-      return None
-    if newest is None or newest in self._failed or (known and newest <= known.generation):
-      return None
-    if self._leads:
-      self._chosen = newest
+      return
+    if newest is None or (known and newest <= known.generation):
+      return
+    with self._changed:
+      if self._tries.may_begin(newest):
+        self._num_tries += 1
+        self._choose((self._num_tries, newest))
+
+  def _load_chosen(self) -> None:
+    """Loads what is chosen, once for each choice."""
+    with self._changed:
+      choice = self._choice
+      if choice is None or self._state != _LOADING:
+        return
     try:
-      loaded = self._generations.load(newest)
-      self._misfit = None
-      return loaded
-    except Exception as error:  # a bad generation must not end the watch
-      self._failed.add(newest)
-      if self._leads:
-        self._chosen = None
+      loaded, error = self._generations.load(choice[1]), None
+    except Exception as failure:  # a bad generation must not end the watch
+      loaded, error = None, failure
+      hopeless = isinstance(error, _HOPELESS)
+      what = "not used" if hopeless else "cannot be loaded now, will retry"
+      logging.error("index generation %d %s: %s", choice[1], what, _one_line(error))
+    with self._changed:
       self._misfit = error if isinstance(error, ValueError) else None
-      logging.error("index generation %d not used: %s", newest, _one_line(error))
-      return None
+      if self._choice != choice:  # given up in another process meanwhile
+        return
+      if loaded is not None:
+        self._ready, self._state = loaded, _READY
+        self._changed.notify_all()
+      elif self._leads:
+        self._give_up(forever=isinstance(error, _HOPELESS))
+      else:
+        self._state = _UNUSABLE if isinstance(error, _HOPELESS) else _FAILED
 
 
 def _one_line(error: Exception) -> str:

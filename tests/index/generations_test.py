@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from realm_jax import object_store
 from realm_jax.index import array_files, generations
 
 MANIFEST = generations.Manifest(
@@ -79,6 +80,17 @@ def test_the_next_shard_is_read_while_the_caller_has_one(tmp_path, monkeypatch):
     generations.restore_each(str(tmp_path), 3, range(2)), make_shards(), strict=True
   ):
     np.testing.assert_array_equal(found["embeddings"], shard["embeddings"])
+
+
+def test_a_storage_that_fails_is_not_a_damaged_generation(tmp_path, monkeypatch):
+  publish(tmp_path, 3)
+
+  def unavailable(*_):
+    raise OSError("503 Service Unavailable")
+
+  monkeypatch.setattr(object_store, "read_into", unavailable)
+  with pytest.raises(OSError, match="503"):
+    generations.restore(str(tmp_path), 3, 0)
 
 
 def test_the_manifest_comes_back_as_published(tmp_path):

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import gc
 import logging
 import threading
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from realm_jax import processes
+from realm_jax.index.generations import DamagedGenerationError, ForeignGenerationError
 from realm_jax.retrieval.index_refresher import (
   IndexRefresher,
   LoadedGeneration,
@@ -102,7 +104,7 @@ def test_a_first_generation_that_does_not_fit_ends_the_wait():
 
 def test_a_first_generation_that_is_damaged_is_waited_out():
   shelf = Shelf(1)
-  shelf.unloadable[1] = RuntimeError("torn")
+  shelf.unloadable[1] = DamagedGenerationError("torn")
   with IndexRefresher(shelf, config=SOON) as refresher:
     publisher = threading.Timer(0.1, shelf.published.append, [2])
     publisher.start()
@@ -206,9 +208,13 @@ def test_no_third_generation_is_loaded_before_the_one_that_is_ready_was_taken():
 
 @pytest.mark.parametrize(
   "error",
-  [ValueError("is of\nanother corpus"), OSError("torn"), KeyError("row"), RuntimeError("device")],
+  [
+    ValueError("is of\nanother corpus"),
+    DamagedGenerationError("torn"),
+    ForeignGenerationError("of another run"),
+  ],
 )
-def test_a_generation_that_fails_is_reported_once_and_passed_over(caplog, error):
+def test_a_generation_that_can_never_be_used_is_reported_once_and_passed_over(caplog, error):
   shelf = Shelf(1)
   shelf.unloadable[2] = error
   with caplog.at_level(logging.ERROR), IndexRefresher(shelf, config=SOON) as refresher:
@@ -225,6 +231,24 @@ def test_a_generation_that_fails_is_reported_once_and_passed_over(caplog, error)
   (report,) = [r.getMessage() for r in caplog.records if "not used" in r.getMessage()]
   assert report.startswith("index generation 2 not used: ")
   assert "\n" not in report
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_failure_that_may_pass_is_tried_again_later_and_later(caplog, first):
+  """No newer generation can come: the builder waits for a checkpoint, the trainer for this one."""
+  shelf, generation = Shelf(*([] if first else [1])), 1 if first else 2
+  shelf.unloadable[generation] = OSError("503")
+  with caplog.at_level(logging.ERROR), IndexRefresher(shelf, config=SOON) as refresher:
+    if not first:
+      refresher.first(stop=never)
+    shelf.published.append(generation)
+    began = time.monotonic()
+    eventually(lambda: refresher.swap() or shelf.loaded.count(generation) == 5)
+    assert time.monotonic() - began >= 0.005 * (1 + 2 + 4 + 8)
+    assert f"generation {generation} cannot be loaded now, will retry: 503" in caplog.text
+    del shelf.unloadable[generation]
+    eventually(refresher.swap)
+    assert refresher.current.generation == generation
 
 
 def test_a_look_that_fails_does_not_end_the_watch(caplog):
@@ -283,34 +307,73 @@ def test_all_processes_load_a_generation_while_the_first_one_does(monkeypatch):
     assert job.step() == [1, 1]
 
 
-def test_what_one_process_cannot_load_none_uses(monkeypatch, caplog):
+def test_what_one_process_cannot_use_none_uses(monkeypatch, caplog):
   first, other = Shelf(1), Shelf()
   with Job(monkeypatch, first, other) as job:
     eventually(lambda: job.step() == [1, 1])
-    first.unloadable[2] = other.unloadable[3] = RuntimeError("torn")
+    first.unloadable[2] = other.unloadable[3] = DamagedGenerationError("torn")
     for generation in (2, 3):
       first.published.append(generation)
       seen = f"index generation {generation} not used"
       eventually(lambda seen=seen: job.step() == [1, 1] and seen in caplog.text)
+      looks = first.looks + 5
+      eventually(lambda looks=looks: job.step() == [1, 1] and first.looks > looks)
+    assert first.loaded.count(3) == other.loaded.count(3) == 1
     first.published.append(4)
     eventually(lambda: set(job.step()) == {4})
     assert other.loaded[-1] == 4 and job.step() == [4, 4]
 
 
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_what_one_process_cannot_load_yet_all_load_again(monkeypatch, failing):
+  shelves = Shelf(1), Shelf(), Shelf()
+  shelves[failing].unloadable[1] = OSError("503")
+  with Job(monkeypatch, *shelves) as job:
+    eventually(lambda: job.step() == [None] * 3 and shelves[failing].loaded.count(1) == 3)
+    del shelves[failing].unloadable[1]
+    eventually(lambda: set(job.step()) == {1})
+    assert [refresher.swaps for refresher in job.refreshers] == [0] * 3
+    shelves[0].published.append(2)
+    eventually(lambda: all(generation == 2 for generation in job.step()))
+
+
 def test_a_failure_that_is_told_again_does_not_undo_the_next_choice(monkeypatch):
   first, other = Shelf(1), Shelf()
-  other.unloadable[2] = RuntimeError("torn")
+  other.unloadable[2] = DamagedGenerationError("torn")
   with Job(monkeypatch, first, other) as job:
     eventually(lambda: job.step() == [1, 1])
     first.published.append(2)
     leader = job.refreshers[0]
-    eventually(lambda: job.step() == [1, 1] and 2 in leader._failed)
+    eventually(lambda: job.step() == [1, 1] and 2 in other.loaded and leader._choice is None)
     first.gate.clear()
     first.published.append(3)
-    eventually(lambda: leader._chosen == 3)
+    eventually(lambda: leader._choice is not None)
     assert job.step() == [1, 1]
     first.gate.set()
     eventually(lambda: job.step() == [3, 3])
+
+
+def test_processes_swap_together_whatever_fails_and_however_late(monkeypatch):
+  """Rounds, loads and failures in random order: no round ends with different generations."""
+  random = np.random.default_rng(0)
+  shelves = [Shelf(0) for _ in range(3)]
+
+  def load(shelf, generation):
+    time.sleep(random.random() * 0.004)
+    if random.random() < 0.3:
+      raise OSError("503")
+    return Shelf.load(shelf, generation)
+
+  for shelf in shelves:
+    monkeypatch.setattr(shelf, "load", functools.partial(load, shelf))
+  with Job(monkeypatch, *shelves) as job:
+    deadline, used = time.monotonic() + 20, set()
+    while len(used) < 8:
+      generations = job.step()
+      assert len(set(generations)) == 1 and time.monotonic() < deadline
+      used.update(generations)
+      time.sleep(random.random() * 0.004)
+      shelves[0].published[:] = [len(used)]
 
 
 def late(when_late, **settings):

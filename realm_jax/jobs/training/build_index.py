@@ -124,7 +124,7 @@ class _Publisher:
           time.sleep(poll_seconds)
           idle += 1  # equal in all processes
           if idle % max(1, round(recheck_seconds / poll_seconds)) == 0:
-            built = processes.share(self.last_training_step())[0]
+            built = processes.share(self.last_training_step(known=built))[0]
 
   def _step_after(self, built: int | None) -> int | None:
     """Returns the newer checkpoint to embed with, if any: one that was begun, or the newest."""
@@ -149,8 +149,8 @@ class _Publisher:
       logging.warning("no generation of step %d, there is a newer checkpoint: %s", step, error)
       return False
 
-  def last_training_step(self) -> int | None:
-    """Returns the training step of the newest generation.
+  def last_training_step(self, *, known: int | None = None) -> int | None:
+    """Returns the training step of the newest generation, or `known` if storage cannot be read.
 
     Returns None if it is damaged, from another run, or from a step that this run has not reached.
     """
@@ -164,9 +164,12 @@ class _Publisher:
     except generations.DamagedGenerationError as error:
       logging.error("%s", error)
       return None
+    except Exception as error:
+      logging.warning("cannot check generation %d, will retry: %s", newest, error)
+      return known
     same_run = manifest.run == saved_models.load(self.checkpoints).run
-    known = same_run and manifest.training_step <= reached[-1]
-    return manifest.training_step if known else None
+    ours = same_run and manifest.training_step <= reached[-1]
+    return manifest.training_step if ours else None
 
   def publish(self, *, step: int | None) -> None:
     """Embeds the corpus with the checkpoint of `step` and publishes the next generation.

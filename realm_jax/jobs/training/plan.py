@@ -255,7 +255,7 @@ class _Planned:
     """Compiles what the processes of the trainer decide together with."""
     mesh = processes.process_mesh(self.devices)
     numbers = jax.ShapeDtypeStruct(
-      (mesh.shape["processes"], 2),
+      (mesh.shape["processes"], 3),
       jnp.int32,
       sharding=NamedSharding(mesh, PartitionSpec("processes")),
     )

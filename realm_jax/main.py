@@ -29,7 +29,7 @@ _ROOMS = {
   "import_checkpoint export_checkpoint upload",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune "
   "launch_local plan sweep ablate demo",
-  "answering": "evaluate compare_runs predict ask serve report reproduce",
+  "answering": "evaluate compare_runs predict ask serve report",
 }
 JOBS: Mapping[str, str] = {
   job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()

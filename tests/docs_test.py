@@ -3,12 +3,12 @@
 import pathlib
 import re
 import shlex
+import sys
 
 import gin
 import pytest
 
 from realm_jax import backend, configuration, main, processes
-from realm_jax.jobs.answering import reproduce
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,15 +33,19 @@ def commands(program):
   return found
 
 
-REPRODUCTIONS = "benchmarks/reproductions.toml"
+def reproductions():
+  """Returns the commands of published results."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(ROOT / "benchmarks")
+    import reproduce
+
+    results = reproduce.read_table().results.values()
+    patch.delitem(sys.modules, "reproduce")
+  return [shlex.split(command)[1:] for result in results for command in result.commands]
+
+
 JOBS = [(document, words) for document, words in commands("realm") if words[0] in main.JOBS]
-
-
-JOBS += [
-  (REPRODUCTIONS, shlex.split(command)[1:])
-  for result in reproduce.read_table(str(ROOT / REPRODUCTIONS)).values()
-  for command in result.commands
-]
+JOBS += [("benchmarks/reproductions.toml", words) for words in reproductions()]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""Evaluates document rankings on a retrieval test collection; writes runs and result cards."""
+"""Evaluates document rankings on a retrieval test collection; writes runs."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,9 +8,9 @@ import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.judgements import Judgements, read_judgements, read_queries
+from realm_jax.data.judgements import Judgements
 from realm_jax.data.questions import Question
-from realm_jax.evaluation import prediction_files, result_card
+from realm_jax.evaluation import result_card
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import (
   Run,
@@ -18,59 +19,38 @@ from realm_jax.evaluation.document_ranking import (
   read_run,
   run_text,
 )
-from realm_jax.evaluation.fusion_tuning import judged_queries
-from realm_jax.evaluation.systems import System, open_system
-from realm_jax.saved.opening import Sources
+from realm_jax.evaluation.systems import System
 
 
-def evaluate_collection(
-  *,
-  queries: str,
-  judgements: str,
-  sources: Sources,
-  asking: Asking,
-  predictions: str | None = None,
-  against: str | None = None,
-  tune_on: str | None = None,
-  output: str | None = None,
-) -> dict:
-  """Ranks documents and scores them against judgements; see `realm evaluate` for the arguments."""
-  grades = read_judgements(judgements)
-  asked = read_queries(queries, grades)
-  # Read first, so that a mismatched file is rejected before anything is evaluated.
-  other = against and scores_of_file(against, grades, asked, recall_at=asking.recall_at)
-  if predictions is not None:
-    run, measured = read_run(predictions), {"run": predictions}
-  else:
-    development = None
-    if tune_on is not None:
-      known = read_judgements(tune_on)
-      if all(known.get(query) == grades[query] for query in grades):
-        raise ValueError(f"tune_on={tune_on} has the judgements to evaluate; tune on others")
-      development = judged_queries(read_queries(queries, known), known)
-    system = open_system(sources, asking, development)
-    run = _rank(system, asked, asking)
-    measured = {**system.measured, **_relevant_documents(grades, system.corpus.store)}
-  scores = document_scores(run, grades, asked, recall_at=asking.recall_at)
-  files = {
-    "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, asked, scores)),
-    "run.trec": run_text(run, tag=measured.get("retriever", "realm_jax")),
-  }
-  return result_card.publish(
-    result_card.Evaluated(measured=measured, scores=scores, files=files),
-    inputs={"queries": queries, "judgements": judgements},
-    against=(str(against), other) if other else None,
-    output=output,
-  )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedQueries:
+  """The queries of a retrieval test collection, as an `Evaluator`.
 
+  Attributes:
+    questions: The queries that are judged.
+    grades: Their judgements.
+  """
 
-def scores_of_file(
-  path: str, judgements: Judgements, queries: Sequence[Question], *, recall_at: Sequence[int]
-) -> dict[str, np.ndarray]:
-  """Returns the scores of a TREC run file or a `predictions.jsonl`."""
-  if path.endswith(".jsonl"):
-    return prediction_files.read_scores(path, queries).scores
-  return document_scores(read_run(path), judgements, queries, recall_at=recall_at)
+  inputs: Mapping[str, str]
+  questions: Sequence[Question]
+  grades: Judgements
+  asking: Asking
+
+  def evaluate(self, system: System) -> result_card.Evaluated:
+    relevant = _relevant_documents(self.grades, system.corpus.store)
+    return self._scored(_rank(system, self.questions, self.asking), {**system.measured, **relevant})
+
+  def read(self, predictions: str) -> result_card.Evaluated:
+    return self._scored(read_run(predictions), {"run": predictions})
+
+  def _scored(self, run: Run, measured: Mapping[str, str]) -> result_card.Evaluated:
+    recall_at = self.asking.recall_at
+    scores = document_scores(run, self.grades, self.questions, recall_at=recall_at)
+    files = {
+      "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, self.questions, scores)),
+      "run.trec": run_text(run, tag=measured.get("retriever", "realm_jax")),
+    }
+    return result_card.Evaluated(measured=measured, scores=scores, files=files)
 
 
 def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:

@@ -104,12 +104,10 @@ def rank_passages(
   ]
 
 
-def figures(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict:
-  """Returns `questions`, and the mean figures over all and over each group under its name."""
-  result = _means(predictions, recall_at)
-  for group in sorted({p.question.group for p in predictions} - {""}):
-    result[group] = _means([p for p in predictions if p.question.group == group], recall_at)
-  return result
+def scores(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict[str, np.ndarray]:
+  """Returns each metric by name, `[n]` over the questions."""
+  rows = [prediction.figures(recall_at) for prediction in predictions]
+  return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 
 
 def _trivial(
@@ -122,9 +120,3 @@ def _trivial(
       i >= 0 and right_passages.gives_away(question, text(i)) for i in ids_BxR[row].tolist()
     ]
   return trivial_BxR
-
-
-def _means(predictions: Sequence[Prediction], recall_at: Sequence[int]) -> dict:
-  scores = [prediction.figures(recall_at) for prediction in predictions]
-  means = {n: round(float(np.mean([score[n] for score in scores])), 4) for n in scores[0]}
-  return {"questions": len(predictions), **means}

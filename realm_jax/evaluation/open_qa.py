@@ -154,8 +154,7 @@ def question_groups(
   Args:
     train_answers: Answers of the training questions; None does not tell what was seen.
   """
-  names = np.array([outcome.question.group for outcome in outcomes], np.str_)
-  groups = {str(name): names == name for name in np.unique(names) if name}
+  groups = own_groups([outcome.question for outcome in outcomes])
   if "reader_oracle" in scores:
     hit = scores["reader_oracle"] > 0
     groups |= {"retrieval_hit": hit, "retrieval_miss": ~hit}
@@ -166,6 +165,12 @@ def question_groups(
     )
     groups |= {"answer_seen": seen, "answer_unseen": ~seen}
   return groups
+
+
+def own_groups(questions: Sequence[Question]) -> dict[str, np.ndarray]:
+  """Returns bool `[n]` for each group that questions name."""
+  names = np.array([question.group for question in questions], np.str_)
+  return {str(name): names == name for name in np.unique(names) if name}
 
 
 def summary(scores: Mapping[str, np.ndarray], *, groups: Mapping[str, np.ndarray]) -> dict:

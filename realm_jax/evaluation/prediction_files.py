@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,25 +11,42 @@ from realm_jax import object_store
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.open_qa import Outcome, answer_scores
+from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.labels.answer_matching import AnswerMatcher
 
 
-def jsonl_lines(outcomes: Sequence[Outcome], *, scores: Mapping[str, np.ndarray]) -> Iterator[str]:
-  """Yields a JSON object per question, with its answers, passages and scores."""
-  for place, outcome in enumerate(outcomes):
-    question = outcome.question
+def scored(
+  questions: Sequence[Question],
+  scores: Mapping[str, np.ndarray],
+  more: Sequence[Mapping] | None = None,
+) -> str:
+  """Returns JSON Lines with the metrics of each question, and with `more` fields."""
+  lines = []
+  for place, question in enumerate(questions):
     record = {
       "id": question.id,
       "question": question.text,
       "reference": list(question.answers),
-      **({"prediction": outcome.prediction} if outcome.read_ids else {}),
       "figures": {name: round(float(values[place]), 4) for name, values in scores.items()},
+      **(more[place] if more is not None else {}),
+    }
+    lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+  return "".join(lines)
+
+
+def answered(outcomes: Sequence[Outcome], *, scores: Mapping[str, np.ndarray]) -> str:
+  """Returns JSON Lines with the answers, passages and metrics of each question."""
+  more = [
+    {
+      **({"prediction": outcome.prediction} if outcome.read_ids else {}),
       "answers": [dataclasses.asdict(answer) for answer in outcome.answers],
       "read_ids": list(outcome.read_ids),
       "passage_ids": list(outcome.passage_ids),
       "scores": [round(score, 4) for score in outcome.scores],
     }
-    yield json.dumps(record, ensure_ascii=False)
+    for outcome in outcomes
+  ]
+  return scored([outcome.question for outcome in outcomes], scores, more)
 
 
 def dpr_json(
@@ -131,3 +148,13 @@ def read_scores(path: str | os.PathLike, questions: Sequence[Question]) -> Predi
   else:
     scores = answer_scores(questions, [record.get("prediction", "") for record in found])
   return PredictionScores(scores, missing)
+
+
+def read(path: str, questions: Sequence[Question]) -> Evaluated:
+  """Returns the evaluation of a prediction file."""
+  found = read_scores(path, questions)
+  return Evaluated(
+    measured={"predictions": path, "missing predictions": found.missing},
+    scores=found.scores,
+    files={"predictions.jsonl": scored(questions, found.scores)},
+  )

@@ -35,7 +35,6 @@ def publish(
   evaluated: Evaluated,
   *,
   inputs: Mapping[str, str],
-  against: tuple[str, Mapping[str, np.ndarray]] | None,
   output: str | None,
 ) -> dict:
   """Prints the card, writes it with the other files of an evaluation, and returns the metrics.
@@ -43,7 +42,6 @@ def publish(
   Args:
     evaluated: The scores.
     inputs: Paths of the files that the questions come from, by name; the card has their digests.
-    against: Name and scores of another system, to compare with question by question.
     output: Directory for `figures.json`, `card.md` and the other files; None only prints.
   """
   digests = {name: f"{path} (SHA-256 {_digest(path)})" for name, path in inputs.items()}
@@ -53,14 +51,6 @@ def publish(
     "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
     "intervals": resampling.bootstrap_intervals(evaluated.scores),
   }
-  if against is not None:
-    compared, others = against
-    differences = {
-      name: dataclasses.asdict(resampling.compare(values, others[name]))
-      for name, values in evaluated.scores.items()
-      if name in others
-    }
-    card["against"] = {"predictions": compared, "figures": differences}
   page = markdown(card)
   if output is not None:
     written = {"figures.json": json.dumps(card, indent=2) + "\n", "card.md": page}
@@ -96,8 +86,7 @@ def markdown(card: Mapping) -> str:
 
   Args:
     card: `measured` (what was evaluated: strings and numbers by name), `figures` from
-      `open_qa.summary`, `intervals` by metric, and optionally `against`: `measured` and the
-      comparison of each metric.
+      `open_qa.summary`, and `intervals` by metric.
   """
   figures = dict(card["figures"])
   groups = figures.pop("groups", {})
@@ -113,20 +102,6 @@ def markdown(card: Mapping) -> str:
     lines += [
       _row(_words(group), *(_cell(values.get(name, "")) for name in names))
       for group, values in groups.items()
-    ]
-  if "against" in card:
-    lines += ["", f"Against {card['against']['predictions']}, question by question:", ""]
-    lines += ["| figure | this | that | difference | 95 % interval | p |", "|---" * 6 + "|"]
-    lines += [
-      _row(
-        _words(name),
-        _cell(c["first"]),
-        _cell(c["second"]),
-        f"{c['difference']:+.4f}",
-        _interval(c["interval"]),
-        f"{c['p_value']:.4f}",
-      )
-      for name, c in card["against"]["figures"].items()
     ]
   return "\n".join(lines) + "\n"
 

@@ -48,6 +48,25 @@ def compare_sets(pairs: Sequence[tuple[Scores, Scores]]) -> list[list[ComparedFi
   ]
 
 
+def pooled(pairs: Sequence[tuple[Scores, Scores]]) -> tuple[Scores, Scores]:
+  """Returns the common metrics of all sets as those of one."""
+  names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
+  first, second = (
+    {name: np.concatenate([pair[which][name] for pair in pairs]) for name in names}
+    for which in (0, 1)
+  )
+  return first, second
+
+
+def sets_of(path: str) -> list[str]:
+  """Returns the folders of the sets that `realm evaluate` wrote, or the path of one set."""
+  folder = object_store.absolute(path)
+  if not folder.is_dir() or (folder / "predictions.jsonl").exists():
+    return [path]
+  names = sorted(at.name for at in folder.iterdir() if (at / "predictions.jsonl").exists())
+  return [os.path.join(path, name) for name in names] or [path]
+
+
 def read_pair(first: str, second: str, *, qrels: str | None = None) -> tuple[Scores, Scores]:
   """Reads the scores of two systems on the same questions, in the same order.
 

@@ -7,7 +7,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.fusion_tuning import DevelopmentSet, tune
 from realm_jax.saved.answering_models import question_answerer, question_search
-from realm_jax.saved.opening import Corpus, Sources, open_bm25, open_corpus, open_sources
+from realm_jax.saved.opening import Corpus, Opened, Sources, open_bm25, open_corpus, open_sources
 
 _RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
 
@@ -19,13 +19,15 @@ class System:
   Attributes:
     measured: Its description for a result card.
     retrieve: Called as `retrieve(texts, k=...)`, finds the best passages.
-    answer: Called as `answer(texts)`, answers questions; None if nothing is read.
+    answer: Called as `answer(texts)`, answers questions; None if it does not.
+    opened: The checkpoint with its index; None if there is none.
   """
 
   corpus: Corpus
   measured: dict[str, str]
   retrieve: Callable
   answer: Callable | None = None
+  opened: Opened | None = None
 
 
 def open_system(
@@ -73,10 +75,10 @@ def open_system(
     measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
   measured |= tuned
   if saved.description.span_reader is None:
-    return System(opened.corpus, measured, question_search(opened).retrieve)
+    return System(opened.corpus, measured, question_search(opened).retrieve, opened=opened)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
   measured["reader"] = f"spans, answers {asking.answer_text}"
-  return System(opened.corpus, measured, answerer.retrieve, answerer.answer)
+  return System(opened.corpus, measured, answerer.retrieve, answerer.answer, opened)
 
 
 def _trained(step: int, run: str | None) -> str:

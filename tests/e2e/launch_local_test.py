@@ -29,7 +29,7 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
   # The flags reach the processes: steps 1 and 3 have no checkpoint.
   assert steps[0] == 0 and steps[-1] == 4 and set(steps) <= {0, 2, 4}
   figures = json.loads((workdir / "evaluation" / "figures.json").read_text())
-  assert figures["questions"] > 0
+  assert figures["figures"]["questions"] > 0
   assert "step 4/4" in capfd.readouterr().err
 
 

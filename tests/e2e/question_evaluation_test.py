@@ -13,6 +13,7 @@ from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
 from realm_jax.index.fusion import Fusion
+from realm_jax.jobs.answering.compare_runs import compare_runs
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.labels.answer_matching import match_answers
@@ -137,7 +138,6 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
       sources, checkpoints=str(world / "evaluated" / "checkpoints"), search="auto"
     ),
     train_questions=training,
-    against=str(zero_output / "predictions.jsonl"),
     output=str(output),
   )
   assert {"reader_oracle", "exact_match", "exact_match_corrected", "f1"} <= set(figures)
@@ -148,4 +148,5 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
   card = json.loads((output / "figures.json").read_text())
   assert "evaluated/checkpoints, step 1 of run " in card["measured"]["checkpoint"]
   assert "generation 0" in card["measured"]["index"]
-  assert set(card["against"]["figures"]) == {"recall@1", "recall@5", "recall@20"}
+  compared = compare_runs(first=[str(output)], second=[str(zero_output)])
+  assert {row["figure"] for row in compared} == {"recall@1", "recall@5", "recall@20"}

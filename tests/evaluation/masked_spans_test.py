@@ -5,7 +5,8 @@ import pytest
 
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.datatypes import SearchResults
-from realm_jax.evaluation.masked_spans import figures, predict, rank_passages
+from realm_jax.evaluation import open_qa
+from realm_jax.evaluation.masked_spans import predict, rank_passages, scores
 from realm_jax.inference.mask_filler import FilledMask
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -89,6 +90,11 @@ def run(*, filler=None, without_retrieval=False):
   )
 
 
+def figures(predictions, *, recall_at):
+  groups = open_qa.own_groups([p.question for p in predictions])
+  return open_qa.summary(scores(predictions, recall_at=recall_at), groups=groups)
+
+
 def test_each_question_has_one_prediction_in_order():
   predictions = run()
   assert [p.question for p in predictions] == [t.question for t in TOLD]
@@ -111,8 +117,10 @@ def test_figures_are_means_over_all_and_over_each_group():
     "recall@1": 0.3333,
     "recall@2": 0.6667,
     "exact_match": 0.5,
-    "made": {"questions": 1, "recall@1": 0.0, "recall@2": 0.0, "exact_match": 0.0},
-    "real": {"questions": 2, "recall@1": 0.0, "recall@2": 0.5, "exact_match": 1.0},
+    "groups": {
+      "made": {"questions": 1, "recall@1": 0.0, "recall@2": 0.0, "exact_match": 0.0},
+      "real": {"questions": 2, "recall@1": 0.0, "recall@2": 0.5, "exact_match": 1.0},
+    },
   }
 
 
@@ -133,7 +141,7 @@ def test_without_a_reader_only_passages_are_ranked():
   found = SearchResults(ids, np.zeros(ids.shape))
   ranked = rank_passages(lambda texts, k: found, asked, text=PASSAGES.__getitem__, k=2)
   assert [p.rank for p in ranked] == [2, None, None]
-  assert figures(ranked, recall_at=(2,)).keys() == {"questions", "recall@2", "made", "real"}
+  assert figures(ranked, recall_at=(2,)).keys() == {"questions", "recall@2", "groups"}
 
 
 def rank(passages, text="Oslo is in Norway.", answer="Oslo"):

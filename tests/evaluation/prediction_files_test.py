@@ -7,8 +7,8 @@ import pytest
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import evaluate_questions, question_scores
 from realm_jax.evaluation.prediction_files import (
+  answered,
   dpr_json,
-  jsonl_lines,
   read_scores,
 )
 
@@ -34,7 +34,7 @@ def write(path, *lines):
 
 def test_predictions_come_back_with_their_scores(tmp_path, questions, outcomes, match):
   scores = question_scores(outcomes, matcher=match(questions))
-  path = write(tmp_path / "p.jsonl", *jsonl_lines(outcomes, scores=scores))
+  path = write(tmp_path / "p.jsonl", *answered(outcomes, scores=scores).splitlines())
   record = json.loads(path.read_text().splitlines()[0])
   assert record["id"] == record["question"] == "where?"
   assert (record["prediction"], record["reference"]) == ("Norway", ["norway"])

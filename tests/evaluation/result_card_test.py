@@ -8,18 +8,6 @@ CARD = {
     "groups": {"answer_seen": {"questions": 0}, "real": {"questions": 3, "recall@1": 0.5}},
   },
   "intervals": {"recall@1": (0.25, 0.75)},
-  "against": {
-    "predictions": "other.jsonl",
-    "figures": {
-      "recall@1": {
-        "first": 0.5,
-        "second": 0.25,
-        "difference": 0.25,
-        "interval": (0.1, 0.4),
-        "p_value": 0.01,
-      }
-    },
-  },
 }
 
 
@@ -43,11 +31,5 @@ def test_a_card_says_what_was_measured():
 |---|---|---|
 | answer seen | 0 |  |
 | real | 3 | 0.5000 |
-
-Against other.jsonl, question by question:
-
-| figure | this | that | difference | 95 % interval | p |
-|---|---|---|---|---|---|
-| recall@1 | 0.5000 | 0.2500 | +0.2500 | 0.1000 to 0.4000 | 0.0100 |
 """
   )

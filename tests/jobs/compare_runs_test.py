@@ -26,15 +26,21 @@ def test_sets_are_compared_question_by_question_with_holms_correction(tmp_path, 
   ]
   bm25 = [evaluation(tmp_path / f"bm25/{name}", hits=worse) for name in ("nq", "wq")]
   rows = compare_runs(first=hybrid, second=bm25, output=str(tmp_path / "table.json"))
-  assert [(row["figure"], row["questions"]) for row in rows] == [("hits", 20), ("hits", 20)]
-  assert [row["difference"] for row in rows] == [0.5, 0.25]
-  p_nq, p_wq = (row["p_value"] for row in rows)
+  assert [(row["figure"], row["questions"]) for row in rows] == [
+    *[("hits", 20)] * 2,
+    ("hits", 40),
+  ]
+  assert [row["difference"] for row in rows] == [0.5, 0.25, 0.375]
+  p_nq, p_wq, p_both = (row["p_value"] for row in rows)
   assert (p_nq, p_wq) == (pytest.approx(2 / 2**10), pytest.approx(2 / 2**5))
-  assert [row["holm_p_value"] for row in rows] == pytest.approx([2 * p_nq, p_wq])
+  assert p_both < p_nq
+  assert [row["holm_p_value"] for row in rows] == pytest.approx([2 * p_nq, p_wq, p_both])
+  both = compare_runs(first=[str(tmp_path / "hybrid")], second=[str(tmp_path / "bm25")])
+  assert [row["difference"] for row in both] == [0.5, 0.25, 0.375]
   assert json.loads((tmp_path / "table.json").read_text())[0]["mean"] == 0.5
   assert "| hits | 0.5000 | 0.0000 | +0.5000 |" in capsys.readouterr().out
   turned = compare_runs(first=bm25, second=hybrid, figures=("hits",))
-  assert [row["difference"] for row in turned] == [-0.5, -0.25]
+  assert [row["difference"] for row in turned] == [-0.5, -0.25, -0.375]
 
 
 def test_run_files_are_compared_by_their_judgements(tmp_path):

@@ -4,7 +4,7 @@ from realm_jax.jobs.training import demo
 
 
 def test_the_closed_book_has_no_recall():
-  figures = {"recall@5": 0.97, "exact_match": 0.25, "real": {"exact_match": 0.5}}
+  figures = {"recall@5": 0.97, "exact_match": 0.25, "groups": {"real": {"exact_match": 0.5}}}
   summary = {
     "wall_seconds": 1,
     "generations_swapped": 2,

@@ -82,14 +82,7 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
 
   theirs = tmp_path / "theirs.trec"
   theirs.write_text("q1 Q0 heat 1 2.5 x\nq1 Q0 wings 2 2.0 x\n")
-  again = tmp_path / "again"
-  evaluate(
-    **asked(collection, predictions=str(theirs), against=str(output / "predictions.jsonl")),
-    output=str(again),
-  )
-  compared = json.loads((again / "figures.json").read_text())["against"]["figures"]
-  assert compared["mrr@10"]["first"] == 0.25
-  assert compared["recall@2"]["difference"] == -0.75
+  assert evaluate(**asked(collection, predictions=str(theirs)))["mrr@10"] == 0.25
   same = evaluate(**asked(collection, predictions=str(output / "run.trec")))
   assert same == figures
 

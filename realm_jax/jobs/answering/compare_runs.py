@@ -4,7 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from realm_jax import atomic_files
-from realm_jax.evaluation.run_comparison import ComparedFigure, compare_sets, read_pair
+from realm_jax.evaluation.run_comparison import (
+  ComparedFigure,
+  compare_sets,
+  pooled,
+  read_pair,
+  sets_of,
+)
 
 
 def compare_runs(
@@ -17,9 +23,11 @@ def compare_runs(
 ) -> list[dict]:
   """Compares question by question: difference, 95 % bootstrap interval, paired randomisation test.
 
+  Several sets are compared one by one and, in the last rows, pooled.
+
   Args:
-    first: For each set of questions, an output directory of `realm evaluate`, its
-      `predictions.jsonl`, or a TREC run file.
+    first: An output directory of `realm evaluate`, with one set of questions or several; or for
+      each set its directory, its `predictions.jsonl`, or a TREC run file.
     second: The same for the other system.
     qrels: For each set, its judgements, needed only for TREC run files.
     figures: Metrics to compare; empty compares all that both have.
@@ -29,6 +37,7 @@ def compare_runs(
     FileNotFoundError: If a file is missing.
     ValueError: If the two do not have the same questions.
   """
+  first, second = ([at for path in paths for at in sets_of(path)] for paths in (first, second))
   if not len(first) == len(second) or (qrels and len(qrels) != len(first)):
     raise ValueError(
       f"first has {len(first)} sets, second {len(second)}, and qrels {len(qrels)}; give "
@@ -38,9 +47,12 @@ def compare_runs(
     read_pair(*paths, qrels=judged)
     for *paths, judged in zip(first, second, qrels or [None] * len(first), strict=True)
   ]
+  compared_sets = [*zip(first, second, compare_sets(pairs), strict=True)]
+  if len(pairs) > 1:
+    compared_sets.append(("all sets", "all sets", compare_sets([pooled(pairs)])[0]))
   rows = [
     {"first": a, "second": b, **_row(compared)}
-    for a, b, of_set in zip(first, second, compare_sets(pairs), strict=True)
+    for a, b, of_set in compared_sets
     for compared in of_set
     if not figures or compared.name in figures
   ]

@@ -9,11 +9,16 @@ from collections.abc import Callable, Sequence
 from absl import logging
 
 from realm_jax import atomic_files, object_store
+from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
+from realm_jax.evaluation import result_card
 from realm_jax.evaluation.asking import Asking
-from realm_jax.evaluation.collection_evaluation import evaluate_collection
-from realm_jax.evaluation.masked_span_evaluation import evaluate_masked_spans
-from realm_jax.evaluation.open_qa_evaluation import Format, evaluate_open_qa
+from realm_jax.evaluation.collection_evaluation import JudgedQueries
+from realm_jax.evaluation.evaluator import Evaluator, question_sets
+from realm_jax.evaluation.fusion_tuning import DevelopmentSet, answered_questions, judged_queries
+from realm_jax.evaluation.masked_span_evaluation import MaskedSentences
+from realm_jax.evaluation.open_qa_evaluation import Format, OpenQuestions
+from realm_jax.evaluation.systems import open_system
 from realm_jax.index import generations
 from realm_jax.index.fusion import Fusion
 from realm_jax.runs.supervisor import STOPPED
@@ -24,24 +29,17 @@ from realm_jax.training.train_loop import StopSignal
 EVALUATIONS = "evaluations.jsonl"
 
 _SOURCES = {field.name for of in (Sources, Fusion) for field in dataclasses.fields(of)} - {"fusion"}
-# What would do nothing, by what is evaluated.
-_UNUSED = {
-  "--qrels": ("train_questions", "formats", "max_questions", "answer_text", "book"),
-  "--qrels and --predictions": ("tune_on", "batch_size", *_SOURCES),
-  "questions": ("book",),
-  "questions and --predictions": (
-    *("train_questions", "tune_on", "formats", "answer_text", "recall_at", "batch_size"),
-    *_SOURCES,
-  ),
-  "masked sentences": (
-    "predictions",
-    "against",
-    "train_questions",
-    "tune_on",
-    "formats",
-    "answer_text",
-  ),
-  "--follow": ("predictions", "formats", "step", "generation"),
+# What is used, by what is evaluated.
+_USED = {
+  "--qrels": {"tune_on", "recall_at", "batch_size", *_SOURCES},
+  "--qrels and --predictions": {"predictions", "recall_at"},
+  "questions": {
+    *("train_questions", "tune_on", "formats", "max_questions"),
+    *("answer_text", "recall_at", "batch_size", *_SOURCES),
+  },
+  "questions and --predictions": {"predictions", "max_questions"},
+  "masked sentences": {"max_questions", "book", "recall_at", "batch_size", *_SOURCES},
+  "masked sentences and --predictions": {"predictions", "max_questions"},
 }
 
 
@@ -73,7 +71,6 @@ def evaluate(
   asking: Asking = Asking(),
   following: Following = Following(),
   predictions: str | None = None,
-  against: str | None = None,
   train_questions: str | None = None,
   tune_on: str | None = None,
   output: str | None = None,
@@ -89,6 +86,7 @@ def evaluate(
   Args:
     questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
       `spans`, `answer`) as `realm mask_sentences` writes; with `qrels`, of queries (`_id`, `text`).
+      Several sets, `nq=FILE,wq=FILE`, are asked of one system and written to `output/nq` and so on.
     qrels: Judgements of a retrieval test collection, in BEIR's or TREC's format: documents are
       ranked, each by its best passage, and scored by nDCG, recall and reciprocal rank.
     sources: The model, the corpus and its index; BM25 needs only the corpus.
@@ -98,7 +96,6 @@ def evaluate(
       be evaluated are skipped, and so are those whose checkpoint is already deleted. A restart
       continues after the last line.
     predictions: A file of predictions to score instead of a model's.
-    against: A file of predictions for the same questions, to compare with question by question.
     train_questions: The training questions, to tell answers seen in training from others.
     tune_on: Development questions, or with `qrels` development judgements, to tune the weight of a
       hybrid retriever on.
@@ -108,7 +105,8 @@ def evaluate(
     max_questions: Samples at most this many, always the same ones; None uses all.
 
   Returns:
-    The metrics, overall and by group; of the last generation if a training is followed.
+    The metrics, overall and by group, or those of each set by name; of the last generation if a
+    training is followed.
 
   Raises:
     FileNotFoundError: If an input is missing.
@@ -117,7 +115,6 @@ def evaluate(
   """
   given = {
     "predictions": predictions,
-    "against": against,
     "train_questions": train_questions,
     "tune_on": tune_on,
     "formats": formats,
@@ -126,51 +123,107 @@ def evaluate(
   changed = [name for name, value in given.items() if value]
   for settings in (asking, sources, sources.fusion):
     default = type(settings)()
-    changed += [n for n, value in vars(settings).items() if value != getattr(default, n)]
+    changed += [
+      n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
+    ]
   if following.follow:
-    _check_used(changed, "--follow")
-    settings = {**given, "questions": questions, "qrels": qrels, "asking": asking}
-    return _follow(
-      lambda of: evaluate(**settings, sources=of), sources, following=following, output=output
+    _check_followed(sources, changed, output=output)
+  evaluators = {
+    name: _evaluator(
+      file,
+      qrels=qrels,
+      asking=asking,
+      train_questions=train_questions,
+      formats=formats,
+      max_questions=max_questions,
+      changed=changed,
     )
+    for name, file in question_sets(questions).items()
+  }
+  if formats and output is None:
+    raise ValueError(f"--formats={','.join(formats)} without a directory; give --output")
+
+  development = None
+  for evaluator in evaluators.values():
+    development = None if tune_on is None else _development(tune_on, evaluator)
+
+  def evaluated(of: Sources, output: str | None) -> dict:
+    """Opens the system once for all sets; returns the metrics, by set if there are several."""
+    system = None if predictions else open_system(of, asking, development)
+    found = {}
+    for name, evaluator in evaluators.items():
+      result = evaluator.evaluate(system) if system else evaluator.read(str(predictions))
+      directory = output and os.path.join(output, name)
+      found[name] = result_card.publish(result, inputs=evaluator.inputs, output=directory)
+    return found.get("", found)
+
+  if output is None or not following.follow:
+    return evaluated(sources, output)
+  return _follow(lambda of: evaluated(of, None), sources, following=following, output=output)
+
+
+def _evaluator(
+  file: str,
+  *,
+  qrels: str | None,
+  asking: Asking,
+  train_questions: str | None,
+  formats: Sequence[Format],
+  max_questions: int | None,
+  changed: Sequence[str],
+) -> Evaluator:
   if qrels is not None:
     _check_used(changed, "--qrels")
-    return evaluate_collection(
-      queries=questions,
-      judgements=qrels,
-      sources=sources,
+    grades = read_judgements(qrels)
+    return JudgedQueries(
+      inputs={"queries": file, "judgements": qrels},
+      questions=read_queries(file, grades),
+      grades=grades,
       asking=asking,
-      predictions=predictions,
-      against=against,
-      tune_on=tune_on,
-      output=output,
     )
-  asked = sampled(read_questions(questions), max_questions)
+  asked = sampled(read_questions(file), max_questions)
   if asked[0].span is not None:
     _check_used(changed, "masked sentences")
-    return evaluate_masked_spans(asked, sources=sources, asking=asking, output=output)
+    return MaskedSentences(inputs={"masked sentences": file}, questions=asked, asking=asking)
   _check_used(changed, "questions")
-  return evaluate_open_qa(
-    asked,
-    questions_file=questions,
-    sources=sources,
+  return OpenQuestions(
+    inputs={"questions": file},
+    questions=asked,
     asking=asking,
-    predictions=predictions,
-    against=against,
-    train_questions=train_questions,
-    tune_on=tune_on,
-    output=output,
+    train_answers=None if train_questions is None else _answers(train_questions),
     formats=formats,
   )
 
 
+def _development(tune_on: str, evaluator: Evaluator) -> DevelopmentSet | None:
+  """Returns development questions or, for a collection, development judgements of its queries."""
+  if isinstance(evaluator, JudgedQueries):
+    grades = read_judgements(tune_on)
+    if all(grades.get(query) == known for query, known in evaluator.grades.items()):
+      raise ValueError(f"tune_on={tune_on} has the judgements to evaluate; tune on others")
+    return judged_queries(read_queries(evaluator.inputs["queries"], grades), grades)
+  known = read_questions(tune_on)
+  if {question.text for question in evaluator.questions} <= {question.text for question in known}:
+    raise ValueError(f"tune_on={tune_on} has the questions to evaluate; tune on others")
+  return answered_questions(known)
+
+
+def _answers(questions: str) -> list[str]:
+  return [answer for question in read_questions(questions) for answer in question.answers]
+
+
 def _check_used(changed: Sequence[str], what: str) -> None:
-  unused, scored = _UNUSED[what], f"{what} and --predictions"
-  if "predictions" in changed and scored in _UNUSED:
-    unused, what = (*unused, *_UNUSED[scored]), scored
-  if names := [f"--{name}" for name in changed if name in unused]:
-    instead = "; `realm compare_runs` compares outputs" if "--against" in names else ""
-    raise ValueError(f"with {what}, {', '.join(names)} would do nothing; omit it{instead}")
+  what += " and --predictions" * ("predictions" in changed)
+  if names := [f"--{name}" for name in changed if name not in _USED[what]]:
+    raise ValueError(f"with {what}, {', '.join(names)} would do nothing; omit it")
+
+
+def _check_followed(sources: Sources, changed: Sequence[str], *, output: str | None) -> None:
+  if not (sources.checkpoints and sources.index and output):
+    raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
+  if names := {"predictions", "formats", "step", "generation"}.intersection(changed):
+    flags = ", ".join(f"--{name}" for name in sorted(names))
+    raise ValueError(f"with --follow, {flags} would do nothing; omit it")
 
 
 def _follow(
@@ -178,12 +231,10 @@ def _follow(
   sources: Sources,
   *,
   following: Following,
-  output: str | None,
+  output: str,
 ) -> dict:
   """Evaluates each new generation and appends the metrics to a file."""
   checkpoints, index = sources.checkpoints, sources.index
-  if checkpoints is None or index is None or output is None:
-    raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
   path = os.path.join(output, EVALUATIONS)
   written = object_store.absolute(path)
   lines = written.read_text().splitlines() if written.exists() else []

@@ -240,8 +240,9 @@ def read_jsonl(path: str) -> list[dict]:
 def _table(summary: dict) -> str:
   rows = ["held-out facts                recall@5   exact match   (real / invented)"]
   for name, figures in summary["heldout"].items():
+    groups = figures.get("groups", {})
     groups = " / ".join(
-      f"{figures[group]['exact_match']:.2f}" for group in ("real", "invented") if group in figures
+      f"{groups[name]['exact_match']:.2f}" for name in ("real", "invented") if name in groups
     )
     # Closed-book answers do not depend on the passages found.
     recall = "-" if name == "closed_book" else f"{figures['recall@5']:.3f}"

@@ -87,7 +87,8 @@ def units() -> list[Unit]:
     if plan.job == "pretrain":
       jobs = _training(workdir, arguments)
     else:
-      jobs = {plan.job: [plan.job, *arguments, f"--workdir={workdir}"]}
+      name = os.path.basename(plan.job).removesuffix(".py")
+      jobs = {name: [plan.job, *arguments, f"--workdir={workdir}"]}
     found.append(Unit(name=unit.name, jobs=jobs))
   return found
 

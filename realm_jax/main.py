@@ -1,8 +1,9 @@
 """The entry point: `realm JOB --gin_file=F --gin.NAME=VALUE --KEYWORD=VALUE`.
 
-A job is a function in a module of the same name in a room of `realm_jax/jobs/`. Its keywords come
-from gin files, then from `--gin.NAME=VALUE`, then from plain flags; later ones win. Library code
-takes plain arguments: only `configuration` knows gin.
+A job is a function in a module of the same name, in a room of `realm_jax/jobs/` or in a file of
+your own, which takes the place of the job's name: `realm FILE.py`. Its keywords come from gin
+files, then from `--gin.NAME=VALUE`, then from plain flags; later ones win. Library code takes plain
+arguments: only `configuration` knows gin.
 
 A job may return its own exit code. A user's mistake ends in one line on stderr: exit code 2 for a
 wrong command line or configuration, 1 for what the job itself rejects. Bugs keep their traceback.
@@ -28,7 +29,7 @@ _ROOMS = {
   "tag_salient_spans mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune "
-  "launch_local plan sweep ablate demo",
+  "launch_local plan sweep demo",
   "answering": "evaluate compare_runs predict ask serve report",
 }
 JOBS: Mapping[str, str] = {
@@ -42,6 +43,7 @@ realm: retrieval-augmented language-model pre-training
 
 usage: realm JOB [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...
        realm JOB --help    every keyword of a job
+       realm FILE.py ...   a job of your own, the function named like the file
        realm --version
 
 jobs:
@@ -123,13 +125,14 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   if name == "--version":
     print(f"realm_jax {__version__}")
     return 0
-  if name not in known:
+  if name not in known and not name.endswith(".py"):
     hint = nearest(name, known)
     raise UsageError(f"no job is named {name!r}{hint}; realm --help lists the jobs")
 
   # Read when a job imports TensorFlow, which complains where it finds no GPU.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-  job = getattr(importlib.import_module(jobs[name]), name)
+  job = find(name, jobs)
+  name = job.__name__
   keywords = flags.keywords(job)
   parser = _parser(name, job, keywords)
   bindings = [a.removeprefix("--gin.") for a in arguments if a.startswith("--gin.")]
@@ -155,6 +158,25 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     backend.check()
     backend.keep_programs(configuration.directory(job, keywords))
   return configuration.run(name, job, keywords)
+
+
+def find(name: str, jobs: Mapping[str, str] = JOBS) -> Callable[..., Any]:
+  """Returns a job by its name or its file.
+
+  Raises:
+    UsageError: If the file is missing or has no function of its name.
+  """
+  if not name.endswith(".py"):
+    return getattr(importlib.import_module(jobs[name]), name)
+  path = pathlib.Path(name).resolve()
+  # Processes that the job starts read gin files that import it.
+  folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+  os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, folders), str(path.parent)])
+  sys.path.append(str(path.parent))
+  job = getattr(importlib.import_module(path.stem), path.stem, None) if path.exists() else None
+  if job is None:
+    raise UsageError(f"{name} is no file with a function {path.stem}, the job that it should have")
+  return job
 
 
 def _join(joining: Mapping[str, Any]) -> None:

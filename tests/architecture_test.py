@@ -71,7 +71,6 @@ HOMES = {
 NOWHERE = ("cloudpickle", "dill", "http", "joblib", "marshal", "shelve", "socketserver")
 # Jobs meet only where one job runs others.
 MEETINGS = (
-  "jobs/training/ablate.py",
   "jobs/preparation/make_almanac.py",
   "jobs/training/demo.py",
 )

@@ -44,7 +44,11 @@ def reproductions():
   return [shlex.split(command)[1:] for result in results for command in result.commands]
 
 
-JOBS = [(document, words) for document, words in commands("realm") if words[0] in main.JOBS]
+JOBS = [
+  (document, words)
+  for document, words in commands("realm")
+  if words[0] in main.JOBS or words[0].endswith(".py")
+]
 JOBS += [("benchmarks/reproductions.toml", words) for words in reproductions()]
 
 

@@ -1,13 +1,11 @@
 """The experiments in gin/, as their jobs get them."""
 
-import importlib
 import pathlib
 import re
 
 import gin
 
-from realm_jax import configuration
-from realm_jax.main import JOBS
+from realm_jax import configuration, main
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EXPERIMENTS = sorted((ROOT / "gin" / "experiments").glob("*.gin"))
@@ -21,9 +19,9 @@ def head_of(file):
 def jobs_of(file):
   """Returns the jobs in the header of an experiment."""
   head = head_of(file).replace("\\\n#", " ")
-  named = re.findall(rf"realm (\w+) [^\n]*{re.escape(file.name)}", head)
+  named = re.findall(rf"realm (\S+) [^\n]*{re.escape(file.name)}", head)
   assert named, f"the head of {file.name} names no job that takes it"
-  return {name: getattr(importlib.import_module(JOBS[name]), name) for name in dict.fromkeys(named)}
+  return {name: main.find(name) for name in dict.fromkeys(named)}
 
 
 def settings_of(job, file, bindings=()):
@@ -36,7 +34,7 @@ def _of_trainer(job):
   """Returns what the training that a job launches begins with."""
   if job.__name__ != "launch_local":
     return {}
-  trainer = importlib.import_module(JOBS["pretrain"]).pretrain
+  trainer = main.find("pretrain")
   return {"warm_starts": gin.get_bindings(trainer).get("warm_starts")}
 
 

@@ -446,3 +446,21 @@ def test_every_job_documents_its_keywords(name):
 
 def _root():
   return pathlib.Path(__file__).resolve().parent.parent
+
+
+def test_a_job_may_be_a_file_of_ones_own(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  monkeypatch.setenv("PYTHONPATH", "")
+  (tmp_path / "own_job.py").write_text(
+    "import os, pathlib\n"
+    "def own_job(*, workdir: str, times: int = 1):\n"
+    "  pathlib.Path(workdir, 'said').write_text(f\"{times} {os.environ['PYTHONPATH']}\")\n"
+  )
+  job = str(tmp_path / "own_job.py")
+  assert main.main([job, f"--workdir={tmp_path}", "--gin.own_job.times=3"]) == 0
+  assert (tmp_path / "said").read_text() == f"3 {tmp_path}"
+  assert "own_job.own_job.times = 3" in (tmp_path / "own_job_config.gin").read_text()
+  (tmp_path / "other.py").write_text("")
+  for name in ("other.py", "absent.py"):
+    assert main.main([str(tmp_path / name)]) == 2
+    assert name in capsys.readouterr().err

@@ -5,7 +5,6 @@ Golden texts are renewed by `RENEW_GOLDEN=1 python -m pytest tests/gin`; read th
 
 import dataclasses
 import functools
-import importlib
 import os
 import pathlib
 
@@ -13,9 +12,8 @@ import gin
 import jax
 import pytest
 
-from realm_jax import configuration, flags
+from realm_jax import configuration, flags, main
 from realm_jax.jobs.training import sweep
-from realm_jax.main import JOBS
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
@@ -140,7 +138,7 @@ def test_an_experiment_is_what_it_was_and_its_models_have_shapes(file):
 
 
 def test_the_schedule_ends_with_the_run_that_the_command_line_asks_for():
-  job = importlib.import_module(JOBS["pretrain"]).pretrain
+  job = main.find("pretrain")
   values = {"pretraining.run.num_steps": 1000}
   file = "gin/experiments/realm_wikipedia_v3.gin"
   configuration.configure(job, gin_files=[file], values=values)
@@ -167,7 +165,7 @@ def test_a_recipe_begins_with_a_retriever_and_with_a_reader(file):
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_a_sweep_is_what_it_was_and_its_models_have_shapes(file):
   plan = sweep.read_sweep(str(file))
-  job = getattr(importlib.import_module(JOBS[plan.job]), plan.job)
+  job = main.find(plan.job)
   lines = [f"{plan.job} {plan.gin_file}"]
   shown, first = set(), None
   for unit in plan.units:
@@ -192,6 +190,6 @@ def test_the_head_says_command_hardware_time_and_what_to_expect(file):
 def test_rows_of_the_ablation_that_share_a_pretraining_configure_it_alike():
   plan = sweep.read_sweep(str(ROOT / "gin" / "experiments" / "ablation.sweep"))
   for unit in plan.units:
-    if "ablate.Row.shared" in unit.bindings:
+    if "ablation.Row.shared" in unit.bindings:
       others = set(unit.bindings) - {"SEED"}
-      assert all(name.startswith("ablate.Row.") for name in others), unit.name
+      assert all(name.startswith("ablation.Row.") for name in others), unit.name

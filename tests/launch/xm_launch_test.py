@@ -65,7 +65,7 @@ def test_a_training_is_three_jobs_that_share_a_directory(command_line):
   }
 
 
-@pytest.mark.parametrize("job", ["pretrain", "ablate"])
+@pytest.mark.parametrize("job", ["pretrain", "own.py"])
 def test_a_sweep_is_a_work_unit_a_run_under_its_name(command_line, tmp_path, job):
   file = tmp_path / "some.sweep"
   file.write_text(SWEEP.replace("JOB", job))
@@ -82,7 +82,7 @@ def test_a_sweep_is_a_work_unit_a_run_under_its_name(command_line, tmp_path, job
     trainer = found[1].jobs["pretrain"]
     assert trainer[1:5] == [*bindings, "--workdir=gs://b/run/span,SEED=1/pretrain"]
   else:
-    assert found[1].jobs == {job: [job, *bindings, "--workdir=gs://b/run/span,SEED=1"]}
+    assert found[1].jobs == {"own": [job, *bindings, "--workdir=gs://b/run/span,SEED=1"]}
 
 
 class Recorder:
@@ -140,15 +140,15 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
     ),
     (["--sweep=nothing.sweep"], "No such file"),
     (
-      ["--sweep=ablate.sweep", "--corpus=c", "--num_steps=7"],
-      "ablate.sweep runs ablate, for which --corpus, --num_steps would do nothing; omit it",
+      ["--sweep=own.sweep", "--corpus=c", "--num_steps=7"],
+      "own.sweep runs own.py, for which --corpus, --num_steps would do nothing; omit it",
     ),
   ],
 )
 def test_a_mistake_is_one_line(command_line, tmp_path, monkeypatch, capsys, arguments, message):
   monkeypatch.setenv("HOME", str(tmp_path))
   monkeypatch.chdir(tmp_path)
-  pathlib.Path("ablate.sweep").write_text(SWEEP.replace("JOB", "ablate"))
+  pathlib.Path("own.sweep").write_text(SWEEP.replace("JOB", "own.py"))
   command_line(*arguments)
   assert xm_launch.main([]) == 1
   error = capsys.readouterr().err

@@ -1,4 +1,7 @@
-"""Runs one row of REALM's ablation (Guu et al. 2020, table 2) on the almanac."""
+"""Runs one row of REALM's ablation (Guu et al. 2020, table 2) on the almanac.
+
+realm benchmarks/ablation.py --gin_file=gin/experiments/ablation.gin --workdir=runs/ablation/realm
+"""
 
 import contextlib
 import dataclasses
@@ -52,7 +55,7 @@ class Row:
     choices.check_fields(self)
 
 
-def ablate(
+def ablation(
   *,
   workdir: str,
   contrastive: ContrastiveTraining,
@@ -117,7 +120,7 @@ def ablate(
         _pretrain(
           launched,
           pretraining=pretraining,
-          config=os.path.join(workdir, "ablate_config.gin"),
+          config=os.path.join(workdir, "ablation_config.gin"),
           begun=begun,
           retriever_start=row.retriever_start,
           corpus=os.path.join(world, "training"),

@@ -85,7 +85,6 @@ def check_pretraining(given):
     model=given.model,
     retrieval=given.retrieval,
     marginalize=given.marginalize,
-    objective=given.objective,
     compares_batch=given.compares_batch,
   )
   encoders = given.model

@@ -89,7 +89,8 @@ def keep_programs(directory: str | None) -> None:
 
   A single process keeps them in `$REALM_CACHE`. A job in an object store may resume elsewhere, and
   of several processes JAX lets only the first one write: such jobs keep them next to their
-  directory, where all can read them.
+  directory, where all can read them. On TPUs a program for the devices of one host has another key
+  on each host, so the other hosts compile such programs at every start.
 
   Args:
     directory: Where the job writes; None if it writes nothing.

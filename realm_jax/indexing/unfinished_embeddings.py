@@ -1,7 +1,7 @@
-"""Embeddings of finished shards, kept until their generation is published.
+"""Finished embeddings, kept until their generation is published.
 
-A killed builder continues from them. The embeddings of a shard are one file; its record is
-written after it and has its SHA-256 and what the embeddings depend on.
+A killed builder continues from them. The embeddings of consecutive passages are one file; its
+record is written after it and has its SHA-256 and what the embeddings depend on.
 """
 
 import dataclasses
@@ -14,6 +14,11 @@ import numpy as np
 from absl import logging
 
 from realm_jax import atomic_files, object_store
+
+
+def borders(first: int, stop: int, *, every: int) -> list[int]:
+  """Returns where to divide passages to keep them: at multiples, for any number of processes."""
+  return [first, *range((first // every + 1) * every, stop, every), stop]
 
 
 def _directory(index: str) -> object_store.Path:

@@ -133,7 +133,8 @@ def compilation_lines(
   return [
     f"compilation, once: trainer {_duration(effort * trainer_seconds)}, builder"
     f" {_duration(effort * lengths * builder_seconds)} for {lengths} lengths of passages"
-    f" ({effort:g} times the little effort of this plan); later starts find it in the cache"
+    f" ({effort:g} times the little effort of this plan); later starts find it in the cache,"
+    " but not the other hosts of a builder"
   ]
 
 

@@ -108,7 +108,7 @@ def test_two_processes_build_and_search_an_index_like_one(world, float_tolerance
       np.testing.assert_allclose(found["scores"], expected.scores_BxK, atol=8 * atol)
 
 
-def test_a_builder_that_is_killed_goes_on_from_its_finished_shards(
+def test_a_builder_that_is_killed_goes_on_from_its_finished_passages(
   world, tmp_path, monkeypatch, float_tolerance
 ):
   embed, embedded, finished = passage_embedding.embed_passages, [], []
@@ -124,9 +124,14 @@ def test_a_builder_that_is_killed_goes_on_from_its_finished_shards(
       checkpoints=str(world / "first" / "checkpoints"),
       passages=str(world / "passages"),
       index=str(tmp_path / "index"),
-      builder=BuilderConfig(searcher=SearcherConfig(kind="exact", num_shards=4)),
+      builder=BuilderConfig(
+        searcher=SearcherConfig(kind="exact", num_shards=1),
+        tokens_per_batch=-(-num_passages // 4) * 32,  # wordpieces of a passage
+      ),
     )
 
+  num_passages = generations.read_manifest(str(world / "index"), 0).num_passages
+  monkeypatch.setattr(sys.modules[build_index.__module__], "_BATCHES_KEPT", 1)
   monkeypatch.setattr(passage_embedding, "embed_passages", killed_at_the_third)
   with pytest.raises(KeyboardInterrupt):
     build()

@@ -1,9 +1,11 @@
+import itertools
 import pathlib
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from realm_jax.index.searcher import split_rows
 from realm_jax.indexing import unfinished_embeddings
 from realm_jax.indexing.unfinished_embeddings import UnfinishedEmbeddings
 
@@ -31,6 +33,17 @@ def test_what_was_saved_comes_back_until_it_is_removed(index):
   unfinished_embeddings.remove(index)
   assert not unfinished_embeddings.steps(index)
   assert not of_encoder(index, "a").load(ROWS, found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_passages_are_divided_alike_whatever_the_number_of_processes(count):
+  parts = split_rows(95, count)
+  found = [unfinished_embeddings.borders(part.start, part.stop, every=10) for part in parts]
+  own_borders = {border for part in parts for border in (part.start, part.stop)}
+  assert {border for borders in found for border in borders} == own_borders | set(range(0, 95, 10))
+  for borders, part in zip(found, parts, strict=True):
+    assert (borders[0], borders[-1]) == (part.start, part.stop)
+    assert all(0 < stop - start <= 10 for start, stop in itertools.pairwise(borders))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from absl import logging
 from realm_jax import partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations, publisher_lock
-from realm_jax.index.searcher import own_part, split_rows
+from realm_jax.index.searcher import own_part
 from realm_jax.indexing import index_origin, index_publication, unfinished_embeddings
 from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.indexing.sample_queries import sample_queries
@@ -25,6 +26,8 @@ from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
 from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
+
+_BATCHES_KEPT = 1000  # kept together: the last batches of each length are not full
 
 
 def build_index(
@@ -42,7 +45,7 @@ def build_index(
   """Publishes one generation, or follows a training run and publishes one per new checkpoint.
 
   Each of several processes embeds, indexes and writes its own part of the corpus. A killed
-  builder continues with the shards that it has not embedded, if their checkpoint still exists.
+  builder continues with the passages that it has not embedded, if their checkpoint still exists.
 
   Args:
     checkpoints: The directory of the checkpoints, `WORKDIR/checkpoints` of a training run.
@@ -249,19 +252,21 @@ class _Publisher:
         "dtype": self.config.dtype,
       },
     )
-    part, shards = self._part, split_rows(len(store), self._searcher.num_shards)[self._part.shards]
+    first, stop = self._part.rows.start, self._part.rows.stop
+    batch_size = max(1, self.config.tokens_per_batch // description.passage_length)
+    borders = unfinished_embeddings.borders(first, stop, every=_BATCHES_KEPT * batch_size)
     size, dtype = description.dual_encoder.projection_size, np.dtype(self.config.dtype)
-    embeddings_NxE = np.empty((part.rows.stop - part.rows.start, size), dtype)
+    embeddings_NxE = np.empty((stop - first, size), dtype)
     with concurrent.futures.ThreadPoolExecutor(1) as saving:
-      for number, rows in enumerate(shards, start=1):
-        own_NxE = embeddings_NxE[rows.start - part.rows.start : rows.stop - part.rows.start]
+      for number, rows in enumerate(itertools.starmap(slice, itertools.pairwise(borders)), start=1):
+        own_NxE = embeddings_NxE[rows.start - first : rows.stop - first]
         if kept.load(rows, own_NxE):
           logging.info("passages %d to %d are already embedded", rows.start, rows.stop - 1)
           continue
         passages_N = np.arange(rows.start, rows.stop)
         batches = progress.track(
           self._batches(saved, passages_N),
-          what=f"batches of passages, shard {number} of {len(shards)}",
+          what=f"batches of passages, part {number} of {len(borders) - 1}",
         )
         own_NxE[:] = passage_embedding.embed_passages(
           batches,
@@ -270,7 +275,7 @@ class _Publisher:
           embedding_size=size,
           dtype=dtype,
         )
-        if number < len(shards):  # the last one is published at once
+        if rows.stop < stop:  # the last one is published at once
           saving.submit(kept.save, rows, own_NxE)
     return embeddings_NxE
 

@@ -10,6 +10,7 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.report import report
 from realm_jax.jobs.preparation.upload import upload
 from realm_jax.jobs.training.build_index import build_index
@@ -80,7 +81,10 @@ def test_its_programs_are_compiled_once(store):
 
 def test_its_index_is_built_and_its_report_made_there(store):
   build_index(
-    checkpoints=f"{ROOT}/run/checkpoints", passages=f"{ROOT}/passages", index=f"{ROOT}/index"
+    checkpoints=f"{ROOT}/run/checkpoints",
+    passages=f"{ROOT}/passages",
+    index=f"{ROOT}/index",
+    builder=BuilderConfig(other_runs="accept"),  # the run begins on the index of another
   )
   assert generations.read_manifest(f"{ROOT}/index", 1).training_step == 5
   assert report(f"{ROOT}/run", index=f"{ROOT}/index") == f"{ROOT}/run/report.html"

@@ -19,6 +19,7 @@ from t5x import partitioning, utils
 from t5x import train as t5x_train
 
 from realm_jax.index import generations
+from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
@@ -238,6 +239,7 @@ def test_a_resumed_training_has_the_losses_of_one_never_stopped(world, whole, pr
     checkpoints=str(world / "halves" / "checkpoints"),
     passages=str(world / "passages"),
     index=str(world / "halves_index"),
+    builder=BuilderConfig(other_runs="accept"),
   )
   resumed = pretrain_under_t5x("halves", total_steps=20)
   assert list(resumed) == [15, 20]

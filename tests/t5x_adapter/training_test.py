@@ -5,7 +5,6 @@ import functools
 import glob
 import json
 import os
-import shutil
 import sys
 
 import jax
@@ -154,25 +153,33 @@ def pretrain_under_t5x(world, train, model_settings, optimizer_settings):
       stats_period=5,
       retrieval=MaskedQueryRetrieval(passages=passages, index=index),
       # From step 10 on there is no going on without the generation of step 10.
-      refresh=RefreshConfig(
-        poll_seconds=0.05, max_staleness_steps=9, when_late="wait", other_runs="accept"
-      ),
+      refresh=RefreshConfig(poll_seconds=0.05, max_staleness_steps=9, when_late="wait"),
     )
 
   return run
 
 
 @pytest.fixture(scope="module")
-def whole(world, pretrain_under_t5x, alongside):
+def index_built(world, alongside):
+  """`with index_built(name, until_step=...):` a process builds an index, following this run."""
+
+  def follow(name, *, until_step):
+    command = [
+      *(sys.executable, "-m", "realm_jax.main", "build_index"),
+      f"--checkpoints={world / name / 'checkpoints'}",
+      f"--passages={world / 'passages'}",
+      f"--index={world / f'{name}_index'}",
+      *("--follow=true", f"--until_step={until_step}", "--poll_seconds=0.1"),
+    ]
+    return alongside(command)
+
+  return follow
+
+
+@pytest.fixture(scope="module")
+def whole(pretrain_under_t5x, index_built):
   """Losses of 20 steps, with an index builder that follows in a process of its own."""
-  command = [
-    *(sys.executable, "-m", "realm_jax.main", "build_index"),
-    f"--checkpoints={world / 'whole' / 'checkpoints'}",
-    f"--passages={world / 'passages'}",
-    f"--index={world / 'whole_index'}",
-    *("--follow=true", "--until_step=10", "--poll_seconds=0.1"),
-  ]
-  with alongside(command):
+  with index_built("whole", until_step=10):
     return pretrain_under_t5x("whole", total_steps=20)
 
 
@@ -231,10 +238,11 @@ def test_the_losses_are_those_of_our_own_trainer(
   assert first[1] != pytest.approx(ours[1], abs=1e-2)
 
 
-def test_a_resumed_training_has_the_losses_of_one_never_stopped(world, whole, pretrain_under_t5x):
-  # Made from the checkpoint that this run begins with, too.
-  shutil.copytree(world / "index", world / "halves_index")
-  begun = pretrain_under_t5x("halves", total_steps=10)
+def test_a_resumed_training_has_the_losses_of_one_never_stopped(
+  world, whole, pretrain_under_t5x, index_built
+):
+  with index_built("halves", until_step=0):
+    begun = pretrain_under_t5x("halves", total_steps=10)
   build_index(
     checkpoints=str(world / "halves" / "checkpoints"),
     passages=str(world / "passages"),

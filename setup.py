@@ -39,6 +39,7 @@ setuptools.setup(
     "flax>=0.12,<0.13",
     "fsspec>=2025.1",
     "gin-config>=0.5",
+    "icu4py>=1.2,<2",
     "jax>=0.10.1,<0.13",
     "jinja2>=3.1",
     "matplotlib>=3.9",

@@ -41,6 +41,7 @@ HOMES = {
   "fsspec": ("object_store.py",),
   "gin": ("configuration.py",),
   "ir_measures": ("evaluation/document_ranking.py",),
+  "icu4py": ("languages/words.py",),
   "jinja2": ("inspector/rendering.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),

@@ -1,4 +1,4 @@
-"""The languages of a corpus, detected in a sample before the corpus is read as a whole."""
+"""What is to be known of a corpus before it is read as a whole: a sample, and its languages."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -14,13 +14,8 @@ _TEXTS = 500
 _CHARACTERS = 5_000  # of a text
 
 
-def languages(
-  given: Sequence[str],
-  files: Sequence[InputFile],
-  *,
-  open_file: Callable[[str], BinaryIO] = reading.open_file,
-) -> tuple[str, ...]:
-  """Returns the languages of a corpus: those given as BCP 47 tags, or those detected for "auto".
+def languages(given: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
+  """Returns the languages given as BCP 47 tags, or for "auto" those of a sample.
 
   Raises:
     ValueError: If a tag is malformed, or "auto" is not alone.
@@ -29,7 +24,7 @@ def languages(
     return tags.parse_all(given)
   if len(given) > 1:
     raise ValueError(f"language={','.join(given)}: give auto alone, or all languages")
-  return detection.languages_of(sample_texts(files, open_file=open_file))
+  return detection.languages_of(texts)
 
 
 def sample_texts(

@@ -104,15 +104,15 @@ _SENTENCE_STARTERS = frozenset(
 )
 
 
-def find_salient_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
+def find_salient_spans(text: str) -> list[tuple[int, int]]:
   """Returns byte offsets `(start, limit)` of dates, names and numbers, in order; none overlap."""
   names = []
   for match in NAME.finditer(text):
     start, limit = match.span()
     names.append((start + _sentence_starters(match.group()), limit))
-  spans = _with_gaps_filled(list(_dates(text)), names)
+  spans = with_gaps_filled(list(_dates(text)), names)
   numbers = [match.span() for match in NUMBER.finditer(text)]
-  return to_byte_offsets(text, _with_gaps_filled(spans, numbers))
+  return to_byte_offsets(text, with_gaps_filled(spans, numbers))
 
 
 def find_dates(text: str) -> list[tuple[int, int]]:
@@ -129,7 +129,7 @@ def _dates(text: str) -> Iterator[tuple[int, int]]:
       yield match.span()
 
 
-def _with_gaps_filled(
+def with_gaps_filled(
   spans: list[tuple[int, int]], others: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
   """Adds the others that are not empty and overlap no span; both lists ascend without overlaps."""

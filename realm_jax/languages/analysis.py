@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import regex
 import Stemmer
 
-from realm_jax.languages import detection, tags
+from realm_jax.languages import detection, scripts, tags
 
 _ENGLISH_WORD = re.compile(r"\b\w\w+\b")
 _ENGLISH_STOP_WORDS = frozenset(
@@ -51,18 +51,15 @@ _LETTERS_OF = {
   **dict.fromkeys(("az", "tr"), _TURKISH_LETTERS),
 }
 
-_SYLLABLES = (
-  r"\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Bopomofo}ー"
-)
-_UNSPACED = r"\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}"
+_SYLLABLES = scripts.IDEOGRAPHIC + r"\p{Script=Hangul}"
 _CHARACTER = regex.compile(r"\X")
 _RUN = regex.compile(
-  rf"(?P<syllables>(?:[{_SYLLABLES}]\p{{M}}*)+)|(?P<unspaced>[[{_UNSPACED}]&&[\p{{L}}\p{{M}}]]+)"
-  rf"|(?P<word>[[\p{{L}}\p{{M}}\p{{N}}]--[{_SYLLABLES}{_UNSPACED}]]+|\p{{N}}+)",
+  rf"(?P<syllables>(?:[{_SYLLABLES}]\p{{M}}*)+)|(?P<unspaced>[[{scripts.ALPHABETIC}]&&[\p{{L}}\p{{M}}]]+)"
+  rf"|(?P<word>[[\p{{L}}\p{{M}}\p{{N}}]--[{_SYLLABLES}{scripts.ALPHABETIC}]]+|\p{{N}}+)",
   regex.V1,
 )
 _LENGTHS = {"syllables": (1, 2), "unspaced": (1, 2, 3)}  # characters of an n-gram
-_NEEDS_RUNS = regex.compile(rf"[{_SYLLABLES}{_UNSPACED}]")
+_NEEDS_RUNS = regex.compile(rf"[{_SYLLABLES}{scripts.ALPHABETIC}]")
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 
 
@@ -102,10 +99,10 @@ class _Stems(dict):
 
 
 def _analysis(language: str) -> Callable[[str], list[str]]:
-  return _english() if language == "en" else _other(language)
+  return _english_terms() if language == "en" else Words(language).terms
 
 
-def _english() -> Callable[[str], list[str]]:
+def _english_terms() -> Callable[[str], list[str]]:
   stems = _Stems(Stemmer.Stemmer("english", 0).stemWord, _ENGLISH_STOP_WORDS)
 
   def terms(text: str) -> list[str]:
@@ -115,19 +112,32 @@ def _english() -> Callable[[str], list[str]]:
   return terms
 
 
-def _other(language: str) -> Callable[[str], list[str]]:
-  snowball = _SNOWBALL.get(language)
-  stems = _Stems(Stemmer.Stemmer(snowball, 0).stemWord if snowball else _beginning)
-  letters = _LETTERS_OF.get(language, {})
+class Words:
+  """Forms of the words of a language that are compared with each other."""
 
-  def terms(text: str) -> list[str]:
-    folded = unicodedata.normalize("NFKC", text).translate(letters).lower()
-    folded = _OPTIONAL.sub("", folded)
+  def __init__(self, language: str):
+    snowball = _SNOWBALL.get(language)
+    self._language = language
+    self._stems = _Stems(Stemmer.Stemmer(snowball, 0).stemWord if snowball else _beginning)
+    self._letters = _LETTERS_OF.get(language, {})
+
+  def __reduce__(self):
+    return Words, (self._language,)
+
+  def terms(self, text: str) -> list[str]:
+    """Returns the terms of a text in order."""
+    folded = self._folded(text)
     if not _NEEDS_RUNS.search(folded):
-      return [stem for stem in map(stems.__getitem__, _WORD.findall(folded)) if stem]
-    return [term for run in _RUN.finditer(folded) for term in _of_run(run, stems)]
+      return [stem for stem in map(self._stems.__getitem__, _WORD.findall(folded)) if stem]
+    return [term for run in _RUN.finditer(folded) for term in _of_run(run, self._stems)]
 
-  return terms
+  def stem(self, word: str) -> str:
+    """Returns what the inflections of a word share."""
+    return self._stems[self._folded(word)] or word
+
+  def _folded(self, text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text).translate(self._letters).lower()
+    return _OPTIONAL.sub("", folded)
 
 
 def _of_run(run: regex.Match, stems: _Stems) -> Iterator[str]:

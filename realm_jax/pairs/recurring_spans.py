@@ -8,12 +8,14 @@ document without the span are hard negatives.
 
 import collections
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.languages import analysis, words
 from realm_jax.pairs.found_pairs import FoundPair, PairSettings
 
 _SHORTEST, _LONGEST = 2, 10  # words of a span
@@ -28,13 +30,34 @@ Place = tuple[int, int]  # passage of a document, and word of the passage
 Places = dict[tuple[str, ...], list[Place]]  # by span
 
 
+class Word(NamedTuple):
+  """A word of a text: the form that is compared, and its character offsets."""
+
+  form: str
+  start: int
+  limit: int
+
+
+def reader(languages: Sequence[str]) -> Callable[[str], list[Word]]:
+  """Returns a function from a text to its words.
+
+  In English the forms differ in case only; in another language they are stems, because its words
+  change more.
+  """
+  if "en" in languages:
+    return lambda text: [Word(m[0].casefold(), *m.span()) for m in _WORD.finditer(text)]
+  stem = analysis.Words(languages[0]).stem if len(languages) == 1 else str.casefold
+  return lambda text: [Word(stem(text[a:b]), a, b) for a, b in words.word_spans(text)]
+
+
 class RecurringSpans:
   """Finds the recurring spans of a corpus."""
 
   def __init__(self, store: PassageStore, settings: PairSettings):
     self._store, self._settings = store, settings
     self._tokenizer = tokenization.load(f"{store.directory}/vocabulary")
-    self._common = common_words(store)
+    self._read = reader(store.metadata.languages)
+    self._common = common_words(store, self._read)
 
   def chunks(self) -> Sequence[np.ndarray]:
     documents = documents_of(self._store)
@@ -54,17 +77,17 @@ class RecurringSpans:
   ) -> Iterator[tuple[str, list[int], list[int]]]:
     """Yields a query, its positives and its hard negatives for each recurring span."""
     texts = [self._store.text(row) for row in rows]
-    matches = [list(_WORD.finditer(text)) for text in texts]
-    words = [[match[0].casefold() for match in found] for found in matches]
-    title = " ".join(match[0].casefold() for match in _WORD.finditer(self._store.title(rows[0])))
-    for span, places in recurring_spans(words).items():
+    read = [self._read(text) for text in texts]
+    title = " ".join(word.form for word in self._read(self._store.title(rows[0])))
+    forms = [[word.form for word in found] for found in read]
+    for span, places in recurring_spans(forms).items():
       in_title = f" {' '.join(span)} " in f" {title} "
       if in_title or span[0] in self._common or span[-1] in self._common:
         continue
       passage, word = places[random.integers(len(places))]
       holders = {place[0] for place in places}
       yield (
-        _window(texts[passage], matches[passage], (word, word + len(span)), random),
+        _window(texts[passage], read[passage], (word, word + len(span)), random),
         [rows[i] for i in sorted(holders - {passage})],
         random.permutation([row for i, row in enumerate(rows) if i not in holders]).tolist(),
       )
@@ -81,11 +104,11 @@ def documents_of(store: PassageStore) -> np.ndarray:
   return documents_Fx2[np.diff(documents_Fx2)[:, 0] > 1]
 
 
-def common_words(store: PassageStore) -> frozenset[str]:
+def common_words(store: PassageStore, read: Callable[[str], list[Word]]) -> frozenset[str]:
   """Returns the words that occur in too many passages to be informative."""
   counts = collections.Counter()
   for row in range(len(store)):
-    counts.update({word.casefold() for word in _WORD.findall(store.text(row))})
+    counts.update({word.form for word in read(store.text(row))})
   limit = max(_COMMON_NUMBER, _COMMON_SHARE * len(store))
   return frozenset(word for word, count in counts.items() if count > limit)
 
@@ -116,14 +139,14 @@ def recurring_spans(words: Sequence[Sequence[str]]) -> Places:
 
 
 def _window(
-  text: str, words: Sequence[re.Match], span: tuple[int, int], random: np.random.Generator
+  text: str, words: Sequence[Word], span: tuple[int, int], random: np.random.Generator
 ) -> str:
   """Returns the text of some words around a span, with or without the span."""
   first, limit = span
   around = max(0, int(random.integers(*_WINDOW, endpoint=True)) - (limit - first))
   before = int(random.integers(around + 1))
-  start = words[max(0, first - before)].start()
-  end = words[min(len(words), limit + around - before) - 1].end()
+  start = words[max(0, first - before)].start
+  end = words[min(len(words), limit + around - before) - 1].limit
   if random.random() < _KEEPS_SPAN:
     return text[start:end]
-  return f"{text[start : words[first].start()]} {text[words[limit - 1].end() : end]}"
+  return f"{text[start : words[first].start]} {text[words[limit - 1].limit : end]}"

@@ -81,7 +81,9 @@ def finder_pieces(store):
 
 def test_common_words_neither_begin_nor_end_a_span(store, monkeypatch):
   monkeypatch.setattr(recurring_spans, "_COMMON_NUMBER", 1)
-  assert {"babbage", "london", "it"} <= recurring_spans.common_words(store)
+  assert {"babbage", "london", "it"} <= recurring_spans.common_words(
+    store, recurring_spans.reader(["en"])
+  )
   finder = recurring_spans.RecurringSpans(store, PairSettings())
   (chunk,) = finder.chunks()
   assert finder.find(chunk, np.random.default_rng(0)) == []

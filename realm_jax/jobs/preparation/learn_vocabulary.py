@@ -37,7 +37,7 @@ def learn_vocabulary(
 
   files = list(itertools.chain(*input_files.find_files(inputs, format=format)))
 
-  languages = sample.languages(language, files)
+  languages = sample.languages(language, sample.sample_texts(files))
   print(f"language: {', '.join(languages)}", flush=True)
 
   bad = BadRecords()

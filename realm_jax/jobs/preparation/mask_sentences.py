@@ -5,8 +5,10 @@ import random
 from collections.abc import Iterator
 
 from realm_jax import atomic_files, tokenization
+from realm_jax.corpus.sentences import to_byte_offsets
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.languages import words
 
 _FEWEST_WORDS = 6  # fewer say too little to search with
 
@@ -62,12 +64,19 @@ def _masked(passage: TaggedPassage, *, max_words: int) -> Iterator[dict]:
   raw = passage.text.encode()
   for start, limit in passage.sentences:
     text = raw[start:limit].decode()
-    if not _FEWEST_WORDS <= len(text.split()) <= max_words:
+    if not _FEWEST_WORDS <= len(words.spaced(text).split()) <= max_words:
       continue
-    words = tokenization.word_offsets(text)
-    starts, limits = {start for start, _ in words}, {limit for _, limit in words}
+    starts, limits = _borders(text)
     for first, last in passage.spans:
       # The C of °C need not be a wordpiece.
       if first - start in starts and last - start in limits:
         answer = raw[first:last].decode()
         yield {"text": text, "spans": [[first - start, last - start]], "answer": answer}
+
+
+def _borders(text: str) -> tuple[set[int], set[int]]:
+  """Returns the bytes at which words start, and those at which they end."""
+  spans = tokenization.word_offsets(text)
+  if words.spaced(text) != text:
+    spans += to_byte_offsets(text, words.word_spans(text))
+  return {start for start, _ in spans}, {limit for _, limit in spans}

@@ -26,7 +26,7 @@ from realm_jax.corpus.passage_store import (
 )
 from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
-from realm_jax.data.salient_spans import find_salient_spans
+from realm_jax.data.rare_spans import SpanFinder
 
 _EMBEDDING_SIZE = 128  # as in the paper
 _UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
@@ -66,7 +66,8 @@ def prepare_corpus(
   """Writes `output`: a passage store, and the same passages as tagged examples.
 
   The same input gives the same bytes, whatever the engine and the number of workers. A document
-  with `spans` keeps them; others are tagged by rule (dates, numbers, capitalised names).
+  with `spans` keeps them; others are tagged by rule: dates, numbers and names, and in languages
+  other than English rare terms.
 
   Args:
     input: Glob patterns or directories, separated by commas, of JSON Lines with `id`, `title`,
@@ -107,11 +108,12 @@ def prepare_corpus(
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
   maker = _Beam(beam) if engine == "beam" else _Processes(num_workers)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
-  languages = sample.languages(language, files, open_file=maker.open_file)
+  texts = sample.sample_texts(files, open_file=maker.open_file)
+  languages = sample.languages(language, texts)
   print(f"language: {', '.join(languages)}", flush=True)
   make_part = PartMaker(
     tokenizer=tokenizer,
-    tag=find_salient_spans,
+    tag=SpanFinder(languages, texts),
     serialize=tagged_examples.serialize,
     chunking=chunking,
     drop_list_pages=drop_list_pages,

@@ -67,6 +67,18 @@ FINETUNING = Finetuning(
   start=StartConfig(max_span_width=4, span_hidden_size=8),
   beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
 )
+# What no program sees of a training; any other setting, a new one as well, makes another program.
+UNSEEN = (
+  "data",
+  "beam",
+  "refresh",
+  "generation",
+  "spread_index",
+  "retrieval_trace",
+  "eval_every",
+  "eval_steps",
+  "dev",
+)
 # Losses are compared, on processors with matrix units for bfloat16 as well.
 AS_HERE = """
 bert.BertConfig.dtype = "float32"
@@ -75,37 +87,21 @@ bert.BertConfig.dtype = "float32"
 
 @pytest.fixture(scope="session", autouse=True)
 def traced_once():
-  """Runs with one program share it: most differ in settings that no program knows."""
+  """Runs with one program share it: most differ in settings that no program sees."""
   makers = {kind: kind.program for kind in (Pretraining, Finetuning)}
 
   @functools.cache
   def shared(config, *arguments):
     return makers[type(config)](config, *arguments)
 
-  def seeded(config, *arguments):
-    run = dataclasses.replace(config.run, seed=0)
-    program = copy.copy(shared(dataclasses.replace(config, run=run), *arguments))
+  def program(config, *arguments):
+    program = copy.copy(shared(_as_programs_see(config), *arguments))
     program.seed = np.int32(config.run.seed)
     return program
 
-  def only(config, *names, basis):
-    rate = config.optimizer.learning_rate
-    if config.optimizer != dataclasses.replace(basis.optimizer, learning_rate=rate):
-      return config
-    known = {name: getattr(config, name) for name in ("mesh", "optimizer", *names)}
-    return dataclasses.replace(basis, run=RunConfig(seed=config.run.seed), **known)
-
-  def pretraining_program(self, mesh=None):
-    names = ["model", "retrieval", "marginalize", "rehearsal"]
-    names += ["compares_batch"]
-    return seeded(only(self, *names, basis=PRETRAINING), mesh)
-
-  def finetuning_program(self, model):
-    return seeded(only(self, "start", basis=FINETUNING), model)
-
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Pretraining, "program", pretraining_program)
-    patch.setattr(Finetuning, "program", finetuning_program)
+    for kind in makers:
+      patch.setattr(kind, "program", program)
     yield
 
 
@@ -212,6 +208,17 @@ def losses(rows):
     return found
 
   return read
+
+
+def _as_programs_see(config):
+  """Returns a configuration without what no program sees."""
+  basis = {Pretraining: PRETRAINING, Finetuning: FINETUNING}[type(config)]
+  unseen = {name: getattr(basis, name) for name in UNSEEN if hasattr(basis, name)}
+  rate = config.optimizer.learning_rate
+  alike = config.optimizer == dataclasses.replace(basis.optimizer, learning_rate=rate)
+  # At a constant rate the number of steps does not count.
+  num_steps = basis.run.num_steps if alike else config.run.num_steps
+  return dataclasses.replace(config, run=RunConfig(num_steps=num_steps), **unseen)
 
 
 def _places(root, name):

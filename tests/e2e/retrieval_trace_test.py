@@ -1,8 +1,11 @@
-"""The trace of a run that was interrupted, on the page of its report."""
+"""The trace of a run that was interrupted: on the page of its report, and trained on again."""
 
 import pytest
 
+from examples import replayed_batches
 from realm_jax.jobs.answering.report import report
+from tests.configurations import changed
+from tests.e2e.conftest import PRETRAINING
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -16,3 +19,15 @@ def test_a_report_shows_what_a_step_retrieved(world, start, tmp_path):
   assert "Step 5" in content and "query 8 of 8" in content
   with pytest.raises(ValueError, match="step=5 needs the corpus that was retrieved from"):
     report(run, step=5)
+
+
+def test_a_trace_is_read_again_with_the_losses_of_its_run(world, start, losses):
+  start("traced", num_steps=6, retrieval_trace=True, checkpoint_every=3)
+  replayed_batches.replay(
+    str(world / "replayed"),
+    changed(PRETRAINING, num_steps=5),  # the last step retrieves for the next one
+    corpus=str(world / "examples"),
+    passages=str(world / "passages"),
+    trace=str(world / "traced" / "retrievals"),
+  )
+  assert list(losses("replayed").values()) == list(losses("traced").values())[:5]

@@ -110,23 +110,6 @@ def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
   return Objective(outputs, score, compares_rows=True)
 
 
-def rehearsing(objective: Objective, pairs: Objective, *, weight: float) -> Objective:
-  """Returns an objective that adds the weighted loss of `batch.pairs`."""
-
-  def outputs(params, batch, key):
-    own = None if key is None else jax.random.fold_in(key, 1)
-    return objective.outputs(params, batch, key), pairs.outputs(params, batch.pairs, own)
-
-  def score(outputs: tuple, batch):
-    figures, of_pairs = objective.score(outputs[0], batch), pairs.score(outputs[1], batch.pairs)
-    loss, added = figures[LOSS], of_pairs[LOSS].value
-    both = Mean(loss.total + weight * added * loss.count, loss.count)
-    renamed = {f"pairs/{name.split('/')[1]}": mean for name, mean in of_pairs.items()}
-    return {**figures, **renamed, LOSS: both}
-
-  return Objective(outputs, score, compares_rows=True)
-
-
 def questions(model: OpenQaModel) -> Objective:
   """Returns the fine-tuning objective on `RetrievedQuestions`."""
 

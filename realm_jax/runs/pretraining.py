@@ -24,7 +24,7 @@ from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
-from realm_jax.training.objective import Objective
+from realm_jax.training.objective import Minimised, Objective
 from realm_jax.training.train_program import TrainProgram
 
 _PART = "dual_encoder"  # of the parameters
@@ -113,20 +113,25 @@ class Pretraining(TrainingConfig):
     return saved_models.init_pretraining_model(self.module, key)
 
   @property
-  def training_objective(self) -> Objective:
-    """The objective to minimise, on `RetrievedBatch`es."""
-    objective = objectives.masked_lm(
+  def masked_objective(self) -> Objective:
+    """The objective on the masked queries of `RetrievedBatch`es."""
+    return objectives.masked_lm(
       self.module,
       marginalize=self.marginalize,
       compares_batch=self.compares_batch,
       reader_learns="knowledge_augmented_encoder" not in self.optimizer.frozen_parts,
       dual_encoder_learns=self.dual_encoder_learns,
     )
+
+  @property
+  def training_objective(self) -> Minimised:
+    """The objective to minimise, on `RetrievedBatch`es."""
     if not self.rehearsal.num_pairs:
-      return objective
+      return self.masked_objective
     config = self.model.dual_encoder
     pairs = objectives.pairs(DualEncoder(config), score_scale=1 / config.temperature)
-    return objectives.rehearsing(objective, pairs, weight=self.rehearsal.weight)
+    of_pairs = pairs.on(lambda batch: batch.pairs, prefix="pairs")
+    return self.masked_objective + self.rehearsal.weight * of_pairs
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
     """Returns the figures of a batch without dropout, not yet named in groups."""
@@ -151,10 +156,10 @@ class Pretraining(TrainingConfig):
       raise ValueError(
         f"{given} with a dual encoder that never learns: they teach nothing else; use the defaults"
       )
-    if given and self.mesh.accumulate_steps > 1:
+    if self.compares_batch and self.mesh.accumulate_steps > 1:
       raise ValueError(
-        f"{given} with accumulate_steps={self.mesh.accumulate_steps}: a part has not the passages "
-        "of the others; use accumulate_steps=1"
+        f"compares_batch=True with accumulate_steps={self.mesh.accumulate_steps}: a part has not "
+        "the passages of the others; use accumulate_steps=1"
       )
     program = self.make_program(self.training_objective, init_params=self.init_params, mesh=mesh)
     num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from realm_jax import choices, partitioning
 from realm_jax.runs import profiling
-from realm_jax.training.objective import Objective
+from realm_jax.training.objective import Minimised
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
 
@@ -104,7 +104,7 @@ class TrainingConfig:
 
   def make_program(
     self,
-    objective: Objective,
+    objective: Minimised,
     *,
     init_params: Callable[[jax.Array], dict],
     mesh: Mesh | None = None,

@@ -172,7 +172,7 @@ class PretrainingModel(RealmModel):
       corpus=corpus,
       description=training.describe(corpus),
       warm_starts=warm_starts,
-      objective=training.training_objective,
+      objective=training.masked_objective,
       accumulate_steps=accumulate_steps,
     )
     self.module = training.module

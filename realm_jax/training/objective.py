@@ -1,4 +1,4 @@
-"""The training objective and its gradients, computed in as many parts as memory requires.
+"""Training objectives, their sums, and gradients computed in as many parts as memory requires.
 
 Parts save memory and change nothing else: metrics stay sums until the last part. If rows are
 compared with each other, all are embedded part by part and scored together, and each part is
@@ -7,7 +7,7 @@ embedded again to propagate the gradient (gradient caching, Gao et al. 2021, arX
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,20 @@ from realm_jax.training import dropout_keys
 
 LOSS = "loss/total"
 Figures = dict[str, Mean]
+
+
+class Minimised(Protocol):
+  """What a training minimises: an `Objective`, or a `Sum` of several."""
+
+  def gradients(
+    self, params: dict, batch, key: jax.Array | None, *, parts: int
+  ) -> tuple[dict, Figures]:
+    """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics."""
+    ...
+
+  def of_params(self, change: Callable[[dict], dict]) -> "Minimised":
+    """Returns the same objective of changed parameters."""
+    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +53,19 @@ class Objective:
   def figures(self, params: dict, batch, key: jax.Array | None = None) -> Figures:
     """Returns the metrics of a batch."""
     return self.score(self.outputs(params, batch, key), batch)
+
+  def of_params(self, change: Callable[[dict], dict]) -> "Objective":
+    """Returns the same objective of changed parameters."""
+    return dataclasses.replace(
+      self, outputs=lambda params, rows, key: self.outputs(change(params), rows, key)
+    )
+
+  def on(self, rows: Callable[[Any], Any], *, prefix: str) -> "Term":
+    """Returns this objective of some rows of each batch, as a term of a sum."""
+    return Term(self, rows, prefix)
+
+  def __add__(self, term: "Term") -> "Sum":
+    return Sum(self, (term,))
 
   def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
     """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics.
@@ -76,6 +103,61 @@ class Objective:
     cotangents = _cut_rows(cotangents, parts)
     sums = _summed(lambda part: jax.grad(projected)(params, *part), (*cut, cotangents))
     return sums, figures
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+  """A term of a sum.
+
+  Attributes:
+    rows: Returns its rows of a batch.
+    prefix: Group of its metrics.
+    weight: Factor of its mean loss.
+  """
+
+  objective: Objective
+  rows: Callable[[Any], Any]
+  prefix: str
+  weight: float = 1.0
+
+  def __rmul__(self, weight: float) -> "Term":
+    return dataclasses.replace(self, weight=weight * self.weight)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+  """An objective with further terms, whose mean losses add up.
+
+  The parts of each term are those of its own rows, so terms may have any numbers of rows.
+  """
+
+  first: Objective
+  terms: tuple[Term, ...]
+
+  def __add__(self, term: Term) -> "Sum":
+    return Sum(self.first, (*self.terms, term))
+
+  def of_params(self, change: Callable[[dict], dict]) -> "Sum":
+    """Returns the same sum of changed parameters."""
+    terms = (
+      dataclasses.replace(term, objective=term.objective.of_params(change)) for term in self.terms
+    )
+    return Sum(self.first.of_params(change), tuple(terms))
+
+  def gradients(
+    self, params: dict, batch, key: jax.Array | None, *, parts: int
+  ) -> tuple[dict, Figures]:
+    """Returns the gradients of the sum, and the metrics of all terms."""
+    total, figures = self.first.gradients(params, batch, key, parts=parts)
+    loss = figures[LOSS]
+    for number, term in enumerate(self.terms, start=1):
+      own = None if key is None else jax.random.fold_in(key, number)
+      added, found = term.objective.gradients(params, term.rows(batch), own, parts=parts)
+      total = jax.tree.map(lambda one, other, w=term.weight: one + w * other, total, added)
+      loss = Mean(loss.total + term.weight * found[LOSS].value * loss.count, loss.count)
+      renamed = {f"{term.prefix}/{name.split('/')[-1]}": mean for name, mean in found.items()}
+      figures = {**figures, **renamed}
+    return total, {**figures, LOSS: loss}
 
 
 def _cut(batch, key: jax.Array, parts: int):

@@ -4,7 +4,6 @@ Nothing is computed until requested, so that `realm plan` can compile the very s
 of absent devices.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -15,7 +14,7 @@ from jax.sharding import Mesh
 
 from realm_jax import partitioning
 from realm_jax.training import train_state
-from realm_jax.training.objective import Objective
+from realm_jax.training.objective import Minimised
 from realm_jax.training.train_step import make_train_step
 
 
@@ -35,7 +34,7 @@ class TrainProgram:
     *,
     mesh: Mesh,
     init_params: Callable[[jax.Array], dict],
-    objective: Objective,
+    objective: Minimised,
     optimizer: optax.GradientTransformation,
     seed: int,
     accumulate_steps: int,
@@ -58,11 +57,10 @@ class TrainProgram:
     self._new_state = jax.jit(lambda seed: nn.unbox(create(seed)), out_shardings=self._shardings)
     gathered = partitioning.tree_shardings(mesh, boxed.params, layout="replicated")
 
-    def outputs_of_gathered(params, rows, key):
-      # Otherwise XLA may shard activations where parameters are sharded.
-      return objective.outputs(jax.lax.with_sharding_constraint(params, gathered), rows, key)
-
-    of_gathered = dataclasses.replace(objective, outputs=outputs_of_gathered)
+    # Otherwise XLA may shard activations where parameters are sharded.
+    of_gathered = objective.of_params(
+      lambda params: jax.lax.with_sharding_constraint(params, gathered)
+    )
 
     def train_step(state, batch, seed):
       step = make_train_step(of_gathered, optimizer, seed=seed, accumulate_steps=accumulate_steps)

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import optax
 
 from realm_jax.training.dropout_keys import dropout_key
-from realm_jax.training.objective import Objective
+from realm_jax.training.objective import Minimised
 from realm_jax.training.train_state import TrainState
 
 Metrics = dict[str, jax.Array]
 
 
 def make_train_step(
-  objective: Objective,
+  objective: Minimised,
   optimizer: optax.GradientTransformation,
   *,
   seed: int | jax.Array,

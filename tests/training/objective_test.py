@@ -1,5 +1,6 @@
 """A batch in parts: the loss, the figures and the gradients of the batch as a whole."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -87,8 +88,17 @@ def open_qa(make_retrieved_batch):
   )
 
 
+def rehearsal(make_retrieved_batch):
+  """Masked queries, and pairs of half as many rows."""
+  masked, init, batch = pretraining(make_retrieved_batch)
+  contrastive, _, mined = pairs(make_retrieved_batch)
+  batch = dataclasses.replace(batch, pairs={name: rows[:4] for name, rows in mined.items()})
+  return masked + 0.5 * contrastive.on(lambda rows: rows.pairs, prefix="pairs"), init, batch
+
+
 JOBS = {
   "pairs": pairs,
+  "rehearsal": rehearsal,
   "masked lm": pretraining,
   "questions": open_qa,
 }

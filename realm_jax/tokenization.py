@@ -132,7 +132,6 @@ def learn(
   vocab_size: int,
   lower_case: bool = True,
   strip_accents: bool | None = None,
-  min_frequency: int = 2,
 ) -> WordPieceTokenizer:
   """Learns a WordPiece vocabulary from raw text.
 
@@ -141,7 +140,6 @@ def learn(
     vocab_size: Maximum number of wordpieces, including special tokens.
     lower_case: Whether the vocabulary is "uncased".
     strip_accents: Whether texts lose combining marks; see `WordPieces`.
-    min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
 
   Raises:
     ValueError: If there is no text, or `vocab_size` is smaller than the number of its characters.
@@ -163,7 +161,7 @@ def learn(
     learner.train_from_iterator(
       texts(),
       vocab_size=size,
-      min_frequency=min_frequency,
+      min_frequency=2,
       special_tokens=list(fixed),
       initial_alphabet=alphabet,
       limit_alphabet=len(alphabet),

@@ -1,7 +1,6 @@
 """SeqIO task of the inverse cloze warm start."""
 
 import functools
-from collections.abc import Callable
 
 import seqio
 import tensorflow as tf
@@ -19,7 +18,6 @@ def register(
   vocabulary: str,
   removal_rate: float = 0.9,
   hide_salient_spans: bool = False,
-  in_order: bool = False,
 ) -> seqio.Task:
   """Registers the inverse cloze task over a corpus, unless it is registered already.
 
@@ -28,7 +26,6 @@ def register(
     vocabulary: Directory with `vocab.txt`.
     removal_rate: Probability of removing the pseudo-query from its passage.
     hide_salient_spans: Whether to mask salient spans of the pseudo-query.
-    in_order: Whether unshuffled examples come in the order of the corpus.
 
   Raises:
     FileNotFoundError: If the corpus has no tagged examples or the vocabulary is missing.
@@ -41,28 +38,13 @@ def register(
     hide_salient_spans=hide_salient_spans,
   )
   kind = f"inverse_cloze_{removal_rate}_{'hidden' if hide_salient_spans else 'plain'}"
-  return register_pairs(kind, build, corpus=corpus, vocabulary=pieces, in_order=in_order)
-
-
-def register_pairs(
-  kind: str, build: Callable, *, corpus: str, vocabulary: WordPieceVocabulary, in_order: bool
-) -> seqio.Task:
-  """Registers pairs of `query`, `title` and `body`, unless they are registered already.
-
-  Args:
-    kind: Name of the task and its settings.
-    build: Preprocessor that makes pairs from tagged passages.
-    corpus: Directory of tagged examples.
-    vocabulary: Vocabulary of the pairs.
-    in_order: Whether unshuffled examples are in corpus order.
-  """
-  name = seqio_name(f"{kind}_in_order" if in_order else kind, corpus, vocabulary)
+  name = seqio_name(kind, corpus, pieces)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)
-  feature = functools.partial(seqio.Feature, vocabulary, add_eos=False, dtype=tf.int32)
+  feature = functools.partial(seqio.Feature, pieces, add_eos=False, dtype=tf.int32)
   return seqio.TaskRegistry.add(
     name,
-    source=tagged_source(corpus, in_order=in_order),
+    source=tagged_source(corpus),
     preprocessors=[_parse, build],
     output_features={"query": feature(), "title": feature(), "body": feature()},
   )

@@ -66,21 +66,18 @@ def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") ->
   )
 
 
-def tagged_source(corpus: str, *, in_order: bool = False) -> seqio.DataSource:
+def tagged_source(corpus: str) -> seqio.DataSource:
   """Opens the tagged examples of a directory, serialized.
 
   Args:
     corpus: Directory of tagged examples.
-    in_order: Whether unshuffled examples come in the order of the corpus.
 
   Raises:
     FileNotFoundError: If there are none.
   """
   files = tagged_examples.files(corpus)
-  # They were written round-robin.
-  order = {"cycle_length": len(files), "block_length": 1} if in_order else {}
   read = functools.partial(tf.data.TFRecordDataset, compression_type="GZIP")
-  return seqio.FileDataSource(read, {"train": files}, **order)
+  return seqio.FileDataSource(read, {"train": files})
 
 
 def seqio_name(kind: str, corpus: str, vocabulary: WordPieceVocabulary) -> str:

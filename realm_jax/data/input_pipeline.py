@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from realm_jax.data.batches import Features, Shard
 
-_SHUFFLED_RUNS = 64  # about 50 MB with the released code's runs
 _POSITION = "iterator"
 _PREFETCHED = 2  # batches
 # Closing a pipeline waits for its tuning thread, which can sleep for up to a minute.
@@ -70,7 +69,6 @@ def task_batches(
   training: bool,
   shard: Shard | None = None,
   buckets: Sequence[int] = (),
-  run_length: int = 1,
 ) -> BatchIterator:
   """Opens a SeqIO task.
 
@@ -82,9 +80,6 @@ def task_batches(
     shard: The part of the data that this process reads.
     buckets: In training, ascending lengths, the last one the longest. The converter must leave
       features unpadded; each batch has examples from one bucket and is padded to its length.
-    run_length: In training, the number of consecutive examples that shuffling keeps together.
-    shuffled_runs: Number of such runs to draw the next one from; they are part of every saved
-      position.
   """
   task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
   if training:
@@ -94,16 +89,13 @@ def task_batches(
     lengths,
     converter,
     dataset_split="train",
-    shuffle=training and run_length == 1,
+    shuffle=training,
     num_epochs=None if training else 1,
     shard_info=shard and seqio.ShardInfo(shard.index, shard.num_shards),
     verbose=False,
     seed=seed,
     trim_output_features=False,  # tasks and converters do, and this takes longer than masking
   )
-  if training and run_length > 1:
-    runs = dataset.batch(run_length, drop_remainder=True)
-    dataset = runs.shuffle(_SHUFFLED_RUNS, seed=seed).unbatch()
   if training and buckets:
     dataset = dataset.bucket_by_sequence_length(
       lambda features: tf.reduce_max([tf.size(values) for values in features.values()]),

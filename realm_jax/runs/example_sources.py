@@ -101,8 +101,6 @@ class PairData(DataConfig):
     passage_length: Maximum wordpieces of a passage.
     removal_rate: For "inverse_cloze", probability of removing the sentence from its passage.
     hide_salient_spans: For "inverse_cloze", whether to mask salient spans of the query.
-    neighbours: Number of consecutive passages that shuffling keeps together, so that they are each
-      other's negatives; 1 shuffles all passages. The released code had about 341.
     hard_negatives: For "recurring_spans", hard negatives drawn per query.
   """
 
@@ -113,12 +111,11 @@ class PairData(DataConfig):
   passage_length: int = 288
   removal_rate: float = 0.9
   hide_salient_spans: bool = False
-  neighbours: int = 1
   hard_negatives: int = 1
 
   def __post_init__(self):
     super().__post_init__()
-    choices.check_counts(self, "passage_length", "neighbours")
+    choices.check_counts(self, "passage_length")
     choices.check_counts(self, "hard_negatives", least=0)
     if not 0 <= self.removal_rate <= 1:
       raise ValueError(f"removal_rate={self.removal_rate}; it must lie in [0, 1]")
@@ -129,7 +126,7 @@ class PairData(DataConfig):
     return self.pairs == "recurring_spans"
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    made = ("passage_length", "removal_rate", "hide_salient_spans", "neighbours")
+    made = ("passage_length", "removal_rate", "hide_salient_spans")
     names = ("query_length", *(() if self.mined else made))
     return {"task": self.pairs, **{name: getattr(self, name) for name in names}}
 
@@ -153,7 +150,6 @@ class PairData(DataConfig):
         vocabulary=vocabulary,
         removal_rate=self.removal_rate,
         hide_salient_spans=self.hide_salient_spans,
-        in_order=self.neighbours > 1,
       ),
       "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),
       "lengths": {
@@ -161,7 +157,6 @@ class PairData(DataConfig):
         "title": self.passage_length,
         "body": self.passage_length,
       },
-      "run_length": self.neighbours,
     }
 
 

@@ -166,33 +166,6 @@ def streams(*, num_streams, batch_size=4):
   return Streams(open_stream, num_streams=num_streams, batch_size=batch_size)
 
 
-def test_neighbours_come_into_a_batch_together(corpus):
-  def first_words(seed):
-    batches = task_batches(
-      inverse_cloze.register(
-        corpus=str(corpus),
-        vocabulary=str(corpus / "vocabulary"),
-        removal_rate=0.0,
-        in_order=True,
-      ),
-      converter=PairConverter(cls_id=2, sep_id=3),
-      lengths={"query": 8, "title": 16, "body": 16},
-      batch_size=6,
-      seed=seed,
-      training=True,
-      run_length=3,
-    )
-    # Passage i has the title i.
-    batches = [next(batches)["passage"][:, 1] - len(SPECIAL_TOKENS) for _ in range(7)]
-    return np.concatenate(batches)
-
-  found = first_words(0)
-  runs = found.reshape(-1, 3)
-  np.testing.assert_array_equal((runs - runs[:, :1]) % NUM_PASSAGES, [[0, 1, 2]] * len(runs))
-  assert (found[1:] - found[:-1] != 1).sum() > 5
-  assert (first_words(1) != found).any()
-
-
 def test_streams_read_their_parts_side_by_side_and_go_on_where_they_were():
   assert next(streams(num_streams=None))["number"].tolist() == [0, 1, 2, 3]
   batches = streams(num_streams=2)

@@ -34,9 +34,9 @@ def test_epochs_that_do_not_count_are_refused(given):
 @pytest.mark.parametrize(
   ("task", "given", "unused"),
   [
-    ("questions", {"max_masks": 3, "neighbours": 2}, "neighbours, --max_masks"),
+    ("questions", {"max_masks": 3, "removal_rate": 0.5}, "removal_rate, --max_masks"),
     ("masked_queries", {"max_masks": 3, "passage_length": 64}, "passage_length"),
-    ("inverse_cloze", {"neighbours": 2, "shortest_crop": 0.2}, "shortest_crop"),
+    ("inverse_cloze", {"removal_rate": 0.5, "mask": "random_span"}, "mask"),
   ],
 )
 def test_settings_of_another_task_are_refused(task, given, unused):

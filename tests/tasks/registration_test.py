@@ -35,7 +35,6 @@ def test_settings_of_pairs_are_tasks_of_their_own(tmp_path):
     inverse_cloze.register(**given, removal_rate=0.5),
     inverse_cloze.register(**given, removal_rate=1e-7),
     inverse_cloze.register(**given, hide_salient_spans=True),
-    inverse_cloze.register(**given, in_order=True),
   ]
   assert len({task.name for task in tasks}) == len(tasks)
   assert inverse_cloze.register(**given, removal_rate=0.5) is tasks[1]

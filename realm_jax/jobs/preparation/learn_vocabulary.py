@@ -15,7 +15,6 @@ def learn_vocabulary(
   vocab_size: int = 30_522,
   language: Sequence[str] = ("auto",),
   lower_case: bool = True,
-  min_frequency: int = 2,
   format: input_files.Format = "auto",
 ) -> tokenization.WordPieceTokenizer:
   """Writes `output`: a Hugging Face tokenizer directory with `vocab.txt`.
@@ -27,7 +26,6 @@ def learn_vocabulary(
     language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample. Combining
       marks carry meaning in most languages: only English text loses them, as in BERT.
     lower_case: Whether to lower-case text.
-    min_frequency: Minimum number of occurrences for a merge to become a wordpiece.
     format: Format of the inputs; "auto" infers it from the file names.
 
   Raises:
@@ -55,7 +53,6 @@ def learn_vocabulary(
       vocab_size=vocab_size,
       lower_case=lower_case,
       strip_accents=lower_case and languages == ("en",),
-      min_frequency=min_frequency,
     )
   finally:
     for line in bad.report():

@@ -16,7 +16,6 @@ def make_almanac(
   output: str,
   seed: int = 0,
   num_invented_entities: int = 6_500,
-  held_out_fraction: float = 0.1,
   num_edits: int = 100,
 ) -> None:
   """Writes `documents`, `training`, `heldout` and `values.jsonl`, and `edited/`, into `output`.
@@ -25,15 +24,11 @@ def make_almanac(
     output: Directory to write.
     seed: Seeds names, values, wordings and the held-out facts.
     num_invented_entities: Invented towns, ships, stars and the like, with two facts each.
-    held_out_fraction: Share of the invented facts that no training sentence mentions; of the real
-      facts, half are held out.
     num_edits: Number of facts with a new value in `edited/documents.jsonl`, asked for in
       `edited/questions.jsonl`.
   """
   object_store.check_local(output=output)
-  world = almanac.make_world(
-    seed=seed, num_invented_entities=num_invented_entities, held_out_fraction=held_out_fraction
-  )
+  world = almanac.make_world(seed=seed, num_invented_entities=num_invented_entities)
   writing.write_world(world, output)
   edited = almanac.edit(world, seed=seed + 1, num_edits=num_edits)
   writing.write_edits(edited, os.path.join(output, "edited"))

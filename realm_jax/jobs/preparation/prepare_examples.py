@@ -46,7 +46,6 @@ class ExampleSettings:
     passage_length: See `PairData`.
     removal_rate: See `PairData`.
     hide_salient_spans: See `PairData`.
-    neighbours: See `PairData`.
     max_masks: See `MaskedQueryData`.
     mask: See `MaskedQueryData`.
     answer_rule: See `QuestionData`.
@@ -56,7 +55,6 @@ class ExampleSettings:
   passage_length: int = PairData.passage_length
   removal_rate: float = PairData.removal_rate
   hide_salient_spans: bool = PairData.hide_salient_spans
-  neighbours: int = PairData.neighbours
   max_masks: int = MaskedQueryData.max_masks
   mask: batches.Masking = MaskedQueryData.mask
   answer_rule: Rule = QuestionData.answer_rule

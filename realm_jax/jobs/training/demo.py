@@ -27,6 +27,7 @@ from realm_jax.saved.opening import Sources
 from realm_jax.training.metric_writers import METRICS_FILE
 
 _CONFIG = "demo_config.gin"
+_EVALUATED = 800  # held-out questions
 SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 
 
@@ -39,7 +40,6 @@ def demo(
   builder: BuilderConfig = BuilderConfig(),
   vocab_size: int = 8192,
   passage_length: int = 32,
-  num_evaluated: int = 800,
   seed: int = 0,
 ) -> dict:
   """Runs all of REALM on a small world and writes `summary.json` and `curves.png`.
@@ -53,7 +53,6 @@ def demo(
     builder: The index builder.
     vocab_size: Size of the vocabulary.
     passage_length: Maximum wordpieces of a passage.
-    num_evaluated: Number of held-out questions to evaluate on.
     seed: Seeds the world.
 
   Raises:
@@ -67,7 +66,7 @@ def demo(
     "A world of facts: documents that state them, sentences that mention them in other words"
   )
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
-  held_out = {"questions": path("almanac", "heldout.jsonl"), "max_questions": num_evaluated}
+  held_out = {"questions": path("almanac", "heldout.jsonl"), "max_questions": _EVALUATED}
   warm_up(
     workdir, workdir, contrastive=contrastive, reading=reading, builder=builder, say=clock.say
   )

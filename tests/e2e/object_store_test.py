@@ -87,5 +87,5 @@ def test_its_index_is_built_and_its_report_made_there(store):
     builder=BuilderConfig(other_runs="accept"),  # the run begins on the index of another
   )
   assert generations.read_manifest(f"{ROOT}/index", 1).training_step == 5
-  assert report(f"{ROOT}/run", index=f"{ROOT}/index") == f"{ROOT}/run/report.html"
+  assert report(f"{ROOT}/run") == f"{ROOT}/run/report.html"
   assert store.read("everything/run/report.html").startswith(b"<!DOCTYPE html>")

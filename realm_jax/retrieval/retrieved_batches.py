@@ -13,6 +13,7 @@ from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
 
 _HUB_RANKS = 8  # of a long beam, only the best count
+_HUB_QUERIES = 4  # fewer share a passage by chance, and one always does with itself
 
 
 @dataclasses.dataclass(eq=False)
@@ -88,7 +89,12 @@ class RetrievedBatches:
 
 
 def hub_share(passage_ids_BxK: np.ndarray) -> float:
-  """Returns the share of queries that got the most frequent passage other than the null passage."""
+  """Returns the share of queries that got the most frequent passage other than the null passage.
+
+  Returns 0 for so few queries that it means nothing.
+  """
+  if len(passage_ids_BxK) < _HUB_QUERIES:
+    return 0.0
   real = passage_ids_BxK[:, :_HUB_RANKS]
   _, counts = np.unique(real[real >= 0], return_counts=True)
   return float(counts.max(initial=0) / len(passage_ids_BxK))

@@ -140,4 +140,5 @@ def test_a_resumed_batch_keeps_its_passages_when_the_index_has_moved_on(
 
 def test_hub_share_is_of_the_passage_that_most_queries_got():
   assert hub_share(np.array([[-1, 4, 5], [-1, 5, 6], [-1, 5, -2], [-1, 7, 8]])) == 0.75
-  assert hub_share(np.array([[-1, -2]])) == 0
+  assert hub_share(np.array([[-1, -2]] * 4)) == 0
+  assert hub_share(np.array([[-1, 4, 5]])) == 0  # no collapse, though its only query got it

@@ -3,7 +3,8 @@
 There are two normalisations. "official" is that of the original evaluation script (and of SQuAD's),
 with its quirks: accents are decomposed but kept, Unicode dashes and quotes are kept, "the" equals
 "a", a leading "á" loses its letter, and a regular expression need only match the beginning of the
-prediction. "corrected" fixes these.
+prediction. "corrected" fixes these. Both are for English; answers in other languages are normalised
+as MLQA does, in both cases.
 """
 
 import contextlib
@@ -15,8 +16,10 @@ import threading
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
+
+from realm_jax.languages import answers as language_answers
 
 Normalization = Literal["official", "corrected"]
 
@@ -44,10 +47,11 @@ def normalize_corrected(text: str) -> str:
   )
 
 
-_NORMALIZATIONS: Mapping[str, Callable[[str], str]] = {
-  "official": normalize_official,
-  "corrected": normalize_corrected,
-}
+def normalizer(language: str, normalization: Normalization) -> Callable[[str], str]:
+  """Returns the function that normalises answers in a language."""
+  if language != "en":
+    return functools.partial(language_answers.normalize, language=language)
+  return normalize_official if normalization == "official" else normalize_corrected
 
 
 def exact_match(
@@ -56,6 +60,7 @@ def exact_match(
   *,
   regex: bool = False,
   normalization: Normalization = "official",
+  language: str = "en",
 ) -> bool:
   """Returns whether a prediction equals one of the answers after normalisation.
 
@@ -65,14 +70,15 @@ def exact_match(
   """
   if regex:
     return any(_matches(prediction, answer, normalization) for answer in answers)
-  normalize = _NORMALIZATIONS[normalization]
+  normalize = normalizer(language, normalization)
   return normalize(prediction) in map(normalize, answers)
 
 
-def f1(prediction: str, answers: Sequence[str]) -> float:
+def f1(prediction: str, answers: Sequence[str], *, language: str = "en") -> float:
   """Returns the best harmonic mean of precision and recall of words over the answers (SQuAD)."""
-  predicted = normalize_official(prediction).split()
-  return max(_f1(predicted, normalize_official(answer).split()) for answer in answers)
+  normalize = normalizer(language, "official")
+  predicted = normalize(prediction).split()
+  return max(_f1(predicted, normalize(answer).split()) for answer in answers)
 
 
 def _f1(predicted: list[str], answer: list[str]) -> float:

@@ -11,8 +11,10 @@ from realm_jax.data.questions import Question
 from realm_jax.datatypes import SearchResults
 from realm_jax.inference.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.labels.answer_matching import AnswerMatcher
+from realm_jax.languages import detection
 
 RECALL_AT = (1, 5, 20, 50, 100)
+_LANGUAGE_SAMPLE = 500  # questions whose languages are those of all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,9 +113,10 @@ def answer_scores(
   """Returns the scores of predicted answers, `[n]` each.
 
   `exact_match` follows the official rule, `exact_match_corrected` a corrected normalisation (see
-  `data.answers`); `f1` over words is omitted if an answer is a regular expression.
+  `data.answers`), both in the language of each question; `f1` over words is omitted if an answer is
+  a regular expression.
   """
-  pairs = list(zip(questions, predictions, strict=True))
+  triples = list(zip(questions, predictions, languages_of(questions), strict=True))
   names: dict[str, answers.Normalization] = {
     "exact_match": "official",
     "exact_match_corrected": "corrected",
@@ -121,16 +124,27 @@ def answer_scores(
   scores = {
     name: np.array(
       [
-        answers.exact_match(text, q.answers, regex=q.regex, normalization=normalization)
-        for q, text in pairs
+        answers.exact_match(
+          text, q.answers, regex=q.regex, normalization=normalization, language=language
+        )
+        for q, text, language in triples
       ],
       np.float64,
     )
     for name, normalization in names.items()
   }
   if not any(question.regex for question in questions):
-    scores["f1"] = np.array([answers.f1(text, q.answers) for q, text in pairs], np.float64)
+    scores["f1"] = np.array(
+      [answers.f1(text, q.answers, language=language) for q, text, language in triples], np.float64
+    )
   return scores
+
+
+def languages_of(questions: Sequence[Question]) -> list[str]:
+  """Returns the language of each question, among those that are detected in a sample of them."""
+  texts = [question.text for question in questions]
+  among = detection.languages_of(texts[:: -(-len(texts) // _LANGUAGE_SAMPLE) or 1])
+  return [detection.language_of(text, among=among or ("en",)) for text in texts]
 
 
 def figures(outcomes: Sequence[Outcome], *, matcher: AnswerMatcher) -> dict:
@@ -159,9 +173,15 @@ def question_groups(
     hit = scores["reader_oracle"] > 0
     groups |= {"retrieval_hit": hit, "retrieval_miss": ~hit}
   if train_answers is not None:
-    known = set(map(answers.normalize_official, train_answers))
+    train_answers = [*train_answers]
+    languages = languages_of([outcome.question for outcome in outcomes])
+    normalize = {language: answers.normalizer(language, "official") for language in languages}
+    known = {language: {*map(rule, train_answers)} for language, rule in normalize.items()}
     seen = np.array(
-      [any(answers.normalize_official(a) in known for a in o.question.answers) for o in outcomes]
+      [
+        any(normalize[language](answer) in known[language] for answer in outcome.question.answers)
+        for outcome, language in zip(outcomes, languages, strict=True)
+      ]
     )
     groups |= {"answer_seen": seen, "answer_unseen": ~seen}
   return groups

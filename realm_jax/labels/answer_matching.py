@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+import regex
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.corpus.wordpiece_offsets import body_offsets
@@ -28,6 +29,7 @@ from realm_jax.data.questions import Question
 from realm_jax.labels.grouped_rows import GroupedRows, RowCollector
 from realm_jax.labels.pattern_literals import fold, required_literals
 from realm_jax.labels.sequence_search import SequenceSearch
+from realm_jax.languages import scripts
 
 Rule = Literal["words", "original"]
 
@@ -35,6 +37,10 @@ _ROWS_AT_ONCE = 8192
 _PARTS = ("occurrences", "holders", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
+
+# Wordpieces of these depend on the characters around them, because no space ends a word.
+_PARTS_OF_WORDS = regex.compile(rf"[{scripts.UNSPACED}--\p{{Script=Han}}]", regex.V1)
+_UNSPACED = regex.compile(rf"[{scripts.UNSPACED}]")
 
 _Name = tuple[str, str]  # how to search ("wordpieces", "text" or "regex"), and the answer
 
@@ -133,8 +139,10 @@ def match_answers(
   patterns = {("regex", a): a for q in questions if q.regex for a in q.answers}
   ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
   if rule == "words":
-    unknown = [text for text in texts if tokenizer.unk_id in ids[text]]
-    patterns |= {("text", text): rf"(?<!\w){re.escape(text)}(?!\w)" for text in unknown}
+    searched = [
+      text for text in texts if tokenizer.unk_id in ids[text] or _PARTS_OF_WORDS.search(text)
+    ]
+    patterns |= {("text", text): _whole_words(text) for text in searched}
   names = [
     [(way, a) for a in q.answers for way in (("regex",) if q.regex else ("wordpieces", "text"))]
     for q in questions
@@ -264,6 +272,13 @@ def _find_patterns(
         )
         found.add(places, holders, firsts, lasts)
         found.hold(places, holders)
+
+
+def _whole_words(text: str) -> str:
+  """Returns a pattern that finds a text between the borders of words, where words have borders."""
+  begins = "" if _UNSPACED.match(text[0]) else r"(?<!\w)"
+  ends = "" if _UNSPACED.match(text[-1]) else r"(?!\w)"
+  return begins + re.escape(text) + ends
 
 
 def _without_open_ends(pattern: str) -> str:

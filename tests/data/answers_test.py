@@ -94,3 +94,11 @@ def test_many_quick_matches_may_take_longer_than_one_is_allowed_to(monkeypatch):
     until = time.thread_time() + 0.2
     while time.thread_time() < until:
       clock.begin("a", "a")
+
+
+def test_answers_are_compared_in_their_language():
+  assert exact_match("die Panther", ["Panther"], language="de")
+  assert not exact_match("die Panther", ["Panther"], language="en")
+  assert not exact_match("हिंद", ["हिंदी"], normalization="corrected", language="hi")
+  assert f1("黑豹队", ["黑豹"], language="zh") == pytest.approx(0.8)
+  assert f1("黑豹队", ["黑豹"]) == 0

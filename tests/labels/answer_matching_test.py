@@ -90,7 +90,23 @@ def test_regular_expressions_are_mapped_to_wordpieces(store):
 
 def test_answers_that_the_vocabulary_lacks_are_found_in_the_text(store):
   assert found(store, "日本") == ([3], {3: [(0, 1)]})
-  assert found(store, "本") == ([], {})
+  assert found(store, "本") == (
+    [3],
+    {3: [(1, 1)]},
+  )  # a word of its own, as for a vocabulary with it
+
+
+def test_without_spaces_an_answer_may_stand_anywhere(tmp_path):
+  pieces = ["タ", *(f"##{character}" for character in "ワーです")]
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=False)
+  texts = ["タワーです", "タワ"]
+  writer = PassageStoreWriter(tmp_path, tokenizer=tokenizer, max_passage_length=16)
+  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  matcher = match_answers([question("タワー")], store=PassageStore(tmp_path), tokenizer=tokenizer)
+  assert matcher.contains(np.array([0]), np.array([[0, 1]])).tolist() == [[True, False]]
+  assert matcher.spans(0, 0).tolist() == [[0, 2]]
 
 
 @pytest.mark.parametrize("regex", [False, True])

@@ -186,19 +186,23 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
     ways = (f"--{k.name}" if k.plain else f"{k.name} (through gin)" for k in missing)
     raise UsageError(f"{name} needs {', '.join(ways)}; see realm {name} --help")
   workdir = directory(job, keywords, ("workdir",))
-  if workdir:
-    path = os.path.join(workdir, f"{name}_config.gin")
-    atomic_files.write_text(path, gin.config_str(max_line_length=100))
-  try:
-    code = gin.get_configurable(job)()
-  except Exception as error:
-    if _has_entered(job, error):
-      raise
-    # An argument could not be built, which is an error of the configuration.
-    raise UsageError(_plain_message(error)) from error
-  if workdir:
-    text = gin.operative_config_str(max_line_length=100)
-    atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
+  with contextlib.ExitStack() as stack:
+    if workdir:
+      from realm_jax import directory_lock  # late, because the list of jobs must not wait for it
+
+      stack.enter_context(directory_lock.hold_for_job(workdir))
+      path = os.path.join(workdir, f"{name}_config.gin")
+      atomic_files.write_text(path, gin.config_str(max_line_length=100))
+    try:
+      code = gin.get_configurable(job)()
+    except Exception as error:
+      if _has_entered(job, error):
+        raise
+      # An argument could not be built, which is an error of the configuration.
+      raise UsageError(_plain_message(error)) from error
+    if workdir:
+      text = gin.operative_config_str(max_line_length=100)
+      atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
   return code if isinstance(code, int) else 0  # some jobs return their result
 
 

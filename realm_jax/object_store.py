@@ -97,6 +97,15 @@ def upload(directory: str | os.PathLike, target: str) -> int:
   return len(records)
 
 
+def listed_files(directory: str) -> set[str]:
+  """Returns the names in the list of a directory in the object store; none if it has no list."""
+  remote = absolute(directory)
+  try:
+    return set(_read_listing((remote / COMPLETE_FILE).read_bytes(), remote))
+  except FileNotFoundError:
+    return set()
+
+
 def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
   """Returns a local directory with the files whose names match one of the patterns.
 

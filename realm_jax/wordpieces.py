@@ -13,11 +13,15 @@ import numpy as np
 
 from realm_jax import atomic_files, object_store
 from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
+from realm_jax.output_kinds import DirectoryKind
 
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 VOCABULARY_FILE = "vocab.txt"
 MAX_WORD_LENGTH = 100  # characters; BERT maps longer words to [UNK]
 CONFIG_FILE = "tokenizer_config.json"
+# Other results may be in folders below it; a model's vocabulary is in a directory with its weights.
+_FILES = (VOCABULARY_FILE, CONFIG_FILE)
+VOCABULARY = DirectoryKind(name="a vocabulary", files=(*_FILES, "*/"), marks=_FILES)
 
 
 class WordPieces:

@@ -203,6 +203,7 @@ def test_the_configs_written_run_the_same_again(tmp_path, write_gin):
     assert json.loads((tmp_path / "said.json").read_text()) == said
   assert sorted(p.name for p in tmp_path.iterdir()) == [
     "a.gin",
+    "directory.lock",
     "said.json",
     "toy_config.gin",
     "toy_operative_config.gin",

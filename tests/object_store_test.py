@@ -24,7 +24,10 @@ from realm_jax.index import generations
 from realm_jax.inspector.edit_stores import SharedEdits
 from realm_jax.jobs.preparation.upload import upload
 from realm_jax.jobs.training.launch_local import launch_local
+from realm_jax.output_kinds import ANYTHING, DirectoryKind
 from realm_jax.training import checkpoints, metric_writers
+
+KIND = DirectoryKind(name="a thing", files=ANYTHING)
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def name_in(root, *parts):
 
 
 def write_directory(path, **files):
-  with atomic_files.new_directory(path) as directory:
+  with atomic_files.new_directory(path, kind=KIND) as directory:
     for name, content in files.items():
       pathlib.Path(directory, name).write_text(content)
 
@@ -51,7 +54,7 @@ def read(directory, name):
 
 
 def test_a_directory_is_there_when_its_list_of_files_is(root, emulated_gcs):
-  with atomic_files.new_directory(root) as directory:
+  with atomic_files.new_directory(root, kind=KIND) as directory:
     pathlib.Path(directory, "below").mkdir()
     pathlib.Path(directory, "below", "a").write_text("one")
   listed = json.loads(emulated_gcs.read(name_in(root, "complete.json")))["files"]
@@ -89,7 +92,7 @@ def test_a_directory_that_is_replaced_is_read_anew_and_without_its_old_files(roo
 
 def test_a_failed_publication_leaves_what_was_there(root):
   write_directory(root, a="one")
-  with pytest.raises(KeyboardInterrupt), atomic_files.new_directory(root) as directory:
+  with pytest.raises(KeyboardInterrupt), atomic_files.new_directory(root, kind=KIND) as directory:
     pathlib.Path(directory, "a").write_text("two")
     raise KeyboardInterrupt
   assert read(root, "a") == "one"
@@ -184,7 +187,7 @@ def test_a_file_is_copied_in_ranges(root, monkeypatch):
 
 def test_text_of_a_corpus_that_was_replaced_is_refused(root):
   for title in ("one", "two"):
-    with atomic_files.new_directory(root) as directory:
+    with atomic_files.new_directory(root, kind=KIND) as directory:
       writer = passage_store.PassageStoreWriter(
         directory, tokenizer=Vocabulary, max_passage_length=9
       )
@@ -198,7 +201,7 @@ def test_text_of_a_corpus_that_was_replaced_is_refused(root):
 
 
 def test_a_process_copies_only_its_own_prepared_examples(root):
-  with atomic_files.new_directory(root) as directory:
+  with atomic_files.new_directory(root, kind=KIND) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=100)
     for stream in range(2):
       writer.write_stream([{"ids": np.full((3, 2), stream, np.int32)}])
@@ -233,7 +236,7 @@ class Vocabulary:
 
 
 def test_a_passage_store_is_mapped_from_a_local_copy(root, emulated_gcs):
-  with atomic_files.new_directory(root) as directory:
+  with atomic_files.new_directory(root, kind=KIND) as directory:
     writer = passage_store.PassageStoreWriter(directory, tokenizer=Vocabulary, max_passage_length=9)
     ids = np.arange(3)
     writer.append(title="T", text="Text.", title_ids=ids, body_ids=ids + 4, uid=7)

@@ -20,6 +20,7 @@ from realm_jax.almanac.world import (
   question,
   training_sentence,
 )
+from realm_jax.output_kinds import DirectoryKind
 
 DOCUMENTS = "documents.jsonl"
 TRAINING = "training.jsonl"
@@ -29,6 +30,15 @@ TRAINING_QUESTIONS = "training_questions.jsonl"
 HELD_OUT_QUESTIONS = "heldout_questions.jsonl"
 VALUES = "values.jsonl"
 MANIFEST = "manifest.json"
+EDITED = "edited"  # a folder
+ALMANAC = DirectoryKind(
+  name="an almanac",
+  files=(
+    *(DOCUMENTS, TRAINING, HELD_OUT, TRAINING_QUESTIONS, HELD_OUT_QUESTIONS, VALUES, MANIFEST),
+    *(f"{EDITED}/{DOCUMENTS}", f"{EDITED}/{QUESTIONS}"),
+  ),
+  marks=(MANIFEST,),
+)
 
 _VALUE_COPIES = 10
 

@@ -36,9 +36,8 @@ def write_masked_lm(
   encoder = huggingface_names.encoder(config.num_layers)
   names = huggingface_names.prefixed(encoder, here="bert/", there="bert.")
   names |= huggingface_names.masked_lm()
-  with atomic_files.new_directory(directory) as unfinished:
-    _write_bert(unfinished, params, names, config=config, kind="BertForMaskedLM")
-    tokenizer.save(unfinished)
+  _write_bert(directory, params, names, config=config, kind="BertForMaskedLM")
+  tokenizer.save(directory)
 
 
 def write_sentence_encoder(
@@ -55,43 +54,42 @@ def write_sentence_encoder(
   if config.pooling == "pooler":
     names |= huggingface_names.pooler()
   modules = [("Transformer", "")]
-  with atomic_files.new_directory(directory) as unfinished:
 
-    def add(kind: str, settings: dict, weights: Mapping[str, np.ndarray]) -> None:
-      folder = f"{len(modules)}_{kind}"
-      modules.append((kind, folder))
-      os.mkdir(os.path.join(unfinished, folder))
-      atomic_files.write_json(os.path.join(unfinished, folder, CONFIG_FILE), settings)
-      if weights:
-        safetensors_files.write(os.path.join(unfinished, folder, _WEIGHTS_FILE), weights)
+  def add(kind: str, settings: dict, weights: Mapping[str, np.ndarray]) -> None:
+    folder = f"{len(modules)}_{kind}"
+    modules.append((kind, folder))
+    os.mkdir(os.path.join(directory, folder))
+    atomic_files.write_json(os.path.join(directory, folder, CONFIG_FILE), settings)
+    if weights:
+      safetensors_files.write(os.path.join(directory, folder, _WEIGHTS_FILE), weights)
 
-    _write_bert(unfinished, params, names, config=config.bert, kind="BertModel")
-    tokenizer.save(unfinished)
-    add("Pooling", sentence_encoders.pooling_settings(config), {})
-    if config.pooling == "pooler":
-      add("Dense", *_dense(params, "pooler/dense", activation="Tanh", scale=1.0))
-    if config.output == "projection":
-      scale = math.sqrt(sentence_encoders.LAYER_NORM_EPSILON / config.layer_norm_epsilon)
-      add("Dense", *_dense(params, "projection", activation="Identity", scale=scale))
-      norm = {"norm.weight": params["projection_norm/scale"]}
-      norm["norm.bias"] = params["projection_norm/bias"]
-      add("LayerNorm", {"dimension": config.projection_size}, norm)
-    elif config.output == "unit_length":
-      add("Normalize", {}, {})
-    atomic_files.write_json(
-      os.path.join(unfinished, sentence_encoders.MODULES_FILE),
-      [
-        {"idx": i, "name": str(i), "path": folder, "type": _MODULES + kind}
-        for i, (kind, folder) in enumerate(modules)
-      ],
-    )
-    atomic_files.write_json(
-      os.path.join(unfinished, "sentence_bert_config.json"),
-      {"max_seq_length": max_length, "do_lower_case": False},
-    )
-    atomic_files.write_json(
-      os.path.join(unfinished, "config_sentence_transformers.json"), {"similarity_fn_name": "dot"}
-    )
+  _write_bert(directory, params, names, config=config.bert, kind="BertModel")
+  tokenizer.save(directory)
+  add("Pooling", sentence_encoders.pooling_settings(config), {})
+  if config.pooling == "pooler":
+    add("Dense", *_dense(params, "pooler/dense", activation="Tanh", scale=1.0))
+  if config.output == "projection":
+    scale = math.sqrt(sentence_encoders.LAYER_NORM_EPSILON / config.layer_norm_epsilon)
+    add("Dense", *_dense(params, "projection", activation="Identity", scale=scale))
+    norm = {"norm.weight": params["projection_norm/scale"]}
+    norm["norm.bias"] = params["projection_norm/bias"]
+    add("LayerNorm", {"dimension": config.projection_size}, norm)
+  elif config.output == "unit_length":
+    add("Normalize", {}, {})
+  atomic_files.write_json(
+    os.path.join(directory, sentence_encoders.MODULES_FILE),
+    [
+      {"idx": i, "name": str(i), "path": folder, "type": _MODULES + kind}
+      for i, (kind, folder) in enumerate(modules)
+    ],
+  )
+  atomic_files.write_json(
+    os.path.join(directory, "sentence_bert_config.json"),
+    {"max_seq_length": max_length, "do_lower_case": False},
+  )
+  atomic_files.write_json(
+    os.path.join(directory, "config_sentence_transformers.json"), {"similarity_fn_name": "dot"}
+  )
 
 
 def _write_bert(

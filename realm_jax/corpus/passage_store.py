@@ -16,10 +16,22 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from realm_jax import atomic_files, object_store
+from realm_jax.output_kinds import DirectoryKind
 
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1
 _RAGGED_COLUMNS = ("titles", "texts", "title_ids", "body_ids", "documents")
+
+# With the tagged examples, the vocabulary, and the index of BM25 that is made when it is needed.
+CORPUS = DirectoryKind(
+  name="a prepared corpus",
+  files=(
+    *(METADATA_FILE, "*.bin", "examples-*-of-*.tfrecord.gz"),
+    *("vocabulary/vocab.txt", "vocabulary/tokenizer_config.json"),
+    *("bm25/*.npy", "bm25/*.json"),
+  ),
+  marks=(METADATA_FILE,),
+)
 
 
 def passage_uid(title: str, text: str) -> int:

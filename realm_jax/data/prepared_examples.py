@@ -14,12 +14,17 @@ import numpy as np
 
 from realm_jax import atomic_files, json_fields, object_store
 from realm_jax.data.batches import Features, Shard
+from realm_jax.output_kinds import DirectoryKind
 
 MANIFEST_FILE = "examples_manifest.json"
 FORMAT_VERSION = 1
 _DTYPES = ("int32", "int64", "float32")  # dtypes of features
 _STORED_DTYPES = (*_DTYPES, "uint16")
 _POSITION, _FINGERPRINT = "examples_read", "fingerprint"
+
+EXAMPLES = DirectoryKind(
+  name="a directory of prepared examples", files=(MANIFEST_FILE, "*.bin"), marks=(MANIFEST_FILE,)
+)
 
 Setting = str | int | float | bool
 

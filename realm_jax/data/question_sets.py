@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from realm_jax import atomic_files, object_store
 from realm_jax.data import questions
+from realm_jax.output_kinds import DirectoryKind
 
 Dataset = Literal["custom", "natural_questions", "web_questions", "curated_trec"]
 SPLITS = ("train", "dev", "test")
@@ -163,6 +164,13 @@ def make_splits(
       f"give {'/'.join(map(str, counts))}; give all its files, or use dataset=custom"
     )
   return splits
+
+
+QUESTIONS = DirectoryKind(
+  name="a set of questions",
+  files=(questions.MANIFEST_FILE, "train.jsonl", "dev.jsonl", "test.jsonl"),
+  marks=(questions.MANIFEST_FILE,),
+)
 
 
 def write_splits(

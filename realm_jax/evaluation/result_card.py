@@ -12,6 +12,17 @@ import numpy as np
 
 from realm_jax import __version__, atomic_files, object_store
 from realm_jax.evaluation import open_qa, resampling
+from realm_jax.output_kinds import DirectoryKind
+
+EVALUATION = DirectoryKind(
+  name="an evaluation",
+  files=(
+    *("figures.json", "card.md", "predictions.jsonl", "run.trec"),
+    *("retrieved_dpr.json", "retrieved.trec", "evaluations.jsonl"),
+    "*/",  # other results may be in folders below it
+  ),
+  marks=("figures.json", "*/figures.json", "evaluations.jsonl"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +65,7 @@ def publish(
   page = markdown(card)
   if output is not None:
     written = {"figures.json": json.dumps(card, indent=2) + "\n", "card.md": page}
+    EVALUATION.check(output)
     for name, text in {**written, **evaluated.files}.items():
       atomic_files.write_text(os.path.join(output, name), text)
   print(page, flush=True)

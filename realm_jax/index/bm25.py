@@ -18,8 +18,10 @@ from absl import logging
 
 from realm_jax import atomic_files, datatypes
 from realm_jax.languages.analysis import Analyzer
+from realm_jax.output_kinds import DirectoryKind
 
 _IDENTITY_FILE = "identity.json"
+_INDEX = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ class Bm25Retriever:
     logging.info("building the BM25 index in %s", directory)
     retriever = cls(texts(), languages=languages, config=config)
     try:
-      with atomic_files.new_directory(directory) as unfinished:
+      with atomic_files.new_directory(directory, kind=_INDEX) as unfinished:
         retriever._index.save(unfinished, show_progress=False)
         content = json.dumps({**wanted, "mean_length": retriever._mean_length})
         atomic_files.write_text(os.path.join(unfinished, _IDENTITY_FILE), content)

@@ -22,8 +22,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from realm_jax import json_fields, object_store, processes
+from realm_jax import directory_lock, json_fields, object_store, processes
 from realm_jax.index import array_files
+from realm_jax.output_kinds import ANYTHING, DirectoryKind
 
 _FORMAT = 3
 _MANIFEST = "manifest"
@@ -31,6 +32,9 @@ _MANIFEST_FILE = "metadata"
 _STEPS = ocp.step.standard_name_format()
 # What reading files raises that are not those that were written.
 _WRONG = (ValueError, TypeError, LookupError, FileNotFoundError, NotADirectoryError)
+INDEX = DirectoryKind(
+  name="an index", files=ANYTHING, marks=(f"*/{_MANIFEST}/*", directory_lock.LOCK_FILE)
+)
 
 
 class ForeignGenerationError(RuntimeError):
@@ -127,7 +131,7 @@ def publish(
 ) -> Manifest:
   """Writes a generation, makes it visible at once, and deletes those before the newest `keep`.
 
-  One job publishes to a directory, see `publisher_lock`. Of a job of several processes all publish
+  One job publishes to a directory, see `directory_lock`. Of a job of several processes all publish
   together: each writes its own shards, and the first one makes them visible when all are written.
   Unfinished files of a killed publisher are removed.
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from realm_jax import atomic_files, progress
+from realm_jax import atomic_files, directory_lock, progress
 from realm_jax.convert import block_records
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
-from realm_jax.index import publisher_lock
+from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.index import generations
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.indexing import index_origin, index_publication
 from realm_jax.tokenization import WordPieceTokenizer
@@ -34,7 +34,7 @@ def write_store(
   """
   texts = block_records.read(blocks)
   names = itertools.repeat(b"") if titles is None else block_records.read(titles)
-  with atomic_files.new_directory(directory) as unfinished:
+  with atomic_files.new_directory(directory, kind=CORPUS) as unfinished:
     writer = PassageStoreWriter(unfinished, tokenizer=tokenizer, max_passage_length=passage_length)
     pairs = _pairs(texts, names, many=titles is not None)
     for batch in progress.track(_batches(pairs), what="passages", size=len):
@@ -67,7 +67,7 @@ def publish_embeddings(
     )
   embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
   sample = np.random.default_rng(0).permutation(len(store))[:_NUM_QUERIES]
-  with publisher_lock.hold(index):
+  with directory_lock.hold(index, kind=generations.INDEX):
     index_origin.check_corpus(index, store)
     index_publication.publish(
       index,

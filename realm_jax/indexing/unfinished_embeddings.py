@@ -14,6 +14,21 @@ import numpy as np
 from absl import logging
 
 from realm_jax import atomic_files, object_store
+from realm_jax.output_kinds import DirectoryKind
+
+_KIND = DirectoryKind(
+  name="a directory of unfinished embeddings",
+  files=("[0-9]*/*_*.bin", "[0-9]*/*_*.json", "[0-9]*/.*"),
+)
+
+
+def check(index: str) -> None:
+  """Checks that nothing else stands where the unfinished embeddings of an index are kept.
+
+  Raises:
+    ValueError: If something does; it would be removed with them.
+  """
+  _KIND.check(_directory(index))
 
 
 def borders(first: int, stop: int, *, every: int) -> list[int]:

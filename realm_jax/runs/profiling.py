@@ -7,9 +7,11 @@ import jax
 from absl import logging
 
 from realm_jax import atomic_files
+from realm_jax.output_kinds import DirectoryKind
 
 PROFILE = "profile"
 _MEMORY = "memory.prof"
+_KIND = DirectoryKind(name="a profile", files=(_MEMORY, "plugins/"))
 
 
 class Profiler:
@@ -37,7 +39,7 @@ class Profiler:
     self._tracing.close()
 
   def _begin(self) -> None:
-    directory = self._tracing.enter_context(atomic_files.new_directory(self._directory))
+    directory = self._tracing.enter_context(atomic_files.new_directory(self._directory, kind=_KIND))
     self._tracing.callback(jax.profiler.save_device_memory_profile, f"{directory}/{_MEMORY}")
     self._tracing.enter_context(jax.profiler.trace(directory))
 

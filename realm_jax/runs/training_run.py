@@ -10,7 +10,7 @@ from typing import Any
 import flax.traverse_util
 import jax.numpy as jnp
 
-from realm_jax import object_store, processes, stopwatch
+from realm_jax import directory_lock, object_store, processes, stopwatch
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -84,7 +84,9 @@ class TrainingRun:
       in an object store.
 
   Raises:
-    ValueError: If the existing run has another model or other batches.
+    DirectoryInUseError: If another job works in the directory.
+    ValueError: If the existing run has another model or other batches, or the directory is no
+      run's.
   """
 
   def __init__(
@@ -99,6 +101,27 @@ class TrainingRun:
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
     self.workdir = workdir
+    self._opened = contextlib.ExitStack()
+    # Before anything is read, because the checkpointer removes unfinished checkpoints.
+    self._still_held = self._opened.enter_context(
+      directory_lock.hold(workdir, kind=directory_lock.WORKDIR)
+    )
+    with contextlib.ExitStack() as if_failed:
+      if_failed.callback(self._opened.close)
+      self._open(program, config, description, batch_settings, warm_starts, alarm_settings)
+      if_failed.pop_all()
+
+  def _open(
+    self,
+    program: TrainProgram,
+    config: TrainingConfig,
+    description,
+    batch_settings: Mapping,
+    warm_starts: Sequence[WarmStart],
+    alarm_settings: AlarmSettings,
+  ) -> None:
+    """Restores or begins the run."""
+    workdir = self.workdir
     self._config, self._description = config.run, description
     self.mesh = program.mesh
     self.batch_sharding = program.batch_sharding
@@ -151,7 +174,6 @@ class TrainingRun:
     self._goodput = goodput.GoodputLog(self.logs if processes.is_first() else None, step=self.step)
     profiled = profiling.parse(config.run.profile_steps, num_steps=config.run.num_steps)
     self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
-    self._opened = contextlib.ExitStack()
     self._stop = train_loop.StopSignal()
     self._collapsed = ""
     self._trace: TraceWriter | None = None
@@ -367,6 +389,7 @@ class TrainingRun:
 
   @stopwatch.job.during(goodput.CHECKPOINT)
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
+    self._still_held()
     # A run that resumes from here must find every row up to here.
     if self._trace is not None:
       self._trace.flush()

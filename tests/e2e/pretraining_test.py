@@ -13,9 +13,11 @@ import time
 
 import pytest
 
-from realm_jax import main
-from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import generations, publisher_lock
+from realm_jax import directory_lock, main
+from realm_jax.almanac.writing import ALMANAC
+from realm_jax.corpus.passage_store import CORPUS, PassageStore
+from realm_jax.data.prepared_examples import EXAMPLES
+from realm_jax.index import generations
 from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
@@ -29,7 +31,8 @@ from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
-from tests.e2e.conftest import BERT
+from realm_jax.wordpieces import VOCABULARY
+from tests.e2e.conftest import BERT, TINY
 
 pytestmark = pytest.mark.timeout(600)
 PART = (("dual_encoder", "dual_encoder"),)
@@ -255,12 +258,56 @@ def test_a_second_builder_of_a_directory_ends_in_one_line(world, tmp_path, capsy
     "index": tmp_path,
   }
   command = ["build_index", *(f"--{name}={value}" for name, value in flags.items())]
-  with publisher_lock.hold(str(tmp_path)):
+  with directory_lock.hold(str(tmp_path), kind=generations.INDEX):
     assert main.main(command) == 1
   line = capsys.readouterr().err.splitlines()[-1]
-  refused = rf"process {os.getpid()} on \S+ is already publishing to {tmp_path}; wait until"
+  refused = rf"process {os.getpid()} on \S+ is already working in {tmp_path}; wait until"
   assert re.match(f"realm build_index: {refused}", line)
   assert main.main(command) == 0
+
+
+def test_a_second_training_in_a_workdir_ends_in_one_line(world, tmp_path, capsys):
+  workdir = tmp_path / "run"
+  flags = {
+    "gin_file": TINY,
+    "workdir": workdir,
+    "corpus": world / "training",
+    "passages": world / "passages",
+    "index": world / "index",
+    "num_steps": 0,
+  }
+  command = ["pretrain", *(f"--{name}={value}" for name, value in flags.items())]
+  holding = "import sys, time; from realm_jax import directory_lock as lock\n"
+  holding += "with lock.hold(sys.argv[1], kind=lock.WORKDIR): print(flush=True); time.sleep(600)"
+  with subprocess.Popen(
+    [sys.executable, "-c", holding, workdir], stdout=subprocess.PIPE
+  ) as first_training:
+    first_training.stdout.readline()
+    assert main.main(command) == 1
+    refused = rf"process {first_training.pid} on \S+ is already working in {workdir}; wait until"
+    assert re.search(f"realm pretrain: {refused}", capsys.readouterr().err)
+    assert os.listdir(workdir) == [directory_lock.LOCK_FILE]
+    first_training.send_signal(signal.SIGKILL)
+  assert main.main(command) == 0
+  assert checkpoints.steps(workdir / "checkpoints") == [0]
+
+
+@pytest.mark.parametrize(
+  ("name", "kind"),
+  [
+    ("almanac", ALMANAC),
+    ("vocabulary", VOCABULARY),
+    ("passages", CORPUS),
+    ("examples", EXAMPLES),
+  ],
+)
+def test_results_are_known_and_a_file_among_them_is_not_replaced(world, tmp_path, name, kind):
+  copy = tmp_path / name
+  shutil.copytree(world / name, copy)
+  kind.check(copy)
+  (copy / "thesis.txt").write_text("of years")
+  with pytest.raises(ValueError, match=f"{copy} has thesis.txt"):
+    kind.check(copy)
 
 
 def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):

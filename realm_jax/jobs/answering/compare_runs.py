@@ -1,6 +1,7 @@
 """Compares two systems on one or several sets of questions, with Holm's correction."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 
 from realm_jax import atomic_files
@@ -11,6 +12,9 @@ from realm_jax.evaluation.run_comparison import (
   read_pair,
   sets_of,
 )
+from realm_jax.output_kinds import FileKind
+
+_TABLE = FileKind(name="a table of comparisons", start=r'\[\s*\{\s*"first": ')
 
 
 def compare_runs(
@@ -37,6 +41,8 @@ def compare_runs(
     FileNotFoundError: If a file is missing.
     ValueError: If the two do not have the same questions.
   """
+  if output is not None:
+    _TABLE.check(output)
   first, second = ([at for path in paths for at in sets_of(path)] for paths in (first, second))
   if not len(first) == len(second) or (qrels and len(qrels) != len(first)):
     raise ValueError(
@@ -60,7 +66,7 @@ def compare_runs(
     raise ValueError(f"no metric is in all files{f' and in {list(figures)}' * bool(figures)}")
   print(_table(rows), flush=True)
   if output is not None:
-    atomic_files.write_json(output, rows)
+    atomic_files.write_text(output, json.dumps(rows, indent=2) + "\n", kind=_TABLE)
   return rows
 
 

@@ -113,6 +113,8 @@ def evaluate(
     ValueError: If checkpoint, corpus, index and questions do not match, or a setting would do
       nothing.
   """
+  if output is not None:
+    result_card.EVALUATION.check(output)
   given = {
     "predictions": predictions,
     "train_questions": train_questions,

@@ -12,10 +12,16 @@ from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
 from realm_jax.labels.answer_matching import match_answers
+from realm_jax.output_kinds import FileKind
 from realm_jax.saved.answering_models import question_answerer
 from realm_jax.saved.opening import Corpus, Sources, open_sources
 
 OutputFormat = Literal["jsonl", "dpr", "trec"]
+_KINDS: Mapping[OutputFormat, FileKind] = {
+  "jsonl": FileKind(name="a file of answers", start=r'\{.*"prediction": '),
+  "dpr": FileKind(name="a file of passages found", start=r'(?s)\[\s*\{\s*"question": .*"ctxs": '),
+  "trec": FileKind(name="a run file of realm_jax", start=r"\S+ Q0 .* realm_jax\n"),
+}
 
 
 def predict(
@@ -48,6 +54,7 @@ def predict(
     ValueError: If the inputs do not match each other or the model, or a setting would do nothing.
   """
   choices.check(OutputFormat, output_format=output_format)
+  _KINDS[output_format].check(output)
   of_passages = output_format != "jsonl"
   changed = {"num_answers": num_answers != 1, "num_passages": num_passages is not None}
   unused = "num_answers" if of_passages else "num_passages"
@@ -74,7 +81,7 @@ def predict(
     json.dumps(_record(question.record, found), ensure_ascii=False) + "\n"
     for question, found in zip(asked, answers, strict=True)
   )
-  atomic_files.write_text(output, "".join(lines))
+  atomic_files.write_text(output, "".join(lines), kind=_KINDS["jsonl"])
   truncated = sum(found.truncated for found in answers)
   longer = f"; {truncated} exceeded the model's input and were truncated" if truncated else ""
   print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
@@ -84,17 +91,16 @@ def _write_found(
   output: str, outcomes: list[Outcome], output_format: Literal["dpr", "trec"], *, corpus: Corpus
 ) -> None:
   if output_format == "trec":
-    atomic_files.write_text(output, run_text(passage_run(outcomes), tag="realm_jax"))
-    return
-  store = corpus.store
-  matcher = match_answers(
-    [outcome.question for outcome in outcomes],
-    store=store,
-    tokenizer=corpus.tokenizer,
-    rule="words",
-  )
-  content = prediction_files.dpr_json(outcomes, store=store, matcher=matcher)
-  atomic_files.write_text(output, content)
+    content = run_text(passage_run(outcomes), tag="realm_jax")
+  else:
+    matcher = match_answers(
+      [outcome.question for outcome in outcomes],
+      store=corpus.store,
+      tokenizer=corpus.tokenizer,
+      rule="words",
+    )
+    content = prediction_files.dpr_json(outcomes, store=corpus.store, matcher=matcher)
+  atomic_files.write_text(output, content, kind=_KINDS[output_format])
 
 
 def _record(asked: Mapping, found: QuestionAnswers) -> dict:

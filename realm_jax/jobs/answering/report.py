@@ -9,6 +9,7 @@ import numpy as np
 from realm_jax import atomic_files, object_store
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.inspector import report_page
+from realm_jax.output_kinds import FileKind
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
 from realm_jax.runs.swap_log import SWAPS_FILE
@@ -17,6 +18,10 @@ from realm_jax.training.goodput import GOODPUT_FILE, account
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 
 _QUERIES, _MOST_COMMON = 32, 10  # shown
+_REPORT = FileKind(
+  name="a report",
+  start=r'<!DOCTYPE html>\n(.*\n){4}<meta name="color-scheme" content="light dark">',
+)
 
 
 def report(
@@ -38,6 +43,8 @@ def report(
     FileNotFoundError: If the directory has no metrics.
     ValueError: If the trace does not have the step, or is of another corpus.
   """
+  output = output or os.path.join(run, "report.html")
+  _REPORT.check(output)
   path = os.path.join(run, METRICS_FILE)
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {METRICS_FILE} in {run}; give the workdir of a training run")
@@ -53,8 +60,7 @@ def report(
     goodput=account(_read(os.path.join(run, GOODPUT_FILE))).table(),
     alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
   )
-  output = output or os.path.join(run, "report.html")
-  atomic_files.write_text(output, report_page.rendered(view))
+  atomic_files.write_text(output, report_page.rendered(view), kind=_REPORT)
   print(output, flush=True)
   return output
 

@@ -7,9 +7,10 @@ import flax.traverse_util
 import jax
 import numpy as np
 
-from realm_jax import object_store, partitioning, tokenization
+from realm_jax import atomic_files, object_store, partitioning, tokenization
 from realm_jax.convert import huggingface_export
 from realm_jax.index import assembly, generations
+from realm_jax.output_kinds import DirectoryKind
 from realm_jax.saved import saved_models
 
 MASKED_LM, EMBEDDINGS = "masked_lm", "embeddings.npy"
@@ -18,6 +19,13 @@ _TOWERS = {
   "query_tower": "query_encoder",
   "passage_tower": "passage_encoder",
 }
+_FILES = ("*.json", "*.safetensors", "vocab.txt", "[0-9]_*/*.json", "[0-9]_*/*.safetensors")
+_FOLDERS = (*_TOWERS.values(), MASKED_LM)
+_EXPORT = DirectoryKind(
+  name="an exported checkpoint",
+  files=(*(f"{folder}/{file}" for folder in _FOLDERS for file in _FILES), EMBEDDINGS),
+  marks=(*(f"{folder}/config.json" for folder in _FOLDERS), EMBEDDINGS),
+)
 
 
 def export_checkpoint(
@@ -38,7 +46,7 @@ def export_checkpoint(
   Args:
     checkpoints: Directory of checkpoints, `WORKDIR/checkpoints` of a training run.
     vocabulary: Directory of its vocabulary, `PASSAGES/vocabulary` of its corpus.
-    output: Directory to write.
+    output: Directory to write; replaced as a whole when finished.
     step: Step of the checkpoint; None uses the newest.
     index: Directory of index generations whose embeddings to write; None writes none.
     generation: Index generation; None uses the newest.
@@ -48,37 +56,38 @@ def export_checkpoint(
     ValueError: If the vocabulary is not the checkpoint's.
   """
   object_store.check_local(output=output)
+  _EXPORT.check(output)
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description
   tokenizer = tokenization.load(vocabulary)
   saved.check_vocabulary(tokenizer.digest, source=vocabulary)
-  os.makedirs(output, exist_ok=True)
   mesh = partitioning.make_mesh()
   written = []
   _, params = saved.retriever(mesh)
   length = max(description.query_length, description.passage_length)
-  for name, tower in params["dual_encoder"].items():
-    huggingface_export.write_sentence_encoder(
-      os.path.join(output, _TOWERS[name]),
-      _flat(tower),
-      config=description.dual_encoder,
-      tokenizer=tokenizer,
-      max_length=length,
-    )
-    written.append(_TOWERS[name])
-  if description.knowledge_augmented_encoder is not None:
-    _, params = saved.pretraining_model(mesh)
-    huggingface_export.write_masked_lm(
-      os.path.join(output, MASKED_LM),
-      _flat(params["knowledge_augmented_encoder"]),
-      config=description.knowledge_augmented_encoder,
-      tokenizer=tokenizer,
-    )
-    written.append(MASKED_LM)
-  if index is not None:
-    embeddings_NxE = assembly.load_embeddings(index, generations.resolve(index, generation))
-    np.save(os.path.join(output, EMBEDDINGS), np.asarray(embeddings_NxE, np.float32))
-    written.append(EMBEDDINGS)
+  with atomic_files.new_directory(output, kind=_EXPORT) as directory:
+    for name, tower in params["dual_encoder"].items():
+      huggingface_export.write_sentence_encoder(
+        os.path.join(directory, _TOWERS[name]),
+        _flat(tower),
+        config=description.dual_encoder,
+        tokenizer=tokenizer,
+        max_length=length,
+      )
+      written.append(_TOWERS[name])
+    if description.knowledge_augmented_encoder is not None:
+      _, params = saved.pretraining_model(mesh)
+      huggingface_export.write_masked_lm(
+        os.path.join(directory, MASKED_LM),
+        _flat(params["knowledge_augmented_encoder"]),
+        config=description.knowledge_augmented_encoder,
+        tokenizer=tokenizer,
+      )
+      written.append(MASKED_LM)
+    if index is not None:
+      embeddings_NxE = assembly.load_embeddings(index, generations.resolve(index, generation))
+      np.save(os.path.join(directory, EMBEDDINGS), np.asarray(embeddings_NxE, np.float32))
+      written.append(EMBEDDINGS)
   print(f"{output}: {', '.join(written)} of step {saved.step}", flush=True)
 
 

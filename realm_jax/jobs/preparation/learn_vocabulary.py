@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from realm_jax import tokenization
+from realm_jax import tokenization, wordpieces
 from realm_jax.corpus import input_files, reading, sample
 from realm_jax.corpus.documents import BadRecords
 
@@ -32,7 +32,7 @@ def learn_vocabulary(
     FileNotFoundError: If a pattern matches no file.
     ValueError: If the inputs contain no text, or the format of a file is unknown.
   """
-
+  wordpieces.VOCABULARY.check(output)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format)))
 
   languages = sample.languages(language, sample.sample_texts(files))
@@ -57,6 +57,7 @@ def learn_vocabulary(
   finally:
     for line in bad.report():
       print(line, flush=True)
+  wordpieces.VOCABULARY.check(output)
   tokenizer.save(output)
   print(f"{output}: {tokenizer.vocab_size:,} wordpieces, digest {tokenizer.digest}", flush=True)
   return tokenizer

@@ -9,7 +9,9 @@ from realm_jax.corpus.sentences import to_byte_offsets
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.languages import words
+from realm_jax.output_kinds import FileKind
 
+_SENTENCES = FileKind(name="a file of masked sentences", start=r'\{"id": "\d+", "text": ')
 _FEWEST_WORDS = 6  # fewer say too little to search with
 
 
@@ -40,6 +42,7 @@ def mask_sentences(
     FileNotFoundError: If the corpus is missing.
     ValueError: If no sentence of it has a salient span.
   """
+  _SENTENCES.check(output)
   draw = random.Random(seed)
   passages = (p for file in tagged_examples.files(corpus) for p in tagged_examples.read_shard(file))
   records = []
@@ -54,7 +57,7 @@ def mask_sentences(
     )
   kept = draw.sample(records, min(max_sentences, len(records)))
   lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-  atomic_files.write_text(output, "".join(lines))
+  atomic_files.write_text(output, "".join(lines), kind=_SENTENCES)
   print(f"{output}: {len(kept)} sentences, of {len(records)} passages", flush=True)
   return {"sentences": len(kept), "passages": len(records)}
 

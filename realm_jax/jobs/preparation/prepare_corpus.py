@@ -18,6 +18,7 @@ from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecords
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 from realm_jax.corpus.passage_store import (
+  CORPUS,
   PassageRow,
   PassageStoreWriter,
   StoreMetadata,
@@ -99,7 +100,9 @@ def prepare_corpus(
       f"max_passage_length={chunking.max_passage_length} cuts sentences to pieces; use at least "
       f"{_LEAST_PASSAGE_LENGTH}"
     )
-  if output is None and not check:
+  if output is not None:
+    CORPUS.check(output)
+  elif not check:
     raise ValueError("no output given; give a directory, or only read the input with --check")
   other = {"num_workers": num_workers > 1} if engine == "beam" else dataclasses.asdict(beam)
   if unused := [f"--{name}" for name, given in other.items() if given]:
@@ -128,7 +131,7 @@ def prepare_corpus(
     gathered.check(input)
     print("\n".join([gathered.report(), *tally.report()]), flush=True)
     return None
-  with atomic_files.new_directory(output) as directory:
+  with atomic_files.new_directory(output, kind=CORPUS) as directory:
     store = PassageStoreWriter(
       directory, tokenizer=tokenizer, max_passage_length=chunking.max_passage_length
     )

@@ -155,6 +155,7 @@ def prepare_examples(
     ValueError: If a setting is invalid, the corpus yields no examples, or the passages no answers.
   """
   object_store.check_local(output=output)
+  prepared_examples.EXAMPLES.check(output)
   if prepared_examples.is_prepared(corpus):
     raise ValueError(f"{corpus} has examples that are already prepared; give their corpus")
   if (task == "questions") != (passages is not None):
@@ -183,7 +184,7 @@ def prepare_examples(
       query_length=data.query_length,
     )
   selected = _answerable(answerable, wordpieces.load(vocabulary), query_length=data.query_length)
-  with atomic_files.new_directory(output) as directory:
+  with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
     for number, parts in enumerate(reading.streams(examples), 1):
       what = f"parts of {_ROWS_AT_ONCE} examples, stream {number} of {reading.data_streams}"

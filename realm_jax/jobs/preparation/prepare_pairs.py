@@ -11,12 +11,16 @@ from realm_jax import atomic_files, object_store, progress
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Features
+from realm_jax.output_kinds import DirectoryKind
 from realm_jax.pairs import found_pairs
 from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.pairs.recurring_spans import RecurringSpans
 from realm_jax.runs.example_sources import PairData, pair_examples
 
 _SETTINGS_FILE = "settings.json"
+_UNFINISHED = DirectoryKind(
+  name="a directory of unfinished pairs", files=(_SETTINGS_FILE, "*.npz"), marks=(_SETTINGS_FILE,)
+)
 
 
 def prepare_pairs(
@@ -41,6 +45,7 @@ def prepare_pairs(
     ValueError: If no pairs are found.
   """
   object_store.check_local(output=output)
+  prepared_examples.EXAMPLES.check(output)
   store = PassageStore(passages)
   unfinished = f"{output.rstrip('/')}.unfinished"
   _begin(unfinished, {"corpus": store.fingerprint, **vars(settings)})
@@ -66,7 +71,7 @@ def prepare_pairs(
   order = order[: settings.num_queries]
   data = PairData(pairs="recurring_spans", query_length=settings.query_length)
   described = pair_examples(data, source=output, store=store).settings()
-  with atomic_files.new_directory(output) as directory:
+  with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=store.metadata.vocab_size)
     for stream in range(data_streams):
       chosen = order[stream::data_streams]
@@ -83,6 +88,7 @@ def prepare_pairs(
 
 def _begin(directory: str, settings: dict) -> None:
   """Creates the directory of results, or empties it if its settings differ."""
+  _UNFINISHED.check(directory)
   path = os.path.join(directory, _SETTINGS_FILE)
   content = json.dumps(settings, sort_keys=True)
   if os.path.exists(path):

@@ -29,9 +29,10 @@ def prepare_questions(
     FileNotFoundError: If a file is missing.
     ValueError: If a file or a question is invalid, or counts differ from the published ones.
   """
+  question_sets.QUESTIONS.check(output)
   read = lambda paths: itertools.chain.from_iterable(map(question_sets.read_raw, paths))  # noqa: E731
   splits = question_sets.make_splits(read(train), read(test), dataset=dataset)
-  with atomic_files.new_directory(output) as directory:
+  with atomic_files.new_directory(output, kind=question_sets.QUESTIONS) as directory:
     manifest = question_sets.write_splits(directory, splits, dataset=dataset)
   counts = (f"{name} {file['questions']}" for name, file in manifest["files"].items())
   print(f"{dataset}: {', '.join(counts)}", flush=True)

@@ -10,8 +10,11 @@ from realm_jax import atomic_files, object_store
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import BadRecords, Document
 from realm_jax.corpus.input_files import Format, find_files
+from realm_jax.output_kinds import DirectoryKind
 
 _PARTS = {"knowledge": (False, True), "training": (False,), "held_out": (True,)}
+_FILES = tuple(f"{part}.jsonl" for part in _PARTS)
+_SPLIT = DirectoryKind(name="a division of documents", files=_FILES)
 
 
 def split_documents(
@@ -52,6 +55,7 @@ def split_documents(
       one of the parts is empty.
   """
   object_store.check_local(output=output)
+  _SPLIT.check(output)
   shares, strides = _for_each(inputs, held_out=held_out), _for_each(inputs, every=every)
   for share, stride in zip(shares, strides, strict=True):
     if not 0 <= share < 1 or stride < 1:
@@ -93,7 +97,7 @@ def split_documents(
     )
   order = rng.sample(range(len(articles)), len(articles))
   sizes = {}
-  with atomic_files.new_directory(output) as directory:
+  with atomic_files.new_directory(output, kind=_SPLIT) as directory:
     for part, wanted in _PARTS.items():
       documents = [doc for i in order if is_held_out[i] in wanted for doc in articles[i]]
       with open(os.path.join(directory, f"{part}.jsonl"), "w", encoding="utf-8") as file:

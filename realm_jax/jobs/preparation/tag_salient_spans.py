@@ -10,10 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from realm_jax import __version__, atomic_files, object_store, partitioning, progress
 from realm_jax.data import entity_spans, salient_spans, tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.output_kinds import DirectoryKind
 from realm_jax.runs import taggers
 from realm_jax.saved import saved_models
 
 MANIFEST = "tagging.json"
+_TAGGED = DirectoryKind(
+  name="a tagged corpus",
+  files=(MANIFEST, tagged_examples.FILE_PATTERN, ".unfinished.*", "*/"),
+  marks=(MANIFEST,),
+)
 _PASSAGES_PER_BLOCK = 4096  # tagged together, batched by length; bounds memory
 
 
@@ -48,6 +54,8 @@ def tag_salient_spans(
     FileNotFoundError: If tagger or corpus is missing.
     ValueError: If the tagger lacks a label, or the output is from a different tagging.
   """
+  object_store.check_local(output=output)
+  _TAGGED.check(output)
   taggers.check_one_process()
   mesh = partitioning.make_mesh(model=model_parallel)
   saved = taggers.load(tagger, mesh=mesh, step=step)
@@ -55,7 +63,6 @@ def tag_salient_spans(
   unknown = sorted(set(labels or ()) - set(known))
   if unknown:
     raise ValueError(f"{tagger} does not know labels {unknown}; choose from {list(known)}")
-  object_store.check_local(output=output)
   shards = tagged_examples.files(corpus)
   manifest = {
     "tagger": tagger,

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from absl import logging
 
-from realm_jax import partitioning, processes, progress, wordpieces
+from realm_jax import directory_lock, partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.index import generations, publisher_lock
+from realm_jax.index import generations
 from realm_jax.index.searcher import own_part
 from realm_jax.indexing import index_origin, index_publication, unfinished_embeddings
 from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
@@ -62,13 +62,15 @@ def build_index(
   Raises:
     FileNotFoundError: If the corpus is missing, or the checkpoint without `follow`.
     ValueError: If the vocabularies of checkpoint and corpus differ.
-    AnotherPublisherError: If another job publishes to the index.
+    DirectoryInUseError: If another job publishes to the index.
     ForeignGenerationError: If the index has generations of another corpus, vocabulary or run.
   """
   if follow and step is not None:
     raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
+  generations.INDEX.check(index)
+  unfinished_embeddings.check(index)
   store = PassageStore(passages)
-  with publisher_lock.hold(index) as still_held:
+  with directory_lock.hold(index, kind=generations.INDEX) as still_held:
     index_origin.check_corpus(index, store)
     publisher = _Publisher(
       checkpoints=checkpoints,

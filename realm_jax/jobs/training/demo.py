@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 
-from realm_jax import atomic_files, object_store
+from realm_jax import atomic_files, directory_lock, object_store
 from realm_jax.evaluation import curves
 from realm_jax.evaluation.asking import Asking
 from realm_jax.indexing.builder_config import BuilderConfig
@@ -19,6 +19,7 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.train_retriever import train_retriever
+from realm_jax.output_kinds import DirectoryKind
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.swap_log import SWAPS_FILE
@@ -27,6 +28,15 @@ from realm_jax.saved.opening import Sources
 from realm_jax.training.metric_writers import METRICS_FILE
 
 _CONFIG = "demo_config.gin"
+_DEMONSTRATION = DirectoryKind(
+  name="a demonstration",
+  files=(
+    *("*_config.gin", directory_lock.LOCK_FILE, "summary.json", "curves.png", "logs/"),
+    *("almanac/", "vocabulary/", "passages/", "whole_documents/", "training/"),
+    *("ict/", "reading/", "untrained/", "pretrain/", "index/", "index.unfinished/", "evaluation/"),
+    *("edited_passages/", "edited_index/", "edited_index.unfinished/", "evaluation_edited/"),
+  ),
+)
 _EVALUATED = 800  # held-out questions
 SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 
@@ -154,17 +164,12 @@ class _Clock:
 
 def _clear(workdir: str) -> None:
   """Removes the files of an earlier demonstration, but not this one's configuration."""
-  config = pathlib.Path(workdir, _CONFIG)
-  text = config.read_text("utf-8")
-  found = set(os.listdir(workdir)) - {_CONFIG}
-  if found and "almanac" not in found:
-    raise ValueError(
-      f"{workdir} has files that are not a demonstration's, and a demonstration removes what is "
-      "there; give a new directory"
-    )
-  shutil.rmtree(workdir)
-  os.makedirs(workdir)
-  atomic_files.write_text(config, text)
+  _DEMONSTRATION.check(workdir)
+  for path in pathlib.Path(workdir).iterdir():
+    if path.is_dir() and not path.is_symlink():
+      shutil.rmtree(path)
+    elif path.name not in (_CONFIG, directory_lock.LOCK_FILE):
+      path.unlink()
 
 
 def warm_up(

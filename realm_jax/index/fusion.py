@@ -12,34 +12,31 @@ from realm_jax.index import searcher
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.searcher import Searcher
 
+_RANK_CONSTANT = 60
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fusion:
   """How two rankings are fused.
 
   Attributes:
-    by: "ranks" adds 1 / (rank_constant + rank) of both (reciprocal rank fusion, Cormack et al.
-      2009); "scores" adds the scores, scaled per query to lie between 0 and 1. A passage that only
-      one ranking has gets nothing from the other.
+    by: "ranks" adds 1 / (60 + rank) of both (reciprocal rank fusion, Cormack et al. 2009);
+      "scores" adds the scores, scaled per query to lie between 0 and 1. A passage that only one
+      ranking has gets nothing from the other.
     weight: Weight of the dual encoder in the sum, between 0 and 1; BM25 has the rest.
-    rank_constant: Larger values make the first ranks matter less.
     depth: Passages of each ranking to fuse, or the number requested if that is larger.
   """
 
   by: Literal["ranks", "scores"] = "ranks"
   weight: float = 0.5
-  rank_constant: int = 60
   depth: int = 100
 
   def __post_init__(self):
     choices.check_fields(self)
     if not 0 <= self.weight <= 1:
       raise ValueError(f"fusion.weight={self.weight}; it must lie in [0, 1]")
-    if self.rank_constant < 0 or self.depth < 1:
-      raise ValueError(
-        f"fusion.rank_constant={self.rank_constant} must be at least 0, "
-        f"fusion.depth={self.depth} at least 1"
-      )
+    if self.depth < 1:
+      raise ValueError(f"fusion.depth={self.depth}; it must be at least 1")
 
 
 def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion) -> SearchResults:
@@ -68,7 +65,7 @@ def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
   found_BxK = results.ids_BxK >= 0
   if fusion.by == "ranks":
     values_BxK = np.broadcast_to(
-      1 / (fusion.rank_constant + 1 + np.arange(found_BxK.shape[1])), found_BxK.shape
+      1 / (_RANK_CONSTANT + 1 + np.arange(found_BxK.shape[1])), found_BxK.shape
     )
   else:
     scores_BxK = results.scores_BxK.astype(np.float64)

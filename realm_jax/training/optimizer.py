@@ -11,6 +11,8 @@ import optax
 
 from realm_jax import choices
 
+_BETA1 = 0.9  # decay of the first moment
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
@@ -24,7 +26,6 @@ class OptimizerConfig:
     schedule: "linear" decay to zero at the end of the run, or "constant" after the warm-up.
     weight_decay: Decoupled weight decay, not applied to biases and LayerNorm.
     clip_norm: Maximum global gradient norm; None disables clipping.
-    beta1: Decay of the first moment.
     beta2: Decay of the second moment.
     epsilon: Added outside the square root.
     learning_rate_factors: Pairs of a top-level part of the parameters and its learning-rate factor.
@@ -40,7 +41,6 @@ class OptimizerConfig:
   schedule: Literal["linear", "constant"] = "linear"
   weight_decay: float = 0.01
   clip_norm: float | None = 1.0
-  beta1: float = 0.9
   beta2: float = 0.999
   epsilon: float = 1e-6
   learning_rate_factors: tuple[tuple[str, float], ...] = ()
@@ -85,9 +85,9 @@ class BertAdamState(NamedTuple):
 def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.GradientTransformation:
   """Returns a chain of clipping, moments, weight decay and learning rate."""
   if config.name == "bert_adam":
-    moments = scale_by_bert_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
+    moments = scale_by_bert_adam(b1=_BETA1, b2=config.beta2, eps=config.epsilon)
   else:
-    moments = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon)
+    moments = optax.scale_by_adam(b1=_BETA1, b2=config.beta2, eps=config.epsilon)
   clip = (
     optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
   )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from realm_jax.index import (
   device_searcher,
@@ -50,16 +51,22 @@ def assemble(
   shards: Iterable[Mapping[str, np.ndarray]],
   *,
   config: searcher.CorpusSearcherConfig,
+  mesh: Mesh | None = None,
 ) -> searcher.Searcher:
   """Returns a searcher over shards in corpus order.
 
   "exact" and "device" can also search shards built for ScaNN or FAISS.
+
+  Args:
+    mesh: The devices of "device"; None uses those of all processes.
   """
   if config.kind in ("exact", "device"):
     embeddings_NxE = np.concatenate([shard["embeddings"] for shard in shards])
     if config.kind == "exact":
       return exact_searcher.ExactSearcher(embeddings_NxE)
-    return device_searcher.DeviceSearcher(embeddings_NxE, recall_target=config.target_recall)
+    return device_searcher.DeviceSearcher(
+      embeddings_NxE, mesh=mesh, recall_target=config.target_recall
+    )
   library = _import_library(config.kind)
   # One at a time, so that the arrays of a shard are freed as soon as the library has copied them.
   loaded = [library.load_shard(shard, config=config) for shard in shards]
@@ -77,9 +84,10 @@ def load_searcher(
   """Loads a published generation for searching.
 
   Args:
-    kind: "exact" searches any generation exactly on one device, "device" on all devices; "auto"
-      searches it as it was built.
+    kind: "exact" searches any generation exactly on one device, "device" on the devices of all
+      processes; "auto" searches it as it was built.
     spread: Whether each process loads only its share of the shards and all search together.
+      "device" always searches together.
     apart: Whether ScaNN or FAISS loads and searches in a process of its own, so that no thread of
       this one has to wait.
 
@@ -99,6 +107,7 @@ def load_searcher(
   # The builder's number of threads is not this machine's.
   config = dataclasses.replace(built, kind=built.kind if kind == "auto" else kind, threads=None)
   num_shards = len(manifest.shards)
+  spread = spread and config.kind != "device"
   index, count = (jax.process_index(), jax.process_count()) if spread else (0, 1)
   part = searcher.own_part(manifest.num_passages, num_shards=num_shards, index=index, count=count)
   own = range(num_shards)[part.shards]

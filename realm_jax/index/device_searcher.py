@@ -3,18 +3,21 @@
 Every device scores the queries against its own rows and keeps the best k; these are then merged
 exactly. Approximate search uses the accelerator's own top-k (Chern et al. 2022), whose recall holds
 for each device's rows and so for the merged result.
+
+The mesh has the devices of all processes, because some TPU slices (v5e, v6e) cannot compile a
+program that communicates between only some of them.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import psutil
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
-from realm_jax import datatypes, partitioning
+from realm_jax import datatypes, partitioning, processes
 from realm_jax.index import query_buckets, searcher
 from realm_jax.index.query_buckets import MIN_BUCKET
 
@@ -22,7 +25,10 @@ _GIB = 2**30
 
 
 class DeviceSearcher:
-  """Searches embeddings in the memory of a mesh of devices, without an index structure."""
+  """Searches embeddings in the memory of a mesh of devices, without an index structure.
+
+  If the devices belong to several processes, all must search equally often and in the same order.
+  """
 
   def __init__(
     self,
@@ -36,7 +42,7 @@ class DeviceSearcher:
 
     Args:
       embeddings_NxE: Embeddings of all passages, in host memory.
-      mesh: Mesh whose devices take equal parts; None uses the devices of this process.
+      mesh: Mesh whose devices take equal parts; None uses the devices of all processes.
       recall_target: Expected share of the true best passages that are found; None searches exactly.
       memory_bytes: Memory available per device; None uses what the device reports as free.
 
@@ -45,8 +51,7 @@ class DeviceSearcher:
     """
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
-    if mesh is None:
-      mesh = partitioning.make_mesh(devices=jax.local_devices())
+    self._mesh = mesh = mesh or partitioning.make_mesh()
     self.num_passages, self._embedding_size = embeddings_NxE.shape
     self._rows = rows = rows_per_device(self.num_passages, mesh.size)
     check_memory(
@@ -66,20 +71,57 @@ class DeviceSearcher:
       partitioning.sharding(mesh, "passages", "projection"),
       part,
     )
-    self._queries_sharding = partitioning.sharding(mesh)
-    self._program = functools.partial(
-      search_program, mesh, num_passages=self.num_passages, recall_target=recall_target
-    )
+    self._recall_target = recall_target
+
+  def begin(self, queries_BxE: jax.Array, k: int) -> Callable[[], datatypes.SearchResults]:
+    """Enqueues the search for queries of all processes, sharded by rows; does not wait.
+
+    Returns:
+      A function that waits for the results and returns those of this process's queries.
+    """
+    found = self._run(queries_BxE, k)
+
+    def finish() -> datatypes.SearchResults:
+      searcher.check_queries(
+        processes.local_rows(queries_BxE), k, embedding_size=self._embedding_size
+      )
+      return self._results([processes.own_rows(np.asarray(array)) for array in found], k)
+
+    return finish
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` passages of each query; exact search breaks ties by the lower id."""
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
-    program = self._program(k=min(k, self.num_passages))
-    scores_BxK, ids_BxK = query_buckets.run(
-      lambda part: program(self._embeddings_NxE, jax.device_put(part, self._queries_sharding)),
-      queries_BxE,
-      rows=self._rows,
+    if len({device.process_index for device in self._mesh.devices.flat}) == 1:
+      return self._search(queries_BxE, k)
+    everyone = [part["queries"] for part in processes.gather({"queries": queries_BxE})]
+    first = sum(map(len, everyone[: jax.process_index()]))
+    own = slice(first, first + len(queries_BxE))
+    return datatypes.SearchResults(
+      *(rows[own] for rows in self._search(np.concatenate(everyone), k))
     )
+
+  def _search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Searches for queries that all processes of the mesh have."""
+    replicated = partitioning.sharding(self._mesh)
+
+    def run(part: np.ndarray):
+      placed = jax.make_array_from_callback(part.shape, replicated, lambda index: part[index])
+      return self._run(placed, k)
+
+    return self._results(query_buckets.run(run, queries_BxE, rows=self._rows), k)
+
+  def _run(self, queries_BxE: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    program = search_program(
+      self._mesh,
+      num_passages=self.num_passages,
+      k=min(k, self.num_passages),
+      recall_target=self._recall_target,
+    )
+    return program(self._embeddings_NxE, queries_BxE)
+
+  def _results(self, found: Sequence[np.ndarray], k: int) -> datatypes.SearchResults:
+    scores_BxK, ids_BxK = found
     # Approximate search may run out of candidates and fill up with rows past the corpus.
     ids_BxK = np.where(np.isneginf(scores_BxK), datatypes.MISSING_PASSAGE_ID, ids_BxK)
     return searcher.pad(datatypes.SearchResults(ids_BxK, scores_BxK), k)
@@ -91,29 +133,33 @@ def search_program(
 ) -> Callable:
   """Returns the jitted search `(embeddings [N', E], queries [B, E]) -> (scores, ids) [B, k]`.
 
-  The devices of the mesh hold N' rows, of which those past `num_passages` are padding.
+  The devices of the mesh hold N' rows, of which those past `num_passages` are padding. Queries may
+  be sharded in any way; results are on every device.
   """
   axes = tuple(mesh.axis_names)
   rows = rows_per_device(num_passages, mesh.size)
+  at_once = query_buckets.max_bucket(rows)
 
   def search_part(embeddings_nxE, queries_BxE):
     first_row = jax.lax.axis_index(axes) * rows
-    # Exact search needs exact products; by default an accelerator rounds float32 to bfloat16.
-    precision = jax.lax.Precision.HIGHEST if recall_target is None else None
-    scores_Bxn = jnp.einsum(
-      "BE,nE->Bn",
-      queries_BxE if recall_target is None else queries_BxE.astype(embeddings_nxE.dtype),
-      embeddings_nxE,
-      precision=precision,
-      preferred_element_type=jnp.float32,
-    )
-    row_n = first_row + jnp.arange(rows)
-    scores_Bxn = jnp.where((row_n < num_passages)[None], scores_Bxn, -jnp.inf)
-    kept = min(k, rows)
-    if recall_target is None:
-      scores_Bxk, best_Bxk = jax.lax.top_k(scores_Bxn, kept)
-    else:
-      scores_Bxk, best_Bxk = jax.lax.approx_max_k(scores_Bxn, kept, recall_target=recall_target)
+
+    def best(queries_bxE):
+      # Exact search needs exact products; by default an accelerator rounds float32 to bfloat16.
+      precision = jax.lax.Precision.HIGHEST if recall_target is None else None
+      scores_bxn = jnp.einsum(
+        "bE,nE->bn",
+        queries_bxE if recall_target is None else queries_bxE.astype(embeddings_nxE.dtype),
+        embeddings_nxE,
+        precision=precision,
+        preferred_element_type=jnp.float32,
+      )
+      row_n = first_row + jnp.arange(rows)
+      scores_bxn = jnp.where((row_n < num_passages)[None], scores_bxn, -jnp.inf)
+      if recall_target is None:
+        return jax.lax.top_k(scores_bxn, min(k, rows))
+      return jax.lax.approx_max_k(scores_bxn, min(k, rows), recall_target=recall_target)
+
+    scores_Bxk, best_Bxk = _in_groups(best, queries_BxE.astype(jnp.float32), size=at_once)
     # Parts come in corpus order, so of equal scores the lower id comes first.
     all_scores, all_ids = (
       jax.lax.all_gather(array, axes, axis=1, tiled=True)
@@ -133,21 +179,24 @@ def search_program(
   )
 
 
-def abstract_search(
-  mesh: Mesh, *, num_passages: int, embedding_size: int, dtype, batch_size: int
-) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-  """Returns the shapes and shardings of `search_program`'s arguments."""
-  rows = rows_per_device(num_passages, mesh.size)
-  queries = query_buckets.bucket(min(batch_size, query_buckets.max_bucket(rows)))
-  return (
-    jax.ShapeDtypeStruct(
-      (rows * mesh.size, embedding_size),
-      dtype,
-      sharding=partitioning.sharding(mesh, "passages", "projection"),
-    ),
-    jax.ShapeDtypeStruct(
-      (queries, embedding_size), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec())
-    ),
+def _in_groups(best: Callable, queries_BxE: jax.Array, *, size: int) -> list[jax.Array]:
+  """Returns the arrays `[B, ...]` that `best` makes of at most `size` queries at a time."""
+  num_queries, width = queries_BxE.shape
+  if num_queries <= size:
+    return best(queries_BxE)
+  padded = jnp.pad(queries_BxE, ((0, -num_queries % size), (0, 0)))
+  found = jax.lax.map(best, padded.reshape(-1, size, width))
+  return [array.reshape(-1, array.shape[-1])[:num_queries] for array in found]
+
+
+def abstract_embeddings(
+  mesh: Mesh, *, num_passages: int, embedding_size: int, dtype
+) -> jax.ShapeDtypeStruct:
+  """Returns shape and sharding of the first argument of `search_program`."""
+  return jax.ShapeDtypeStruct(
+    (rows_per_device(num_passages, mesh.size) * mesh.size, embedding_size),
+    dtype,
+    sharding=partitioning.sharding(mesh, "passages", "projection"),
   )
 
 

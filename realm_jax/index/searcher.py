@@ -4,12 +4,12 @@ import dataclasses
 import importlib.util
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from realm_jax import choices, datatypes
+from realm_jax import choices, datatypes, processes
 
 _PASSAGES_PER_SHARD = 1_000_000
 _TREE_RECALL = 0.98
@@ -22,6 +22,28 @@ class Searcher(Protocol):
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` passages of each query. Threads may call it concurrently."""
     ...
+
+
+@runtime_checkable
+class EnqueuingSearcher(Searcher, Protocol):
+  """A searcher that can find passages for queries which the devices have yet to compute."""
+
+  def begin(self, queries_BxE: datatypes.Array, k: int) -> Callable[[], datatypes.SearchResults]:
+    """Enqueues a search on the devices; what it returns waits for the results."""
+    ...
+
+
+def begin(
+  searcher: Searcher, queries_BxE: datatypes.Array, k: int
+) -> Callable[[], datatypes.SearchResults]:
+  """Begins a search for queries on the devices, as far as it need not wait for them.
+
+  Returns:
+    A function that completes the search and returns what was found for this process's queries.
+  """
+  if isinstance(searcher, EnqueuingSearcher):
+    return searcher.begin(queries_BxE, k)
+  return lambda: searcher.search(processes.local_rows(queries_BxE).astype(np.float32), k)
 
 
 @runtime_checkable
@@ -41,7 +63,7 @@ class SearcherConfig:
 
   Attributes:
     kind: "scann" or "faiss", approximate on the host; "exact" on one device; "device", sharded over
-      all devices of the process; or "auto", which is exact for fewer than `min_passages_for_tree`
+      the devices of all processes; or "auto", which is exact for fewer than `min_passages_for_tree`
       passages and else "faiss" where it is installed (the extra `faiss`) and "scann" where not.
     num_shards: The number of shards, searched in parallel. None uses one per million passages.
     num_leaves: The number of k-means partitions. None uses 2 √n.

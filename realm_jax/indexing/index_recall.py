@@ -6,10 +6,11 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import numpy as np
 from absl import logging
 
-from realm_jax import processes
+from realm_jax import partitioning, processes
 from realm_jax.index import assembly, exact_searcher
 from realm_jax.index.searcher import (
   CorpusPart,
@@ -57,7 +58,11 @@ def reach_target(
   """
   own_exact = exact_searcher.BlockwiseExactSearcher(embeddings_NxE)
   exact = SpreadSearcher(own_exact, part=part).search(queries_BxE, _RECALL_AT)
-  own = assembly.assemble(shards, config=config.with_shards_of_a_process(len(shards)))
+  # Not every TPU slice compiles a search on just the devices of one of several processes.
+  several = jax.process_count() > 1
+  alone = partitioning.make_mesh(devices=jax.local_devices()[:1]) if several else None
+  own_config = config.with_shards_of_a_process(len(shards))
+  own = assembly.assemble(shards, config=own_config, mesh=alone)
 
   def recall(searcher: Searcher) -> float:
     found = SpreadSearcher(searcher, part=part).search(queries_BxE, _RECALL_AT)

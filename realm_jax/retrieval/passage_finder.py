@@ -4,13 +4,27 @@ import abc
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from realm_jax import processes
-from realm_jax.datatypes import Array
+from realm_jax.datatypes import Array, SearchResults
+from realm_jax.index import searcher
+from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
+
+
+class Begun(NamedTuple):
+  """Queries whose embedding, and perhaps search, the devices have been given.
+
+  Attributes:
+    found: Completes the search.
+  """
+
+  queries: Any
+  embeddings: Array
+  found: Callable[[], SearchResults]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -19,39 +33,52 @@ class PassageFinder(abc.ABC):
 
   Attributes:
     encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
+    searcher: Searches an index generation, whose rows are those of the corpus; `use` replaces it
+      between retrievals.
   """
 
   encode_query: Callable[..., Array]
+  searcher: Searcher = dataclasses.field(init=False)
 
-  def begin(self, params, queries) -> tuple[Any, Array]:
-    """Enqueues the query embeddings; does not wait."""
-    return queries, self.encode_query(params, queries.query)
+  def begin(self, params, queries) -> Begun:
+    """Enqueues the query embeddings, and a search on the devices behind them; does not wait."""
+    embeddings = self.encode_query(params, queries.query)
+    return Begun(queries, embeddings, searcher.begin(self.searcher, embeddings, self.num_found))
 
-  def finish(self, begun: tuple[Any, Array]) -> tuple[Any, dict[str, float]]:
-    """Waits for the embeddings, searches and gathers; returns the batch with metrics."""
-    queries, embeddings = begun
+  def search(self, begun: Begun) -> tuple[Any, dict[str, float]]:
+    """Waits for the embeddings and searches; returns the passages of each query with metrics."""
     started = time.perf_counter()
-    queries_BxE = processes.local_rows(embeddings).astype(np.float32)
+    queries_BxE = processes.local_rows(begun.embeddings).astype(np.float32)
     embedded = time.perf_counter()
-    found, metrics = self.search(queries_BxE, queries)
-    searched = time.perf_counter()
-    batch = self.gather(queries, found)
-    gathered = time.perf_counter()
-    return batch, {
+    passages, metrics = self.select(begun.found(), queries_BxE, begun.queries)
+    return passages, {
       **metrics,
       # Includes waiting for the query embeddings to leave the device.
       "throughput/query_embedding_wait_seconds": embedded - started,
-      "throughput/search_seconds": searched - embedded,
-      "throughput/gather_seconds": gathered - searched,
+      "throughput/search_seconds": time.perf_counter() - embedded,
     }
+
+  def finish(self, begun: Begun) -> tuple[Any, dict[str, float]]:
+    """Searches and gathers; returns the batch with metrics."""
+    passages, metrics = self.search(begun)
+    started = time.perf_counter()
+    batch = self.gather(begun.queries, passages)
+    return batch, {**metrics, "throughput/gather_seconds": time.perf_counter() - started}
+
+  @property
+  @abc.abstractmethod
+  def num_found(self) -> int:
+    """The number of passages to search for."""
 
   @abc.abstractmethod
   def use(self, loaded: LoadedGeneration) -> None:
     """Switches to another generation."""
 
   @abc.abstractmethod
-  def search(self, queries_BxE: np.ndarray, queries) -> tuple[Any, dict[str, float]]:
-    """Returns the passages found for each query, with metrics."""
+  def select(
+    self, found: SearchResults, queries_BxE: np.ndarray, queries, /
+  ) -> tuple[Any, dict[str, float]]:
+    """Returns the passages to use of those found for each query, with metrics."""
 
   @abc.abstractmethod
   def gather(self, queries, passages, /) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from realm_jax import choices
 from realm_jax.corpus.passage_store import Passages
-from realm_jax.datatypes import Questions, RetrievedQuestions, Tokens
+from realm_jax.datatypes import Questions, RetrievedQuestions, SearchResults, Tokens
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -83,13 +83,15 @@ class QuestionRetriever(PassageFinder):
     self.loaded, self.searcher = loaded, loaded.searcher
     self._embeddings_NxE = loaded.embeddings_NxE
 
-  def search(
-    self, queries_BxE: np.ndarray, questions: Questions
+  @property
+  def num_found(self) -> int:
+    return min(self.config.beam_size, max(len(self.store), self.config.num_read))
+
+  def select(
+    self, found: SearchResults, queries_BxE: np.ndarray, questions: Questions
   ) -> tuple[np.ndarray, dict[str, float]]:
     """Returns the ids `[B, R]` of each question's beam, best first."""
-    beam_size = min(self.config.beam_size, max(len(self.store), self.config.num_read))
-    ids_BxR = self.searcher.search(queries_BxE, beam_size).ids_BxK
-    return self._ordered(queries_BxE, ids_BxR), {}
+    return self._ordered(queries_BxE, found.ids_BxK), {}
 
   def in_flight(self, batch: RetrievedQuestions) -> dict:
     return {

@@ -171,24 +171,22 @@ class Gatherer:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Retriever(Gatherer, PassageFinder):
-  """Retrieves passages for masked queries.
-
-  Attributes:
-    searcher: Searches an index generation, whose rows are those of the corpus; `use` replaces it
-      between retrievals.
-  """
+  """Retrieves passages for masked queries."""
 
   searcher: Searcher
 
   def use(self, loaded: LoadedGeneration) -> None:
     self.searcher = loaded.searcher
 
-  def search(
-    self, queries_BxE: np.ndarray, queries: MaskedQueries
+  @property
+  def num_found(self) -> int:
+    return self.config.num_passages - 1 + self.num_spare
+
+  def select(
+    self, found: SearchResults, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
     """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    count = self.config.num_passages - 1 + self.num_spare
-    return self.choose(queries, self.searcher.search(queries_BxE, count))
+    return self.choose(queries, found)
 
 
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:

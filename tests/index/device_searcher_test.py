@@ -1,5 +1,6 @@
 """Search split over eight devices equals brute force in numpy."""
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -49,8 +50,11 @@ def test_approximate_search_reaches_its_recall(dtype):
 
 def test_approximate_search_uses_the_approximate_operation():
   mesh = partitioning.make_mesh()
-  shapes = device_searcher.abstract_search(
-    mesh, num_passages=1000, embedding_size=16, dtype=jnp.bfloat16, batch_size=30
+  shapes = (
+    device_searcher.abstract_embeddings(
+      mesh, num_passages=1000, embedding_size=16, dtype=jnp.bfloat16
+    ),
+    jax.ShapeDtypeStruct((30, 16), jnp.float32),
   )
   for recall_target, there in ((None, False), (0.9, True)):
     program = device_searcher.search_program(
@@ -84,6 +88,22 @@ def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monke
   given, queries = embeddings(400), embeddings(37, seed=1)
   found = device_searcher.DeviceSearcher(given).search(queries, 5)
   np.testing.assert_array_equal(found.ids_BxK, brute_force(given, queries, 5)[0])
+
+
+@pytest.mark.parametrize("at_once", [2**27, 16 * 50])
+def test_a_search_begun_for_queries_on_the_devices_is_the_same(monkeypatch, at_once):
+  """Also if they are too many to be scored at once."""
+  monkeypatch.setattr(query_buckets, "_MAX_SCORES", at_once)
+  device_searcher.search_program.cache_clear()
+  given, queries = embeddings(401), embeddings(40, seed=1)
+  index = device_searcher.DeviceSearcher(given)
+  placed = jax.device_put(queries, partitioning.batch_sharding(partitioning.make_mesh(model=2)))
+  found = searcher.begin(index, placed, 500)()
+  ids_BxK, _ = brute_force(given, queries, 401)
+  np.testing.assert_array_equal(found.ids_BxK[:, :401], ids_BxK)
+  assert (found.ids_BxK[:, 401:] == -2).all()
+  with pytest.raises(ValueError, match="NaN or infinity"):
+    searcher.begin(index, placed * np.nan, 5)()
 
 
 def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():

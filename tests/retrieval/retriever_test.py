@@ -2,6 +2,8 @@ import jax
 import numpy as np
 import pytest
 
+from realm_jax.index import device_searcher
+from realm_jax.index.device_searcher import DeviceSearcher
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, closed_book
 
@@ -29,6 +31,18 @@ def retrieve(retriever, queries):
   batch, figures = retriever.finish(retriever.begin(PARAMS, queries))
   assert min(figures.values()) >= 0
   return batch
+
+
+def test_devices_are_given_the_search_before_the_step(store, queries, monkeypatch):
+  """What is enqueued after the step would wait for it."""
+  retriever = make_retriever(store)
+  expected = retrieve(retriever, queries)
+  retriever.searcher = DeviceSearcher(EMBEDDINGS_NxE)
+  begun = retriever.begin(PARAMS, queries)
+  monkeypatch.setattr(device_searcher, "search_program", None)
+  found, _ = retriever.finish(begun)
+  np.testing.assert_array_equal(found.passage_ids_BxK, expected.passage_ids_BxK)
+  np.testing.assert_array_equal(found.stale_scores_BxK, expected.stale_scores_BxK)
 
 
 @pytest.fixture
@@ -115,8 +129,9 @@ def test_a_new_searcher_serves_the_next_retrieval(store, queries):
   retriever = make_retriever(store)
   begun = retriever.begin(PARAMS, queries)
   retriever.searcher = ExactSearcher(EMBEDDINGS_NxE[::-1].copy())
-  batch, _ = retriever.finish(begun)
-  assert batch.passage_ids_BxK[1].tolist() == [-1, 3, 2]
+  before, after = retriever.finish(begun)[0], retrieve(retriever, queries)
+  assert before.passage_ids_BxK[1].tolist() == [-1, 0, 1]
+  assert after.passage_ids_BxK[1].tolist() == [-1, 3, 2]
 
 
 @pytest.mark.parametrize(

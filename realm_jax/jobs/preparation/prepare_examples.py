@@ -243,8 +243,7 @@ def _dense_search(opened: Opened, config: AnswerableConfig) -> Search:
   )
 
   def search(queries: MaskedQueries, count: int) -> np.ndarray:
-    _, queries_BxE = retriever.begin(params, queries)
-    found, _ = retriever.search(np.asarray(queries_BxE, np.float32), queries)
+    found, _ = retriever.search(retriever.begin(params, queries))
     return found.ids_BxK[:, 1 : 1 + count]
 
   return search

@@ -174,7 +174,7 @@ class _Planned:
     # Those of one host, as all hosts have the like.
     self.builder_meshes = partitioning.local_meshes(devices, process=devices[0].process_index)
     self.dtype = np.dtype(self.builder.dtype)
-    config = self.builder.searcher.for_corpus(self.num_passages)
+    self.searcher = config = self.builder.searcher.for_corpus(self.num_passages)
     self.index = generation_costs.Index(
       passages=self.num_passages,
       width=self.pretraining.model.dual_encoder.projection_size,
@@ -203,15 +203,15 @@ class _Planned:
     state, batch = self.program.abstract_state, pretraining.abstract_batch()
     gathered = _bytes_on_a_device(self._gathered_params(self.mesh))
     kept = model_costs.activation_bytes(self.passes) / pretraining.mesh.accumulate_steps
-    local = self.trainer.num_devices // self.trainer.num_hosts
-    shard = device_searcher.rows_per_device(index.passages, local)
+    rows = device_searcher.rows_per_device(index.passages, self.trainer.num_devices)
+    shard = 0 if index.shards else rows * index.width * index.bytes_per_value
     return model_costs.MemoryEstimate(
       parameters=_bytes_on_a_device(state.params),
       optimizer=_bytes_on_a_device(state.opt_state),
       # Gradients are as large as their parameters.
       activations=round(kept) + gathered * (1 if pretraining.mesh.layout == "replicated" else 2),
       batch=_bytes(batch) // self.mesh.shape["data"],
-      search_shard=0 if index.shards else shard * index.width * index.bytes_per_value,
+      search_shard=2 * shard,  # the next generation is loaded while one is searched
     )
 
   @property
@@ -263,24 +263,25 @@ class _Planned:
     return compile_program("exchange", program, numbers, num_devices=mesh.size)
 
   def _compile_search(self) -> CompiledProgram:
-    """Compiles the search on the devices of one host."""
-    first = self.devices[0].process_index
-    own = [device for device in self.devices if device.process_index == first]
-    mesh, retrieval = partitioning.make_mesh(devices=own), self.pretraining.retrieval
+    """Compiles the search on the devices for the queries of a step."""
+    mesh, pretraining, config = self.mesh, self.pretraining, self.searcher
     program = device_searcher.search_program(
       mesh,
       num_passages=self.num_passages,
-      k=min(retrieval.num_passages, self.num_passages),
-      recall_target=None,
+      k=min(pretraining.retrieval.num_passages, self.num_passages),
+      recall_target=config.target_recall,
     )
-    shapes = device_searcher.abstract_search(
-      mesh,
-      num_passages=self.num_passages,
-      embedding_size=self.index.width,
-      dtype=self.dtype,
-      batch_size=self.pretraining.data.batch_size // self.trainer.num_hosts,
+    embeddings = device_searcher.abstract_embeddings(
+      mesh, num_passages=self.num_passages, embedding_size=self.index.width, dtype=self.dtype
     )
-    return compile_program("search on the devices", program, *shapes, num_devices=mesh.size)
+    queries = jax.ShapeDtypeStruct(
+      (pretraining.data.batch_size, self.index.width),
+      jnp.float32,
+      sharding=self.program.batch_sharding,
+    )
+    return compile_program(
+      "search on the devices", program, embeddings, queries, num_devices=mesh.size
+    )
 
   def _compile_retriever(self, batch_size: int) -> CompiledProgram:
     """Compiles the step of the inverse cloze task for the trainer's devices."""

@@ -56,7 +56,7 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
   """Returns the devices of a topology, for compilation only, and the figures of their chip.
 
   For `cpu`, the devices are this machine's. To get several CPU devices, call this before JAX has
-  started.
+  started. They also stand for GPUs, for which nothing can be compiled on another machine.
 
   Raises:
     ValueError: If libtpu is missing or knows no such topology, or JAX has fewer CPU devices.
@@ -64,8 +64,9 @@ def open_topology(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chi
   with contextlib.suppress(RuntimeError):  # JAX has started already
     # A plan does not use this machine's accelerators.
     jax.config.update("jax_platforms", "cpu")
-  if topology.kind == "cpu":
-    return _cpu_devices(topology)
+  if not topology.is_cloud_tpu:
+    devices = _cpu_devices(topology)
+    return devices, chips.CHIPS.get(topology.kind) or _this_machine(topology)
   if importlib.util.find_spec("libtpu") is None:
     raise ValueError(
       f"topology {topology.name} needs libtpu: pip install -e '.[tpu]' in the checkout"
@@ -139,7 +140,7 @@ def _little_effort():
     jax.config.update(name, before)
 
 
-def _cpu_devices(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chip]:
+def _cpu_devices(topology: chips.Topology) -> list[jax.Device]:
   with contextlib.suppress(RuntimeError):
     jax.config.update("jax_num_cpu_devices", topology.num_devices)
   devices = jax.devices("cpu")
@@ -148,12 +149,15 @@ def _cpu_devices(topology: chips.Topology) -> tuple[list[jax.Device], chips.Chip
       f"topology {topology.name}: JAX has already started with {len(devices)} CPU devices; ask for "
       "at most that many"
     )
-  chip = chips.this_machine(
+  return devices[: topology.num_devices]
+
+
+def _this_machine(topology: chips.Topology) -> chips.Chip:
+  return chips.this_machine(
     memory_bytes=psutil.virtual_memory().total,
     cores=len(os.sched_getaffinity(0)),
     num_devices=topology.num_devices,
   )
-  return devices[: topology.num_devices], chip
 
 
 def _refusal(error: Exception) -> str:

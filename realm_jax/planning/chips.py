@@ -54,6 +54,32 @@ _TPUS = """
 """
 
 
+# GiB of memory, TFLOP/s in dense bfloat16, GB/s of memory and of links; GiB and cores of the host's
+# share. "gpu" has the figures of an L4, which has the least of the cards of 24 GB.
+_GPUS = """
+  gpu   22.5  121   300   32   32   8
+  a100  80    312  2039  600  170  12
+  h100  80    989  3350  900  234  26
+"""
+# What `realm launch_local` leaves the trainer of the only GPU; JAX itself takes little more.
+_SHARE_OF_A_GPU = 0.7
+
+
+def _gpu(name: str, *figures: str) -> Chip:
+  memory, flops, bandwidth, links, host_memory, cores = map(float, figures)
+  return Chip(
+    name=name,
+    memory_bytes=int(memory * GIB),
+    reserved_bytes=int(memory * GIB * (1 - _SHARE_OF_A_GPU)),
+    flops=flops * 1e12,
+    memory_bandwidth=bandwidth * 1e9,
+    link_bandwidth=links * 1e9,
+    chips_per_host=1,
+    host_memory_bytes=int(host_memory * GIB),
+    host_cores=int(cores),
+  )
+
+
 def _tpu(name: str, *figures: str) -> Chip:
   devices, memory, reserved, flops, bandwidth, links, host_memory, cores = map(float, figures)
   return Chip(
@@ -70,8 +96,11 @@ def _tpu(name: str, *figures: str) -> Chip:
   )
 
 
+_GPU_CHIPS = {line.split()[0]: _gpu(*line.split()) for line in _GPUS.strip().splitlines()}
+GPUS = frozenset(_GPU_CHIPS)
 CHIPS: Mapping[str, Chip] = {
-  line.split()[0]: _tpu(*line.split()) for line in _TPUS.strip().splitlines()
+  **{line.split()[0]: _tpu(*line.split()) for line in _TPUS.strip().splitlines()},
+  **_GPU_CHIPS,
 }
 
 _LARGEST_SLICES = {"v2": 256, "v5e": 256, "v6e": 256}  # chips, where it is below 1,024
@@ -91,9 +120,13 @@ class Topology:
   num_chips: int
 
   def __str__(self) -> str:
-    if self.kind == "cpu":
+    if not self.is_cloud_tpu:
       return self.name
     return f"{self.name} ({accelerator_type(self.kind, self.num_chips)}, {self.num_chips} chips)"
+
+  @property
+  def is_cloud_tpu(self) -> bool:
+    return self.kind != "cpu" and self.kind not in GPUS
 
   @property
   def num_devices(self) -> int:

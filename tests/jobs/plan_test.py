@@ -1,6 +1,7 @@
 """A plan for CPU devices: the same check without libtpu."""
 
 import dataclasses
+import functools
 import importlib.util
 import re
 import types
@@ -97,10 +98,11 @@ def test_a_step_has_the_work_of_all_its_parts(capsys, monkeypatch):
   """The compiler counts that of one, and the optimizer's, which happens once."""
   work = Work(flops=10**12, memory_bytes=chips.GIB, link_bytes=chips.GIB)
 
-  def count(name, program, *arguments, num_devices):
-    return ahead_of_time.CompiledProgram(name=name, code_bytes=1, work=work)
+  def compile_all(compilations, *, preload):
+    named = functools.partial(ahead_of_time.CompiledProgram, code_bytes=1, work=work)
+    return {name: named(name=name) for name in compilations()}
 
-  monkeypatch.setattr(plan_module, "compile_program", count)
+  monkeypatch.setattr(plan_module.compiling_process, "compile_all", compile_all)
   assert planned(batch_size=32, mesh=MeshConfig(accumulate_steps=4)) == 0
   text = capsys.readouterr().out
   assert re.search(r"train step +[\d.]+ +4\.000 +4\.00 +4\.000", text)
@@ -153,6 +155,25 @@ def test_a_search_on_the_devices_and_the_inverse_cloze_task_are_compiled_if_they
   assert planned(builder=BuilderConfig(searcher=searcher), retriever_batch_size=16) == 0
   text = capsys.readouterr().out
   assert "\n  search on the devices" in text and "\n  step of train_retriever" in text
+
+
+@pytest.mark.parametrize(("batch_size", "code"), [(64, 0), (2**19, 2)])
+def test_a_plan_for_a_gpu_is_an_estimate(capsys, batch_size, code):
+  assert planned(topology="gpu:1", batch_size=batch_size) == code
+  text = capsys.readouterr().out
+  assert "on gpu:1: 1 devices" in text and "compiled:" not in text
+  assert ("bound by compute" in text) == (code == 0)
+  assert ("of a gpu device's 15.75 GiB" in text) == (code == 2)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("kind", ["v5e", "v6e"])
+def test_a_search_on_the_devices_is_compiled_for_a_slice_of_several_hosts(capsys, kind):
+  settings = {"batch_size": 64, "target_staleness": 10**6}
+  builder = BuilderConfig(searcher=SearcherConfig(kind="device", target_recall=0.9))
+  assert planned(topology=f"{kind}:8x8", builder=builder, **settings) == 0
+  text = capsys.readouterr().out
+  assert "\n  search on the devices" in text and "does not compile" not in text
 
 
 @needs_libtpu

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,16 @@ from realm_jax.index import device_searcher
 from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
-from realm_jax.planning import ahead_of_time, chips, generation_costs, model_costs, report
+from realm_jax.planning import (
+  ahead_of_time,
+  chips,
+  compiling_process,
+  generation_costs,
+  model_costs,
+  report,
+)
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
-from realm_jax.planning.roofline import roofline
+from realm_jax.planning.roofline import Work, roofline
 from realm_jax.retrieval.passage_embedding import BUCKET_STEP, padded_lengths
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import PairData
@@ -51,7 +59,7 @@ def plan(
   `tpu`).
 
   Args:
-    topology: The trainer's devices: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8.
+    topology: The trainer's devices: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, gpu:1 (of 24 GB), cpu:8.
     num_passages: Number of passages in the knowledge corpus.
     passages: Directory of the knowledge corpus, which then determines the number and the mean
       length of passages.
@@ -92,16 +100,17 @@ def plan(
     num_passages, mean_length = len(lengths_N), float(lengths_N.mean())
   if num_passages is None:
     raise ValueError("no number of passages; give --num_passages, or a corpus with --passages")
-  planned = _Planned(
-    pretraining=pretraining,
-    builder=builder,
-    trainer=trainer,
-    builder_topology=chips.parse_topology(builder_topology or topology),
-    num_passages=num_passages,
-    mean_length=mean_length,
-    retriever_batch_size=retriever_batch_size,
-    efficiency=efficiency,
-  )
+  settings = {
+    "pretraining": pretraining,
+    "builder": builder,
+    "trainer": trainer,
+    "builder_topology": chips.parse_topology(builder_topology or topology),
+    "num_passages": num_passages,
+    "mean_length": mean_length,
+    "retriever_batch_size": retriever_batch_size,
+    "efficiency": efficiency,
+  }
+  planned = _Planned(**settings)
   _print(
     [
       f"{pretraining.data.batch_size} queries x {pretraining.retrieval.num_passages} passages"
@@ -114,13 +123,15 @@ def plan(
   if hopeless := _reasons_before_compiling(planned):
     _print(report.memory_lines(estimate, compiled_step=None, chip=chip))
     return _conclude(hopeless)
-  programs = {program.compiled.name: program for program in planned.compile()}
+  compiled = planned.estimated()
+  can_compile = chips.GPUS.isdisjoint({trainer.kind, planned.builder_topology.kind})
+  if can_compile:
+    compilations = functools.partial(_compilations, settings)
+    compiled = compiling_process.compile_all(compilations, preload=__name__)
+  programs = {name: planned.program_of(program) for name, program in compiled.items()}
   step = programs["train step"].compiled
-  _print(
-    report.memory_lines(
-      estimate, compiled_step=None if step.refusal else step.memory_bytes, chip=chip
-    )
-  )
+  compiled_step = step.memory_bytes if can_compile and not step.refusal else None
+  _print(report.memory_lines(estimate, compiled_step=compiled_step, chip=chip))
   _print(report.program_lines([(p.compiled, p.flops) for p in programs.values()]))
   reasons = _refusals(programs)
   if not reasons:
@@ -220,71 +231,105 @@ class _Planned:
     topology, length = self.builder_topology, self.pretraining.retrieval.passage_length
     return max(1, self.builder.tokens_per_batch // topology.num_devices // length)
 
-  def compile(self) -> Iterator[_Program]:
-    """Compiles every program of trainer, warm start and index builder."""
-    pretraining, program, mesh, chip = self.pretraining, self.program, self.mesh, self.chip
+  def compilations(self) -> dict[str, Callable[[], CompiledProgram]]:
+    """Returns what compiles each program of trainer, warm start and index builder."""
+    pretraining, program, mesh = self.pretraining, self.program, self.mesh
     dual_encoder, state = pretraining.model.dual_encoder, program.abstract_state
     batch = _placed(pretraining.abstract_batch(), program.batch_sharding)
-    optimizer, shard = self.estimate.optimizer, self.estimate.search_shard
-    compiled = functools.partial(compile_program, num_devices=mesh.size)
-    step = compiled("train step", program.jitted_step, state, batch, np.int32(0))
-    # The compiler counts a loop's body once. Outside the loop, the optimizer reads and writes.
-    work = step.work.repeated(pretraining.mesh.accumulate_steps, once_bytes=2 * self.estimate.state)
-    yield _Program(
-      compiled=dataclasses.replace(step, work=work),
-      chip=chip,
-      beside=shard,
-      flops=model_costs.training_flops(self.passes),
-    )
-    of_state = functools.partial(_Program, chip=chip, beside=optimizer + shard)
     encode = query_encoder_program(dual_encoder, sharding=program.batch_sharding)
-    yield of_state(
-      compiled=compiled("query encoder", encode, state.params["dual_encoder"], batch.queries.query),
-      flops=model_costs.forward_flops(self.passes[0]),
-    )
     figures = jax.jit(pretraining.figures)
-    yield of_state(compiled=compiled("evaluation", figures, state.params, batch))
-    yield of_state(compiled=self._compile_exchange())
+    of_trainer = {
+      "train step": (program.jitted_step, state, batch, np.int32(0)),
+      "query encoder": (encode, state.params["dual_encoder"], batch.queries.query),
+      "evaluation": (figures, state.params, batch),
+      "exchange": self._exchange(),
+    }
     if not self.index.shards:
-      yield _Program(compiled=self._compile_search(), chip=chip, beside=self.estimate.state)
+      of_trainer["search on the devices"] = self._search()
     if self.retriever_batch_size is not None:
-      yield _Program(compiled=self._compile_retriever(self.retriever_batch_size), chip=chip)
-    yield self._compile_passage_encoder()
+      of_trainer["step of train_retriever"] = self._retriever_step(self.retriever_batch_size)
+    compilations = {
+      name: functools.partial(compile_program, name, *given, num_devices=mesh.size)
+      for name, given in of_trainer.items()
+    }
+    return compilations | {
+      "passage encoder": functools.partial(
+        compile_program,
+        "passage encoder",
+        *self._passage_encoder(),
+        num_devices=self.builder_meshes[0].size,
+      )
+    }
 
-  def _compile_exchange(self) -> CompiledProgram:
-    """Compiles what the processes of the trainer decide together with."""
+  def program_of(self, compiled: CompiledProgram) -> _Program:
+    """Returns a compiled program with what is known of it besides."""
+    estimate, name = self.estimate, compiled.name
+    if name == "passage encoder":
+      flops = self._embedding_flops(self.pretraining.retrieval.passage_length)
+      return _Program(compiled=compiled, chip=self.builder_chip, flops=flops)
+    if name == "train step":
+      # The compiler counts a loop's body once. Outside the loop, the optimizer reads and writes.
+      parts = self.pretraining.mesh.accumulate_steps
+      work = compiled.work.repeated(parts, once_bytes=2 * estimate.state)
+      compiled = dataclasses.replace(compiled, work=work)
+    beside = {
+      "train step": estimate.search_shard,
+      "search on the devices": estimate.state + estimate.search_shard // 2,
+      "step of train_retriever": 0,
+    }
+    flops = {
+      "train step": model_costs.training_flops(self.passes),
+      "query encoder": model_costs.forward_flops(self.passes[0]),
+    }
+    return _Program(
+      compiled=compiled,
+      chip=self.chip,
+      beside=beside.get(name, estimate.optimizer + estimate.search_shard),
+      flops=flops.get(name),
+    )
+
+  def estimated(self) -> dict[str, CompiledProgram]:
+    """Returns arithmetic and memory of devices that nothing is compiled for."""
+    flops = {
+      "train step": model_costs.training_flops(self.passes)
+      / self.pretraining.mesh.accumulate_steps,
+      "passage encoder": self._embedding_flops(self.pretraining.retrieval.passage_length),
+    }
+    memory = {"train step": self.estimate.step}
+    return {
+      name: CompiledProgram(
+        name=name, argument_bytes=memory.get(name, 0), work=Work(flops=flops[name], memory_bytes=0)
+      )
+      for name in flops
+    }
+
+  def _exchange(self) -> tuple:
+    """What the processes of the trainer decide together with, and the shapes of its arguments."""
     mesh = processes.process_mesh(self.devices)
     numbers = jax.ShapeDtypeStruct(
       (mesh.shape["processes"], 3),
       jnp.int32,
       sharding=NamedSharding(mesh, PartitionSpec("processes")),
     )
-    program = processes.exchange_program(mesh)
-    return compile_program("exchange", program, numbers, num_devices=mesh.size)
+    return processes.exchange_program(mesh), numbers
 
-  def _compile_search(self) -> CompiledProgram:
-    """Compiles the search on the devices for the queries of a step."""
-    mesh, pretraining, config = self.mesh, self.pretraining, self.searcher
+  def _search(self) -> tuple:
+    """The search on the devices for the queries of a step, and its arguments."""
+    mesh, pretraining, width = self.mesh, self.pretraining, self.index.width
     program = device_searcher.search_program(
       mesh,
       num_passages=self.num_passages,
       k=min(pretraining.retrieval.num_passages, self.num_passages),
-      recall_target=config.target_recall,
+      recall_target=self.searcher.target_recall,
     )
     embeddings = device_searcher.abstract_embeddings(
-      mesh, num_passages=self.num_passages, embedding_size=self.index.width, dtype=self.dtype
+      mesh, num_passages=self.num_passages, embedding_size=width, dtype=self.dtype
     )
-    queries = jax.ShapeDtypeStruct(
-      (pretraining.data.batch_size, self.index.width),
-      jnp.float32,
-      sharding=self.program.batch_sharding,
-    )
-    return compile_program(
-      "search on the devices", program, embeddings, queries, num_devices=mesh.size
-    )
+    queries = jax.ShapeDtypeStruct((pretraining.data.batch_size, width), jnp.float32)
+    return program, embeddings, _placed(queries, self.program.batch_sharding)
 
-  def _compile_retriever(self, batch_size: int) -> CompiledProgram:
-    """Compiles the step of the inverse cloze task for the trainer's devices."""
+  def _retriever_step(self, batch_size: int) -> tuple:
+    """The step of the inverse cloze task on the trainer's devices, and its arguments."""
     pretraining, default = self.pretraining, PairData()
     dual_encoder = pretraining.model.dual_encoder
     ict = ContrastiveTraining(
@@ -298,32 +343,17 @@ class _Planned:
       ),
     )
     program = ict.program(self.mesh)
-    return compile_program(
-      "step of train_retriever",
-      program.jitted_step,
-      program.abstract_state,
-      _placed(ict.abstract_batch(), program.batch_sharding),
-      np.int32(0),
-      num_devices=self.mesh.size,
-    )
+    batch = _placed(ict.abstract_batch(), program.batch_sharding)
+    return program.jitted_step, program.abstract_state, batch, np.int32(0)
 
-  def _compile_passage_encoder(self) -> _Program:
-    """Compiles the builder's encoder of the longest passages for a mesh of one host."""
+  def _passage_encoder(self) -> tuple:
+    """The builder's encoder of the longest passages on a mesh of one host, and its arguments."""
     mesh, retrieval = self.builder_meshes[0], self.pretraining.retrieval
-    compiled = compile_program(
-      "passage encoder",
+    passages = abstract_tokens(self.passages_of_a_device * mesh.size, retrieval.passage_length)
+    return (
       passage_encoder_program(self.pretraining.model.dual_encoder, mesh),
       passage_tower_params(self._gathered_params(mesh)),
-      _placed(
-        abstract_tokens(self.passages_of_a_device * mesh.size, retrieval.passage_length),
-        partitioning.batch_sharding(mesh),
-      ),
-      num_devices=mesh.size,
-    )
-    return _Program(
-      compiled=compiled,
-      chip=self.builder_chip,
-      flops=self._embedding_flops(retrieval.passage_length),
+      _placed(passages, partitioning.batch_sharding(mesh)),
     )
 
   def _embedding_flops(self, length: float) -> float:
@@ -336,7 +366,7 @@ class _Planned:
     """Returns what a generation takes with a builder of this many chips of its kind."""
     kind, chip = self.builder_topology.kind, self.builder_chip
     devices, hosts = num_chips, 1
-    if kind != "cpu":
+    if kind in chips.CHIPS:
       devices, hosts = num_chips * chip.devices_per_chip, -(-num_chips // chip.chips_per_host)
     longest = self.pretraining.retrieval.passage_length
     shorter = self._embedding_flops(self.mean_length) / self._embedding_flops(longest)
@@ -363,6 +393,10 @@ class _Planned:
   def _gathered_params(self, mesh: Mesh) -> dict:
     """Returns the shapes of the parameters, each whole on every device."""
     return self.pretraining.with_layout("replicated").program(mesh).abstract_state.params
+
+
+def _compilations(settings: Mapping[str, Any]) -> dict[str, Callable[[], CompiledProgram]]:
+  return _Planned(**settings).compilations()
 
 
 def _reasons_before_compiling(planned: _Planned) -> list[str]:
@@ -397,7 +431,8 @@ def _print_performance(
   """Prints traffic, times, staleness and storage."""
   step, encoder = programs["train step"].compiled, programs["passage encoder"].compiled
   pretraining, index, efficiency = planned.pretraining, planned.index, planned.efficiency
-  _print(report.collective_lines(step.collectives))
+  if step.seconds:
+    _print(report.collective_lines(step.collectives))
   of_step = roofline(step.work, planned.chip)
   useful = model_costs.model_flops(planned.passes)
   _print(report.step_lines(of_step, efficiency=efficiency, useful_flops=useful, chip=planned.chip))
@@ -418,15 +453,16 @@ def _print_performance(
       break
   if rows:
     _print(report.builder_lines(rows, target=target_staleness, least_seconds=times.load))
-  of_job = ("train step", "query encoder", "exchange")
-  _print(
-    report.compilation_lines(
-      trainer_seconds=sum(programs[n].compiled.seconds for n in of_job if n in programs),
-      builder_seconds=encoder.seconds,
-      lengths=-(-pretraining.retrieval.passage_length // BUCKET_STEP),
-      effort=ahead_of_time.FULL_EFFORT,
+  of_job = ("train step", "query encoder", "exchange", "search on the devices")
+  if step.seconds:
+    _print(
+      report.compilation_lines(
+        trainer_seconds=sum(programs[n].compiled.seconds for n in of_job if n in programs),
+        builder_seconds=encoder.seconds,
+        lengths=-(-pretraining.retrieval.passage_length // BUCKET_STEP),
+        effort=ahead_of_time.FULL_EFFORT,
+      )
     )
-  )
   _print(
     report.storage_lines(
       index,
@@ -441,7 +477,7 @@ def _print_performance(
 
 def _sizes(topology: chips.Topology) -> list[int]:
   """Returns the numbers of chips of index builders to compare: whole hosts, each twice the last."""
-  if topology.kind == "cpu":
+  if not topology.is_cloud_tpu:
     return []
   host = chips.CHIPS[topology.kind].chips_per_host
   doubled = (host * 2**power for power in itertools.count())

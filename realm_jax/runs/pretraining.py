@@ -24,7 +24,7 @@ from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
-from realm_jax.training.objective import Minimised, Objective
+from realm_jax.training.objective import Minimised, Objective, in_parts
 from realm_jax.training.train_program import TrainProgram
 
 _PART = "dual_encoder"  # of the parameters
@@ -134,11 +134,15 @@ class Pretraining(TrainingConfig):
     return self.masked_objective + self.rehearsal.weight * of_pairs
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
-    """Returns the figures of a batch without dropout, not yet named in groups."""
-    outputs = self.module.apply({"params": params}, batch, deterministic=True)
-    return masked_lm_over_retrieval(
-      outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize=self.marginalize
-    )
+    """Returns the figures of a batch without dropout, in as many parts as a step has."""
+
+    def of_rows(rows: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
+      outputs = self.module.apply({"params": params}, rows, deterministic=True)
+      return masked_lm_over_retrieval(
+        outputs.scores_BxK, outputs.logits_BxKxMxV, rows, marginalize=self.marginalize
+      )
+
+    return in_parts(of_rows, batch, parts=self.mesh.accumulate_steps)
 
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.

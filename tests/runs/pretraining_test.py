@@ -282,3 +282,22 @@ def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, froz
     optimizer=dataclasses.replace(given.optimizer, frozen_parts=tuple(frozen)),
   )
   assert training.dual_encoder_learns == training.stops_on_collapse == learns
+
+
+def test_an_evaluation_takes_the_memory_of_a_part_and_has_the_figures_of_all(
+  make_retrieved_batch, float_tolerance
+):
+  whole = make_pretraining()
+  divided = dataclasses.replace(whole, mesh=MeshConfig(accumulate_steps=8))
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  _, state = program_and_state(1, "replicated", 1)
+  programs = [jax.jit(training.figures) for training in (whole, divided)]
+  expected, found = (jax.device_get(program(state.params, batch)) for program in programs)
+  for name, mean in expected.items():
+    near = float_tolerance(depth=64, scale=10)
+    np.testing.assert_allclose(found[name].total, mean.total, atol=near, err_msg=name)
+    np.testing.assert_allclose(found[name].count, mean.count, atol=near, err_msg=name)
+  compiled = [program.lower(state.params, batch).compile() for program in programs]
+  whole_memory, part_memory = (program.memory_analysis() for program in compiled)
+  assert whole_memory and part_memory
+  assert part_memory.temp_size_in_bytes < whole_memory.temp_size_in_bytes / 4

@@ -16,7 +16,6 @@ from realm_jax.planning import chips
 from realm_jax.planning.collectives import Collective, collectives
 from realm_jax.planning.roofline import Work
 
-FULL_EFFORT = 8.0  # times as long as with little effort, measured on one layer and its gradient
 # The setting that JAX has up to 0.10, then that of later releases.
 _LITTLE_EFFORT = {"jax_exec_time_optimization_effort": -1.0, "jax_optimization_level": "O1"}
 # libtpu's setting that makes a v4 chip one device.
@@ -130,7 +129,7 @@ def compile_program(name: str, program, *arguments, num_devices: int) -> Compile
 
 @contextlib.contextmanager
 def _little_effort():
-  """Makes compilation `FULL_EFFORT` times as fast, for slower code that uses the same memory."""
+  """Makes compilation eight times as fast, for slower code that uses the same memory."""
   name, little = next(item for item in _LITTLE_EFFORT.items() if item[0] in jax.config.values)
   before = jax.config.values[name]
   jax.config.update(name, little)

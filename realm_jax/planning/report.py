@@ -119,25 +119,6 @@ def builder_lines(
   ]
 
 
-def compilation_lines(
-  *, trainer_seconds: float, builder_seconds: float, lengths: int, effort: float
-) -> list[str]:
-  """Describes the compilation when a job starts for the first time.
-
-  Args:
-    trainer_seconds: Compilation of the trainer's programs here, with little effort.
-    builder_seconds: Compilation of the passage encoder here, with little effort.
-    lengths: Lengths of passages, each with its own passage encoder.
-    effort: How many times as long full effort takes.
-  """
-  return [
-    f"compilation, once: trainer {_duration(effort * trainer_seconds)}, builder"
-    f" {_duration(effort * lengths * builder_seconds)} for {lengths} lengths of passages"
-    f" ({effort:g} times the little effort of this plan); later starts find it in the cache,"
-    " but not the other hosts of a builder"
-  ]
-
-
 def storage_lines(
   index: Index,
   *,

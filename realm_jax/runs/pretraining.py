@@ -142,7 +142,8 @@ class Pretraining(TrainingConfig):
         outputs.scores_BxK, outputs.logits_BxKxMxV, rows, marginalize=self.marginalize
       )
 
-    return in_parts(of_rows, batch, parts=self.mesh.accumulate_steps)
+    without_pairs = dataclasses.replace(batch, pairs=None)
+    return in_parts(of_rows, without_pairs, parts=self.mesh.accumulate_steps)
 
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.

@@ -33,7 +33,10 @@ index_refresher.RefreshConfig.when_late = "wait"
 
 
 def publish_in_two_shards(world, name, generation, *, sign, training_step):
-  """Publishes the world's embeddings, with a sign, for exact search by the run of a name."""
+  """Publishes the world's embeddings, with a sign, for exact search by the run of a name.
+
+  The first generation is searched by all devices together, the next by one device of each process.
+  """
   source = str(world / "index")
   embeddings_NxE = generations.restore(source, 0, 0)["embeddings"]
   shards = [{"embeddings": sign * part} for part in np.array_split(embeddings_NxE, 2)]
@@ -42,7 +45,7 @@ def publish_in_two_shards(world, name, generation, *, sign, training_step):
     manifest,
     training_step=training_step,
     run=checkpoints.run_of(str(world / name / "checkpoints")).name,
-    searcher={**manifest.searcher, "kind": "exact"},
+    searcher={**manifest.searcher, "kind": "exact" if generation else "device"},
   )
   generations.publish(str(world / f"{name}_index"), generation, shards, manifest=manifest, keep=2)
 

@@ -84,7 +84,6 @@ def test_a_small_training_on_a_corpus_fits(capsys, tmp_path):
     "encoders read ",
     "from step to swap ",
     "staleness ",
-    "compilation, once: trainer ",
     "GiB a generation",
   ):
     assert part in text

@@ -18,14 +18,7 @@ from realm_jax.index import device_searcher
 from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
-from realm_jax.planning import (
-  ahead_of_time,
-  chips,
-  compiling_process,
-  generation_costs,
-  model_costs,
-  report,
-)
+from realm_jax.planning import chips, compiling_process, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
 from realm_jax.planning.roofline import Work, roofline
 from realm_jax.retrieval.passage_embedding import BUCKET_STEP, padded_lengths
@@ -252,14 +245,9 @@ class _Planned:
       name: functools.partial(compile_program, name, *given, num_devices=mesh.size)
       for name, given in of_trainer.items()
     }
-    return compilations | {
-      "passage encoder": functools.partial(
-        compile_program,
-        "passage encoder",
-        *self._passage_encoder(),
-        num_devices=self.builder_meshes[0].size,
-      )
-    }
+    name, size = "passage encoder", self.builder_meshes[0].size
+    encoder = functools.partial(compile_program, name, *self._passage_encoder(), num_devices=size)
+    return {**compilations, name: encoder}
 
   def program_of(self, compiled: CompiledProgram) -> _Program:
     """Returns a compiled program with what is known of it besides."""
@@ -364,10 +352,8 @@ class _Planned:
 
   def times(self, passage_encoder: CompiledProgram, *, num_chips: int) -> generation_costs.Times:
     """Returns what a generation takes with a builder of this many chips of its kind."""
-    kind, chip = self.builder_topology.kind, self.builder_chip
-    devices, hosts = num_chips, 1
-    if kind in chips.CHIPS:
-      devices, hosts = num_chips * chip.devices_per_chip, -(-num_chips // chip.chips_per_host)
+    chip = self.builder_chip
+    devices, hosts = num_chips * chip.devices_per_chip, -(-num_chips // chip.chips_per_host)
     longest = self.pretraining.retrieval.passage_length
     shorter = self._embedding_flops(self.mean_length) / self._embedding_flops(longest)
     batches = math.ceil(self.num_passages / (self.passages_of_a_device * devices))
@@ -429,7 +415,7 @@ def _print_performance(
   planned: _Planned, programs: Mapping[str, _Program], *, target_staleness: int
 ) -> None:
   """Prints traffic, times, staleness and storage."""
-  step, encoder = programs["train step"].compiled, programs["passage encoder"].compiled
+  step, encoder = (programs[name].compiled for name in ("train step", "passage encoder"))
   pretraining, index, efficiency = planned.pretraining, planned.index, planned.efficiency
   if step.seconds:
     _print(report.collective_lines(step.collectives))
@@ -453,16 +439,6 @@ def _print_performance(
       break
   if rows:
     _print(report.builder_lines(rows, target=target_staleness, least_seconds=times.load))
-  of_job = ("train step", "query encoder", "exchange", "search on the devices")
-  if step.seconds:
-    _print(
-      report.compilation_lines(
-        trainer_seconds=sum(programs[n].compiled.seconds for n in of_job if n in programs),
-        builder_seconds=encoder.seconds,
-        lengths=-(-pretraining.retrieval.passage_length // BUCKET_STEP),
-        effort=ahead_of_time.FULL_EFFORT,
-      )
-    )
   _print(
     report.storage_lines(
       index,

@@ -1,6 +1,7 @@
 """Metrics of open-domain question answering: retrieval, reading and answers."""
 
 import dataclasses
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -147,12 +148,6 @@ def languages_of(questions: Sequence[Question]) -> list[str]:
   return [detection.language_of(text, among=among or ("en",)) for text in texts]
 
 
-def figures(outcomes: Sequence[Outcome], *, matcher: AnswerMatcher) -> dict:
-  """Returns `questions` and the means of `question_scores`, overall and by group."""
-  scores = question_scores(outcomes, matcher=matcher)
-  return summary(scores, groups=question_groups(outcomes, scores=scores))
-
-
 def question_groups(
   outcomes: Sequence[Outcome],
   *,
@@ -193,7 +188,9 @@ def own_groups(questions: Sequence[Question]) -> dict[str, np.ndarray]:
   return {str(name): names == name for name in np.unique(names) if name}
 
 
-def summary(scores: Mapping[str, np.ndarray], *, groups: Mapping[str, np.ndarray]) -> dict:
+def summary(
+  scores: Mapping[str, np.ndarray], *, groups: Mapping[str, np.ndarray] = types.MappingProxyType({})
+) -> dict:
   """Returns the number of questions and the mean of each score, overall and by group."""
   size = len(next(iter(scores.values()), ()))
   result = _means(scores, np.ones(size, bool))

@@ -13,7 +13,7 @@ from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import System
-from realm_jax.labels.answer_matching import match_answers
+from realm_jax.labels.answer_matching import Rule, match_answers
 
 Format = Literal["dpr", "trec"]
 
@@ -25,6 +25,7 @@ class OpenQuestions:
   Attributes:
     train_answers: Answers of the training questions, to tell those seen in training from others.
     formats: Which files of retrieved passages to write.
+    rule: What counts as an answer in a passage.
   """
 
   inputs: Mapping[str, str]
@@ -32,23 +33,35 @@ class OpenQuestions:
   asking: Asking
   train_answers: Sequence[str] | None = None
   formats: Sequence[Format] = ()
+  rule: Rule = "words"
 
   def __post_init__(self):
     for name in self.formats:
       choices.check(Format, formats=name)
 
   def evaluate(self, system: System) -> Evaluated:
-    store = system.corpus.store
-    outcomes = open_qa.evaluate_questions(
+    return self.scored(self.ask(system), system)
+
+  def ask(self, system: System) -> list[open_qa.Outcome]:
+    """Returns what the system finds for each question, and its answers."""
+    return open_qa.evaluate_questions(
       system.retrieve,
       self.questions,
       answer=system.answer,
       retrieve_k=max(self.asking.recall_at),
       batch_size=self.asking.batch_size,
     )
+
+  def scored(self, outcomes: Sequence[open_qa.Outcome], system: System) -> Evaluated:
+    """Scores what a system has found and answered."""
+    store = system.corpus.store
     seen = [i for outcome in outcomes for i in (*outcome.passage_ids, *outcome.read_ids)]
     matcher = match_answers(
-      self.questions, store=store, tokenizer=system.corpus.tokenizer, rows=np.array(seen, np.int64)
+      self.questions,
+      store=store,
+      tokenizer=system.corpus.tokenizer,
+      rule=self.rule,
+      rows=np.array(seen, np.int64),
     )
     scores = open_qa.question_scores(outcomes, matcher=matcher, recall_at=self.asking.recall_at)
     files = {"predictions.jsonl": prediction_files.answered(outcomes, scores=scores)}

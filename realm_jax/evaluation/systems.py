@@ -6,6 +6,7 @@ from collections.abc import Callable
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.fusion_tuning import DevelopmentSet, tune
+from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.saved.answering_models import question_answerer, question_search
 from realm_jax.saved.opening import Corpus, Opened, Sources, open_bm25, open_corpus, open_sources
 
@@ -23,7 +24,7 @@ class System:
     opened: The checkpoint with its index; None if there is none.
   """
 
-  corpus: Corpus
+  corpus: Corpus | EditableCorpus
   measured: dict[str, str]
   retrieve: Callable
   answer: Callable | None = None

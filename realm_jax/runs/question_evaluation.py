@@ -6,9 +6,12 @@ from collections.abc import Callable
 from realm_jax import choices
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import open_qa
+from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.open_qa_evaluation import OpenQuestions
+from realm_jax.evaluation.systems import System
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
-from realm_jax.labels.answer_matching import Rule, match_answers
+from realm_jax.labels.answer_matching import Rule
 from realm_jax.runs import retrieved_samples
 
 _RETRIEVED = 20  # passages retrieved to measure recall
@@ -58,41 +61,36 @@ class QuestionEvaluation:
     answer_rule: Rule,
   ):
     asked = sampled(read_questions(questions), config.max_dev_questions)
-    store, tokenizer = corpus().store, corpus().tokenizer
+    store = corpus().store
+    recall_at = [k for k in open_qa.RECALL_AT if k <= _RETRIEVED]
     known = open_qa.score_names(asked, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:
       raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
     self.metric = f"dev/{config.best_metric}"
-    self._questions = asked
-    self._matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
+    self._questions = OpenQuestions(
+      inputs={"dev questions": questions},
+      questions=asked,
+      asking=Asking(recall_at=recall_at, batch_size=batch_size, answer_text=config.answer_text),
+      rule=answer_rule,
+    )
     self._model = model
     self._corpus = corpus
     self._store = store
-    self._batch_size = batch_size
-    self._config = config
     self._outcomes = []
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the metrics, named `dev/...`."""
+    corpus, asking = self._corpus(), self._questions.asking
     answerer = QuestionAnswerer(
       dataclasses.replace(self._model, params=params),
-      self._corpus(),
-      batch_size=self._batch_size,
-      answer_text=self._config.answer_text,
+      corpus,
+      batch_size=asking.batch_size,
+      answer_text=asking.answer_text,
     )
-    self._outcomes = open_qa.evaluate_questions(
-      answerer.retrieve,
-      self._questions,
-      answer=answerer.answer,
-      retrieve_k=_RETRIEVED,
-      batch_size=self._batch_size,
-    )
-    figures = open_qa.figures(self._outcomes, matcher=self._matcher)
-    return {
-      f"dev/{name}": float(value)
-      for name, value in figures.items()
-      if isinstance(value, int | float)
-    }
+    system = System(corpus, {}, answerer.retrieve, answerer.answer)
+    self._outcomes = self._questions.ask(system)
+    scores = self._questions.scored(self._outcomes, system).scores
+    return {f"dev/{name}": float(value) for name, value in open_qa.summary(scores).items()}
 
   def samples(self) -> str:
     """Returns the first questions with their latest answers and best passages as Markdown."""

@@ -186,16 +186,21 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
     ways = (f"--{k.name}" if k.plain else f"{k.name} (through gin)" for k in missing)
     raise UsageError(f"{name} needs {', '.join(ways)}; see realm {name} --help")
   workdir = directory(job, keywords, ("workdir",))
+  path, before = os.path.join(workdir or "", f"{name}_config.gin"), None
   with contextlib.ExitStack() as stack:
     if workdir:
-      from realm_jax import directory_lock  # late, because the list of jobs must not wait for it
+      # Late, because the list of jobs must not wait for them.
+      from realm_jax import directory_lock, object_store
 
       stack.enter_context(directory_lock.hold_for_job(workdir))
-      path = os.path.join(workdir, f"{name}_config.gin")
+      file = object_store.absolute(path)
+      before = file.read_text() if file.exists() else None
       atomic_files.write_text(path, gin.config_str(max_line_length=100))
     try:
       code = gin.get_configurable(job)()
     except Exception as error:
+      if before is not None and isinstance(error, (ValueError, FileNotFoundError)):
+        atomic_files.write_text(path, before)  # of the run beside which this one was refused
       if _has_entered(job, error):
         raise
       # An argument could not be built, which is an error of the configuration.

@@ -31,3 +31,4 @@ class BuilderConfig:
 
   def __post_init__(self):
     choices.check_fields(self)
+    choices.check_counts(self, "tokens_per_batch", "keep")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from realm_jax import json_fields, partitioning, tokenization
+from realm_jax import choices, json_fields, partitioning, tokenization
 from realm_jax.data.word_tagging import tag_words
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
 from realm_jax.runs import objectives
@@ -59,6 +59,7 @@ class TaggerTraining(TrainingConfig):
   tokens_per_batch: int = 4096
 
   def __post_init__(self):
+    choices.check_counts(self, "batch_size", "eval_every", "tokens_per_batch")
     if list(self.buckets) != sorted(set(self.buckets)) or not self.buckets:
       raise ValueError(f"buckets={list(self.buckets)}; give at least one, in ascending order")
 

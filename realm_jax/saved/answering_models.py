@@ -39,6 +39,10 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
     FileNotFoundError: If a source is missing.
     ValueError: If the sources do not match each other, or the checkpoint cannot answer.
   """
+  if max_answer_length < 1 or history < 0:
+    raise ValueError(
+      f"max_answer_length={max_answer_length} and history={history}; give at least 1 and 0"
+    )
   opened = open_sources(sources)
   if opened.saved.description.span_reader is None:
     return mask_filler(opened, max_answer_length=max_answer_length, history=history)

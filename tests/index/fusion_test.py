@@ -83,12 +83,3 @@ def test_rows_beyond_the_texts_are_searched_in_the_index_alone():
   searcher = FusedSearcher(_Base(), lambda k: _row(SPARSE, 0), Fusion())
   found = searcher.search(np.zeros((2, 1)), 3)
   np.testing.assert_array_equal(found.ids_BxK, [[1, 3, 7], [5, 6, MISSING]])
-
-
-@pytest.mark.parametrize(
-  ("setting", "message"),
-  [({"weight": 1.5}, "weight=1.5; it"), ({"depth": 0}, "depth=0"), ({"by": "votes"}, "by")],
-)
-def test_settings_that_cannot_work_are_refused(setting, message):
-  with pytest.raises(ValueError, match=message):
-    Fusion(**setting)

@@ -1,13 +1,10 @@
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from realm_jax import main
 from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.evaluation.asking import Asking
-from realm_jax.index.fusion import Fusion
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.saved.opening import Sources
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -95,71 +92,3 @@ def test_predictions_of_other_programs_are_scored(tmp_path, questions):
   assert card["measured"]["missing predictions"] == 1
   lines = (output / "predictions.jsonl").read_text().splitlines()
   assert [json.loads(line)["figures"]["exact_match"] for line in lines] == [1, 0, 1]
-
-
-def test_what_is_missing_is_named(tmp_path, questions, passages):
-  sources = Sources(passages=passages)
-  with pytest.raises(ValueError, match="--passages is missing"):
-    evaluate(questions=questions)
-  with pytest.raises(ValueError, match="formats='xml'; choose one of dpr, trec"):
-    evaluate(questions=questions, sources=sources, formats=("trec", "xml"))
-  with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
-    evaluate(questions=questions, sources=sources)
-  masked = write(
-    tmp_path / "masked.jsonl", {"id": 1, "text": "Rome.", "spans": [[0, 4]], "answer": "Rome"}
-  )
-  with pytest.raises(ValueError, match="--checkpoints and --index are missing"):
-    evaluate(questions=masked, sources=sources)
-  bm25 = dataclasses.replace(sources, retriever="bm25")
-  with pytest.raises(ValueError, match="sentences, --tune_on, --formats would do nothing"):
-    evaluate(questions=masked, sources=bm25, tune_on=questions, formats=("trec",))
-  with pytest.raises(ValueError, match="book=closed, but nothing is read"):
-    evaluate(questions=masked, sources=bm25, asking=Asking(book="closed"))
-
-
-@pytest.mark.parametrize(
-  ("given", "message"),
-  [
-    ({"asking": Asking(book="closed")}, "with questions, --book would do nothing; omit it"),
-    ({"formats": ("trec",)}, "--formats=trec without a directory; give --output"),
-    (
-      {"qrels": "none", "train_questions": "t", "formats": ("dpr",), "max_questions": 1},
-      "with --qrels, --train_questions, --formats, --max_questions would do nothing",
-    ),
-    (
-      {"qrels": "none", "asking": Asking(book="closed", answer_text="spaced")},
-      "with --qrels, --answer_text, --book would do nothing",
-    ),
-    (
-      {"qrels": "none", "predictions": "run", "sources": Sources(fusion=Fusion(weight=0.25))},
-      "with --qrels and --predictions, --weight would do nothing",
-    ),
-    (
-      {"predictions": "p", "tune_on": "t", "formats": ("trec",), "train_questions": "t"},
-      "with questions and --predictions, --train_questions, --tune_on, --formats would do nothing",
-    ),
-    (
-      {"predictions": "p", "sources": Sources(passages="p", index="i", retriever="bm25")},
-      "with questions and --predictions, --passages, --index, --retriever would do nothing",
-    ),
-    ({"sources": Sources(passages="p", retriever="hybrid"), "tune_on": ""}, "tune on others"),
-  ],
-)
-def test_what_would_do_nothing_is_refused(questions, given, message):
-  if "tune_on" in given:
-    given = {**given, "tune_on": questions}
-  with pytest.raises(ValueError, match=message):
-    evaluate(questions=questions, **given)
-
-
-@pytest.mark.parametrize(
-  ("flags", "named"),
-  [
-    (["--until_step=3"], "until_step=3"),
-    (["--follow=true"], "--output"),
-    (["--follow=true", "--step=3", "--checkpoints=c", "--index=i", "--output=o"], "--step"),
-  ],
-)
-def test_following_is_refused_where_it_cannot_be(flags, named, tmp_path, capsys):
-  assert main.main(["evaluate", f"--questions={tmp_path}", *flags]) in (1, 2)
-  assert named in capsys.readouterr().err

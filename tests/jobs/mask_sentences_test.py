@@ -50,12 +50,6 @@ def test_the_masked_spans_are_those_of_the_corpus(tmp_path, corpus):
   assert mask_sentences(corpus=corpus, output=output, max_sentences=1)["sentences"] == 1
 
 
-def test_a_corpus_without_spans_is_refused(tmp_path, corpus):
-  with pytest.raises(ValueError, match="no sentence of 6 to 6 words with a salient span"):
-    mask_sentences(corpus=corpus, output=str(tmp_path / "masked.jsonl"), max_words=6)
-  assert not (tmp_path / "masked.jsonl").exists()
-
-
 def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus):
   pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   masked = str(tmp_path / "masked.jsonl")

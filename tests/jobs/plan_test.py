@@ -121,28 +121,6 @@ def test_a_generation_beyond_host_memory_is_refused(capsys):
   assert "two generations and the program take " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    ({"batch_size": 12}, "batch_size=12 cannot be split over 8 parts of the mesh and 1 accum"),
-    ({"topology": "v9:2x2"}, "topology 'v9:2x2'; write KIND:SIZES"),
-    ({"topology": "cpu:64"}, "JAX has already started with 8 CPU devices"),
-    ({"num_passages": None}, "no number of passages; give --num_passages, or a corpus"),
-    ({"num_passages": 0}, "num_passages=0; it must be at least 1"),
-    ({"mean_passage_length": -9}, "mean_passage_length=-9; it must be at least 1"),
-    ({"retriever_batch_size": 0}, "retriever_batch_size=0; it must be at least 1"),
-    (
-      {"retriever_batch_size": 12},
-      "retriever_batch_size=12 cannot be split over 8 parts of the mesh",
-    ),
-    ({"efficiency": 0.0}, r"efficiency=0.0; it must lie in \(0, 1\]"),
-  ],
-)
-def test_a_wrong_setting_is_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    planned(**settings)
-
-
 def test_a_tpu_needs_libtpu(monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   with pytest.raises(ValueError, match=r"v3:2x2 needs libtpu: pip install -e '\.\[tpu\]'"):

@@ -25,12 +25,6 @@ def test_examples_in_order_are_those_wanted(corpus, tmp_path, wanted, written):
   assert sum(manifest.num_examples) == written
 
 
-@pytest.mark.parametrize("given", [{"order": "corpus"}, {"num_examples": 9}])
-def test_epochs_that_do_not_count_are_refused(given):
-  with pytest.raises(ValueError, match="num_epochs=2 would do nothing with"):
-    ReadingOrder(num_epochs=2, **given)
-
-
 @pytest.mark.parametrize(
   ("task", "given", "unused"),
   [

@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from realm_jax.data.questions import read_questions
 from realm_jax.jobs.preparation.prepare_questions import prepare_questions
 
@@ -25,10 +23,3 @@ def test_questions_of_several_files_are_split_and_can_be_read(tmp_path):
   assert asked == sorted(record["question"] for record in records)
   assert len({q.id for name in ("train", "dev") for q in parts[name]}) == 40
   assert parts["test"][0].regex
-
-
-def test_nothing_is_written_of_questions_that_cannot_be_read(tmp_path):
-  train = write(tmp_path / "train.jsonl", {"question": "who?", "answer": ["(x"], "regex": True})
-  with pytest.raises(ValueError, match=r"train.jsonl, question 1"):
-    prepare_questions(train=[train], test=[], output=str(tmp_path / "prepared"))
-  assert [path.name for path in tmp_path.iterdir()] == ["train.jsonl"]

@@ -1,7 +1,5 @@
 import dataclasses
 
-import pytest
-
 from realm_jax.jobs.answering.serve import SecondModel
 from realm_jax.saved.opening import Sources
 
@@ -14,10 +12,3 @@ def test_a_second_model_takes_from_the_first_what_it_is_not_given():
   assert earlier == dataclasses.replace(FIRST, step=0, generation=0)
   (other,) = SecondModel(second_checkpoints="d", second_index="j").sources(FIRST)
   assert other == Sources(checkpoints="d", passages="p", index="j")
-
-
-@pytest.mark.parametrize("setting", [{"second_index": "j"}, {"second_generation": 0}])
-def test_an_index_of_no_second_model_is_refused(setting):
-  (name,) = setting
-  with pytest.raises(ValueError, match=f"--{name} would do nothing without a second model; give"):
-    SecondModel(**setting)

@@ -101,22 +101,6 @@ def test_a_figure_that_is_missing_is_named(file, tmp_path, program):
     sweep.sweep(file=file, workdir=str(tmp_path / "out"), parallel=2)
 
 
-@pytest.mark.parametrize(
-  ("old", "new", "message"),
-  [
-    ('job = "pretrain"\n', "", "lacks job"),
-    ("[figures]", "[figure]", "a sweep has no figure"),
-    ("[0, 1, 2]", "7", "RunConfig.seed = 7 in .grid.; give a list"),
-    ("[0, 1, 2]", "[0,", "is not a TOML file"),
-  ],
-)
-def test_a_wrong_file_is_refused(file, tmp_path, old, new, message):
-  with open(file, "w") as content:
-    content.write(FILE.replace(old, new))
-  with pytest.raises(ValueError, match=message):
-    sweep.sweep(file=file, workdir=str(tmp_path / "out"))
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_runs(file, tmp_path, sent):
   ready = tmp_path / "ready"

@@ -35,6 +35,8 @@ def ask(
     FileNotFoundError: If an input is missing.
     ValueError: If the model cannot take the query, or the inputs do not match.
   """
+  if answers < 1:
+    raise ValueError(f"answers={answers}; show at least 1")
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)
   print(shown(explanation), flush=True)

@@ -56,6 +56,8 @@ def export_checkpoint(
     ValueError: If the vocabulary is not the checkpoint's.
   """
   object_store.check_local(output=output)
+  if generation is not None and index is None:
+    raise ValueError(f"generation={generation} would do nothing without --index")
   _EXPORT.check(output)
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description

@@ -40,8 +40,10 @@ def mask_sentences(
 
   Raises:
     FileNotFoundError: If the corpus is missing.
-    ValueError: If no sentence of it has a salient span.
+    ValueError: If no sentence of it has a salient span, or none is wanted.
   """
+  if max_sentences < 1:
+    raise ValueError(f"max_sentences={max_sentences}; give at least 1")
   _SENTENCES.check(output)
   draw = random.Random(seed)
   passages = (p for file in tagged_examples.files(corpus) for p in tagged_examples.read_shard(file))

@@ -67,6 +67,8 @@ def build_index(
   """
   if follow and step is not None:
     raise ValueError(f"follow=True with step={step}: it embeds the newest checkpoints; omit --step")
+  if until_step is not None and not follow:
+    raise ValueError(f"until_step={until_step} would do nothing without --follow=true")
   generations.INDEX.check(index)
   unfinished_embeddings.check(index)
   store = PassageStore(passages)

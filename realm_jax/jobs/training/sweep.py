@@ -72,6 +72,8 @@ def sweep(*, file: str, workdir: str, parallel: int = 1) -> None:
       written.
   """
   object_store.check_local(workdir=workdir)
+  if parallel < 1:
+    raise ValueError(f"parallel={parallel}; give at least 1")
   plan = read_sweep(file)
   os.makedirs(workdir, exist_ok=True)
   waiting = [unit for unit in plan.units if not os.path.exists(_summary(plan, unit, workdir))]

@@ -1,5 +1,6 @@
 """The application: pages, API, edits of sessions, and what is refused."""
 
+import html.parser
 import json
 
 import pytest
@@ -244,3 +245,37 @@ def test_too_many_edits_are_refused(client):
     assert client.post("/api/passages", json={"text": "old"}).status_code == 201
   refused = client.post("/api/passages", json={"text": "old"})
   assert refused.status_code == 422 and "more than 200 edits" in refused.text
+
+
+class Directions(html.parser.HTMLParser):
+  """Collects whether each text, and what a user types, stands where its direction is its own."""
+
+  def __init__(self):
+    super().__init__()
+    self._open, self.texts, self.fields = [], [], []
+
+  def handle_starttag(self, tag, attrs):
+    own = tag == "bdi" or dict(attrs).get("dir") == "auto"
+    if tag in ("textarea", "input") and dict(attrs).get("type") != "hidden":
+      self.fields.append(own)
+    if tag not in ("input", "meta", "link", "br", "img"):
+      self._open.append((tag, own))
+
+  def handle_endtag(self, tag):
+    while self._open and self._open.pop()[0] != tag:
+      pass
+
+  def handle_data(self, data):
+    if "جنيه" in data and self._open[-1][0] != "title":
+      self.texts.append((data, any(own for _, own in self._open)))
+
+
+def test_text_from_right_to_left_keeps_its_direction(client):
+  edited = {"title": "جنيه", "text": "جنيه is the money of Britain"}
+  assert client.put("/api/passages/0", json=edited).json()["edited"]
+  page = client.get("/", params={"q": "[MASK] is the money of Britain جنيه"})
+  directions = Directions()
+  directions.feed(page.text)
+  assert len(directions.texts) >= 4
+  assert [data for data, own in directions.texts if not own] == []
+  assert directions.fields and all(directions.fields)

@@ -3,6 +3,7 @@
 import dataclasses
 
 from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
+from realm_jax.languages.terminal import column, isolated
 from realm_jax.saved.answering_models import open_answerer
 from realm_jax.saved.opening import Sources
 
@@ -46,9 +47,9 @@ def ask(
 def shown(explanation: Explanation) -> str:
   """Returns an explanation as lines of text."""
   best, *others = explanation.answers
-  lines = [explanation.query, f"  {best.text}   {_probability(best)}"]
+  lines = [explanation.query, f"  {isolated(best.text)}   {_probability(best)}"]
   if others:
-    options = (f"{option.text} {option.probability:.3f}" for option in others)
+    options = (f"{isolated(option.text)} {option.probability:.3f}" for option in others)
     lines.append(f"  or: {', '.join(options)}")
   lines.append("  p(z|x)  p(y|z,x)  utility  without it            passage")
   return "\n".join([*lines, *map(_line, explanation.passages)])
@@ -64,8 +65,10 @@ def _probability(best: AnswerOption) -> str:
 def _line(passage: Evidence) -> str:
   without = f"{passage.probability_without:.3f} {passage.answer_without or '(no answer)'}"
   utility = "" if passage.utility is None else f"{passage.utility:+.1f}"
-  text = f"{passage.title}: {passage.text}" if passage.passage_id >= 0 else "(null passage)"
+  text = (
+    isolated(f"{passage.title}: {passage.text}") if passage.passage_id >= 0 else "(null passage)"
+  )
   return (
     f"  {passage.retrieval_probability:6.3f}  {passage.answer_probability:8.3f}  "
-    f"{utility:>7}  {without:<20.20}  {text}"
+    f"{utility:>7}  {column(without, 20)}  {text}"
   )

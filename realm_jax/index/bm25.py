@@ -55,7 +55,12 @@ class Bm25Retriever:
     config: Bm25Config = Bm25Config(),
   ):
     self._analyzer = Analyzer(languages)
-    words = [self._analyzer.terms(text) for text in texts]
+    self._passages_of: collections.Counter[str] = collections.Counter()
+    words = []
+    for text in texts:
+      language, terms = self._analyzer.analyze(text)
+      self._passages_of[language] += 1
+      words.append(terms)
     if not words:
       raise ValueError("BM25 needs at least one passage; the corpus has none")
     self._config = config
@@ -84,11 +89,12 @@ class Bm25Retriever:
     if os.path.exists(path):
       with open(path, encoding="utf-8") as file:
         kept = json.load(file)
-      mean_length = kept.pop("mean_length")
+      statistics = kept.pop("statistics", None)
       if kept == wanted:
         retriever = cls.__new__(cls)
         retriever._analyzer = Analyzer(languages)
-        retriever._config, retriever._mean_length = config, mean_length
+        retriever._config, retriever._mean_length = config, statistics["mean_length"]
+        retriever._passages_of = collections.Counter(statistics["passages_of"])
         retriever._index = _library().BM25.load(directory, mmap=True, show_progress=False)
         return retriever
     logging.info("building the BM25 index in %s", directory)
@@ -96,7 +102,11 @@ class Bm25Retriever:
     try:
       with atomic_files.new_directory(directory, kind=_INDEX) as unfinished:
         retriever._index.save(unfinished, show_progress=False)
-        content = json.dumps({**wanted, "mean_length": retriever._mean_length})
+        statistics = {
+          "mean_length": retriever._mean_length,
+          "passages_of": retriever._passages_of,
+        }
+        content = json.dumps({**wanted, "statistics": statistics})
         atomic_files.write_text(os.path.join(unfinished, _IDENTITY_FILE), content)
     except OSError as error:
       logging.warning(
@@ -129,7 +139,7 @@ class Bm25Retriever:
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
     written_words = [self._analyzer.terms(text) for text in written.values()]
     for row, question in enumerate(questions):
-      columns = self._columns(self._analyzer.terms(question.replace(datatypes.MASK, " ")))
+      columns = self._asked(question.replace(datatypes.MASK, " "))
       scores_N = self._scores(columns)
       scores_N[hidden_J] = 0
       own = [self._score(columns, self._columns(text), len(text)) for text in written_words]
@@ -143,12 +153,29 @@ class Bm25Retriever:
       scores_BxK[row, : len(best)] = scores[best]
     return datatypes.SearchResults(ids_BxK, scores_BxK)
 
+  def _asked(self, question: str) -> dict[int, float]:
+    """Returns the weight of each word of a question, by column: in one language its count.
+
+    Among several languages a word counts as rare as it is in passages of the question's language,
+    because other languages make its frequent words look rare.
+    """
+    language, words = self._analyzer.analyze(question)
+    num_passages = self._passages_of[language]
+    return {
+      column: count * self._idf(column, num_passages) / self._idf(column, self.num_passages)
+      for column, count in self._columns(words).items()
+    }
+
+  def _idf(self, column: int, num_passages: int) -> float:
+    frequency = float(np.diff(self._index.scores["indptr"][column : column + 2])[0])
+    return math.log(1 + (max(num_passages - frequency, 0.0) + 0.5) / (frequency + 0.5))
+
   def _columns(self, words: Iterable[str]) -> collections.Counter:
     """Counts the words that occur in the index, by column."""
     known = self._index.vocab_dict
     return collections.Counter(known[word] for word in words if word in known)
 
-  def _scores(self, columns: Mapping[int, int]) -> np.ndarray:
+  def _scores(self, columns: Mapping[int, float]) -> np.ndarray:
     weights = self._index.scores
     scores_N = np.zeros(self.num_passages, np.float32)
     for column, count in columns.items():
@@ -156,16 +183,14 @@ class Bm25Retriever:
       scores_N[weights["indices"][rows]] += count * weights["data"][rows]
     return scores_N
 
-  def _score(self, asked: Mapping[int, int], columns: Mapping[int, int], length: int) -> float:
+  def _score(self, asked: Mapping[int, float], columns: Mapping[int, int], length: int) -> float:
     """Returns the score of a text that is not in the index."""
     k1, b = self._config.k1, self._config.b
     score = 0.0
     for column in asked.keys() & columns.keys():
-      frequency = float(np.diff(self._index.scores["indptr"][column : column + 2])[0])
-      idf = math.log(1 + (self.num_passages - frequency + 0.5) / (frequency + 0.5))
       count = columns[column]
       saturated = count / (count + k1 * (1 - b + b * length / self._mean_length))
-      score += asked[column] * idf * saturated
+      score += asked[column] * self._idf(column, self.num_passages) * saturated
     return score
 
 

@@ -79,7 +79,12 @@ class Analyzer:
 
   def terms(self, text: str) -> list[str]:
     """Returns the terms of a text in order."""
-    return self._analyses[detection.language_of(text, among=self.languages)](text)
+    return self.analyze(text)[1]
+
+  def analyze(self, text: str) -> tuple[str, list[str]]:
+    """Returns the language of a text, and its terms in order."""
+    language = detection.language_of(text, among=self.languages)
+    return language, self._analyses[language](text)
 
 
 class _Stems(dict):

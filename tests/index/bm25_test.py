@@ -109,3 +109,15 @@ def test_the_languages_decide_what_a_word_is(tmp_path):
   for _ in range(2):  # built, and opened
     chinese = Bm25Retriever.open(directory, lambda: texts, identity="same", languages=["zh"])
     assert chinese.retrieve(**ask).ids_BxK[:, 0].tolist() == [0, 2]
+
+
+def test_frequent_words_of_one_language_stay_frequent_among_others():
+  german = [f"was ist das und der {word} ist hier" for word in ("Hund", "Fuchs", "Igel", "Dachs")]
+  german.append("Dachs und Igel schlafen")
+  chinese = [f"这座城市建于{i}世纪，人们都来参观。" for i in range(60)]
+  question = ["Was ist der Dachs und das?"]
+  alone = Bm25Retriever(german, languages=["de"]).retrieve(question, k=5)
+  mixed = Bm25Retriever([*german, *chinese], languages=["de", "zh"]).retrieve(question, k=5)
+  assert mixed.ids_BxK.tolist() == alone.ids_BxK.tolist()
+  weights = mixed.scores_BxK / mixed.scores_BxK.max(), alone.scores_BxK / alone.scores_BxK.max()
+  np.testing.assert_allclose(*weights, atol=0.1)

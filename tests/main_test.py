@@ -458,9 +458,9 @@ def test_a_job_may_be_a_file_of_ones_own(tmp_path, monkeypatch, capsys):
     "  pathlib.Path(workdir, 'said').write_text(f\"{times} {os.environ['PYTHONPATH']}\")\n"
   )
   job = str(tmp_path / "own_job.py")
-  assert main.main([job, f"--workdir={tmp_path}", "--gin.own_job.times=3"]) == 0
-  assert (tmp_path / "said").read_text() == f"3 {tmp_path}"
-  assert "own_job.own_job.times = 3" in (tmp_path / "own_job_config.gin").read_text()
+  assert main.main([job, f"--workdir={tmp_path / 'run'}", "--gin.own_job.times=3"]) == 0
+  assert (tmp_path / "run" / "said").read_text() == f"3 {tmp_path}"
+  assert "own_job.own_job.times = 3" in (tmp_path / "run" / "own_job_config.gin").read_text()
   (tmp_path / "other.py").write_text("")
   for name in ("other.py", "absent.py"):
     assert main.main([str(tmp_path / name)]) == 2

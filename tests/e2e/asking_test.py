@@ -75,8 +75,8 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   predict(sources=sources, questions=str(questions), output=str(written))
   predicted = [json.loads(line) for line in written.read_text("utf-8").splitlines()]
   asking = Asking(batch_size=24)
-  evaluate(sources=sources, asking=asking, questions=str(questions), output=str(tmp_path))
-  lines = (tmp_path / "predictions.jsonl").read_text("utf-8").splitlines()
+  evaluate(sources=sources, asking=asking, questions=str(questions), output=str(tmp_path / "run"))
+  lines = (tmp_path / "run" / "predictions.jsonl").read_text("utf-8").splitlines()
   evaluated = {line["question"]: line for line in map(json.loads, lines)}
   model = open_answerer(sources)
   service = AnsweringService({"m": model}, SessionEdits())

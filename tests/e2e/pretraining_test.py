@@ -140,11 +140,11 @@ def test_an_index_of_another_corpus_ends_the_wait(world, start, tmp_path):
 def test_a_checkpoint_answers_questions_and_a_second_generation_follows_the_first(
   world, start, caplog
 ):
-  start("asked", num_steps=2, checkpoint_every=2)
+  start("answering", num_steps=2, checkpoint_every=2)
   keywords = {
-    "checkpoints": str(world / "asked" / "checkpoints"),
+    "checkpoints": str(world / "answering" / "checkpoints"),
     "passages": str(world / "passages"),
-    "index": str(world / "asked_index"),
+    "index": str(world / "answering_index"),
   }
   build_index(**keywords)
   build_index(**keywords)

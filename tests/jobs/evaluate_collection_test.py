@@ -116,13 +116,15 @@ def test_relevant_documents_that_the_corpus_lacks_are_told(tmp_path, collection,
   twice = "q1\twings\t2\n"
   more = "q1\tgone\t1\nq2\tlost\t2\nq2\tnot_relevant\t0\n"
   (tmp_path / "qrels.tsv").write_text(QRELS + twice + more)
-  given = asked(collection, sources=bm25_over(collection / "passages"), output=str(tmp_path))
+  given = asked(
+    collection, sources=bm25_over(collection / "passages"), output=str(tmp_path / "run")
+  )
   figures = evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
   assert figures["recall@2"] == pytest.approx((2 / 3 + 1 / 2) / 2, abs=1e-4)
   told = f"2 of 5 documents judged relevant are not in {collection / 'passages'}, such as 'gone'"
   (warning,) = [message for message in caplog.messages if "judged" in message]
   assert warning == f"{told}; they count as misses"
-  card = json.loads((tmp_path / "figures.json").read_text())
+  card = json.loads((tmp_path / "run" / "figures.json").read_text())
   assert card["measured"]["relevant documents"] == "5, 2 of them not in the corpus"
 
 

@@ -76,7 +76,7 @@ def devices() -> list[jax.Device]:
       "its devices, or unset the variable to compute on these"
     )
   logging.info(
-    "%d devices: %s (%s), %d processes",
+    "devices: %d x %s (%s), processes: %d",
     count,
     found[0].device_kind,
     platform,

@@ -67,7 +67,7 @@ def test_a_job_logs_its_devices_once(asked_anew, caplog):
   with caplog.at_level("INFO"):
     assert partitioning.make_mesh().size == len(processes.devices()) == 8
   [line] = [record.getMessage() for record in caplog.records if "devices" in record.getMessage()]
-  assert line.startswith("8 devices: cpu (cpu), 1 process")
+  assert line.startswith("devices: 8 x cpu (cpu), processes: 1")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Demonstrates pre-training: almanac, warm start, trainer and index builder, evaluation, edits."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import pathlib
 import shutil
 import time
 from collections.abc import Callable
+from typing import Any
 
 from realm_jax import atomic_files, directory_lock, object_store
 from realm_jax.evaluation import curves
@@ -100,7 +103,7 @@ def demo(
     index=untrained.index,
     builder=builder,
   )
-  before = evaluate(sources=untrained, **held_out)
+  before = _measured(sources=untrained, **held_out)
 
   clock.say("Pre-training: a trainer and an index builder, which share only a directory")
   launch_local(
@@ -119,9 +122,9 @@ def demo(
   first = dataclasses.replace(trained, step=0, generation=0)
   figures = {
     "before": before,
-    "after_ict": evaluate(sources=first, **held_out),
-    "after_pretraining": evaluate(sources=trained, **held_out, output=path("evaluation")),
-    "closed_book": evaluate(sources=trained, **held_out, asking=Asking(book="closed")),
+    "after_ict": _measured(sources=first, **held_out),
+    "after_pretraining": _measured(sources=trained, **held_out, output=path("evaluation")),
+    "closed_book": _measured(sources=trained, **held_out, asking=Asking(book="closed")),
   }
   seed_sentence = ask(SEED_SENTENCE, sources=trained)
 
@@ -226,7 +229,13 @@ def _edit(
   )
   questions = os.path.join(edited, "questions.jsonl")
   output = path("evaluation_edited")
-  return evaluate(sources=sources, questions=questions, output=output)
+  return _measured(sources=sources, questions=questions, output=output)
+
+
+def _measured(**settings: Any) -> dict:
+  """Evaluates without printing the card, so that the demonstration stays readable."""
+  with contextlib.redirect_stdout(io.StringIO()):
+    return evaluate(**settings)
 
 
 def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import jinja2
 from markupsafe import Markup, escape
 
+from realm_jax.datatypes import MASK
+from realm_jax.languages.direction import direction
+
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -27,6 +30,7 @@ def environment() -> jinja2.Environment:
     lstrip_blocks=True,
   )
   made.filters.update(
+    direction=lambda text: direction(text.replace(MASK, "")),
     highlighted=highlighted,
     json=functools.partial(json.dumps, indent=2),
     probability=probability,

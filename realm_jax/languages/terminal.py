@@ -4,9 +4,10 @@ import unicodedata
 
 import regex
 
+from realm_jax.languages.direction import direction, has_right_to_left
+
 _CHARACTER = regex.compile(r"\X")
-_RIGHT_TO_LEFT = regex.compile(r"[\p{bc=R}\p{bc=AL}]")
-_ISOLATE, _END_OF_ISOLATE = "\u2068", "\u2069"
+_ISOLATE, _END_OF_ISOLATE = {"ltr": "\u2066", "rtl": "\u2067"}, "\u2069"
 
 
 def column(text: str, width: int) -> str:
@@ -22,5 +23,7 @@ def column(text: str, width: int) -> str:
 
 
 def isolated(text: str) -> str:
-  """Returns a text that, if it runs from right to left, leaves the order of its line alone."""
-  return f"{_ISOLATE}{text}{_END_OF_ISOLATE}" if _RIGHT_TO_LEFT.search(text) else text
+  """Returns a text that, if any of it runs from right to left, leaves its line's order alone."""
+  if not has_right_to_left(text):
+    return text
+  return f"{_ISOLATE[direction(text)]}{text}{_END_OF_ISOLATE}"

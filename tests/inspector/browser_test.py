@@ -178,6 +178,43 @@ def test_a_phone_is_wide_enough(open_page, scheme):
   keep(page, f"inspector-phone-{scheme}")
 
 
+def test_text_from_right_to_left(open_page):
+  page = open_page(viewport={"width": 1000, "height": 900})
+  query = page.get_by_label("A sentence with")
+  query.fill("[MASK] هو نقد بريطانيا.")
+  playwright.expect(query).to_have_css("direction", "rtl")
+  query.fill(QUERY)
+  playwright.expect(query).to_have_css("direction", "ltr")
+  page.get_by_role("button", name="Ask", exact=True).click()
+  card = page.locator("[data-passage='0']")
+  card.locator("summary").click()
+  # Its first letter is Latin; a browser's own rule would have it run from left to right.
+  page.get_by_label("Text").first.fill("Pound هو نقد المملكة المتحدة (بريطانيا).")
+  page.get_by_role("button", name="Save and ask again").first.click()
+  passage = card.locator(".text")
+  playwright.expect(passage).to_contain_text("نقد")
+  playwright.expect(passage).to_have_css("direction", "rtl")
+  playwright.expect(card.locator(".write textarea")).to_have_css("direction", "rtl")
+  playwright.expect(page.locator(".answer .filled")).to_have_css("direction", "ltr")
+  mark = passage.locator("mark")
+  assert mark.inner_text() == "Pound"
+  inner, outer = mark.bounding_box(), passage.bounding_box()
+  assert outer["x"] + outer["width"] / 2 < inner["x"]
+  assert inner["x"] + inner["width"] <= outer["x"] + outer["width"] + 1
+  keep(page, "inspector-right-to-left")
+
+  # A mark around a part of a word leaves its letters joined, and so as wide as before.
+  widths = passage.evaluate(
+    """node => ["بريطانيا", "بري<mark>طان</mark>يا"].map(word => {
+      const line = document.createElement("bdi");
+      line.innerHTML = word;
+      node.replaceChildren(line);
+      return line.getBoundingClientRect().width;
+    })"""
+  )
+  assert widths[0] == pytest.approx(widths[1], abs=0.5)
+
+
 def test_markup_in_passages_and_queries_does_nothing(open_page):
   page = open_page()
   hostile = "<script>alert('x')</script>"

@@ -255,7 +255,7 @@ class Directions(html.parser.HTMLParser):
     self._open, self.texts, self.fields = [], [], []
 
   def handle_starttag(self, tag, attrs):
-    own = tag == "bdi" or dict(attrs).get("dir") == "auto"
+    own = tag == "bdi" or "dir" in dict(attrs)
     if tag in ("textarea", "input") and dict(attrs).get("type") != "hidden":
       self.fields.append(own)
     if tag not in ("input", "meta", "link", "br", "img"):

@@ -12,7 +12,7 @@ from realm_jax.languages.terminal import column, isolated
     ("a黑豹队", "a黑豹 "),
     ("हिंदी", "हिंदी    "),  # two characters
     ("e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301", "e\u0301" * 6),
-    ("سالم", "\u2068سالم\u2069  "),
+    ("سالم", "\u2067سالم\u2069  "),
   ],
 )
 def test_a_column_has_a_width(text, filled):
@@ -21,4 +21,5 @@ def test_a_column_has_a_width(text, filled):
 
 def test_only_what_runs_from_right_to_left_is_isolated():
   assert isolated("Grüße 黑 हिंदी") == "Grüße 黑 हिंदी"
-  assert isolated("a שלום") == "\u2068a שלום\u2069"
+  assert isolated("a שלום") == "\u2067a שלום\u2069"
+  assert isolated("Salem (سالم)") == "\u2066Salem (سالم)\u2069"

@@ -51,6 +51,16 @@ document.addEventListener("submit", (event) => {
   }
 });
 
+// The direction of a query is that of its first letter outside [MASK].
+document.addEventListener("input", (event) => {
+  if (event.target.id !== "q") return;
+  const probe = document.createElement("bdi");
+  probe.textContent = event.target.value.replaceAll("[MASK]", "");
+  document.body.append(probe);
+  event.target.dir = getComputedStyle(probe).direction;
+  probe.remove();
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.target.id === "q" && event.key === "Enter" && !event.shiftKey) {
     event.preventDefault();

@@ -10,13 +10,19 @@ import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import regex
 
 from realm_jax import atomic_files, object_store
 from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
+from realm_jax.languages.scripts import IDEOGRAPHIC
 from realm_jax.output_kinds import DirectoryKind
 
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 VOCABULARY_FILE = "vocab.txt"
+# BERT makes each Chinese character a word.
+_SPACE_AT_CHINESE = regex.compile(
+  rf"(?<=\p{{Han}}) (?=[{IDEOGRAPHIC}])|(?<=[{IDEOGRAPHIC}]) (?=\p{{Han}})"
+)
 MAX_WORD_LENGTH = 100  # characters; BERT maps longer words to [UNK]
 CONFIG_FILE = "tokenizer_config.json"
 # Other results may be in folders below it; a model's vocabulary is in a directory with its weights.
@@ -80,7 +86,7 @@ class WordPieces:
         words[-1] += token[2:]
       elif token != PAD:
         words.append(token)
-    return " ".join(words)
+    return _SPACE_AT_CHINESE.sub("", " ".join(words))
 
   def save(self, directory: str | os.PathLike) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json`."""

@@ -110,6 +110,7 @@ def test_a_literal_mask_is_one_wordpiece():
 def test_decoding_joins_wordpieces_to_words():
   ids = [*TOKENIZER.encode("Café, [MASK] the!"), 0, 0]
   assert TOKENIZER.decode(ids) == "cafe , [MASK] the !"
+  assert TOKENIZER.decode(TOKENIZER.encode("the 日本語 cat")) == "the 日本語 cat"
 
 
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, CASED, MARKED])

@@ -78,7 +78,7 @@ def test_a_shipped_experiment_lacks_nothing_but_a_directory(installed, tmp_path)
 def test_above_a_clone_the_installed_package_is_imported_not_the_folder(clone, tmp_path, build):
   directory = _install(clone, tmp_path, build)
   shown = subprocess.run(
-    [sys.executable, "-c", SHOW.format(str(directory))],
+    [sys.executable, "-S", "-c", SHOW.format(str(directory))],  # without what is installed here
     env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     cwd=clone.parent,
     check=True,

@@ -8,15 +8,11 @@ field of another configuration) is a gin reference in the scope of its path:
 import contextlib
 import copy
 import dataclasses
-import difflib
 import inspect
-import logging
 import os
 import pathlib
-import re
-import tokenize
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -24,36 +20,10 @@ import gin.config
 
 from realm_jax import atomic_files, flags
 
-_PACKAGE = pathlib.Path(__file__).resolve().parent
-SEARCH_PATHS = (str(_PACKAGE),)  # it contains gin/
-
-_GIN_ERRORS = (
-  AttributeError,
-  ImportError,
-  LookupError,
-  NameError,
-  OSError,
-  SyntaxError,
-  TypeError,
-  ValueError,
-  tokenize.TokenError,
-)
-_GIN_MESSAGES = (  # gin's wording, ours
-  (r"No bindings specified for '(.+?)/gin\.macro'.*", r"%\1 is used but never set"),
-  (r"(\S+)/macro\.value set to `%gin\.REQUIRED`.*", r"\1 must be set: --gin.\1=VALUE"),
-  (r"(\S+) set to `%gin\.REQUIRED`.*", r"\1 must be set"),
-  (
-    r"malformed node[^\n]*\n\s*Failed to parse token ('[^\n]*')",
-    r"\1 is no Python literal (text needs quotes)",
-  ),
-  (r"not enough values to unpack[^\n]*", "this names a module; write MODULE.FUNCTION.KEYWORD"),
-  (r"^\('(.*)', \((\d+), \d+\)\)$", r"\1 (line \2)"),
-  (r"<module '([^']+)' from '[^']+'>", r"module \1"),
-  (r"\s*In bindings string line 1\n.*| \(line 1\)$", ""),
-  (r'\s*In file "([^"]+)", line (\d+)\n *([^\n]*)(\n *\^)?', r" (\1, line \2: \3)"),
-  (r"\s*In call to configurable '([^']+)' \(<.*?>\)(?: in scope '[^']*')?", r" (in \1)"),
-)
 _DYNAMIC = "from __gin__ import dynamic_registration\n"
+
+gin.add_config_file_search_path(str(pathlib.Path(__file__).resolve().parent))  # contains gin/
+gin.config._FILE_READERS[1:] = []  # which log an error for every folder without the file
 
 
 class UsageError(Exception):
@@ -64,7 +34,6 @@ def configure(
   job: Callable[..., Any],
   *,
   gin_files: Sequence[str] = (),
-  search_paths: Sequence[str] = (),
   bindings: Sequence[str] = (),
   values: Mapping[str, Any],
 ) -> None:
@@ -73,7 +42,6 @@ def configure(
   Args:
     job: The function that the values are for.
     gin_files: Files to parse; later ones win.
-    search_paths: Directories to search for them, after the current one, before the shipped one.
     bindings: Gin bindings such as `OptimizerConfig.learning_rate=1e-3`.
     values: Values of the job's keywords, and of the fields of its configurations, by their dotted
       names.
@@ -81,16 +49,12 @@ def configure(
   Raises:
     UsageError: If a file, a binding or a name is wrong.
   """
-  header = _DYNAMIC + _import(job)
   gin.clear_config()
   # Only a mention registers a function; the mention itself is not part of the configuration.
   for number, function in enumerate([job, *flags.configs(job)]):
     gin.parse_config(f"{_DYNAMIC}{_import(function)}MENTIONED_{number} = @{_name(function)}")
   gin.clear_config()
-  gin.parse_config(header)
-  searched = dict.fromkeys(map(os.path.abspath, (*filter(None, search_paths), *SEARCH_PATHS)))
-  searched.pop(os.getcwd(), None)  # gin always searches it first
-  gin.config._LOCATION_PREFIXES[1:] = searched  # gin's own function only appends
+  gin.parse_config(_DYNAMIC + _import(job))
   for gin_file in gin_files:
     with _as_usage_error(f"{gin_file}: "):
       gin.parse_config_file(gin_file)
@@ -121,28 +85,26 @@ def _wire(
     default: The default configuration at this path; None for the job.
     values: Values by their dotted names.
   """
-  selector = f"{function.__module__}.{function.__qualname__}"
-  with gin.config_scope("/".join(scopes) or None):
+  selector, scope = f"{function.__module__}.{function.__qualname__}", "/".join(scopes)
+  with gin.config_scope(scope or None):
     bound = gin.get_bindings(function, resolve_references=False)
   for keyword in flags.keywords(function, instance=default):
     here = (*path, keyword.name)
     name = ".".join(here)
-    flagged = name in values or any(value.startswith(f"{name}.") for value in values)
+    flagged = any(f"{value}.".startswith(f"{name}.") for value in values)
     value = bound.get(keyword.name, keyword.default)
     if keyword.config is None:
-      # Fields in which a job's default differs from its class.
+      # Fields in which a job's default differs from its class are bound as well.
       if flagged or (keyword.overridden and keyword.name not in bound):
-        gin.bind_parameter(
-          ("/".join(scopes), selector, keyword.name), values.get(name, keyword.default)
-        )
+        gin.bind_parameter((scope, selector, keyword.name), values.get(name, keyword.default))
       continue
     config, base = keyword.config, scopes[: len(scopes) - len(path)]
     if isinstance(value, gin.config.ConfigurableReference) and value.configurable is not None:
       config, base = value.configurable.wrapped, tuple(value.scopes) or base
-    elif keyword.name in bound and value is not None:
-      config = None
     elif value is None and not flagged:
       continue
+    elif value is not None and keyword.name in bound:
+      config = None
     if not isinstance(config, type) or not dataclasses.is_dataclass(config):
       if flagged:
         raise ValueError(f"the fields of {name} cannot be set, gin binds it to {value!r}")
@@ -150,8 +112,7 @@ def _wire(
     inner = base if base[-len(here) :] == here else (*base, *here)
     place = f"{'/'.join((*scopes, _name(function)))}.{keyword.name}"
     reference = f"@{'/'.join((*inner, _name(config)))}()"
-    imports = f"{_DYNAMIC}{_import(function)}{_import(config)}"
-    gin.parse_config(f"{imports}{place} = {reference}")
+    gin.parse_config(f"{_DYNAMIC}{_import(function)}{_import(config)}{place} = {reference}")
     chosen = keyword.default if dataclasses.is_dataclass(keyword.default) else None
     _wire(config, scopes=inner, path=here, default=chosen, values=values)
 
@@ -181,30 +142,30 @@ def directory(
 def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
   """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
   bound = gin.get_bindings(job, resolve_references=False)
-  missing = [k for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
-  if missing:
-    ways = (f"--{k.name}" if k.plain else f"{k.name} (through gin)" for k in missing)
-    raise UsageError(f"{name} needs {', '.join(ways)}; see realm {name} --help")
+  needed = [k.name for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
+  if needed:
+    ways = ", ".join(f"--{keyword}" for keyword in needed)
+    raise UsageError(f"{name} needs {ways}; see realm {name} --help")
   workdir = directory(job, keywords, ("workdir",))
-  path, before = os.path.join(workdir or "", f"{name}_config.gin"), None
   with contextlib.ExitStack() as stack:
     if workdir:
       # Late, because the list of jobs must not wait for them.
       from realm_jax import directory_lock, object_store
 
       stack.enter_context(directory_lock.hold_for_job(workdir))
-      file = object_store.absolute(path)
+      file = object_store.absolute(os.path.join(workdir, f"{name}_config.gin"))
       before = file.read_text() if file.exists() else None
-      atomic_files.write_text(path, gin.config_str(max_line_length=100))
+      atomic_files.write_text(str(file), gin.config_str(max_line_length=100))
     try:
       code = gin.get_configurable(job)()
     except Exception as error:
-      if before is not None and isinstance(error, (ValueError, FileNotFoundError)):
-        atomic_files.write_text(path, before)  # of the run beside which this one was refused
-      if _has_entered(job, error):
+      if workdir and before is not None and isinstance(error, (ValueError, FileNotFoundError)):
+        atomic_files.write_text(str(file), before)  # of the run beside which this one was refused
+      frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+      if inspect.unwrap(job).__code__ in frames:
         raise
       # An argument could not be built, which is an error of the configuration.
-      raise UsageError(_plain_message(error)) from error
+      raise UsageError(str(error)) from error
     if workdir:
       text = gin.operative_config_str(max_line_length=100)
       atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
@@ -218,39 +179,12 @@ def _refuse_unused_macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -
   used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(config, to=macro)}
   for name, selector in config:
     if selector == "gin.macro" and name not in used:
-      raise ValueError(f"{name} is set but nothing uses %{name}{nearest(name, used)}")
+      raise ValueError(f"{name} is set but nothing uses %{name}{flags.nearest(name, used)}")
 
 
 @contextlib.contextmanager
 def _as_usage_error(prefix: str = "") -> Iterator[None]:
-  root = logging.getLogger()
-  root.addFilter(_is_no_failed_lookup)
   try:
     yield
-  except _GIN_ERRORS as error:
-    raise UsageError(prefix + _plain_message(error)) from error
-  finally:
-    root.removeFilter(_is_no_failed_lookup)
-
-
-def _is_no_failed_lookup(record: logging.LogRecord) -> bool:
-  # gin logs an error whenever a file is not in its first search path.
-  return not record.getMessage().startswith("Path not found: ")
-
-
-def _plain_message(error: Exception) -> str:
-  message = str(error)
-  for theirs, ours in _GIN_MESSAGES:
-    message = re.sub(theirs, ours, message, flags=re.DOTALL)
-  return message
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-  """Returns " (did you mean ...?)" with the closest match to `word`, or nothing."""
-  near = difflib.get_close_matches(word, words, n=1)
-  return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _has_entered(job: Callable[..., Any], error: Exception) -> bool:
-  body = inspect.unwrap(job).__code__
-  return any(frame.f_code is body for frame, _ in traceback.walk_tb(error.__traceback__))
+  except Exception as error:
+    raise UsageError(prefix + str(error)) from error

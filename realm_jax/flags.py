@@ -1,31 +1,66 @@
 """The keywords of a job as command-line flags: their types, defaults and meanings.
 
-A keyword is *plain* if its value can be written as one word: text, numbers, true or false, one of
-several choices, `X | None`, and sequences of those. A keyword that is a dataclass has a flag for
-each field, `--optimizer.learning_rate=1e-4`, or any unique ending of it, `--learning_rate=1e-4`.
-The others are configured through gin.
+A keyword that is a dataclass has a flag for each field, `--optimizer.learning_rate=1e-4`, or any
+unique ending of it, `--learning_rate=1e-4`. Values that cannot be written as one word are set
+through gin.
 """
 
-import argparse
-import collections
 import collections.abc
-import copy
 import dataclasses
+import difflib
+import functools
 import inspect
-import re
 import shutil
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import docstring_parser
 
 REQUIRED = inspect.Parameter.empty
 
-_SCALARS = {str: "TEXT", int: "INT", float: "FLOAT", bool: "true|false"}
 _SEQUENCES = {tuple: tuple, list: list, collections.abc.Sequence: tuple}
+_SCALARS = {str: "TEXT", int: "INT", float: "FLOAT", bool: "true|false"}
+
+
+class Plain(NamedTuple):
+  """How a value is written as one word: its type in the help, and what reads it."""
+
+  shown: str
+  read: Callable[[str], Any]
+
+
+def plain(annotation: Any) -> Plain | None:
+  """Returns how values of a type are written; None if they are set through gin."""
+  origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+  if annotation in _SCALARS:
+    booleans = {"true": True, "false": False}
+    read = (lambda text: booleans[text.lower()]) if annotation is bool else annotation
+    return Plain(_SCALARS[annotation], read)
+  if origin is typing.Literal:
+    choices = {str(part): part for part in parts}
+    return Plain("|".join(choices), choices.__getitem__)
+  if (some := _without_none(annotation)) is not annotation:
+    inner = plain(some)
+    return inner and Plain(
+      f"{inner.shown} or none",
+      lambda text: None if text.lower() == "none" else inner.read(text),
+    )
+  fixed = origin is tuple and Ellipsis not in parts
+  parts = [part for part in parts if part is not Ellipsis]
+  words = [p for p in parts if p in _SCALARS or typing.get_origin(p) is typing.Literal]
+  if origin not in _SEQUENCES or words != parts:
+    return None
+  items = [item for word in words if (item := plain(word))]
+
+  def read_items(text):
+    texts = text.split(",") if text else []
+    readers = items if fixed else items * len(texts)
+    return _SEQUENCES[origin](i.read(text) for i, text in zip(readers, texts, strict=True))
+
+  return Plain(",".join(item.shown for item in items) + ",..." * (not fixed), read_items)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +82,15 @@ class Keyword:
   positional: bool = False
   overridden: bool = False
 
-  @property
-  def plain(self) -> bool:
-    return _is_plain(self.annotation)
+  @functools.cached_property
+  def plain(self) -> Plain | None:
+    return plain(self.annotation)
 
   @property
   def config(self) -> type | None:
     """The dataclass that this keyword is, if any."""
-    optional = _is_optional(self.annotation)
-    annotation = _without_none(self.annotation) if optional else self.annotation
-    is_config = isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
-    return annotation if is_config else None
+    some = _without_none(self.annotation)
+    return some if isinstance(some, type) and dataclasses.is_dataclass(some) else None
 
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:
@@ -67,21 +100,14 @@ def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Key
     documentation = docstring_parser.parse(
       inspect.getdoc(documented) or "", style=docstring_parser.DocstringStyle.GOOGLE
     )
-    for p in documentation.params:
-      meanings[p.arg_name] = " ".join((p.description or "").split())
+    meanings |= {p.arg_name: " ".join((p.description or "").split()) for p in documentation.params}
   found = []
   for p in inspect.signature(function, eval_str=True).parameters.values():
     default = p.default if instance is None else getattr(instance, p.name)
-    found.append(
-      Keyword(
-        name=p.name,
-        annotation=p.annotation,
-        default=default,
-        meaning=meanings.get(p.name, ""),
-        positional=p.kind is not p.KEYWORD_ONLY and not inspect.isclass(function),
-        overridden=default is not p.default and default != p.default,
-      )
-    )
+    positional = p.kind is not p.KEYWORD_ONLY and not inspect.isclass(function)
+    overridden = default is not p.default and default != p.default
+    meaning = meanings.get(p.name, "")
+    found.append(Keyword(p.name, p.annotation, default, meaning, positional, overridden))
   return tuple(found)
 
 
@@ -104,194 +130,96 @@ def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
   return tuple(found)
 
 
-def spellings(names: Sequence[str]) -> dict[str, list[str]]:
-  """Maps each ending of dotted names to the names it may mean; a whole name means only itself."""
-  meant = collections.defaultdict(list)
-  for name in names:
-    parts = name.split(".")
-    for first in range(1, len(parts)):
-      meant[".".join(parts[first:])].append(name)
-  return {**meant, **{name: [name] for name in names}}
+def meant(flag: str, names: Iterable[str]) -> list[str]:
+  """Returns the dotted names that a flag may mean: itself, or else all that end with it."""
+  return [n for n in names if n == flag] or [n for n in names if n.endswith(f".{flag}")]
 
 
-class Parser(argparse.ArgumentParser):
-  """An argument parser that raises `ValueError` and does not abbreviate flags."""
-
-  def __init__(self, *, prog: str, description: str):
-    super().__init__(
-      prog=prog,
-      description=description,
-      usage=f"{prog} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...",
-      allow_abbrev=False,
-      argument_default=argparse.SUPPRESS,
-      formatter_class=_Formatter,
-    )
-
-  def error(self, message: str) -> typing.NoReturn:
-    # Names the shortest of several spellings.
-    raise ValueError(re.sub(r"^argument (--[^/:]*)(/--[^:]*)?", r"\1", message))
-
-  def flag_names(self) -> list[str]:
-    """Returns every flag that this parser knows, including dashes."""
-    return list(self._option_string_actions)
-
-  def add_keywords(self, job_keywords: Sequence[Keyword]) -> None:
-    """Adds a flag for every plain keyword and field, and help on how to set the others."""
-    found = leaves(job_keywords)
-    plain = [keyword for keyword in found if keyword.plain]
-    meant = spellings([keyword.name for keyword in plain])
-    groups = {"": self.add_argument_group("keywords of the job")}
-    for keyword in plain:
-      path = keyword.name.rpartition(".")[0]
-      if path not in groups:
-        groups[path] = self.add_argument_group(path)
-      if keyword.positional:
-        groups[path].add_argument(
-          keyword.name, nargs="?", type=_converter(keyword.annotation), help=argparse.SUPPRESS
-        )
-      names = [ending for ending, whole in meant.items() if whole == [keyword.name]]
-      groups[path].add_argument(
-        *(f"--{n}" for n in sorted(names, key=len) if n == keyword.name or not self._knows(n)),
-        dest=keyword.name,
-        type=_converter(keyword.annotation),
-        metavar=describe(keyword.annotation),
-        help=_help(keyword).replace("%", "%%"),  # argparse formats it
-        # A bare --flag means true.
-        **({"nargs": "?", "const": True} if keyword.annotation is bool else {}),
-      )
-    for ending, names in meant.items():
-      if len(names) > 1 and not self._knows(ending):
-        self.add_argument(f"--{ending}", type=_refusal(names), help=argparse.SUPPRESS, nargs="?")
-    others = [f"{k.name} ({describe(k.annotation)}): {_help(k)}" for k in found if not k.plain]
-    if others:
-      self.add_argument_group("keywords set through gin", "\n".join(others))
-
-  def _knows(self, name: str) -> bool:
-    return f"--{name}" in self._option_string_actions
-
-
-def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:
-  """Parses `arguments`; returns the given values by name, and the unknown arguments.
+def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, Any]]:
+  """Reads `--NAME=VALUE`, `--NAME VALUE`, `--NAME` of a boolean, and positional values.
 
   Raises:
-    ValueError: If a value does not match the type of its flag.
+    ValueError: If a flag is unknown or ambiguous, or its value is not of its type.
   """
-  known, unknown = parser.parse_known_args(arguments)
-  return vars(known), unknown
+  known = {keyword.name: keyword for keyword in leaves(tree)}
+  positional = [keyword for keyword in tree if keyword.positional]
+  found, words = [], list(arguments)
+  while words:
+    word = words.pop(0)
+    flag, equals, text = word.partition("=")
+    if flag.startswith("--"):
+      keyword = _named(flag, known)
+    elif positional:
+      keyword, equals, text = positional.pop(0), "=", word
+    else:
+      raise ValueError(f"unexpected argument {word!r}; write --KEYWORD=VALUE")
+    if keyword.plain is None:
+      raise ValueError(f"{flag} is set through gin: --gin_file or --gin.NAME=@...")
+    if not equals:
+      following = words[0] if words else "--"
+      if keyword.annotation is bool and following.lower() not in ("true", "false"):
+        text = "true"
+      elif following.startswith("--"):
+        raise ValueError(f"{flag} needs a value; write {flag}={keyword.plain.shown}")
+      else:
+        text = words.pop(0)
+    try:
+      found.append((keyword.name, keyword.plain.read(text)))
+    except (KeyError, ValueError):
+      raise ValueError(f"{flag}: {text!r} is not {keyword.plain.shown}") from None
+  return found
 
 
-def read(annotation: Any, text: str) -> Any:
-  """Parses `text` as a value of type `annotation`.
-
-  Raises:
-    ValueError: If it is not such a value; the message names what was expected.
-  """
-  origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-  if _is_optional(annotation):
-    return None if text.lower() == "none" else read(_without_none(annotation), text)
-  if origin is typing.Literal:
-    for choice in parts:
-      if str(choice) == text:
-        return choice
-    raise ValueError(f"{text!r} is not one of {', '.join(map(str, parts))}")
-  if origin in _SEQUENCES:
-    items = text.split(",") if text else []
-    if origin is tuple and Ellipsis not in parts:
-      if len(items) != len(parts):
-        raise ValueError(f"{text!r} has {len(items)} values instead of {len(parts)}")
-      return tuple(read(part, item) for part, item in zip(parts, items, strict=True))
-    return _SEQUENCES[origin](read(parts[0], item) for item in items)
-  if annotation is bool:
-    if text.lower() not in ("true", "false"):
-      raise ValueError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-  try:
-    return annotation(text)
-  except ValueError:
-    raise ValueError(f"{text!r} is not a valid {describe(annotation)}") from None
+def _named(flag: str, known: Mapping[str, Keyword]) -> Keyword:
+  names = meant(flag[2:], known)
+  if len(names) == 1:
+    return known[names[0]]
+  inner = names or [name for name in known if name.startswith(f"{flag[2:]}.")]
+  if inner:
+    raise ValueError(f"{flag} is one of several; write {' or '.join(f'--{n}' for n in inner)}")
+  endings = {f"--{ending}" for name in known for ending in (name, name.rpartition(".")[2])}
+  raise ValueError(f"no flag is named {flag}{nearest(flag, endings)}")
 
 
-def describe(annotation: Any) -> str:
-  """Returns a type as shown in the help, such as `INT,...` or `TEXT or none`."""
-  origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-  if annotation in _SCALARS:
-    return _SCALARS[annotation]
-  if _is_optional(annotation) and _is_plain(annotation):
-    return f"{describe(_without_none(annotation))} or none"
-  if origin is typing.Literal:
-    return "|".join(map(str, parts))
-  if origin in _SEQUENCES and _is_plain(annotation):
-    return ",".join("..." if p is Ellipsis else describe(p) for p in parts) + (
-      ",..." if origin is not tuple else ""
-    )
-  return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+def nearest(word: str, words: Iterable[str]) -> str:
+  """Returns " (did you mean ...?)" with the closest match to `word`, or nothing."""
+  near = difflib.get_close_matches(word, words, n=1)
+  return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _is_optional(annotation: Any) -> bool:
-  parts = typing.get_args(annotation)
-  is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
-  return is_union and len(parts) == 2 and type(None) in parts
+def help_text(tree: Sequence[Keyword]) -> str:
+  """Returns the help on keywords, each by its shortest name, in groups by path."""
+  found = sorted(leaves(tree), key=lambda keyword: keyword.name.rpartition(".")[0])
+  width, indent = min(shutil.get_terminal_size().columns, 100), " " * 6
+  lines, group = [], None
+  for keyword in found:
+    path, *_ = keyword.name.rpartition(".")
+    if path != group:
+      lines += ["", f"{path or 'keywords of the job'}:"]
+      group = path
+    parts = keyword.name.split(".")
+    endings = (".".join(parts[first:]) for first in reversed(range(len(parts))))
+    short = next(e for e in endings if meant(e, [k.name for k in found]) == [keyword.name])
+    lines.append(f"  --{short} {keyword.plain.shown if keyword.plain else '(through gin)'}")
+    text = f"{keyword.meaning} ({_default(keyword)})"
+    lines += textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+  return "\n".join(lines)
+
+
+def _default(keyword: Keyword) -> str:
+  def shown(value):
+    if isinstance(value, (tuple, list)):
+      return ",".join(map(shown, value)) or "empty"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value) or '""'
+
+  if keyword.default is REQUIRED:
+    return "required; may stand without its name" if keyword.positional else "required"
+  return f"default: {textwrap.shorten(shown(keyword.default), 60, placeholder='...')}"
 
 
 def _without_none(annotation: Any) -> Any:
-  return next(part for part in typing.get_args(annotation) if part is not type(None))
-
-
-def _is_plain(annotation: Any) -> bool:
-  origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-  if origin is typing.Literal or annotation in (str, int, float, bool):
-    return True
-  if _is_optional(annotation):
-    return _is_plain(_without_none(annotation))
-  return origin in _SEQUENCES and all(
-    p is Ellipsis or p in _SCALARS or typing.get_origin(p) is typing.Literal for p in parts
-  )
-
-
-def _converter(annotation: Any) -> Callable[[str], Any]:
-  def convert(text: str) -> Any:
-    try:
-      return read(annotation, text)
-    except ValueError as error:
-      # argparse shows the message of only this type of error.
-      raise argparse.ArgumentTypeError(str(error)) from None
-
-  return convert
-
-
-def _refusal(names: Sequence[str]) -> Callable[[str], Any]:
-  def refuse(text: str) -> Any:
-    raise argparse.ArgumentTypeError(
-      f"several flags end like this; write {' or '.join(f'--{name}={text}' for name in names)}"
-    )
-
-  return refuse
-
-
-def _help(keyword: Keyword) -> str:
-  if keyword.default is REQUIRED:
-    default = "required; may stand without its name" if keyword.positional else "required"
-  else:
-    default = f"default: {textwrap.shorten(_shown(keyword.default), 60, placeholder='...')}"
-  return f"{keyword.meaning} ({default})".strip()
-
-
-def _shown(value: Any) -> str:
-  if isinstance(value, str):
-    return value or '""'
-  if isinstance(value, (tuple, list)):
-    return ",".join(map(_shown, value)) or "empty"
-  return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-  """Shows the shortest spelling of each flag; the title of its group gives its path."""
-
-  def _format_action_invocation(self, action: argparse.Action) -> str:
-    action = copy.copy(action)
-    action.option_strings = action.option_strings[:1]
-    return super()._format_action_invocation(action)
-
-  def __init__(self, prog: str):
-    width = min(shutil.get_terminal_size().columns, 100)
-    super().__init__(prog, max_help_position=32, width=width)
+  """Returns X of `X | None`, and other annotations as they are."""
+  if typing.get_origin(annotation) not in (types.UnionType, typing.Union):
+    return annotation
+  some = [part for part in typing.get_args(annotation) if part is not type(None)]
+  return some[0] if len(some) == 1 else annotation

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from realm_jax import __version__, backend, configuration, flags, stopwatch
-from realm_jax.configuration import UsageError, nearest
+from realm_jax.configuration import UsageError
 
 _ROOMS = {
   "preparation": "prepare_corpus make_almanac split_documents learn_vocabulary train_tagger "
@@ -49,11 +49,25 @@ usage: realm JOB [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...
 jobs:
 """
 
-_JOINING = {  # flags for joining several processes: type, placeholder and meaning of each
-  "coordinator": (str, "HOST:PORT|auto", "address of the first process; auto on a TPU pod"),
-  "num_processes": (int, "INT", "number of processes, unless --coordinator=auto"),
-  "process_id": (int, "INT", "index of this process, unless --coordinator=auto"),
-}
+
+def _door(
+  *,
+  gin_file: tuple[str, ...] = (),
+  traceback: bool = False,
+  coordinator: str | None = None,
+  num_processes: int | None = None,
+  process_id: int | None = None,
+) -> None:
+  """The flags of every job.
+
+  Args:
+    gin_file: Gin files; the flag may be repeated.
+    traceback: Shows the traceback of an error.
+    coordinator: HOST:PORT of the first of several processes; auto on a TPU pod.
+    num_processes: Number of processes, unless --coordinator=auto.
+    process_id: Index of this process, unless --coordinator=auto.
+  """
+
 
 _MEMORY_HINT = (  # follows the device's own message about its memory
   "Lower batch_size or tokens_per_batch, raise accumulate_steps, or give a smaller model "
@@ -126,7 +140,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
     print(f"realm_jax {__version__}")
     return 0
   if name not in known and not name.endswith(".py"):
-    hint = nearest(name, known)
+    hint = flags.nearest(name, known)
     raise UsageError(f"no job is named {name!r}{hint}; realm --help lists the jobs")
 
   # Read when a job imports TensorFlow, which complains where it finds no GPU.
@@ -134,26 +148,30 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   job = find(name, jobs)
   name = job.__name__
   keywords = flags.keywords(job)
-  parser = _parser(name, job, keywords)
+  door = flags.keywords(_door)
+  if "--help" in arguments or "-h" in arguments:
+    print(f"usage: realm {name} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...\n")
+    print(f"{(inspect.getdoc(job) or '').partition(chr(10))[0]}\n{flags.help_text(keywords)}")
+    print(flags.help_text(door).replace("the job", "every job"))
+    return 0
   bindings = [a.removeprefix("--gin.") for a in arguments if a.startswith("--gin.")]
   rest = [a for a in arguments if not a.startswith("--gin.")]
   try:
-    values, unknown = flags.parse(parser, rest)
+    given = flags.parse(rest, [*door, *keywords])
   except ValueError as error:
-    raise UsageError(f"{name}: {error}") from error
-  if unknown:
-    raise UsageError(_about_unknown(name, unknown[0], parser, keywords))
+    raise UsageError(f"{name}: {error}; see realm {name} --help") from error
+  gin_files = [file for flag, files in given if flag == "gin_file" for file in files]
+  values = dict(given)
+  every = {keyword.name: values.pop(keyword.name, None) for keyword in door}
+  joining = {flag: every[flag] for flag in ("coordinator", "num_processes", "process_id")}
+  if any(value is not None for value in joining.values()):
+    from realm_jax import processes  # late, because it imports JAX
 
-  values = dict(values)
-  values.pop("traceback", None)
-  _join({flag: values.pop(flag) for flag in _JOINING if flag in values})
-  configuration.configure(
-    job,
-    gin_files=values.pop("gin_file", ()),
-    search_paths=",".join(values.pop("gin_search_paths", ())).split(","),
-    bindings=bindings,
-    values=values,
-  )
+    try:
+      processes.join(**joining)
+    except ValueError as error:
+      raise UsageError(str(error)) from error
+  configuration.configure(job, gin_files=gin_files, bindings=bindings, values=values)
   if "jax" in sys.modules:  # only jobs that compute import it
     backend.check()
     backend.keep_programs(configuration.directory(job, keywords))
@@ -177,51 +195,6 @@ def find(name: str, jobs: Mapping[str, str] = JOBS) -> Callable[..., Any]:
   if job is None:
     raise UsageError(f"{name} is no file with a function {path.stem}, the job that it should have")
   return job
-
-
-def _join(joining: Mapping[str, Any]) -> None:
-  """Joins the processes of the job if the command line says that there are several."""
-  if not joining:
-    return
-  from realm_jax import processes  # late, because it imports JAX
-
-  try:
-    processes.join(**{**dict.fromkeys(_JOINING), **joining})
-  except ValueError as error:
-    raise UsageError(str(error)) from error
-
-
-def _parser(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> flags.Parser:
-  parser = flags.Parser(
-    prog=f"realm {name}", description=(inspect.getdoc(job) or "").split("\n")[0]
-  )
-  parser.add_argument("--gin_file", action="append", metavar="FILE", help="gin file; repeatable")
-  parser.add_argument(
-    "--gin_search_paths",
-    action="append",
-    metavar="DIR,...",
-    help="another directory to search for gin files",
-  )
-  parser.add_argument("--traceback", action="store_true", help="show the traceback of an error")
-  for flag, (kind, metavar, meaning) in _JOINING.items():
-    parser.add_argument(f"--{flag}", type=kind, metavar=metavar, help=meaning)
-  parser.add_keywords(keywords)
-  return parser
-
-
-def _about_unknown(
-  name: str, argument: str, parser: flags.Parser, keywords: Sequence[flags.Keyword]
-) -> str:
-  flag = argument.partition("=")[0]
-  if not flag.startswith("-"):
-    return f"{name}: unexpected argument {argument!r}; write --KEYWORD=VALUE"
-  fields = [f"--{k.name}" for k in flags.leaves(keywords) if f"--{k.name}".startswith(f"{flag}.")]
-  if fields:
-    return f"{name}: {flag} has fields; write {', '.join(fields)}"
-  if flag.removeprefix("--") in {k.name for k in flags.leaves(keywords)}:
-    return f"{name}: {flag} is set through gin: --gin_file or --gin.{name}.{flag[2:]}=@..."
-  hint = nearest(flag, parser.flag_names())
-  return f"{name} knows no {flag}{hint}; see realm {name} --help"
 
 
 def _first_line(module: str) -> str:

@@ -8,18 +8,17 @@ from realm_jax import flags
 def changed(config, **fields):
   """Returns a configuration with fields changed, each named by its shortest unambiguous ending."""
   for name, value in fields.items():
-    (path,) = flags.spellings(list(_paths(config)))[name.replace("__", ".")]
+    (path,) = flags.meant(name.replace("__", "."), list(_paths(config)))
     config = _replaced(config, path.split("."), value)
   return config
 
 
 def names(config):
   """Returns what `changed` may change."""
-  return {
-    ending.replace(".", "__")
-    for ending, paths in flags.spellings(list(_paths(config))).items()
-    if len(paths) == 1
-  }
+  paths = [path.split(".") for path in _paths(config)]
+  endings = {".".join(path[first:]) for path in paths for first in range(len(path))}
+  known = list(_paths(config))
+  return {e.replace(".", "__") for e in endings if len(flags.meant(e, known)) == 1}
 
 
 def _paths(config, prefix=""):

@@ -54,7 +54,7 @@ from realm_jax.retrieval import index_refresher
 from realm_jax.runs import training_run
 from realm_jax.runs.supervisor import sigterm_interrupts
 from realm_jax.runs.swap_log import SWAPS_FILE
-from realm_jax.training import checkpoints, goodput
+from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 
 CHECKPOINT_EVERY = 10
@@ -526,14 +526,12 @@ class Summary:
     restarts: Number of restarts by process.
     found: Figures to compare.
     seconds: Wall time.
-    accounted: Seconds by what they went into, as the run's own account has it.
   """
 
   happened: Counter[str] = dataclasses.field(default_factory=Counter)
   restarts: Counter[str] = dataclasses.field(default_factory=Counter)
   found: Counter[str] = dataclasses.field(default_factory=Counter)
   seconds: float = 0.0
-  accounted: Counter[str] = dataclasses.field(default_factory=Counter)
 
   def add(self, other: "Summary") -> None:
     """Adds what happened in another run."""
@@ -558,25 +556,16 @@ class Summary:
       and found["damaged and recognised"] == found["generations damaged"]
       and found["losses unlike the undisturbed training's"] == 0
       and found["half-written and left behind"] == 0
-      and abs(self.seconds - sum(self.accounted.values())) < 0.01 * self.seconds
     )
 
   def table(self) -> str:
     """Returns what happened and what was found, as Markdown."""
-    accounted = sum(self.accounted.values())
     lines = ["| what happened | times |", "|---|---|"]
     lines += [f"| {name} | {self.happened[name]} |" for name in EVENTS if self.happened[name]]
     lines += [f"| restarts of the {name} | {n} |" for name, n in sorted(self.restarts.items())]
     lines += ["", "| what was found | |", "|---|---|", f"| kills | {self.kills} |"]
     lines += [f"| {name} | {value} |" for name, value in self.found.items()]
-    lines += [
-      f"| seconds | {self.seconds:.1f} |",
-      f"| seconds accounted for | {accounted:.1f} ({accounted / self.seconds:.2%}) |",
-      *("", "| where the time went | seconds | share |", "|---|---|---|"),
-    ]
-    shares = [(name, spent, spent / accounted) for name, spent in self.accounted.items() if spent]
-    lines += [f"| {name} | {spent:.1f} | {share:.1%} |" for name, spent, share in shares]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"| seconds | {self.seconds:.1f} |"])
 
 
 class Progress:
@@ -625,14 +614,7 @@ def drill_once(drill: Drill, events: list[Event]) -> Summary:
   seconds = time.monotonic() - started
   found, requests = Counter(drill.findings()), _requests(store)
   found.update({name: count - before[name] for name, count in requests.items()})
-  account = goodput.account(drill.rows(goodput.GOODPUT_FILE))
-  return Summary(
-    happened=drill.happened,
-    restarts=drill.restarts,
-    found=found,
-    seconds=seconds,
-    accounted=Counter(account.seconds),
-  )
+  return Summary(happened=drill.happened, restarts=drill.restarts, found=found, seconds=seconds)
 
 
 def _requests(store: EmulatedGcs | None) -> Counter[str]:

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from realm_jax import __version__, backend, configuration, flags, stopwatch
+from realm_jax import __version__, backend, configuration, flags
 from realm_jax.configuration import UsageError
 
 _ROOMS = {
@@ -83,7 +83,6 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
     jobs: Module of each job by its name, which is also the name of its function.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
-  stopwatch.job.restart()
   _show_notices()
   show_traceback = "--traceback" in argv or os.environ.get("REALM_TRACEBACK") == "1"
   try:

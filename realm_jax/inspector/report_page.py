@@ -48,7 +48,6 @@ class ReportView:
     rows: Rows of `metrics.jsonl`.
     swaps: Rows of `swaps.jsonl`.
     samples: Rows of `samples.jsonl`.
-    goodput: Name, seconds and share of everything that the run's time went into.
     alarms: `name`, `first_step`, `last_step`, `figure` and `cause` of each alarm.
   """
 
@@ -56,7 +55,6 @@ class ReportView:
   rows: Sequence[Mapping]
   swaps: Sequence[Mapping] = ()
   samples: Sequence[Mapping] = ()
-  goodput: Sequence[tuple[str, float, float]] = ()
   alarms: Sequence[Mapping] = ()
 
 

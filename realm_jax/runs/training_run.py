@@ -10,7 +10,7 @@ from typing import Any
 import flax.traverse_util
 import jax.numpy as jnp
 
-from realm_jax import directory_lock, object_store, processes, stopwatch
+from realm_jax import directory_lock, object_store, processes
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -24,7 +24,7 @@ from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
-from realm_jax.training import checkpoints, goodput, metric_writers, train_loop
+from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import Alarm, AlarmSettings
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
@@ -171,7 +171,6 @@ class TrainingRun:
       alarm_settings=alarm_settings,
       on_collapse=self._stop_collapsed if config.stops_on_collapse else lambda alarm: None,
     )
-    self._goodput = goodput.GoodputLog(self.logs if processes.is_first() else None, step=self.step)
     profiled = profiling.parse(config.run.profile_steps, num_steps=config.run.num_steps)
     self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
     self._stop = train_loop.StopSignal()
@@ -183,7 +182,6 @@ class TrainingRun:
     self._opened.enter_context(self._stop)
     if self._mirror is not None:
       self._opened.callback(self._mirror.close)
-    self._opened.callback(self._goodput.close)
     self._opened.callback(self._writer.close)
     self._opened.callback(self._checkpointer.close)
     self._opened.callback(self._profiler.close)
@@ -194,15 +192,10 @@ class TrainingRun:
 
     If it was stopped because retrieval has collapsed, the exit code is 1 and a line says why.
     """
-    with contextlib.suppress(RuntimeError):  # a step that failed has taken the state with it
-      self._goodput.step = self.step
-    ended = kind is None and not self._collapsed
-    self._goodput.finished = ended and self.step >= self._config.num_steps
-    with stopwatch.job.during(goodput.CHECKPOINT):
-      self._opened.close()
+    self._opened.close()
     if kind is None and self._collapsed:
       raise SystemExit(self._collapsed)
-    if kind is None and not self._goodput.finished:
+    if kind is None and self.step < self._config.num_steps:
       raise SystemExit(STOPPED)
 
   @property
@@ -224,7 +217,6 @@ class TrainingRun:
     if self.resumed is None:
       self._save(0, self.state, input={}, metadata={})
 
-  @stopwatch.job.during(goodput.CHECKPOINT)
   def wait_for_checkpoint(self) -> None:
     """Waits until the checkpoint being written is on disk."""
     self._checkpointer.wait()
@@ -300,7 +292,6 @@ class TrainingRun:
     def evaluated(step: int) -> bool:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
 
-    @stopwatch.job.during(goodput.EVALUATION)
     def figures(step: int, state) -> dict[str, float]:
       if evaluation is None:
         return {}
@@ -310,7 +301,6 @@ class TrainingRun:
         evaluation.best.offer(step, state.params, figures=found, metadata=said)
       return found
 
-    @stopwatch.job.during(goodput.CHECKPOINT)
     def save(step: int, state) -> None:
       position = {
         name: value
@@ -323,10 +313,7 @@ class TrainingRun:
     def save_in_turn(step: int, state) -> None:
       if step % checkpoint_every == 0:
         save(step, state)
-        self._goodput.write()
-      self._goodput.step = step + 1
 
-    @stopwatch.job.during(goodput.EVALUATION)
     def write_samples(step: int, state) -> None:
       del state
       due = step % checkpoint_every == 0 if evaluation is None else evaluated(step)
@@ -336,23 +323,20 @@ class TrainingRun:
     if self.step == 0 and evaluation is not None and evaluation.at_start:
       figures(0, self.state)
     first_batch = self._first_batch(source, features)
-    self._goodput.step = self.step + 1
     self._profiler(self.step, self.state)
-    with stopwatch.job.during(goodput.STEP):
-      self.state = train_loop.train(
-        self.state,
-        first_batch,
-        train_step=self._train_step,
-        source=source,
-        num_steps=num_steps,
-        hooks=[write_samples, save_in_turn, self._profiler],
-        writer=self._writer,
-        log_every=self._config.log_every,
-        stop=self.stopped,
-        log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-        evaluate=lambda step, state: figures(step, state) if evaluated(step) else {},
-      )
-    self._goodput.step = self.step
+    self.state = train_loop.train(
+      self.state,
+      first_batch,
+      train_step=self._train_step,
+      source=source,
+      num_steps=num_steps,
+      hooks=[write_samples, save_in_turn, self._profiler],
+      writer=self._writer,
+      log_every=self._config.log_every,
+      stop=self.stopped,
+      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
+      evaluate=lambda step, state: figures(step, state) if evaluated(step) else {},
+    )
     save(self.step, self.state)
     self.wait_for_checkpoint()
     self._collapsed = processes.share(self._told_of_collapse(evaluation))[0]
@@ -387,7 +371,6 @@ class TrainingRun:
     batch, _ = source.finish()
     return batch
 
-  @stopwatch.job.during(goodput.CHECKPOINT)
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
     self._still_held()
     # A run that resumes from here must find every row up to here.

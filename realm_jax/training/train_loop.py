@@ -20,8 +20,8 @@ from realm_jax.training import host_times
 from realm_jax.training.metric_writers import MetricWriter
 from realm_jax.training.train_state import TrainState
 
-# What else than steps `stopwatch.job` divides the time of an interval into.
-_ACTIVITIES = ("data", "index_wait", "swap", "checkpoint", "compile")
+# Timed activities other than steps.
+_ACTIVITIES = ("data", "index_wait", "swap")
 
 Hook = Callable[[int, TrainState], None]
 Evaluate = Callable[[int, TrainState], dict[str, float]]
@@ -161,7 +161,7 @@ class _Interval:
   def __init__(self):
     self._metrics: list[dict] = []
     self._figures: list[dict] = []
-    self._started, self._spent = time.perf_counter(), stopwatch.job.totals()
+    self._started, self._spent = time.perf_counter(), stopwatch.job.totals.copy()
 
   def add(self, metrics: dict, figures: dict[str, float]) -> None:
     self._metrics.append(metrics)
@@ -170,7 +170,7 @@ class _Interval:
   def means(self) -> dict[str, float]:
     asked = time.perf_counter()
     metrics = jax.device_get(self._metrics)
-    ended, spent = time.perf_counter(), stopwatch.job.totals()
+    ended, spent = time.perf_counter(), stopwatch.job.totals.copy()
     seconds = ended - self._started
     means = {}
     for rows in (metrics, self._figures):

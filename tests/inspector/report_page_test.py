@@ -40,7 +40,6 @@ def test_the_report_shows_everything_and_needs_nothing():
           f"---|\n| 2.50 | Title: {HOSTILE} |",
         }
       ],
-      goodput=[("productive steps", 1234.5, 0.75)],
       alarms=[
         {
           "name": "null mass",
@@ -58,8 +57,6 @@ def test_the_report_shows_everything_and_needs_nothing():
     "null mass",
     "2.50",
     "Step 40",
-    "1,234.5",
-    "75.0%",
   ):
     assert part in page
   assert "the [MASK] | x" in page

@@ -1,19 +1,16 @@
 """A run in its working directory: what it records of its batches, and resuming with others."""
 
 import dataclasses
-import json
-import time
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax import stopwatch
 from realm_jax.datatypes import Mean
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import TrainingRun, WarmStart
-from realm_jax.training import checkpoints, goodput
+from realm_jax.training import checkpoints
 from realm_jax.training.objective import LOSS, Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_loop import PlainBatches
@@ -84,7 +81,6 @@ def test_the_error_of_a_step_that_took_the_state_with_it_is_the_one_that_is_told
   with pytest.raises(OSError, match="a process did not answer"), begun(2) as run:
     run.state.step.delete()
     raise OSError("a process did not answer")
-  assert (tmp_path / "run" / goodput.GOODPUT_FILE).exists()
 
 
 def test_a_run_goes_on_where_its_data_stopped(read_after, tmp_path):
@@ -92,23 +88,6 @@ def test_a_run_goes_on_where_its_data_stopped(read_after, tmp_path):
   saved = checkpoints.read_metadata(checkpoints.resolve(tmp_path / "run" / "checkpoints"))
   assert saved["batches"] == {"batch_size": 8, "seed": 0}
   assert read_after(3) == 4
-
-
-def test_the_time_of_a_run_is_accounted_for(read_after, tmp_path):
-  stopwatch.job.restart()
-  began = time.time()
-  read_after(2)
-  read_after(3)
-  read = time.time() - began
-  lines = (tmp_path / "run" / goodput.GOODPUT_FILE).read_text("utf-8").splitlines()
-  rows = [json.loads(line) for line in lines]
-  assert [row["resumed"] for row in rows if "resumed" in row] == [0, 2]
-  found = goodput.account(rows)
-  assert found.wall == pytest.approx(read, rel=0.01, abs=0.1)
-  assert {"productive steps", "start", "compilation", "checkpoints"} <= {
-    n for n, *_ in found.table()
-  }
-  assert found.seconds["disruption"] == found.seconds["steps done twice"] == 0
 
 
 def test_the_steps_asked_for_are_profiled(read_after, tmp_path):

@@ -14,7 +14,6 @@ from realm_jax.runs import retrieved_samples
 from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
 from realm_jax.runs.swap_log import SWAPS_FILE
 from realm_jax.training import alarms
-from realm_jax.training.goodput import GOODPUT_FILE, account
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
 
 _QUERIES, _MOST_COMMON = 32, 10  # shown
@@ -57,7 +56,6 @@ def report(
     rows=rows,
     swaps=_read(os.path.join(run, SWAPS_FILE)),
     samples=samples,
-    goodput=account(_read(os.path.join(run, GOODPUT_FILE))).table(),
     alarms=[dataclasses.asdict(alarm) for alarm in alarms.find(rows)],
   )
   atomic_files.write_text(output, report_page.rendered(view), kind=_REPORT)

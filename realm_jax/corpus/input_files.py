@@ -9,7 +9,7 @@ from typing import Literal
 
 from realm_jax import object_store
 
-Format = Literal["auto", "jsonl", "wikiextractor", "parquet", "text"]
+Format = Literal["auto", "jsonl", "parquet", "text"]
 _FORMATS: dict[str, Format] = {
   ".jsonl": "jsonl",
   ".json": "jsonl",
@@ -90,10 +90,7 @@ def find_files(
 
 def format_of(path: str) -> Format | None:
   """Returns the format that a file's name implies, or None."""
-  name = os.path.basename(path)
-  if name.startswith("wiki_"):
-    return "wikiextractor"
-  name = name.lower().removesuffix(".gz").removesuffix(".bz2")
+  name = os.path.basename(path).lower().removesuffix(".gz").removesuffix(".bz2")
   return _FORMATS.get(os.path.splitext(name)[1])
 
 
@@ -106,7 +103,7 @@ def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict
   if refused:
     raise ValueError(
       f"cannot infer the format of {_listed(refused)}; end their names in {', '.join(_FORMATS)}, "
-      "or give --format=jsonl, wikiextractor, parquet or text"
+      "or give --format=jsonl, parquet or text"
     )
   if skipped:
     print(f"skipped files of unknown format ({len(skipped):,}): {_listed(skipped)}", flush=True)

@@ -20,7 +20,6 @@ from realm_jax.corpus.documents import (
 )
 from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.parquet import read_parquet
-from realm_jax.corpus.wikiextractor import read_wikiextractor
 
 _MAX_TITLE_CHARACTERS = 150
 
@@ -85,9 +84,7 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   if file.format == "parquet":
     yield from read_parquet(content, file=file)
     return
-  read = {"jsonl": read_json_lines, "wikiextractor": read_wikiextractor, "text": _read_text}[
-    file.format
-  ]
+  read = {"jsonl": read_json_lines, "text": _read_text}[file.format]
   record = None
   try:
     for record in read(_decompressed(content, file.path), file=file):

@@ -48,8 +48,6 @@ def test_files_are_named_by_their_path_below_the_inputs(tmp_path, monkeypatch, i
   [
     ("x/a.jsonl", "jsonl"),
     ("a.json.gz", "jsonl"),
-    ("AA/wiki_00", "wikiextractor"),
-    ("wiki_07.bz2", "wikiextractor"),
     ("a.jsonl.bz2", "jsonl"),
     ("train-00000-of-00041.parquet", "parquet"),
     ("news.txt.gz", "text"),

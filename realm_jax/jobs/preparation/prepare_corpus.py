@@ -72,7 +72,7 @@ def prepare_corpus(
 
   Args:
     input: Glob patterns or directories, separated by commas, of JSON Lines with `id`, `title`,
-      `text` (plain or gzip), WikiExtractor's files, Parquet with the same columns, or texts with a
+      `text` (plain or gzip), Parquet with the same columns, or texts with a
       title line.
     vocabulary: Directory with `vocab.txt`.
     output: Directory to write; replaced as a whole when finished.

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 from realm_jax import atomic_files, choices, object_store
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.make_almanac import add_training_sentences, make_corpora
 from realm_jax.jobs.training.demo import warm_up
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
+from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.pretraining import Pretraining

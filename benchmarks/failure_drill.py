@@ -75,7 +75,7 @@ training_config.RunConfig.keep_checkpoints = 1000
 """
 _BUILDER = """
 from __gin__ import dynamic_registration
-from realm_jax.indexing import builder_config
+from realm_jax.publishing import builder_config
 from realm_jax.jobs.training import build_index
 builder_config.BuilderConfig.keep = 1000
 build_index.build_index.poll_seconds = 0.05

@@ -25,11 +25,11 @@ from realm_jax.corpus.edits import Edits  # noqa: E402
 from realm_jax.corpus.passage_store import PassageStore  # noqa: E402
 from realm_jax.datatypes import MASK  # noqa: E402
 from realm_jax.index.searcher import SearcherConfig  # noqa: E402
-from realm_jax.indexing import index_publication  # noqa: E402
 from realm_jax.jobs.training.finetune import finetune  # noqa: E402
 from realm_jax.jobs.training.pretrain import pretrain  # noqa: E402
 from realm_jax.models.bert import BertConfig  # noqa: E402
 from realm_jax.models.dual_encoder import DualEncoderConfig  # noqa: E402
+from realm_jax.publishing import index_publication  # noqa: E402
 from realm_jax.retrieval.question_retriever import BeamConfig  # noqa: E402
 from realm_jax.retrieval.retriever import RetrievalConfig  # noqa: E402
 from realm_jax.runs.example_sources import MaskedQueryData, QuestionData  # noqa: E402

@@ -23,7 +23,7 @@ from search import clustered_embeddings
 
 from realm_jax.index import assembly
 from realm_jax.index.searcher import SearcherConfig, own_part
-from realm_jax.indexing import index_recall
+from realm_jax.publishing import index_recall
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.training import train_loop

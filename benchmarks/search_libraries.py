@@ -17,7 +17,7 @@ import numpy as np
 
 from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.index import assembly, exact_searcher, generations, searcher
-from realm_jax.indexing.index_recall import choose_leaves
+from realm_jax.publishing.index_recall import choose_leaves
 from realm_jax.saved import saved_models
 
 _K, _LENGTH, _BATCH = 10, 64, 64

@@ -9,7 +9,7 @@ _KMEANS_ROUNDS = 12
 _PROCESS_BYTES = 8 * 2**30
 _NETWORK_BYTES_PER_SECOND = 200e6  # of a host, including checking digests (assumed)
 _ASSEMBLY_BYTES_PER_SECOND = 500e6  # of embeddings that ScaNN loads: 1 ms per 1,000 of 128 float32
-_LEAVES_TRIED = 7  # at most, to reach the target recall; see `indexing/index_recall.py`
+_LEAVES_TRIED = 7  # at most, to reach the target recall; see `publishing/index_recall.py`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

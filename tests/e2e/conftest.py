@@ -12,7 +12,6 @@ import pytest
 
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.make_almanac import make_almanac
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
@@ -27,6 +26,7 @@ from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.pairs.found_pairs import PairSettings
+from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData, QuestionData

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
+from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.runs import starting_points
 from realm_jax.runs.starting_points import StartConfig

@@ -18,11 +18,11 @@ from realm_jax.almanac.writing import ALMANAC
 from realm_jax.corpus.passage_store import CORPUS, PassageStore
 from realm_jax.data.prepared_examples import EXAMPLES
 from realm_jax.index import generations
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.pretraining import ModelConfig
 from realm_jax.runs.training_run import WarmStart

@@ -11,13 +11,13 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.training import plan as plan_module
 from realm_jax.jobs.training.plan import plan
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.planning import ahead_of_time, chips
 from realm_jax.planning.roofline import Work
+from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining

@@ -18,11 +18,11 @@ from t5x import partitioning, utils
 from t5x import train as t5x_train
 
 from realm_jax.index import generations
-from realm_jax.indexing.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.train_retriever import train_retriever
+from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.runs.contrastive import ContrastiveTraining

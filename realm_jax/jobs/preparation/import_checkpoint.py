@@ -14,10 +14,10 @@ from absl import logging
 from realm_jax import object_store, tokenization
 from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing import released_corpus
 from realm_jax.models.dual_encoder import DualEncoder, passage_tower_params
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.span_reader import SpanReader
+from realm_jax.publishing import released_corpus
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.training_run import CHECKPOINTS

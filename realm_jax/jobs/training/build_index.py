@@ -16,11 +16,11 @@ from realm_jax import directory_lock, partitioning, processes, progress, wordpie
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
 from realm_jax.index.searcher import own_part
-from realm_jax.indexing import index_origin, index_publication, unfinished_embeddings
-from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
-from realm_jax.indexing.sample_queries import sample_queries
-from realm_jax.indexing.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.models.encoder_programs import passage_encoder_program
+from realm_jax.publishing import index_origin, index_publication, unfinished_embeddings
+from realm_jax.publishing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
+from realm_jax.publishing.sample_queries import sample_queries
+from realm_jax.publishing.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models

@@ -15,12 +15,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import device_searcher
-from realm_jax.indexing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import chips, compiling_process, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
 from realm_jax.planning.roofline import Work, roofline
+from realm_jax.publishing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.retrieval.passage_embedding import BUCKET_STEP, padded_lengths
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import PairData

@@ -11,7 +11,7 @@ from realm_jax.convert import block_records
 from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.index import generations
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.indexing import index_origin, index_publication
+from realm_jax.publishing import index_origin, index_publication
 from realm_jax.tokenization import WordPieceTokenizer
 
 _PASSAGES_AT_ONCE = 1024

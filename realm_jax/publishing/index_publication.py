@@ -9,7 +9,7 @@ from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import CorpusPart, CorpusSearcherConfig, own_part
-from realm_jax.indexing import index_recall
+from realm_jax.publishing import index_recall
 
 
 def publish(

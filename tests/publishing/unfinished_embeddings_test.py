@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from realm_jax.index.searcher import split_rows
-from realm_jax.indexing import unfinished_embeddings
-from realm_jax.indexing.unfinished_embeddings import UnfinishedEmbeddings
+from realm_jax.publishing import unfinished_embeddings
+from realm_jax.publishing.unfinished_embeddings import UnfinishedEmbeddings
 
 ROWS = slice(3, 8)
 KEPT_5xE = np.arange(20, dtype=ml_dtypes.bfloat16).reshape(5, 4)

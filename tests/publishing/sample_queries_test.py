@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.indexing.sample_queries import sample_queries
+from realm_jax.publishing.sample_queries import sample_queries
 from realm_jax.wordpieces import SPECIAL_TOKENS, WordPieces
 
 CLS, SEP, MASK = 2, 3, 4

@@ -9,7 +9,7 @@ import pytest
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.searcher import SearcherConfig, own_part, recall_at_k
-from realm_jax.indexing.index_recall import choose_leaves, reach_target
+from realm_jax.publishing.index_recall import choose_leaves, reach_target
 
 NUM_PASSAGES = 3000
 

@@ -83,7 +83,6 @@ setuptools.setup(
       "uvicorn>=0.30",
     ],
     "beam": ["apache-beam>=2.60"],
-    "bm25": ["bm25s>=0.2,<0.4"],
     "cuda": ["jax[cuda12]"],
     "faiss": ["faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],

@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _HOMES = {
   "corpus.passage_store": ("PassageStore",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),
+  "index.postings": ("Postings",),
   "index.searcher": ("Searcher", "SearcherConfig"),
   "languages.analysis": ("Analyzer",),
   "models.bert": ("BertConfig",),

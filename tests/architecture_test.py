@@ -33,7 +33,6 @@ FOUNDATIONS = {name(file) for file, _ in table("foundation | contents")}
 HOMES = {
   "apache_beam": ("corpus/beam_pipeline.py",),
   "Stemmer": ("languages/analysis.py",),
-  "bm25s": ("index/bm25.py",),
   "clu": ("t5x_adapter/", "training/"),
   "etils": ("object_store.py",),
   "faiss": ("index/faiss_searcher.py",),

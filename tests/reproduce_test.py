@@ -101,7 +101,6 @@ def test_the_commands_of_the_result_before_run_first(reproduce, make_table):
 
 @pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")
 def test_a_published_result_is_reproduced(reproduce, tmp_path, monkeypatch):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   pytest.importorskip("ir_measures", reason="the extra trec is not installed")
   monkeypatch.chdir(tmp_path)
   (tmp_path / "cranfield").symlink_to(CRANFIELD)

@@ -1,27 +1,21 @@
 """BM25, the sparse baseline, which ranks passages by the rare words they share with a question.
 
-A passage's score is the inner product of the question's word counts and the passage's word weights
-(Robertson and Zaragoza 2009, in Lucene's form):
+A passage's score sums over the question's terms, and with a smaller weight over pairs of adjacent
+ones (Robertson and Zaragoza 2009, in Lucene's form):
 
   score(q, d) = Σ_{w in q} idf(w) tf(w, d) / (tf(w, d) + k1 (1 - b + b |d| / mean |d|))
 """
 
 import collections
 import dataclasses
-import json
 import math
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-from absl import logging
 
-from realm_jax import atomic_files, datatypes
+from realm_jax import datatypes
+from realm_jax.index.postings import Postings
 from realm_jax.languages.analysis import Analyzer
-from realm_jax.output_kinds import DirectoryKind
-
-_IDENTITY_FILE = "identity.json"
-_INDEX = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,94 +23,95 @@ class Bm25Config:
   """Settings of BM25.
 
   Attributes:
-    k1: Saturation of repeated words.
+    k1: Saturation of repeated terms.
     b: Strength of the length normalisation.
+    pair_weight: Weight of pairs of adjacent terms relative to single ones; 0 ignores pairs.
+    drop_question_words: Whether words such as "who" and "many" in a question are ignored; texts
+      keep them. They are known for English.
   """
 
-  k1: float = 1.5
-  b: float = 0.75
+  k1: float = 1.2
+  b: float = 0.5
+  pair_weight: float = 0.15
+  drop_question_words: bool = True
 
 
 class Bm25Retriever:
   """Searches texts by their words.
 
+  Frequencies and lengths are those of the live texts, so scores are those of an index of them
+  alone.
+
   Args:
-    languages: The languages of the texts, which decide what a word is.
+    segments: The texts; their ids are consecutive over the segments.
+    live: Which texts to search, bool `[N]`; None searches all.
 
   Raises:
-    ValueError: If there is no text, or the extra `bm25` is not installed.
+    ValueError: If segments differ in their languages.
   """
 
   def __init__(
     self,
-    texts: Iterable[str],
+    segments: Sequence[Postings],
     *,
-    languages: Sequence[str] = ("en",),
+    live: np.ndarray | None = None,
     config: Bm25Config = Bm25Config(),
   ):
-    self._analyzer = Analyzer(languages)
-    self._passages_of: collections.Counter[str] = collections.Counter()
-    words = []
-    for text in texts:
-      language, terms = self._analyzer.analyze(text)
-      self._passages_of[language] += 1
-      words.append(terms)
-    if not words:
-      raise ValueError("BM25 needs at least one passage; the corpus has none")
-    self._config = config
-    self._mean_length = max(1.0, sum(map(len, words)) / len(words))
-    self._index = _library().BM25(k1=config.k1, b=config.b)
-    self._index.index(words, show_progress=False)
-
-  @classmethod
-  def open(
-    cls,
-    directory: str,
-    texts: Callable[[], Iterable[str]],
-    *,
-    identity: str,
-    languages: Sequence[str] = ("en",),
-    config: Bm25Config = Bm25Config(),
-  ) -> "Bm25Retriever":
-    """Memory-maps the index in a directory, after building it if it is missing or outdated.
-
-    Args:
-      directory: Where the index is kept. On a read-only disk the index is kept in memory.
-      identity: Identifies the corpus; the index of another corpus is replaced.
-    """
-    wanted = {"identity": identity, "languages": [*languages], **dataclasses.asdict(config)}
-    path = os.path.join(directory, _IDENTITY_FILE)
-    if os.path.exists(path):
-      with open(path, encoding="utf-8") as file:
-        kept = json.load(file)
-      statistics = kept.pop("statistics", None)
-      if kept == wanted:
-        retriever = cls.__new__(cls)
-        retriever._analyzer = Analyzer(languages)
-        retriever._config, retriever._mean_length = config, statistics["mean_length"]
-        retriever._passages_of = collections.Counter(statistics["passages_of"])
-        retriever._index = _library().BM25.load(directory, mmap=True, show_progress=False)
-        return retriever
-    logging.info("building the BM25 index in %s", directory)
-    retriever = cls(texts(), languages=languages, config=config)
-    try:
-      with atomic_files.new_directory(directory, kind=_INDEX) as unfinished:
-        retriever._index.save(unfinished, show_progress=False)
-        statistics = {
-          "mean_length": retriever._mean_length,
-          "passages_of": retriever._passages_of,
-        }
-        content = json.dumps({**wanted, "statistics": statistics})
-        atomic_files.write_text(os.path.join(unfinished, _IDENTITY_FILE), content)
-    except OSError as error:
-      logging.warning(
-        "cannot save the BM25 index in %s, it will be built again: %s", directory, error
-      )
-    return retriever
+    if len(languages := {segment.languages for segment in segments}) != 1:
+      raise ValueError(f"segments of the languages {sorted(languages)}; they must be of the same")
+    self._segments, self._config = [*segments], config
+    self._analyzer = Analyzer(languages.pop())
+    self._question_words = {
+      language: self._analyzer.question_words(language) if config.drop_question_words else ()
+      for language in self._analyzer.languages
+    }
+    lengths_N = np.concatenate([np.diff(segment.starts) - 1 for segment in segments])
+    language_N = np.concatenate([segment.language for segment in segments])
+    self._live_N = np.ones(len(lengths_N), bool) if live is None else np.asarray(live, bool)
+    self._all_live = bool(self._live_N.all())
+    self._num_live = np.bincount(language_N[self._live_N], minlength=len(self._analyzer.languages))
+    mean_length = max(1.0, lengths_N[self._live_N].sum() / max(1, self._num_live.sum()))
+    relative_N = (lengths_N / mean_length).astype(np.float32)
+    self._saturation_N = config.k1 * (1 - config.b + config.b * relative_N)
 
   @property
   def num_passages(self) -> int:
-    return self._index.scores["num_docs"]
+    return len(self._live_N)
+
+  def scores(self, question: str) -> np.ndarray:
+    """Returns the score of every text, float32 `[N]`; `[MASK]` is no word.
+
+    Among several languages a term counts as rare as it is among texts of the question's language,
+    because other languages make its frequent words look rare.
+    """
+    language, terms = self._analyzer.analyze(question.replace(datatypes.MASK, " "))
+    num_texts = int(self._num_live[self._analyzer.languages.index(language)])
+    dropped = self._question_words[language]
+    terms = [term for term in terms if term not in dropped] or terms
+    scores_N = np.zeros(self.num_passages, np.float32)
+    for term, count in collections.Counter(terms).items():
+      self._add(scores_N, (term,), count, num_texts)
+    if self._config.pair_weight:
+      for pair, count in collections.Counter(zip(terms, terms[1:], strict=False)).items():
+        self._add(scores_N, pair, count * self._config.pair_weight, num_texts)
+    return scores_N
+
+  def _add(
+    self, scores_N: np.ndarray, terms: tuple[str, ...], weight: float, num_texts: int
+  ) -> None:
+    """Adds the scores of a term or of a pair."""
+    parts, first = [], 0
+    for segment in self._segments:
+      rows, counts = segment.find_pair(*terms) if len(terms) == 2 else segment.find(*terms)
+      if not self._all_live:
+        live = self._live_N[first : first + len(segment)][rows]
+        rows, counts = rows[live], counts[live]
+      parts.append((rows + first, counts))
+      first += len(segment)
+    frequency = sum(len(rows) for rows, _ in parts)
+    idf = math.log(1 + (max(num_texts - frequency, 0) + 0.5) / (frequency + 0.5))
+    for rows, counts in parts:
+      scores_N[rows] += np.float32(weight * idf) * (counts / (counts + self._saturation_N[rows]))
 
   def retrieve(
     self,
@@ -128,76 +123,37 @@ class Bm25Retriever:
   ) -> datatypes.SearchResults:
     """Returns the best `k` passages that share a word with each question, best first.
 
-    Ties are broken by lower id. `[MASK]` is no word.
+    Ties are broken by lower id.
 
     Args:
       hidden: Ids to exclude.
-      written: Further texts by id; their words keep the rarity that they have in the index.
+      written: Further texts by id.
     """
-    hidden_J, written = np.array(sorted(hidden), np.int64), written or {}
+    if hidden or written:
+      return self._edited(hidden, written or {})._retrieve(
+        questions, k, np.array([*range(self.num_passages), *(written or {})])
+      )
+    return self._retrieve(questions, k, np.arange(self.num_passages))
+
+  def _edited(self, hidden: Collection[int], written: Mapping[int, str]) -> "Bm25Retriever":
+    added = Postings.build(written.values(), languages=self._analyzer.languages)
+    live = np.append(self._live_N, np.ones(len(written), bool))
+    live[[*hidden]] = False
+    return Bm25Retriever([*self._segments, added], live=live, config=self._config)
+
+  def _retrieve(
+    self, questions: Sequence[str], k: int, ids_N: np.ndarray
+  ) -> datatypes.SearchResults:
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
-    written_words = [self._analyzer.terms(text) for text in written.values()]
     for row, question in enumerate(questions):
-      columns = self._asked(question.replace(datatypes.MASK, " "))
-      scores_N = self._scores(columns)
-      scores_N[hidden_J] = 0
-      own = [self._score(columns, self._columns(text), len(text)) for text in written_words]
-      found = np.flatnonzero(scores_N)
-      ids = np.concatenate([found, np.array([*written], np.int64)])
-      scores = np.concatenate([scores_N[found], np.array(own, np.float32)])
-      lowest = np.partition(scores, -k)[-k] if k < len(scores) else 0
-      best = np.flatnonzero((scores > 0) & (scores >= lowest))
-      best = best[np.lexsort((ids[best], -scores[best]))][:k]
-      ids_BxK[row, : len(best)] = ids[best]
-      scores_BxK[row, : len(best)] = scores[best]
+      scores_N = self.scores(question)
+      found = np.flatnonzero(scores_N > 0)
+      scores = scores_N[found]
+      if k < len(found):
+        best = scores >= np.partition(scores, -k)[-k]
+        found, scores = found[best], scores[best]
+      order = np.lexsort((ids_N[found], -scores))[:k]
+      ids_BxK[row, : len(order)] = ids_N[found[order]]
+      scores_BxK[row, : len(order)] = scores[order]
     return datatypes.SearchResults(ids_BxK, scores_BxK)
-
-  def _asked(self, question: str) -> dict[int, float]:
-    """Returns the weight of each word of a question, by column: in one language its count.
-
-    Among several languages a word counts as rare as it is in passages of the question's language,
-    because other languages make its frequent words look rare.
-    """
-    language, words = self._analyzer.analyze(question)
-    num_passages = self._passages_of[language]
-    return {
-      column: count * self._idf(column, num_passages) / self._idf(column, self.num_passages)
-      for column, count in self._columns(words).items()
-    }
-
-  def _idf(self, column: int, num_passages: int) -> float:
-    frequency = float(np.diff(self._index.scores["indptr"][column : column + 2])[0])
-    return math.log(1 + (max(num_passages - frequency, 0.0) + 0.5) / (frequency + 0.5))
-
-  def _columns(self, words: Iterable[str]) -> collections.Counter:
-    """Counts the words that occur in the index, by column."""
-    known = self._index.vocab_dict
-    return collections.Counter(known[word] for word in words if word in known)
-
-  def _scores(self, columns: Mapping[int, float]) -> np.ndarray:
-    weights = self._index.scores
-    scores_N = np.zeros(self.num_passages, np.float32)
-    for column, count in columns.items():
-      rows = slice(*weights["indptr"][column : column + 2])
-      scores_N[weights["indices"][rows]] += count * weights["data"][rows]
-    return scores_N
-
-  def _score(self, asked: Mapping[int, float], columns: Mapping[int, int], length: int) -> float:
-    """Returns the score of a text that is not in the index."""
-    k1, b = self._config.k1, self._config.b
-    score = 0.0
-    for column in asked.keys() & columns.keys():
-      count = columns[column]
-      saturated = count / (count + k1 * (1 - b + b * length / self._mean_length))
-      score += asked[column] * self._idf(column, self.num_passages) * saturated
-    return score
-
-
-def _library():
-  try:
-    import bm25s
-  except ModuleNotFoundError as error:
-    raise ValueError("BM25 needs bm25s: pip install -e '.[bm25]' in the checkout") from error
-  bm25s.logger.setLevel("WARNING")
-  return bm25s

@@ -22,6 +22,11 @@ _ENGLISH_STOP_WORDS = frozenset(
   "a an and are as at be but by for if in into is it no not of on or such that the their then "
   "there these they this to was will with".split()
 )
+# Words that a question has because it asks.
+_QUESTION_WORDS = {
+  "en": "can could did do does had has have how many me much name should tell were what when where "
+  "which who whom whose why would you been",
+}
 _SNOWBALL = {
   tag: stemmer
   for tag, _, stemmer in (
@@ -85,6 +90,10 @@ class Analyzer:
     """Returns the language of a text, and its terms in order."""
     language = detection.language_of(text, among=self.languages)
     return language, self._analyses[language](text)
+
+  def question_words(self, language: str) -> frozenset[str]:
+    """Returns the terms that a question has because it asks; none where they are not known."""
+    return frozenset(self._analyses[language](_QUESTION_WORDS.get(language, "")))
 
 
 class _Stems(dict):

@@ -14,6 +14,7 @@ from realm_jax.corpus.passage_store import PassageStore, titled_text
 from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.fusion import Fusion, Hybrid
+from realm_jax.index.postings import open_or_build
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.saved import saved_models
 from realm_jax.saved.published_generations import PublishedGenerations
@@ -154,18 +155,15 @@ def open_sources(sources: Sources) -> Opened:
 
 
 def open_bm25(corpus: Corpus) -> Bm25Retriever:
-  """Opens BM25 over a corpus; its index is built once and kept in the corpus's directory.
-
-  Raises:
-    ValueError: If the extra `bm25` is not installed.
-  """
+  """Opens BM25 over a corpus; its index is built once and kept in the corpus's directory."""
   store = corpus.store
-  return Bm25Retriever.open(
+  postings = open_or_build(
     os.path.join(store.local_directory, "bm25"),
     lambda: (titled_text(store, row) for row in range(len(store))),
     identity=store.fingerprint,
     languages=store.metadata.languages,
   )
+  return Bm25Retriever([postings])
 
 
 def _hybrid(sources: Sources, corpus: Corpus) -> Hybrid | None:

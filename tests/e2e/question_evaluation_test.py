@@ -88,7 +88,6 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
 def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
   world, given, sources, zero_shot
 ):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   figures_of = {
     weight: evaluate(
       **given,
@@ -105,7 +104,6 @@ def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
 
 
 def test_the_weight_of_a_hybrid_retriever_is_chosen_on_development_questions(world, given, sources):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   output = world / "hybrid"
   hybrid = dataclasses.replace(sources, retriever="hybrid", fusion=Fusion(by="scores"))
   tune_on = str(world / "almanac" / "training_questions.jsonl")

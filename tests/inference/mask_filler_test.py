@@ -11,6 +11,7 @@ from realm_jax.data.questions import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fusion import Fusion, Hybrid
+from realm_jax.index.postings import Postings
 from realm_jax.inference import reading
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.mask_filler import MaskFiller, MaskModel
@@ -141,9 +142,10 @@ def test_a_model_trained_in_buckets_reads_as_any_other(filler):
 
 
 def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   texts = [text for _, text, _ in ROWS]
-  filler = make_filler(store, hybrid=Hybrid(Bm25Retriever(texts), Fusion(weight=0.25)))
+  filler = make_filler(
+    store, hybrid=Hybrid(Bm25Retriever([Postings.build(texts)]), Fusion(weight=0.25))
+  )
   for text, best, answer in (("the [MASK] is old", 0, POUND), ("a euro [MASK]", 1, EURO)):
     assert filler.retrieve(query(), k=1, texts=[text]).tolist() == [[best]]
     assert filler.fill(query(), texts=[text])[0].ids == (answer,)

@@ -8,6 +8,7 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fusion import Fusion, Hybrid
+from realm_jax.index.postings import Postings
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -129,8 +130,7 @@ def test_without_a_span_there_is_no_answer(make_answerer):
 
 
 def test_a_hybrid_retriever_reads_what_the_words_find_and_follows_edits(make_answerer):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
-  hybrid = Hybrid(Bm25Retriever(TEXTS), Fusion(weight=0.25))
+  hybrid = Hybrid(Bm25Retriever([Postings.build(TEXTS)]), Fusion(weight=0.25))
   answerer = make_answerer(spans_of((0, 1, 1)), hybrid=hybrid)
   questions = ["who in 1,000", "the cafe in Paris", "café"]
   assert [found.passage_ids[0] for found in answerer.answer(questions)] == [1, 2, 0]

@@ -15,7 +15,6 @@ from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.saved.opening import Sources
 from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
-pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
 pytest.importorskip("ir_measures", reason="the extra trec is not installed")
 
 CRANFIELD = pathlib.Path(__file__).resolve().parents[3] / "shared/data/cranfield"

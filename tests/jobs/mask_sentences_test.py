@@ -51,7 +51,6 @@ def test_the_masked_spans_are_those_of_the_corpus(tmp_path, corpus):
 
 
 def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   masked = str(tmp_path / "masked.jsonl")
   mask_sentences(corpus=corpus, output=masked)
   asked = read_questions(masked)

@@ -31,7 +31,7 @@ def test_terms(language, text, terms):
 
 
 def test_english_terms_are_those_of_the_library():
-  bm25s = pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
+  bm25s = pytest.importorskip("bm25s", reason="compares with bm25s")
   import Stemmer
 
   random = np.random.default_rng(0)

@@ -7,6 +7,7 @@ import pytest
 
 from realm_jax.data.rare_spans import RareSpans
 from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.postings import Postings
 from realm_jax.languages import detection
 
 XQUAD = pathlib.Path(__file__).resolve().parents[3] / "shared/data/xquad"
@@ -27,14 +28,14 @@ def given(request):
 
 
 def test_bm25_finds_as_much_as_the_control(given):
-  pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
   language, documents = given
   texts = [f"{document['title']}\n{document['text']}" for document in documents]
   assert detection.languages_of(texts) == (language,)
   lines = (XQUAD / language / "qrels" / "test.tsv").read_text().splitlines()[1:]
   right = dict(line.split("\t")[:2] for line in lines)
   questions = records(language, "queries")
-  found = Bm25Retriever(texts, languages=[language]).retrieve([q["text"] for q in questions], k=5)
+  bm25 = Bm25Retriever([Postings.build(texts, languages=[language])])
+  found = bm25.retrieve([q["text"] for q in questions], k=5)
   hits = [
     right[question["_id"]] in [documents[i]["_id"] for i in ids if i >= 0]
     for question, ids in zip(questions, found.ids_BxK, strict=True)

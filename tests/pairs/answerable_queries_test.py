@@ -16,8 +16,6 @@ from realm_jax.pairs.answerable_queries import AnswerableConfig
 from realm_jax.retrieval import trivial_passages
 from tests.pairs import conftest
 
-pytest.importorskip("bm25s", reason="the extra bm25 is not installed")
-
 
 def prepare(store, output, *, query_length=24, **answerable):
   """Prepares one span of each passage; returns the manifest and all rows."""

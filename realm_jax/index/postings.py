@@ -1,0 +1,256 @@
+"""Postings: which texts have which terms, how often, and in which order.
+
+A segment never changes. What is added becomes another segment; what is deleted is masked by those
+who search.
+"""
+
+import bisect
+import dataclasses
+import functools
+import json
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from absl import logging
+from scipy import sparse
+
+from realm_jax import atomic_files
+from realm_jax.languages import tags
+from realm_jax.languages.analysis import Analyzer
+from realm_jax.output_kinds import DirectoryKind
+
+_IDENTITY_FILE = "identity.json"
+KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
+_FORMAT = 2
+_PLACES_KEPT = 2**14
+_BREAK = -1  # follows the last word of each text
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Postings:
+  """The terms of N texts in some languages.
+
+  Attributes:
+    languages: The languages that terms are of.
+    spelling: UTF-8 of all T terms, sorted and joined; term t ends at `spelling_ends[t]`.
+    offsets: `[T+1]`; the texts with term t are `rows[offsets[t]:offsets[t+1]]`, ascending.
+    counts: How often the term is in each of `rows`.
+    words: The terms of all texts in order, with a -1 after each text.
+    starts: `[N+1]`; text n is `words[starts[n]:starts[n+1] - 1]`.
+    language: `[N]`, each text's place in `languages`.
+  """
+
+  languages: tuple[str, ...]
+  spelling: np.ndarray
+  spelling_ends: np.ndarray
+  offsets: np.ndarray
+  rows: np.ndarray
+  counts: np.ndarray
+  words: np.ndarray
+  starts: np.ndarray
+  language: np.ndarray
+
+  def __post_init__(self):
+    self._place = functools.lru_cache(_PLACES_KEPT)(self._search)
+
+  @classmethod
+  def build(cls, texts: Iterable[str], *, languages: Sequence[str] = ("en",)) -> "Postings":
+    """Analyzes texts.
+
+    Args:
+      languages: The languages of the texts, which decide what a term is.
+    """
+    analyzer = Analyzer(languages)
+    ids: dict[str, int] = {}
+    words, starts, language = array("i"), array("q", [0]), array("B")
+    for text in texts:
+      found, terms = analyzer.analyze(text)
+      words.extend([ids.setdefault(term, len(ids)) for term in terms])
+      words.append(_BREAK)
+      starts.append(len(words))
+      language.append(analyzer.languages.index(found))
+    return cls._of(
+      [term.encode() for term in ids],
+      languages=analyzer.languages,
+      words=np.frombuffer(words, np.int32) if words else np.zeros(0, np.int32),
+      starts=np.frombuffer(starts, np.int64),
+      language=np.frombuffer(language, np.uint8) if language else np.zeros(0, np.uint8),
+    )
+
+  @classmethod
+  def merge(cls, segments: Sequence["Postings"], *, live: np.ndarray) -> "Postings":
+    """Returns what building the live texts of some segments would, without analyzing them.
+
+    Args:
+      live: Bool over the consecutive texts of the segments.
+    """
+    ids: dict[bytes, int] = {}
+    words, lengths, language, first = [], [], [], 0
+    for segment in segments:
+      kept = live[first : first + len(segment)]
+      first += len(segment)
+      new = [ids.setdefault(segment.term(t), len(ids)) for t in range(segment.num_terms)]
+      old = segment.words[np.repeat(kept, np.diff(segment.starts))]
+      words.append(np.append(np.array(new, np.int32), np.int32(_BREAK))[old])
+      lengths.append(np.diff(segment.starts)[kept])
+      language.append(segment.language[kept])
+    return cls._of(
+      list(ids),
+      languages=segments[0].languages,
+      words=np.concatenate(words),
+      starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
+      language=np.concatenate(language),
+    )
+
+  @classmethod
+  def _of(
+    cls,
+    terms: list[bytes],
+    *,
+    languages: tuple[str, ...],
+    words: np.ndarray,
+    starts: np.ndarray,
+    language: np.ndarray,
+  ) -> "Postings":
+    """Inverts texts whose words are numbered as in `terms`."""
+    used = np.unique(words[words != _BREAK])
+    order = sorted(used.tolist(), key=terms.__getitem__)
+    place = np.full(len(terms) + 1, _BREAK, np.int32)
+    place[order] = np.arange(len(order))
+    words = place[words]
+    at = np.flatnonzero(words != _BREAK)
+    row = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts) - 1)
+    by_term = sparse.coo_array(
+      (np.ones(len(at), np.int32), (row, words[at])), shape=(len(starts) - 1, len(order))
+    ).tocsc()
+    return cls(
+      languages=languages,
+      spelling=np.frombuffer(b"".join(terms[t] for t in order), np.uint8),
+      spelling_ends=np.cumsum([len(terms[t]) for t in order], dtype=np.int64),
+      offsets=by_term.indptr.astype(np.int64),
+      rows=by_term.indices.astype(np.int32),
+      counts=by_term.data.astype(np.min_scalar_type(by_term.data.max(initial=0))),
+      words=words,
+      starts=starts,
+      language=language,
+    )
+
+  def __len__(self) -> int:
+    return len(self.language)
+
+  @property
+  def num_terms(self) -> int:
+    return len(self.spelling_ends)
+
+  def term(self, place: int) -> bytes:
+    """Returns the spelling of a term."""
+    first = self.spelling_ends[place - 1] if place else 0
+    return self.spelling[first : self.spelling_ends[place]].tobytes()
+
+  def find(self, term: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the texts with a term, ascending, and how often each has it."""
+    place = self._place(term)
+    if place is None:
+      return self.rows[:0], self.counts[:0]
+    found = slice(*self.offsets[place : place + 2])
+    return self.rows[found], self.counts[found]
+
+  def find_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the texts where one term follows another, and how often."""
+    small, large = sorted((self.find(first)[0], self.find(second)[0]), key=len)
+    at = np.minimum(np.searchsorted(large, small), len(large) - 1)
+    rows = small[large[at] == small]
+    starts, ends = self.starts[rows], self.starts[rows + 1]
+    ends_W = np.cumsum(ends - starts)
+    words = self.words[np.arange((ends - starts).sum()) + np.repeat(ends - ends_W, ends - starts)]
+    follows = (words[:-1] == self._place(first)) & (words[1:] == self._place(second))
+    row = np.searchsorted(ends_W, np.flatnonzero(follows), side="right")
+    counts = np.bincount(row, minlength=len(rows))
+    has = counts > 0
+    return rows[has], counts[has]
+
+  def _search(self, term: str) -> int | None:
+    wanted = term.encode()
+    place = bisect.bisect_left(range(self.num_terms), wanted, key=self.term)
+    return place if place < self.num_terms and self.term(place) == wanted else None
+
+  def save(self, directory: str, *, identity: str = "") -> None:
+    """Writes the postings to a new directory, or in place of others.
+
+    Args:
+      identity: Identifies the texts.
+    """
+    with atomic_files.new_directory(directory, kind=KIND) as unfinished:
+      for name in _ARRAYS:
+        np.save(os.path.join(unfinished, f"{name}.npy"), getattr(self, name), allow_pickle=False)
+      content = _identity(identity, self.languages)
+      atomic_files.write_json(os.path.join(unfinished, _IDENTITY_FILE), content)
+
+  @classmethod
+  def open(cls, directory: str) -> "Postings":
+    """Maps saved postings into memory.
+
+    Raises:
+      FileNotFoundError: If there are none.
+      ValueError: If they are damaged or of another version.
+    """
+    with open(os.path.join(directory, _IDENTITY_FILE), encoding="utf-8") as file:
+      kept = json.load(file)
+    if kept.get("format") != _FORMAT:
+      raise ValueError(f"{directory} has BM25's postings of another version; build them again")
+    arrays = {}
+    for name in _ARRAYS:
+      mapped = np.load(os.path.join(directory, f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+      arrays[name] = mapped.view(np.ndarray)  # whose items are read several times as fast
+    found = cls(languages=tuple(kept["languages"]), **arrays)
+    sizes = (
+      (found.num_terms + 1, len(found.offsets)),
+      (len(found) + 1, len(found.starts)),
+      (found.offsets[-1], len(found.rows)),
+      (found.offsets[-1], len(found.counts)),
+      (found.starts[-1], len(found.words)),
+    )
+    if any(first != second for first, second in sizes):
+      raise ValueError(f"the files of {directory} do not fit together; build the postings again")
+    return found
+
+
+_ARRAYS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
+
+
+def _identity(identity: str, languages: Sequence[str]) -> dict:
+  return {"format": _FORMAT, "identity": identity, "languages": [*languages]}
+
+
+def open_or_build(
+  directory: str,
+  texts: Callable[[], Iterable[str]],
+  *,
+  identity: str,
+  languages: Sequence[str] = ("en",),
+) -> Postings:
+  """Maps the postings in a directory into memory, after building them if missing or outdated.
+
+  Args:
+    directory: Where the postings are kept. On a read-only disk they are kept in memory.
+    identity: Identifies the texts; the postings of others are replaced.
+  """
+  path = os.path.join(directory, _IDENTITY_FILE)
+  wanted = _identity(identity, tags.parse_all(languages))
+  try:
+    with open(path, encoding="utf-8") as file:
+      if json.load(file) == wanted:
+        return Postings.open(directory)
+  except (OSError, ValueError) as error:
+    logging.info("cannot use the BM25 index in %s: %s", directory, error)
+  logging.info("building the BM25 index in %s", directory)
+  postings = Postings.build(texts(), languages=languages)
+  try:
+    postings.save(directory, identity=identity)
+  except OSError as error:
+    logging.warning(
+      "cannot save the BM25 index in %s, it will be built again: %s", directory, error
+    )
+  return postings

@@ -1,0 +1,65 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from realm_jax.index.postings import Postings, open_or_build
+
+TEXTS = ["new york, new york", "", "a new city", "york is a city; new york too"]
+
+
+def as_lists(found):
+  return [array.tolist() for array in found]
+
+
+def test_terms_and_pairs_are_found_with_their_counts():
+  postings = Postings.build(TEXTS)
+  assert as_lists(postings.find("new")) == [[0, 2, 3], [2, 1, 1]]
+  assert as_lists(postings.find("absent")) == [[], []]
+  assert as_lists(postings.find_pair("new", "york")) == [[0, 3], [2, 1]]
+  assert as_lists(postings.find_pair("york", "new")) == [[0], [1]]
+  assert as_lists(postings.find_pair("york", "york")) == [[], []]
+  # Texts do not run into each other.
+  assert as_lists(Postings.build(["a city", "new york"]).find_pair("citi", "new")) == [[], []]
+
+
+def test_saved_postings_are_those_that_were_built(tmp_path):
+  for texts in (TEXTS, [""], []):
+    built = Postings.build(texts)
+    built.save(str(tmp_path / "postings"))
+    opened = Postings.open(str(tmp_path / "postings"))
+    for name, array in vars(built).items():
+      if isinstance(array, np.ndarray):
+        np.testing.assert_array_equal(getattr(opened, name), array)
+    assert len(opened) == len(texts)
+
+
+def test_damaged_postings_are_refused(tmp_path):
+  directory = tmp_path / "postings"
+  Postings.build(TEXTS).save(str(directory))
+  np.save(directory / "rows.npy", np.zeros(1, np.int32))
+  with pytest.raises(ValueError, match=str(directory)):
+    Postings.open(str(directory))
+
+
+def test_postings_are_built_once_for_a_corpus(tmp_path):
+  directory = str(tmp_path / "bm25")
+  given = {"identity": "first", "languages": ["en"]}
+  open_or_build(directory, lambda: TEXTS, **given)
+  written = os.stat(directory).st_ino
+  assert len(open_or_build(directory, list, **given)) == len(TEXTS)
+  assert os.stat(directory).st_ino == written
+  for changed in ({"identity": "second"}, {"languages": ["de"]}):
+    assert len(open_or_build(directory, lambda: TEXTS[:1], **{**given, **changed})) == 1
+    open_or_build(directory, lambda: TEXTS, **given)
+  with open(os.path.join(directory, "identity.json"), "w") as file:
+    json.dump({"identity": "first", "languages": ["en"], "k1": 1.5}, file)  # of another version
+  assert len(open_or_build(directory, lambda: TEXTS[:2], **given)) == 2
+
+
+def test_without_room_for_the_postings_they_are_made_in_memory(tmp_path, caplog):
+  (tmp_path / "file").write_text("")
+  postings = open_or_build(str(tmp_path / "file" / "bm25"), lambda: TEXTS, identity="x")
+  assert len(postings) == len(TEXTS)
+  assert "cannot save the BM25 index" in caplog.text

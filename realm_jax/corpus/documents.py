@@ -3,8 +3,8 @@
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.passage_store import passage_uid
@@ -13,6 +13,7 @@ from realm_jax.corpus.uid_set import UidSet
 _NAMED = 20
 NOT_UTF8 = "not UTF-8; convert it"
 _NO_OBJECT = "not an object; write one JSON object a line"
+_OWN_FIELDS = ("id", "_id", "title", "text", "spans")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,12 +25,14 @@ class Document:
     title: May be empty.
     spans: Byte offsets `(start, limit)` into `text` of salient spans in the input; None if the text
       has yet to be tagged.
+    fields: What else its record has.
   """
 
   id: str
   title: str
   text: str
   spans: tuple[tuple[int, int], ...] | None = None
+  fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,8 @@ def make_record(
   """Validates `id`, `title` and `text` of one record.
 
   Args:
-    fields: Content of the record; only `text` is required. The id may also be called `_id`.
+    fields: Content of the record; only `text` is required. The id may also be called `_id`. What
+      is empty counts as missing.
     default_id: Id of a document without one.
     name: File and line, row or page of the record.
     spans: Byte offsets of salient spans, or None.
@@ -127,9 +131,18 @@ def make_record(
       # Offsets count the white space as well.
       text=text.strip() if spans is None else text,
       spans=None if spans is None else _pairs(spans),
+      fields={
+        str(name): value
+        for name, value in fields.items()
+        if name not in _OWN_FIELDS and not _is_empty(value)
+      },
     )
   except ValueError as error:
     return BadRecord(kind="broken_records", name=name, reason=str(error))
+
+
+def _is_empty(value: Any) -> bool:
+  return value is None or (isinstance(value, (str, list, dict)) and not value)
 
 
 def _pairs(spans: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""Parquet files with the columns `id`, `title` and `text`, as in the `wikimedia/wikipedia` set."""
+"""Parquet files with `text`, `id`, `title` and other columns, as in `wikimedia/wikipedia`."""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -7,6 +7,7 @@ from realm_jax.corpus.documents import NOT_UTF8, BadRecord, Record, make_record
 from realm_jax.corpus.input_files import InputFile
 
 _ROWS_AT_ONCE = 256
+_TEXTS = ("id", "title", "text")
 
 
 def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
@@ -29,17 +30,24 @@ def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   schema = table.schema_arrow
   if "text" not in schema.names:
     raise ValueError(f"{file.path} has the columns {', '.join(schema.names)} and no `text`")
-  columns = [name for name in ("id", "title", "text") if name in schema.names]
+  columns = [
+    field.name
+    for field in schema
+    if field.name in _TEXTS or not pyarrow.types.is_binary(field.type)
+  ]
   row = 0
   for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
     # As bytes, because pyarrow reports broken UTF-8 only as an error for the whole batch.
-    values = [_as_bytes(pyarrow, batch.column(name)).to_pylist() for name in columns]
-    for cells in zip(*values, strict=True):
+    values = [
+      (_as_bytes(pyarrow, column) if name in _TEXTS or _is_text(pyarrow, column) else column)
+      for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    for cells in zip(*(column.to_pylist() for column in values), strict=True):
       name = f"{file.path}:row {row}"
       try:
         fields = {
-          column: cell.decode()
-          for column, cell in zip(columns, cells, strict=True)
+          column: cell.decode() if isinstance(cell, bytes) else cell
+          for column, cell in zip(batch.schema.names, cells, strict=True)
           if cell is not None
         }
       except UnicodeDecodeError:
@@ -51,5 +59,9 @@ def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
 
 def _as_bytes(pyarrow, column):
   """Returns a column as bytes; numbers are formatted as text first."""
-  is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
-  return (column if is_text else column.cast(pyarrow.string())).cast(pyarrow.large_binary())
+  text = column if _is_text(pyarrow, column) else column.cast(pyarrow.string())
+  return text.cast(pyarrow.large_binary())
+
+
+def _is_text(pyarrow, column) -> bool:
+  return pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)

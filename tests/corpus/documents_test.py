@@ -37,6 +37,13 @@ def test_text_with_spans_keeps_its_white_space_because_offsets_count_it(tmp_path
   assert read(tmp_path / "x.jsonl")[0][0].spans == ()  # tagged, and nothing found
 
 
+def test_what_else_a_record_has_is_kept_unless_it_is_empty(tmp_path):
+  record = {"_id": "x", "text": "Oslo.", "year": 0, "wet": False, "note": "", "tags": ["a"]}
+  (tmp_path / "x.jsonl").write_text(json.dumps({**record, "metadata": {}, "url": None}))
+  ((document,), _) = read(tmp_path / "x.jsonl")
+  assert document.fields == {"year": 0, "wet": False, "tags": ["a"]}
+
+
 BROKEN = {  # a line, and what its reason names
   b'{"text": "caf\xe9"}': "UTF-8",
   b'{"text": "a': "Unterminated",

@@ -132,6 +132,12 @@ def test_parquet_needs_nothing_but_a_text(tmp_path, parquet):
     parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"]})
 
 
+def test_other_columns_of_parquet_are_fields_except_bytes(tmp_path, parquet):
+  columns = {"text": ["One.", "Two."], "year": [1958, None], "tags": [["a"], ["b"]]}
+  rows = parquet(tmp_path / "a.parquet", {**columns, "image": [b"\xff", b"\xfe"]})
+  assert [row.fields for row in rows] == [{"year": 1958, "tags": ["a"]}, {"tags": ["b"]}]
+
+
 def test_broken_utf8_spoils_one_row_of_parquet(tmp_path, parquet):
   broken = parquet.array([b"good", b"caf\xe9", b"fine"]).view(parquet.string)
   first, bad, last = parquet(tmp_path / "a.parquet", {"text": broken})

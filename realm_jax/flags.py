@@ -138,17 +138,22 @@ def meant(flag: str, names: Iterable[str]) -> list[str]:
 def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, Any]]:
   """Reads `--NAME=VALUE`, `--NAME VALUE`, `--NAME` of a boolean, and positional values.
 
+  A positional keyword that is a sequence takes all texts that are left.
+
   Raises:
     ValueError: If a flag is unknown or ambiguous, or its value is not of its type.
   """
   known = {keyword.name: keyword for keyword in leaves(tree)}
   positional = [keyword for keyword in tree if keyword.positional]
-  found, words = [], list(arguments)
+  found, words, rest = [], list(arguments), []
   while words:
     word = words.pop(0)
     flag, equals, text = word.partition("=")
     if flag.startswith("--"):
       keyword = _named(flag, known)
+    elif positional and typing.get_origin(positional[0].annotation) in _SEQUENCES:
+      rest.append(word)
+      continue
     elif positional:
       keyword, equals, text = positional.pop(0), "=", word
     else:
@@ -167,7 +172,7 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
       found.append((keyword.name, keyword.plain.read(text)))
     except (KeyError, ValueError):
       raise ValueError(f"{flag}: {text!r} is not {keyword.plain.shown}") from None
-  return found
+  return [*found, (positional[0].name, tuple(rest))] if rest else found
 
 
 def _named(flag: str, known: Mapping[str, Keyword]) -> Keyword:

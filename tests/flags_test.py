@@ -141,3 +141,20 @@ def test_any_ending_that_only_one_flag_has_names_it(arguments, values):
 def test_what_names_no_flag_is_refused_with_the_names_that_do(argument, message):
   with pytest.raises(ValueError, match=message):
     flags.parse([argument], flags.keywords(_ride))
+
+
+def _gather(path: str, texts: collections.abc.Sequence[str] = (), *, limit: int = 0) -> None:
+  """Gathers."""
+
+
+@pytest.mark.parametrize(
+  "arguments",
+  [
+    ["a", "b,c", "d", "--limit=2"],
+    ["a", "--limit=2", "b,c", "d"],
+    ["--limit", "2", "a", "b,c", "d"],
+  ],
+)
+def test_texts_that_follow_are_the_values_of_a_sequence(arguments):
+  values = dict(flags.parse(arguments, flags.keywords(_gather)))
+  assert values == {"path": "a", "texts": ("b,c", "d"), "limit": 2}

@@ -187,4 +187,5 @@ def _as_usage_error(prefix: str = "") -> Iterator[None]:
   try:
     yield
   except Exception as error:
-    raise UsageError(prefix + str(error)) from error
+    message, *_ = str(error).partition(" in config string")  # gin quotes the whole of it
+    raise UsageError(prefix + message) from error

@@ -95,13 +95,9 @@ class Keyword:
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:
   """Returns the keywords of a job, or the fields of a dataclass; an instance has the defaults."""
-  meanings = {}
+  meanings, found = {}, []
   for documented in reversed(inspect.getmro(function) if inspect.isclass(function) else [function]):
-    documentation = docstring_parser.parse(
-      inspect.getdoc(documented) or "", style=docstring_parser.DocstringStyle.GOOGLE
-    )
-    meanings |= {p.arg_name: " ".join((p.description or "").split()) for p in documentation.params}
-  found = []
+    meanings |= _meanings(inspect.getdoc(documented) or "")
   for p in inspect.signature(function, eval_str=True).parameters.values():
     default = p.default if instance is None else getattr(instance, p.name)
     positional = p.kind is not p.KEYWORD_ONLY and not inspect.isclass(function)
@@ -109,6 +105,12 @@ def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Key
     meaning = meanings.get(p.name, "")
     found.append(Keyword(p.name, p.annotation, default, meaning, positional, overridden))
   return tuple(found)
+
+
+@functools.cache
+def _meanings(docstring: str) -> dict[str, str]:
+  parsed = docstring_parser.parse(docstring, style=docstring_parser.DocstringStyle.GOOGLE)
+  return {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
 
 
 def configs(function: Callable[..., Any]) -> tuple[type, ...]:
@@ -181,7 +183,8 @@ def _named(flag: str, known: Mapping[str, Keyword]) -> Keyword:
     return known[names[0]]
   inner = names or [name for name in known if name.startswith(f"{flag[2:]}.")]
   if inner:
-    raise ValueError(f"{flag} is one of several; write {' or '.join(f'--{n}' for n in inner)}")
+    ways = textwrap.shorten(" or ".join(f"--{name}" for name in inner), 200, placeholder=" ...")
+    raise ValueError(f"{flag} is one of several; write {ways}")
   endings = {f"--{ending}" for name in known for ending in (name, name.rpartition(".")[2])}
   raise ValueError(f"no flag is named {flag}{nearest(flag, endings)}")
 

@@ -33,20 +33,6 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
   assert "step 4/4" in capfd.readouterr().err
 
 
-def test_a_process_that_refuses_its_input_ends_all_in_one_line(world, tmp_path, capfd):
-  command = [
-    "launch_local",
-    f"--gin_file={world / 'tiny.gin'}",
-    f"--workdir={tmp_path}",
-    f"--corpus={tmp_path / 'nothing'}",
-    f"--passages={world / 'passages'}",
-    "--num_steps=4",
-  ]
-  assert main.main(command) == 1
-  last = capfd.readouterr().err.splitlines()[-1]
-  assert last == "realm launch_local: pretrain ended with exit code 1"
-
-
 def test_two_processes_for_one_tpu_are_refused_at_once(world, tmp_path, capfd, monkeypatch):
   monkeypatch.setenv("JAX_PLATFORMS", "tpu")
   command = [

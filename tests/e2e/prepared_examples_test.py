@@ -27,7 +27,7 @@ from tests.configurations import changed
 
 pytestmark = pytest.mark.timeout(600)
 
-# Runs a command line as the job's process does, on a machine without TensorFlow.
+# Runs command lines as the jobs' processes do, on a machine without TensorFlow.
 WITHOUT_TENSORFLOW = """
 import importlib.abc, json, sys
 
@@ -39,7 +39,7 @@ class Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 from realm_jax import main
 from realm_jax.jobs.training import train_retriever
-sys.exit(main.main(json.loads(sys.argv[1])))
+sys.exit(any(main.main(command) for command in json.loads(sys.argv[1])))
 """
 MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
 
@@ -97,29 +97,66 @@ def test_queries_longer_than_the_retriever_reads_are_refused(world, capsys):
   assert not (world / "long").exists()
 
 
-def test_a_trainer_without_tensorflow_has_the_losses_of_the_task(world, arguments, rows, losses):
-  prepare(world, "trained_on", *MASKED, f"--corpus={world / 'training'}", "--num_examples=60")
-  prepare(world, "evaluated_on", *MASKED, f"--corpus={world / 'passages'}", "--order=corpus")
+@pytest.fixture(scope="module")
+def pretrain(world, arguments):
+  """`pretrain(name, corpus=..., eval_corpus=..., num_steps=N)` is a command line."""
 
   def command(name, *, corpus, eval_corpus, num_steps):
-    return arguments(
-      name,
-      corpus=world / corpus,
-      eval_corpus=world / eval_corpus,
-      eval_every=2,
-      eval_steps=2,
-      num_steps=num_steps,
-      checkpoint_every=2,
-    )
+    places = {"corpus": world / corpus, "eval_corpus": world / eval_corpus}
+    often = {"eval_every": 2, "eval_steps": 2, "checkpoint_every": 2}
+    return arguments(name, **places, **often, num_steps=num_steps)
 
-  fed = {"corpus": "trained_on", "eval_corpus": "evaluated_on"}
-  child = json.dumps(command("from_arrays", **fed, num_steps=2))
-  assert subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW, child]).returncode == 0
+  return command
+
+
+@pytest.fixture(scope="module")
+def finetune(world):
+  """`finetune(name, **keywords)` is a command line."""
+  sizes = ["--beam_size=60", "--num_read=8", "--joint_length=48", "--span_hidden_size=8"]
+  sizes += ["--num_steps=2", "--batch_size=8", "--query_length=32", "--log_every=1"]
+  # The program of `FINETUNING`.
+  sizes += ["--learning_rate=1e-3", "--warmup_steps=1", "--schedule=constant", "--max_span_width=4"]
+  first = world / "first" / "checkpoints"
+  places = {
+    "questions": world / "almanac" / "training_questions.jsonl",
+    "passages": world / "passages",
+    "index": world / "index",
+    "retriever": first,
+    "reader": first,
+  }
+
+  def command(name, **keywords):
+    given = {"workdir": world / name, **places, **keywords}
+    return ["finetune", *sizes, *(f"--{k}={v}" for k, v in given.items())]
+
+  return command
+
+
+FED = {"corpus": "trained_on", "eval_corpus": "evaluated_on"}
+
+
+@pytest.fixture(scope="module")
+def trained_without_tensorflow(world, pretrain, finetune):
+  """Pre-trains `from_arrays` and fine-tunes `tuned_on_arrays` in a process of their own."""
+  questions, passages = world / "almanac" / "training_questions.jsonl", world / "passages"
+  prepare(world, "trained_on", *MASKED, f"--corpus={world / 'training'}", "--num_examples=60")
+  prepare(world, "evaluated_on", *MASKED, f"--corpus={passages}", "--order=corpus")
+  asked = ["--task=questions", f"--corpus={questions}", f"--passages={passages}"]
+  prepare(world, "asked", *asked, "--query_length=32")
+  commands = [
+    pretrain("from_arrays", **FED, num_steps=2),
+    finetune("tuned_on_arrays", examples=world / "asked"),
+  ]
+  child = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(commands)]
+  assert subprocess.run(child).returncode == 0
   assert not list((world / "from_arrays").glob("events.*"))
-  assert main.main(command("from_arrays", **fed, num_steps=4)) == 0
 
+
+@pytest.mark.usefixtures("trained_without_tensorflow")
+def test_a_trainer_without_tensorflow_has_the_losses_of_the_task(pretrain, rows, losses):
+  assert main.main(pretrain("from_arrays", **FED, num_steps=4)) == 0
   plain = {"corpus": "training", "eval_corpus": "passages"}
-  assert main.main(command("from_task", **plain, num_steps=4)) == 0
+  assert main.main(pretrain("from_task", **plain, num_steps=4)) == 0
   assert list(losses("from_arrays")) == [1, 2, 3, 4]
   arrays, task = rows("from_arrays"), rows("from_task")
   for name in ("loss/total", "eval/span_accuracy"):
@@ -180,30 +217,9 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
   assert counts == (20, 20)
 
 
-def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, losses):
-  questions, passages = world / "almanac" / "training_questions.jsonl", world / "passages"
-  prepare(
-    world,
-    "asked",
-    "--task=questions",
-    f"--corpus={questions}",
-    f"--passages={passages}",
-    "--query_length=32",
-  )
-  sizes = ["--beam_size=60", "--num_read=8", "--joint_length=48", "--span_hidden_size=8"]
-  sizes += ["--num_steps=2", "--batch_size=8", "--query_length=32", "--log_every=1"]
-  # The program of `FINETUNING`.
-  sizes += ["--learning_rate=1e-3", "--warmup_steps=1", "--schedule=constant", "--max_span_width=4"]
-
-  def command(name, **keywords):
-    first = world / "first" / "checkpoints"
-    given = {"workdir": world / name, "questions": questions, "passages": passages}
-    given |= {"index": world / "index", "retriever": first, "reader": first, **keywords}
-    return ["finetune", *sizes, *(f"--{k}={v}" for k, v in given.items())]
-
-  child = json.dumps(command("tuned_on_arrays", examples=world / "asked"))
-  assert subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW, child]).returncode == 0
-  assert main.main(command("tuned_on_task")) == 0
+@pytest.mark.usefixtures("trained_without_tensorflow")
+def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(finetune, losses):
+  assert main.main(finetune("tuned_on_task")) == 0
   assert list(losses("tuned_on_arrays")) == [1, 2]
   assert losses("tuned_on_arrays") == losses("tuned_on_task")
   assert losses("tuned_on_task")[1] > 0

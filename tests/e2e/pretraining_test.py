@@ -1,7 +1,6 @@
 """Pre-training from raw text to answers, on a few hundred facts and a model of a few rows."""
 
 import dataclasses
-import glob
 import os
 import pathlib
 import re
@@ -9,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -24,7 +22,6 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval import passage_embedding
-from realm_jax.runs.pretraining import ModelConfig
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Sources, open_sources
@@ -32,7 +29,7 @@ from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.wordpieces import VOCABULARY
-from tests.e2e.conftest import BERT, TINY
+from tests.e2e.conftest import TINY
 
 pytestmark = pytest.mark.timeout(600)
 PART = (("dual_encoder", "dual_encoder"),)
@@ -308,43 +305,3 @@ def test_results_are_known_and_a_file_among_them_is_not_replaced(world, tmp_path
   (copy / "thesis.txt").write_text("of years")
   with pytest.raises(ValueError, match=f"{copy} has thesis.txt"):
     kind.check(copy)
-
-
-def test_sigkill_of_the_builder_leaves_nothing_that_is_used(world, start):
-  start("builder_killed", num_steps=1, checkpoint_every=1)
-  index = str(world / "builder_killed_index")
-  command = [
-    sys.executable,
-    "-m",
-    "realm_jax.main",
-    "build_index",
-    f"--checkpoints={world / 'builder_killed' / 'checkpoints'}",
-    f"--passages={world / 'passages'}",
-    f"--index={index}",
-    "--follow=true",
-    "--poll_seconds=0.1",
-  ]
-  with subprocess.Popen(command, stderr=subprocess.DEVNULL) as builder:
-    deadline = time.monotonic() + 90
-    while not glob.glob(f"{index}/*tmp*") and not generations.all_generations(index):
-      assert builder.poll() is None and time.monotonic() < deadline
-      time.sleep(0.005)
-    builder.send_signal(signal.SIGKILL)
-  complete = generations.all_generations(index)
-  build_index(
-    checkpoints=str(world / "builder_killed" / "checkpoints"),
-    passages=str(world / "passages"),
-    index=index,
-  )
-  assert generations.all_generations(index) == [*complete, len(complete)]
-  assert checkpoints.steps(world / "builder_killed" / "checkpoints") == [0, 1]
-
-
-def test_a_softmax_that_tells_no_passages_apart_is_warned_of(start, caplog):
-  unit_length = {"projection_size": BERT.hidden_size, "output": "unit_length"}
-  for name, temperature, lines in (("sharp", 0.05, 0), ("flat", 1.0, 1)):
-    dual_encoder = DualEncoderConfig(bert=BERT, temperature=temperature, **unit_length)
-    model = ModelConfig(dual_encoder=dual_encoder, knowledge_augmented_encoder=BERT)
-    with caplog.at_level("WARNING", logger="absl"):
-      start(name, num_steps=0, model=model)
-    assert caplog.text.count("temperature=1.0 with embeddings of unit length") == lines

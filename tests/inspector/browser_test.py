@@ -43,27 +43,33 @@ def address(filler, answerer):
   assert not thread.is_alive()
 
 
-@pytest.fixture
-def open_page(address):
-  """`open_page(**settings)` opens the inspector and fails on any browser error."""
-  complaints, elsewhere = [], []
+@pytest.fixture(scope="module")
+def browser():
   with playwright.sync_playwright() as driver:
-    browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    yield driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
-    def open_page(**settings):
-      page = browser.new_context(**settings).new_page()
-      page.set_default_timeout(20_000)
-      page.on("console", lambda message: complaints.append(message.text))
-      page.on("pageerror", lambda error: complaints.append(str(error)))
-      page.on(
-        "request",
-        lambda request: request.url.startswith(address) or elsewhere.append(request.url),
-      )
-      page.goto(address)
-      return page
 
-    yield open_page
-    browser.close()
+@pytest.fixture
+def open_page(address, browser):
+  """`open_page(**settings)` opens the inspector and fails on any browser error."""
+  complaints, elsewhere, contexts = [], [], []
+
+  def open_page(**settings):
+    contexts.append(browser.new_context(**settings))
+    page = contexts[-1].new_page()
+    page.set_default_timeout(20_000)
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+      "request",
+      lambda request: request.url.startswith(address) or elsewhere.append(request.url),
+    )
+    page.goto(address)
+    return page
+
+  yield open_page
+  for context in contexts:
+    context.close()
   assert complaints == [] and elsewhere == []
 
 

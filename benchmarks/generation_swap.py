@@ -3,7 +3,7 @@
 The demo's training runs with live retrieval while a watcher thread loads generations beside it, as
 in pre-training; steps without a load are measured between the loads. A gap is the time between the
 ends of two steps as the host sees them. ScaNN holds the interpreter lock while it loads, so a
-trainer loads it in another process; `--no-apart` loads in the same. How long a thread waits
+trainer loads it in another process; `--no-in_subprocess` loads in the same. How long a thread waits
 meanwhile, one tells that does nothing but look at the clock.
 
   python benchmarks/generation_swap.py --output=generation_swap.json
@@ -38,9 +38,9 @@ _GENERATIONS = 2  # they are loaded in turn under rising numbers
 class AnnouncedGenerations:
   """Published generations that the watcher sees when told, under ever higher numbers."""
 
-  def __init__(self, root: str, *, apart: bool):
+  def __init__(self, root: str, *, in_subprocess: bool):
     self._root = root
-    self._apart = apart
+    self._in_subprocess = in_subprocess
     self._announced = 0
     self.loads = []
 
@@ -52,7 +52,9 @@ class AnnouncedGenerations:
 
   def load(self, generation: int) -> LoadedGeneration:
     start = time.perf_counter()
-    searcher = assembly.load_searcher(self._root, generation % _GENERATIONS, apart=self._apart)
+    searcher = assembly.load_searcher(
+      self._root, generation % _GENERATIONS, in_subprocess=self._in_subprocess
+    )
     self.loads.append((start, time.perf_counter()))
     return LoadedGeneration(
       generation=generation, searcher=searcher, training_step=0, created=time.time()
@@ -86,7 +88,7 @@ def publish_shards(root: str, shards, *, config: CorpusSearcherConfig) -> float:
   return statistics.median(seconds)
 
 
-def load_alone(root: str, *, repetitions: int, apart: bool) -> tuple[float, float]:
+def load_alone(root: str, *, repetitions: int, in_subprocess: bool) -> tuple[float, float]:
   """Returns the median seconds of a load, and the median longest time that a thread waited."""
   seconds, held = [], []
   for repetition in range(repetitions):
@@ -103,7 +105,7 @@ def load_alone(root: str, *, repetitions: int, apart: bool) -> tuple[float, floa
     watcher = threading.Thread(target=watch)
     watcher.start()
     start = time.perf_counter()
-    assembly.load_searcher(root, repetition % _GENERATIONS, apart=apart)
+    assembly.load_searcher(root, repetition % _GENERATIONS, in_subprocess=in_subprocess)
     seconds.append(time.perf_counter() - start)
     done.set()
     watcher.join()
@@ -187,7 +189,7 @@ def main():
   parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
   parser.add_argument("--kind", choices=TREES, default="scann")
   parser.add_argument("--num_shards", type=int, default=1)
-  parser.add_argument("--apart", action=argparse.BooleanOptionalAction, default=True)
+  parser.add_argument("--in_subprocess", action=argparse.BooleanOptionalAction, default=True)
   parser.add_argument("--loads", type=int, default=5)
   parser.add_argument("--quiet_steps", type=int, default=20)
   parser.add_argument("--switch_interval", type=float, default=sys.getswitchinterval())
@@ -207,8 +209,10 @@ def main():
         publish_seconds = publish(
           root, embeddings.astype(DTYPES[dtype]), kind=args.kind, num_shards=args.num_shards
         )
-        load_seconds, held_seconds = load_alone(root, repetitions=args.loads, apart=args.apart)
-        published = AnnouncedGenerations(root, apart=args.apart)
+        load_seconds, held_seconds = load_alone(
+          root, repetitions=args.loads, in_subprocess=args.in_subprocess
+        )
+        published = AnnouncedGenerations(root, in_subprocess=args.in_subprocess)
         beside = train_beside_loads(
           training, published, store, loads=args.loads, quiet_steps=args.quiet_steps
         )

@@ -60,7 +60,7 @@ def measured(num_passages: int, args: argparse.Namespace) -> dict[str, float]:
   if args.loads:
     with tempfile.TemporaryDirectory() as root:
       publish_shards(root, shards, config=config)
-      loading, wait = load_alone(root, repetitions=args.loads, apart=True)
+      loading, wait = load_alone(root, repetitions=args.loads, in_subprocess=True)
   found, leaves = searcher_with_recall(
     shards, queries, exact_ids, config=config, recall=args.recall
   )

@@ -160,7 +160,7 @@ def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -
       code = gin.get_configurable(job)()
     except Exception as error:
       if workdir and before is not None and isinstance(error, (ValueError, FileNotFoundError)):
-        atomic_files.write_text(str(file), before)  # of the run beside which this one was refused
+        atomic_files.write_text(str(file), before)  # of the run that refused this one
       frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
       if inspect.unwrap(job).__code__ in frames:
         raise

@@ -27,7 +27,7 @@ class DirectoryKind:
   Attributes:
     name: What it is, for messages.
     files: Patterns of the files that it may have.
-    marks: Patterns of which at least one matches a file; none if any of `files` will do.
+    marks: Patterns; at least one must match a file. Empty if any of `files` will do.
   """
 
   name: str

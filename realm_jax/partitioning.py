@@ -93,8 +93,8 @@ def local_meshes(
   devices = processes.devices() if devices is None else processes.in_order(devices)
   process = jax.process_index() if process is None else process
   own = [device for device in devices if device.process_index == process]
-  apart = len(own) < len(devices) and own[0].device_kind == "TPU v5 lite"
-  return [make_mesh(devices=part) for part in ([[one] for one in own] if apart else [own])]
+  per_device = len(own) < len(devices) and own[0].device_kind == "TPU v5 lite"
+  return [make_mesh(devices=part) for part in ([[one] for one in own] if per_device else [own])]
 
 
 def sharding(mesh: Mesh, *logical_axes: str | None, layout: Layout = "replicated") -> NamedSharding:

@@ -23,7 +23,7 @@ class WrittenPassage:
 
 
 def write_passage(title: str, text: str, *, tokenizer, max_passage_length: int) -> WrittenPassage:
-  """Tokenizes a passage, whose title may be empty.
+  """Tokenizes a passage; its title may be empty.
 
   Raises:
     ValueError: If the text is empty or too long.

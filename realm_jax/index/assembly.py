@@ -79,7 +79,7 @@ def load_searcher(
   *,
   kind: str = "auto",
   spread: bool = False,
-  apart: bool = False,
+  in_subprocess: bool = False,
 ) -> searcher.Searcher:
   """Loads a published generation for searching.
 
@@ -88,8 +88,8 @@ def load_searcher(
       processes; "auto" searches it as it was built.
     spread: Whether each process loads only its share of the shards and all search together.
       "device" always searches together.
-    apart: Whether ScaNN or FAISS loads and searches in a process of its own, so that no thread of
-      this one has to wait.
+    in_subprocess: Whether ScaNN or FAISS loads and searches in a subprocess, so that loading never
+      blocks this process.
 
   Raises:
     FileNotFoundError: If the generation does not exist (any more).
@@ -114,7 +114,7 @@ def load_searcher(
   if spread:
     config = config.with_shards_of_a_process(len(own))
   load = functools.partial(_load_shards, root, generation, own, config)
-  if apart and config.kind in searcher.TREES:
+  if in_subprocess and config.kind in searcher.TREES:
     module = f"{__package__}.{config.kind}_searcher"
     searched = search_process.SearchProcess(load, preload=module)
   else:

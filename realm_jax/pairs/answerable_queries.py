@@ -24,7 +24,7 @@ from realm_jax.wordpieces import WordPieces
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerableConfig:
-  """Which masked queries to keep, and what they are read beside.
+  """Which masked queries to keep, and which passage they are read with.
 
   Attributes:
     answerable_from: Directory of a knowledge corpus; keeps the queries that one of its passages
@@ -32,7 +32,7 @@ class AnswerableConfig:
     checkpoints: Checkpoints of a dense retriever, which searches `index`; None for BM25.
     index: Directory of the generations that it searches; the newest is used.
     searched: Number of passages found for a sentence.
-    read_beside: What `trivial_passage="first"` reads a query beside: "own", the passage that it was
+    read_with: What `trivial_passage="first"` reads a query with: "own", the passage that it was
       cut from, or "found", the first retrieved passage that answers it, which becomes its source.
       With "found", `trivial_passage="drop"` would leave out the answer.
   """
@@ -41,7 +41,7 @@ class AnswerableConfig:
   checkpoints: str | None = None
   index: str | None = None
   searched: int = 20
-  read_beside: Literal["own", "found"] = "own"
+  read_with: Literal["own", "found"] = "own"
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -100,7 +100,7 @@ class AnswerableQueries:
       "answerable_from": self._store.fingerprint,
       "retriever": self._retriever,
       "searched": self._config.searched,
-      "read_beside": self._config.read_beside,
+      "read_with": self._config.read_with,
     }
 
   def keep(self, part: Features) -> Features:
@@ -109,7 +109,7 @@ class AnswerableQueries:
     ids_BxR = self._search(queries, self._config.searched)
     answers_BxR = find(queries, ids_BxR, store=self._store)
     kept_B = answers_BxR.any(axis=1)
-    if self._config.read_beside == "found":
+    if self._config.read_with == "found":
       best_Bx1 = np.take_along_axis(ids_BxR, answers_BxR.argmax(axis=1)[:, None], axis=1)
       part = {**part, "source_uid": self._store.uids[np.maximum(best_Bx1, 0)]}
     return {name: rows[kept_B] for name, rows in part.items()}

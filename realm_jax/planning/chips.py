@@ -138,7 +138,7 @@ class Topology:
 
 
 def accelerator_type(kind: str, num_chips: int) -> str:
-  """Returns Cloud TPU's name of a slice, which counts cores, of which most chips have two."""
+  """Returns Cloud TPU's name of a slice, which counts cores: two in most chips."""
   name = {"v5e": "v5litepod", "v7x": "tpu7x"}.get(kind, kind)
   return f"{name}-{num_chips if kind in ('v5e', 'v6e') else 2 * num_chips}"
 

@@ -73,7 +73,7 @@ def measure_seconds(index: Index, *, queries: int, cores: int, hosts: int) -> fl
   """Returns the time to measure recall: an exact search, and one for each number of leaves.
 
   Args:
-    cores: Cores of all hosts, of which each searches its own shards.
+    cores: Cores of all hosts; each host searches its own shards.
   """
   if not index.shards:
     return 0.0

@@ -20,7 +20,7 @@ class Work:
   link_bytes: float = 0.0
 
   def repeated(self, times: int, *, once_bytes: float) -> "Work":
-    """Returns the work of several rounds, of which `once_bytes` are moved in one of them only."""
+    """Returns the work of several rounds; `once_bytes` are moved in only one of them."""
     once_bytes = min(once_bytes, self.memory_bytes)
     return Work(
       flops=times * self.flops,

@@ -1,4 +1,4 @@
-"""Refuses to publish to an index of another corpus, vocabulary or run, whose generations it ends.
+"""Refuses to publish to an index of another corpus, vocabulary or run.
 
 Readers take the newest generation, and older ones are deleted: one generation of another corpus or
 run makes an index useless to those who used it.

@@ -39,10 +39,10 @@ class RetrievalConfig:
     joint_length: T, the length of query and passage together, in wordpieces.
     null_passage: "keep" also reads every query with the null passage; "mask" gives it no weight.
     trivial_passage: "drop" leaves out the passage that the query was cut from and all others that
-      contain its sentence; "allow" keeps them; "first" reads every query beside its source, whether
+      contain its sentence; "allow" keeps them; "first" reads every query with its source, whether
       that was found or not, at the score of the best passage found, and leaves out the others that
       contain its sentence. It teaches a new reader to copy; and if the sources are passages that
-      answer the query in other words (`realm prepare_examples --read_beside=found`), it also
+      answer the query in other words (`realm prepare_examples --read_with=found`), it also
       teaches a retriever to find them.
     padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
       length (on one device only).
@@ -117,7 +117,7 @@ class Gatherer:
       batch,
       passage_buckets=self._buckets(batch.passage[:, 1:]),
       # Queries fill about half of their length.
-      joint_buckets=self._buckets(batch.joint, beside=query_length // 2, shortest=without_passage),
+      joint_buckets=self._buckets(batch.joint, added=query_length // 2, shortest=without_passage),
     )
 
   def _with_own_first(
@@ -131,11 +131,11 @@ class Gatherer:
     ids_BxK[moved_B, 1] = own_B[moved_B]
     return SearchResults(ids_BxK, scores_BxK), float(np.mean(own_B >= 0))
 
-  def _buckets(self, tokens: Tokens, *, beside: int = 0, shortest: Buckets = ()) -> Buckets:
+  def _buckets(self, tokens: Tokens, *, added: int = 0, shortest: Buckets = ()) -> Buckets:
     if tokens.shape not in self._plans:
       num_queries, num_passages, longest = tokens.shape
       self._plans[tokens.shape] = length_buckets.plans(
-        self.store.lengths() + beside,
+        self.store.lengths() + added,
         num_rows=num_queries * num_passages - sum(rows for rows, _ in shortest),
         longest=longest,
         shortest=shortest,

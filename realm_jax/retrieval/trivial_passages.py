@@ -60,7 +60,7 @@ def holds(
 
   Args:
     query_F: The query that each body belongs to.
-    sentences_BxL: Wordpieces, some of which may be `ANY`.
+    sentences_BxL: Wordpieces; some may be `ANY`.
     lengths_B: Numbers of wordpieces; the others are 0.
   """
   # A rare wordpiece rules out most positions; vocabularies usually end with their rarest ones.

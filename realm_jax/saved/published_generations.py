@@ -65,7 +65,7 @@ class PublishedGenerations:
       generation,
       kind=self.kind,
       spread=self.spread,
-      apart=self.run is not None and manifest.num_passages > _LOADED_BESIDE_A_STEP,
+      in_subprocess=self.run is not None and manifest.num_passages > _LOADED_BESIDE_A_STEP,
     )
     return LoadedGeneration(
       generation=generation,

@@ -58,7 +58,7 @@ def test_a_retriever_can_decide_which_queries_are_answered(world):
     f"--answerable_from={world / 'passages'}",
     *(f"--{name}={directory}" for name, directory in sources.items()),
     "--searched=3",
-    "--read_beside=found",
+    "--read_with=found",
   )
   manifest = prepared_examples.read_manifest(str(world / "answered"))
   (count,) = manifest.num_examples

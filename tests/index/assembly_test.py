@@ -89,7 +89,7 @@ def test_parts_of_several_processes_are_the_shards_of_the_whole(kind):
     assert one.keys() == other.keys()
 
 
-@pytest.mark.parametrize("where", ["spread", "apart"])
+@pytest.mark.parametrize("where", ["spread", "in_subprocess"])
 def test_spread_over_one_process_or_in_its_own_it_is_the_same(tmp_path, where):
   config = searcher.SearcherConfig(kind="scann", num_shards=2, min_passages_for_tree=100)
   before = publish(tmp_path, config=config, embeddings_NxE=embeddings())

@@ -53,8 +53,8 @@ def answering(store, rows):
   ]
 
 
-@pytest.mark.parametrize("read_beside", ["own", "found"])
-def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_beside):
+@pytest.mark.parametrize("read_with", ["own", "found"])
+def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_with):
   _, every = prepare(store, tmp_path / "every")
   expected = answering(store, every)
   answerable = [i for i, rows in enumerate(expected) if rows]
@@ -64,18 +64,18 @@ def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_b
     tmp_path / "kept",
     answerable_from=store.directory,
     searched=100,
-    read_beside=read_beside,
+    read_with=read_with,
   )
   assert manifest.selection == {
     "answerable_from": store.fingerprint,
     "retriever": "bm25",
     "searched": 100,
-    "read_beside": read_beside,
+    "read_with": read_with,
   }
   sources = kept.pop("source_uid")[:, 0]
   for name in kept:
     np.testing.assert_array_equal(kept[name], every[name][answerable])
-  if read_beside == "own":
+  if read_with == "own":
     np.testing.assert_array_equal(sources, every["source_uid"][answerable, 0])
   else:
     found = [store.rows_by_uid[np.searchsorted(np.sort(store.uids), uid)] for uid in sources]
@@ -117,7 +117,7 @@ def test_settings_that_select_nothing_are_refused(store, tmp_path):
     AnswerableConfig(searched=0)
   for given, missing in (
     ({"index": "i"}, "index=i, but no answerable_from"),
-    ({"read_beside": "found"}, "read_beside=found, but no answerable_from"),
+    ({"read_with": "found"}, "read_with=found, but no answerable_from"),
     ({"searched": 5}, "searched=5, but no answerable_from"),
     ({"answerable_from": "p", "checkpoints": "c"}, "index=None; a dense retriever needs both"),
   ):

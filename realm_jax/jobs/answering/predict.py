@@ -62,16 +62,16 @@ def predict(
     raise ValueError(f"--{unused} would do nothing for --output_format={output_format}; omit it")
   opened = open_sources(sources)
   answerer = question_answerer(opened, answer_text=answer_text, batch_size=batch_size)
-  asked = question_files.read_questions(questions, answers_known=False)
+  entries = question_files.read_questions(questions, answers_known=False)
   if of_passages:
     retrieve_k = 100 if num_passages is None else num_passages
     outcomes = evaluate_questions(
-      answerer.retrieve, asked, retrieve_k=retrieve_k, batch_size=batch_size
+      answerer.retrieve, entries, retrieve_k=retrieve_k, batch_size=batch_size
     )
     _write_found(output, outcomes, output_format, corpus=opened.corpus)
     print(f"{output}: passages for {len(outcomes):,} questions", flush=True)
     return
-  batches = [asked[i : i + batch_size] for i in range(0, len(asked), batch_size)]
+  batches = [entries[i : i + batch_size] for i in range(0, len(entries), batch_size)]
   answers = [
     found
     for batch in progress.track(batches, what="batches of questions")
@@ -79,7 +79,7 @@ def predict(
   ]
   lines = (
     json.dumps(_record(question.record, found), ensure_ascii=False) + "\n"
-    for question, found in zip(asked, answers, strict=True)
+    for question, found in zip(entries, answers, strict=True)
   )
   atomic_files.write_text(output, "".join(lines), kind=_KINDS["jsonl"])
   truncated = sum(found.truncated for found in answers)
@@ -103,13 +103,13 @@ def _write_found(
   atomic_files.write_text(output, content, kind=_KINDS[output_format])
 
 
-def _record(asked: Mapping, found: QuestionAnswers) -> dict:
+def _record(entry: Mapping, found: QuestionAnswers) -> dict:
   """Returns the output line of a question: its input fields and its answers."""
   passages = zip(
     found.passage_ids, found.titles, found.scores, found.retrieval_probabilities, strict=True
   )
   return {
-    **asked,
+    **entry,
     "prediction": found.answers[0].text if found.answers else "",
     "answers": [dataclasses.asdict(answer) for answer in found.answers],
     "passages": [

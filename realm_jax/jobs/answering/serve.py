@@ -91,7 +91,7 @@ def serve(
     max_answer_length: Maximum wordpieces that fill a mask.
     editable: Whether edits of passages apply to everyone and are kept in the corpus's `edits.json`;
       otherwise they end with the session.
-    questions: JSON Lines of questions or masked sentences, some of which are offered as examples.
+    questions: JSON Lines of questions or masked sentences; some are offered as examples.
     num_examples: Number of examples from each file.
     host: Address to listen on; 0.0.0.0 is every address of this machine.
     port: Port to listen on; 0 chooses a free one, which the printed address shows.

@@ -137,13 +137,13 @@ class _Program:
   """A program of a run.
 
   Attributes:
-    beside: Bytes in use on the device beside its arguments and buffers.
+    resident: Bytes in use on the device besides its arguments and buffers.
     flops: The analytic operations of a device, if known.
   """
 
   compiled: CompiledProgram
   chip: chips.Chip
-  beside: int = 0
+  resident: int = 0
   flops: float | None = None
 
 
@@ -175,7 +175,7 @@ class _Planned:
     if self.retriever_batch_size is not None:
       _check_divides(self.mesh, 1, retriever_batch_size=self.retriever_batch_size)
     devices, self.builder_chip = open_topology(self.builder_topology)
-    # Those of one host, as all hosts have the like.
+    # One host's meshes; all hosts are identical.
     self.builder_meshes = partitioning.local_meshes(devices, process=devices[0].process_index)
     self.dtype = np.dtype(self.builder.dtype)
     self.searcher = config = self.builder.searcher.for_corpus(self.num_passages)
@@ -260,7 +260,7 @@ class _Planned:
       parts = self.pretraining.mesh.accumulate_steps
       work = compiled.work.repeated(parts, once_bytes=2 * estimate.state)
       compiled = dataclasses.replace(compiled, work=work)
-    beside = {
+    resident = {
       "train step": estimate.search_shard,
       "search on the devices": estimate.state + estimate.search_shard // 2,
       "step of train_retriever": 0,
@@ -272,7 +272,7 @@ class _Planned:
     return _Program(
       compiled=compiled,
       chip=self.chip,
-      beside=beside.get(name, estimate.optimizer + estimate.search_shard),
+      resident=resident.get(name, estimate.optimizer + estimate.search_shard),
       flops=flops.get(name),
     )
 
@@ -403,7 +403,7 @@ def _refusals(programs: Mapping[str, _Program]) -> list[str]:
   """Returns the reasons why programs cannot run, if any."""
   reasons = []
   for name, program in programs.items():
-    needed, chip = program.compiled.memory_bytes + program.beside, program.chip
+    needed, chip = program.compiled.memory_bytes + program.resident, program.chip
     if program.compiled.refusal:
       reasons.append(f"{name}: {program.compiled.refusal}")
     elif needed > chip.usable_bytes:

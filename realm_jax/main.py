@@ -25,7 +25,7 @@ from realm_jax import __version__, backend, configuration, flags
 from realm_jax.configuration import UsageError
 
 _ROOMS = {
-  "preparation": "prepare_corpus make_almanac split_documents learn_vocabulary train_tagger "
+  "preparation": "prepare_corpus make_almanac learn_vocabulary train_tagger "
   "tag_salient_spans mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune "

@@ -1,4 +1,7 @@
-"""Divides documents into those to learn from and those that are held out."""
+"""Divides documents into those to learn from and those that are held out.
+
+realm benchmarks/split_documents.py --inputs=documents.jsonl --output=split
+"""
 
 import json
 import os

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from realm_jax import main
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.split_documents import split_documents
+from tests.experiments import ROOT
+
+split_documents = main.find(str(ROOT / "benchmarks" / "split_documents.py"))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ import psutil
 from realm_jax import partitioning
 from realm_jax.index import device_searcher, searcher
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig, passage_tower_params
+from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.planning import chips, model_costs
 from realm_jax.planning.roofline import Work, roofline
@@ -168,7 +168,7 @@ def measure_embedding(
   size = max(1, tokens_per_device // length) * mesh.size
   tokens = random_like(abstract_tokens(size, length), below=pretraining.data.query_length)
   tokens = jax.device_put(tokens, partitioning.batch_sharding(mesh))
-  params = passage_tower_params(pretraining.program(mesh).new_state().params)
+  params = pretraining.program(mesh).new_state().params["dual_encoder"]
   encode = passage_encoder_program(tower, mesh)
   seconds = seconds_per_call(lambda: encode(params, tokens), repetitions=repetitions)
   flops = model_costs.forward_flops(

@@ -59,7 +59,7 @@ def ours(work: str, dtype: str):
 
   from realm_jax import datatypes, partitioning
   from realm_jax.models.bert import BertConfig
-  from realm_jax.models.dual_encoder import DualEncoderConfig, Tower
+  from realm_jax.models.dual_encoder import DualEncoderConfig
   from realm_jax.models.encoder_programs import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.retrieval import length_buckets
@@ -81,13 +81,13 @@ def ours(work: str, dtype: str):
     dtype=dtype,
   )
   if work.startswith("embed"):
-    tower = Tower(DualEncoderConfig(bert=bert))
+    config = DualEncoderConfig(bert=bert)
     passages = tokens(draw_ids(EMBEDDED, PASSAGE_LENGTH, shortest=PASSAGE_LENGTH))
-    init = jax.jit(lambda: nn.unbox(tower.init(jax.random.key(0), passages, deterministic=True)))
-    encode = passage_encoder_program(
-      tower.config, partitioning.make_mesh(devices=jax.devices()[:1])
+    init = jax.jit(
+      lambda: nn.unbox(saved_models.init_dual_encoder(config.make(), jax.random.key(0)))
     )
-    params, passages = init()["params"], jax.device_put(passages)
+    encode = passage_encoder_program(config, partitioning.make_mesh(devices=jax.devices()[:1]))
+    params, passages = init(), jax.device_put(passages)
     return lambda: encode(params, passages).block_until_ready()
 
   model = RealmPretrainingModel(DualEncoderConfig(bert=bert), bert)

@@ -12,11 +12,11 @@ import json
 import statistics
 import time
 
-import jax
 import numpy as np
 
 from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.index import assembly, exact_searcher, generations, searcher
+from realm_jax.models.encoder_programs import query_encoder_program
 from realm_jax.publishing.index_recall import choose_leaves
 from realm_jax.saved import saved_models
 
@@ -26,17 +26,18 @@ _RECALLS = (0.95, 0.98, 0.99)
 
 def embed(questions: list[str], *, checkpoints: str, vocabulary: str) -> np.ndarray:
   """Returns the embeddings `[B, E]` of questions."""
-  encoder, params = saved_models.load(checkpoints).tower(partitioning.make_mesh(), of="query")
+  saved = saved_models.load(checkpoints)
+  _, params = saved.tower(partitioning.make_mesh(), of="query")
   pieces = tokenization.load(vocabulary)
   ids_BxL = np.zeros((len(questions), _LENGTH), np.int32)
   for row, found in zip(ids_BxL, pieces.encode_batch(questions), strict=True):
     found = [pieces.cls_id, *found[: _LENGTH - 2], pieces.sep_id]
     row[: len(found)] = found
-  apply = jax.jit(lambda tokens: encoder.apply({"params": params}, tokens, deterministic=True))
+  encode = query_encoder_program(saved.description.dual_encoder)
   batches = np.split(ids_BxL, range(_BATCH, len(ids_BxL), _BATCH))
   return np.concatenate(
     [
-      np.asarray(apply(datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)), np.float32)
+      np.asarray(encode(params, datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)))
       for ids in batches
     ]
   )

@@ -16,6 +16,7 @@ _HOMES = {
   "languages.analysis": ("Analyzer",),
   "models.bert": ("BertConfig",),
   "models.dual_encoder": ("DualEncoder", "DualEncoderConfig"),
+  "models.encoder": ("Encoder", "EncoderConfig"),
   "runs.contrastive": ("ContrastiveTraining",),
   "runs.finetuning": ("Finetuning",),
   "runs.pretraining": ("Pretraining",),

@@ -106,14 +106,19 @@ def _wire(
     elif value is not None and keyword.name in bound:
       config = None
     if not isinstance(config, type) or not dataclasses.is_dataclass(config):
-      if flagged:
-        raise ValueError(f"the fields of {name} cannot be set, gin binds it to {value!r}")
+      config = None
+    fields = {f.name for f in dataclasses.fields(config)} if config is not None else set()
+    inside = (given.removeprefix(f"{name}.") for given in values if given.startswith(f"{name}."))
+    if wrong := {field.partition(".")[0] for field in inside} - fields:
+      names = ", ".join(sorted(wrong))
+      raise ValueError(f"{names} of {name} cannot be set, gin binds it to {value!r}")
+    if config is None:
       continue
     inner = base if base[-len(here) :] == here else (*base, *here)
     place = f"{'/'.join((*scopes, _name(function)))}.{keyword.name}"
     reference = f"@{'/'.join((*inner, _name(config)))}()"
     gin.parse_config(f"{_DYNAMIC}{_import(function)}{_import(config)}{place} = {reference}")
-    chosen = keyword.default if dataclasses.is_dataclass(keyword.default) else None
+    chosen = keyword.default if isinstance(keyword.default, config) else None
     _wire(config, scopes=inner, path=here, default=chosen, values=values)
 
 

@@ -88,9 +88,11 @@ class Keyword:
 
   @property
   def config(self) -> type | None:
-    """The dataclass that this keyword is, if any."""
+    """The dataclass that this keyword is, if any; a default may be of a more special one."""
     some = _without_none(self.annotation)
-    return some if isinstance(some, type) and dataclasses.is_dataclass(some) else None
+    if not isinstance(some, type) or not dataclasses.is_dataclass(some):
+      return None
+    return type(self.default) if isinstance(self.default, some) else some
 
 
 def keywords(function: Callable[..., Any], *, instance: Any = None) -> tuple[Keyword, ...]:

@@ -1,13 +1,31 @@
-"""Restores dataclasses, and the values nested in them, from JSON."""
+"""Dataclasses, and the values nested in them, to JSON and back."""
 
+import contextlib
 import dataclasses
+import importlib
+import inspect
+import sys
 import types
 import typing
 from typing import Any
 
+_CLASS = "class"
+
+
+def as_json(value: Any) -> Any:
+  """Returns a dataclass as `dataclasses.asdict` does; what implements an abstract one is named."""
+  if isinstance(value, (tuple, list)):
+    return [as_json(each) for each in value]
+  if not dataclasses.is_dataclass(value):
+    return value
+  found = {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+  if any(map(inspect.isabstract, type(value).__mro__)):
+    found[_CLASS] = f"{type(value).__module__}.{type(value).__qualname__}"
+  return found
+
 
 def restored(kind: Any, content: Any) -> Any:
-  """Returns a value of a type, such as a dataclass, whose `dataclasses.asdict` went through JSON.
+  """Returns a value of a type, such as a dataclass, that `as_json` gave, after JSON.
 
   JSON has lists for tuples, strings for the keys of mappings, and mappings for dataclasses.
 
@@ -17,6 +35,9 @@ def restored(kind: Any, content: Any) -> Any:
   parts = typing.get_args(kind)
   if isinstance(kind, types.UnionType) and len(parts) == 2 and parts[1] is types.NoneType:
     return None if content is None else restored(parts[0], content)
+  if inspect.isabstract(kind):
+    kind = _implementation(kind, content.get(_CLASS, getattr(kind, "unnamed", "")))
+    content = {name: value for name, value in content.items() if name != _CLASS}
   if isinstance(kind, type) and dataclasses.is_dataclass(kind):
     fields = typing.get_type_hints(kind)
     return kind(**{name: restored(fields[name], value) for name, value in content.items()})
@@ -25,3 +46,23 @@ def restored(kind: Any, content: Any) -> Any:
   if typing.get_origin(kind) is dict:
     return {restored(parts[0], k): restored(parts[1], v) for k, v in content.items()}
   return int(content) if kind is int else content
+
+
+def _implementation(kind: Any, path: str) -> type:
+  """Returns the class of a path, of a module that runs already or belongs to the package.
+
+  A file thus never decides which other modules run.
+  """
+  module, _, name = path.rpartition(".")
+  if module.partition(".")[0] == __package__:
+    with contextlib.suppress(ModuleNotFoundError):
+      importlib.import_module(module)
+  if module not in sys.modules:
+    raise ValueError(
+      f"the {kind.__name__} of this checkpoint is {path}: if you trust {module}, import it first, "
+      "in Python or in a --gin_file"
+    )
+  found = getattr(sys.modules[module], name, None)
+  if not (isinstance(found, type) and issubclass(found, kind)):
+    raise ValueError(f"{path} is no {kind.__name__}; this checkpoint names it as one")
+  return found

@@ -170,7 +170,7 @@ def test_flags_beat_the_configuration_that_a_parent_wrote(sing, tmp_path):
     (["--solo.tags=x"], "--solo.tags is set through gin"),
     (
       ["gin:V = @singing.Singer()\nsinging.sing.solo = %V", "--solo.volume=2"],
-      "the fields of solo cannot be set, gin binds it to %V",
+      "volume of solo cannot be set, gin binds it to %V",
     ),
   ],
 )

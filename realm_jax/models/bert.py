@@ -11,6 +11,7 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from absl import logging
 
 from realm_jax import choices, datatypes, partitioning
 from realm_jax.models import fused_attention
@@ -87,6 +88,30 @@ class BertConfig:
   def compute_dtype(self) -> str:
     """The dtype of the activations on this machine."""
     return fastest_dtype() if self.dtype == "auto" else self.dtype
+
+  def check(self, vocab_size: int, *, name: str, **lengths: int) -> None:
+    """Checks that a vocabulary and the lengths by name fit, before anything is compiled.
+
+    Raises:
+      ValueError: If there are more wordpieces, or positions, than the BERT has; `name` names it.
+    """
+    if vocab_size > self.vocab_size:
+      raise ValueError(
+        f"the vocabulary has {vocab_size} wordpieces, but {name} has vocab_size={self.vocab_size}; "
+        "raise it or use the model's own vocabulary"
+      )
+    if self.vocab_size > 2 * vocab_size:
+      logging.warning(
+        "%s has vocab_size=%d, but the vocabulary only %d wordpieces: most embeddings are never "
+        "used; a new model needs no more than --vocab_size=%d",
+        *(name, self.vocab_size, vocab_size, vocab_size),
+      )
+    for setting, length in lengths.items():
+      if length > self.max_length:
+        raise ValueError(
+          f"{setting}={length} exceeds the {self.max_length} positions of {name}; lower it or "
+          "raise max_length"
+        )
 
   def fuses_attention(self, length: int) -> bool:
     """Returns whether attention of so many positions is one kernel on the mesh being traced for.

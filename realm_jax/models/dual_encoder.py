@@ -6,9 +6,8 @@ pool in other ways and have no projection.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -16,8 +15,9 @@ import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
 from realm_jax.models import bert
-from realm_jax.models.bucketed import in_buckets
+from realm_jax.models.encoder import Encoder, EncoderConfig
 from realm_jax.models.typed_module import TypedModule
+from realm_jax.wordpieces import WordPieces
 
 Pooling = Literal["cls", "mean", "pooler"]
 Output = Literal["pooled", "projection", "unit_length"]
@@ -26,7 +26,7 @@ _SHORTEST = 1e-12  # keeps a vector of length zero at zero
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DualEncoderConfig:
+class DualEncoderConfig(EncoderConfig):
   """Settings of a dual encoder.
 
   Attributes:
@@ -39,8 +39,6 @@ class DualEncoderConfig:
       "unit_length", the pooled vector normalised to length 1.
     projection_dropout_rate: Dropout rate of the embedding.
     layer_norm_epsilon: Epsilon of the projection's layer norm; 1e-12 for the released weights.
-    temperature: Divides the scores of retrieved passages; 1 as published. A higher temperature
-      gives more passages a share of the prediction and the gradient.
     ignored_ids: Ids of special wordpieces that are not embedded. With that of [MASK], a masked
       query is embedded like a question, which has no masks.
   """
@@ -52,13 +50,11 @@ class DualEncoderConfig:
   output: Output = "projection"
   projection_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-3
-  temperature: float = 1.0
   ignored_ids: tuple[int, ...] = ()
 
   def __post_init__(self):
+    super().__post_init__()
     choices.check_fields(self)
-    if self.temperature <= 0:
-      raise ValueError(f"temperature={self.temperature}; it must be above 0")
     if self.projection_size < 1:
       raise ValueError(f"projection_size={self.projection_size}; it must be at least 1")
     if not 0 <= self.projection_dropout_rate < 1:
@@ -70,6 +66,36 @@ class DualEncoderConfig:
         f"projection_size={self.projection_size} with output={self.output!r}; without a projection "
         f"the embedding is as wide as BERT: set it to {self.bert.hidden_size}"
       )
+
+  def make(self) -> "DualEncoder":
+    return DualEncoder(self)
+
+  @property
+  def embedding_size(self) -> int:
+    return self.projection_size
+
+  @property
+  def unit_length(self) -> bool:
+    return self.output == "unit_length"
+
+  @property
+  def reading_bert(self) -> tuple[str, bert.BertConfig]:
+    return ("tower/bert" if self.towers == "shared" else "query_tower/bert"), self.bert
+
+  def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
+    super().check(vocabulary, name=name, **lengths)
+    special = {vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id}
+    if words := set(self.ignored_ids) - special:
+      raise ValueError(
+        f"ignored_ids={self.ignored_ids}: {sorted(words)} are not special wordpieces of the "
+        f"vocabulary, whose [MASK] is {vocabulary.mask_id}"
+      )
+
+  def separated(self) -> tuple[EncoderConfig, Mapping[str, str]]:
+    if self.towers == "separate":
+      return super().separated()
+    copies = {"query_tower": "tower", "passage_tower": "tower"}
+    return dataclasses.replace(self, towers="separate"), copies
 
 
 class Tower(TypedModule):
@@ -122,7 +148,7 @@ class Tower(TypedModule):
     return hidden_Fx1xD[:, 0].astype(wide)
 
 
-class DualEncoder(TypedModule):
+class DualEncoder(Encoder):
   """Embeds queries and passages with one shared tower or with one tower each."""
 
   config: DualEncoderConfig
@@ -135,92 +161,9 @@ class DualEncoder(TypedModule):
       self.passage_tower = Tower(self.config)
 
   def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 embeddings `[F, E]` of the queries `Tokens` `[F, L]`."""
     tower = self.tower if self.config.towers == "shared" else self.query_tower
     return tower(tokens, deterministic=deterministic)
 
   def encode_passage(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
-    """Returns float32 embeddings `[F, E]` of the passages `Tokens` `[F, P]`."""
     tower = self.tower if self.config.towers == "shared" else self.passage_tower
     return tower(tokens, deterministic=deterministic)
-
-  def encode_pairs(
-    self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns float32 `query_BxE`, `passage_BxE` of queries `[B, L]` and passages `[B, P]`."""
-    return (
-      self.encode_query(query, deterministic=deterministic),
-      self.encode_passage(passage, deterministic=deterministic),
-    )
-
-  def __call__(
-    self,
-    query: datatypes.Tokens,
-    passage: datatypes.Tokens,
-    *,
-    deterministic: bool,
-    buckets: datatypes.Buckets = (),
-  ) -> jax.Array:
-    """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
-
-    The arguments are those of `encode_batch`.
-    """
-    return self.scores(
-      *self.encode_batch(query, passage, deterministic=deterministic, buckets=buckets)
-    )
-
-  def encode_batch(
-    self,
-    query: datatypes.Tokens,
-    passage: datatypes.Tokens,
-    *,
-    deterministic: bool,
-    buckets: datatypes.Buckets = (),
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns float32 `query_BxE`, `passage_BxKxE` of queries with their passages.
-
-    Args:
-      passage: Their passages; slot 0 holds the null passage, which is embedded only once.
-      buckets: Buckets in which the other passages are embedded; see `in_buckets`.
-    """
-    num_queries, num_passages, passage_length = passage.shape
-    embed = functools.partial(self.encode_passage, deterministic=deterministic)
-    null_1xE = self.encode_null_passage(passage)
-    others_FxP = passage[:, 1:].reshape(num_queries * (num_passages - 1), passage_length)
-    others_FxE = in_buckets(embed, others_FxP, buckets=buckets)
-    size = null_1xE.shape[-1]
-    passage_BxKxE = jnp.concatenate(
-      [
-        jnp.broadcast_to(null_1xE, (num_queries, 1, size)),
-        others_FxE.reshape(num_queries, num_passages - 1, size),
-      ],
-      axis=1,
-    )
-    return self.encode_query(query, deterministic=deterministic), passage_BxKxE
-
-  def encode_null_passage(self, passage: datatypes.Tokens) -> jax.Array:
-    """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
-    # No dropout: all queries would share its noise.
-    return self.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
-
-  def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
-    """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""
-    return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
-
-
-def passage_tower_params(params: Mapping[str, Any]) -> Any:
-  """Returns the parameters of the `Tower` that embeds passages.
-
-  Args:
-    params: Parameters of a `DualEncoder`, or of a model with one as `dual_encoder`.
-
-  Raises:
-    ValueError: If there is no tower.
-  """
-  params = params.get("dual_encoder", params)
-  for name in ("passage_tower", "tower"):
-    if name in params:
-      return params[name]
-  raise ValueError(
-    f"no passage_tower or tower among {sorted(params)}; pass the params of a dual encoder"
-  )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from realm_jax import partitioning
 from realm_jax.datatypes import Tokens
-from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig, Tower
+from realm_jax.models.encoder import EncoderConfig, Side
 
 # The fastest of 576 to 9,216 with a BERT of width 384 on cores with 2 MiB of cache each.
 _CACHED_WORDPIECES = 1152
@@ -16,10 +16,10 @@ _CACHED_WORDPIECES = 1152
 
 @functools.cache
 def query_encoder_program(
-  config: DualEncoderConfig, *, sharding: jax.sharding.NamedSharding | None = None
+  config: EncoderConfig, *, sharding: jax.sharding.NamedSharding | None = None
 ) -> Callable:
-  """Returns the jitted `(params, Tokens [B, L]) -> [B, E]` of a dual encoder's parameters."""
-  module = DualEncoder(config)
+  """Returns the jitted `(params, Tokens [B, L]) -> [B, E]` of an encoder's parameters."""
+  module = config.make()
 
   def encode(params, tokens):
     return module.apply({"params": params}, tokens, deterministic=True, method="encode_query")
@@ -30,12 +30,17 @@ def query_encoder_program(
 
 
 @functools.cache
-def passage_encoder_program(config: DualEncoderConfig, mesh: jax.sharding.Mesh) -> Callable:
-  """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` of a tower's parameters on a mesh."""
-  tower = Tower(config)
+def passage_encoder_program(
+  config: EncoderConfig, mesh: jax.sharding.Mesh, *, of: Side = "passage"
+) -> Callable:
+  """Returns the jitted `(params, Tokens [R, P]) -> [R, E]` on a mesh, of many passages or queries.
+
+  The parameters need not include those of the other side.
+  """
+  module = config.make()
 
   def encode(params, tokens):
-    return tower.apply({"params": params}, tokens, deterministic=True)
+    return module.apply({"params": params}, tokens, deterministic=True, method=f"encode_{of}")
 
   if mesh.size == 1 and mesh.devices.item().platform == "cpu":
     # Whose caches then hold the activations: faster than all rows at once.
@@ -57,12 +62,12 @@ def _a_few_at_a_time(encode: Callable, params, tokens: Tokens) -> jax.Array:
 
 
 def query_encoder(
-  config: DualEncoderConfig, place: Callable, *, sharding: jax.sharding.NamedSharding | None = None
+  config: EncoderConfig, place: Callable, *, sharding: jax.sharding.NamedSharding | None = None
 ) -> Callable:
   """Returns `(params, Tokens [B, L]) -> [B, E]`, which enqueues the work without waiting.
 
   Args:
-    config: The dual encoder; its parameters are `params["dual_encoder"]`.
+    config: The encoder; its parameters are `params["dual_encoder"]`.
     place: Puts numpy queries on the devices.
     sharding: Sharding of the embeddings; None lets XLA choose.
   """

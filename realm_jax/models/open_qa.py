@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
-from realm_jax.models import dual_encoder, span_reader
+from realm_jax.models import span_reader
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.typed_module import TypedModule
 
 
@@ -29,11 +30,11 @@ class OpenQaModel(TypedModule):
   trains the passage encoder as well.
   """
 
-  dual_encoder_config: dual_encoder.DualEncoderConfig
+  dual_encoder_config: EncoderConfig
   span_reader_config: span_reader.SpanReaderConfig
 
   def setup(self):
-    self.dual_encoder = dual_encoder.DualEncoder(self.dual_encoder_config)
+    self.dual_encoder = self.dual_encoder_config.make()
     self.span_reader = span_reader.SpanReader(self.span_reader_config)
 
   def __call__(self, batch: datatypes.RetrievedQuestions, *, deterministic: bool) -> OpenQaOutputs:

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
-from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder
+from realm_jax.models import bert, knowledge_augmented_encoder
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.typed_module import TypedModule
 
 
@@ -28,11 +29,11 @@ class RealmOutputs:
 class RealmPretrainingModel(TypedModule):
   """Scores the retrieved passages and reads the query with each; the two share no parameters."""
 
-  dual_encoder_config: dual_encoder.DualEncoderConfig
+  dual_encoder_config: EncoderConfig
   knowledge_augmented_encoder_config: bert.BertConfig
 
   def setup(self):
-    self.dual_encoder = dual_encoder.DualEncoder(self.dual_encoder_config)
+    self.dual_encoder = self.dual_encoder_config.make()
     self.knowledge_augmented_encoder = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(
       self.knowledge_augmented_encoder_config
     )

@@ -51,7 +51,7 @@ def program_lines(programs: Sequence[tuple[CompiledProgram, float | None]]) -> l
   """Returns a table of programs: compiled work per device, analytic operations if known."""
   lines = ["program                  TFLOP analytic   compiled   GiB moved  GiB sent   memory"]
   for program, analytic in programs:
-    known = "" if analytic is None else f"{analytic / 1e12:.3f}"
+    known = f"{analytic / 1e12:.3f}" if analytic else ""
     work = program.work
     lines.append(
       f"  {program.name:28}{known:>9}{work.flops / 1e12:11.3f}{work.memory_bytes / GIB:12.2f}"

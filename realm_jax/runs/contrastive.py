@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import PairData
 from realm_jax.runs.training_run import PlainTraining
@@ -32,7 +33,7 @@ class ContrastiveTraining(PlainTraining):
 
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
   data: PairData = PairData()
-  dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
+  dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
   score_scale: float | None = None
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
@@ -59,11 +60,11 @@ class ContrastiveTraining(PlainTraining):
     """What multiplies the scores: `score_scale` or its default."""
     if self.score_scale is not None:
       return self.score_scale
-    return _UNIT_LENGTH_SCALE if self.dual_encoder.output == "unit_length" else 1.0
+    return _UNIT_LENGTH_SCALE if self.dual_encoder.unit_length else 1.0
 
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices."""
-    model = DualEncoder(self.dual_encoder)
+    model = self.dual_encoder.make()
 
     def init_params(key: jax.Array) -> dict:
       return {"dual_encoder": saved_models.init_dual_encoder(model, key)}

@@ -67,7 +67,8 @@ class Finetuning(TrainingConfig):
 
     training = self
     if self.frozen:
-      parts = (*self.optimizer.frozen_parts, "dual_encoder/passage_tower")
+      frozen = sorted(model.dual_encoder_config.parts("passage"))
+      parts = (*self.optimizer.frozen_parts, *(f"dual_encoder/{part}" for part in frozen))
       optimizer = dataclasses.replace(self.optimizer, frozen_parts=parts)
       training = dataclasses.replace(self, optimizer=optimizer)
     init_params = functools.partial(saved_models.init_open_qa_model, model)

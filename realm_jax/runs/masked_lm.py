@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
@@ -48,7 +49,7 @@ class MaskedLmTraining(PlainTraining):
     model = KnowledgeAugmentedEncoder(self.bert)
 
     def init_params(key: jax.Array) -> dict:
-      tokens, positions = saved_models.example_tokens(1, 8), jnp.zeros((1, 1), jnp.int32)
+      tokens, positions = example_tokens(1, 8), jnp.zeros((1, 1), jnp.int32)
       params = model.init(key, tokens, positions, deterministic=True)["params"]
       return {"knowledge_augmented_encoder": params}
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from realm_jax.data import batches
 from realm_jax.datatypes import Array, Mean
-from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.encoder import Encoder
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmOutputs, RealmPretrainingModel
@@ -77,7 +77,7 @@ def plain_masked_lm(model: KnowledgeAugmentedEncoder) -> Objective:
   return Objective(outputs, score)
 
 
-def pairs(model: DualEncoder, *, score_scale: float = 1.0) -> Objective:
+def pairs(model: Encoder, *, score_scale: float = 1.0) -> Objective:
   """Returns the contrastive objective.
 
   Its batches have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, with one

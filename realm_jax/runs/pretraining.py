@@ -8,7 +8,8 @@ from jax.sharding import Mesh
 
 from realm_jax import choices, datatypes, partitioning
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import (
   Marginalization,
@@ -20,7 +21,7 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.rehearsal import RehearsalConfig
-from realm_jax.runs.training_config import RunConfig, TrainingConfig
+from realm_jax.runs.training_config import RunConfig, TrainingConfig, changed
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
@@ -39,7 +40,7 @@ class ModelConfig:
     knowledge_augmented_encoder: The model that reads query and passage together.
   """
 
-  dual_encoder: DualEncoderConfig = DualEncoderConfig(bert=BertConfig())
+  dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
   knowledge_augmented_encoder: BertConfig = BertConfig()
 
 
@@ -129,7 +130,7 @@ class Pretraining(TrainingConfig):
     if not self.rehearsal.num_pairs:
       return self.masked_objective
     config = self.model.dual_encoder
-    pairs = objectives.pairs(DualEncoder(config), score_scale=1 / config.temperature)
+    pairs = objectives.pairs(config.make(), score_scale=1 / config.temperature)
     of_pairs = pairs.on(lambda batch: batch.pairs, prefix="pairs")
     return self.masked_objective + self.rehearsal.weight * of_pairs
 
@@ -182,9 +183,11 @@ class Pretraining(TrainingConfig):
     steps = dict(optimizer.frozen_steps)
     frozen = _PART in steps and steps[_PART] >= self.run.num_steps
     stopped = dict(optimizer.learning_rate_factors).get(_PART, 1.0) == 0
-    names = {"shared": ["tower"], "separate": ["query_tower", "passage_tower"]}
-    towers = {f"{_PART}/{name}" for name in names[self.model.dual_encoder.towers]}
-    return not (frozen or stopped or _PART in parts or towers <= parts)
+    if frozen or stopped or _PART in parts:
+      return False
+    encoder = self.model.dual_encoder
+    names = encoder.parts("query") | encoder.parts("passage") if parts else ()
+    return not (names and {f"{_PART}/{name}" for name in names} <= parts)
 
   @property
   def stops_on_collapse(self) -> bool:
@@ -207,18 +210,9 @@ class Pretraining(TrainingConfig):
 
   def on_accelerators(self) -> "Pretraining":
     """Returns the same training with the dtype that "auto" stands for there."""
-
-    def resolved(config: BertConfig) -> BertConfig:
-      return dataclasses.replace(config, dtype="bfloat16") if config.dtype == "auto" else config
-
-    encoders = self.model
-    model = ModelConfig(
-      dual_encoder=dataclasses.replace(
-        encoders.dual_encoder, bert=resolved(encoders.dual_encoder.bert)
-      ),
-      knowledge_augmented_encoder=resolved(encoders.knowledge_augmented_encoder),
-    )
-    return dataclasses.replace(self, model=model)
+    auto = ("dtype", "auto")
+    resolved = changed(self.model, lambda *field: "bfloat16" if field == auto else field[1])
+    return dataclasses.replace(self, model=resolved)
 
   def abstract_batch(self) -> datatypes.RetrievedBatch:
     """Returns the shapes of a batch."""
@@ -254,16 +248,13 @@ class Pretraining(TrainingConfig):
     queries = self.data.batch_size / num_devices
     sequences = queries * self.retrieval.num_passages
     embedded = sequences - queries + 1  # the null passage is embedded once
-    tower = self.model.dual_encoder.bert
+    query_length, passage_length = self.data.query_length, self.retrieval.passage_length
+    texts = [(queries, query_length), (embedded, passage_length)]
     pairs, per_pair = self.rehearsal.num_pairs / num_devices, 1 + self.rehearsal.hard_negatives
-    rehearsed = [
-      encoder_pass(tower, sequences=pairs, length=self.data.query_length),
-      encoder_pass(tower, sequences=pairs * per_pair, length=self.retrieval.passage_length),
-    ]
+    if pairs:
+      texts += [(pairs, query_length), (pairs * per_pair, passage_length)]
     return [
-      *(rehearsed if pairs else ()),
-      encoder_pass(tower, sequences=queries, length=self.data.query_length),
-      encoder_pass(tower, sequences=embedded, length=self.retrieval.passage_length),
+      *self.text_passes(*texts),
       encoder_pass(
         self.model.knowledge_augmented_encoder,
         sequences=sequences,
@@ -271,6 +262,12 @@ class Pretraining(TrainingConfig):
         words=self.data.max_masks,
       ),
     ]
+
+  def text_passes(self, *texts: tuple[float, int]) -> list[model_costs.Pass]:
+    """Returns the embedding of texts, numbers and lengths; nothing if no BERT reads them."""
+    if (found := self.model.dual_encoder.reading_bert) is None:
+      return []
+    return [encoder_pass(found[1], sequences=number, length=length) for number, length in texts]
 
 
 def encoder_pass(

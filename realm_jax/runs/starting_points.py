@@ -5,12 +5,12 @@ table 2).
 """
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from realm_jax import choices
-from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.runs.training_config import changed
 from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.saved_models import ModelDescription
@@ -23,12 +23,13 @@ class StartingPoint:
   """Models and the sources of their initial parameters.
 
   Attributes:
-    dual_encoder: The dual encoder; its towers are separate if the passage encoder is frozen.
+    dual_encoder: The dual encoder; queries have parameters of their own if the passage encoder is
+      frozen.
     span_reader: The span reader; all but its BERT is new unless the checkpoint has one.
     passage_length: Passage length that the passage encoder was trained with.
   """
 
-  dual_encoder: DualEncoderConfig
+  dual_encoder: EncoderConfig
   span_reader: SpanReaderConfig
   passage_length: int
   warm_starts: tuple[WarmStart, ...]
@@ -54,13 +55,11 @@ class StartConfig:
   temperature: float | None = None
   dropout_rate: float | None = None
 
-  def bert(self, of_checkpoint: BertConfig) -> BertConfig:
-    """Returns the configuration of an encoder with this dropout."""
-    if self.dropout_rate is None:
+  def with_dropout(self, of_checkpoint: Any) -> Any:
+    """Returns a model's configuration with this dropout."""
+    if (rate := self.dropout_rate) is None:
       return of_checkpoint
-    return dataclasses.replace(
-      of_checkpoint, dropout_rate=self.dropout_rate, attention_dropout_rate=self.dropout_rate
-    )
+    return changed(of_checkpoint, lambda name, v: rate if name.endswith("dropout_rate") else v)
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -73,18 +72,16 @@ def find(*, retriever: str, reader: str, config: StartConfig) -> StartingPoint:
     FileNotFoundError: If a directory has no checkpoint.
   """
   ours = saved_models.load(retriever).description
-  dual_encoder = dataclasses.replace(ours.dual_encoder, bert=config.bert(ours.dual_encoder.bert))
-  if config.dropout_rate is not None:
-    dual_encoder = dataclasses.replace(dual_encoder, projection_dropout_rate=config.dropout_rate)
+  dual_encoder = config.with_dropout(ours.dual_encoder)
   if config.temperature is not None:
     dual_encoder = dataclasses.replace(dual_encoder, temperature=config.temperature)
   parts = [("dual_encoder", "dual_encoder")]
-  if config.passage_encoder == "frozen" and dual_encoder.towers == "shared":
+  if config.passage_encoder == "frozen":
     # The query encoder will move away from the passage encoder, which built the index.
-    dual_encoder = dataclasses.replace(dual_encoder, towers="separate")
-    parts = [(f"dual_encoder/{tower}", "dual_encoder/tower") for tower in _TOWERS]
+    dual_encoder, copies = dual_encoder.separated()
+    parts = [(f"dual_encoder/{here}", f"dual_encoder/{there}") for here, there in copies.items()]
   theirs = saved_models.load(reader).description
-  reader_part, span_reader = _reader(theirs, config)
+  reader_part, span_reader = _reader(theirs, config, source=reader)
   return StartingPoint(
     dual_encoder=dual_encoder,
     span_reader=span_reader,
@@ -93,21 +90,18 @@ def find(*, retriever: str, reader: str, config: StartConfig) -> StartingPoint:
   )
 
 
-_TOWERS = ("query_tower", "passage_tower")
-
-
 def _reader(
-  description: ModelDescription, config: StartConfig
+  description: ModelDescription, config: StartConfig, *, source: str
 ) -> tuple[tuple[str, str], SpanReaderConfig]:
   if description.span_reader is not None:
-    reader = description.span_reader
-    reader = dataclasses.replace(
-      reader, bert=config.bert(reader.bert), max_span_width=config.max_span_width
-    )
+    reader = config.with_dropout(description.span_reader)
+    reader = dataclasses.replace(reader, max_span_width=config.max_span_width)
     return ("span_reader", "span_reader"), reader
+  if description.reading_bert is None:
+    raise ValueError(f"{source} has no BERT for the span reader to start from; give another reader")
   there, bert = description.reading_bert
   reader = SpanReaderConfig(
-    bert=config.bert(bert),
+    bert=config.with_dropout(bert),
     max_span_width=config.max_span_width,
     span_hidden_size=config.span_hidden_size,
   )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from realm_jax import choices, json_fields, partitioning, tokenization
 from realm_jax.data.word_tagging import tag_words
+from realm_jax.models.encoder import example_tokens
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
 from realm_jax.runs import objectives
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
@@ -155,5 +156,5 @@ def check_one_process() -> None:
 
 def init_params(config: TokenTaggerConfig, key: jax.Array) -> dict:
   """Returns the boxed parameters of a tagger."""
-  tokens = saved_models.example_tokens(1, 8)
+  tokens = example_tokens(1, 8)
   return TokenTagger(config).init(key, tokens, deterministic=True)["params"]

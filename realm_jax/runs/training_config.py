@@ -121,3 +121,15 @@ class TrainingConfig:
       accumulate_steps=self.mesh.accumulate_steps,
       layout=self.mesh.layout,
     )
+
+
+def changed(config: Any, change: Callable[[str, Any], Any]) -> Any:
+  """Returns a dataclass with every field, also of dataclasses in it, as `change(name, value)`."""
+  values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+  return dataclasses.replace(
+    config,
+    **{
+      name: changed(value, change) if dataclasses.is_dataclass(value) else change(name, value)
+      for name, value in values.items()
+    },
+  )

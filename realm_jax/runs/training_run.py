@@ -10,7 +10,7 @@ from typing import Any
 import flax.traverse_util
 import jax.numpy as jnp
 
-from realm_jax import directory_lock, object_store, processes
+from realm_jax import directory_lock, json_fields, object_store, processes
 from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -131,7 +131,7 @@ class TrainingRun:
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = checkpoints.run_of(directory)
     self._metadata = {
-      "model": dataclasses.asdict(description),
+      "model": json_fields.as_json(description),
       "run": self.identity.name,
       "batches": dict(batch_settings),
       "learning": config.learning_settings,

@@ -14,7 +14,6 @@ from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
 from realm_jax.inference.question_search import QuestionSearch
 from realm_jax.inference.reading import Reading, read
-from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
@@ -173,14 +172,14 @@ def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
     return None
   _, params = saved_models.load(directory, step=step).retriever(opened.mesh)
   # Another run's checkpoint may have the same step.
-  same = saved_models.params_digest(passage_tower_params(params)) == manifest.parameters_digest
-  return params if same else None
+  encoder = opened.saved.description.dual_encoder
+  digest = saved_models.passages_digest(encoder, params["dual_encoder"])
+  return params if digest == manifest.parameters_digest else None
 
 
 def _passage_embedder(opened: Opened, params: dict) -> Callable:
-  tower_params = passage_tower_params(params)
   embed = passage_encoder_program(opened.saved.description.dual_encoder, opened.mesh)
-  return lambda passages: embed(tower_params, opened.place(passages))
+  return lambda passages: embed(params["dual_encoder"], opened.place(passages))
 
 
 def _passage_reader(

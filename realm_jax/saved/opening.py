@@ -140,7 +140,10 @@ def open_sources(sources: Sources) -> Opened:
   )
   # Digests, because fine-tuning keeps a frozen passage encoder under another run and step.
   _, params = saved.tower(opened.mesh, of="passage")
-  if saved_models.params_digest(params) != manifest.parameters_digest:
+  if (
+    saved_models.passages_digest(saved.description.dual_encoder, params)
+    != manifest.parameters_digest
+  ):
     logging.warning(
       "generation %d in %s was embedded by step %d of run %s, whose passage encoder is not that of "
       "%s (run %s); index this checkpoint with `realm build_index`, or give --step or --generation",

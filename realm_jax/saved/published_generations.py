@@ -48,7 +48,7 @@ class PublishedGenerations:
     generations.check_compatible(
       manifest,
       corpus_fingerprint=self.description.corpus_fingerprint,
-      embedding_size=self.description.dual_encoder.projection_size,
+      embedding_size=self.description.dual_encoder.embedding_size,
       vocabulary_digest=self.description.vocabulary_digest,
     )
     foreign = self.run is not None and _foreign(manifest, self.run)

@@ -4,16 +4,14 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 import flax.linen as nn
 import jax
 import numpy as np
-from absl import logging
 
 from realm_jax import json_fields, object_store, partitioning, processes
-from realm_jax.datatypes import Tokens
-from realm_jax.models import bert, dual_encoder, open_qa, realm
+from realm_jax.models import bert, open_qa, realm
+from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens
 from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -26,6 +24,7 @@ class ModelDescription:
   """The configuration of a model, saved with its parameters.
 
   Attributes:
+    dual_encoder: The encoder of queries and passages.
     knowledge_augmented_encoder: The encoder of query and passage; None unless pre-trained.
     retrieval: Settings of retrieval; None unless pre-trained.
     span_reader: The span reader; None unless fine-tuned for questions.
@@ -36,7 +35,7 @@ class ModelDescription:
     corpus_fingerprint: Fingerprint of the passages that it was trained with.
   """
 
-  dual_encoder: dual_encoder.DualEncoderConfig
+  dual_encoder: EncoderConfig
   knowledge_augmented_encoder: bert.BertConfig | None = None
   retrieval: RetrievalConfig | None = None
   span_reader: SpanReaderConfig | None = None
@@ -70,32 +69,30 @@ class ModelDescription:
     return self.span_reader, self.beam
 
   @property
-  def reading_bert(self) -> tuple[str, bert.BertConfig]:
-    """Path and configuration of the BERT to start another reader of texts from."""
+  def reading_bert(self) -> tuple[str, bert.BertConfig] | None:
+    """Path and configuration of the BERT to start another reader of texts from; None if none."""
     if self.knowledge_augmented_encoder is not None:
       return "knowledge_augmented_encoder/bert", self.knowledge_augmented_encoder
-    tower = "tower" if self.dual_encoder.towers == "shared" else "query_tower"
-    return f"dual_encoder/{tower}/bert", self.dual_encoder.bert
+    if (found := self.dual_encoder.reading_bert) is None:
+      return None
+    return f"dual_encoder/{found[0]}", found[1]
 
   def check_sizes(self, vocabulary: WordPieces) -> None:
-    """Checks that a vocabulary and the lengths fit the encoders; see `check_sizes`."""
-    encoders = {"dual_encoder": self.dual_encoder.bert}
-    lengths = {
-      "dual_encoder": {"query_length": self.query_length, "passage_length": self.passage_length}
-    }
-    if self.knowledge_augmented_encoder is not None and self.retrieval is not None:
-      encoders["knowledge_augmented_encoder"] = self.knowledge_augmented_encoder
-      lengths["knowledge_augmented_encoder"] = {"joint_length": self.retrieval.joint_length}
+    """Checks that a vocabulary and the lengths fit the encoders.
+
+    Raises:
+      ValueError: If they do not.
+    """
+    self.dual_encoder.check(
+      vocabulary, query_length=self.query_length, passage_length=self.passage_length
+    )
+    size = vocabulary.vocab_size
+    if (reader := self.knowledge_augmented_encoder) is not None and self.retrieval is not None:
+      length = self.retrieval.joint_length
+      reader.check(size, name="knowledge_augmented_encoder", joint_length=length)
     if self.span_reader is not None and self.beam is not None:
-      encoders["span_reader"] = self.span_reader.bert
-      lengths["span_reader"] = {"joint_length": self.beam.joint_length}
-    check_sizes(vocabulary, encoders, lengths)
-    special = {vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id}
-    if words := set(self.dual_encoder.ignored_ids) - special:
-      raise ValueError(
-        f"ignored_ids={self.dual_encoder.ignored_ids}: {sorted(words)} are not special wordpieces "
-        f"of the vocabulary, whose [MASK] is {vocabulary.mask_id}"
-      )
+      length = self.beam.joint_length
+      self.span_reader.bert.check(size, name="span_reader", joint_length=length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,15 +116,12 @@ class SavedModel:
     reads = self.description.knowledge_augmented_encoder is not None
     return reads and not any(path.startswith("knowledge_augmented_encoder/") for path in self.drawn)
 
-  def tower(
-    self, mesh: jax.sharding.Mesh, *, of: Literal["query", "passage"]
-  ) -> tuple[dual_encoder.Tower, dict]:
-    """Restores the encoder of queries or of passages alone."""
+  def tower(self, mesh: jax.sharding.Mesh, *, of: Side) -> tuple[Encoder, dict]:
+    """Restores what encodes queries or passages alone."""
     config = self.description.dual_encoder
-    name = "tower" if config.towers == "shared" else f"{of}_tower"
-    both = abstract_params(mesh, init_dual_encoder, dual_encoder.DualEncoder(config))
-    params = checkpoints.restore_params(self.path, {"dual_encoder": {name: both[name]}})
-    return dual_encoder.Tower(config), params["dual_encoder"][name]
+    abstract = abstract_params(mesh, init_dual_encoder, config.make())
+    wanted = {"dual_encoder": config.params_of(of, abstract)}
+    return config.make(), checkpoints.restore_params(self.path, wanted)["dual_encoder"]
 
   def pretraining_model(self, mesh: jax.sharding.Mesh) -> tuple[realm.RealmPretrainingModel, dict]:
     """Restores both encoders.
@@ -151,9 +145,9 @@ class SavedModel:
     abstract = abstract_params(mesh, init_open_qa_model, model)
     return model, checkpoints.restore_params(self.path, abstract)
 
-  def retriever(self, mesh: jax.sharding.Mesh) -> tuple[dual_encoder.DualEncoder, dict]:
+  def retriever(self, mesh: jax.sharding.Mesh) -> tuple[Encoder, dict]:
     """Restores the dual encoder, as `{"dual_encoder": ...}`."""
-    module = dual_encoder.DualEncoder(self.description.dual_encoder)
+    module = self.description.dual_encoder.make()
     abstract = abstract_params(mesh, init_dual_encoder, module)
     return module, checkpoints.restore_params(self.path, {"dual_encoder": abstract})
 
@@ -204,7 +198,7 @@ def init_open_qa_model(model: open_qa.OpenQaModel, key: jax.Array) -> dict:
   return model.init(key, example_tokens(1, 8), method=both)["params"]
 
 
-def init_dual_encoder(module: dual_encoder.DualEncoder, key: jax.Array) -> dict:
+def init_dual_encoder(module: Encoder, key: jax.Array) -> dict:
   """Returns the boxed parameters of a dual encoder."""
   tokens = example_tokens(1, 8)
   return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
@@ -218,40 +212,6 @@ def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -
     nn.unbox(boxed),
     partitioning.tree_shardings(mesh, boxed),
   )
-
-
-def example_tokens(*shape: int) -> Tokens:
-  """Returns tokens for initializing parameters."""
-  ids = np.ones(shape, np.int32)
-  return Tokens(ids=ids, mask=ids > 0, segments=np.zeros_like(ids))
-
-
-def check_sizes(
-  tokenizer, encoders: Mapping[str, bert.BertConfig], lengths: Mapping[str, Mapping[str, int]]
-) -> None:
-  """Checks that a vocabulary and the lengths by name fit each encoder, before anything is compiled.
-
-  Raises:
-    ValueError: If a vocabulary has more wordpieces or an input more positions than the encoder has.
-  """
-  for name, config in encoders.items():
-    if tokenizer.vocab_size > config.vocab_size:
-      raise ValueError(
-        f"the vocabulary has {tokenizer.vocab_size} wordpieces, but {name} has "
-        f"vocab_size={config.vocab_size}; raise it or use the model's own vocabulary"
-      )
-    if config.vocab_size > 2 * tokenizer.vocab_size:
-      logging.warning(
-        "%s has vocab_size=%d, but the vocabulary only %d wordpieces: most embeddings are never "
-        "used; a new model needs no more than --vocab_size=%d",
-        *(name, config.vocab_size, tokenizer.vocab_size, tokenizer.vocab_size),
-      )
-    for setting, length in lengths[name].items():
-      if length > config.max_length:
-        raise ValueError(
-          f"{setting}={length} exceeds the {config.max_length} positions of {name}; lower it or "
-          "raise max_length"
-        )
 
 
 def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> None:
@@ -281,10 +241,22 @@ def check_same_run(metadata: Mapping, description, workdir: str) -> None:
       )
 
 
-def params_digest(params) -> str:
-  """Returns a digest of names and values of parameters; every process must call it."""
+def passages_digest(config: EncoderConfig, params: Mapping) -> str:
+  """Returns the digest of those parameters of an encoder that passages are embedded with.
+
+  The names of its parts do not count: fine-tuning copies a shared tower under another name.
+  """
+  return params_digest(config.params_of("passage", params), unnamed=1)
+
+
+def params_digest(params, *, unnamed: int = 0) -> str:
+  """Returns a digest of names and values of parameters; every process must call it.
+
+  Args:
+    unnamed: Number of levels of the tree whose names do not count.
+  """
   digest = hashlib.sha256()
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-    digest.update(jax.tree_util.keystr(path).encode())
+    digest.update(jax.tree_util.keystr(path[unnamed:]).encode())
     digest.update(np.ascontiguousarray(processes.whole(leaf)).tobytes())
   return digest.hexdigest()[:16]

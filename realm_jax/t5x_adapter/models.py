@@ -16,7 +16,7 @@ from realm_jax.data.feature_converters import OpenQuestionConverter, PairConvert
 from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
 from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
 from realm_jax.objectives.marginal_likelihood import Marginalization, marginal_log_likelihood
 from realm_jax.objectives.open_qa import joint_logits
@@ -149,7 +149,7 @@ class PretrainingModel(RealmModel):
     optimizer_def,
     *,
     passages: str,
-    dual_encoder: DualEncoderConfig,
+    dual_encoder: EncoderConfig,
     knowledge_augmented_encoder: BertConfig,
     retrieval: RetrievalConfig,
     query_length: int,
@@ -233,14 +233,14 @@ class InverseClozeModel(RealmModel):
     optimizer_def,
     *,
     passages: str,
-    dual_encoder: DualEncoderConfig,
+    dual_encoder: EncoderConfig,
     query_length: int,
     passage_length: int,
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):
     corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-    module = DualEncoder(dual_encoder)
+    module = dual_encoder.make()
     data = PairData(query_length=query_length, passage_length=passage_length)
     training = ContrastiveTraining(data=data, dual_encoder=dual_encoder)
     super().__init__(

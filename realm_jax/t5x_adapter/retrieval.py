@@ -118,7 +118,8 @@ class QuestionRetrieval(Retrieval):
     """
     if model.passage_encoder == "trained":
       return None
-    digest = saved_models.params_digest(params["dual_encoder"]["passage_tower"])
+    encoder = model.description.dual_encoder
+    digest = saved_models.passages_digest(encoder, params["dual_encoder"])
     return generation_made_by(digest, self._index)
 
   def finder(

@@ -1,7 +1,6 @@
 """Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 from jax.sharding import NamedSharding
 from t5x import trainer as t5x_trainer
 
-from realm_jax import processes
+from realm_jax import json_fields, processes
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import training_run
@@ -80,7 +79,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
 
   def metadata(self) -> dict:
     """Returns the JSON values of a published checkpoint."""
-    return {"model": dataclasses.asdict(self._model.description), "run": self.run.name}
+    return {"model": json_fields.as_json(self._model.description), "run": self.run.name}
 
   def _publish(self, published: checkpoints.Checkpointer) -> None:
     params = flax.core.unfreeze(self.train_state.params)

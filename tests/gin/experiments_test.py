@@ -15,13 +15,13 @@ import pytest
 from realm_jax import configuration, flags, main
 from realm_jax.jobs.training import sweep
 from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.encoder import example_tokens
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.finetuning import Finetuning
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import TrainingConfig
-from realm_jax.saved.saved_models import example_tokens
 from realm_jax.training.objective import LOSS
 from realm_jax.training.optimizer import learning_rate_schedule
 from tests.experiments import EXPERIMENTS, ROOT, begins, head_of, jobs_of, settings_of

@@ -16,6 +16,7 @@ from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
 from realm_jax.models import bert
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
@@ -63,7 +64,7 @@ def float32_here(monkeypatch):
 
 def save(workdir, config):
   """Writes a checkpoint with random parameters, small projections among them."""
-  example = saved_models.example_tokens(1, 8)
+  example = example_tokens(1, 8)
   positions = jnp.zeros((1, 1), jnp.int32)
   boxed = jax.eval_shape(
     lambda key: {

@@ -11,7 +11,7 @@ from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig, passage_tower_params
+from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import MaskedQueryData, PairData
 from realm_jax.runs.masked_lm import MaskedLmTraining
@@ -68,7 +68,7 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
   _, params = saved_models.load(str(tmp_path / "begun" / "checkpoints")).retriever(
     partitioning.make_mesh()
   )
-  begun = passage_tower_params(params)["bert"]
+  begun = params["dual_encoder"]["tower"]["bert"]
   learned = checkpoints.restore_params(
     checkpoints.resolve(tmp_path / "mlm" / "checkpoints"),
     {"knowledge_augmented_encoder": {"bert": jax.tree.map(_shape, begun)}},

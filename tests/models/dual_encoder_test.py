@@ -112,9 +112,10 @@ def test_ignored_wordpieces_are_embedded_like_padding(pairs, atol):
 def test_the_passage_tower_embeds_passages_alone(config, pairs):
   module, variables = init(config, pairs)
   query, _ = pairs
-  params = dual_encoder.passage_tower_params({"dual_encoder": variables["params"]})
+  params = config.params_of("passage", variables["params"])
+  assert list(params) == ["tower" if config.towers == "shared" else "passage_tower"]
   np.testing.assert_array_equal(
-    apply(dual_encoder.Tower(config), {"params": params}, query),
+    apply(module, {"params": params}, query, method="encode_passage"),
     apply(module, variables, query, method="encode_passage"),
   )
   same = np.allclose(
@@ -218,11 +219,6 @@ def test_dropout_of_the_projection_comes_last(pairs, atol):
 def test_a_wrong_setting_is_refused(setting, message):
   with pytest.raises(ValueError, match=message):
     dataclasses.replace(SHARED, **setting)
-
-
-def test_params_without_a_tower_are_refused():
-  with pytest.raises(ValueError, match=r"no passage_tower or tower among \['bert'\]"):
-    dual_encoder.passage_tower_params({"bert": {}})
 
 
 def test_the_null_passage_is_embedded_once_for_all_queries(pairs):

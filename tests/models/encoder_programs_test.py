@@ -5,9 +5,10 @@ import pytest
 
 from realm_jax import partitioning
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig, Tower
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.encoder import example_tokens
 from realm_jax.models.encoder_programs import passage_encoder_program
-from realm_jax.saved.saved_models import example_tokens
+from realm_jax.saved.saved_models import init_dual_encoder
 
 BERT = BertConfig(
   dtype="float32", vocab_size=64, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12
@@ -22,13 +23,10 @@ def test_a_few_rows_at_a_time_are_embedded_as_all_at_once(
   tokens = example_tokens(rows, length)
   ids = np.random.default_rng(0).integers(1, 64, (rows, length)).astype(np.int32)
   tokens = tokens.replace(ids=ids, mask=np.arange(length) < np.arange(1, rows + 1)[:, None])
-  params = nn.unbox(
-    jax.jit(lambda: Tower(CONFIG).init(jax.random.key(0), tokens, deterministic=True))()
-  )
+  init = jax.jit(lambda: init_dual_encoder(DualEncoder(CONFIG), jax.random.key(0)))
+  params = nn.unbox(init())
   meshes = [partitioning.make_mesh(devices=jax.devices()[:count]) for count in (1, 2)]
-  in_groups, at_once = (
-    passage_encoder_program(CONFIG, mesh)(params["params"], tokens) for mesh in meshes
-  )
+  in_groups, at_once = (passage_encoder_program(CONFIG, mesh)(params, tokens) for mesh in meshes)
   assert in_groups.shape == (rows, 4)
   atol = float_tolerance(depth=encoder_depth(BERT) + length, scale=4)
   np.testing.assert_allclose(in_groups, at_once, atol=atol)

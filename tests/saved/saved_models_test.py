@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import sys
 import types
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -38,18 +40,39 @@ WARM_START = saved_models.ModelDescription(
 
 @pytest.mark.parametrize("description", [PRETRAINED, WARM_START])
 def test_a_description_survives_json(description):
-  content = json.loads(json.dumps(dataclasses.asdict(description)))
+  content = json.loads(json.dumps(json_fields.as_json(description)))
+  assert json_fields.restored(saved_models.ModelDescription, content) == description
+  del content["dual_encoder"]["class"]  # a checkpoint from before there were others
   assert json_fields.restored(saved_models.ModelDescription, content) == description
 
 
+@pytest.mark.parametrize(
+  ("named", "message"),
+  [
+    ("wave.Wave_read", "trust wave, import it"),  # a module that nothing has imported
+    ("json.JSONDecoder", "json.JSONDecoder is no EncoderConfig"),
+    ("realm_jax.models.bert.BertConfig", "BertConfig is no EncoderConfig"),
+    ("realm_jax.json_fields.sys.exit", "trust realm_jax.json_fields.sys, import"),
+  ],
+)
+def test_a_description_runs_no_code_of_others(named, message):
+  content = json.loads(json.dumps(json_fields.as_json(WARM_START)))
+  content["dual_encoder"]["class"] = named
+  with pytest.raises(ValueError, match=message):
+    json_fields.restored(saved_models.ModelDescription, content)
+  assert "wave" not in sys.modules
+
+
 def check_sizes(*, vocab_size=100, passage_length=16, joint_length=16):
-  saved_models.check_sizes(
-    types.SimpleNamespace(vocab_size=vocab_size),
-    {"dual_encoder": BERT, "knowledge_augmented_encoder": BERT},
-    {
-      "dual_encoder": {"query_length": 7, "passage_length": passage_length},
-      "knowledge_augmented_encoder": {"joint_length": joint_length},
-    },
+  retrieval = RetrievalConfig(num_passages=3, passage_length=9, joint_length=joint_length)
+  description = dataclasses.replace(
+    WARM_START,
+    passage_length=passage_length,
+    knowledge_augmented_encoder=BERT,
+    retrieval=retrieval,
+  )
+  description.check_sizes(
+    types.SimpleNamespace(vocab_size=vocab_size, cls_id=2, sep_id=3, mask_id=4)
   )
 
 
@@ -95,7 +118,7 @@ def test_sizes_beyond_the_model_are_refused(sizes, message):
 
 
 def test_a_run_is_continued_as_it_was():
-  metadata = json.loads(json.dumps({"model": dataclasses.asdict(PRETRAINED)}))
+  metadata = json.loads(json.dumps({"model": json_fields.as_json(PRETRAINED)}))
   saved_models.check_same_run(metadata, PRETRAINED, "runs/a")
   changed = dataclasses.replace(PRETRAINED, vocabulary_digest="v2")
   message = r"runs/a holds a run with another vocabulary_digest \(v1, now v2\); resume it unchanged"
@@ -111,3 +134,18 @@ def test_digests_tell_values_and_names_apart():
   changed["tower"]["kernel"][1, 2] += 1e-9
   assert digest != saved_models.params_digest(changed)
   assert digest != saved_models.params_digest({"tower": {"bias": params["tower"]["kernel"]}})
+
+
+def test_a_digest_of_what_embeds_passages_survives_fine_tuning():
+  shared = WARM_START.dual_encoder
+  separate, copies = shared.separated()
+  assert separate.separated()[0] == separate
+  abstract = jax.eval_shape(
+    lambda: nn.unbox(saved_models.init_dual_encoder(shared.make(), jax.random.key(0)))
+  )
+  params = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), abstract)
+  digest = saved_models.passages_digest(shared, params)
+  assert digest == saved_models.params_digest(params["tower"])
+  copied = {here: params[there] for here, there in copies.items()}
+  copied["query_tower"] = jax.tree.map(np.zeros_like, copied["query_tower"])
+  assert digest == saved_models.passages_digest(separate, copied)

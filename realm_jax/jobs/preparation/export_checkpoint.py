@@ -10,6 +10,7 @@ import numpy as np
 from realm_jax import atomic_files, object_store, partitioning, tokenization
 from realm_jax.convert import huggingface_export
 from realm_jax.index import assembly, generations
+from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.output_kinds import DirectoryKind
 from realm_jax.saved import saved_models
 
@@ -53,7 +54,7 @@ def export_checkpoint(
 
   Raises:
     FileNotFoundError: If checkpoint, vocabulary or index is missing.
-    ValueError: If the vocabulary is not the checkpoint's.
+    ValueError: If the vocabulary is not the checkpoint's, or its encoder is not BERT's.
   """
   object_store.check_local(output=output)
   if generation is not None and index is None:
@@ -61,6 +62,12 @@ def export_checkpoint(
   _EXPORT.check(output)
   saved = saved_models.load(checkpoints, step=step)
   description = saved.description
+  encoder = description.dual_encoder
+  if not isinstance(encoder, DualEncoderConfig):
+    raise ValueError(
+      f"{saved.path} has a {type(encoder).__name__}, which sentence-transformers cannot express; "
+      "only a DualEncoderConfig can be exported"
+    )
   tokenizer = tokenization.load(vocabulary)
   saved.check_vocabulary(tokenizer.digest, source=vocabulary)
   mesh = partitioning.make_mesh()
@@ -72,7 +79,7 @@ def export_checkpoint(
       huggingface_export.write_sentence_encoder(
         os.path.join(directory, _TOWERS[name]),
         _flat(tower),
-        config=description.dual_encoder,
+        config=encoder,
         tokenizer=tokenizer,
         max_length=length,
       )

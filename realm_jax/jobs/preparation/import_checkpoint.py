@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from realm_jax import object_store, tokenization
+from realm_jax import json_fields, object_store, tokenization
 from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.models.dual_encoder import DualEncoder, passage_tower_params
+from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.span_reader import SpanReader
 from realm_jax.publishing import released_corpus
@@ -124,9 +124,7 @@ def import_checkpoint(
         store=store,
         embedding_size=model.dual_encoder.projection_size,
         searcher=searcher,
-        parameters_digest=saved_models.params_digest(
-          passage_tower_params({"dual_encoder": params["dual_encoder"]})
-        ),
+        parameters_digest=saved_models.passages_digest(model.dual_encoder, params["dual_encoder"]),
       )
   # The checkpoint is written last, so a workdir that has one is complete.
   tokenizer.save(os.path.join(workdir, VOCABULARY))
@@ -136,7 +134,7 @@ def import_checkpoint(
       {"params": params},
       input={},
       metadata={
-        "model": dataclasses.asdict(description),
+        "model": json_fields.as_json(description),
         "imported_from": list(source),
         "drawn": drawn,
       },
@@ -185,9 +183,9 @@ def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[
   """Returns all parameters, and the paths of those that were initialised at random."""
 
   def init() -> dict:
-    tokens = saved_models.example_tokens(1, 8)
+    tokens = example_tokens(1, 8)
     key = jax.random.key(seed)
-    params = {"dual_encoder": saved_models.init_dual_encoder(DualEncoder(model.dual_encoder), key)}
+    params = {"dual_encoder": saved_models.init_dual_encoder(model.dual_encoder.make(), key)}
     if model.knowledge_augmented_encoder is not None:
       reader = KnowledgeAugmentedEncoder(model.knowledge_augmented_encoder)
       variables = reader.init(key, tokens, jnp.zeros((1, 1), jnp.int32), deterministic=True)

@@ -31,7 +31,6 @@ from realm_jax.runs.example_sources import (
   question_examples,
 )
 from realm_jax.saved.opening import Opened, Sources, open_bm25, open_corpus, open_sources
-from realm_jax.saved.saved_models import check_sizes
 from realm_jax.wordpieces import WordPieces
 
 _ROWS_AT_ONCE = 256
@@ -221,9 +220,7 @@ def _answerable(
     Sources(checkpoints=config.checkpoints, passages=config.answerable_from, index=config.index)
   )
   encoder = opened.saved.description.dual_encoder
-  check_sizes(
-    vocabulary, {"retriever": encoder.bert}, {"retriever": {"query_length": query_length}}
-  )
+  encoder.check(vocabulary, name="retriever", query_length=query_length)
   return AnswerableQueries(
     store=knowledge.store,
     search=_dense_search(opened, config),

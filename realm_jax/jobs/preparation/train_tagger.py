@@ -57,7 +57,7 @@ def train_tagger(
   tokenizer = tokenization.load(vocabulary)
   warm_starts, config = _encoder(warm_start, bert, tokenizer)
   longest = max(tagging.buckets)
-  saved_models.check_sizes(tokenizer, {"bert": config}, {"bert": {"buckets": longest}})
+  config.check(tokenizer.vocab_size, name="bert", buckets=longest)
   tags = conll.tag_set(conll.read_conll(train))
   evaluated: dict[str | None, list[conll.TaggedSentence]] = {
     file: _known(file, tags) for file in (dev, test) if file is not None
@@ -135,7 +135,10 @@ def _encoder(
       )
     return [], bert
   saved_models.check_warm_starts([warm_start], tokenizer)
-  path, config = saved_models.load(warm_start).description.reading_bert
+  found = saved_models.load(warm_start).description.reading_bert
+  if found is None:
+    raise ValueError(f"warm_start={warm_start} has no BERT; give other checkpoints")
+  path, config = found
   return [WarmStart(warm_start, [("bert", path)])], bert or config
 
 

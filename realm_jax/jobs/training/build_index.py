@@ -233,15 +233,16 @@ class _Publisher:
     """Returns the passage encoder on each mesh, and its digest."""
     store = self.store
     saved.check_vocabulary(store.metadata.vocabulary_digest, source=store.directory)
-    tower, params = saved.tower(self._mesh, of="passage")
+    config = saved.description.dual_encoder
+    _, params = saved.tower(self._mesh, of="passage")
 
     def encoder(mesh):
-      encode = passage_encoder_program(tower.config, mesh)
+      encode = passage_encoder_program(config, mesh)
       placed = jax.device_put(params, partitioning.sharding(mesh))
       sharding = partitioning.batch_sharding(mesh)
       return lambda tokens: encode(placed, jax.device_put(tokens, sharding))
 
-    return [encoder(mesh) for mesh in self._meshes], saved_models.params_digest(params)
+    return [encoder(mesh) for mesh in self._meshes], saved_models.passages_digest(config, params)
 
   def _embed(self, saved: saved_models.SavedModel, encoders, digest: str) -> np.ndarray:
     """Returns the embeddings of this process's part."""
@@ -259,7 +260,7 @@ class _Publisher:
     first, stop = self._part.rows.start, self._part.rows.stop
     batch_size = max(1, self.config.tokens_per_batch // description.passage_length)
     borders = unfinished_embeddings.borders(first, stop, every=_BATCHES_KEPT * batch_size)
-    size, dtype = description.dual_encoder.projection_size, np.dtype(self.config.dtype)
+    size, dtype = description.dual_encoder.embedding_size, np.dtype(self.config.dtype)
     embeddings_NxE = np.empty((stop - first, size), dtype)
     with concurrent.futures.ThreadPoolExecutor(1) as saving:
       for number, rows in enumerate(itertools.starmap(slice, itertools.pairwise(borders)), start=1):
@@ -304,9 +305,10 @@ class _Publisher:
       mask_id=pieces.mask_id if description.max_masks else None,
     )
     own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
-    tower, params = saved.tower(self._mesh, of="query")
+    _, params = saved.tower(self._mesh, of="query")
     placed = jax.device_put(own, partitioning.batch_sharding(self._mesh))
-    return np.asarray(passage_encoder_program(tower.config, self._mesh)(params, placed))
+    encode = passage_encoder_program(description.dual_encoder, self._mesh, of="query")
+    return np.asarray(encode(params, placed))
 
 
 def _recall(manifest: generations.Manifest) -> str:

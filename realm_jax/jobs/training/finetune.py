@@ -12,6 +12,7 @@ from realm_jax.data.questions import Question, read_questions
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.labels.answer_matching import AnswerMatcher
 from realm_jax.labels.question_labels import find_labels
+from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
@@ -77,7 +78,8 @@ def finetune(
   )
   features = made.streams(seed=finetuning.run.seed)
   matcher = _labels(asked, questions, examples, store=store, data=finetuning.data)
-  model = OpenQaModel(start.dual_encoder, start.span_reader)
+  encoder = start.dual_encoder
+  model = OpenQaModel(encoder, start.span_reader)
   with contextlib.ExitStack() as stack:
     run = stack.enter_context(
       TrainingRun(
@@ -94,14 +96,14 @@ def finetune(
     if finetuning.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
-    wanted = _wanted(run, finetuning, index)
+    wanted = _wanted(run, finetuning, index, encoder=encoder)
     refresher = stack.enter_context(
       run.follow(index, refresh=finetuning.refresh, wanted=wanted, with_embeddings=True)
     )
     if not refresher.first(wanted=wanted, stop=run.stopped):
       return
     question_retriever = QuestionRetriever(
-      encode_query=query_encoder(start.dual_encoder, run.place, sharding=run.batch_sharding),
+      encode_query=query_encoder(encoder, run.place, sharding=run.batch_sharding),
       loaded=refresher.current,
       store=store,
       config=finetuning.beam,
@@ -159,12 +161,14 @@ def _labels(
   )
 
 
-def _wanted(run: TrainingRun, finetuning: Finetuning, index: str) -> int | None:
+def _wanted(
+  run: TrainingRun, finetuning: Finetuning, index: str, *, encoder: EncoderConfig
+) -> int | None:
   """Returns the generation to stay with; None follows the newest."""
   wanted = finetuning.generation
   if not finetuning.frozen:
     return wanted
   if wanted is None and run.resumed is not None:
     wanted = run.resumed.metadata["generation"]
-  digest = saved_models.params_digest(run.state.params["dual_encoder"]["passage_tower"])
+  digest = saved_models.passages_digest(encoder, run.state.params["dual_encoder"])
   return generation_made_by(digest, index, generation=wanted)

@@ -15,7 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import device_searcher
-from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import chips, compiling_process, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
@@ -24,7 +23,7 @@ from realm_jax.publishing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, Bu
 from realm_jax.retrieval.passage_embedding import BUCKET_STEP, padded_lengths
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import PairData
-from realm_jax.runs.pretraining import Pretraining, abstract_tokens, encoder_pass
+from realm_jax.runs.pretraining import Pretraining, abstract_tokens
 from realm_jax.training.train_program import TrainProgram
 
 # The estimate's error is smaller; beyond this, the plan is rejected without compiling.
@@ -181,7 +180,7 @@ class _Planned:
     self.searcher = config = self.builder.searcher.for_corpus(self.num_passages)
     self.index = generation_costs.Index(
       passages=self.num_passages,
-      width=self.pretraining.model.dual_encoder.projection_size,
+      width=self.pretraining.model.dual_encoder.embedding_size,
       bytes_per_value=self.dtype.itemsize,
       shards=0 if config.kind == "device" else config.num_shards,
       leaves=config.num_leaves,
@@ -265,9 +264,11 @@ class _Planned:
       "search on the devices": estimate.state + estimate.search_shard // 2,
       "step of train_retriever": 0,
     }
+    data = self.pretraining.data
+    queries = self.pretraining.text_passes((data.batch_size / self.mesh.size, data.query_length))
     flops = {
       "train step": model_costs.training_flops(self.passes),
-      "query encoder": model_costs.forward_flops(self.passes[0]),
+      "query encoder": sum(map(model_costs.forward_flops, queries)),
     }
     return _Program(
       compiled=compiled,
@@ -319,14 +320,13 @@ class _Planned:
   def _retriever_step(self, batch_size: int) -> tuple:
     """The step of the inverse cloze task on the trainer's devices, and its arguments."""
     pretraining, default = self.pretraining, PairData()
-    dual_encoder = pretraining.model.dual_encoder
     ict = ContrastiveTraining(
       mesh=dataclasses.replace(pretraining.mesh, accumulate_steps=1),
-      dual_encoder=dual_encoder,
+      dual_encoder=pretraining.model.dual_encoder,
       data=dataclasses.replace(
         default,
         batch_size=batch_size,
-        query_length=min(default.query_length, dual_encoder.bert.max_length),
+        query_length=min(default.query_length, pretraining.retrieval.passage_length),
         passage_length=pretraining.retrieval.passage_length,
       ),
     )
@@ -340,32 +340,31 @@ class _Planned:
     passages = abstract_tokens(self.passages_of_a_device * mesh.size, retrieval.passage_length)
     return (
       passage_encoder_program(self.pretraining.model.dual_encoder, mesh),
-      passage_tower_params(self._gathered_params(mesh)),
+      self._passage_params(mesh),
       _placed(passages, partitioning.batch_sharding(mesh)),
     )
 
   def _embedding_flops(self, length: float) -> float:
-    """Returns the operations of embedding a device's part of a batch."""
-    bert = self.pretraining.model.dual_encoder.bert
-    passages = encoder_pass(bert, sequences=self.passages_of_a_device, length=round(length))
-    return model_costs.forward_flops(passages)
+    """Returns the operations of embedding a device's part of a batch; 0 if none are counted."""
+    passages = self.pretraining.text_passes((self.passages_of_a_device, round(length)))
+    return sum(map(model_costs.forward_flops, passages))
 
   def times(self, passage_encoder: CompiledProgram, *, num_chips: int) -> generation_costs.Times:
     """Returns what a generation takes with a builder of this many chips of its kind."""
     chip = self.builder_chip
     devices, hosts = num_chips * chip.devices_per_chip, -(-num_chips // chip.chips_per_host)
     longest = self.pretraining.retrieval.passage_length
-    shorter = self._embedding_flops(self.mean_length) / self._embedding_flops(longest)
+    mean, whole = (self._embedding_flops(n) or n for n in (self.mean_length, longest))
     batches = math.ceil(self.num_passages / (self.passages_of_a_device * devices))
     seconds = roofline(passage_encoder.work, chip).seconds / self.efficiency
-    params, cores = self._gathered_params(self.builder_meshes[0]), hosts * chip.host_cores
-    tower_seconds = generation_costs.transfer_seconds(_bytes(passage_tower_params(params)))
+    params, cores = self._passage_params(self.builder_meshes[0]), hosts * chip.host_cores
+    tower_seconds = generation_costs.transfer_seconds(_bytes(params))
     state_bytes, polls = _bytes(self.program.abstract_state), self.pretraining.refresh.poll_seconds
     return generation_costs.Times(
       save=generation_costs.transfer_seconds(state_bytes / self.trainer.num_hosts),
       polls=(POLL_SECONDS + polls) / 2,
       read=tower_seconds,
-      embed=batches * seconds * shorter,
+      embed=batches * seconds * mean / whole,
       build=generation_costs.build_seconds(self.index, cores=cores),
       # The encoder of queries is read after the index is built.
       measure=tower_seconds
@@ -379,6 +378,10 @@ class _Planned:
   def _gathered_params(self, mesh: Mesh) -> dict:
     """Returns the shapes of the parameters, each whole on every device."""
     return self.pretraining.with_layout("replicated").program(mesh).abstract_state.params
+
+  def _passage_params(self, mesh: Mesh) -> dict:
+    params = self._gathered_params(mesh)["dual_encoder"]
+    return self.pretraining.model.dual_encoder.params_of("passage", params)
 
 
 def _compilations(settings: Mapping[str, Any]) -> dict[str, Callable[[], CompiledProgram]]:

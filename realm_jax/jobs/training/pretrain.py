@@ -12,7 +12,6 @@ from absl import logging
 
 from realm_jax.data import batches
 from realm_jax.datatypes import MaskedQueries, RetrievedBatch
-from realm_jax.models.dual_encoder import passage_tower_params
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.runs import rehearsal, retrieved_samples
@@ -144,7 +143,8 @@ class _Training:
     wanted = pretraining.generation
     if wanted is not None and not pretraining.dual_encoder_learns:
       # The frozen dual encoder must have built it, because its scores are never recomputed.
-      digest = saved_models.params_digest(passage_tower_params(run.state.params))
+      encoder, params = pretraining.model.dual_encoder, run.state.params["dual_encoder"]
+      digest = saved_models.passages_digest(encoder, params)
       generation_made_by(digest, index, generation=wanted)
     followed = run.follow(
       index, refresh=pretraining.refresh, wanted=wanted, spread=pretraining.spread_index
@@ -258,7 +258,7 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmSt
       "give --retriever_checkpoints of `realm train_retriever`"
     )
   encoder = pretraining.model.dual_encoder
-  if encoder.output == "unit_length" and encoder.temperature == 1.0:
+  if encoder.unit_length and encoder.temperature == 1.0:
     logging.warning(
       "temperature=1.0 with embeddings of unit length: scores lie between -1 and 1, so p(z|x) is "
       "almost the same for all passages; give --temperature, such as 0.05"

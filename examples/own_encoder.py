@@ -1,0 +1,65 @@
+"""An own encoder: a text is the mean of vectors learned for its words.
+
+A gin file that imports it passes it to a training in place of BERT's; `realm build_index` and the
+jobs that answer need only the import, `--gin_file=FILE`, to open what was trained:
+
+    from __gin__ import dynamic_registration
+    from examples import own_encoder
+    from realm_jax.runs import contrastive
+    from realm_jax.runs import pretraining
+    contrastive.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
+    pretraining.ModelConfig.dual_encoder = @own_encoder.BagConfig()
+    own_encoder.BagConfig.width = 64
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+import realm_jax
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BagConfig(realm_jax.EncoderConfig):
+  """Settings of a bag of words.
+
+  Attributes:
+    vocab_size: Number of wordpieces.
+    width: Width E of the embeddings.
+  """
+
+  vocab_size: int = 30522
+  width: int = 128
+
+  def make(self) -> "Bag":
+    return Bag(self)
+
+  def check(self, vocabulary, *, name="dual_encoder", **lengths) -> None:
+    if vocabulary.vocab_size > self.vocab_size:
+      raise ValueError(
+        f"{name} has vectors for {self.vocab_size} of {vocabulary.vocab_size} wordpieces; set "
+        f"vocab_size={vocabulary.vocab_size}"
+      )
+
+
+class Bag(realm_jax.Encoder):
+  """Learns one vector per word for queries, and one for passages."""
+
+  config: BagConfig
+
+  def setup(self):
+    self.query_words = nn.Embed(self.config.vocab_size, self.config.width)
+    self.passage_words = nn.Embed(self.config.vocab_size, self.config.width)
+
+  def encode_query(self, tokens, *, deterministic: bool) -> jax.Array:
+    return _mean(self.query_words(tokens.ids), tokens.mask)
+
+  def encode_passage(self, tokens, *, deterministic: bool) -> jax.Array:
+    return _mean(self.passage_words(tokens.ids), tokens.mask)
+
+
+def _mean(vectors_FxLxE: jax.Array, mask_FxL: jax.Array) -> jax.Array:
+  weights_FxLx1 = mask_FxL[..., None].astype(vectors_FxLxE.dtype)
+  return jnp.sum(weights_FxLx1 * vectors_FxLxE, axis=1) / jnp.maximum(weights_FxLx1.sum(axis=1), 1)

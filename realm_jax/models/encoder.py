@@ -1,0 +1,199 @@
+"""What an encoder is: queries and passages to vectors, whose inner products are scores.
+
+An encoder is a frozen dataclass, its configuration, and the Flax module that it makes. Trainings,
+index builder and answerers know only these two; `dual_encoder.py` implements them with BERT.
+"""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax import datatypes
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.bucketed import in_buckets
+from realm_jax.models.typed_module import TypedModule
+from realm_jax.wordpieces import WordPieces
+
+Side = Literal["query", "passage"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig(abc.ABC):
+  """Settings of an encoder; a checkpoint keeps them, with the name of their class.
+
+  Attributes:
+    temperature: Divides the scores of retrieved passages; 1 as published. A higher temperature
+      gives more passages a share of the prediction and the gradient.
+  """
+
+  temperature: float = 1.0
+  unnamed: ClassVar[str] = "realm_jax.models.dual_encoder.DualEncoderConfig"  # without a class
+
+  def __post_init__(self):
+    if self.temperature <= 0:
+      raise ValueError(f"temperature={self.temperature}; it must be above 0")
+
+  @abc.abstractmethod
+  def make(self) -> "Encoder":
+    """Returns the module that encodes."""
+
+  @property
+  def embedding_size(self) -> int:
+    """Width E of the embeddings."""
+    return _shapes(self, "passage")[0].shape[-1]
+
+  @property
+  def unit_length(self) -> bool:
+    """Whether embeddings have length 1, so that scores lie between -1 and 1."""
+    return False
+
+  @property
+  def reading_bert(self) -> tuple[str, BertConfig] | None:
+    """The BERT that reads each text, and its path in the parameters; None if there is none."""
+    return None
+
+  def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
+    """Checks that a vocabulary and lengths of texts, by name, fit the encoder.
+
+    Raises:
+      ValueError: If they do not.
+    """
+    if self.reading_bert is not None:
+      self.reading_bert[1].check(vocabulary.vocab_size, name=name, **lengths)
+
+  def separated(self) -> tuple["EncoderConfig", Mapping[str, str]]:
+    """Returns an encoder that embeds queries with other parameters than passages.
+
+    Fine-tuning then trains the query's alone, and an index stays valid.
+
+    Returns:
+      The encoder, and for each of its parts the part of this one that it starts from.
+
+    Raises:
+      ValueError: If there is none.
+    """
+    parts = self.parts("query") | self.parts("passage")
+    if shared := self.parts("query") & self.parts("passage"):
+      raise ValueError(
+        f"{type(self).__name__} embeds queries and passages with the same {sorted(shared)}, so "
+        "passages cannot stay as they are; use --passage_encoder=trained"
+      )
+    return self, {part: part for part in sorted(parts)}
+
+  def parts(self, of: Side) -> set[str]:
+    """Returns the names of the parts of the parameters that queries or passages need."""
+    return set(_shapes(self, of)[1])
+
+  def params_of(self, side: Side, params: Mapping) -> dict:
+    """Returns the parameters, of those of the encoder, that queries or passages need."""
+    return _restricted(params, _shapes(self, side)[1])
+
+
+class Encoder(TypedModule):
+  """Embeds queries and passages; a subclass says how."""
+
+  config: EncoderConfig
+
+  def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
+    """Returns float32 embeddings `[F, E]` of the queries `Tokens` `[F, L]`."""
+    raise NotImplementedError
+
+  def encode_passage(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
+    """Returns float32 embeddings `[F, E]` of the passages `Tokens` `[F, P]`."""
+    raise NotImplementedError
+
+  def encode_pairs(
+    self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns float32 `query_BxE`, `passage_BxE` of queries `[B, L]` and passages `[B, P]`."""
+    return (
+      self.encode_query(query, deterministic=deterministic),
+      self.encode_passage(passage, deterministic=deterministic),
+    )
+
+  def __call__(
+    self,
+    query: datatypes.Tokens,
+    passage: datatypes.Tokens,
+    *,
+    deterministic: bool,
+    buckets: datatypes.Buckets = (),
+  ) -> jax.Array:
+    """Returns float32 `scores_BxK` of queries `[B, L]` with their passages `[B, K, P]`.
+
+    The arguments are those of `encode_batch`.
+    """
+    return self.scores(
+      *self.encode_batch(query, passage, deterministic=deterministic, buckets=buckets)
+    )
+
+  def encode_batch(
+    self,
+    query: datatypes.Tokens,
+    passage: datatypes.Tokens,
+    *,
+    deterministic: bool,
+    buckets: datatypes.Buckets = (),
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns float32 `query_BxE`, `passage_BxKxE` of queries with their passages.
+
+    Args:
+      passage: Their passages; slot 0 holds the null passage, which is embedded only once.
+      buckets: Buckets in which the other passages are embedded; see `in_buckets`.
+    """
+    num_queries, num_passages, passage_length = passage.shape
+    embed = functools.partial(self.encode_passage, deterministic=deterministic)
+    null_1xE = self.encode_null_passage(passage)
+    others_FxP = passage[:, 1:].reshape(num_queries * (num_passages - 1), passage_length)
+    others_FxE = in_buckets(embed, others_FxP, buckets=buckets)
+    size = null_1xE.shape[-1]
+    passage_BxKxE = jnp.concatenate(
+      [
+        jnp.broadcast_to(null_1xE, (num_queries, 1, size)),
+        others_FxE.reshape(num_queries, num_passages - 1, size),
+      ],
+      axis=1,
+    )
+    return self.encode_query(query, deterministic=deterministic), passage_BxKxE
+
+  def encode_null_passage(self, passage: datatypes.Tokens) -> jax.Array:
+    """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
+    # No dropout: all queries would share its noise.
+    return self.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
+
+  def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
+    """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""
+    return jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE) / self.config.temperature
+
+
+def example_tokens(*shape: int) -> datatypes.Tokens:
+  """Returns tokens for initializing parameters."""
+  ids = np.ones(shape, np.int32)
+  return datatypes.Tokens(ids=ids, mask=ids > 0, segments=np.zeros_like(ids))
+
+
+@functools.cache
+def _shapes(config: EncoderConfig, of: Side) -> tuple[jax.ShapeDtypeStruct, dict[str, Any]]:
+  """Returns the shapes of an embedding `[1, E]` and of the parameters that it depends on."""
+
+  def init():
+    tokens, method = example_tokens(1, 8), f"encode_{of}"
+    key = jax.random.key(0)
+    return config.make().init_with_output(key, tokens, deterministic=True, method=method)
+
+  embedding_1xE, variables = nn.unbox(jax.eval_shape(init))
+  return embedding_1xE, variables["params"]
+
+
+def _restricted(params: Mapping, like: Mapping) -> dict:
+  return {
+    name: _restricted(params[name], inner) if isinstance(inner, Mapping) else params[name]
+    for name, inner in like.items()
+  }

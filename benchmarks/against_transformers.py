@@ -62,8 +62,8 @@ def ours(work: str, dtype: str):
   from realm_jax.models.dual_encoder import DualEncoderConfig
   from realm_jax.models.encoder_programs import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
+  from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
   from realm_jax.retrieval import length_buckets
-  from realm_jax.runs import objectives
   from realm_jax.saved import saved_models
   from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
   from realm_jax.training.train_program import TrainProgram
@@ -94,7 +94,7 @@ def ours(work: str, dtype: str):
   program = TrainProgram(
     mesh=partitioning.make_mesh(devices=jax.devices()[:1]),
     init_params=lambda key: saved_models.init_pretraining_model(model, key),
-    objective=objectives.masked_lm(model, marginalize="span"),
+    objective=MarginalLikelihood().build(model),
     optimizer=make_optimizer(OptimizerConfig(), num_steps=1000),
     seed=0,
     accumulate_steps=1,

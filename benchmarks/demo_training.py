@@ -16,8 +16,8 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
-from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -93,7 +93,7 @@ class DemoTraining:
     )
     self._batch_sharding = partitioning.batch_sharding(partitioning.make_mesh())
 
-    objective = objectives.masked_lm(model, marginalize="span")
+    objective = MarginalLikelihood().build(model)
     init_params = functools.partial(saved_models.init_pretraining_model, model)
     self._create = jax.jit(lambda: nn.unbox(train_state.create(init_params, optimizer, seed=0)))
     self.train_step = jax.jit(make_train_step(objective, optimizer, seed=0), donate_argnums=0)

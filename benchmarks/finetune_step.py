@@ -29,13 +29,13 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.question_retriever import (
   BeamConfig,
   QuestionRetriever,
 )
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.runs import objectives
 from realm_jax.saved import saved_models
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
@@ -71,7 +71,7 @@ class FinetuneTraining:
     )
     self._batch_sharding = partitioning.batch_sharding(partitioning.make_mesh())
 
-    objective = objectives.questions(model)
+    objective = OpenQa().build(model)
     init_params = functools.partial(saved_models.init_open_qa_model, model)
     self._create = jax.jit(lambda: nn.unbox(train_state.create(init_params, optimizer, seed=0)))
     self.train_step = jax.jit(make_train_step(objective, optimizer, seed=0), donate_argnums=0)

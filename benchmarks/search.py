@@ -22,6 +22,7 @@ from realm_jax.index import assembly, exact_searcher, searcher
 from realm_jax.publishing.index_recall import choose_leaves
 
 _K = 10
+_ANISOTROPIC_THRESHOLD = 0.2
 _EXACT = "exact"
 _RECALL_TOLERANCE = 0.002
 _BLOCK = 2**17
@@ -53,14 +54,12 @@ def _normalize(rows: np.ndarray) -> np.ndarray:
 def bare_index(passages: np.ndarray, config: searcher.SearcherConfig):
   """Returns ScaNN's own index with the settings that our searcher passes for one shard."""
   sample = min(len(passages), config.training_sample_size)
-  threshold = config.anisotropic_quantization_threshold * float(
-    np.linalg.norm(passages, axis=1).mean()
-  )
+  threshold = _ANISOTROPIC_THRESHOLD * float(np.linalg.norm(passages, axis=1).mean())
   return (
     scann_ops_pybind.builder(passages, _K, "dot_product")
     .tree(config.num_leaves, config.num_leaves_to_search, training_sample_size=sample)
     .score_ah(
-      config.dimensions_per_block,
+      searcher.DIMENSIONS_PER_CODE,
       anisotropic_quantization_threshold=threshold,
       training_sample_size=min(sample, 16_384),
     )

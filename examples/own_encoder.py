@@ -9,7 +9,6 @@ jobs that answer need only the import, `--gin_file=FILE`, to open what was train
     from realm_jax.runs import pretraining
     contrastive.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
     pretraining.ModelConfig.dual_encoder = @own_encoder.BagConfig()
-    own_encoder.BagConfig.width = 64
 """
 
 import dataclasses
@@ -23,12 +22,7 @@ import realm_jax
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BagConfig(realm_jax.EncoderConfig):
-  """Settings of a bag of words.
-
-  Attributes:
-    vocab_size: Number of wordpieces.
-    width: Width E of the embeddings.
-  """
+  """Settings of a bag of words: the number of wordpieces, and the width of the embeddings."""
 
   vocab_size: int = 30522
   width: int = 128

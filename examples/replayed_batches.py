@@ -1,60 +1,60 @@
-"""An own source of batches: what an earlier run retrieved is read again, without an index.
+"""An own source of batches: what an earlier run retrieved is read again, without a search.
 
-A run with `--retrieval_trace=true` keeps the passages of every step. Read again in the same order
-they give the same losses, or those of another learning rate or reader on the same passages.
+A run with `--retrieval_trace=true` keeps the passages of every step in `WORKDIR/retrievals`. Read
+again in the same order they give the same losses, or those of another learning rate or reader on
+the same passages. From Python, `pretrain(source=Replayed(trace), ...)`; in a gin file,
+
+  from examples import replayed_batches
+  pretrain.pretrain.source = @replayed_batches.Replayed()
+  replayed_batches.Replayed.trace = "runs/first/retrievals"
 """
 
-from collections.abc import Iterator
+import dataclasses
 from typing import Any
 
 import realm_jax
-from realm_jax import processes
-from realm_jax.data import batches
-from realm_jax.datatypes import MaskedQueries
-from realm_jax.retrieval.retriever import Gatherer
-from realm_jax.runs.example_sources import Examples
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs.retrieval_trace import Trace
-from realm_jax.training.metric_writers import JsonLinesWriter
+
+
+@dataclasses.dataclass(frozen=True)
+class Replayed:
+  """Makes the source; `trace` is the directory of the earlier run's retrievals."""
+
+  trace: str
+
+  def settings(self, training: realm_jax.Pretraining) -> dict[str, Any]:
+    return {"trace": self.trace}  # a resumed run must have the same
+
+  def open(self, source: RetrievedBatches, training: realm_jax.Pretraining):
+    same = {"seed": training.run.seed, "num_passages": training.retrieval.num_passages}
+    return ReplayedBatches(source, Trace(self.trace, settings=same))
 
 
 class ReplayedBatches(realm_jax.BatchSource):
-  """Masked queries, each with the passages that an earlier run read it with."""
+  """The masked queries of a training, each with the passages that an earlier run read it with."""
 
-  def __init__(self, queries: Iterator[MaskedQueries], trace: Trace, gatherer: Gatherer, sharding):
-    self.queries, self.trace, self.gatherer, self.sharding = queries, trace, gatherer, sharding
-    self.step = 0
+  def __init__(self, source: RetrievedBatches, trace: Trace):
+    self.source, self.trace, self.step = source, trace, source.first_step
 
   def begin(self, params) -> None:
-    self.begun = next(self.queries)
+    self.queries, _ = next(self.source.queries)
 
   def finish(self) -> tuple[Any, dict[str, float]]:
-    traced = self.trace[self.step + 1]
-    batch = self.gatherer.gather(self.begun, traced.passages)
-    return self._placed(batch), {"index/generation": float(traced.generation)}
+    self.step += 1
+    traced = self.trace[self.step]
+    self.source.batch = self.source.retriever.gather(self.queries, traced.passages)
+    return self.source.place(self.source.batch), {"index/generation": float(traced.generation)}
 
   def in_flight(self) -> dict:
-    return self.gatherer.in_flight(self.batch)
+    return self.source.in_flight()
 
   def resume(self, in_flight: dict) -> Any:
-    return self._placed(self.gatherer.resume(in_flight))
+    self.step += 1
+    return self.source.resume(in_flight)
 
-  def _placed(self, batch):
-    self.step, self.batch = self.step + 1, batch
-    return processes.place(batch, self.sharding)
+  def position(self) -> dict:
+    return self.source.position()
 
-
-def replay(workdir, training: realm_jax.Pretraining, *, corpus: str, passages: str, trace: str):
-  """Trains a new model on the trace of a run, `WORKDIR/retrievals`; writes `metrics.jsonl`."""
-  store, program = realm_jax.PassageStore(passages), training.program()
-  examples = Examples(data=training.data, source=corpus, vocabulary=f"{passages}/vocabulary")
-  source = ReplayedBatches(
-    map(batches.masked_queries, examples.streams(seed=training.run.seed)),
-    Trace(trace, settings={"corpus_fingerprint": store.fingerprint}),
-    Gatherer(store=store, config=training.retrieval),
-    program.batch_sharding,
-  )
-  source.begin(None)
-  settings = {"num_steps": training.run.num_steps, "log_every": 1, "hooks": []}
-  settings |= {"writer": JsonLinesWriter(workdir, step=0), "stop": lambda: False}
-  step, first = program.train_step, source.finish()[0]
-  return realm_jax.train(program.new_state(), first, train_step=step, source=source, **settings)
+  def restore(self, position: dict) -> None:
+    self.source.restore(position)

@@ -112,12 +112,13 @@ def _wire(
     if wrong := {field.partition(".")[0] for field in inside} - fields:
       names = ", ".join(sorted(wrong))
       raise ValueError(f"{names} of {name} cannot be set, gin binds it to {value!r}")
-    if config is None:
+    if config is None or not fields:
       continue
     inner = base if base[-len(here) :] == here else (*base, *here)
-    place = f"{'/'.join((*scopes, _name(function)))}.{keyword.name}"
-    reference = f"@{'/'.join((*inner, _name(config)))}()"
-    gin.parse_config(f"{_DYNAMIC}{_import(function)}{_import(config)}{place} = {reference}")
+    named = "/".join((*inner, f"{config.__module__}.{config.__qualname__}"))
+    # Not by gin's short names, which two modules may share.
+    reference = gin.config.ConfigurableReference(named, evaluate=True)
+    gin.bind_parameter((scope, selector, keyword.name), reference)
     chosen = keyword.default if isinstance(keyword.default, config) else None
     _wire(config, scopes=inner, path=here, default=chosen, values=values)
 

@@ -4,6 +4,7 @@ from typing import Literal
 import pytest
 
 from realm_jax import choices
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.runs.example_sources import MaskedQueryData, PairData, QuestionData
 from realm_jax.runs.pretraining import Pretraining
 from realm_jax.runs.question_evaluation import DevConfig
@@ -61,7 +62,7 @@ def test_counts_have_a_least_value():
     (PairData, "passage_length", 0),
     (QuestionData, "answer_rule", "word"),
     (Pretraining, "eval_steps", 0),
-    (Pretraining, "marginalize", "spans"),
+    (MarginalLikelihood, "marginalize", "spans"),
     (DevConfig, "eval_every", 0),
   ],
 )

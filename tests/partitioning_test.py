@@ -157,13 +157,15 @@ def test_names_that_do_not_match_the_shape_are_refused():
 
 
 def realm_figures(params, batch):
-  outputs = MODEL.apply({"params": params}, batch, deterministic=True, compares_batch=True)
+  outputs = MODEL.apply({"params": params}, batch, deterministic=True)
   return marginal_likelihood.masked_lm_over_retrieval(
     outputs.scores_BxK,
     outputs.logits_BxKxMxV,
     batch,
     marginalize="span",
-    unread_B=outputs.unread_B,
+    unread_B=marginal_likelihood.log_sum_unread(
+      outputs.scaled_query_BxE, outputs.passage_BxKxE, batch
+    ),
   )
 
 

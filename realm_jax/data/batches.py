@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import numpy as np
@@ -104,6 +104,23 @@ class Streams(Iterator[Features]):
           "data_streams"
         )
       stream.restore(own)
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeOf(Iterator):
+  """What a function makes of each batch of some features, whose position it has."""
+
+  features: Batches
+  make: Callable[[Features], Any]
+
+  def __next__(self) -> Any:
+    return self.make(next(self.features))
+
+  def position(self) -> Features:
+    return self.features.position()
+
+  def restore(self, position: Features) -> None:
+    self.features.restore(position)
 
 
 def masked_queries(features: Features) -> MaskedQueries:

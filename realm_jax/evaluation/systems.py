@@ -6,6 +6,7 @@ from collections.abc import Callable
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.fusion_tuning import DevelopmentSet, tune
+from realm_jax.index.generations import Manifest
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.saved.answering_models import question_answerer, question_search
 from realm_jax.saved.opening import Corpus, Opened, Sources, open_bm25, open_corpus, open_sources
@@ -67,7 +68,7 @@ def open_system(
     "checkpoint": f"{sources.checkpoints}, {_trained(saved.step, saved.run)}",
     "index": (
       f"{sources.index}, generation {manifest.generation} of "
-      f"{_trained(manifest.training_step, manifest.run)}, {sources.search} search"
+      f"{_trained(manifest.training_step, manifest.run)}, {_search(sources, manifest)}"
     ),
     "corpus": _described(opened.corpus.store),
   }
@@ -80,6 +81,12 @@ def open_system(
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
   measured["reader"] = f"spans, answers {asking.answer_text}"
   return System(opened.corpus, measured, answerer.retrieve, answerer.answer, opened)
+
+
+def _search(sources: Sources, manifest: Manifest) -> str:
+  if sources.searcher is None:
+    return f"{manifest.searcher['kind']} search"
+  return f"search by {getattr(sources.searcher, '__name__', sources.searcher)}"
 
 
 def _trained(step: int, run: str | None) -> str:

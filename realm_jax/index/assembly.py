@@ -17,7 +17,6 @@ from realm_jax.index import (
   search_process,
   searcher,
   sharded_searcher,
-  spread_searcher,
 )
 
 
@@ -55,8 +54,6 @@ def assemble(
 ) -> searcher.Searcher:
   """Returns a searcher over shards in corpus order.
 
-  "exact" and "device" can also search shards built for ScaNN or FAISS.
-
   Args:
     mesh: The devices of "device"; None uses those of all processes.
   """
@@ -77,55 +74,55 @@ def load_searcher(
   root: str,
   generation: int,
   *,
-  kind: str = "auto",
+  make: searcher.SearcherFactory | None = None,
   spread: bool = False,
   in_subprocess: bool = False,
 ) -> searcher.Searcher:
   """Loads a published generation for searching.
 
   Args:
-    kind: "exact" searches any generation exactly on one device, "device" on the devices of all
-      processes; "auto" searches it as it was built.
+    make: Makes the searcher of the embeddings; None searches them as the index was built.
     spread: Whether each process loads only its share of the shards and all search together.
-      "device" always searches together.
+      `DeviceSearcher` always searches together.
     in_subprocess: Whether ScaNN or FAISS loads and searches in a subprocess, so that loading never
       blocks this process.
 
   Raises:
     FileNotFoundError: If the generation does not exist (any more).
     generations.DamagedGenerationError: If it differs from what was published.
-    ValueError: If there are fewer shards than processes to spread them over, or if `kind` is
-      "scann" or "faiss" and the generation was built without it.
+    ValueError: If there are fewer shards than processes to spread them over.
   """
   manifest = generations.read_manifest(root, generation)
-  built = searcher.CorpusSearcherConfig(**manifest.searcher)
-  if kind in searcher.TREES and built.kind != kind:
-    raise ValueError(
-      f'generation {generation} in {root} was built with kind="{built.kind}" and has no shards for'
-      f' kind="{kind}"; load it with kind="auto", or rebuild it with kind="{kind}"'
-    )
   # The builder's number of threads is not this machine's.
-  config = dataclasses.replace(built, kind=built.kind if kind == "auto" else kind, threads=None)
-  num_shards = len(manifest.shards)
-  spread = spread and config.kind != "device"
+  known = {field.name for field in dataclasses.fields(searcher.CorpusSearcherConfig)} - {"threads"}
+  settings = {name: value for name, value in manifest.searcher.items() if name in known}
+  config = searcher.CorpusSearcherConfig(**settings)
+  num_shards, kind = len(manifest.shards), config.kind if make is None else None
+  spread = spread and kind != "device" and make is not device_searcher.DeviceSearcher
   index, count = (jax.process_index(), jax.process_count()) if spread else (0, 1)
   part = searcher.own_part(manifest.num_passages, num_shards=num_shards, index=index, count=count)
   own = range(num_shards)[part.shards]
   if spread:
     config = config.with_shards_of_a_process(len(own))
-  load = functools.partial(_load_shards, root, generation, own, config)
-  if in_subprocess and config.kind in searcher.TREES:
-    module = f"{__package__}.{config.kind}_searcher"
-    searched = search_process.SearchProcess(load, preload=module)
+  load = functools.partial(_load_shards, root, generation, own, config, make)
+  if in_subprocess and kind in searcher.TREES:
+    searched = search_process.SearchProcess(load, preload=f"{__package__}.{kind}_searcher")
   else:
     searched = load()
-  return spread_searcher.SpreadSearcher(searched, part=part) if spread else searched
+  return sharded_searcher.SpreadSearcher(searched, part=part) if spread else searched
 
 
 def _load_shards(
-  root: str, generation: int, shards: range, config: searcher.CorpusSearcherConfig
+  root: str,
+  generation: int,
+  shards: range,
+  config: searcher.CorpusSearcherConfig,
+  make: searcher.SearcherFactory | None,
 ) -> searcher.Searcher:
-  return assemble(generations.restore_each(root, generation, shards), config=config)
+  restored = generations.restore_each(root, generation, shards)
+  if make is None:
+    return assemble(restored, config=config)
+  return make(np.concatenate([shard["embeddings"] for shard in restored]))
 
 
 def load_embeddings(root: str, generation: int) -> np.ndarray:

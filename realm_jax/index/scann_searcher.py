@@ -39,6 +39,7 @@ _REORDERING = {
   "float32": scann_builder.ReorderType.FLOAT32,
   "bfloat16": scann_builder.ReorderType.BFLOAT16,
 }
+_ANISOTROPIC_THRESHOLD = 0.2  # T of Guo et al. (2020), relative to the mean norm
 _HASHING_SAMPLE = 16_384  # plenty for 16 centres a block, and hashing is slow to train
 _MIN_QUERIES_PER_THREAD = 16  # with fewer, another thread costs more than it saves
 _SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
@@ -124,11 +125,9 @@ def build_shard(embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherCo
     # Each search specifies its number of leaves.
     builder = builder.tree(leaves, leaves, training_sample_size=sample)
     # ScaNN's threshold is meant for unit vectors: its weights depend on T / |x|.
-    threshold = config.anisotropic_quantization_threshold * float(
-      np.linalg.norm(rows_NxE, axis=1).mean()
-    )
+    threshold = _ANISOTROPIC_THRESHOLD * float(np.linalg.norm(rows_NxE, axis=1).mean())
     builder = builder.score_ah(
-      config.dimensions_per_block,
+      searcher.DIMENSIONS_PER_CODE,
       anisotropic_quantization_threshold=threshold,
       training_sample_size=min(sample, _HASHING_SAMPLE),
     )
@@ -184,7 +183,7 @@ def load_shard(
 
 def _check_rows(arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig) -> None:
   num_rows, size = arrays["embeddings"].shape
-  blocks = -(-size // config.dimensions_per_block)
+  blocks = -(-size // searcher.DIMENSIONS_PER_CODE)
   expected = {  # shape, dtype and limit of the values
     _TOKENS: ((num_rows,), np.int32, min(config.num_leaves, num_rows)),
     _HASHES: ((num_rows, blocks), np.uint8, _CENTERS_OF_A_BLOCK),

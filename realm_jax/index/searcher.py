@@ -14,6 +14,7 @@ from realm_jax import choices, datatypes, processes
 _PASSAGES_PER_SHARD = 1_000_000
 _TREE_RECALL = 0.98
 TREES = ("scann", "faiss")
+DIMENSIONS_PER_CODE = 2  # of ScaNN's asymmetric hashing, 4 bits each
 
 
 class Searcher(Protocol):
@@ -22,6 +23,10 @@ class Searcher(Protocol):
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` passages of each query. Threads may call it concurrently."""
     ...
+
+
+# Makes a searcher of embeddings `[N, E]`, such as `ExactSearcher` and `DeviceSearcher`.
+SearcherFactory = Callable[[np.ndarray], Searcher]
 
 
 @runtime_checkable
@@ -69,9 +74,6 @@ class SearcherConfig:
     num_leaves: The number of k-means partitions. None uses 2 √n.
     num_leaves_to_search: The number of partitions searched per query. None lets the index builder
       choose the fewest that reach `target_recall` on queries of the current encoder.
-    dimensions_per_block: For ScaNN, embedding dimensions per 4-bit code of asymmetric hashing.
-    anisotropic_quantization_threshold: For ScaNN, T of Guo et al. (2020), relative to the mean
-      norm.
     reorder_candidates: Candidates rescored with the full embeddings. A search for many passages
       uses more. None uses 100 over all shards.
     training_sample_size: Rows that k-means is trained on; hashing uses at most 16,384 of them. None
@@ -86,8 +88,6 @@ class SearcherConfig:
   num_shards: int | None = None
   num_leaves: int | None = None
   num_leaves_to_search: int | None = None
-  dimensions_per_block: int = 2
-  anisotropic_quantization_threshold: float = 0.2
   reorder_candidates: int | None = None
   training_sample_size: int | None = None
   min_passages_for_tree: int = 4096

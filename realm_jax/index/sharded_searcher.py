@@ -1,4 +1,4 @@
-"""Searches the shards of an index in parallel and merges their results."""
+"""Searches the shards of an index, of one process or of several, and merges their results."""
 
 import abc
 import concurrent.futures
@@ -6,9 +6,10 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax import datatypes, processes
 from realm_jax.index import searcher
 
 
@@ -71,3 +72,28 @@ class ShardedSearcher:
       if not helper.cancel():  # a thread that has not begun would find nothing to do
         helper.result()
     return searcher.merge(results, k)
+
+
+class SpreadSearcher:
+  """Searches the shards of all processes, for corpora that exceed one host's memory.
+
+  It gathers the queries and merges the results exactly.
+  All processes must search equally often, each with its own queries, from the thread that
+  dispatches their steps. With one process it is equivalent to `own`.
+  """
+
+  def __init__(self, own: searcher.Searcher, *, part: searcher.CorpusPart):
+    self._own = own
+    self._first_row = part.rows.start
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` passages of the queries of this process."""
+    queries = [part["queries"] for part in processes.gather({"queries": queries_BxE})]
+    found = self._own.search(np.concatenate(queries), k)
+    ids_BxK = np.where(found.ids_BxK >= 0, found.ids_BxK + self._first_row, found.ids_BxK)
+    everyone = processes.gather({"ids": ids_BxK, "scores": found.scores_BxK})
+    first = sum(map(len, queries[: jax.process_index()]))
+    rows = slice(first, first + len(queries_BxE))
+    return searcher.merge(
+      [datatypes.SearchResults(part["ids"][rows], part["scores"][rows]) for part in everyone], k
+    )

@@ -101,6 +101,11 @@ class Encoder(TypedModule):
 
   config: EncoderConfig
 
+  @property
+  def is_unit_length(self) -> bool:
+    """Whether embeddings have length 1."""
+    return self.config.unit_length
+
   def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     """Returns float32 embeddings `[F, E]` of the queries `Tokens` `[F, L]`."""
     raise NotImplementedError

@@ -17,20 +17,33 @@ class RealmOutputs:
   Attributes:
     scores_BxK: float32 inner products of freshly embedded queries and passages.
     logits_BxKxMxV: float32 masked-LM logits with each of the passages.
-    unread_B: float32 log Σ exp(score) over the passages that only other queries of the batch read;
-      None if they are not compared.
+    scaled_query_BxE: float32 embeddings of the queries, divided by the temperature.
+    passage_BxKxE: float32 embeddings of the passages. Both are None unless computed afresh.
   """
 
   scores_BxK: jax.Array
   logits_BxKxMxV: jax.Array
-  unread_B: jax.Array | None = None
+  scaled_query_BxE: jax.Array | None = None
+  passage_BxKxE: jax.Array | None = None
 
 
 class RealmPretrainingModel(TypedModule):
-  """Scores the retrieved passages and reads the query with each; the two share no parameters."""
+  """Scores the retrieved passages and reads the query with each; the two share no parameters.
+
+  Attributes:
+    dual_encoder_learns: False uses the scores with which the passages were found instead of
+      embedding them again, and gives the dual encoder no gradient. The index must then be of the
+      same dual encoder.
+  """
 
   dual_encoder_config: EncoderConfig
   knowledge_augmented_encoder_config: bert.BertConfig
+  dual_encoder_learns: bool = True
+
+  @property
+  def is_unit_length(self) -> bool:
+    """Whether embeddings have unit length."""
+    return self.dual_encoder_config.unit_length
 
   def setup(self):
     self.dual_encoder = self.dual_encoder_config.make()
@@ -44,22 +57,16 @@ class RealmPretrainingModel(TypedModule):
     *,
     deterministic: bool,
     passage_BxKxE: jax.Array | None = None,
-    dual_encoder_learns: bool = True,
-    compares_batch: bool = False,
   ) -> RealmOutputs:
     """Returns the outputs for every query and passage of the batch, including empty slots.
 
     Args:
       passage_BxKxE: Embeddings of the passages, if already known.
-      dual_encoder_learns: False uses the scores with which the passages were found instead of
-        embedding them again, and gives the dual encoder no gradient. The index must then be of the
-        same dual encoder.
-      compares_batch: Whether to score the passages of the batch's other queries too.
     """
-    unread_B = None
+    embeddings = {}
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query
-    if not dual_encoder_learns:
+    if not self.dual_encoder_learns:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=True)
       null_1x1xE = self.dual_encoder.encode_null_passage(batch.passage)[None]
       null_Bx1 = self.dual_encoder.scores(query_BxE, jnp.repeat(null_1x1xE, num_queries, axis=0))
@@ -70,8 +77,8 @@ class RealmPretrainingModel(TypedModule):
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )
       scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
-      if compares_batch:
-        unread_B = self._unread(query_BxE, passage_BxKxE, batch)
+      scaled_query_BxE = query_BxE / self.dual_encoder_config.temperature
+      embeddings = {"scaled_query_BxE": scaled_query_BxE, "passage_BxKxE": passage_BxKxE}
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
       scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
@@ -84,20 +91,11 @@ class RealmPretrainingModel(TypedModule):
     return RealmOutputs(
       scores_BxK=scores_BxK,
       logits_BxKxMxV=logits_FxMxV.reshape(num_queries, num_passages, *logits_FxMxV.shape[1:]),
-      unread_B=unread_B,
+      **embeddings,
     )
 
-  def _unread(
-    self, query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch
-  ) -> jax.Array:
-    """Returns log Σ exp(score) `[B]` over the passages that a query of the batch does not read."""
-    ids_F = batch.passage_ids_BxK.reshape(-1)
-    # A passage that several queries found counts once.
-    again_F = jnp.any(jnp.tril(ids_F[:, None] == ids_F[None, :], k=-1), axis=1)
-    read_BxF = jnp.any(batch.passage_ids_BxK[:, :, None] == ids_F[None, None, :], axis=1)
-    counted_BxF = ~read_BxF & ((ids_F >= 0) & ~again_F)[None, :]
-    passage_FxE = passage_BxKxE.reshape(len(ids_F), -1)
-    scores_BxF = jnp.einsum("BE,FE->BF", query_BxE, passage_FxE) / (
-      self.dual_encoder_config.temperature
-    )
-    return jax.nn.logsumexp(scores_BxF, axis=1, where=counted_BxF)
+  def encode_pairs(
+    self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the embeddings of queries and passages; see `DualEncoder.encode_pairs`."""
+    return self.dual_encoder.encode_pairs(query, passage, deterministic=deterministic)

@@ -5,10 +5,77 @@ of all devices if it is sharded. A query has K passages: its positive and K-1 ha
 them are negatives for the other queries.
 """
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
-from realm_jax.datatypes import Mean
+from realm_jax.data import batches
+from realm_jax.datatypes import Array, Mean
+from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
+
+_UNIT_LENGTH_SCALE = 20.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contrastive(Objective):
+  """Tells the passages of pairs apart, which are the batch or its `pairs`.
+
+  They have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, with one passage
+  per query, `[B, P]`. The optional `passage_uid` `[B, K]` and `also_right` `[B, O]` tell which
+  passages are not negatives.
+
+  Attributes:
+    scale: Multiplies the scores in the softmax. None uses 20 for embeddings of unit length, as
+      sentence encoders do, because their scores differ too little otherwise, and 1 for others.
+  """
+
+  scale: float | None = None
+
+  def build(self, model: Any) -> Loss:
+    """Returns the objective of a model that has `encode_pairs`.
+
+    Raises:
+      ValueError: If its dual encoder never learns.
+    """
+    if not getattr(model, "dual_encoder_learns", True):
+      raise ValueError("a Contrastive term for a dual encoder that never learns; omit it")
+    scale = self.scale
+    if scale is None:
+      scale = _UNIT_LENGTH_SCALE if model.is_unit_length else 1.0
+
+    def outputs(params, pairs, key) -> tuple[Array, Array]:
+      ids, segments = pairs["passage"], pairs["passage_segments"]
+      length = ids.shape[-1]
+      query_BxE, passage_FxE = model.apply(
+        {"params": params},
+        batches.tokens(pairs["query"]),
+        batches.tokens(ids.reshape(-1, length), segments.reshape(-1, length)),
+        method="encode_pairs",
+        **dropout_keywords(key),
+      )
+      return scale * query_BxE, passage_FxE.reshape(len(query_BxE), -1, passage_FxE.shape[-1])
+
+    def score(found: tuple[Array, Array], pairs) -> Figures:
+      query_BxE, passage_BxKxE = found
+      shape = passage_BxKxE.shape[:2]
+      compared_BxF = compared_passages(
+        (pairs["passage"] != 0).any(axis=-1).reshape(shape),
+        pairs.get("passage_uid", jnp.zeros(shape, jnp.int32)),
+        pairs.get("also_right", jnp.zeros((shape[0], 0), jnp.int32)),
+      )
+      return grouped(contrastive(query_BxE, passage_BxKxE, compared_BxF), "loss")
+
+    return Loss(outputs, score, compares_rows=True, rows=_pairs)
+
+
+def _pairs(batch) -> Mapping[str, Array]:
+  pairs = batch if isinstance(batch, Mapping) else batch.pairs
+  if pairs is None:
+    raise ValueError("a Contrastive term, but the batches have no pairs; pair their source")
+  return pairs
 
 
 def contrastive(

@@ -9,16 +9,71 @@ nothing, so the loss is an upper bound of that of reading them all: -log p(y|x) 
 minus the log of their share of the probability.
 """
 
-from typing import Literal
+import dataclasses
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from realm_jax import choices, datatypes
 from realm_jax.datatypes import Mean
+from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
 
 Marginalization = Literal["span", "token"]
 _LOWEST = jnp.finfo(jnp.float32).min
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MarginalLikelihood(Objective):
+  """The likelihood of the masked words of `RetrievedBatch`es.
+
+  Attributes:
+    marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
+      released code's.
+    compares_batch: Whether p(z|x) is over the passages of all queries of the batch, where those
+      that only other queries read count as explaining nothing. They keep embeddings in place, at
+      little cost.
+  """
+
+  marginalize: Marginalization = "span"
+  compares_batch: bool = False
+
+  def __post_init__(self):
+    choices.check_fields(self)
+
+  def build(self, model: Any) -> Loss:
+    """Returns the objective of a `RealmPretrainingModel`.
+
+    Raises:
+      ValueError: If passages are compared for a dual encoder that never learns.
+    """
+    if self.compares_batch and not model.dual_encoder_learns:
+      raise ValueError(
+        "compares_batch=True with a dual encoder that never learns: nothing else learns from it"
+      )
+
+    def outputs(params, batch, key):
+      return model.apply({"params": params}, batch, **dropout_keywords(key))
+
+    def score(found, batch: datatypes.RetrievedBatch) -> Figures:
+      unread_B = None
+      if self.compares_batch:
+        unread_B = log_sum_unread(found.scaled_query_BxE, found.passage_BxKxE, batch)
+      figures = masked_lm_over_retrieval(
+        found.scores_BxK,
+        found.logits_BxKxMxV,
+        batch,
+        marginalize=self.marginalize,
+        unread_B=unread_B,
+      )
+      return grouped(
+        figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
+      )
+
+    def rows(batch: datatypes.RetrievedBatch) -> datatypes.RetrievedBatch:
+      return dataclasses.replace(batch, pairs=None)
+
+    return Loss(outputs, score, compares_rows=self.compares_batch, rows=rows)
 
 
 def marginal_log_likelihood(
@@ -122,6 +177,25 @@ def masked_lm_over_retrieval(
     **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
+
+
+def log_sum_unread(
+  scaled_query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch
+) -> jax.Array:
+  """Returns log Σ exp(score) `[B]` over the passages that only other queries of the batch read.
+
+  The passage that a query was cut from is none of them, because it would explain everything.
+  """
+  ids_F = batch.passage_ids_BxK.reshape(-1)
+  # A passage that several queries found counts once.
+  again_F = jnp.any(jnp.tril(ids_F[:, None] == ids_F[None, :], k=-1), axis=1)
+  read_BxF = jnp.any(batch.passage_ids_BxK[:, :, None] == ids_F[None, None, :], axis=1)
+  counted_BxF = ~read_BxF & ((ids_F >= 0) & ~again_F)[None, :]
+  if batch.passage_uid_BxK is not None:
+    uid_1xF = batch.passage_uid_BxK.reshape(1, -1)
+    counted_BxF &= batch.queries.source_uid_B[:, None] != uid_1xF
+  scores_BxF = jnp.einsum("BE,FE->BF", scaled_query_BxE, passage_BxKxE.reshape(len(ids_F), -1))
+  return jax.nn.logsumexp(scores_BxF, axis=1, where=counted_BxF)
 
 
 def _log_share_read(scores_BxK, unread_B, valid_BxK):

@@ -6,13 +6,44 @@ spans, under one softmax of span score plus retrieval score over all spans of al
 Everything is float32, and every mean is over the real questions of the whole batch.
 """
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from realm_jax import datatypes
-from realm_jax.datatypes import Mean
+from realm_jax.datatypes import Array, Mean
+from realm_jax.training.objective import LOSS, Figures, Loss, Objective, dropout_keywords
 
 _LOWEST = jnp.finfo(jnp.float32).min
+_LOGGED = {
+  "loss": LOSS,
+  "retrieval_loss": "loss/retrieval",
+  "reader_loss": "loss/reader",
+  "span_exact_match": "answers/span_exact_match",
+  "reader_oracle": "answers/reader_oracle",
+  "answer_in_beam": "answers/in_beam",
+  "answer_read": "answers/in_passages_read",
+  "without_answer": "answers/without",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenQa(Objective):
+  """The answers of `RetrievedQuestions`, and the passages that have them."""
+
+  def build(self, model: Any) -> Loss:
+    """Returns the objective of an `OpenQaModel`."""
+
+    def outputs(params, batch, key) -> tuple[Array, Array]:
+      found = model.apply({"params": params}, batch, **dropout_keywords(key))
+      return found.scores_BxR, found.logits_BxKxTxW
+
+    def score(found: tuple[Array, Array], batch: datatypes.RetrievedQuestions) -> Figures:
+      return {_LOGGED[name]: mean for name, mean in open_qa(*found, batch).items()}
+
+    return Loss(outputs, score)
 
 
 def open_qa(

@@ -1,9 +1,49 @@
 """Token classification: -log p of each labelled token's tag, averaged over the labelled tokens."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
+from realm_jax.data import batches
 from realm_jax.datatypes import Mean
+from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags(Objective):
+  """The tags of `TokenLabelsConverter`'s features."""
+
+  def build(self, model: Any) -> Loss:
+    """Returns the objective of a `TokenTagger`."""
+
+    def outputs(params, batch, key) -> jax.Array:
+      tokens = batches.tokens(batch["tokens"])
+      return model.apply({"params": params}, tokens, **dropout_keywords(key))
+
+    def score(logits_BxLxY, batch) -> Figures:
+      return grouped(token_classification(logits_BxLxY, batch["labels"]), "loss")
+
+    return Loss(outputs, score)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLm(Objective):
+  """The masked words of `MaskedQueryConverter`'s features, without retrieval."""
+
+  def build(self, model: Any) -> Loss:
+    """Returns the objective of a `KnowledgeAugmentedEncoder`."""
+
+    def outputs(params, batch, key) -> jax.Array:
+      query = batches.tokens(batch["query"])
+      return model.apply({"params": params}, query, batch["mlm_positions"], **dropout_keywords(key))
+
+    def score(logits_BxMxV, batch) -> Figures:
+      labels_BxM = jnp.where(batch["mlm_weights"] > 0, batch["mlm_targets"] + 1, 0)
+      return grouped(token_classification(logits_BxMxV, labels_BxM), "loss")
+
+    return Loss(outputs, score)
 
 
 def token_classification(logits_BxLxY: jax.Array, labels_BxL: jax.Array) -> dict[str, Mean]:

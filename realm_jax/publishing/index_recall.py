@@ -19,7 +19,7 @@ from realm_jax.index.searcher import (
   TreeSearcher,
   recall_at_k,
 )
-from realm_jax.index.spread_searcher import SpreadSearcher
+from realm_jax.index.sharded_searcher import SpreadSearcher
 
 _RECALL_AT = 10
 _STEP = 1.1  # ratio of successive numbers of leaves tried

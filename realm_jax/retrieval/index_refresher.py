@@ -20,7 +20,7 @@ from absl import logging
 
 from realm_jax import choices, processes, stopwatch
 from realm_jax.index import generations
-from realm_jax.index.searcher import Searcher
+from realm_jax.index.searcher import Searcher, SearcherFactory
 
 WhenLate = Literal["continue", "wait", "stop"]
 OtherRuns = Literal["refuse", "accept"]
@@ -84,12 +84,14 @@ class RefreshConfig:
     when_late: What to do beyond the limit: "continue", "wait" for a newer generation, or "stop".
     other_runs: Whether to skip ("refuse") or use ("accept") generations built from checkpoints of
       other runs, such as the run that this one starts from.
+    searcher: Makes the searcher of a generation's embeddings; None searches it as it was built.
   """
 
   poll_seconds: float = 5.0
   max_staleness_steps: int | None = None
   when_late: WhenLate = "continue"
   other_runs: OtherRuns = "refuse"
+  searcher: SearcherFactory | None = None
 
   def __post_init__(self):
     choices.check_fields(self)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ class RetrievedBatches:
   """Retrieves the batch of step t+1 while step t runs, and swaps generations between steps.
 
   Attributes:
-    queries: An iterator of the queries of a batch, with metrics of the input pipeline.
+    queries: Yields the queries of a batch, with metrics of the input pipeline; has their position.
     retriever: Finds their passages in the refresher's current generation.
     first_step: Steps taken before the first batch.
     on_swap: Called with the first step that uses a new generation, and the generation.
@@ -30,7 +30,7 @@ class RetrievedBatches:
     batch: The next step's batch, on the host.
   """
 
-  queries: Iterator
+  queries: Any
   _: dataclasses.KW_ONLY
   retriever: PassageFinder
   refresher: IndexRefresher
@@ -86,6 +86,14 @@ class RetrievedBatches:
     self.batch = self.retriever.resume(in_flight)
     self._step += 1
     return self.place(self.batch)
+
+  def position(self) -> dict[str, np.ndarray]:
+    """Returns the position of the queries."""
+    return self.queries.position()
+
+  def restore(self, position: dict[str, np.ndarray]) -> None:
+    """Continues with the queries behind a saved position."""
+    self.queries.restore(position)
 
 
 def hub_share(passage_ids_BxK: np.ndarray) -> float:

@@ -9,15 +9,14 @@ from jax.sharding import Mesh
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig
-from realm_jax.runs import objectives
+from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.runs.example_sources import PairData
 from realm_jax.runs.training_run import PlainTraining
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
-
-_UNIT_LENGTH_SCALE = 20.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,14 +26,12 @@ class ContrastiveTraining(PlainTraining):
   Attributes:
     data: The pairs and how they are batched.
     dual_encoder: The model.
-    score_scale: Multiplies the scores in the softmax. None uses 20 for embeddings of unit length,
-      as sentence encoders do, because their scores differ too little otherwise, and 1 for others.
   """
 
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
   data: PairData = PairData()
   dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
-  score_scale: float | None = None
+  objective: Objective = Contrastive()
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
@@ -55,13 +52,6 @@ class ContrastiveTraining(PlainTraining):
       for name, length in lengths.items()
     }
 
-  @property
-  def scale(self) -> float:
-    """What multiplies the scores: `score_scale` or its default."""
-    if self.score_scale is not None:
-      return self.score_scale
-    return _UNIT_LENGTH_SCALE if self.dual_encoder.unit_length else 1.0
-
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices."""
     model = self.dual_encoder.make()
@@ -69,5 +59,5 @@ class ContrastiveTraining(PlainTraining):
     def init_params(key: jax.Array) -> dict:
       return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
 
-    objective = objectives.pairs(model, score_scale=self.scale)
+    objective = self.objective.build(model).of_params(lambda params: params["dual_encoder"])
     return self.make_program(objective, init_params=init_params, mesh=mesh)

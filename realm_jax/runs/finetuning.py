@@ -4,15 +4,16 @@ import dataclasses
 import functools
 
 from realm_jax.models.open_qa import OpenQaModel
+from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import QuestionData
 from realm_jax.runs.question_evaluation import DevConfig
 from realm_jax.runs.starting_points import StartConfig, StartingPoint
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 
@@ -39,6 +40,7 @@ class Finetuning(TrainingConfig):
   refresh: RefreshConfig = RefreshConfig()
   generation: int | None = None
   dev: DevConfig = DevConfig()
+  objective: Objective = OpenQa()
 
   @property
   def frozen(self) -> bool:
@@ -72,4 +74,4 @@ class Finetuning(TrainingConfig):
       optimizer = dataclasses.replace(self.optimizer, frozen_parts=parts)
       training = dataclasses.replace(self, optimizer=optimizer)
     init_params = functools.partial(saved_models.init_open_qa_model, model)
-    return training.make_program(objectives.questions(model), init_params=init_params)
+    return training.make_program(self.objective.build(model), init_params=init_params)

@@ -9,11 +9,12 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
-from realm_jax.runs import objectives
+from realm_jax.objectives.token_classification import MaskedLm
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.training_run import PlainTraining
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 
@@ -32,6 +33,7 @@ class MaskedLmTraining(PlainTraining):
     batch_size=256, query_length=128, max_masks=20, mask="passage_tokens"
   )
   bert: BertConfig = BertConfig()
+  objective: Objective = MaskedLm()
 
   def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
@@ -53,4 +55,7 @@ class MaskedLmTraining(PlainTraining):
       params = model.init(key, tokens, positions, deterministic=True)["params"]
       return {"knowledge_augmented_encoder": params}
 
-    return self.make_program(objectives.plain_masked_lm(model), init_params=init_params)
+    objective = self.objective.build(model).of_params(
+      lambda params: params["knowledge_augmented_encoder"]
+    )
+    return self.make_program(objective, init_params=init_params)

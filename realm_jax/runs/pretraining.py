@@ -11,24 +11,19 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.objectives.marginal_likelihood import (
-  Marginalization,
-  masked_lm_over_retrieval,
-)
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.planning import model_costs
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
-from realm_jax.runs.rehearsal import RehearsalConfig
 from realm_jax.runs.training_config import RunConfig, TrainingConfig, changed
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
-from realm_jax.training.objective import Minimised, Objective, in_parts
+from realm_jax.training.objective import LOSS, Minimised, Objective
 from realm_jax.training.train_program import TrainProgram
 
-_PART = "dual_encoder"  # of the parameters
+_PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,12 +48,7 @@ class Pretraining(TrainingConfig):
     model: The two encoders.
     retrieval: Number and lengths of the passages read.
     refresh: How new generations of the index are followed.
-    marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
-      released code's.
-    compares_batch: Whether p(z|x) is over the passages of all queries of the batch, where those
-      that only other queries read count as explaining nothing. They keep embeddings in place, at
-      little cost.
-    rehearsal: Pairs that the dual encoder goes on learning from in every step.
+    objective: What is minimised, on `RetrievedBatch`es.
     generation: Index generation to stay with; None follows the newest.
     spread_index: Whether each of several processes holds only a part of the index, for corpora
       beyond the memory of one host; queries are then gathered and answers merged.
@@ -73,9 +63,7 @@ class Pretraining(TrainingConfig):
   model: ModelConfig = ModelConfig()
   retrieval: RetrievalConfig = RetrievalConfig()
   refresh: RefreshConfig = RefreshConfig()
-  marginalize: Marginalization = "span"
-  compares_batch: bool = False
-  rehearsal: RehearsalConfig = RehearsalConfig()
+  objective: Objective = MarginalLikelihood()
   generation: int | None = None
   spread_index: bool = False
   retrieval_trace: bool = False
@@ -114,60 +102,30 @@ class Pretraining(TrainingConfig):
     return saved_models.init_pretraining_model(self.module, key)
 
   @property
-  def masked_objective(self) -> Objective:
-    """The objective on the masked queries of `RetrievedBatch`es."""
-    return objectives.masked_lm(
-      self.module,
-      marginalize=self.marginalize,
-      compares_batch=self.compares_batch,
-      reader_learns="knowledge_augmented_encoder" not in self.optimizer.frozen_parts,
-      dual_encoder_learns=self.dual_encoder_learns,
+  def minimised(self) -> Minimised:
+    """The objective of the model, without the backward pass of a part that does not learn."""
+    model = self.module.clone(dual_encoder_learns=self.dual_encoder_learns)
+    minimised = self.objective.build(model)
+    if _READER not in self.optimizer.frozen_parts:
+      return minimised
+    return minimised.of_params(
+      lambda params: {**params, _READER: jax.lax.stop_gradient(params[_READER])}
     )
-
-  @property
-  def training_objective(self) -> Minimised:
-    """The objective to minimise, on `RetrievedBatch`es."""
-    if not self.rehearsal.num_pairs:
-      return self.masked_objective
-    config = self.model.dual_encoder
-    pairs = objectives.pairs(config.make(), score_scale=1 / config.temperature)
-    of_pairs = pairs.on(lambda batch: batch.pairs, prefix="pairs")
-    return self.masked_objective + self.rehearsal.weight * of_pairs
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
     """Returns the figures of a batch without dropout, in as many parts as a step has."""
-
-    def of_rows(rows: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
-      outputs = self.module.apply({"params": params}, rows, deterministic=True)
-      return masked_lm_over_retrieval(
-        outputs.scores_BxK, outputs.logits_BxKxMxV, rows, marginalize=self.marginalize
-      )
-
-    without_pairs = dataclasses.replace(batch, pairs=None)
-    return in_parts(of_rows, without_pairs, parts=self.mesh.accumulate_steps)
+    (_, objective), *_ = self.objective.weighted_terms()
+    figures = objective.build(self.module).figures(params, batch, parts=self.mesh.accumulate_steps)
+    return {"loss" if name == LOSS else name.split("/")[-1]: mean for name, mean in figures.items()}
 
   def program(self, mesh: Mesh | None = None) -> TrainProgram:
     """Returns the train step and the layout of its state, on a mesh or on all devices.
 
     Raises:
-      ValueError: If the batch is split and sequences are to be bucketed or passages compared, or a
-        setting of the dual encoder's lessons is given and it never learns.
+      ValueError: If the batch is split and sequences are to be bucketed, or a term of the objective
+        teaches a dual encoder that never learns.
     """
-    lessons = {
-      "compares_batch": self.compares_batch,
-      "rehearsal.num_pairs": self.rehearsal.num_pairs,
-    }
-    given = ", ".join(f"{name}={value!r}" for name, value in lessons.items() if value)
-    if given and not self.dual_encoder_learns:
-      raise ValueError(
-        f"{given} with a dual encoder that never learns: they teach nothing else; use the defaults"
-      )
-    if self.compares_batch and self.mesh.accumulate_steps > 1:
-      raise ValueError(
-        f"compares_batch=True with accumulate_steps={self.mesh.accumulate_steps}: a part has not "
-        "the passages of the others; use accumulate_steps=1"
-      )
-    program = self.make_program(self.training_objective, init_params=self.init_params, mesh=mesh)
+    program = self.make_program(self.minimised, init_params=self.init_params, mesh=mesh)
     num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
     if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
       raise ValueError(
@@ -218,17 +176,7 @@ class Pretraining(TrainingConfig):
     """Returns the shapes of a batch."""
     retrieval = self.retrieval
     B, K, M = self.data.batch_size, retrieval.num_passages, self.data.max_masks
-    pairs, P = self.rehearsal, retrieval.passage_length
-    passages = (pairs.num_pairs, 1 + pairs.hard_negatives)
-    rows = {
-      "query": (pairs.num_pairs, self.data.query_length),
-      "passage": (*passages, P),
-      "passage_segments": (*passages, P),
-      "passage_uid": passages,
-    }
-    abstract = {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name, shape in rows.items()}
     return datatypes.RetrievedBatch(
-      pairs=abstract if pairs.num_pairs else None,
       queries=datatypes.MaskedQueries(
         query=abstract_tokens(B, self.data.query_length),
         mlm_positions_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
@@ -241,6 +189,7 @@ class Pretraining(TrainingConfig):
       valid_BxK=jax.ShapeDtypeStruct((B, K), jnp.bool_),
       passage_ids_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
       stale_scores_BxK=jax.ShapeDtypeStruct((B, K), jnp.float32),
+      passage_uid_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
     )
 
   def passes(self, *, num_devices: int) -> list[model_costs.Pass]:
@@ -248,11 +197,7 @@ class Pretraining(TrainingConfig):
     queries = self.data.batch_size / num_devices
     sequences = queries * self.retrieval.num_passages
     embedded = sequences - queries + 1  # the null passage is embedded once
-    query_length, passage_length = self.data.query_length, self.retrieval.passage_length
-    texts = [(queries, query_length), (embedded, passage_length)]
-    pairs, per_pair = self.rehearsal.num_pairs / num_devices, 1 + self.rehearsal.hard_negatives
-    if pairs:
-      texts += [(pairs, query_length), (pairs * per_pair, passage_length)]
+    texts = [(queries, self.data.query_length), (embedded, self.retrieval.passage_length)]
     return [
       *self.text_passes(*texts),
       encoder_pass(

@@ -12,12 +12,13 @@ from realm_jax import choices, json_fields, partitioning, tokenization
 from realm_jax.data.word_tagging import tag_words
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
-from realm_jax.runs import objectives
+from realm_jax.objectives.token_classification import Tags
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import CHECKPOINTS
 from realm_jax.saved import saved_models
 from realm_jax.tokenization import WordPieceTokenizer
 from realm_jax.training import checkpoints
+from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 
@@ -58,6 +59,7 @@ class TaggerTraining(TrainingConfig):
   dropout_rate: float = 0.1
   eval_every: int = 500
   tokens_per_batch: int = 4096
+  objective: Objective = Tags()
 
   def __post_init__(self):
     choices.check_counts(self, "batch_size", "eval_every", "tokens_per_batch")
@@ -69,7 +71,7 @@ class TaggerTraining(TrainingConfig):
     model = TokenTagger(config)
 
     init = functools.partial(init_params, config)
-    return self.make_program(objectives.tags(model), init_params=init)
+    return self.make_program(self.objective.build(model), init_params=init)
 
 
 class WordTagger:

@@ -10,17 +10,9 @@ from jax.sharding import Mesh
 
 from realm_jax import choices, partitioning
 from realm_jax.runs import profiling
-from realm_jax.training.objective import Minimised
+from realm_jax.training.objective import Minimised, Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
-
-_OF_LEARNING = {
-  "optimizer",
-  "marginalize",
-  "compares_batch",
-  "rehearsal",
-  "score_scale",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,17 +77,22 @@ class TrainingConfig:
     run: How long it runs, and what it writes.
     mesh: How it is distributed over devices.
     optimizer: The optimizer.
+    objective: What is minimised.
   """
 
   run: RunConfig = RunConfig()
   mesh: MeshConfig = MeshConfig()
   optimizer: OptimizerConfig = OptimizerConfig()
+  objective: Objective
 
   @property
   def learning_settings(self) -> dict[str, Any]:
     """The settings of optimizer and objective by name, which a resumed run may change."""
-    fields = {k: v for k, v in dataclasses.asdict(self).items() if k in _OF_LEARNING}
-    return flax.traverse_util.flatten_dict(fields, sep=".")
+    optimizer = {"optimizer": dataclasses.asdict(self.optimizer)}
+    return {
+      **flax.traverse_util.flatten_dict(optimizer, sep="."),
+      "objective": repr(self.objective),
+    }
 
   @property
   def stops_on_collapse(self) -> bool:

@@ -4,14 +4,13 @@ import abc
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
 import jax.numpy as jnp
 
 from realm_jax import directory_lock, json_fields, object_store, processes
-from realm_jax.data import batches
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
@@ -234,6 +233,7 @@ class TrainingRun:
     published = PublishedGenerations(
       index=index,
       description=self._description,
+      searcher=refresh.searcher,
       spread=spread,
       with_embeddings=with_embeddings,
       run=self.identity,
@@ -243,7 +243,7 @@ class TrainingRun:
 
   def retrieved_batches(
     self,
-    queries: Iterator,
+    queries: Any,
     *,
     retriever: PassageFinder,
     refresher: IndexRefresher,
@@ -252,7 +252,7 @@ class TrainingRun:
     """Returns the batches of queries; records their generations in `swaps.jsonl`.
 
     Args:
-      queries: Yields the queries of a batch with metrics of the input pipeline.
+      queries: See `RetrievedBatches`.
       trace: Gets what each step retrieved, and is flushed before each checkpoint.
     """
     self._trace = trace
@@ -272,7 +272,6 @@ class TrainingRun:
   def train(
     self,
     source: train_loop.BatchSource,
-    features: batches.Resumable,
     *,
     metadata: Callable[[], Mapping] = dict,
     evaluation: Evaluation | None = None,
@@ -281,7 +280,7 @@ class TrainingRun:
     """Trains to the end or until stopped, then saves.
 
     Args:
-      features: Input of the source, restored to the checkpoint's position.
+      source: Provides the batches; restored to the checkpoint's position.
       metadata: Returns further metadata for a checkpoint.
       evaluation: Evaluation during training; None for none.
       samples: Returns examples as Markdown, written at each evaluation or, without one, at each
@@ -303,9 +302,7 @@ class TrainingRun:
 
     def save(step: int, state) -> None:
       position = {
-        name: value
-        for part in processes.gather(features.position())
-        for name, value in part.items()
+        name: value for part in processes.gather(source.position()) for name, value in part.items()
       }
       whole = {"position": position, "batch": processes.gather_rows(source.in_flight())}
       self._save(step, state, input=whole, metadata=metadata())
@@ -322,7 +319,7 @@ class TrainingRun:
 
     if self.step == 0 and evaluation is not None and evaluation.at_start:
       figures(0, self.state)
-    first_batch = self._first_batch(source, features)
+    first_batch = self._first_batch(source)
     self._profiler(self.step, self.state)
     self.state = train_loop.train(
       self.state,
@@ -361,10 +358,10 @@ class TrainingRun:
       f"{self._collapse}. Begin again from {path}; --on_collapse=warn trains on"
     )
 
-  def _first_batch(self, source: train_loop.BatchSource, features: batches.Resumable):
+  def _first_batch(self, source: train_loop.BatchSource):
     """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
     if self._continued is not None:
-      features.restore(self._continued["position"])
+      source.restore(self._continued["position"])
       rows = self._continued["batch"]
       return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
     source.begin(self.state.params)

@@ -15,12 +15,11 @@ from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.fusion import Fusion, Hybrid
 from realm_jax.index.postings import open_or_build
+from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.saved import saved_models
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.wordpieces import Tokenizer, WordPieces
-
-Search = Literal["auto", "exact"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class Sources:
     index: Directory of the index generations of that corpus.
     step: Step of the checkpoint; None uses the newest.
     generation: Index generation; None uses the newest.
-    search: "exact" searches any generation exactly, "auto" as it was built.
+    searcher: Makes the searcher of the generation's embeddings; None searches it as it was built.
     retriever: What finds passages: the checkpoint's dual encoder ("dense"), "bm25", or both
       ("hybrid"). Readers always score the passages with the dual encoder.
     fusion: How "hybrid" fuses the two rankings.
@@ -44,7 +43,7 @@ class Sources:
   index: str = ""
   step: int | None = None
   generation: int | None = None
-  search: Search = "auto"
+  searcher: SearcherFactory | None = None
   retriever: Literal["dense", "bm25", "hybrid"] = "dense"
   fusion: Fusion = Fusion()
 
@@ -188,6 +187,6 @@ def published_generations(
   return PublishedGenerations(
     index=sources.index,
     description=dataclasses.replace(saved.description, corpus_fingerprint=store.fingerprint),
-    kind=sources.search,
+    searcher=sources.searcher,
     with_embeddings=with_embeddings,
   )

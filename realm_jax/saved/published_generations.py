@@ -3,6 +3,7 @@
 import dataclasses
 
 from realm_jax.index import assembly, generations
+from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
@@ -17,7 +18,7 @@ class PublishedGenerations:
 
   Attributes:
     description: The model that searches them.
-    kind: "exact" searches any generation exactly, "auto" as it was built.
+    searcher: Makes the searcher of a generation's embeddings; None searches it as it was built.
     spread: Whether each process loads only its share of an index, see `SpreadSearcher`.
     with_embeddings: Whether to load embeddings in addition to the searcher.
     run: The run that trains the model; None outside training.
@@ -27,7 +28,7 @@ class PublishedGenerations:
 
   index: str
   description: ModelDescription
-  kind: str = "auto"
+  searcher: SearcherFactory | None = None
   spread: bool = False
   with_embeddings: bool = False
   run: Run | None = None
@@ -63,7 +64,7 @@ class PublishedGenerations:
     searcher = assembly.load_searcher(
       self.index,
       generation,
-      kind=self.kind,
+      make=self.searcher,
       spread=self.spread,
       in_subprocess=self.run is not None and manifest.num_passages > _LOADED_BESIDE_A_STEP,
     )

@@ -18,11 +18,16 @@ from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.open_qa import OpenQaModel as OpenQaModule
-from realm_jax.objectives.marginal_likelihood import Marginalization, marginal_log_likelihood
-from realm_jax.objectives.open_qa import joint_logits
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.marginal_likelihood import (
+  Marginalization,
+  MarginalLikelihood,
+  marginal_log_likelihood,
+)
+from realm_jax.objectives.open_qa import OpenQa, joint_logits
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs import objectives, starting_points
+from realm_jax.runs import starting_points
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import MaskedQueryData, PairData, QuestionData
 from realm_jax.runs.finetuning import Finetuning
@@ -32,7 +37,7 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus, open_corpus
 from realm_jax.t5x_adapter import features, metrics, parameters
 from realm_jax.training import dropout_keys
-from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.objective import LOSS, Loss
 
 _LOWEST = jnp.finfo(jnp.float32).min
 
@@ -57,7 +62,7 @@ class RealmModel(models.BaseModel):
     corpus: Corpus,
     description: saved_models.ModelDescription,
     warm_starts: Sequence[WarmStart],
-    objective: Objective,
+    objective: Loss,
     accumulate_steps: int,
   ):
     description.check_sizes(corpus.vocabulary)
@@ -139,7 +144,7 @@ class PretrainingModel(RealmModel):
     retrieval: Number and lengths of the passages read.
     query_length: Wordpieces of a query, as in the task's feature lengths.
     max_masks: Masked wordpieces predicted in a query, as in the task's feature lengths.
-    marginalize: See `marginal_log_likelihood`.
+    objective: What is minimised.
   """
 
   FEATURE_CONVERTER_CLS = functools.partial(features.make_converter, features.MaskedQueryFeatures)
@@ -154,7 +159,7 @@ class PretrainingModel(RealmModel):
     retrieval: RetrievalConfig,
     query_length: int,
     max_masks: int,
-    marginalize: Marginalization = "span",
+    objective: MarginalLikelihood = MarginalLikelihood(),
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):
@@ -165,18 +170,17 @@ class PretrainingModel(RealmModel):
         dual_encoder=dual_encoder, knowledge_augmented_encoder=knowledge_augmented_encoder
       ),
       retrieval=retrieval,
-      marginalize=marginalize,
     )
     super().__init__(
       optimizer_def,
       corpus=corpus,
       description=training.describe(corpus),
       warm_starts=warm_starts,
-      objective=training.masked_objective,
+      objective=objective.build(training.module),
       accumulate_steps=accumulate_steps,
     )
     self.module = training.module
-    self._marginalize: Marginalization = marginalize
+    self._marginalize: Marginalization = objective.marginalize
 
   def init_params(self, key: jax.Array) -> dict:
     return saved_models.init_pretraining_model(self.module, key)
@@ -248,10 +252,10 @@ class InverseClozeModel(RealmModel):
       corpus=corpus,
       description=training.describe(corpus),
       warm_starts=warm_starts,
-      objective=objectives.pairs(module, score_scale=training.scale),
+      objective=Contrastive().build(module).of_params(lambda params: params["dual_encoder"]),
       accumulate_steps=accumulate_steps,
     )
-    self.module, self.scale = module, training.scale
+    self.module = module
     converter = functools.partial(
       PairConverter, cls_id=corpus.vocabulary.cls_id, sep_id=corpus.vocabulary.sep_id
     )
@@ -276,7 +280,7 @@ class InverseClozeModel(RealmModel):
 
   def _log_probs(self, params, batch):
     query_BxE, passage_BxKxE = self.objective.outputs(params, batch, None)
-    return jax.nn.log_softmax(self.scale * query_BxE @ passage_BxKxE[:, 0].T)
+    return jax.nn.log_softmax(query_BxE @ passage_BxKxE[:, 0].T)
 
 
 class OpenQaModel(RealmModel):
@@ -319,7 +323,7 @@ class OpenQaModel(RealmModel):
       corpus=corpus,
       description=training.describe(corpus, begun),
       warm_starts=begun.warm_starts,
-      objective=objectives.questions(module),
+      objective=OpenQa().build(module),
       accumulate_steps=accumulate_steps,
     )
     self.module = module

@@ -1,12 +1,17 @@
 """Training objectives, their sums, and gradients computed in as many parts as memory requires.
 
+An objective is built for a model, added to others and scaled:
+`MarginalLikelihood() + 0.5 * Contrastive()`.
+
 Parts save memory and change nothing else: metrics stay sums until the last part. If rows are
 compared with each other, all are embedded part by part and scored together, and each part is
 embedded again to propagate the gradient (gradient caching, Gao et al. 2021, arXiv 2101.06983).
 """
 
+import abc
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -20,12 +25,18 @@ Figures = dict[str, Mean]
 
 
 class Minimised(Protocol):
-  """What a training minimises: an `Objective`, or a `Sum` of several."""
+  """An objective of a model: a `Loss`, or several."""
 
   def gradients(
     self, params: dict, batch, key: jax.Array | None, *, parts: int
   ) -> tuple[dict, Figures]:
     """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics."""
+    ...
+
+  def figures(
+    self, params: dict, batch, key: jax.Array | None = None, *, parts: int = 1
+  ) -> Figures:
+    """Returns the metrics of a batch."""
     ...
 
   def of_params(self, change: Callable[[dict], dict]) -> "Minimised":
@@ -34,7 +45,65 @@ class Minimised(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Objective:
+class Objective(abc.ABC):
+  """What a training minimises, whatever its model; subclassed by frozen dataclasses."""
+
+  @abc.abstractmethod
+  def build(self, model: Any) -> Minimised:
+    """Returns the objective of a model, a Flax module."""
+
+  def weighted_terms(self) -> tuple[tuple[float, "Objective"], ...]:
+    """Returns the terms of this objective as a sum, with their weights."""
+    return ((1.0, self),)
+
+  def __add__(self, other: "Objective") -> "Sum":
+    weights, terms = zip(*self.weighted_terms(), *other.weighted_terms(), strict=True)
+    return Sum(terms, weights)
+
+  def __rmul__(self, weight: float) -> "Sum":
+    weights, terms = zip(*self.weighted_terms(), strict=True)
+    return Sum(terms, tuple(weight * own for own in weights))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum(Objective):
+  """A weighted sum of objectives, which may take different rows of a batch.
+
+  Metrics of all terms but the first are prefixed by the name of the term's class.
+
+  Attributes:
+    terms: The objectives. Evaluations during training are by the first.
+    weights: Factors of their mean losses; empty weighs all by 1.
+  """
+
+  terms: tuple[Objective, ...]
+  weights: tuple[float, ...] = ()
+
+  def __post_init__(self):
+    if not self.terms or len(self.weights) not in (0, len(self.terms)):
+      raise ValueError(
+        f"{len(self.terms)} terms of a sum with weights={self.weights}; give a weight each, or none"
+      )
+
+  def weighted_terms(self) -> tuple[tuple[float, Objective], ...]:
+    weights = self.weights or (1.0,) * len(self.terms)
+    return tuple(
+      (outer * inner, term)
+      for outer, of in zip(weights, self.terms, strict=True)
+      for inner, term in of.weighted_terms()
+    )
+
+  def build(self, model: Any) -> Minimised:
+    return _LossSum(
+      tuple(
+        (weight, re.sub("(?<=[a-z])(?=[A-Z])", "_", type(term).__name__).lower(), term.build(model))
+        for weight, term in self.weighted_terms()
+      )
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
   """A model and the score of its outputs.
 
   Attributes:
@@ -44,28 +113,28 @@ class Objective:
       depend on the parameters.
     compares_rows: Whether a row's score depends on other rows. If not, the metrics of two halves of
       a batch add up to those of the whole.
+    rows: Returns its rows of a batch.
   """
 
   outputs: Callable[[dict, Any, jax.Array | None], Any]
   score: Callable[[Any, Any], Figures]
   compares_rows: bool = False
+  rows: Callable[[Any], Any] = lambda batch: batch
 
-  def figures(self, params: dict, batch, key: jax.Array | None = None) -> Figures:
-    """Returns the metrics of a batch."""
-    return self.score(self.outputs(params, batch, key), batch)
+  def figures(
+    self, params: dict, batch, key: jax.Array | None = None, *, parts: int = 1
+  ) -> Figures:
+    """Returns the metrics of a batch; only rows that are not compared are computed in parts."""
+    rows = self.rows(batch)
+    if parts == 1 or self.compares_rows:
+      return self._scored(params, rows, key)
+    return _summed(lambda part: self._scored(params, part, key), _cut_rows(rows, parts))
 
-  def of_params(self, change: Callable[[dict], dict]) -> "Objective":
+  def of_params(self, change: Callable[[dict], dict]) -> "Loss":
     """Returns the same objective of changed parameters."""
     return dataclasses.replace(
       self, outputs=lambda params, rows, key: self.outputs(change(params), rows, key)
     )
-
-  def on(self, rows: Callable[[Any], Any], *, prefix: str) -> "Term":
-    """Returns this objective of some rows of each batch, as a term of a sum."""
-    return Term(self, rows, prefix)
-
-  def __add__(self, term: "Term") -> "Sum":
-    return Sum(self, (term,))
 
   def gradients(self, params: dict, batch, key, *, parts: int) -> tuple[dict, Figures]:
     """Returns the gradients of a batch's mean loss, computed in equal parts, and its metrics.
@@ -73,19 +142,23 @@ class Objective:
     Raises:
       ValueError: If the batch cannot be split into this many equal parts.
     """
+    rows = self.rows(batch)
     if parts == 1:
-      sums, figures = jax.grad(self._total_and_figures, has_aux=True)(params, batch, key)
+      sums, figures = jax.grad(self._total_and_figures, has_aux=True)(params, rows, key)
     elif self.compares_rows:
-      sums, figures = self._through_cached_outputs(params, batch, key, parts)
+      sums, figures = self._through_cached_outputs(params, rows, key, parts)
     else:
       gradients = jax.grad(self._total_and_figures, has_aux=True)
-      sums, figures = _summed(lambda part: gradients(params, *part), _cut(batch, key, parts))
+      sums, figures = _summed(lambda part: gradients(params, *part), _cut(rows, key, parts))
     count = figures[LOSS].count
     scale = 1.0 / jnp.where(count > 0, count, 1.0)
     return jax.tree.map(lambda leaf: leaf * scale, sums), figures
 
-  def _total_and_figures(self, params, batch, key):
-    figures = self.figures(params, batch, key)
+  def _scored(self, params, rows, key) -> Figures:
+    return self.score(self.outputs(params, rows, key), rows)
+
+  def _total_and_figures(self, params, rows, key):
+    figures = self._scored(params, rows, key)
     return figures[LOSS].total, figures
 
   def _through_cached_outputs(self, params, batch, key, parts: int):
@@ -106,63 +179,64 @@ class Objective:
 
 
 @dataclasses.dataclass(frozen=True)
-class Term:
-  """A term of a sum.
+class _LossSum:
+  """Losses with weights and names, whose mean losses add up.
 
-  Attributes:
-    rows: Returns its rows of a batch.
-    prefix: Group of its metrics.
-    weight: Factor of its mean loss.
+  The parts of each are those of its own rows, so terms may have any numbers of rows.
   """
 
-  objective: Objective
-  rows: Callable[[Any], Any]
-  prefix: str
-  weight: float = 1.0
+  terms: tuple[tuple[float, str, Minimised], ...]
 
-  def __rmul__(self, weight: float) -> "Term":
-    return dataclasses.replace(self, weight=weight * self.weight)
+  def of_params(self, change: Callable[[dict], dict]) -> "_LossSum":
+    return _LossSum(tuple((weight, name, of.of_params(change)) for weight, name, of in self.terms))
 
-
-@dataclasses.dataclass(frozen=True)
-class Sum:
-  """An objective with further terms, whose mean losses add up.
-
-  The parts of each term are those of its own rows, so terms may have any numbers of rows.
-  """
-
-  first: Objective
-  terms: tuple[Term, ...]
-
-  def __add__(self, term: Term) -> "Sum":
-    return Sum(self.first, (*self.terms, term))
-
-  def of_params(self, change: Callable[[dict], dict]) -> "Sum":
-    """Returns the same sum of changed parameters."""
-    terms = (
-      dataclasses.replace(term, objective=term.objective.of_params(change)) for term in self.terms
+  def figures(
+    self, params: dict, batch, key: jax.Array | None = None, *, parts: int = 1
+  ) -> Figures:
+    return self._added(
+      [of.figures(params, batch, own, parts=parts) for own, of in self._keyed(key)]
     )
-    return Sum(self.first.of_params(change), tuple(terms))
 
   def gradients(
     self, params: dict, batch, key: jax.Array | None, *, parts: int
   ) -> tuple[dict, Figures]:
-    """Returns the gradients of the sum, and the metrics of all terms."""
-    total, figures = self.first.gradients(params, batch, key, parts=parts)
-    loss = figures[LOSS]
-    for number, term in enumerate(self.terms, start=1):
-      own = None if key is None else jax.random.fold_in(key, number)
-      added, found = term.objective.gradients(params, term.rows(batch), own, parts=parts)
-      total = jax.tree.map(lambda one, other, w=term.weight: one + w * other, total, added)
-      loss = Mean(loss.total + term.weight * found[LOSS].value * loss.count, loss.count)
-      renamed = {f"{term.prefix}/{name.split('/')[-1]}": mean for name, mean in found.items()}
-      figures = {**figures, **renamed}
-    return total, {**figures, LOSS: loss}
+    found = [of.gradients(params, batch, own, parts=parts) for own, of in self._keyed(key)]
+    weights = [weight for weight, *_ in self.terms]
+    total = jax.tree.map(
+      lambda *leaves: sum(w * leaf for w, leaf in zip(weights, leaves, strict=True)),
+      *(gradients for gradients, _ in found),
+    )
+    return total, self._added([figures for _, figures in found])
+
+  def _keyed(self, key: jax.Array | None):
+    """Yields each loss with a dropout key of its own."""
+    for number, (_, _, of) in enumerate(self.terms):
+      yield key if key is None or not number else jax.random.fold_in(key, number), of
+
+  def _added(self, figures: list[Figures]) -> Figures:
+    (first_weight, *_), merged = self.terms[0], dict(figures[0])
+    loss = merged[LOSS]
+    total = first_weight * loss.total
+    for (weight, name, _), found in zip(self.terms[1:], figures[1:], strict=True):
+      total = total + weight * found[LOSS].value * loss.count
+      merged |= {f"{name}/{figure.split('/')[-1]}": mean for figure, mean in found.items()}
+    return {**merged, LOSS: Mean(total, loss.count)}
 
 
-def in_parts(figures: Callable[[Any], Figures], batch, *, parts: int) -> Figures:
-  """Returns the metrics of a batch, computed in equal parts of rows that are not compared."""
-  return figures(batch) if parts == 1 else _summed(figures, _cut_rows(batch, parts))
+def dropout_keywords(key: jax.Array | None) -> dict:
+  """Returns the keywords with which a module is applied; None disables dropout."""
+  if key is None:
+    return {"deterministic": True}
+  return {"deterministic": False, "rngs": {"dropout": key}}
+
+
+def grouped(figures: Mapping[str, Mean], group: str, *, loss: Sequence[str] = ()) -> Figures:
+  """Prefixes metrics by group, as TensorBoard shows them; `loss` names those of the group loss."""
+  groups = dict.fromkeys(loss, "loss")
+  return {
+    LOSS if name == "loss" else f"{groups.get(name, group)}/{name}": mean
+    for name, mean in figures.items()
+  }
 
 
 def _cut(batch, key: jax.Array, parts: int):

@@ -22,7 +22,6 @@ class OptimizerConfig:
     name: "bert_adam" (Adam without bias correction, as for BERT and REALM) or "adamw".
     learning_rate: Learning rate at the end of the warm-up.
     warmup_steps: Steps of linear warm-up; None uses a tenth of the run, at most 10,000.
-    warmup_fraction: The warm-up as a share of the run, instead of `warmup_steps`.
     schedule: "linear" decay to zero at the end of the run, or "constant" after the warm-up.
     weight_decay: Decoupled weight decay, not applied to biases and LayerNorm.
     clip_norm: Maximum global gradient norm; None disables clipping.
@@ -37,7 +36,6 @@ class OptimizerConfig:
   name: Literal["bert_adam", "adamw"] = "bert_adam"
   learning_rate: float = 3e-5
   warmup_steps: int | None = None
-  warmup_fraction: float | None = None
   schedule: Literal["linear", "constant"] = "linear"
   weight_decay: float = 0.01
   clip_norm: float | None = 1.0
@@ -49,13 +47,6 @@ class OptimizerConfig:
 
   def __post_init__(self):
     choices.check_fields(self)
-    if self.warmup_fraction is not None:
-      if self.warmup_steps is not None:
-        raise ValueError(
-          f"warmup_steps={self.warmup_steps} and warmup_fraction={self.warmup_fraction}; give one"
-        )
-      if not 0 <= self.warmup_fraction <= 1:
-        raise ValueError(f"warmup_fraction={self.warmup_fraction}; it must lie in [0, 1]")
 
   def warmup(self, num_steps: int) -> int:
     """Returns the number of warm-up steps of a run.
@@ -63,14 +54,11 @@ class OptimizerConfig:
     Raises:
       ValueError: If it is longer than the run.
     """
-    if self.warmup_fraction is not None:
-      return round(self.warmup_fraction * num_steps)
     if self.warmup_steps is None:
       return min(10_000, num_steps // 10)
     if 0 < num_steps < self.warmup_steps:
       raise ValueError(
-        f"warmup_steps={self.warmup_steps} exceeds num_steps={num_steps}; lower it, or give "
-        "warmup_fraction"
+        f"warmup_steps={self.warmup_steps} exceeds num_steps={num_steps}; lower it, or omit it"
       )
     return self.warmup_steps
 

@@ -44,9 +44,16 @@ class BatchSource(Protocol):
   def resume(self, in_flight: dict[str, np.ndarray]) -> Any:
     """Restores the batch that a checkpoint had in flight."""
 
+  def position(self) -> dict[str, np.ndarray]:
+    """Returns this process's position in its data, behind the next step's batch."""
+    return {}
+
+  def restore(self, position: dict[str, np.ndarray]) -> None:
+    """Continues from the saved positions of all processes."""
+
 
 class PlainBatches:
-  """A batch source for objectives that need no retrieval."""
+  """A batch source for objectives that need no retrieval: batches with a position."""
 
   def __init__(self, batches, *, place: Callable[[Any], Any]):
     self._batches = batches
@@ -70,6 +77,12 @@ class PlainBatches:
     """Restores the batch that a checkpoint had in flight."""
     self._batch = in_flight
     return self._place(in_flight)
+
+  def position(self) -> dict:
+    return self._batches.position()
+
+  def restore(self, position: dict) -> None:
+    self._batches.restore(position)
 
 
 def train(

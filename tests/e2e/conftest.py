@@ -141,7 +141,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mined_pairs(world):
-  """Pairs of spans that recur in another corpus, and that corpus, as keywords of a training."""
+  """Keywords of `Paired`: pairs of spans that recur in another corpus, and that corpus."""
   documents, passages, pairs = (str(world / f"recurring{n}") for n in (".jsonl", "", "_pairs"))
   with open(documents, "w", encoding="utf-8") as file:
     for i, first in enumerate("ABCDEFGHIJKL"):
@@ -156,7 +156,7 @@ def mined_pairs(world):
   )
   settings = PairSettings(query_length=32, num_right=2, num_wrong=1)
   prepare_pairs(passages=passages, output=pairs, settings=settings)
-  return {"pairs": pairs, "pairs_passages": passages}
+  return {"pairs": pairs, "passages": passages, "num_pairs": 8}
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
+from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fusion import Fusion
 from realm_jax.jobs.answering.compare_runs import compare_runs
 from realm_jax.jobs.answering.evaluate import evaluate
@@ -40,7 +41,7 @@ def sources(world):
     checkpoints=str(world / "first" / "checkpoints"),
     passages=str(world / "passages"),
     index=str(world / "index"),
-    search="exact",
+    searcher=ExactSearcher,
   )
 
 
@@ -62,7 +63,9 @@ def test_zero_shot_recall_is_that_of_a_search_by_hand(given, sources, zero_shot)
   questions = [asked[line["id"]] for line in lines]
   saved = saved_models.load(sources.checkpoints)
   measured = json.loads((output / "figures.json").read_text())["measured"]
-  assert measured["index"].endswith(f", generation 0 of step 0 of run {saved.run}, exact search")
+  assert measured["index"].endswith(
+    f", generation 0 of step 0 of run {saved.run}, search by ExactSearcher"
+  )
   encoder, params = saved.retriever(partitioning.make_mesh())
   tokenizer = tokenization.load(f"{sources.passages}/vocabulary")
   ((asked_together, _),) = question_batches(
@@ -133,7 +136,7 @@ def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, 
   figures = evaluate(
     **given,
     sources=dataclasses.replace(
-      sources, checkpoints=str(world / "evaluated" / "checkpoints"), search="auto"
+      sources, checkpoints=str(world / "evaluated" / "checkpoints"), searcher=None
     ),
     train_questions=training,
     output=str(output),

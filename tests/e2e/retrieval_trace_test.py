@@ -2,10 +2,8 @@
 
 import pytest
 
-from examples import replayed_batches
+from examples.replayed_batches import Replayed
 from realm_jax.jobs.answering.report import report
-from tests.configurations import changed
-from tests.e2e.conftest import PRETRAINING
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -23,11 +21,8 @@ def test_a_report_shows_what_a_step_retrieved(world, start, tmp_path):
 
 def test_a_trace_is_read_again_with_the_losses_of_its_run(world, start, losses):
   start("traced", num_steps=6, retrieval_trace=True, checkpoint_every=3)
-  replayed_batches.replay(
-    str(world / "replayed"),
-    changed(PRETRAINING, num_steps=5),  # the last step retrieves for the next one
-    corpus=str(world / "examples"),
-    passages=str(world / "passages"),
-    trace=str(world / "traced" / "retrievals"),
-  )
+  replayed = Replayed(str(world / "traced" / "retrievals"))
+  # The last step retrieves for the next one. The second half resumes.
+  for num_steps in (2, 5):
+    start("replayed", num_steps=num_steps, source=replayed)
   assert list(losses("replayed").values()) == list(losses("traced").values())[:5]

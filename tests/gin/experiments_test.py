@@ -52,7 +52,7 @@ def differences(prefix, keywords, values):
     if keyword.name not in values:
       continue
     value, name = values[keyword.name], f"{prefix}{keyword.name}"
-    if dataclasses.is_dataclass(value) and keyword.config is not None:
+    if dataclasses.is_dataclass(value) and keyword.config is type(value):
       default = keyword.default if dataclasses.is_dataclass(keyword.default) else None
       inner = flags.keywords(type(value), instance=default)
       yield from differences(f"{name}.", inner, vars(value))
@@ -74,7 +74,8 @@ def the_loss_is_a_number(pretraining):
   key = jax.random.key(0)
   params = jax.eval_shape(pretraining.init_params, key)
   batch = pretraining.abstract_batch()
-  gradients = functools.partial(pretraining.training_objective.gradients, parts=1)
+  (_, objective), *_ = pretraining.objective.weighted_terms()
+  gradients = functools.partial(objective.build(pretraining.module).gradients, parts=1)
   _, figures = jax.eval_shape(gradients, params, batch, key)
   return LOSS in figures and all(leaf.shape == () for leaf in jax.tree.leaves(figures))
 
@@ -85,8 +86,7 @@ def check_pretraining(given):
     data=dataclasses.replace(given.data, batch_size=2, mask="salient_span"),
     model=given.model,
     retrieval=given.retrieval,
-    marginalize=given.marginalize,
-    compares_batch=given.compares_batch,
+    objective=given.objective,
   )
   encoders = given.model
   # The layers are alike: one is enough to see that a batch goes through.

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from realm_jax.index import assembly, generations, scann_searcher, searcher
+from realm_jax.index.device_searcher import DeviceSearcher
+from realm_jax.index.exact_searcher import ExactSearcher
 
 NUM_PASSAGES = 600
 
@@ -112,8 +114,8 @@ def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
   publish(tmp_path, config=config, embeddings_NxE=embeddings_NxE)
   queries_BxE = np.random.default_rng(1).standard_normal((30, 16)).astype(np.float32)
   expected = np.argsort(-(queries_BxE @ embeddings_NxE.T), axis=1, kind="stable")[:, :10]
-  for kind in ("exact", "device"):
-    exact = assembly.load_searcher(str(tmp_path), 3, kind=kind).search(queries_BxE, 10)
+  for make in (ExactSearcher, DeviceSearcher):
+    exact = assembly.load_searcher(str(tmp_path), 3, make=make).search(queries_BxE, 10)
     np.testing.assert_array_equal(exact.ids_BxK, expected)
   index = assembly.load_searcher(str(tmp_path), 3)
 
@@ -122,18 +124,6 @@ def test_a_generation_built_for_scann_can_be_searched_exactly(tmp_path):
 
   assert recall(index) < 0.9
   assert recall(index.with_leaves(1000)) == 1.0
-
-
-def test_scann_cannot_be_asked_of_a_generation_built_without_it(tmp_path):
-  publish(tmp_path, config=searcher.SearcherConfig(kind="exact"), embeddings_NxE=embeddings())
-  with pytest.raises(ValueError, match='was built with kind="exact" and has no shards'):
-    assembly.load_searcher(str(tmp_path), 3, kind="scann")
-
-
-def test_an_unknown_kind_is_refused(tmp_path):
-  publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
-  with pytest.raises(ValueError, match="kind='annoy'; choose one of"):
-    assembly.load_searcher(str(tmp_path), 3, kind="annoy")
 
 
 @pytest.mark.parametrize("library", ["scann", "faiss"])

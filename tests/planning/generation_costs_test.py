@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from realm_jax.index import assembly
-from realm_jax.index.searcher import SearcherConfig
+from realm_jax.index.searcher import DIMENSIONS_PER_CODE, SearcherConfig
 from realm_jax.planning import generation_costs
 from realm_jax.planning.generation_costs import Index, Times, staleness
 
@@ -40,7 +40,7 @@ def test_the_planned_bytes_are_those_that_scann_stores(dtype):
     shards=2,
     leaves=config.num_leaves,
     training_rows=config.training_sample_size,
-    dimensions_per_code=config.dimensions_per_block,
+    dimensions_per_code=DIMENSIONS_PER_CODE,
   )
   stored = sum(array.nbytes for shard in shards for array in shard.values())
   assert planned.bytes == pytest.approx(stored, rel=0.02)

@@ -10,12 +10,12 @@ import pytest
 
 from realm_jax import partitioning
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs import objectives
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
-from realm_jax.runs.rehearsal import RehearsalConfig
 from realm_jax.runs.training_config import MeshConfig, RunConfig
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
@@ -139,27 +139,6 @@ def test_a_batch_is_described_as_it_is(make_retrieved_batch):
   assert placed == jax.tree.map(lambda leaf: leaf.dtype, described)
 
 
-def test_a_batch_with_pairs_is_described_as_it_is():
-  rehearsing = dataclasses.replace(make_pretraining(), rehearsal=RehearsalConfig(num_pairs=4))
-  described = rehearsing.abstract_batch().pairs
-  real = _pairs(queries=4)
-  del real["also_right"]  # whose number depends on the pairs
-  assert {name: (leaf.shape, leaf.dtype) for name, leaf in described.items()} == {
-    name: (rows.shape, rows.dtype) for name, rows in real.items()
-  }
-
-
-@pytest.mark.parametrize("passage_length", [7, 6])  # 6 is the length of a query as well
-def test_rehearsed_pairs_are_counted(passage_length):
-  alone = dataclasses.replace(
-    make_pretraining(), retrieval=RetrievalConfig(num_passages=3, passage_length=passage_length)
-  )
-  rehearsing = dataclasses.replace(alone, rehearsal=RehearsalConfig(num_pairs=4))
-  added = rehearsing.passes(num_devices=2)[:-3]
-  assert rehearsing.passes(num_devices=2)[-3:] == alone.passes(num_devices=2)
-  assert [(part.sequences, part.length) for part in added] == [(2, 6), (4, passage_length)]
-
-
 def test_parameters_are_those_of_the_model():
   made = make_pretraining()
   params = nn.unbox(jax.eval_shape(made.init_params, jax.random.key(0)))
@@ -174,7 +153,7 @@ def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_ret
   )
   params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
   expected, found = (
-    jax.jit(functools.partial(training.training_objective.gradients, parts=1))(
+    jax.jit(functools.partial(training.minimised.gradients, parts=1))(
       params, batch, jax.random.key(1)
     )[0]
     for training in (made, frozen)
@@ -202,52 +181,45 @@ def _pairs(*, queries, vocab_size=32):
   }
 
 
-def test_the_loss_of_rehearsed_pairs_is_added_with_its_weight(make_retrieved_batch, rtol):
+def test_the_mean_losses_of_a_sum_add_up_with_their_weights(make_retrieved_batch, rtol):
+  masked, pairs = MarginalLikelihood(), Contrastive()
   made = make_pretraining()
-  rehearsing = dataclasses.replace(made, rehearsal=RehearsalConfig(num_pairs=4, weight=0.5))
   batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
   batch = dataclasses.replace(batch, pairs=_pairs(queries=4))
   params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
-  config = made.model.dual_encoder
-  of_pairs = objectives.pairs(DualEncoder(config), score_scale=1 / config.temperature)
-  (both, figures), (alone, masked), (added, pairs) = (
-    jax.jit(functools.partial(objective.gradients, parts=1))(params, rows, None)
-    for objective, rows in (
-      (rehearsing.training_objective, batch),
-      (made.training_objective, dataclasses.replace(batch, pairs=None)),
-      (of_pairs, batch.pairs),
-    )
+  (both, figures), (alone, of_masked), (added, of_pairs) = (
+    jax.jit(functools.partial(objective.build(made.module).gradients, parts=1))(params, batch, None)
+    for objective in (masked + 2 * (0.25 * pairs), masked, pairs)
   )
-  loss = masked["loss/total"].value + 0.5 * pairs["loss/total"].value
+  loss = of_masked["loss/total"].value + 0.5 * of_pairs["loss/total"].value
   np.testing.assert_allclose(figures["loss/total"].value, loss, rtol=rtol)
-  assert figures["pairs/total"].value > 0.5
+  assert figures["contrastive/total"].value == of_pairs["loss/total"].value > 0.5
   expected = jax.tree.map(lambda one, other: one + 0.5 * other, alone, added)
   for found, wanted in zip(jax.tree.leaves(both), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(found, wanted, atol=rtol * (1 + np.abs(wanted).max()))
   assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(added["dual_encoder"])) > 1e-3
 
 
+def test_an_evaluation_is_by_the_first_term_and_needs_no_pairs(make_retrieved_batch):
+  made = make_pretraining()
+  summed = dataclasses.replace(made, objective=made.objective + Contrastive())
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
+  expected, found = (jax.jit(training.figures)(params, batch) for training in (made, summed))
+  assert {"loss", "span_accuracy", "null_mass"} <= found.keys()
+  jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 @pytest.mark.parametrize(
-  "lesson",
-  [
-    {"compares_batch": True},
-    {"rehearsal": RehearsalConfig(num_pairs=4)},
-  ],
+  "objective",
+  [MarginalLikelihood(compares_batch=True), MarginalLikelihood() + Contrastive()],
 )
-def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(lesson):
+def test_lessons_for_a_dual_encoder_that_never_learns_are_refused(objective):
   frozen = OptimizerConfig(frozen_parts=("dual_encoder",))
   pretraining = dataclasses.replace(make_pretraining(), optimizer=frozen)
   pretraining.program()
-  with pytest.raises(ValueError, match="with a dual encoder that never learns"):
-    dataclasses.replace(pretraining, **lesson).program()
-
-
-def test_comparing_passages_of_a_batch_in_parts_is_refused():
-  pretraining = dataclasses.replace(
-    make_pretraining(), mesh=MeshConfig(accumulate_steps=2), compares_batch=True
-  )
-  with pytest.raises(ValueError, match="compares_batch=True with accumulate_steps=2: "):
-    pretraining.program()
+  with pytest.raises(ValueError, match="a dual encoder that never learns"):
+    dataclasses.replace(pretraining, objective=objective).program()
 
 
 @pytest.mark.parametrize(("num_devices", "accumulate_steps"), [(2, 1), (1, 2)])

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from realm_jax.datatypes import Mean
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import TrainingRun, WarmStart
 from realm_jax.training import checkpoints
-from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_loop import PlainBatches
 
@@ -43,11 +44,12 @@ def begun(tmp_path):
   """`begun(num_steps, ...)` is a run, not yet entered."""
 
   def begin(num_steps, *, batch_size=8, learning_rate=3e-5, **settings):
-    objective = Objective(
+    objective = Loss(
       lambda params, batch, key: batch["x"] @ params["kernel"],
       lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs**2), jnp.float32(outputs.size))},
     )
     config = TrainingConfig(
+      objective=MarginalLikelihood(),  # which is only described
       run=RunConfig(num_steps=num_steps, log_every=1, **settings),
       optimizer=OptimizerConfig(learning_rate=learning_rate),
     )
@@ -70,7 +72,7 @@ def read_after(begun):
   def train(num_steps, *, batch_size=8, **settings):
     numbers = Numbers(batch_size)
     with begun(num_steps, batch_size=batch_size, **settings) as run:
-      run.train(PlainBatches(numbers, place=run.place), numbers)
+      run.train(PlainBatches(numbers, place=run.place))
       assert run.step == num_steps
     return numbers.read
 

@@ -17,10 +17,12 @@ from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.models.span_reader import SpanReaderConfig
-from realm_jax.runs import objectives
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
+from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.saved import saved_models
 from realm_jax.training.dropout_keys import dropout_key
-from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
 
@@ -43,7 +45,7 @@ def pretraining(make_retrieved_batch):
   batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
   batch.queries.mlm_weights_BxM[3] = 0  # rows count for as much as they have masks
   init = functools.partial(saved_models.init_pretraining_model, model)
-  return objectives.masked_lm(model, marginalize="token"), init, batch
+  return MarginalLikelihood(marginalize="token").build(model), init, batch
 
 
 def pairs(make_retrieved_batch):
@@ -60,7 +62,7 @@ def pairs(make_retrieved_batch):
   def init(key):
     return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
 
-  return objectives.pairs(model), init, batch
+  return Contrastive().build(model).of_params(lambda params: params["dual_encoder"]), init, batch
 
 
 def open_qa(make_retrieved_batch):
@@ -82,23 +84,24 @@ def open_qa(make_retrieved_batch):
     passage=drawn.passage,
   )
   return (
-    objectives.questions(model),
+    OpenQa().build(model),
     functools.partial(saved_models.init_open_qa_model, model),
     batch,
   )
 
 
-def rehearsal(make_retrieved_batch):
-  """Masked queries, and pairs of half as many rows."""
-  masked, init, batch = pretraining(make_retrieved_batch)
-  contrastive, _, mined = pairs(make_retrieved_batch)
+def compared_and_pairs(make_retrieved_batch):
+  """Masked queries whose passages are compared, and pairs of half as many rows."""
+  _, init, batch = pretraining(make_retrieved_batch)
+  _, _, mined = pairs(make_retrieved_batch)
   batch = dataclasses.replace(batch, pairs={name: rows[:4] for name, rows in mined.items()})
-  return masked + 0.5 * contrastive.on(lambda rows: rows.pairs, prefix="pairs"), init, batch
+  objective = MarginalLikelihood(compares_batch=True) + 0.5 * Contrastive()
+  return objective.build(RealmPretrainingModel(DUAL_ENCODER, BERT)), init, batch
 
 
 JOBS = {
   "pairs": pairs,
-  "rehearsal": rehearsal,
+  "compared and pairs": compared_and_pairs,
   "masked lm": pretraining,
   "questions": open_qa,
 }
@@ -159,7 +162,7 @@ def test_a_batch_that_cannot_be_cut_is_refused(make_retrieved_batch):
 
 
 def test_a_batch_in_which_nothing_counts_has_no_gradient():
-  objective = Objective(
+  objective = Loss(
     lambda params, batch, key: batch @ params, lambda x_B, batch: {LOSS: Mean.of(x_B, 0 * x_B)}
   )
   gradient, figures = objective.gradients(jnp.ones(3), jnp.ones((4, 3)), dropout_key(0, 0), parts=2)

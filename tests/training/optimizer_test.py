@@ -134,7 +134,6 @@ def test_the_rate_falls_from_a_line_that_began_at_step_0(step, share, rtol):
     ({}, 5000, 500),
     ({}, 200_000, 10_000),
     ({"warmup_steps": 300}, 1000, 300),
-    ({"warmup_fraction": 0.25}, 1000, 250),
   ],
 )
 def test_the_warm_up_meets_the_line_to_the_end_of_the_run(settings, num_steps, warmup, rtol):
@@ -243,11 +242,6 @@ def test_a_setting_for_an_absent_part_is_refused(setting):
   [
     ({"name": "sgd"}, "name='sgd'; choose one of bert_adam, adamw"),
     ({"schedule": "cosine"}, "schedule='cosine'; choose one of linear, constant"),
-    (
-      {"warmup_steps": 5, "warmup_fraction": 0.1},
-      "warmup_steps=5 and warmup_fraction=0.1; give one",
-    ),
-    ({"warmup_fraction": 1.5}, r"warmup_fraction=1.5; it must lie in \[0, 1\]"),
   ],
 )
 def test_unknown_choices_are_refused(setting, message):

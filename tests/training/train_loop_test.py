@@ -12,7 +12,7 @@ import pytest
 
 from realm_jax.datatypes import Mean
 from realm_jax.training import checkpoints, metric_writers, optimizer, train_loop, train_state
-from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.train_step import make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(
@@ -27,7 +27,7 @@ def make_state(step=0):
 
 def summed(outputs):
   """Minimises the sum of a function of parameters, batch and key."""
-  return Objective(outputs, lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs), jnp.ones([]))})
+  return Loss(outputs, lambda outputs, batch: {LOSS: Mean(jnp.sum(outputs), jnp.ones([]))})
 
 
 class NumberedBatches:

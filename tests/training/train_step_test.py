@@ -9,7 +9,7 @@ import pytest
 from realm_jax import partitioning
 from realm_jax.datatypes import Mean
 from realm_jax.training import optimizer, train_state
-from realm_jax.training.objective import LOSS, Objective
+from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_step import make_train_step
 
@@ -43,8 +43,8 @@ def squared_error(predicted, batch):
   return {LOSS: Mean(jnp.sum((predicted - batch["y"]) ** 2), jnp.float32(predicted.size))}
 
 
-regression = Objective(predictions, squared_error)
-with_dropout = Objective(predictions_with_dropout, squared_error)
+regression = Loss(predictions, squared_error)
+with_dropout = Loss(predictions_with_dropout, squared_error)
 
 
 def make_batch(seed=0, size=8):
@@ -121,7 +121,7 @@ def test_the_dropout_key_depends_on_seed_and_step_alone():
 
   def drawn(*, seed, step, state_seed=0, batch_seed=0):
     state = make_state(state_seed).replace(step=jnp.asarray(step, jnp.int32))
-    train_step = make_train_step(Objective(outputs, score), OPTIMIZER, seed=seed)
+    train_step = make_train_step(Loss(outputs, score), OPTIMIZER, seed=seed)
     return float(train_step(state, make_batch(batch_seed))[1][LOSS])
 
   base = drawn(seed=0, step=5)

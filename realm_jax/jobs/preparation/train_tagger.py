@@ -111,7 +111,6 @@ def train_tagger(
 
     run.train(
       train_loop.PlainBatches(features, place=run.place),
-      features,
       evaluation=None if dev is None else Evaluation(figures=on_dev, every=tagging.eval_every),
     )
     if test is None or run.step < tagging.run.num_steps:

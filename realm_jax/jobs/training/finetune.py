@@ -111,7 +111,7 @@ def finetune(
       matcher=matcher,
       fresh_passage_length=None if finetuning.frozen else start.passage_length,
     )
-    asked_in_turn = ((batches.questions(batch), {}) for batch in features)
+    asked_in_turn = batches.MadeOf(features, lambda batch: (batches.questions(batch), {}))
     source = run.retrieved_batches(asked_in_turn, retriever=question_retriever, refresher=refresher)
     evaluation = dev = None
     if dev_questions is not None:
@@ -132,7 +132,6 @@ def finetune(
       evaluation = Evaluation(figures=dev, every=finetuning.dev.eval_every, best=best)
     run.train(
       source,
-      features,
       metadata=lambda: {"generation": refresher.current.generation},
       evaluation=evaluation,
       samples=dev and dev.samples,

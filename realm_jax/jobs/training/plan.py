@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import device_searcher
+from realm_jax.index.searcher import DIMENSIONS_PER_CODE
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.planning import chips, compiling_process, generation_costs, model_costs, report
 from realm_jax.planning.ahead_of_time import CompiledProgram, compile_program, open_topology
@@ -185,7 +186,7 @@ class _Planned:
       shards=0 if config.kind == "device" else config.num_shards,
       leaves=config.num_leaves,
       training_rows=config.training_sample_size,
-      dimensions_per_code=config.dimensions_per_block,
+      dimensions_per_code=DIMENSIONS_PER_CODE,
     )
 
   @functools.cached_property

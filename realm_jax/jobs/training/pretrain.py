@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,12 +12,14 @@ from absl import logging
 from realm_jax.data import batches
 from realm_jax.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.encoder_programs import query_encoder
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.runs import rehearsal, retrieved_samples
+from realm_jax.runs import retrieved_samples
 from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
+from realm_jax.runs.paired import SourceFactory
 from realm_jax.runs.pretraining import Pretraining
-from realm_jax.runs.rehearsal import JoinedStreams
 from realm_jax.runs.retrieval_trace import RETRIEVALS, TraceWriter
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
@@ -38,8 +39,7 @@ def pretrain(
   warm_start: str | None = None,
   warm_starts: Sequence[WarmStart] = (),
   eval_corpus: str | None = None,
-  pairs: str | None = None,
-  pairs_passages: str | None = None,
+  source: SourceFactory | None = None,
 ) -> None:
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
 
@@ -57,16 +57,17 @@ def pretrain(
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
       evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
       with the lowest loss on it, which may be the warm start.
-    pairs: Directory of pairs from `realm prepare_pairs` for the dual encoder to go on learning
-      from, `rehearsal.num_pairs` in each step.
-    pairs_passages: Directory of the corpus that the pairs were mined from.
+    source: Makes the batches of those that are retrieved, such as `paired.Paired`, which adds pairs
+      for the dual encoder to go on learning from.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
     ValueError: If corpora, vocabulary, model, lengths and generation do not match each other, or
       settings contradict each other.
   """
-  pretraining.rehearsal.check(pairs=pairs, pairs_passages=pairs_passages)
+  terms = [term for _, term in pretraining.objective.weighted_terms()]
+  if source is None and any(isinstance(term, Contrastive) for term in terms):
+    raise ValueError("the objective has a Contrastive term, but no pairs; give a source, `Paired`")
   starts = [
     *warm_starts,
     *_parts(retriever_checkpoints, "dual_encoder"),
@@ -87,17 +88,8 @@ def pretrain(
     "corpus_fingerprint": knowledge.store.fingerprint,
     "num_passages": pretraining.retrieval.num_passages,
   }
-  pair_streams = None
-  if pairs is not None and pairs_passages is not None:
-    mined = pretraining.rehearsal.examples(
-      pairs,
-      pairs_passages,
-      query_length=pretraining.data.query_length,
-      passage_length=pretraining.retrieval.passage_length,
-    )
-    pair_streams = mined.streams(seed=pretraining.run.seed)
-    settings = mined.batch_settings(seed=pretraining.run.seed)
-    batch_settings |= {f"rehearsal.{name}": value for name, value in settings.items()}
+  if source is not None:
+    batch_settings |= source.settings(pretraining)
   with TrainingRun(
     workdir,
     program=pretraining.program(),
@@ -119,7 +111,7 @@ def pretrain(
       examples=examples,
       knowledge=knowledge,
       features=features,
-      pairs=pair_streams,
+      source=source,
       trace_settings=trace_settings,
     )
     training.on_index(index, eval_corpus=eval_corpus)
@@ -134,7 +126,7 @@ class _Training:
   examples: Examples
   knowledge: Corpus
   features: batches.Streams
-  pairs: batches.Streams | None
+  source: SourceFactory | None
   trace_settings: Mapping
 
   def on_index(self, index: str, *, eval_corpus: str | None) -> None:
@@ -162,7 +154,7 @@ class _Training:
         config=pretraining.retrieval,
       )
       source = run.retrieved_batches(
-        _queries(self.features),
+        batches.MadeOf(self.features, self._queries),
         retriever=retriever,
         refresher=refresher,
         trace=self._trace_writer(),
@@ -177,16 +169,16 @@ class _Training:
 
   def _train(
     self,
-    source: Any,
+    source: RetrievedBatches,
     *,
-    metadata: Callable[[], Mapping] = dict,
-    eval_corpus: str | None = None,
-    retrieve: Callable[[dict, MaskedQueries], RetrievedBatch] | None = None,
+    metadata: Callable[[], Mapping],
+    eval_corpus: str | None,
+    retrieve: Callable[[dict, MaskedQueries], RetrievedBatch],
   ) -> str:
     """Trains on a source; evaluates on a corpus, if any, and returns which checkpoint was best."""
     run, asked, evaluation = self.run, None, None
     with contextlib.ExitStack() as stack:
-      if eval_corpus is not None and retrieve is not None:
+      if eval_corpus is not None:
         asked = self._asked(eval_corpus, retrieve)
         best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
         evaluation = Evaluation(
@@ -196,8 +188,7 @@ class _Training:
           at_start=True,
         )
       run.train(
-        rehearsal.rehearsed(source, self.pairs, place=run.place),
-        self.features if self.pairs is None else JoinedStreams(self.features, self.pairs),
+        source if self.source is None else self.source.open(source, self.pretraining),
         metadata=metadata,
         evaluation=evaluation,
         samples=lambda: self._samples(source.batch if asked is None else asked.first_batch),
@@ -216,6 +207,16 @@ class _Training:
       figures=jax.jit(self.pretraining.figures),
       place=self.run.place,
     )
+
+  def _queries(self, features: batches.Features) -> tuple[MaskedQueries, dict[str, float]]:
+    """Returns a batch of queries with the counts of examples rejected so far, by reason."""
+    by_stream = np.split(features["rejections"], self.features.num_own)
+    rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)
+    figures = {
+      f"data/rejected_{reason}": float(count)
+      for reason, count in zip(batches.REJECTIONS, rejected, strict=True)
+    }
+    return batches.masked_queries(features), figures
 
   def _samples(self, batch: RetrievedBatch) -> str:
     return retrieved_samples.markdown(
@@ -269,15 +270,3 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmSt
       "unlearn its warm start; give --warm_start of a reader that was trained with "
       "--frozen_parts=dual_encoder first"
     )
-
-
-def _queries(features: batches.Streams):
-  """Yields each batch of queries with the counts of examples rejected so far, by reason."""
-  for batch in features:
-    by_stream = np.split(batch["rejections"], features.num_own)
-    rejected = np.sum([rows.max(axis=0) for rows in by_stream], axis=0)
-    figures = {
-      f"data/rejected_{reason}": float(count)
-      for reason, count in zip(batches.REJECTIONS, rejected, strict=True)
-    }
-    yield batches.masked_queries(batch), figures

@@ -37,4 +37,4 @@ def pretrain_mlm(
   examples = Examples(data=masked_lm.data, source=passages, vocabulary=vocabulary)
   with masked_lm.open(workdir, examples, corpus=corpus, warm_starts=warm_starts) as run:
     features = examples.streams(seed=masked_lm.run.seed)
-    run.train(train_loop.PlainBatches(features, place=run.place), features)
+    run.train(train_loop.PlainBatches(features, place=run.place))

@@ -34,4 +34,4 @@ def train_retriever(
   made = pair_examples(contrastive.data, source=examples, store=corpus.store)
   with contrastive.open(workdir, made, corpus=corpus, warm_starts=starts) as run:
     features = made.streams(seed=contrastive.run.seed)
-    run.train(train_loop.PlainBatches(features, place=run.place), features)
+    run.train(train_loop.PlainBatches(features, place=run.place))

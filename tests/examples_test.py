@@ -1,0 +1,43 @@
+"""What stands in examples/, run at tiny size; the replay of a trace is an end-to-end test."""
+
+import dataclasses
+import pathlib
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from examples import own_loop, own_objective, own_searcher
+from realm_jax.index.exact_searcher import ExactSearcher
+from tests.runs.pretraining_test import make_pretraining
+
+EXAMPLES = sorted((pathlib.Path(__file__).parents[1] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_an_example_fits_on_a_screen(file):
+  assert len(file.read_text("utf-8").splitlines()) <= 60
+
+
+def test_a_loop_of_ones_own_learns_and_a_term_of_ones_own_counts(make_retrieved_batch):
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  spread = dataclasses.replace(make_pretraining(), objective=own_objective.spread_out(weight=5.0))
+  found = {}
+  for name, training in (("realm", make_pretraining()), ("spread out", spread)):
+    params, losses = own_loop.train(training, [batch] * 20, optax.adam(1e-2))
+    found[name] = float(jax.jit(training.figures)(params, batch)["retrieval_entropy"].value)
+    assert np.mean(losses[-5:]) < losses[0] - 0.1
+  assert found["spread out"] > found["realm"] + 0.01
+
+
+@pytest.mark.parametrize("k", [3, 12])
+def test_a_searcher_of_ones_own_finds_what_exact_search_does(k):
+  random = np.random.default_rng(0)
+  embeddings_NxE, queries_BxE = random.integers(-3, 4, (9, 4)), random.integers(-3, 4, (5, 4))
+  expected, found = (
+    make(embeddings_NxE.astype(np.float32)).search(queries_BxE.astype(np.float32), k)
+    for make in (ExactSearcher, own_searcher.NumpySearcher)
+  )
+  np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
+  np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)

@@ -25,6 +25,7 @@ from realm_jax import __version__, backend, configuration, flags
 from realm_jax.configuration import UsageError
 
 _ROOMS = {
+  "knowledge": "create add delete search",
   "preparation": "prepare_corpus make_almanac learn_vocabulary train_tagger "
   "tag_salient_spans mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",

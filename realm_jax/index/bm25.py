@@ -6,16 +6,21 @@ ones (Robertson and Zaragoza 2009, in Lucene's form):
   score(q, d) = Σ_{w in q} idf(w) tf(w, d) / (tf(w, d) + k1 (1 - b + b |d| / mean |d|))
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from realm_jax import datatypes
 from realm_jax.index.postings import Postings
 from realm_jax.languages.analysis import Analyzer
+
+if TYPE_CHECKING:
+  from realm_jax import datatypes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,12 +84,12 @@ class Bm25Retriever:
     return len(self._live_N)
 
   def scores(self, question: str) -> np.ndarray:
-    """Returns the score of every text, float32 `[N]`; `[MASK]` is no word.
+    """Returns the score of every text, float32 `[N]`.
 
     Among several languages a term counts as rare as it is among texts of the question's language,
     because other languages make its frequent words look rare.
     """
-    language, terms = self._analyzer.analyze(question.replace(datatypes.MASK, " "))
+    language, terms = self._analyzer.analyze(question)
     num_texts = int(self._num_live[self._analyzer.languages.index(language)])
     dropped = self._question_words[language]
     terms = [term for term in terms if term not in dropped] or terms
@@ -123,7 +128,7 @@ class Bm25Retriever:
   ) -> datatypes.SearchResults:
     """Returns the best `k` passages that share a word with each question, best first.
 
-    Ties are broken by lower id.
+    Ties are broken by lower id. `[MASK]` is no word.
 
     Args:
       hidden: Ids to exclude.
@@ -135,7 +140,7 @@ class Bm25Retriever:
       )
     return self._retrieve(questions, k, np.arange(self.num_passages))
 
-  def _edited(self, hidden: Collection[int], written: Mapping[int, str]) -> "Bm25Retriever":
+  def _edited(self, hidden: Collection[int], written: Mapping[int, str]) -> Bm25Retriever:
     added = Postings.build(written.values(), languages=self._analyzer.languages)
     live = np.append(self._live_N, np.ones(len(written), bool))
     live[[*hidden]] = False
@@ -144,10 +149,12 @@ class Bm25Retriever:
   def _retrieve(
     self, questions: Sequence[str], k: int, ids_N: np.ndarray
   ) -> datatypes.SearchResults:
+    from realm_jax import datatypes  # late, because it imports JAX, which `scores` does not need
+
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
     for row, question in enumerate(questions):
-      scores_N = self.scores(question)
+      scores_N = self.scores(question.replace(datatypes.MASK, " "))
       found = np.flatnonzero(scores_N > 0)
       scores = scores_N[found]
       if k < len(found):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from absl import logging
-from scipy import sparse
 
 from realm_jax import atomic_files
 from realm_jax.languages import tags
@@ -115,6 +114,8 @@ class Postings:
     language: np.ndarray,
   ) -> "Postings":
     """Inverts texts whose words are numbered as in `terms`."""
+    from scipy import sparse  # late, because searching does not need it
+
     used = np.unique(words[words != _BREAK])
     order = sorted(used.tolist(), key=terms.__getitem__)
     place = np.full(len(terms) + 1, _BREAK, np.int32)

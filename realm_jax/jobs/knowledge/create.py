@@ -1,0 +1,40 @@
+"""Makes a knowledge base of a folder of texts."""
+
+import shlex
+import time
+from collections.abc import Sequence
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+
+def create(
+  path: str,
+  texts: Sequence[str] = (),
+  *,
+  language: Sequence[str] = ("auto",),
+  passage_words: int = 100,
+) -> None:
+  """Writes a knowledge base, and prints what it has, what was skipped, and what to do next.
+
+  Args:
+    path: The folder to write.
+    texts: Folders, files or glob patterns: text, Markdown, JSON Lines or Parquet.
+    language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
+    passage_words: The most words of a passage, which is what a search finds.
+
+  Raises:
+    ValueError: If the folder has something else, or two documents have one id.
+  """
+  started = time.monotonic()
+  base = KnowledgeBase.create(path, language=language, passage_words=passage_words)
+  if texts:
+    print(base.add(texts), flush=True)
+  question = (base.example() or "a question")[:60]
+  print(
+    f"{base} in {time.monotonic() - started:.1f} s\n"
+    "next:\n"
+    f"  realm search {shlex.quote(path)} {shlex.quote(question)}\n"
+    f"  realm add {shlex.quote(path)} more_texts/\n"
+    f"  realm delete {shlex.quote(path)} AN_ID",
+    flush=True,
+  )

@@ -1,0 +1,32 @@
+"""Searches a knowledge base."""
+
+import json
+import os
+import sys
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+
+def search(path: str, question: str, *, k: int = 5, where: str = "{}") -> None:
+  """Prints the best passages, with the words of the question in bold on a terminal.
+
+  Args:
+    path: The folder of the knowledge base.
+    question: What to search for.
+    k: Passages to show.
+    where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}` or
+      `{"year": {"gte": 1950, "lt": 1960}}`.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+    ValueError: If `where` is not such an object, or no document has one of its fields.
+  """
+  try:
+    conditions = json.loads(where)
+  except json.JSONDecodeError as error:
+    conditions = error
+  if not isinstance(conditions, dict):
+    raise ValueError(f"""where={where} is no JSON object such as {{"year": 1958}}""")
+  hits = KnowledgeBase(path).search(question, k=k, where=conditions)
+  marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+  print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)

@@ -1,0 +1,132 @@
+"""Commits: numbered lists of what a knowledge base has, each written at once.
+
+A commit is a small JSON file. It names segments, which never change, and the documents deleted from
+each. Whatever no commit names is left over from a killed writer.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+
+from absl import logging
+
+from realm_jax import atomic_files, json_fields
+
+_FORMAT = 1
+_FOLDER, _SEGMENTS = "commits", "segments"
+_NAME = re.compile(r"(\d{9})\.json")
+_KEPT = 2  # the newest, and the one that readers may be opening
+# What reading something other than a commit raises.
+_WRONG = (ValueError, TypeError, LookupError, AttributeError)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+  """How documents become passages and are searched; they never change while there are documents.
+
+  Attributes:
+    languages: Languages of the documents as BCP 47 tags; "auto" until there are documents.
+    passage_words: Words of a passage at most, unless one sentence has more.
+    encoder: Digest of the encoder; None searches by words alone.
+  """
+
+  languages: tuple[str, ...] = ("auto",)
+  passage_words: int = 100
+  encoder: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SegmentEntry:
+  """A segment of a commit.
+
+  Attributes:
+    deleted: Rows of its documents that are deleted.
+  """
+
+  name: str
+  num_documents: int
+  num_passages: int
+  deleted: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Commit:
+  """What a knowledge base has at one time."""
+
+  number: int
+  settings: Settings
+  segments: tuple[SegmentEntry, ...] = ()
+
+  def new_segment(self, place: int) -> str:
+    """Returns the name of a segment that the next commit adds; no commit has had it before."""
+    return f"{self.number + 1:09d}-{place}"
+
+
+def segment_path(directory: str, name: str) -> str:
+  """Returns the file of a segment."""
+  return os.path.join(directory, _SEGMENTS, name)
+
+
+def newest_number(directory: str) -> int | None:
+  """Returns the number of the newest commit, or None."""
+  return max(_numbers(directory), default=None)
+
+
+def read_newest(directory: str) -> Commit | None:
+  """Reads the newest commit that is whole; None if there is no commit.
+
+  Raises:
+    ValueError: If all are damaged, or the newest has another format.
+  """
+  numbers = sorted(_numbers(directory), reverse=True)
+  for number in numbers:
+    with contextlib.suppress(FileNotFoundError):  # a writer has just deleted it
+      with open(_path(directory, number), encoding="utf-8") as file:
+        content = file.read()
+      try:
+        fields = json.loads(content)
+        format = fields.pop("format")
+        if format == _FORMAT:
+          return json_fields.restored(Commit, fields)
+      except _WRONG as error:
+        logging.warning("skipped a damaged commit, %s: %s", _path(directory, number), error)
+        continue
+      raise ValueError(f"{directory} has format {format} of another version, not {_FORMAT}")
+  if numbers:
+    raise ValueError(f"no commit of {directory} can be read; restore the folder from a backup")
+  return None
+
+
+def write(directory: str, commit: Commit) -> None:
+  """Writes a commit, whose segments are on the disk."""
+  content = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)})
+  atomic_files.write_text(_path(directory, commit.number), content)
+
+
+def remove_unnamed(directory: str) -> None:
+  """Removes old commits, and what no other commit names; only for who holds the lock."""
+  numbers = sorted(_numbers(directory))
+  named = set()
+  for number in numbers[-_KEPT:]:
+    with contextlib.suppress(*_WRONG), open(_path(directory, number), encoding="utf-8") as file:
+      named |= {segment["name"] for segment in json.load(file)["segments"]}
+  kept = {os.path.basename(_path(directory, number)) for number in numbers[-_KEPT:]}
+  for folder, names in ((_FOLDER, kept), (_SEGMENTS, named)):
+    path = os.path.join(directory, folder)
+    os.makedirs(path, exist_ok=True)
+    for name in set(os.listdir(path)) - names:
+      os.unlink(os.path.join(path, name))
+
+
+def _path(directory: str, number: int) -> str:
+  return os.path.join(directory, _FOLDER, f"{number:09d}.json")
+
+
+def _numbers(directory: str) -> list[int]:
+  try:
+    names = os.listdir(os.path.join(directory, _FOLDER))
+  except FileNotFoundError:
+    return []
+  return [int(match[1]) for match in map(_NAME.fullmatch, names) if match]

@@ -1,0 +1,127 @@
+"""A commit in the making: what is added and deleted, and which segments are merged."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from realm_jax.corpus.documents import Document
+from realm_jax.knowledge_base import commits, passages
+from realm_jax.knowledge_base.segment import Segment, content_digests
+from realm_jax.knowledge_base.snapshot import Place, Snapshot
+
+_CHARACTERS_AT_ONCE = 200_000_000  # of documents in memory before they become a segment
+_FAN = 8  # segments of about one size that are merged
+_SMALL = 512  # passages; smaller segments count as of one size
+_MOST_DELETED = 0.2  # share of a segment's passages
+
+
+class Edit:
+  """Changes to a snapshot that become visible together, when they are committed.
+
+  Attributes:
+    settings: Those of the commit.
+    counts: Documents `added`, `updated`, `unchanged` and `deleted`.
+    replaced: Ids of the documents that were there with another content.
+  """
+
+  def __init__(self, directory: str, before: Snapshot):
+    self.settings = before.commit.settings
+    self.counts: collections.Counter[str] = collections.Counter()
+    self.replaced: list[str] = []
+    self._directory = directory
+    self._before = before
+    self._deleted = [set(entry.deleted) for entry in before.commit.segments]
+    self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
+    self._pending: list[Document] = []
+    self._added: list[commits.SegmentEntry] = []
+
+  def put(self, documents: Sequence[Document]) -> None:
+    """Adds documents, in place of those that have their ids, unless these are the same."""
+    places = self._before.find([document.id for document in documents])
+    digests = content_digests(documents)
+    for document, place, digest in zip(documents, places, digests, strict=True):
+      if place is None:
+        self.counts["added"] += 1
+      else:
+        self._put[place.segment][place.row] = True
+        there = self._before.segments[place.segment].digests[place.row]
+        if np.array_equal(there, digest):
+          self.counts["unchanged"] += 1
+          continue
+        self.counts["updated"] += 1
+        self.replaced.append(document.id)
+        self._deleted[place.segment].add(place.row)
+      self._pending.append(document)
+    if sum(len(document.text) for document in self._pending) >= _CHARACTERS_AT_ONCE:
+      self._flush()
+
+  def delete(self, places: Iterable[Place]) -> None:
+    """Deletes documents."""
+    for place in places:
+      self.counts["deleted"] += 1
+      self._deleted[place.segment].add(place.row)
+
+  def delete_others(self) -> None:
+    """Deletes all documents but those that were put."""
+    for number, live in enumerate(self._before.live):
+      rows = np.flatnonzero(live & ~self._put[number]).tolist()
+      self.delete(Place(number, row) for row in rows)
+
+  def merge(self, numbers: Sequence[int]) -> None:
+    """Replaces segments by one with their live documents."""
+    before = self._before
+    segments, live = [before.segments[i] for i in numbers], [before.live[i] for i in numbers]
+    if any(mask.any() for mask in live):
+      self._add(Segment.merge(segments, live))
+    for i in numbers:
+      self._deleted[i] = set(range(before.segments[i].num_documents))
+
+  def commit(self) -> None:
+    """Writes the commit; none if nothing changes."""
+    self._flush()
+    before = self._before.commit
+    kept = [
+      dataclasses.replace(entry, deleted=tuple(sorted(deleted)))
+      for entry, deleted in zip(before.segments, self._deleted, strict=True)
+      if len(deleted) < entry.num_documents
+    ]
+    segments = (*kept, *self._added)
+    if segments != before.segments:
+      after = commits.Commit(number=before.number + 1, settings=self.settings, segments=segments)
+      commits.write(self._directory, after)
+
+  def _flush(self) -> None:
+    if self._pending:
+      languages = self.settings.languages
+      cut = passages.cutter(languages=languages, words=self.settings.passage_words)
+      self._add(Segment.of(self._pending, cut=cut, languages=languages))
+      self._pending = []
+
+  def _add(self, segment: Segment) -> None:
+    name = self._before.commit.new_segment(len(self._added))
+    segment.write(commits.segment_path(self._directory, name))
+    self._added.append(
+      commits.SegmentEntry(
+        name=name, num_documents=segment.num_documents, num_passages=segment.num_passages
+      )
+    )
+
+
+def due(snapshot: Snapshot) -> list[list[int]]:
+  """Returns the groups of segments to merge: several of about one size, or with much deleted.
+
+  The groups keep the number of segments at the logarithm of that of passages, and a passage is
+  copied at most that often.
+  """
+  of_size: dict[int, list[int]] = collections.defaultdict(list)
+  groups = []
+  for number, (segment, live) in enumerate(zip(snapshot.segments, snapshot.live, strict=True)):
+    size = int(np.count_nonzero(segment.of_passages(live)))
+    if size < (1 - _MOST_DELETED) * segment.num_passages:
+      groups.append([number])
+    else:
+      of_size[max(0, math.ceil(math.log(max(size, 1) / _SMALL, _FAN)))].append(number)
+  return groups + [numbers for numbers in of_size.values() if len(numbers) >= _FAN]

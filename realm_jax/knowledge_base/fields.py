@@ -1,0 +1,130 @@
+"""Extra fields of documents as columns, and the filters that select by them."""
+
+import dataclasses
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Where = Mapping[str, Any]
+_MISSING = -1
+_BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+  "gt": operator.gt,
+  "gte": operator.ge,
+  "lt": operator.lt,
+  "lte": operator.le,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fields:
+  """The fields of D documents.
+
+  Attributes:
+    values: The distinct values of each field, which JSON can hold.
+    codes: For each field, int32 `[D]`, the value of each document in `values`, or -1.
+  """
+
+  values: dict[str, list[Any]]
+  codes: dict[str, np.ndarray]
+
+  @classmethod
+  def of(cls, rows: Sequence[Mapping[str, Any]]) -> "Fields":
+    """Returns the columns of documents, whose values JSON holds."""
+    places: dict[str, dict[str, int]] = {}
+    codes: dict[str, np.ndarray] = {}
+    for row, fields in enumerate(rows):
+      for name, value in fields.items():
+        if name not in codes:
+          codes[name], places[name] = np.full(len(rows), _MISSING, np.int32), {}
+        key = json.dumps(value, sort_keys=True)
+        codes[name][row] = places[name].setdefault(key, len(places[name]))
+    return cls({name: [*map(json.loads, keys)] for name, keys in places.items()}, codes)
+
+  @classmethod
+  def join(cls, parts: Sequence["Fields"], sizes: Sequence[int]) -> "Fields":
+    """Returns the fields of the documents of all parts, which have these numbers of documents."""
+    values, codes = {}, {}
+    for name in dict.fromkeys(name for part in parts for name in part.values):
+      places: dict[str, int] = {}
+      columns = []
+      for part, size in zip(parts, sizes, strict=True):
+        used = np.unique(part.codes.get(name, np.zeros(0, np.int32)))
+        new = np.full(len(part.values.get(name, ())) + 1, _MISSING, np.int32)
+        for code in used[used >= 0].tolist():
+          new[code] = places.setdefault(json.dumps(part.values[name][code]), len(places))
+        columns.append(new[part.codes.get(name, np.full(size, _MISSING))])
+      if places:
+        values[name], codes[name] = [*map(json.loads, places)], np.concatenate(columns)
+    return cls(values, codes)
+
+  def kept(self, mask: np.ndarray) -> "Fields":
+    """Returns the fields of the documents where the mask is true."""
+    return Fields(self.values, {name: codes[mask] for name, codes in self.codes.items()})
+
+  def row(self, document: int) -> dict[str, Any]:
+    """Returns the fields of a document by name."""
+    found = {name: int(codes[document]) for name, codes in self.codes.items()}
+    return {name: self.values[name][code] for name, code in found.items() if code >= 0}
+
+  def matching(self, where: Where, num_documents: int) -> np.ndarray:
+    """Returns which documents satisfy all conditions, as bool `[D]`; see `KnowledgeBase.search`."""
+    mask = np.ones(num_documents, bool)
+    for name, condition in where.items():
+      satisfies = _predicate(name, condition)
+      # The last one stands for documents without the field.
+      allowed = np.array([*map(satisfies, self.values.get(name, ())), False])
+      mask &= allowed[self.codes.get(name, np.full(num_documents, _MISSING))]
+    return mask
+
+
+def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
+  if isinstance(condition, Mapping):
+    unknown = condition.keys() - _BOUNDS.keys()
+    if unknown or not condition:
+      raise ValueError(f"where: {name} has {condition!r}; bounds are {', '.join(_BOUNDS)}")
+    return lambda value: all(
+      _compares(value, bound) and _BOUNDS[side](value, bound) for side, bound in condition.items()
+    )
+  several = isinstance(condition, (list, tuple, set, frozenset, range))
+  wanted = {(isinstance(one, bool), one) for one in (condition if several else [condition])}
+
+  def is_wanted(value: Any) -> bool:
+    if isinstance(value, list):
+      return any(map(is_wanted, value))
+    return not isinstance(value, dict) and (isinstance(value, bool), value) in wanted
+
+  return is_wanted
+
+
+def _compares(value: Any, bound: Any) -> bool:
+  numbers = (int, float)
+  return (
+    isinstance(value, str)
+    and isinstance(bound, str)
+    or (isinstance(value, numbers) and isinstance(bound, numbers))
+  )
+
+
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns fields as JSON holds them: dates as text, scalars of NumPy as numbers.
+
+  Raises:
+    ValueError: If JSON cannot hold a value.
+  """
+  found = {}
+  for name, value in fields.items():
+    try:
+      found[name] = json.loads(json.dumps(value, default=_plain))
+    except TypeError as error:
+      raise ValueError(f"field {name!r} has {value!r:.60}, which JSON cannot hold") from error
+  return found
+
+
+def _plain(value: Any) -> Any:
+  for method in ("isoformat", "item"):
+    if hasattr(value, method):
+      return getattr(value, method)()
+  raise TypeError(type(value).__name__)

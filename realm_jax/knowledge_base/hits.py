@@ -1,0 +1,85 @@
+"""Results of a search, for programs, terminals and notebooks."""
+
+import dataclasses
+import html
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+_WORD = re.compile(r"\w+")
+_WIDTH = 96
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hit:
+  """A passage that was found.
+
+  Attributes:
+    id: The document that it is of.
+    passage: Its place in the document, from 0.
+    fields: Other fields of the document.
+  """
+
+  score: float
+  id: str
+  title: str
+  text: str
+  passage: int
+  fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hits(Sequence[Hit]):
+  """The passages found for a question, best first.
+
+  Attributes:
+    is_asked: Whether a word is one of the question's, inflected or not.
+  """
+
+  question: str
+  found: tuple[Hit, ...]
+  is_asked: Callable[[str], bool] = dataclasses.field(repr=False, compare=False)
+
+  def __len__(self) -> int:
+    return len(self.found)
+
+  def __getitem__(self, place):
+    return self.found[place]
+
+  def __repr__(self) -> str:
+    return self.shown(lambda word: word)
+
+  def shown(self, mark: Callable[[str], str]) -> str:
+    """Returns the hits as lines of text, with `mark` applied to the words of the question."""
+    if not self.found:
+      return "(nothing found)"
+    return "\n".join(line for hit in self.found for line in self._lines(hit, mark))
+
+  def _lines(self, hit: Hit, mark: Callable[[str], str]) -> Iterator[str]:
+    fields = "".join(f"  {name}={value}" for name, value in hit.fields.items())
+    yield f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}"
+    for line in textwrap.wrap(hit.text, _WIDTH, max_lines=4, placeholder=" ..."):
+      yield f"         {self._marked(line, mark)}"
+
+  def _marked(self, text: str, mark: Callable[[str], str]) -> str:
+    return _WORD.sub(lambda word: mark(word[0]) if self.is_asked(word[0]) else word[0], text)
+
+  def _repr_html_(self) -> str:
+    rows = "".join(
+      f"<tr><td>{hit.score:.3f}</td><td>{html.escape(hit.id)}</td>"
+      f"<td>{html.escape(hit.title)}</td><td>{self._marked_html(hit.text)}</td></tr>"
+      for hit in self.found
+    )
+    return (
+      f"<p>{html.escape(self.question)}</p><table>"
+      f"<tr><th>score</th><th>id</th><th>title</th><th>text</th></tr>{rows}</table>"
+    )
+
+  def _marked_html(self, text: str) -> str:
+    pieces, end = [], 0
+    for word in _WORD.finditer(text):
+      if self.is_asked(word[0]):
+        pieces += [html.escape(text[end : word.start()]), f"<mark>{html.escape(word[0])}</mark>"]
+        end = word.end()
+    return "".join([*pieces, html.escape(text[end:])])

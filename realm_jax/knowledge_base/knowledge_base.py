@@ -1,0 +1,312 @@
+"""A knowledge base: documents that come and go, in one folder, and what searches them.
+
+The folder has immutable segments and numbered commits, as an index of Lucene has. A change writes
+new segments, then one commit, so a process that is killed at any time leaves the state before the
+change or the one after. Readers keep the commit that they opened until they look for a newer one;
+writers hold the lock of the folder.
+"""
+
+import contextlib
+import dataclasses
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+from realm_jax import object_store
+from realm_jax.corpus import reading, sample
+from realm_jax.corpus.documents import Document
+from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base.edit import Edit, due
+from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.hits import Hit, Hits
+from realm_jax.knowledge_base.segment import Segment
+from realm_jax.knowledge_base.snapshot import Place, Snapshot
+from realm_jax.knowledge_base.texts import TextReader, Texts
+from realm_jax.output_kinds import DirectoryKind
+
+KIND = DirectoryKind(
+  name="a knowledge base", files=("commits/", "segments/", "encoder/", "directory.lock")
+)
+_NAMED = 5
+_DETECTED = ("auto",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Changes:
+  """What a call changed, as numbers of documents.
+
+  Attributes:
+    skipped: Lines that name the records without text, or that could not be read.
+  """
+
+  added: int = 0
+  updated: int = 0
+  unchanged: int = 0
+  deleted: int = 0
+  skipped: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[:-1]}
+    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return "\n".join([f"documents: {done or 'nothing to change'}", *self.skipped])
+
+
+class KnowledgeBase:
+  """Documents in a folder, to search by words.
+
+  Threads may search and write concurrently, and so may processes, of which one writes at a time.
+
+  Args:
+    path: The folder, which `create` has made.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+    ValueError: If it cannot be read.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    self.path = os.fspath(path)
+    object_store.check_local(path=self.path)
+    self._thread = threading.Lock()  # of the one that writes
+    self._snapshot = _opened(self.path)
+
+  @classmethod
+  def create(
+    cls,
+    path: str | os.PathLike,
+    texts: Texts = (),
+    *,
+    language: str | Sequence[str] = "auto",
+    passage_words: int = 100,
+  ) -> "KnowledgeBase":
+    """Makes a knowledge base.
+
+    Args:
+      path: A folder that is missing or empty.
+      texts: Its first documents; see `add`.
+      language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample of the
+        first ones. They decide where sentences end and which words are the same.
+      passage_words: Words of a passage, which is what a search finds, at most.
+
+    Raises:
+      ValueError: If the folder has something else, or `add` refuses the texts.
+    """
+    directory = os.fspath(path)
+    object_store.check_local(path=directory)
+    if passage_words < 1:
+      raise ValueError(f"passage_words={passage_words}; use at least 1")
+    given = [language] if isinstance(language, str) else language
+    settings = commits.Settings(
+      languages=sample.languages(given, ()) or _DETECTED, passage_words=passage_words
+    )
+    with _lock(directory):
+      newest = commits.read_newest(directory)
+      if newest is not None and newest.segments:
+        raise ValueError(
+          f"{directory} is a knowledge base already; add to it, or give another folder"
+        )
+      commits.remove_unnamed(directory)
+      number = 0 if newest is None else newest.number + 1
+      commits.write(directory, commits.Commit(number=number, settings=settings))
+    made = cls(directory)
+    if texts:
+      made.add(texts)
+    return made
+
+  @property
+  def num_documents(self) -> int:
+    return self._current().num_documents
+
+  @property
+  def num_passages(self) -> int:
+    return self._current().num_passages
+
+  def __len__(self) -> int:
+    return self.num_documents
+
+  def __contains__(self, id: str) -> bool:
+    return self._current().find([id]) != [None]
+
+  def __repr__(self) -> str:
+    snapshot = self._current()
+    return (
+      f"KnowledgeBase({self.path!r}, documents={snapshot.num_documents}, "
+      f"passages={snapshot.num_passages})"
+    )
+
+  def __str__(self) -> str:
+    snapshot = self._current()
+    return (
+      f"{self.path}: {snapshot.num_documents:,} documents in {snapshot.num_passages:,} passages"
+    )
+
+  def search(self, question: str, *, k: int = 5, where: Where | None = None) -> Hits:
+    """Finds the best passages.
+
+    Args:
+      k: Passages to find; there are fewer only if fewer match.
+      where: Conditions on the fields of a document, all of which it has to satisfy: a value, a list
+        of values, or bounds such as `{"gte": 1950, "lt": 1960}`. A field that is a list satisfies
+        what one of its values does.
+
+    Returns:
+      The passages that share a word with the question, best first.
+
+    Raises:
+      ValueError: If `k` is below 1, or no document has a field of `where`.
+    """
+    if k < 1:
+      raise ValueError(f"k={k}; ask for at least 1 passage")
+    snapshot = self._current()
+    mask_N = snapshot.matching(where or {})
+    scores_N = snapshot.scores(question)
+    found = snapshot.best(scores_N, mask_N & (scores_N > 0), k)
+    hits = tuple(_hit(snapshot, *each) for each in found)
+    return Hits(question, hits, lambda word: snapshot.share_a_term(question, word))
+
+  def example(self) -> str:
+    """Returns the title or first passage of a document, to try a search with; "" if none."""
+    for segment in self._current().segments:
+      return segment.titles[0] or segment.texts[0]
+    return ""
+
+  def add(self, texts: Texts) -> Changes:
+    """Adds documents. Those that are there already, with the same content, are skipped.
+
+    Args:
+      texts: A folder, a file or a glob pattern, or several, of text, Markdown, JSON Lines or
+        Parquet, or an iterable of mappings with `id`, `text` and optionally `title` and other
+        fields. The id of a text file is its path below the folder.
+
+    Raises:
+      DirectoryInUseError: If another process writes.
+      ValueError: If a document is there with another content, or two have one id. Nothing is added.
+    """
+    return self._put(TextReader(texts, outside=self.path), replace=False)
+
+  def update(self, texts: Texts, *, delete_missing: bool = False) -> Changes:
+    """Adds documents, which replace those of the same id.
+
+    Args:
+      texts: See `add`.
+      delete_missing: Deletes all documents that are not among these.
+    """
+    return self._put(
+      TextReader(texts, outside=self.path), replace=True, delete_missing=delete_missing
+    )
+
+  def delete(self, ids: str | Iterable[str]) -> Changes:
+    """Deletes documents.
+
+    Raises:
+      ValueError: If there is none with one of the ids. Nothing is deleted.
+    """
+    ids = [ids] if isinstance(ids, str) else [*dict.fromkeys(ids)]
+    with self._exclusively() as edit:
+      places = self._snapshot.find(ids)
+      if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:
+        raise ValueError(f"{self.path} has no document {_listed(unknown)}; nothing was deleted")
+      edit.delete(filter(None, places))
+    return Changes(deleted=edit.counts["deleted"])
+
+  def compact(self) -> None:
+    """Merges all segments into one, without what is deleted.
+
+    Changes merge segments when there are many, so this is never necessary.
+    """
+    with self._exclusively() as edit:
+      if len(self._snapshot.segments) > 1 or not self._snapshot.live_N.all():
+        edit.merge(range(len(self._snapshot.segments)))
+
+  def _put(self, reader: TextReader, *, replace: bool, delete_missing: bool = False) -> Changes:
+    with self._exclusively() as edit:
+      if edit.settings.languages == _DETECTED:
+        edit.settings = dataclasses.replace(
+          edit.settings, languages=sample.languages(_DETECTED, reader.sample())
+        )
+      for batch in reading.batches(reader):
+        edit.put([record for record in batch if isinstance(record, Document)])
+        if edit.replaced and not replace:
+          raise ValueError(
+            f"{self.path} has {_listed(edit.replaced)} with another content; nothing was added: "
+            "update what is there, or give other ids"
+          )
+      if delete_missing:
+        edit.delete_others()
+    return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
+
+  @contextlib.contextmanager
+  def _exclusively(self) -> Iterator[Edit]:
+    """Yields an edit of the newest commit, and commits it unless an error is raised.
+
+    Segments that are due are merged afterwards, in commits of their own: a change is visible and
+    safe before, and since merging only copies, it takes less time than making the segments did.
+    """
+    with self._thread, _lock(self.path):
+      commits.remove_unnamed(self.path)
+      edit = Edit(self.path, self._current())
+      yield edit
+      edit.commit()
+      while groups := due(self._current()):
+        edit = Edit(self.path, self._snapshot)
+        for numbers in groups:
+          edit.merge(numbers)
+        edit.commit()
+
+  def _current(self) -> Snapshot:
+    """Returns the newest snapshot, which it opens if there is a newer commit."""
+    if commits.newest_number(self.path) != self._snapshot.commit.number:
+      self._snapshot = _opened(self.path, before=self._snapshot)
+    return self._snapshot
+
+
+@contextlib.contextmanager
+def _lock(directory: str) -> Iterator[None]:
+  from realm_jax import directory_lock  # late, because readers do not need it
+
+  with directory_lock.hold(directory, kind=KIND):
+    yield
+
+
+def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
+  """Opens the newest commit; segments that are open stay so.
+
+  Raises:
+    FileNotFoundError: If there is none.
+    ValueError: If it is damaged.
+  """
+  known = {}
+  if before is not None:
+    names = [entry.name for entry in before.commit.segments]
+    known = dict(zip(names, before.segments, strict=True))
+  while True:
+    commit = commits.read_newest(directory)
+    if commit is None:
+      raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm create`")
+    try:
+      segments = tuple(
+        known.get(entry.name) or Segment.open(commits.segment_path(directory, entry.name))
+        for entry in commit.segments
+      )
+    except FileNotFoundError:
+      if commits.newest_number(directory) == commit.number:
+        raise
+      continue  # merged by a writer in the meantime
+    return Snapshot(commit=commit, segments=segments)
+
+
+def _hit(snapshot: Snapshot, score: float, place: Place, number: int) -> Hit:
+  segment = snapshot.segments[place.segment]
+  return Hit(
+    score=score,
+    id=segment.ids[place.row],
+    title=segment.titles[place.row],
+    text=segment.texts[int(segment.first_passages[place.row]) + number],
+    passage=number,
+    fields=segment.fields.row(place.row),
+  )
+
+
+def _listed(ids: Sequence[str]) -> str:
+  more = len(ids) - _NAMED
+  return ", ".join(map(repr, ids[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")

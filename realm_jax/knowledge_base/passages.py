@@ -1,0 +1,51 @@
+"""Cuts documents into passages by words: whole sentences, without a vocabulary."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import regex
+
+from realm_jax.corpus import chunking
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.sentences import sentence_spans, to_byte_offsets
+from realm_jax.languages import detection, scripts
+
+# A character counts as a word where words are not spaced; what is no word, such as a long address,
+# counts as several.
+_WORD = regex.compile(rf"[{scripts.UNSPACED}]|[^\s{scripts.UNSPACED}]{{1,50}}")
+
+
+def cutter(*, languages: Sequence[str], words: int) -> Callable[[Document], list[str]]:
+  """Returns a function that cuts a document into passages of about so many words.
+
+  Args:
+    languages: The languages of the documents, which decide where sentences end.
+    words: The most words of a passage.
+  """
+  room = chunking.SPECIAL_TOKENS_PER_PASSAGE
+  config = chunking.ChunkingConfig(max_passage_length=words + room)
+
+  def cut(document: Document) -> list[str]:
+    text, raw = document.text, document.text.encode()
+    language = detection.language_of(f"{document.title}\n{text}", among=languages)
+    sentences = [
+      _with_words(raw[start:limit].decode(), start)
+      for start, limit in sentence_spans(text, language=language)
+    ]
+    chunks = chunking.chunk_sentences(sentences, title_length=0, config=config, counts=Counter())
+    return [raw[chunk.start : chunk.limit].decode() for chunk in chunks]
+
+  return cut
+
+
+def _with_words(text: str, start: int) -> chunking.TokenizedSentence:
+  spans = to_byte_offsets(text, [match.span() for match in _WORD.finditer(text)])
+  borders = np.array(spans, np.int64).reshape(-1, 2)
+  return chunking.TokenizedSentence(
+    start=start,
+    limit=start + len(text.encode()),
+    ids=np.zeros(len(borders), np.int32),
+    starts=borders[:, 0],
+    limits=borders[:, 1],
+  )

@@ -1,0 +1,198 @@
+"""Segments: documents with their passages and postings, written once and never changed."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from realm_jax.corpus.documents import Document
+from realm_jax.index.postings import Postings
+from realm_jax.knowledge_base import array_file
+from realm_jax.knowledge_base.fields import Fields
+from realm_jax.knowledge_base.strings import Strings
+
+# Embeds titles and texts of passages, to `[N, E]`.
+Embed = Callable[[Sequence[str], Sequence[str]], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Segment:
+  """D documents with N passages.
+
+  Attributes:
+    ids: Names of the documents.
+    hashes: uint64 `[D]`, of the ids.
+    digests: uint8 `[D, 16]`, of everything that a document has except its id.
+    first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
+    texts: The passages.
+    embeddings_NxE: Embeddings of the passages; None without an encoder.
+  """
+
+  ids: Strings
+  titles: Strings
+  hashes: np.ndarray
+  digests: np.ndarray
+  fields: Fields
+  first_passages: np.ndarray
+  texts: Strings
+  postings: Postings
+  embeddings_NxE: np.ndarray | None = None
+
+  @classmethod
+  def of(
+    cls,
+    documents: Sequence[Document],
+    *,
+    cut: Callable[[Document], Sequence[str]],
+    languages: Sequence[str],
+    embed: Embed | None = None,
+  ) -> "Segment":
+    """Returns the segment of documents, which `cut` divides into passages."""
+    passages = [cut(document) for document in documents]
+    counts = [*map(len, passages)]
+    titles = [d.title for d, count in zip(documents, counts, strict=True) for _ in range(count)]
+    texts = [text for passage in passages for text in passage]
+    return cls(
+      ids=Strings.of(document.id for document in documents),
+      titles=Strings.of(document.title for document in documents),
+      hashes=id_hashes([document.id for document in documents]),
+      digests=content_digests(documents),
+      fields=Fields.of([document.fields for document in documents]),
+      first_passages=np.cumsum([0, *counts], dtype=np.int64),
+      texts=Strings.of(texts),
+      postings=Postings.build(map(titled, titles, texts), languages=languages),
+      embeddings_NxE=None if embed is None else embed(titles, texts),
+    )
+
+  @classmethod
+  def merge(cls, segments: Sequence["Segment"], live: Sequence[np.ndarray]) -> "Segment":
+    """Returns the live documents of segments as one, without analysing or embedding them again.
+
+    Args:
+      live: For each segment, bool `[D]`.
+    """
+    of_passages = [s.of_passages(mask) for s, mask in zip(segments, live, strict=True)]
+    pairs = [*zip(segments, live, strict=True)]
+    counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
+    embeddings = [
+      s.embeddings_NxE[rows]
+      for s, rows in zip(segments, of_passages, strict=True)
+      if s.embeddings_NxE is not None
+    ]
+    return cls(
+      ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
+      titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
+      hashes=np.concatenate([s.hashes[mask] for s, mask in pairs]),
+      digests=np.concatenate([s.digests[mask] for s, mask in pairs]),
+      fields=Fields.join(
+        [s.fields.kept(mask) for s, mask in pairs], [int(mask.sum()) for mask in live]
+      ),
+      first_passages=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+      texts=Strings.join(
+        [s.texts.kept(rows) for s, rows in zip(segments, of_passages, strict=True)]
+      ),
+      postings=Postings.merge([s.postings for s in segments], live=np.concatenate(of_passages)),
+      embeddings_NxE=np.concatenate(embeddings) if embeddings else None,
+    )
+
+  @property
+  def num_documents(self) -> int:
+    return len(self.ids)
+
+  @property
+  def num_passages(self) -> int:
+    return len(self.texts)
+
+  @functools.cached_property
+  def documents_N(self) -> np.ndarray:
+    """The document of each passage."""
+    return np.repeat(np.arange(self.num_documents, dtype=np.int32), np.diff(self.first_passages))
+
+  def of_passages(self, mask_D: np.ndarray) -> np.ndarray:
+    """Returns a mask over passages from one over documents."""
+    return np.repeat(mask_D, np.diff(self.first_passages))
+
+  @functools.cached_property
+  def _by_hash(self) -> np.ndarray:
+    return np.argsort(self.hashes, kind="stable")
+
+  def rows(self, ids: Sequence[str]) -> np.ndarray:
+    """Returns the row of each of some documents, deleted ones included, or -1."""
+    hashes, rows = id_hashes(ids), np.full(len(ids), -1, np.int64)
+    firsts = np.searchsorted(self.hashes, hashes, sorter=self._by_hash)
+    limits = np.searchsorted(self.hashes, hashes, side="right", sorter=self._by_hash)
+    for place in np.flatnonzero(firsts < limits).tolist():
+      for row in self._by_hash[firsts[place] : limits[place]].tolist():
+        if self.ids[row] == ids[place]:
+          rows[place] = row
+    return rows
+
+  def write(self, path: str) -> None:
+    """Writes the segment to a file."""
+    arrays = {
+      "hashes": self.hashes,
+      "digests": self.digests,
+      "first_passages": self.first_passages,
+    }
+    for name, columns in (("ids", self.ids), ("titles", self.titles), ("texts", self.texts)):
+      arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
+    arrays |= {f"fields.{name}": codes for name, codes in self.fields.codes.items()}
+    arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
+    if self.embeddings_NxE is not None:
+      arrays["embeddings"] = self.embeddings_NxE
+    metadata = {"languages": self.postings.languages, "values": self.fields.values}
+    array_file.write(path, arrays, metadata=metadata)
+
+  @classmethod
+  def open(cls, path: str) -> "Segment":
+    """Maps the segment in a file into memory.
+
+    Raises:
+      FileNotFoundError: If there is none.
+      ValueError: If it is damaged.
+    """
+    arrays, metadata = array_file.open_mapped(path)
+
+    def strings(name: str) -> Strings:
+      return Strings(arrays[f"{name}.content"], arrays[f"{name}.ends"])
+
+    return cls(
+      ids=strings("ids"),
+      titles=strings("titles"),
+      hashes=arrays["hashes"],
+      digests=arrays["digests"],
+      fields=Fields(
+        metadata["values"], {name: arrays[f"fields.{name}"] for name in metadata["values"]}
+      ),
+      first_passages=arrays["first_passages"],
+      texts=strings("texts"),
+      postings=Postings(
+        languages=tuple(metadata["languages"]),
+        **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS},
+      ),
+      embeddings_NxE=arrays.get("embeddings"),
+    )
+
+
+_OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
+
+
+def titled(title: str, text: str) -> str:
+  """Returns the title and text of a passage, which are searched together."""
+  return f"{title}\n{text}"
+
+
+def id_hashes(ids: Sequence[str]) -> np.ndarray:
+  """Returns 64 bits of a hash of each id."""
+  digests = b"".join(hashlib.blake2b(id.encode(), digest_size=8).digest() for id in ids)
+  return np.frombuffer(digests, np.uint64)
+
+
+def content_digests(documents: Sequence[Document]) -> np.ndarray:
+  """Returns a digest `[D, 16]` of everything that each document has except its id."""
+  contents = (json.dumps([d.title, d.text, d.fields], sort_keys=True) for d in documents)
+  digests = b"".join(hashlib.blake2b(c.encode(), digest_size=16).digest() for c in contents)
+  return np.frombuffer(digests, np.uint8).reshape(-1, 16)

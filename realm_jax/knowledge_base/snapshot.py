@@ -1,0 +1,130 @@
+"""What a knowledge base has at one commit."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.knowledge_base.commits import Commit
+from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.segment import Segment
+from realm_jax.languages.analysis import Analyzer
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+  """Where a document is: the number of its segment and its row there."""
+
+  segment: int
+  row: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Snapshot:
+  """The segments of a commit, opened; safe to use from several threads."""
+
+  commit: Commit
+  segments: tuple[Segment, ...]
+
+  @functools.cached_property
+  def live(self) -> tuple[np.ndarray, ...]:
+    """Which documents of each segment are not deleted, as bool `[D]`."""
+    masks = []
+    for segment, entry in zip(self.segments, self.commit.segments, strict=True):
+      mask = np.ones(segment.num_documents, bool)
+      mask[[*entry.deleted]] = False
+      masks.append(mask)
+    return tuple(masks)
+
+  @functools.cached_property
+  def live_N(self) -> np.ndarray:
+    """Which passages of all segments are of live documents."""
+    return self._passages(self.live)
+
+  @property
+  def num_documents(self) -> int:
+    return sum(map(int, map(np.count_nonzero, self.live)))
+
+  @property
+  def num_passages(self) -> int:
+    return int(np.count_nonzero(self.live_N))
+
+  def find(self, ids: Sequence[str]) -> list[Place | None]:
+    """Returns where each document is; None if there is none."""
+    places: list[Place | None] = [None] * len(ids)
+    for number, (segment, live) in enumerate(zip(self.segments, self.live, strict=True)):
+      for i, row in enumerate(segment.rows(ids).tolist()):
+        if row >= 0 and live[row]:
+          places[i] = Place(number, row)
+    return places
+
+  def scores(self, question: str) -> np.ndarray:
+    """Returns the score of every passage, float32 `[N]`."""
+    return self._bm25.scores(question) if self.segments else np.zeros(0, np.float32)
+
+  def share_a_term(self, first: str, second: str) -> bool:
+    """Returns whether two texts have a word in common, inflected or not."""
+    return not {*self._analyzer.terms(first)}.isdisjoint(self._analyzer.terms(second))
+
+  @functools.cached_property
+  def _analyzer(self) -> Analyzer:
+    return Analyzer(self.commit.settings.languages)
+
+  @functools.cached_property
+  def _bm25(self) -> Bm25Retriever:
+    return Bm25Retriever([segment.postings for segment in self.segments], live=self.live_N)
+
+  def matching(self, where: Where) -> np.ndarray:
+    """Returns which passages are of live documents that satisfy all conditions, bool `[N]`.
+
+    Raises:
+      ValueError: If no document has one of the fields.
+    """
+    if not where:
+      return self.live_N
+    known = {name for segment in self.segments for name in segment.fields.values}
+    for name in where:
+      if name not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        raise ValueError(f"where: no document has a field {name!r}; there are: {listed}")
+    return self._passages(
+      [
+        live & segment.fields.matching(where, segment.num_documents)
+        for segment, live in zip(self.segments, self.live, strict=True)
+      ]
+    )
+
+  def best(
+    self, scores_N: np.ndarray, mask_N: np.ndarray, k: int
+  ) -> list[tuple[float, Place, int]]:
+    """Returns score, document and number of the best passages; ties go to the first id."""
+    rows = np.flatnonzero(mask_N)
+    scores = scores_N[rows]
+    if k < len(rows):
+      rows = rows[scores >= np.partition(scores, -k)[-k]]
+    places = [self._place(row) for row in rows.tolist()]
+    found = [
+      (float(scores_N[row]), place, number)
+      for row, (place, number) in zip(rows.tolist(), places, strict=True)
+    ]
+    return sorted(found, key=lambda hit: (-hit[0], self.id(hit[1]), hit[2]))[:k]
+
+  def id(self, place: Place) -> str:
+    return self.segments[place.segment].ids[place.row]
+
+  def _place(self, passage: int) -> tuple[Place, int]:
+    """Returns the document of a passage, and its number there."""
+    number = int(np.searchsorted(self._firsts, passage, side="right")) - 1
+    row = passage - int(self._firsts[number])
+    document = int(self.segments[number].documents_N[row])
+    return Place(number, document), row - int(self.segments[number].first_passages[document])
+
+  @functools.cached_property
+  def _firsts(self) -> np.ndarray:
+    return np.cumsum([0, *(segment.num_passages for segment in self.segments)])
+
+  def _passages(self, masks: Sequence[np.ndarray]) -> np.ndarray:
+    parts = [s.of_passages(mask) for s, mask in zip(self.segments, masks, strict=True)]
+    return np.concatenate([np.zeros(0, bool), *parts])

@@ -1,0 +1,89 @@
+"""What is given as texts: a folder, files, or records in memory."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from realm_jax import progress
+from realm_jax.corpus import input_files, reading, sample
+from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
+from realm_jax.knowledge_base.fields import plain
+
+Texts = str | os.PathLike | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
+_SAMPLE = 1_000
+
+
+class TextReader:
+  """Iterates over the documents of texts, each with an id of its own.
+
+  Args:
+    texts: A folder, a file or a glob pattern, several of them, or records with `id`, `text`, and
+      optionally `title` and other fields.
+    outside: A folder whose files are no texts.
+
+  Attributes:
+    bad: Records that yield no document.
+  """
+
+  def __init__(self, texts: Texts, *, outside: str):
+    self.bad = BadRecords()
+    if isinstance(texts, (str, os.PathLike)):
+      texts = [texts]
+    given: Iterator[Any] = iter(texts)
+    first = [*itertools.islice(given, 1)]
+    self._records: Iterator[Any] = itertools.chain(first, given)
+    self._files: Sequence[input_files.InputFile] = ()
+    if first and isinstance(first[0], (str, os.PathLike)):
+      self._files = _files([*map(os.fspath, self._records)], outside)
+
+  def sample(self) -> list[str]:
+    """Returns the beginnings of some documents, which tell their languages."""
+    if self._files:
+      return sample.sample_texts(self._files)
+    records = [*itertools.islice(self._records, _SAMPLE)]
+    self._records = itertools.chain(records, self._records)
+    return [f"{record.get('title') or ''}\n{record.get('text') or ''}" for record in records]
+
+  def __iter__(self) -> Iterator[Document]:
+    """Yields the documents.
+
+    Raises:
+      ValueError: If two have the same id, a record in memory has none, or JSON cannot hold a field.
+    """
+    reader = reading.DocumentReader(self._files)
+    records = itertools.chain(reader, map(_record, itertools.count(), self._records))
+    fraction = reader.fraction if self._files else None
+    ids = set()
+    for record in progress.track(records, what="documents", fraction=fraction):
+      if isinstance(record, BadRecord):
+        self.bad.add(record)
+        continue
+      if record.id in ids:
+        raise ValueError(f"two documents have the id {record.id!r}; give each its own")
+      ids.add(record.id)
+      try:
+        yield dataclasses.replace(record, fields=plain(record.fields))
+      except ValueError as error:
+        raise ValueError(f"document {record.id!r}: {error}") from error
+
+
+def _files(paths: list[str], outside: str) -> list[input_files.InputFile]:
+  outside = os.path.realpath(outside) + os.sep
+  found = itertools.chain(*input_files.find_files(paths))
+  return [file for file in found if not os.path.realpath(file.path).startswith(outside)]
+
+
+def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:
+  if not isinstance(fields, Mapping):
+    raise ValueError(f"record {number} is {fields!r:.60}; give a mapping with `id` and `text`")
+  if fields.get("id", fields.get("_id")) is None:
+    raise ValueError(
+      f"record {number}, {fields.get('text')!r:.60}, has no id; give one, by which it can be "
+      "updated and deleted"
+    )
+  record = make_record(dict(fields), default_id="", name=f"record {number}")
+  if isinstance(record, BadRecord) and record.reason:
+    raise ValueError(f"{record.name}: {record.reason}")
+  return record

@@ -1,0 +1,64 @@
+"""Making, changing and searching a knowledge base from the command line."""
+
+import pytest
+
+from realm_jax import main
+
+
+@pytest.fixture
+def realm(tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "docs").mkdir()
+  (tmp_path / "docs" / "moss.md").write_text("# Moss\n\nMoss grows in the shade.\n")
+  (tmp_path / "docs" / "fern.txt").write_text("Fern\n\nFerns have no seeds.\n")
+  (tmp_path / "docs" / "scan.pdf").write_text("no text")
+  (tmp_path / "docs" / "empty.txt").write_text("")
+
+  def run(*words):
+    code = main.main(words)
+    out, err = capsys.readouterr()
+    return code, out + err
+
+  return run
+
+
+def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
+  code, said = realm("create", "kb", "docs")
+  assert code == 0 and "2 added" in said
+  assert "scan.pdf" in said and "empty.txt" in said, "what was skipped"
+  suggested = [line.split()[1] for line in said.splitlines() if line.startswith("  realm ")]
+  assert len(suggested) == 3 and {*suggested} <= main.JOBS.keys()
+  assert "moss.md" in realm("search", "kb", "--k=1", "where does moss grow")[1]
+
+  (tmp_path / "docs" / "moss.md").write_text("# Moss\n\nMoss likes water.\n")
+  (tmp_path / "docs" / "fern.txt").unlink()
+  code, said = realm("add", "kb", "docs")
+  assert code == 1 and "moss.md" in said, "another content"
+  assert "water" not in realm("search", "kb", "moss")[1]
+  code, said = realm("add", "kb", "docs", "--delete_missing")
+  assert code == 0 and "1 updated" in said and "1 deleted" in said
+  assert "water" in realm("search", "kb", "moss")[1]
+
+  (tmp_path / "birds.jsonl").write_text('{"id": "owl", "text": "An owl.", "year": 1958}\n')
+  (tmp_path / "cats.jsonl").write_text('{"id": "lynx", "text": "A lynx.", "year": 1960}\n')
+  assert realm("add", "kb", "birds.jsonl", "cats.jsonl")[0] == 0
+  assert "owl" in realm("search", "kb", "an owl or lynx", '--where={"year": {"lt": 1960}}')[1]
+  assert "lynx" not in realm("search", "kb", "an owl or lynx", '--where={"year": {"lt": 1960}}')[1]
+  assert "2 deleted" in realm("delete", "kb", "owl", "lynx")[1]
+
+
+@pytest.mark.parametrize(
+  ("words", "named"),
+  [
+    (["search", "absent", "moss"], "absent"),
+    (["create", "docs"], "docs"),
+    (["search", "kb", "moss", "--where=year"], "year"),
+    (["delete", "kb", "elm"], "elm"),
+    (["add", "kb", "absent"], "absent"),
+    (["delete", "kb"], "ids"),
+  ],
+)
+def test_a_mistake_ends_in_one_line(realm, words, named):
+  realm("create", "kb", "docs")
+  code, said = realm(*words)
+  assert code != 0 and named in said and said.count("\n") == 1

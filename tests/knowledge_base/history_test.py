@@ -1,0 +1,84 @@
+"""After any history, searches find what they find in a knowledge base made afresh."""
+
+import random
+
+import pytest
+
+from realm_jax.knowledge_base import edit
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]
+YEARS = range(1950, 1960)
+
+
+def document(id, draw):
+  sentences = [
+    " ".join(draw.choices(WORDS, k=draw.randint(3, 9))).capitalize() + "."
+    for _ in range(draw.randint(1, 6))
+  ]
+  fields = {"year": draw.choice(YEARS)} if draw.random() < 0.8 else {}
+  title = draw.choice(WORDS) if draw.random() < 0.5 else ""
+  return {"id": id, "title": title, "text": " ".join(sentences), **fields}
+
+
+def act(base, there, draw):
+  """Changes a knowledge base and the documents that it should have."""
+  ids = [f"d{n}" for n in range(40)]
+  what = draw.choice(["add", "update", "update", "delete", "delete", "sync", "compact", "again"])
+  chosen = draw.sample(ids, draw.randint(1, 6))
+  documents = [document(id, draw) for id in chosen]
+  if what == "add":
+    documents = [d for d in documents if d["id"] not in there]
+    base.add(documents)
+  elif what == "update":
+    base.update(documents)
+  elif what == "again":
+    documents = list(there.values())
+    assert base.add(documents).unchanged == len(there)
+  elif what == "sync" and draw.random() < 0.3:
+    base.update(documents, delete_missing=True)
+    there.clear()
+  elif what == "delete":
+    gone = [id for id in chosen if id in there]
+    base.delete(gone)
+    for id in gone:
+      del there[id]
+    return
+  else:
+    base.compact()
+    return
+  there.update({d["id"]: d for d in documents})
+
+
+def found(base, question, k, where):
+  return [
+    (hit.id, hit.passage, hit.text, hit.score) for hit in base.search(question, k=k, where=where)
+  ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_any_history_searches_find_what_a_fresh_build_finds(seed, tmp_path, monkeypatch):
+  monkeypatch.setattr(edit, "_FAN", 3)
+  monkeypatch.setattr(edit, "_SMALL", 8)
+  draw = random.Random(seed)
+  base = KnowledgeBase.create(tmp_path / "kb", language="en", passage_words=12)
+  reader = KnowledgeBase(tmp_path / "kb")
+  there = {}
+  for number in range(25):
+    act(base, there, draw)
+    assert len(base) == len(reader) == len(there)
+    if number % 8:
+      continue
+    order = draw.sample(list(there.values()), len(there))
+    fresh = KnowledgeBase.create(tmp_path / str(number), order, language="en", passage_words=12)
+    for _ in range(8):
+      question = " ".join(draw.choices(WORDS, k=draw.randint(1, 4)))
+      low = draw.choice(YEARS)
+      years = {d["year"] for d in there.values() if "year" in d}
+      where = draw.choice([None, {"year": low}, {"year": {"gte": low}}, {"year": [low, low + 1]}])
+      if where and not years:
+        continue
+      k = draw.choice([1, 3, 10, 1000])
+      expected = found(fresh, question, k, where)
+      assert found(base, question, k, where) == expected
+      assert found(reader, question, k, where) == expected

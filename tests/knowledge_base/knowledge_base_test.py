@@ -1,0 +1,184 @@
+"""What a knowledge base keeps, finds and refuses."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from realm_jax.directory_lock import DirectoryInUseError, hold
+from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base.knowledge_base import KIND, KnowledgeBase
+
+PLANTS = [
+  {
+    "id": "moss",
+    "title": "Moss",
+    "text": "Moss grows in the shade.",
+    "year": 1958,
+    "tags": ["green", "wet"],
+  },
+  {"id": "fern", "title": "Fern", "text": "Ferns grow in the shade of trees.", "year": 1960},
+  {"id": "oak", "text": "An oak is a tree.", "year": 1960.5, "kind": "tree", "rare": False},
+]
+
+
+@pytest.fixture
+def base(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
+
+
+def ids(hits):
+  return [hit.id for hit in hits]
+
+
+def test_a_hit_has_what_its_document_had(base):
+  (hit,) = base.search("which moss", k=1)
+  assert (hit.id, hit.title, hit.text, hit.passage) == ("moss", "Moss", PLANTS[0]["text"], 0)
+  assert hit.fields == {"year": 1958, "tags": ["green", "wet"]}
+  assert "oak" in base and "elm" not in base and len(base) == 3
+
+
+@pytest.mark.parametrize(
+  ("where", "expected"),
+  [
+    ({"year": 1958}, {"moss"}),
+    ({"year": "1958"}, set()),
+    ({"year": [1958, 1960]}, {"moss", "fern"}),
+    ({"year": {"gte": 1958, "lt": 1960}}, {"moss"}),
+    ({"year": {"gt": 1958}}, {"fern", "oak"}),
+    ({"year": {"lte": 1960}, "tags": "wet"}, {"moss"}),
+    ({"kind": {"gte": "t"}}, {"oak"}),
+    ({"kind": {"gte": 1}}, set()),
+    ({"rare": False}, {"oak"}),
+    ({"rare": 0}, set()),
+    ({"kind": ["tree", "bush"]}, {"oak"}),
+  ],
+)
+def test_conditions_select_documents(base, where, expected):
+  assert {*ids(base.search("moss fern oak", where=where))} == expected
+
+
+def test_a_selective_condition_still_finds_k_passages(tmp_path):
+  documents = [{"id": str(n), "text": f"moss {'moss ' * (n % 7)}", "n": n} for n in range(300)]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
+  assert len(base.search("moss", k=4, where={"n": {"gte": 296}})) == 4
+
+
+@pytest.mark.parametrize(
+  ("call", "named"),
+  [
+    (lambda base: base.add([{**PLANTS[0], "text": "Another."}]), "'moss'"),
+    (lambda base: base.add([PLANTS[0], PLANTS[0]]), "'moss'"),
+    (lambda base: base.add([{"text": "Nameless."}]), "Nameless"),
+    (lambda base: base.add([{"id": "a", "text": 3}]), "3"),
+    (lambda base: base.add([{"id": "a", "text": "A.", "size": {1}}]), "'size'"),
+    (lambda base: base.delete(["moss", "elm"]), "'elm'"),
+    (lambda base: base.search("moss", where={"yaer": 1958}), "'yaer'"),
+    (lambda base: base.search("moss", where={"year": {"ge": 1958}}), "gte"),
+    (lambda base: base.search("moss", k=0), "k=0"),
+    (lambda base: KnowledgeBase.create(base.path, PLANTS), "already"),
+  ],
+)
+def test_a_mistake_is_named_and_changes_nothing(base, call, named):
+  with pytest.raises(ValueError, match=named):
+    call(base)
+  again = KnowledgeBase(base.path)
+  assert ids(again.search("moss")) == ["moss"] and len(again) == 3
+
+
+def test_adding_again_touches_only_what_changed(base):
+  number = commits.newest_number(base.path)
+  changes = base.add([*PLANTS, {"id": "elm", "text": "An elm."}])
+  assert (changes.added, changes.unchanged) == (1, 3)
+  assert base.add(PLANTS).unchanged == 3
+  assert commits.newest_number(base.path) == number + 1
+  changes = base.update([PLANTS[0], {**PLANTS[1], "year": 1961}], delete_missing=True)
+  assert (changes.updated, changes.unchanged, changes.deleted) == (1, 1, 2)
+  assert ids(base.search("fern", where={"year": 1961})) == ["fern"] and len(base) == 2
+
+
+def test_records_without_text_are_named(base, tmp_path):
+  folder = tmp_path / "texts"
+  folder.mkdir()
+  (folder / "a.md").write_text("# Alga\n\nAn alga lives in water.\n")
+  (folder / "b.txt").write_text("\n")
+  changes = base.add(folder)
+  assert changes.added == 1 and "b.txt" in changes.skipped[0]
+  assert ids(base.search("water")) == ["a.md"]
+
+
+def test_a_reader_sees_each_commit_and_keeps_its_own(base):
+  reader = KnowledgeBase(base.path)
+  before = reader._snapshot
+  base.delete("moss")
+  base.compact()
+  base.add([{"id": "elm", "text": "An elm."}])
+  base.compact()
+  assert ids(reader.search("moss")) == [] and ids(reader.search("elm")) == ["elm"]
+  assert before.num_documents == 3 and before.segments[0].texts[0] == PLANTS[0]["text"]
+
+
+def test_one_writes_at_a_time(base):
+  with hold(base.path, kind=KIND), pytest.raises(DirectoryInUseError):
+    base.delete("moss")
+  base.delete("moss")
+
+
+def test_a_damaged_commit_or_segment_is_not_read(base, tmp_path):
+  base.add([{"id": "elm", "text": "An elm."}])
+  newest = sorted((tmp_path / "kb" / "commits").iterdir())[-1]
+  whole = newest.read_text()
+  newest.write_text(whole[: len(whole) // 2])
+  assert "elm" not in KnowledgeBase(base.path), "it reads the commit before"
+  newest.write_text(whole)
+  segment = sorted((tmp_path / "kb" / "segments").iterdir())[-1]
+  segment.write_bytes(segment.read_bytes()[:-64])
+  with pytest.raises(ValueError, match=segment.name):
+    KnowledgeBase(base.path)
+
+
+def test_the_folder_of_the_knowledge_base_is_no_text(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "moss.txt").write_text("Moss\n\nIt grows.")
+  base = KnowledgeBase.create("kb", ".")
+  assert len(base) == 1 and base.add(".").unchanged == 1
+
+
+def test_hits_are_readable_and_escaped(base):
+  base.add([{"id": "<b>", "title": "<script>", "text": "Moss & <i>mosses</i> are small."}])
+  hits = base.search("moss")
+  assert "<mark>Moss</mark> &amp; &lt;i&gt;<mark>mosses</mark>" in hits._repr_html_()
+  assert "<script>" not in hits._repr_html_() and "<b>" not in hits._repr_html_()
+  assert "<script>" in repr(hits)
+
+
+def test_dates_and_numbers_of_numpy_are_kept(base):
+  import datetime
+
+  import numpy as np
+
+  base.add([{"id": "a", "text": "An elm.", "day": datetime.date(2026, 1, 2), "n": np.int64(3)}])
+  assert base.search("elm", where={"day": {"gte": "2026"}})[0].fields == {
+    "day": "2026-01-02",
+    "n": 3,
+  }
+
+
+SEARCH = """
+import sys
+from realm_jax import KnowledgeBase
+assert KnowledgeBase(sys.argv[1]).search("moss", where={"year": 1958})[0].id == "moss"
+assert not {"jax", "tensorflow", "scipy", "tensorstore"} & sys.modules.keys()
+"""
+
+
+def test_searching_imports_neither_jax_nor_tensorflow(base):
+  subprocess.run([sys.executable, "-c", SEARCH, base.path], check=True)
+
+
+def test_a_commit_of_another_format_is_refused(base, tmp_path):
+  newest = sorted((tmp_path / "kb" / "commits").iterdir())[-1]
+  newest.write_text(json.dumps({**json.loads(newest.read_text()), "format": 99}))
+  with pytest.raises(ValueError, match="99"):
+    KnowledgeBase(base.path)

@@ -88,7 +88,7 @@ class Keyword:
 
   @property
   def config(self) -> type | None:
-    """The dataclass that this keyword is, if any; a default may be of a more special one."""
+    """The dataclass that this keyword is, if any; its default may be of a subclass."""
     some = _without_none(self.annotation)
     if not isinstance(some, type) or not dataclasses.is_dataclass(some):
       return None

@@ -29,6 +29,17 @@ class Singer:
   tags: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True)
+class Choir(Singer):
+  """Several voices as one.
+
+  Attributes:
+    size: of how many.
+  """
+
+  size: int = 3
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Duet:
   """Two voices.
@@ -130,6 +141,11 @@ def changed(**values):
     ),
     (["gin:duet/singing.Singer.volume = 6"], changed(duet__high__volume=6, duet__low__volume=6)),
     (["--gin.duet/low/singing.Singer.volume=6"], changed(duet__low__volume=6)),
+    # Another class in place of the default, whose own fields are set through gin.
+    (
+      ["gin:singing.Duet.low = @singing.Choir()\nsinging.Choir.size = 9", "--low.pitch=7"],
+      changed(duet__low={"volume": 1, "pitch": 7.0, "tags": {}, "size": 9}),
+    ),
     # Two fields that gin binds to one reference are still two.
     (
       [

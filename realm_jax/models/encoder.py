@@ -34,7 +34,8 @@ class EncoderConfig(abc.ABC):
   """
 
   temperature: float = 1.0
-  unnamed: ClassVar[str] = "realm_jax.models.dual_encoder.DualEncoderConfig"  # without a class
+  # The class of a description that names none.
+  unnamed: ClassVar[str] = "realm_jax.models.dual_encoder.DualEncoderConfig"
 
   def __post_init__(self):
     if self.temperature <= 0:
@@ -91,9 +92,9 @@ class EncoderConfig(abc.ABC):
     """Returns the names of the parts of the parameters that queries or passages need."""
     return set(_shapes(self, of)[1])
 
-  def params_of(self, side: Side, params: Mapping) -> dict:
+  def params_of(self, of: Side, params: Mapping) -> dict:
     """Returns the parameters, of those of the encoder, that queries or passages need."""
-    return _restricted(params, _shapes(self, side)[1])
+    return _restricted(params, _shapes(self, of)[1])
 
 
 class Encoder(TypedModule):

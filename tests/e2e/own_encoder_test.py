@@ -7,6 +7,7 @@ from examples.own_encoder import BagConfig
 from realm_jax import main, partitioning
 from realm_jax.data.questions import question_batches
 from realm_jax.index import assembly
+from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.saved import saved_models
 from realm_jax.saved.answering_models import question_search
@@ -114,6 +115,9 @@ def test_realm_is_pre_trained_and_fine_tuned_with_it(world, start, sources):
     assert np.array_equal(before, after) != moves
 
 
-def test_settings_of_another_encoder_are_refused(realm, world, capsys):
+def test_what_only_berts_encoder_has_is_refused(realm, world, trained, tmp_path, capsys):
+  vocabulary = str(world / "vocabulary")
+  with pytest.raises(ValueError, match="BagConfig"):
+    export_checkpoint(checkpoints=trained, vocabulary=vocabulary, output=str(tmp_path / "out"))
   assert realm("train_retriever", workdir=world / "none", projection_size=8) == 2
   assert "projection_size of contrastive.dual_encoder cannot be set" in capsys.readouterr().err

@@ -102,7 +102,8 @@ class MatchingClock(contextlib.AbstractContextManager["MatchingClock"]):
   """
 
   def __enter__(self) -> "MatchingClock":
-    self._matching, self._seen = ("", 0), (("", 0), 0.0)
+    self._matching: tuple[str, int] | None = None
+    self._seen: tuple[tuple[str, int] | None, float] = (None, 0.0)
     self._active = threading.current_thread() is threading.main_thread()
     if self._active:
       self._handler = signal.signal(signal.SIGVTALRM, self._tick)
@@ -122,7 +123,7 @@ class MatchingClock(contextlib.AbstractContextManager["MatchingClock"]):
     matching, since = self._seen
     if self._matching is not matching:
       self._seen = (self._matching, time.thread_time())
-    elif time.thread_time() - since > _SECONDS_PER_MATCH:
+    elif matching is not None and time.thread_time() - since > _SECONDS_PER_MATCH:
       pattern, length = matching
       raise ValueError(
         f"the answer {pattern!r}, a regular expression, takes seconds on {length} characters; "

@@ -32,6 +32,7 @@ from realm_jax.inference.explanation import (
 from realm_jax.inference.reading import Reading
 from realm_jax.retrieval.candidates import choose_passages
 from realm_jax.retrieval.joint_inputs import gather
+from realm_jax.retrieval.rescoring import Rescoring
 from realm_jax.retrieval.retriever import RetrievalConfig, closed_book, without_null
 
 
@@ -42,10 +43,12 @@ class MaskModel(AnsweringModel):
   Attributes:
     retrieval: Settings of retrieval. One more passage is found, the reserve for explanations.
     max_masks: Maximum wordpieces of an answer.
+    rescoring: Ranks candidates again by the encoder's exact scores; None does not.
   """
 
   retrieval: RetrievalConfig
   max_masks: int
+  rescoring: Rescoring | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +193,13 @@ class MaskFiller(Answerer[MaskModel]):
     self, queries: MaskedQueries, texts: Sequence[str], edits: Edits, *, k: int
   ) -> SearchResults:
     queries_BxE = self.model.encode_query(self.model.params, queries.query)
+    queries_BxE = np.asarray(queries_BxE, np.float32)
     searcher = self.corpus.index(edits, texts).searcher
-    return searcher.search(np.asarray(queries_BxE, np.float32), k)
+    if self.model.rescoring is None or self.corpus.hybrid is not None:
+      return searcher.search(queries_BxE, k)
+    rescoring = dataclasses.replace(self.model.rescoring, store=self.corpus.view(edits))
+    found = searcher.search(queries_BxE, rescoring.num_found(k))
+    return rescoring(rescoring.kept(self.model.params), queries.query, found, k=k)
 
   def _read(self, batch: RetrievedBatch) -> Reading:
     return jax.device_get(self.model.read(self.model.params, batch))

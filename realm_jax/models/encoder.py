@@ -51,6 +51,11 @@ class EncoderConfig(abc.ABC):
     return _shapes(self, "passage")[0].shape[-1]
 
   @property
+  def num_candidates(self) -> int:
+    """Passages found by an index whose scores `Encoder.rescored` replaces; 0 for none."""
+    return 0
+
+  @property
   def unit_length(self) -> bool:
     """Whether embeddings have length 1, so that scores lie between -1 and 1."""
     return False
@@ -68,6 +73,20 @@ class EncoderConfig(abc.ABC):
     """
     if self.reading_bert is not None:
       self.reading_bert[1].check(vocabulary.vocab_size, name=name, **lengths)
+
+  def rescoring_params(self, params: Mapping) -> Mapping:
+    """Returns the parameters that `Encoder.rescored` needs; they are copied in every step."""
+    del params
+    return {}
+
+  def from_corpus(self, store, vocabulary: WordPieces) -> Mapping[str, Any]:
+    """Returns initial parameters that a corpus determines; the others are drawn at random.
+
+    Args:
+      store: The `PassageStore` that is learned from.
+    """
+    del store, vocabulary
+    return {}
 
   def separated(self) -> tuple["EncoderConfig", Mapping[str, str]]:
     """Returns an encoder that embeds queries with other parameters than passages.
@@ -173,6 +192,21 @@ class Encoder(TypedModule):
     """Returns the float32 embedding `[1, E]` of slot 0 of passages `[B, K, P]`."""
     # No dropout: all queries would share its noise.
     return self.encode_passage(passage[:1, 0, : datatypes.NULL_PASSAGE_LENGTH], deterministic=True)
+
+  def rescored(
+    self, query: datatypes.Tokens, passage: datatypes.Tokens, scores_BxR: jax.Array
+  ) -> jax.Array:
+    """Returns the scores `[B, R]`, at temperature 1, of passages that an index has found.
+
+    An encoder whose vectors only approximate its scores computes them here from the texts.
+
+    Args:
+      query: `Tokens` `[B, L]`.
+      passage: `Tokens` `[B, R, P]`.
+      scores_BxR: The inner products by which the passages were found.
+    """
+    del query, passage
+    return scores_BxR
 
   def scores(self, query_BxE: jax.Array, passage_BxKxE: jax.Array) -> jax.Array:
     """Returns `scores_BxK`, the inner products of embeddings divided by the temperature."""

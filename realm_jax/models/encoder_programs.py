@@ -48,6 +48,17 @@ def passage_encoder_program(
   return jax.jit(partitioning.on_mesh(mesh, encode))
 
 
+@functools.cache
+def rescoring_program(config: EncoderConfig) -> Callable:
+  """Returns the jitted `(params, Tokens [B, L], Tokens [B, R, P], scores_BxR) -> scores_BxR`."""
+  module = config.make()
+
+  def rescore(params, query, passage, scores_BxR):
+    return module.apply({"params": params}, query, passage, scores_BxR, method="rescored")
+
+  return jax.jit(rescore)
+
+
 def _a_few_at_a_time(encode: Callable, params, tokens: Tokens) -> jax.Array:
   num_rows, length = tokens.shape
   num_groups = -(-num_rows // max(1, _CACHED_WORDPIECES // length))

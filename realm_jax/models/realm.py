@@ -76,12 +76,12 @@ class RealmPretrainingModel(TypedModule):
       query_BxE, passage_BxKxE = self.dual_encoder.encode_batch(
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )
-      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
+      scores_BxK = self._scores(query_BxE, passage_BxKxE, batch)
       scaled_query_BxE = query_BxE / self.dual_encoder_config.temperature
       embeddings = {"scaled_query_BxE": scaled_query_BxE, "passage_BxKxE": passage_BxKxE}
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
-      scores_BxK = self.dual_encoder.scores(query_BxE, passage_BxKxE)
+      scores_BxK = self._scores(query_BxE, passage_BxKxE, batch)
     logits_FxMxV = self.knowledge_augmented_encoder(
       batch.joint.reshape(num_queries * num_passages, joint_length),
       jnp.repeat(batch.queries.mlm_positions_BxM, num_passages, axis=0),
@@ -99,3 +99,11 @@ class RealmPretrainingModel(TypedModule):
   ) -> tuple[jax.Array, jax.Array]:
     """Returns the embeddings of queries and passages; see `DualEncoder.encode_pairs`."""
     return self.dual_encoder.encode_pairs(query, passage, deterministic=deterministic)
+
+  def _scores(
+    self, query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch
+  ) -> jax.Array:
+    """Returns the scores `[B, K]` of the passages that the queries are read with."""
+    scores_BxK = jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
+    rescored_BxK = self.dual_encoder.rescored(batch.queries.query, batch.passage, scores_BxK)
+    return rescored_BxK / self.dual_encoder_config.temperature

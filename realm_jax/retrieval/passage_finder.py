@@ -13,17 +13,20 @@ from realm_jax.datatypes import Array, SearchResults
 from realm_jax.index import searcher
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.rescoring import Rescoring
 
 
 class Begun(NamedTuple):
   """Queries whose embedding, and perhaps search, the devices have been given.
 
   Attributes:
+    rescoring: What ranking the candidates again needs; see `Rescoring.kept`.
     found: Completes the search.
   """
 
   queries: Any
   embeddings: Array
+  rescoring: Any
   found: Callable[[], SearchResults]
 
 
@@ -35,22 +38,31 @@ class PassageFinder(abc.ABC):
     encode_query: A jitted `(params, Tokens [B, L]) -> [B, E]`.
     searcher: Searches an index generation, whose rows are those of the corpus; `use` replaces it
       between retrievals.
+    rescoring: Ranks candidates again by exact scores; None keeps what was found.
   """
 
   encode_query: Callable[..., Array]
   searcher: Searcher = dataclasses.field(init=False)
+  rescoring: Rescoring | None = None
 
   def begin(self, params, queries) -> Begun:
     """Enqueues the query embeddings, and a search on the devices behind them; does not wait."""
     embeddings = self.encode_query(params, queries.query)
-    return Begun(queries, embeddings, searcher.begin(self.searcher, embeddings, self.num_found))
+    kept, num_found = None, self.num_found
+    if self.rescoring is not None:
+      kept, num_found = self.rescoring.kept(params), self.rescoring.num_found(num_found)
+    found = searcher.begin(self.searcher, embeddings, num_found)
+    return Begun(queries, embeddings, kept, found)
 
   def search(self, begun: Begun) -> tuple[Any, dict[str, float]]:
     """Waits for the embeddings and searches; returns the passages of each query with metrics."""
     started = time.perf_counter()
     queries_BxE = processes.local_rows(begun.embeddings).astype(np.float32)
     embedded = time.perf_counter()
-    passages, metrics = self.select(begun.found(), queries_BxE, begun.queries)
+    found = begun.found()
+    if self.rescoring is not None:
+      found = self.rescoring(begun.rescoring, begun.queries.query, found, k=self.num_found)
+    passages, metrics = self.select(found, queries_BxE, begun.queries)
     return passages, {
       **metrics,
       # Includes waiting for the query embeddings to leave the device.

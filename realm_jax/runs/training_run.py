@@ -3,11 +3,13 @@
 import abc
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.traverse_util
+import jax
 import jax.numpy as jnp
 
 from realm_jax import directory_lock, json_fields, object_store, processes
@@ -27,6 +29,7 @@ from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import Alarm, AlarmSettings
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.train_state import TrainState
 
 CHECKPOINTS = "checkpoints"
 
@@ -72,6 +75,7 @@ class TrainingRun:
     workdir: Directory of `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
     description: Description of the model, a dataclass, saved in every checkpoint.
     batch_settings: Settings that determine the batches; see `resumption.changes`.
+    from_corpus: Returns parameters of a new run, by path, that its corpus determines.
 
   Attributes:
     mesh: Mesh of all devices of all processes.
@@ -97,6 +101,7 @@ class TrainingRun:
     description,
     batch_settings: Mapping,
     warm_starts: Sequence[WarmStart] = (),
+    from_corpus: Callable[[], Mapping] = dict,
     alarm_settings: AlarmSettings = AlarmSettings(),
   ):
     self.workdir = workdir
@@ -107,7 +112,8 @@ class TrainingRun:
     )
     with contextlib.ExitStack() as if_failed:
       if_failed.callback(self._opened.close)
-      self._open(program, config, description, batch_settings, warm_starts, alarm_settings)
+      begin = functools.partial(_new_state, program, from_corpus, warm_starts)
+      self._open(program, config, description, batch_settings, begin, alarm_settings)
       if_failed.pop_all()
 
   def _open(
@@ -116,7 +122,7 @@ class TrainingRun:
     config: TrainingConfig,
     description,
     batch_settings: Mapping,
-    warm_starts: Sequence[WarmStart],
+    begin: Callable[[], TrainState],
     alarm_settings: AlarmSettings,
   ) -> None:
     """Restores or begins the run."""
@@ -151,13 +157,7 @@ class TrainingRun:
         self._continued = self.resumed.input
       self.state = self.resumed.state
     else:
-      _check_none_is_overwritten(warm_starts)
-      self.state = program.new_state()
-      for warm_start in warm_starts:
-        self.state = dataclasses.replace(
-          self.state,
-          params=warm_started(self.state.params, program.abstract_state.params, warm_start),
-        )
+      self.state = begin()
     self.logs, self._mirror = workdir, None
     if processes.is_first() and object_store.is_remote(workdir):
       self._mirror = object_store.MirroredLogs(workdir)
@@ -410,7 +410,24 @@ class PlainTraining(TrainingConfig, abc.ABC):
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
       warm_starts=warm_starts,
+      from_corpus=lambda: description.from_corpus(corpus),
     )
+
+
+def _new_state(
+  program: TrainProgram, from_corpus: Callable[[], Mapping], warm_starts: Sequence[WarmStart]
+) -> TrainState:
+  """Returns the state of step 0 with what comes from the corpus and from other checkpoints."""
+  _check_none_is_overwritten(warm_starts)
+  state, abstract = program.new_state(), program.abstract_state.params
+  params = flax.traverse_util.flatten_dict(state.params)
+  shapes: dict[tuple, Any] = flax.traverse_util.flatten_dict(abstract)
+  for path, value in flax.traverse_util.flatten_dict(from_corpus()).items():
+    params[path] = jax.device_put(value, shapes[path].sharding)
+  params = flax.traverse_util.unflatten_dict(params)
+  for warm_start in warm_starts:
+    params = warm_started(params, abstract, warm_start)
+  return dataclasses.replace(state, params=params)
 
 
 def _check_none_is_overwritten(warm_starts: Sequence[WarmStart]) -> None:

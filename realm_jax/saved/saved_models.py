@@ -10,10 +10,13 @@ import jax
 import numpy as np
 
 from realm_jax import json_fields, object_store, partitioning, processes
+from realm_jax.corpus.passage_store import Passages
 from realm_jax.models import bert, open_qa, realm
 from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens
+from realm_jax.models.encoder_programs import rescoring_program
 from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
+from realm_jax.retrieval.rescoring import Rescoring
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import checkpoints
 from realm_jax.wordpieces import WordPieces
@@ -76,6 +79,11 @@ class ModelDescription:
     if (found := self.dual_encoder.reading_bert) is None:
       return None
     return f"dual_encoder/{found[0]}", found[1]
+
+  def from_corpus(self, corpus) -> dict:
+    """Returns initial parameters that a `Corpus` determines; see `EncoderConfig.from_corpus`."""
+    found = self.dual_encoder.from_corpus(corpus.store, corpus.vocabulary)
+    return {"dual_encoder": found} if found else {}
 
   def check_sizes(self, vocabulary: WordPieces) -> None:
     """Checks that a vocabulary and the lengths fit the encoders.
@@ -202,6 +210,12 @@ def init_dual_encoder(module: Encoder, key: jax.Array) -> dict:
   """Returns the boxed parameters of a dual encoder."""
   tokens = example_tokens(1, 8)
   return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
+
+
+def rescoring(encoder: EncoderConfig, store: Passages, *, passage_length: int) -> Rescoring:
+  """Returns what ranks candidates from a corpus by an encoder's exact scores."""
+  program = rescoring_program(encoder)
+  return Rescoring(encoder=encoder, program=program, store=store, passage_length=passage_length)
 
 
 def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -> dict:

@@ -170,8 +170,12 @@ def _labels(params, *, frozen_parts: tuple[str, ...]) -> dict:
 
 
 def decayed(params) -> dict:
-  """Returns a mask of what weight decay applies to: everything except biases and LayerNorm."""
+  """Returns a mask of what weight decay applies to: matrices, except biases and LayerNorm."""
+
+  def is_matrix(path, leaf) -> bool:
+    named = "bias" in path[-1] or any("norm" in part for part in path)
+    return not named and getattr(leaf, "ndim", 0) > 1  # what is trained elsewhere has no axes
+
   flat = flax.traverse_util.flatten_dict(params)
-  return flax.traverse_util.unflatten_dict(
-    {path: not ("bias" in path[-1] or any("norm" in part for part in path)) for path in flat}
-  )
+  decays = {path: is_matrix(path, leaf) for path, leaf in flat.items()}
+  return flax.traverse_util.unflatten_dict(decays)

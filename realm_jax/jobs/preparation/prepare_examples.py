@@ -30,6 +30,7 @@ from realm_jax.runs.example_sources import (
   QuestionData,
   question_examples,
 )
+from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Opened, Sources, open_bm25, open_corpus, open_sources
 from realm_jax.wordpieces import WordPieces
 
@@ -231,12 +232,16 @@ def _answerable(
 
 def _dense_search(opened: Opened, config: AnswerableConfig) -> Search:
   """Returns a search that finds what a training run would read."""
+  description = opened.saved.description
   _, params = opened.saved.retriever(opened.mesh)
   retriever = Retriever(
     store=opened.corpus.store,
     config=RetrievalConfig(num_passages=config.searched + 1),
     searcher=opened.loaded.searcher,
-    encode_query=query_encoder(opened.saved.description.dual_encoder, opened.place),
+    encode_query=query_encoder(description.dual_encoder, opened.place),
+    rescoring=saved_models.rescoring(
+      description.dual_encoder, opened.corpus.store, passage_length=description.passage_length
+    ),
   )
 
   def search(queries: MaskedQueries, count: int) -> np.ndarray:

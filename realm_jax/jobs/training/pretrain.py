@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -90,6 +91,7 @@ def pretrain(
   }
   if source is not None:
     batch_settings |= source.settings(pretraining)
+  from_corpus = functools.cache(lambda: description.from_corpus(knowledge))
   with TrainingRun(
     workdir,
     program=pretraining.program(),
@@ -97,11 +99,13 @@ def pretrain(
     description=description,
     batch_settings=batch_settings,
     warm_starts=starts,
+    from_corpus=from_corpus,
     alarm_settings=pretraining.alarm_settings,
   ) as run:
     run.save_start()
     if run.resumed is None:
-      _warn_of_what_cannot_learn(pretraining, starts)
+      begun = {here.partition("/")[0] for start in starts for here, _ in start.parts}
+      _warn_of_what_cannot_learn(pretraining, {*begun, *from_corpus()})
     if pretraining.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
@@ -152,6 +156,11 @@ class _Training:
         searcher=refresher.current.searcher,
         store=self.knowledge.store,
         config=pretraining.retrieval,
+        rescoring=saved_models.rescoring(
+          pretraining.model.dual_encoder,
+          self.knowledge.store,
+          passage_length=pretraining.retrieval.passage_length,
+        ),
       )
       source = run.retrieved_batches(
         batches.MadeOf(self.features, self._queries),
@@ -249,8 +258,7 @@ def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
   return [WarmStart(checkpoints, [(part, part) for part in parts])]
 
 
-def _warn_of_what_cannot_learn(pretraining: Pretraining, starts: Sequence[WarmStart]) -> None:
-  begun = {here.partition("/")[0] for start in starts for here, _ in start.parts}
+def _warn_of_what_cannot_learn(pretraining: Pretraining, begun: Collection[str]) -> None:
   if not pretraining.dual_encoder_learns:
     return
   if "dual_encoder" not in begun:

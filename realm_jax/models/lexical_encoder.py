@@ -1,0 +1,181 @@
+"""The lexical encoder: BM25's weights of words, projected at random to dense vectors.
+
+The vector of a text is the sum over its terms of weight × sign vector of the term. Sign vectors are
+pseudo-random and nearly orthogonal, so the inner product of a query and a passage is BM25's score
+(Robertson and Zaragoza 2009) and noise, which falls with the square root of the width E (Achlioptas
+2003). Query and passage have half of the inverse document frequency each, which keeps the noise of
+frequent terms low. The noise matters only for what an index finds: of the best candidates, and of
+the passages in a training step, scores are computed exactly.
+
+A word that the vocabulary has whole is one term with its inflections; of other words, each piece is
+a term. A wordpiece stands for a term: the first of those that share a stem.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from realm_jax.datatypes import Tokens
+from realm_jax.models import term_statistics
+from realm_jax.models.encoder import Encoder, EncoderConfig
+from realm_jax.wordpieces import WordPieces
+
+_SIGNS = 32  # of one hash
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LexicalEncoderConfig(EncoderConfig):
+  """Settings of a lexical encoder.
+
+  Attributes:
+    vocab_size: Wordpieces of the vocabulary.
+    projection_size: Width E of the vectors, a multiple of 32.
+    k1: Saturation of repeated terms.
+    b: Strength of the length normalisation.
+    candidates: Passages found by their vectors of which the exact scores are computed.
+  """
+
+  vocab_size: int = 30_522
+  projection_size: int = 1024
+  k1: float = 0.9
+  b: float = 0.4
+  candidates: int = 100
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.projection_size < _SIGNS or self.projection_size % _SIGNS:
+      raise ValueError(f"projection_size={self.projection_size}; give a multiple of {_SIGNS}")
+    if self.k1 < 0 or not 0 <= self.b <= 1:
+      raise ValueError(f"k1={self.k1}, b={self.b}; k1 must be at least 0 and b lie in [0, 1]")
+
+  def make(self) -> "LexicalEncoder":
+    return LexicalEncoder(self)
+
+  @property
+  def num_candidates(self) -> int:
+    return self.candidates
+
+  def rescoring_params(self, params: Mapping) -> Mapping:
+    return params
+
+  def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
+    super().check(vocabulary, name=name, **lengths)
+    if vocabulary.vocab_size > self.vocab_size:
+      raise ValueError(
+        f"the vocabulary has {vocabulary.vocab_size} wordpieces, but {name} has vocab_size="
+        f"{self.vocab_size}; raise it"
+      )
+
+  def separated(self) -> tuple[EncoderConfig, Mapping[str, str]]:
+    parts = sorted(self.parts("query"))
+    return self, dict(zip(parts, parts, strict=True))  # what they share is never trained
+
+  def from_corpus(self, store, vocabulary: WordPieces) -> Mapping[str, Any]:
+    return term_statistics.parameters(store, vocabulary, size=self.vocab_size)
+
+
+class LexicalEncoder(Encoder):
+  """Embeds queries and passages by their terms.
+
+  It learns the log weight of each term in queries and in passages. Its constants are not trained:
+  the term of each wordpiece, and the mean length of passages in terms.
+  """
+
+  config: LexicalEncoderConfig
+
+  def setup(self):
+    vocabulary = functools.partial(nn.with_logical_partitioning, names=("vocab",))
+    shape, zeros = (self.config.vocab_size,), nn.initializers.zeros
+    self.query_log_weights = self.param("query_log_weights", vocabulary(zeros), shape)
+    self.passage_log_weights = self.param("passage_log_weights", vocabulary(zeros), shape)
+    self.terms = self.param("constant_terms", vocabulary(_own_terms), shape)
+    self.mean_length = self.param("constant_mean_length", nn.initializers.ones, ())
+
+  def encode_query(self, tokens: Tokens, *, deterministic: bool = True) -> jax.Array:
+    del deterministic
+    return random_projection(*self._query(tokens), size=self.config.projection_size)
+
+  def encode_passage(self, tokens: Tokens, *, deterministic: bool = True) -> jax.Array:
+    del deterministic
+    return random_projection(*self._passage(tokens), size=self.config.projection_size)
+
+  def rescored(self, query: Tokens, passage: Tokens, scores_BxR: jax.Array) -> jax.Array:
+    del scores_BxR
+    num_queries, num_passages, length = passage.shape
+    terms_BxL, weights_BxL = self._query(query)
+    terms_FxP, weights_FxP = self._passage(passage.reshape(-1, length))
+    terms_BxKP = terms_FxP.reshape(num_queries, -1)
+    weights_BxKP = weights_FxP.reshape(num_queries, -1)
+    shared_BxLxKP = terms_BxL[:, :, None] == terms_BxKP[:, None, :]
+    matched_BxKP = jnp.sum(jnp.where(shared_BxLxKP, weights_BxL[:, :, None], 0), axis=1)
+    return (matched_BxKP * weights_BxKP).reshape(num_queries, num_passages, length).sum(axis=2)
+
+  def noise(self, query: Tokens, passage: Tokens) -> jax.Array:
+    """Returns what the inner products of queries and passages exceed their exact scores by."""
+    num_queries, num_passages, length = passage.shape
+    query_BxE = self.encode_query(query)
+    passage_FxE = self.encode_passage(passage.reshape(-1, length))
+    passage_BxRxE = passage_FxE.reshape(num_queries, num_passages, -1)
+    projected_BxR = jnp.einsum("BE,BRE->BR", query_BxE, passage_BxRxE)
+    return projected_BxR - self.rescored(query, passage, projected_BxR)
+
+  def _query(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
+    """Returns the term and the weight of each wordpiece, `[F, L]`."""
+    terms_FxL = term_statistics.term_of_each(self.terms, tokens)
+    return terms_FxL, jnp.exp(self.query_log_weights[terms_FxL]) * tokens.mask
+
+  def _passage(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
+    """Returns the term and the weight of each wordpiece, `[F, L]`."""
+    k1, b = self.config.k1, self.config.b
+    terms_FxL = term_statistics.term_of_each(self.terms, tokens)
+    log_weights_FxL = self.passage_log_weights[terms_FxL]
+    counted_FxL = tokens.mask & (log_weights_FxL > term_statistics.NO_TERM / 2)
+    mean_length = jax.lax.stop_gradient(self.mean_length)
+    length_Fx1 = jnp.sum(counted_FxL, axis=1, keepdims=True) / mean_length
+    same_FxLxL = terms_FxL[:, :, None] == terms_FxL[:, None, :]
+    frequency_FxL = jnp.sum(same_FxLxL & tokens.mask[:, None, :], axis=2)
+    # A term's weight, idf × tf / (tf + K), in equal shares for each of its tf occurrences.
+    shares_FxL = 1 / jnp.maximum(frequency_FxL + k1 * (1 - b + b * length_Fx1), 1.0)
+    return terms_FxL, jnp.exp(log_weights_FxL) * shares_FxL * counted_FxL
+
+
+def random_projection(terms_FxL: jax.Array, weights_FxL: jax.Array, *, size: int) -> jax.Array:
+  """Returns `[F, E]`: the sums over L of weights × sign vectors of terms, of length 1.
+
+  The signs are the bits of hashes of the terms, so there is no table of them.
+  """
+  num_hashes = size // _SIGNS
+  bit_S = jnp.arange(_SIGNS, dtype=jnp.uint32)
+  number_W = jnp.arange(num_hashes, dtype=jnp.uint32)
+
+  # Signs are hashed again in the backward pass: kept, they would be the largest array by far.
+  @jax.checkpoint
+  def add(total_FxSxW, term):
+    terms_F, weights_F = term
+    hashes_FxW = _hashed(_hashed(terms_F.astype(jnp.uint32))[:, None] + number_W[None])
+    sign_bits = (hashes_FxW[:, None, :] << bit_S[None, :, None]) & jnp.uint32(1 << 31)
+    signs = jax.lax.bitcast_convert_type(sign_bits | jnp.uint32(0x3F800000), jnp.float32)  # ±1
+    return total_FxSxW + weights_F[:, None, None] * signs, None
+
+  # The minor axis is that of hashes, which a CPU computes eight or sixteen at a time.
+  start = jnp.zeros((len(terms_FxL), _SIGNS, num_hashes), jnp.float32)
+  total_FxSxW, _ = jax.lax.scan(add, start, (terms_FxL.T, weights_FxL.T))
+  return total_FxSxW.reshape(len(terms_FxL), size) / size**0.5
+
+
+def _hashed(numbers: jax.Array) -> jax.Array:
+  """Returns 32 bits for each number; a bit of the number changes about half of them."""
+  numbers = (numbers + jnp.uint32(1)) * jnp.uint32(0x9E3779B1)
+  numbers = (numbers ^ (numbers >> 15)) * jnp.uint32(0x85EBCA77)
+  numbers = (numbers ^ (numbers >> 13)) * jnp.uint32(0xC2B2AE3D)
+  return numbers ^ (numbers >> 16)
+
+
+def _own_terms(key: jax.Array, shape: tuple[int]) -> jax.Array:
+  del key
+  return jnp.arange(shape[0], dtype=jnp.float32)  # exact for all ids

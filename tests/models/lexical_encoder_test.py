@@ -1,0 +1,228 @@
+"""The lexical encoder scores like BM25, approximately by its vectors and exactly by its texts."""
+
+import collections
+import dataclasses
+import math
+import types
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax.datatypes import Tokens
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.concatenated_encoder import ConcatenatedEncoderConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.lexical_encoder import LexicalEncoderConfig, random_projection
+from realm_jax.training import optimizer
+from realm_jax.wordpieces import SPECIAL_TOKENS, WordPieces
+
+WORDS = "wing flutter flutters speed sound air aero ##dynamic ##s of the what x ,".split()
+VOCABULARY = WordPieces((*SPECIAL_TOKENS, *WORDS))
+ID = {word: i for i, word in enumerate(VOCABULARY.vocabulary)}
+CONFIG = LexicalEncoderConfig(vocab_size=24, projection_size=4096)
+PASSAGES = [
+  ("wing", "the flutter of the wing , wing flutters"),
+  ("air", "speed of sound x"),
+  ("air", "aero ##dynamic ##s of air"),
+  ("sound", "sound sound sound sound speed"),
+  ("aero", "dynamic".replace("dynamic", "speed")),
+]
+# Words as terms: inflections together, no stop words, pieces of words apart.
+TERMS = [
+  "wing flutter wing wing flutter".split(),
+  "air speed sound".split(),
+  "air aero ##dynamic ##s air".split(),
+  "sound sound sound sound sound speed".split(),
+  "aero speed".split(),
+]
+
+
+class Store:
+  """The columns of a passage store that are counted."""
+
+  metadata = types.SimpleNamespace(languages=("en",), max_passage_length=16)
+
+  def __len__(self):
+    return len(PASSAGES)
+
+  def _column(self, rows, length, column):
+    ids = np.zeros((len(rows), length), np.int32)
+    for row, passage in zip(ids, rows, strict=True):
+      found = [ID[word] for word in PASSAGES[passage][column].split()]
+      row[: len(found)] = found
+    return ids, (ids > 0).sum(axis=1)
+
+  def title_ids(self, rows, *, length):
+    return self._column(rows, length, 0)
+
+  def body_ids(self, rows, *, length):
+    return self._column(rows, length, 1)
+
+
+def tokens(*texts, length=16):
+  ids = np.zeros((len(texts), length), np.int32)
+  for row, text in zip(ids, texts, strict=True):
+    words = [ID[word] for word in f"[CLS] {text} [SEP]".split()]
+    row[: len(words)] = words
+  return Tokens(ids=ids, mask=ids > 0, segments=np.zeros_like(ids))
+
+
+QUERIES = ["what flutters wing", "aero ##dynamic speed", "sound air [MASK] of", "x , the"]
+QUERY_TERMS = [["flutter", "wing"], ["aero", "##dynamic", "speed"], ["sound", "air"], []]
+PASSAGE_TOKENS = tokens(*(f"{title} [SEP] {text}" for title, text in PASSAGES))
+
+
+def bm25(query, terms, k1, b):
+  """Robertson and Zaragoza's formula, in Lucene's form."""
+  mean = sum(map(len, TERMS)) / len(TERMS)
+  counts, score = collections.Counter(terms), 0.0
+  for term in query:
+    frequency = sum(term in passage for passage in TERMS)
+    idf = math.log(1 + (len(TERMS) - frequency + 0.5) / (frequency + 0.5))
+    length = k1 * (1 - b + b * len(terms) / mean)
+    score += idf * counts[term] / (counts[term] + length)
+  return score
+
+
+@pytest.fixture(scope="module")
+def params():
+  return CONFIG.from_corpus(Store(), VOCABULARY)
+
+
+def expected(config=CONFIG):
+  return np.array(
+    [[bm25(query, terms, config.k1, config.b) for terms in TERMS] for query in QUERY_TERMS]
+  )
+
+
+def rescored(params, config=CONFIG):
+  query, many = tokens(*QUERIES), len(QUERIES)
+  passages = Tokens(
+    *(
+      np.repeat(x[None], many, 0)
+      for x in (PASSAGE_TOKENS.ids, PASSAGE_TOKENS.mask, PASSAGE_TOKENS.segments)
+    )
+  )
+  scores = np.zeros((many, len(PASSAGES)), np.float32)
+  return config.make().apply({"params": params}, query, passages, scores, method="rescored")
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.0), (0.1, 0.5), (2.0, 1.0)])
+def test_exact_scores_are_those_of_bm25(params, k1, b):
+  config = dataclasses.replace(CONFIG, k1=k1, b=b)
+  np.testing.assert_allclose(rescored(params, config), expected(config), rtol=1e-5, atol=1e-6)
+
+
+def test_vectors_have_these_scores_but_for_noise(params):
+  module = CONFIG.make()
+  query = module.apply({"params": params}, tokens(*QUERIES), method="encode_query")
+  passage = module.apply({"params": params}, PASSAGE_TOKENS, method="encode_passage")
+  # Of random signs; the products of vectors of length r and s have a deviation of about r s / √E.
+  noise = np.linalg.norm(query, axis=1)[:, None] * np.linalg.norm(passage, axis=1) / 64
+  assert (np.abs(query @ passage.T - expected()) <= 4 * noise + 1e-6).all()
+  assert np.abs(query @ passage.T - expected()).max() > 1e-4
+
+
+def test_sign_vectors_are_nearly_orthogonal():
+  terms = jnp.arange(2000)[:, None]
+  vectors = np.asarray(random_projection(terms, jnp.ones_like(terms, jnp.float32), size=512))
+  products = vectors @ vectors.T
+  np.testing.assert_allclose(np.diag(products), 1, rtol=1e-5)
+  others = products[~np.eye(2000, dtype=bool)] * 512**0.5
+  # Of a normal distribution: mean, deviation, and the greatest of four million.
+  assert abs(others.mean()) < 0.01
+  assert abs(others.std() - 1) < 0.01
+  assert np.abs(others).max() < 6
+  assert abs(vectors.mean()) < 0.01 / 512**0.5
+
+
+def test_weights_learn_and_constants_do_not(params):
+  module = CONFIG.make()
+  tree = jax.tree.map(jnp.asarray, params)
+  config = optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0, weight_decay=0.1)
+  optimize = optimizer.make_optimizer(config, num_steps=10)
+  state = optimize.init({"dual_encoder": tree})
+
+  def loss(tree):
+    def apply(text, side):
+      return module.apply({"params": tree}, text, method=f"encode_{side}")
+
+    scores = apply(tokens("speed"), "query") @ apply(PASSAGE_TOKENS, "passage").T
+    return -jax.nn.log_softmax(scores)[0, 4]
+
+  before = tree
+  for _ in range(5):
+    updates, state = optimize.update(
+      {"dual_encoder": jax.grad(loss)(tree)}, state, {"dual_encoder": tree}
+    )
+    tree = jax.tree.map(jnp.add, tree, updates["dual_encoder"])
+  assert loss(tree) < loss(before)
+  moved = {name: np.flatnonzero(tree[name] != before[name]) for name in tree}
+  assert ID["speed"] in moved["query_log_weights"]
+  assert ID["speed"] in moved["passage_log_weights"]
+  assert moved["constant_terms"].size == moved["constant_mean_length"].size == 0
+  assert ID["wing"] not in moved["query_log_weights"], "what no text has stays"
+
+
+BERT = BertConfig(
+  vocab_size=24,
+  hidden_size=8,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=12,
+  max_length=16,
+  dtype="float32",
+)
+BOTH = ConcatenatedEncoderConfig(
+  semantic=DualEncoderConfig(bert=BERT, projection_size=8), lexical=CONFIG, semantic_weight=0.5
+)
+
+
+def test_scores_of_two_halves_are_added(params):
+  drawn = nn.unbox(
+    BOTH.make().init(jax.random.key(0), PASSAGE_TOKENS, deterministic=True, method="encode_passage")
+  )["params"]
+  both = {**drawn, "lexical": params}
+  query, passages = tokens(*QUERIES), PASSAGE_TOKENS
+
+  def encode(config, params, text, side):
+    return config.make().apply(
+      {"params": params}, text, deterministic=True, method=f"encode_{side}"
+    )
+
+  def products(config, params):
+    return encode(config, params, query, "query") @ encode(config, params, passages, "passage").T
+
+  semantic = products(BOTH.semantic, both["semantic"])
+  np.testing.assert_allclose(
+    products(BOTH, both), 0.5 * semantic + products(CONFIG, params), rtol=1e-4, atol=1e-4
+  )
+  assert BOTH.embedding_size == 8 + 4096
+  many = Tokens(
+    *(np.repeat(x[None], 4, 0) for x in (passages.ids, passages.mask, passages.segments))
+  )
+  exact = BOTH.make().apply(
+    {"params": BOTH.rescoring_params(both)}, query, many, products(BOTH, both), method="rescored"
+  )
+  np.testing.assert_allclose(exact, 0.5 * semantic + expected(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"projection_size": 100}, "projection_size=100"),
+    ({"k1": -1.0}, "k1=-1.0"),
+    ({"b": 1.5}, "b=1.5"),
+  ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    LexicalEncoderConfig(**settings)
+
+
+def test_a_vocabulary_that_is_too_large_is_refused():
+  with pytest.raises(ValueError, match="vocab_size=8"):
+    LexicalEncoderConfig(vocab_size=8).check(VOCABULARY, query_length=4)

@@ -110,7 +110,6 @@ class RetrievedBatch:
     stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
     passage_buckets: Buckets in which `passage` without slot 0 is computed; empty for full length.
     joint_buckets: Buckets in which `joint` is computed; empty for full length.
-    passage_uid_BxK: int64 uids of the passages, 0 in slots without one; None if unknown.
     pairs: Pairs of queries and passages for the same step, as `Contrastive` takes them, or None.
   """
 
@@ -122,7 +121,6 @@ class RetrievedBatch:
   stale_scores_BxK: Array
   passage_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
   joint_buckets: Buckets = flax.struct.field(pytree_node=False, default=())
-  passage_uid_BxK: Array | None = None
   pairs: Any = None
 
 

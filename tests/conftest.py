@@ -80,7 +80,6 @@ def _retrieved_batch(
     valid_BxK=np.ones((queries, passages), bool),
     passage_ids_BxK=passage_ids_BxK,
     stale_scores_BxK=stale_scores_BxK,
-    passage_uid_BxK=np.where(passage_ids_BxK >= 0, passage_ids_BxK + 1000, 0),
   )
 
 

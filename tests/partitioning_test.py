@@ -163,9 +163,6 @@ def realm_figures(params, batch):
     outputs.logits_BxKxMxV,
     batch,
     marginalize="span",
-    unread_B=marginal_likelihood.log_sum_unread(
-      outputs.scaled_query_BxE, outputs.passage_BxKxE, batch
-    ),
   )
 
 

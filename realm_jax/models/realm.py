@@ -17,14 +17,10 @@ class RealmOutputs:
   Attributes:
     scores_BxK: float32 inner products of freshly embedded queries and passages.
     logits_BxKxMxV: float32 masked-LM logits with each of the passages.
-    scaled_query_BxE: float32 embeddings of the queries, divided by the temperature.
-    passage_BxKxE: float32 embeddings of the passages. Both are None unless computed afresh.
   """
 
   scores_BxK: jax.Array
   logits_BxKxMxV: jax.Array
-  scaled_query_BxE: jax.Array | None = None
-  passage_BxKxE: jax.Array | None = None
 
 
 class RealmPretrainingModel(TypedModule):
@@ -63,7 +59,6 @@ class RealmPretrainingModel(TypedModule):
     Args:
       passage_BxKxE: Embeddings of the passages, if already known.
     """
-    embeddings = {}
     num_queries, num_passages, joint_length = batch.joint.shape
     query = batch.queries.query
     if not self.dual_encoder_learns:
@@ -77,8 +72,6 @@ class RealmPretrainingModel(TypedModule):
         query, batch.passage, deterministic=deterministic, buckets=batch.passage_buckets
       )
       scores_BxK = self._scores(query_BxE, passage_BxKxE, batch)
-      scaled_query_BxE = query_BxE / self.dual_encoder_config.temperature
-      embeddings = {"scaled_query_BxE": scaled_query_BxE, "passage_BxKxE": passage_BxKxE}
     else:
       query_BxE = self.dual_encoder.encode_query(query, deterministic=deterministic)
       scores_BxK = self._scores(query_BxE, passage_BxKxE, batch)
@@ -91,7 +84,6 @@ class RealmPretrainingModel(TypedModule):
     return RealmOutputs(
       scores_BxK=scores_BxK,
       logits_BxKxMxV=logits_FxMxV.reshape(num_queries, num_passages, *logits_FxMxV.shape[1:]),
-      **embeddings,
     )
 
   def encode_pairs(

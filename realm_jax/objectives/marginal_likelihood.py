@@ -3,10 +3,6 @@
 p(y|x) = Σ_z p(z|x) p(y|z,x) over K passages, where p(z|x) is the softmax of the retrieval scores
 (Guu et al. 2020, equation 1). Everything is float32, and every mean is over the whole batch, also
 if it is sharded.
-
-The softmax can also be over passages that are compared and not read. They count as explaining
-nothing, so the loss is an upper bound of that of reading them all: -log p(y|x) over the K passages,
-minus the log of their share of the probability.
 """
 
 import dataclasses
@@ -30,41 +26,25 @@ class MarginalLikelihood(Objective):
   Attributes:
     marginalize: "span", the paper's sum over passages of a span's probability, or "token", the
       released code's.
-    compares_batch: Whether p(z|x) is over the passages of all queries of the batch, where those
-      that only other queries read count as explaining nothing. They keep embeddings in place, at
-      little cost.
   """
 
   marginalize: Marginalization = "span"
-  compares_batch: bool = False
 
   def __post_init__(self):
     choices.check_fields(self)
 
   def build(self, model: Any) -> Loss:
-    """Returns the objective of a `RealmPretrainingModel`.
-
-    Raises:
-      ValueError: If passages are compared for a dual encoder that never learns.
-    """
-    if self.compares_batch and not model.dual_encoder_learns:
-      raise ValueError(
-        "compares_batch=True with a dual encoder that never learns: nothing else learns from it"
-      )
+    """Returns the objective of a `RealmPretrainingModel`."""
 
     def outputs(params, batch, key):
       return model.apply({"params": params}, batch, **dropout_keywords(key))
 
     def score(found, batch: datatypes.RetrievedBatch) -> Figures:
-      unread_B = None
-      if self.compares_batch:
-        unread_B = log_sum_unread(found.scaled_query_BxE, found.passage_BxKxE, batch)
       figures = masked_lm_over_retrieval(
         found.scores_BxK,
         found.logits_BxKxMxV,
         batch,
         marginalize=self.marginalize,
-        unread_B=unread_B,
       )
       return grouped(
         figures, "retrieval", loss=("masked_token_accuracy", "span_accuracy", "null_span_accuracy")
@@ -73,7 +53,7 @@ class MarginalLikelihood(Objective):
     def rows(batch: datatypes.RetrievedBatch) -> datatypes.RetrievedBatch:
       return dataclasses.replace(batch, pairs=None)
 
-    return Loss(outputs, score, compares_rows=self.compares_batch, rows=rows)
+    return Loss(outputs, score, rows=rows)
 
 
 def marginal_log_likelihood(
@@ -111,7 +91,6 @@ def masked_lm_over_retrieval(
   batch: datatypes.RetrievedBatch,
   *,
   marginalize: Marginalization,
-  unread_B: jax.Array | None = None,
 ) -> dict[str, Mean]:
   """Returns the metrics of one batch, excluding examples without masks.
 
@@ -123,8 +102,6 @@ def masked_lm_over_retrieval(
     retrieval_utility: log p(y|x) - log p(y|null,x), per mask.
     null_mass: mean p(null|x).
     retrieval_entropy: mean entropy of p(z|x) over the passages read, nats.
-    read_share: with `unread_B`, mean share of the passages read in the probability of all that
-      are compared.
     positive_utility_share: share of examples with a passage that makes y more likely than the null
       passage does.
     stale_rank_correlation: mean Spearman correlation between the index's scores and the fresh ones
@@ -136,7 +113,6 @@ def masked_lm_over_retrieval(
     batch: Provides targets, weights, valid slots and the index's scores; slot 0 is the null
       passage.
     marginalize: See `marginal_log_likelihood`.
-    unread_B: log Σ exp(score) over passages that are compared and not read; None if there are none.
 
   Raises:
     ValueError: If `marginalize` is none of its choices.
@@ -151,15 +127,12 @@ def masked_lm_over_retrieval(
     valid_BxK=batch.valid_BxK,
     marginalize=marginalize,
   )
-  log_share_B = _log_share_read(scores_BxK, unread_B, batch.valid_BxK)
   has_mask_B = jnp.any(weights_BxM > 0, axis=1).astype(jnp.float32)
   counts_B = has_mask_B if marginalize == "span" else jnp.sum(weights_BxM, axis=1)
-  loss = Mean(-jnp.sum(log_p_y_B * has_mask_B + log_share_B * counts_B), jnp.sum(counts_B))
+  loss = Mean(-jnp.sum(log_p_y_B * has_mask_B), jnp.sum(counts_B))
 
-  scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B, log_share_B = (
-    jax.lax.stop_gradient(
-      (scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B, log_share_B)
-    )
+  scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B = jax.lax.stop_gradient(
+    (scores_BxK, logits_BxKxMxV, log_norms_BxKxM, log_probs_BxKxM, log_p_y_B)
   )
   log_prior_BxK = _retrieval_log_probs(scores_BxK, batch.valid_BxK)
   right_BxM = _right_words(log_prior_BxK, logits_BxKxMxV, log_norms_BxKxM, targets_BxM)
@@ -168,42 +141,13 @@ def masked_lm_over_retrieval(
     certain_Bx1, logits_BxKxMxV[:, :1], log_norms_BxKxM[:, :1], targets_BxM
   )
   by_null = _prediction_figures(right_by_null_BxM, weights_BxM, has_mask_B)
-  compared = {} if unread_B is None else {"read_share": Mean.of(jnp.exp(log_share_B), has_mask_B)}
   return {
     "loss": loss,
-    **compared,
     **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
     "null_span_accuracy": by_null["span_accuracy"],
     **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
-
-
-def log_sum_unread(
-  scaled_query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch
-) -> jax.Array:
-  """Returns log Σ exp(score) `[B]` over the passages that only other queries of the batch read.
-
-  The passage that a query was cut from is none of them, because it would explain everything.
-  """
-  ids_F = batch.passage_ids_BxK.reshape(-1)
-  # A passage that several queries found counts once.
-  again_F = jnp.any(jnp.tril(ids_F[:, None] == ids_F[None, :], k=-1), axis=1)
-  read_BxF = jnp.any(batch.passage_ids_BxK[:, :, None] == ids_F[None, None, :], axis=1)
-  counted_BxF = ~read_BxF & ((ids_F >= 0) & ~again_F)[None, :]
-  if batch.passage_uid_BxK is not None:
-    uid_1xF = batch.passage_uid_BxK.reshape(1, -1)
-    counted_BxF &= batch.queries.source_uid_B[:, None] != uid_1xF
-  scores_BxF = jnp.einsum("BE,FE->BF", scaled_query_BxE, passage_BxKxE.reshape(len(ids_F), -1))
-  return jax.nn.logsumexp(scores_BxF, axis=1, where=counted_BxF)
-
-
-def _log_share_read(scores_BxK, unread_B, valid_BxK):
-  """Returns the log `[B]` of the probability of the passages read among all compared."""
-  if unread_B is None:
-    return jnp.zeros(len(scores_BxK))
-  read_B = jax.nn.logsumexp(jnp.where(valid_BxK, scores_BxK, _LOWEST), axis=1)
-  return -jax.nn.softplus(unread_B - read_B)
 
 
 def _retrieval_log_probs(scores_BxK, valid_BxK):

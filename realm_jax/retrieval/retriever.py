@@ -107,9 +107,6 @@ class Gatherer:
       passage_length=self.config.passage_length,
       joint_length=self.config.joint_length,
     )
-    ids_BxK = batch.passage_ids_BxK
-    uid_BxK = np.where(ids_BxK >= 0, self.store.uids[np.maximum(ids_BxK, 0)], 0)
-    batch = dataclasses.replace(batch, passage_uid_BxK=uid_BxK)
     if self.config.null_passage == "mask":
       batch = without_null(batch)
     if self.config.padding == "longest":

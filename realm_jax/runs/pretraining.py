@@ -189,7 +189,6 @@ class Pretraining(TrainingConfig):
       valid_BxK=jax.ShapeDtypeStruct((B, K), jnp.bool_),
       passage_ids_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
       stale_scores_BxK=jax.ShapeDtypeStruct((B, K), jnp.float32),
-      passage_uid_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
     )
 
   def passes(self, *, num_devices: int) -> list[model_costs.Pass]:

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
 from scipy import stats
 
 from realm_jax.objectives import marginal_likelihood
@@ -133,83 +132,6 @@ def test_gradient_identity(outputs, batch, atol):
   np.testing.assert_allclose(
     jax.grad(log_likelihood)(query_BxE), np.einsum("BK,BKE->BE", r_BxK, passage_BxKxE), atol=atol
   )
-
-
-@MODES
-def test_passages_that_are_not_read_explain_nothing(
-  make_retrieved_batch, outputs, batch, atol, marginalize
-):
-  """The loss equals that of reading them and finding every target impossible."""
-  scores_BxK, logits_BxKxMxV = outputs
-  random = np.random.default_rng(3)
-  more_BxK = random.normal(size=(B, K)).astype(np.float32)
-  impossible_BxKxMxV = np.zeros((B, K, M, V), np.float32)
-  np.put_along_axis(
-    impossible_BxKxMxV, batch.queries.mlm_targets_BxM[:, None, :, None], -100, axis=-1
-  )
-  wider = make_retrieved_batch(0, queries=B, passages=2 * K, masks=M, vocab_size=V)
-  wider = wider.replace(
-    queries=batch.queries,
-    valid_BxK=np.concatenate([batch.valid_BxK, np.ones((B, K), bool)], axis=1),
-  )
-  expected, _ = loss_and_metrics(
-    np.concatenate([scores_BxK, more_BxK], axis=1),
-    np.concatenate([logits_BxKxMxV, impossible_BxKxMxV], axis=1),
-    wider,
-    marginalize=marginalize,
-  )
-  unread_B = jax.nn.logsumexp(more_BxK, axis=1)
-  loss, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize, unread_B=unread_B)
-  _, alone = loss_and_metrics(*outputs, batch, marginalize=marginalize)
-  np.testing.assert_allclose(loss, expected, atol=atol)
-  share_B = scipy.special.expit(
-    scipy.special.logsumexp(np.where(batch.valid_BxK, scores_BxK, -np.inf), axis=1) - unread_B
-  )
-  np.testing.assert_allclose(metrics["read_share"], share_B[:3].mean(), atol=atol)
-  for name in alone.keys() - {"loss"}:
-    np.testing.assert_allclose(metrics[name], alone[name], atol=atol, err_msg=name)
-
-
-def test_what_others_read_is_compared_once_except_what_the_query_reads_or_was_cut_from(
-  make_retrieved_batch, atol
-):
-  batch = make_retrieved_batch(0, queries=3, passages=3, masks=M, vocab_size=V)
-  ids_BxK = np.array([[-1, 4, 5], [-1, 5, 6], [-1, 6, 7]], np.int32)
-  batch = batch.replace(
-    passage_ids_BxK=ids_BxK,
-    passage_uid_BxK=10 * ids_BxK * (ids_BxK > 0),
-    # Query 0 was cut from passage 7, which query 2 reads, query 1 from one that it reads itself.
-    queries=batch.queries.replace(source_uid_B=np.array([70, 50, 0])),
-  )
-  query_BxE = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
-  by_id_NxE = np.random.default_rng(2).normal(size=(8, 2)).astype(np.float32)
-  found = marginal_likelihood.log_sum_unread(query_BxE, by_id_NxE[ids_BxK], batch)
-  compared = [[6], [4, 7], [4, 5]]
-  expected = [
-    scipy.special.logsumexp(by_id_NxE[ids] @ query_E)
-    for ids, query_E in zip(compared, query_BxE, strict=True)
-  ]
-  np.testing.assert_allclose(found, expected, atol=atol)
-
-
-def test_a_query_for_which_nothing_is_left_to_compare_keeps_its_loss(outputs, batch, atol):
-  ids_BxK = np.broadcast_to(np.arange(K, dtype=np.int32), (B, K))
-  embeddings = np.ones((B, 2), np.float32), np.ones((B, K, 2), np.float32)
-
-  def loss(query_BxE, passage_BxKxE):
-    unread_B = marginal_likelihood.log_sum_unread(
-      query_BxE, passage_BxKxE, batch.replace(passage_ids_BxK=ids_BxK)
-    )
-    figures = marginal_likelihood.masked_lm_over_retrieval(
-      *outputs, batch, marginalize="span", unread_B=unread_B
-    )
-    return figures["loss"].value
-
-  value, gradient = jax.value_and_grad(loss)(*embeddings)
-  np.testing.assert_allclose(
-    value, loss_and_metrics(*outputs, batch, marginalize="span")[0], atol=atol
-  )
-  assert np.isfinite(gradient).all()
 
 
 def test_probabilities_of_all_spans_sum_to_one(outputs, batch, atol):

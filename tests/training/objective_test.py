@@ -90,18 +90,18 @@ def open_qa(make_retrieved_batch):
   )
 
 
-def compared_and_pairs(make_retrieved_batch):
-  """Masked queries whose passages are compared, and pairs of half as many rows."""
+def masked_lm_and_pairs(make_retrieved_batch):
+  """Masked queries, and pairs of half as many rows."""
   _, init, batch = pretraining(make_retrieved_batch)
   _, _, mined = pairs(make_retrieved_batch)
   batch = dataclasses.replace(batch, pairs={name: rows[:4] for name, rows in mined.items()})
-  objective = MarginalLikelihood(compares_batch=True) + 0.5 * Contrastive()
+  objective = MarginalLikelihood() + 0.5 * Contrastive()
   return objective.build(RealmPretrainingModel(DUAL_ENCODER, BERT)), init, batch
 
 
 JOBS = {
   "pairs": pairs,
-  "compared and pairs": compared_and_pairs,
+  "masked lm and pairs": masked_lm_and_pairs,
   "masked lm": pretraining,
   "questions": open_qa,
 }

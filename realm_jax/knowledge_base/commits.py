@@ -14,7 +14,7 @@ from absl import logging
 
 from realm_jax import atomic_files, json_fields
 
-_FORMAT = 1
+_FORMAT = 2
 _FOLDER, _SEGMENTS = "commits", "segments"
 _NAME = re.compile(r"(\d{9})\.json")
 _KEPT = 2  # the newest, and the one that readers may be opening
@@ -29,12 +29,10 @@ class Settings:
   Attributes:
     languages: Languages of the documents as BCP 47 tags; "auto" until there are documents.
     passage_words: Words of a passage at most, unless one sentence has more.
-    encoder: Digest of the encoder; None searches by words alone.
   """
 
   languages: tuple[str, ...] = ("auto",)
   passage_words: int = 100
-  encoder: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,9 +24,7 @@ from realm_jax.knowledge_base.snapshot import Place, Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
 from realm_jax.output_kinds import DirectoryKind
 
-KIND = DirectoryKind(
-  name="a knowledge base", files=("commits/", "segments/", "encoder/", "directory.lock")
-)
+KIND = DirectoryKind(name="a knowledge base", files=("commits/", "segments/", "directory.lock"))
 _NAMED = 5
 _DETECTED = ("auto",)
 

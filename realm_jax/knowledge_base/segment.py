@@ -14,9 +14,6 @@ from realm_jax.knowledge_base import array_file
 from realm_jax.knowledge_base.fields import Fields
 from realm_jax.knowledge_base.strings import Strings
 
-# Embeds titles and texts of passages, to `[N, E]`.
-Embed = Callable[[Sequence[str], Sequence[str]], np.ndarray]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Segment:
@@ -28,7 +25,6 @@ class Segment:
     digests: uint8 `[D, 16]`, of everything that a document has except its id.
     first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
     texts: The passages.
-    embeddings_NxE: Embeddings of the passages; None without an encoder.
   """
 
   ids: Strings
@@ -39,7 +35,6 @@ class Segment:
   first_passages: np.ndarray
   texts: Strings
   postings: Postings
-  embeddings_NxE: np.ndarray | None = None
 
   @classmethod
   def of(
@@ -48,7 +43,6 @@ class Segment:
     *,
     cut: Callable[[Document], Sequence[str]],
     languages: Sequence[str],
-    embed: Embed | None = None,
   ) -> "Segment":
     """Returns the segment of documents, which `cut` divides into passages."""
     passages = [cut(document) for document in documents]
@@ -64,12 +58,11 @@ class Segment:
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
       postings=Postings.build(map(titled, titles, texts), languages=languages),
-      embeddings_NxE=None if embed is None else embed(titles, texts),
     )
 
   @classmethod
   def merge(cls, segments: Sequence["Segment"], live: Sequence[np.ndarray]) -> "Segment":
-    """Returns the live documents of segments as one, without analysing or embedding them again.
+    """Returns the live documents of segments as one, without analysing them again.
 
     Args:
       live: For each segment, bool `[D]`.
@@ -77,11 +70,6 @@ class Segment:
     of_passages = [s.of_passages(mask) for s, mask in zip(segments, live, strict=True)]
     pairs = [*zip(segments, live, strict=True)]
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
-    embeddings = [
-      s.embeddings_NxE[rows]
-      for s, rows in zip(segments, of_passages, strict=True)
-      if s.embeddings_NxE is not None
-    ]
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
       titles=Strings.join([s.titles.kept(mask) for s, mask in pairs]),
@@ -95,7 +83,6 @@ class Segment:
         [s.texts.kept(rows) for s, rows in zip(segments, of_passages, strict=True)]
       ),
       postings=Postings.merge([s.postings for s in segments], live=np.concatenate(of_passages)),
-      embeddings_NxE=np.concatenate(embeddings) if embeddings else None,
     )
 
   @property
@@ -141,8 +128,6 @@ class Segment:
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": codes for name, codes in self.fields.codes.items()}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
-    if self.embeddings_NxE is not None:
-      arrays["embeddings"] = self.embeddings_NxE
     metadata = {"languages": self.postings.languages, "values": self.fields.values}
     array_file.write(path, arrays, metadata=metadata)
 
@@ -173,7 +158,6 @@ class Segment:
         languages=tuple(metadata["languages"]),
         **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS},
       ),
-      embeddings_NxE=arrays.get("embeddings"),
     )
 
 

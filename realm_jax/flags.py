@@ -48,10 +48,12 @@ def plain(annotation: Any) -> Plain | None:
       f"{inner.shown} or none",
       lambda text: None if text.lower() == "none" else inner.read(text),
     )
+  if origin not in _SEQUENCES:
+    return None
   fixed = origin is tuple and Ellipsis not in parts
   parts = [part for part in parts if part is not Ellipsis]
   words = [p for p in parts if p in _SCALARS or typing.get_origin(p) is typing.Literal]
-  if origin not in _SEQUENCES or words != parts:
+  if words != parts:
     return None
   items = [item for word in words if (item := plain(word))]
 

@@ -395,7 +395,7 @@ def test_every_job_documents_its_keywords(name):
   job = getattr(importlib.import_module(main.JOBS[name]), name)
   first, *others = inspect.signature(job).parameters.values()
   assert first.kind in (first.KEYWORD_ONLY, first.POSITIONAL_OR_KEYWORD)
-  assert {p.kind for p in others} <= {inspect.Parameter.KEYWORD_ONLY}
+  assert {p.kind for p in others} <= {first.KEYWORD_ONLY, first.POSITIONAL_OR_KEYWORD}
   keywords = flags.keywords(job)
   assert [k.name for k in keywords if not k.meaning] == []
   assert [k.name for k in keywords if k.annotation is inspect.Parameter.empty] == []

@@ -15,7 +15,9 @@ GIN_FILES = {"demo": "demo.gin", "ablate": "ablation.gin"}
 
 # Every keyword whose value may be a path, by its last name: a new one has to be sorted in here.
 WRITTEN = {"output", "workdir"}
-WRITTEN_BY = {("build_index", "index"), ("report", "output")}
+WRITTEN_BY = {("build_index", "index"), ("report", "output")} | {
+  (job, "path") for job in ("create", "add", "delete")
+}
 OF_FILES = {"mask_sentences", "compare_runs", "predict", "report"}  # whose output is a file
 READ = {
   *("input", "inputs", "vocabulary", "train", "test", "dev", "warm_start", "tagger", "corpus"),
@@ -23,12 +25,12 @@ READ = {
   *("embeddings", "examples", "retriever_checkpoints", "eval_corpus", "replay"),
   *("pairs", "pairs_passages", "questions", "retriever", "reader", "dev_questions", "config"),
   *("file", "qrels", "predictions", "against", "train_questions", "tune_on", "first", "second"),
-  *("second_checkpoints", "second_index", "run", "table", "target"),
+  *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts"),
 }
 NO_PATHS = {
   *("beam_options", "held_out_ids", "allow_changes", "profile_steps", "frozen_parts", "labels"),
   *("best_metric", "builder_devices", "topology", "builder_topology", "figures", "query", "names"),
-  *("host", "hosts", "id", "shared", "language"),
+  *("host", "hosts", "id", "shared", "language", "question", "ids", "where"),
 }
 # A folder of its own within beam_parts is written and removed; runs of a sweep share `common`.
 SHARED = {"beam_parts", "common"}

@@ -125,6 +125,6 @@ def _path(directory: str, number: int) -> str:
 def _numbers(directory: str) -> list[int]:
   try:
     names = os.listdir(os.path.join(directory, _FOLDER))
-  except FileNotFoundError:
+  except (FileNotFoundError, NotADirectoryError):
     return []
   return [int(match[1]) for match in map(_NAME.fullmatch, names) if match]

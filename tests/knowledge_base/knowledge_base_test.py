@@ -182,3 +182,9 @@ def test_a_commit_of_another_format_is_refused(base, tmp_path):
   newest.write_text(json.dumps({**json.loads(newest.read_text()), "format": 99}))
   with pytest.raises(ValueError, match="99"):
     KnowledgeBase(base.path)
+
+
+def test_a_file_is_no_knowledge_base(tmp_path):
+  (tmp_path / "thesis.txt").write_text("mine")
+  with pytest.raises(FileNotFoundError, match="thesis.txt is no knowledge base"):
+    KnowledgeBase(str(tmp_path / "thesis.txt"))

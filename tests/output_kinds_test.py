@@ -15,9 +15,7 @@ GIN_FILES = {"demo": "demo.gin", "ablate": "ablation.gin"}
 
 # Every keyword whose value may be a path, by its last name: a new one has to be sorted in here.
 WRITTEN = {"output", "workdir"}
-WRITTEN_BY = {("build_index", "index"), ("report", "output")} | {
-  (job, "path") for job in ("create", "add", "delete")
-}
+WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("create", "path")}
 OF_FILES = {"mask_sentences", "compare_runs", "predict", "report"}  # whose output is a file
 READ = {
   *("input", "inputs", "vocabulary", "train", "test", "dev", "warm_start", "tagger", "corpus"),

@@ -12,8 +12,7 @@ a term. A wordpiece stands for a term: the first of those that share a stem.
 """
 
 import dataclasses
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 from realm_jax.datatypes import Tokens
 from realm_jax.models import term_statistics
 from realm_jax.models.encoder import Encoder, EncoderConfig
+from realm_jax.models.typed_module import TypedModule
 from realm_jax.wordpieces import WordPieces
 
 _SIGNS = 32  # of one hash
@@ -72,11 +72,32 @@ class LexicalEncoderConfig(EncoderConfig):
       )
 
   def separated(self) -> tuple[EncoderConfig, Mapping[str, str]]:
-    parts = sorted(self.parts("query"))
+    parts = sorted(self.parts("query") | self.parts("passage"))
     return self, dict(zip(parts, parts, strict=True))  # what they share is never trained
 
   def from_corpus(self, store, vocabulary: WordPieces) -> Mapping[str, Any]:
     return term_statistics.parameters(store, vocabulary, size=self.vocab_size)
+
+
+class _Weights(TypedModule):
+  """Log weights that are learned; made only where they are read, so that each side has its own."""
+
+  shape: tuple[int, ...]
+
+  @nn.compact
+  def __call__(self) -> jax.Array:
+    return self.param("values", nn.initializers.zeros, self.shape)
+
+
+class _Constant(TypedModule):
+  """Numbers that training does not change."""
+
+  init_fn: Callable
+  shape: tuple[int, ...]
+
+  @nn.compact
+  def __call__(self) -> jax.Array:
+    return jax.lax.stop_gradient(self.param("values", self.init_fn, self.shape))
 
 
 class LexicalEncoder(Encoder):
@@ -89,12 +110,11 @@ class LexicalEncoder(Encoder):
   config: LexicalEncoderConfig
 
   def setup(self):
-    vocabulary = functools.partial(nn.with_logical_partitioning, names=("vocab",))
-    shape, zeros = (self.config.vocab_size,), nn.initializers.zeros
-    self.query_log_weights = self.param("query_log_weights", vocabulary(zeros), shape)
-    self.passage_log_weights = self.param("passage_log_weights", vocabulary(zeros), shape)
-    self.terms = self.param("constant_terms", vocabulary(_own_terms), shape)
-    self.mean_length = self.param("constant_mean_length", nn.initializers.ones, ())
+    size = (self.config.vocab_size,)
+    self.terms = _Constant(_own_terms, size)
+    self.mean_length = _Constant(nn.initializers.ones, ())
+    self.query_log_weights = _Weights(size)
+    self.passage_log_weights = _Weights(size)
 
   def encode_query(self, tokens: Tokens, *, deterministic: bool = True) -> jax.Array:
     del deterministic
@@ -115,28 +135,18 @@ class LexicalEncoder(Encoder):
     matched_BxKP = jnp.sum(jnp.where(shared_BxLxKP, weights_BxL[:, :, None], 0), axis=1)
     return (matched_BxKP * weights_BxKP).reshape(num_queries, num_passages, length).sum(axis=2)
 
-  def noise(self, query: Tokens, passage: Tokens) -> jax.Array:
-    """Returns what the inner products of queries and passages exceed their exact scores by."""
-    num_queries, num_passages, length = passage.shape
-    query_BxE = self.encode_query(query)
-    passage_FxE = self.encode_passage(passage.reshape(-1, length))
-    passage_BxRxE = passage_FxE.reshape(num_queries, num_passages, -1)
-    projected_BxR = jnp.einsum("BE,BRE->BR", query_BxE, passage_BxRxE)
-    return projected_BxR - self.rescored(query, passage, projected_BxR)
-
   def _query(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
     """Returns the term and the weight of each wordpiece, `[F, L]`."""
-    terms_FxL = term_statistics.term_of_each(self.terms, tokens)
-    return terms_FxL, jnp.exp(self.query_log_weights[terms_FxL]) * tokens.mask
+    terms_FxL = term_statistics.term_of_each(self.terms(), tokens)
+    return terms_FxL, jnp.exp(self.query_log_weights()[terms_FxL]) * tokens.mask
 
   def _passage(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
     """Returns the term and the weight of each wordpiece, `[F, L]`."""
     k1, b = self.config.k1, self.config.b
-    terms_FxL = term_statistics.term_of_each(self.terms, tokens)
-    log_weights_FxL = self.passage_log_weights[terms_FxL]
+    terms_FxL = term_statistics.term_of_each(self.terms(), tokens)
+    log_weights_FxL = self.passage_log_weights()[terms_FxL]
     counted_FxL = tokens.mask & (log_weights_FxL > term_statistics.NO_TERM / 2)
-    mean_length = jax.lax.stop_gradient(self.mean_length)
-    length_Fx1 = jnp.sum(counted_FxL, axis=1, keepdims=True) / mean_length
+    length_Fx1 = jnp.sum(counted_FxL, axis=1, keepdims=True) / self.mean_length()
     same_FxLxL = terms_FxL[:, :, None] == terms_FxL[:, None, :]
     frequency_FxL = jnp.sum(same_FxLxL & tokens.mask[:, None, :], axis=2)
     # A term's weight, idf × tf / (tf + K), in equal shares for each of its tf occurrences.

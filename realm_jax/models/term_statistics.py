@@ -13,14 +13,9 @@ NO_TERM = -30.0  # log weight of wordpieces that are no terms, such as punctuati
 _CONTINUES = -1  # in place of a term: the wordpiece continues a word
 _NONE = 0  # [PAD], in place of a term
 _ROWS = 2048  # passages that are counted together
-# English words that say what is asked for, not what about; stemmed.
-_QUESTION_WORDS = frozenset(
-  "what who whom whose when where which how whi did doe do does have has had can could would "
-  "should name mani much is were been you me tell".split()
-)
 
 
-def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, Array]:
+def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, dict[str, np.ndarray]]:
   """Returns the parameters of a `LexicalEncoder` with the weights that BM25 has in a corpus.
 
   Args:
@@ -37,14 +32,16 @@ def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, Array]:
   passage_V = np.log(np.maximum(idf_V, 1e-3)) / 2
   passage_V[[vocabulary.vocabulary.index(token) for token in SPECIAL_TOKENS]] = NO_TERM
   query_V = passage_V.copy()
-  if "en" in languages:
-    query_V[[first[word] for word in _QUESTION_WORDS if word in first]] = NO_TERM
-  return {
-    "query_log_weights": query_V.astype(np.float32),
-    "passage_log_weights": passage_V.astype(np.float32),
-    "constant_terms": terms_V.astype(np.float32),
-    "constant_mean_length": np.float32(mean_length),
+  for language in languages:
+    asking = Analyzer([language]).question_words(language)
+    query_V[[first[word] for word in asking if word in first]] = NO_TERM
+  found = {
+    "query_log_weights": query_V,
+    "passage_log_weights": passage_V,
+    "terms": terms_V,
+    "mean_length": np.array(mean_length),
   }
+  return {name: {"values": values.astype(np.float32)} for name, values in found.items()}
 
 
 def term_of_each(terms_V: Array, tokens: Tokens) -> Array:

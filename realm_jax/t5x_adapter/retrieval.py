@@ -78,6 +78,9 @@ class MaskedQueryRetrieval(Retrieval):
       searcher=loaded.searcher,
       store=self._store,
       config=sizes,
+      rescoring=saved_models.rescoring(
+        model.description.dual_encoder, self._store, passage_length=sizes.passage_length
+      ),
     )
 
   def queries(self, batch: features.Features):

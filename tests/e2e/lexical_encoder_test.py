@@ -69,7 +69,7 @@ def test_realm_learns_its_weights(world, start, sources):
   for name, learns in {
     "query_log_weights": True,
     "passage_log_weights": True,
-    "constant_terms": False,
-    "constant_mean_length": False,
+    "terms": False,
+    "mean_length": False,
   }.items():
-    assert np.array_equal(before[name], after[name]) != learns, name
+    assert np.array_equal(before[name]["values"], after[name]["values"]) != learns, name

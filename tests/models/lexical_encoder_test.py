@@ -5,16 +5,12 @@ import dataclasses
 import math
 import types
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from realm_jax.datatypes import Tokens
-from realm_jax.models.bert import BertConfig
-from realm_jax.models.concatenated_encoder import ConcatenatedEncoderConfig
-from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.lexical_encoder import LexicalEncoderConfig, random_projection
 from realm_jax.training import optimizer
 from realm_jax.wordpieces import SPECIAL_TOKENS, WordPieces
@@ -160,54 +156,20 @@ def test_weights_learn_and_constants_do_not(params):
     )
     tree = jax.tree.map(jnp.add, tree, updates["dual_encoder"])
   assert loss(tree) < loss(before)
-  moved = {name: np.flatnonzero(tree[name] != before[name]) for name in tree}
+  moved = {name: np.flatnonzero(tree[name]["values"] != before[name]["values"]) for name in tree}
   assert ID["speed"] in moved["query_log_weights"]
   assert ID["speed"] in moved["passage_log_weights"]
-  assert moved["constant_terms"].size == moved["constant_mean_length"].size == 0
+  assert moved["terms"].size == moved["mean_length"].size == 0
   assert ID["wing"] not in moved["query_log_weights"], "what no text has stays"
 
 
-BERT = BertConfig(
-  vocab_size=24,
-  hidden_size=8,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=12,
-  max_length=16,
-  dtype="float32",
-)
-BOTH = ConcatenatedEncoderConfig(
-  semantic=DualEncoderConfig(bert=BERT, projection_size=8), lexical=CONFIG, semantic_weight=0.5
-)
-
-
-def test_scores_of_two_halves_are_added(params):
-  drawn = nn.unbox(
-    BOTH.make().init(jax.random.key(0), PASSAGE_TOKENS, deterministic=True, method="encode_passage")
-  )["params"]
-  both = {**drawn, "lexical": params}
-  query, passages = tokens(*QUERIES), PASSAGE_TOKENS
-
-  def encode(config, params, text, side):
-    return config.make().apply(
-      {"params": params}, text, deterministic=True, method=f"encode_{side}"
-    )
-
-  def products(config, params):
-    return encode(config, params, query, "query") @ encode(config, params, passages, "passage").T
-
-  semantic = products(BOTH.semantic, both["semantic"])
-  np.testing.assert_allclose(
-    products(BOTH, both), 0.5 * semantic + products(CONFIG, params), rtol=1e-4, atol=1e-4
-  )
-  assert BOTH.embedding_size == 8 + 4096
-  many = Tokens(
-    *(np.repeat(x[None], 4, 0) for x in (passages.ids, passages.mask, passages.segments))
-  )
-  exact = BOTH.make().apply(
-    {"params": BOTH.rescoring_params(both)}, query, many, products(BOTH, both), method="rescored"
-  )
-  np.testing.assert_allclose(exact, 0.5 * semantic + expected(), rtol=1e-4, atol=1e-3)
+def test_each_side_has_its_own_weights_and_shares_constants(params):
+  both = {"terms", "mean_length"}
+  assert CONFIG.parts("query") == {"query_log_weights", "terms"}
+  assert CONFIG.parts("passage") == {"passage_log_weights", *both}
+  separated, parts = CONFIG.separated()
+  assert separated == CONFIG
+  assert parts.keys() == params.keys()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from realm_jax import atomic_files, json_fields
 _FORMAT = 2
 _FOLDER, _SEGMENTS = "commits", "segments"
 _NAME = re.compile(r"(\d{9})\.json")
+_OURS = re.compile(r"\.?\d{9}(\.json.*|-\d+)")  # what a killed writer leaves, unfinished or not
 _KEPT = 2  # the newest, and the one that readers may be opening
 # What reading something other than a commit raises.
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
@@ -114,7 +115,7 @@ def remove_unnamed(directory: str) -> None:
   for folder, names in ((_FOLDER, kept), (_SEGMENTS, named)):
     path = os.path.join(directory, folder)
     os.makedirs(path, exist_ok=True)
-    for name in set(os.listdir(path)) - names:
+    for name in filter(_OURS.fullmatch, set(os.listdir(path)) - names):
       os.unlink(os.path.join(path, name))
 
 

@@ -24,7 +24,16 @@ from realm_jax.knowledge_base.snapshot import Place, Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
 from realm_jax.output_kinds import DirectoryKind
 
-KIND = DirectoryKind(name="a knowledge base", files=("commits/", "segments/", "directory.lock"))
+_NUMBER = "[0-9]" * 9
+KIND = DirectoryKind(
+  name="a knowledge base",
+  files=(
+    f"commits/{_NUMBER}.json",
+    f"commits/.{_NUMBER}.*",
+    f"segments/{_NUMBER}-*",
+    "directory.lock",
+  ),
+)
 _NAMED = 5
 _DETECTED = ("auto",)
 

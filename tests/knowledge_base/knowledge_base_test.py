@@ -1,6 +1,7 @@
 """What a knowledge base keeps, finds and refuses."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -188,3 +189,25 @@ def test_a_file_is_no_knowledge_base(tmp_path):
   (tmp_path / "thesis.txt").write_text("mine")
   with pytest.raises(FileNotFoundError, match="thesis.txt is no knowledge base"):
     KnowledgeBase(str(tmp_path / "thesis.txt"))
+
+
+@pytest.mark.parametrize(
+  "mine", ["segments/thesis.txt", "commits/notes.json", "directory.lock.bak"]
+)
+def test_what_is_in_folders_of_the_same_name_is_not_taken_for_its_own(tmp_path, mine):
+  path = tmp_path / "mine" / mine
+  path.parent.mkdir(parents=True)
+  path.write_text("mine")
+  with pytest.raises(ValueError, match=f"{mine}.*nothing there is replaced"):
+    KnowledgeBase.create(str(tmp_path / "mine"))
+  assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("mine", ["segments/thesis.txt", "commits/notes.json"])
+def test_a_file_that_was_put_into_it_is_not_removed(base, mine):
+  path = os.path.join(base.path, mine)
+  with open(path, "w") as file:
+    file.write("mine")
+  with pytest.raises(ValueError, match=f"{mine}.*nothing there is replaced"):
+    base.delete("moss")
+  assert os.path.exists(path)

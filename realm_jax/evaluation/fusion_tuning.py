@@ -7,7 +7,7 @@ import numpy as np
 
 from realm_jax.data.judgements import Judgements
 from realm_jax.data.questions import Question
-from realm_jax.index.fusion import Fusion, Hybrid, fuse
+from realm_jax.index.fused_searcher import Fusion, Hybrid, fuse
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.saved.answering_models import question_search
 from realm_jax.saved.opening import Corpus, Opened

@@ -10,7 +10,7 @@ from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_pas
 from realm_jax.corpus.passage_store import PassageStore, titled_text
 from realm_jax.datatypes import MASK, Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
-from realm_jax.index.fusion import Hybrid
+from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.explanation import GenerationRanking
 from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration

@@ -7,7 +7,7 @@ import numpy as np
 
 from realm_jax.data.questions import question_batches
 from realm_jax.datatypes import Array, SearchResults, Tokens
-from realm_jax.index.fusion import Hybrid
+from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.rescoring import Rescoring
 from realm_jax.wordpieces import Tokenizer

@@ -13,7 +13,7 @@ from realm_jax import choices, partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore, titled_text
 from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.fusion import Fusion, Hybrid
+from realm_jax.index.fused_searcher import Fusion, Hybrid
 from realm_jax.index.postings import open_or_build
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration

@@ -13,7 +13,7 @@ from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.fusion import Fusion
+from realm_jax.index.fused_searcher import Fusion
 from realm_jax.jobs.answering.compare_runs import compare_runs
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune

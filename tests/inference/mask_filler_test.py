@@ -10,7 +10,7 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import masked_text_query
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.fusion import Fusion, Hybrid
+from realm_jax.index.fused_searcher import Fusion, Hybrid
 from realm_jax.index.postings import Postings
 from realm_jax.inference import reading
 from realm_jax.inference.editable_corpus import EditableCorpus

@@ -20,7 +20,7 @@ from realm_jax.evaluation.masked_span_evaluation import MaskedSentences
 from realm_jax.evaluation.open_qa_evaluation import Format, OpenQuestions
 from realm_jax.evaluation.systems import open_system
 from realm_jax.index import generations
-from realm_jax.index.fusion import Fusion
+from realm_jax.index.fused_searcher import Fusion
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved.opening import Sources
 from realm_jax.training.checkpoints import steps

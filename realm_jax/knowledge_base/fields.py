@@ -89,7 +89,10 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
       _compares(value, bound) and _BOUNDS[side](value, bound) for side, bound in condition.items()
     )
   several = isinstance(condition, (list, tuple, set, frozenset, range))
-  wanted = {(isinstance(one, bool), one) for one in (condition if several else [condition])}
+  try:
+    wanted = {(isinstance(one, bool), one) for one in (condition if several else [condition])}
+  except TypeError as error:
+    raise ValueError(f"where: {name} has {condition!r:.60}; compare with plain values") from error
 
   def is_wanted(value: Any) -> bool:
     if isinstance(value, list):

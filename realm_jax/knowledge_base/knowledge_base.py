@@ -75,6 +75,7 @@ class KnowledgeBase:
     self.path = os.fspath(path)
     object_store.check_local(path=self.path)
     self._thread = threading.Lock()  # of the one that writes
+    self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
     self._snapshot = _opened(self.path)
 
   @classmethod
@@ -262,9 +263,10 @@ class KnowledgeBase:
 
   def _current(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""
-    if commits.newest_number(self.path) != self._snapshot.commit.number:
-      self._snapshot = _opened(self.path, before=self._snapshot)
-    return self._snapshot
+    with self._opening:
+      if commits.newest_number(self.path) != self._snapshot.commit.number:
+        self._snapshot = _opened(self.path, before=self._snapshot)
+      return self._snapshot
 
 
 @contextlib.contextmanager

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from realm_jax.directory_lock import DirectoryInUseError, hold
-from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base import commits, knowledge_base
+from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.knowledge_base import KIND, KnowledgeBase
 
 PLANTS = [
@@ -77,6 +79,7 @@ def test_a_selective_condition_still_finds_k_passages(tmp_path):
     (lambda base: base.delete(["moss", "elm"]), "'elm'"),
     (lambda base: base.search("moss", where={"yaer": 1958}), "'yaer'"),
     (lambda base: base.search("moss", where={"year": {"ge": 1958}}), "gte"),
+    (lambda base: base.search("moss", where={"year": [[1958]]}), "1958"),
     (lambda base: base.search("moss", k=0), "k=0"),
     (lambda base: KnowledgeBase.create(base.path, PLANTS), "already"),
   ],
@@ -124,6 +127,34 @@ def test_one_writes_at_a_time(base):
   with hold(base.path, kind=KIND), pytest.raises(DirectoryInUseError):
     base.delete("moss")
   base.delete("moss")
+
+
+def test_a_thread_that_searches_does_not_take_a_writer_back_to_an_older_commit(base, monkeypatch):
+  elsewhere, opened = KnowledgeBase(base.path), knowledge_base._opened
+  begun, hurry = threading.Event(), threading.Event()
+  reader = threading.Thread(target=base.search, args=["moss"])
+
+  def opened_late(*args, **keywords):
+    snapshot = opened(*args, **keywords)
+    if threading.current_thread() is reader:
+      begun.set()
+      hurry.wait(timeout=0.2)
+    return snapshot
+
+  class LateEdit(Edit):
+    def __init__(self, *args):
+      super().__init__(*args)
+      hurry.set()
+      reader.join(timeout=10)
+
+  monkeypatch.setattr(knowledge_base, "_opened", opened_late)
+  elsewhere.add([{"id": "elm", "text": "An elm."}])
+  reader.start()
+  assert begun.wait(timeout=10)
+  elsewhere.add([{"id": "ash", "text": "An ash."}])
+  monkeypatch.setattr(knowledge_base, "Edit", LateEdit)
+  base.delete("ash")
+  assert "ash" not in base and "elm" in base and not reader.is_alive()
 
 
 def test_a_damaged_commit_or_segment_is_not_read(base, tmp_path):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Literal
 
-from realm_jax import atomic_files, choices, object_store
+from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.make_almanac import add_training_sentences, make_corpora
 from realm_jax.jobs.training.demo import warm_up

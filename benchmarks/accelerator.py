@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 import psutil
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.index import device_searcher, searcher
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig

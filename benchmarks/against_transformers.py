@@ -57,7 +57,7 @@ def ours(work: str, dtype: str):
   import flax.linen as nn
   import jax
 
-  from realm_jax import datatypes, partitioning
+  from realm_jax.devices import datatypes, partitioning
   from realm_jax.models.bert import BertConfig
   from realm_jax.models.dual_encoder import DualEncoderConfig
   from realm_jax.models.encoder_programs import passage_encoder_program

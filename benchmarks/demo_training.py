@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from realm_jax import partitioning
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.datatypes import MaskedQueries, Tokens
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import MaskedQueries, Tokens
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder_programs import query_encoder

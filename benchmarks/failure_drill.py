@@ -39,9 +39,10 @@ from unittest import mock
 import jax
 from emulated_gcs import ROOT, EmulatedGcs
 
-from realm_jax import atomic_files, backend, object_store
 from realm_jax import main as realm
 from realm_jax.corpus import chunking
+from realm_jax.devices import backend
+from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.jobs.preparation import (
   learn_vocabulary,

@@ -21,8 +21,8 @@ from demo_training import write_store
 from retrieval_step import OneGeneration, Turns
 from search import clustered_embeddings
 
-from realm_jax import partitioning
-from realm_jax.datatypes import Questions, Tokens
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import Questions, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig

@@ -23,8 +23,9 @@ from unittest import mock
 
 from emulated_gcs import ROOT, EmulatedGcs
 
-from realm_jax import atomic_files, directory_lock
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.devices import directory_lock
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 _FILES = 20
 _PATIENCE = 60.0  # seconds until something must have happened
@@ -32,7 +33,9 @@ _CONTENDERS = 3
 _KIND = DirectoryKind(name="a result", files=("part_*", "manifest"), marks=("manifest",))
 
 _JOBS = multiprocessing.get_context("forkserver")  # a copy of one process starts in milliseconds
-_JOBS.set_forkserver_preload(["realm_jax.directory_lock", "realm_jax.atomic_files"])
+_JOBS.set_forkserver_preload(
+  ["realm_jax.devices.directory_lock", "realm_jax.foundations.atomic_files"]
+)
 
 
 def _replace_for_ever(path: str, number: int, swaps: bool) -> None:

@@ -24,7 +24,7 @@ _DOCUMENTS = 40
 _COMMON = "common"  # a word of all documents
 _JOBS = multiprocessing.get_context("forkserver")  # a copy of one process starts in milliseconds
 _JOBS.set_forkserver_preload(
-  ["realm_jax.knowledge_base.knowledge_base", "realm_jax.directory_lock"]
+  ["realm_jax.knowledge_base.knowledge_base", "realm_jax.devices.directory_lock"]
 )
 
 

@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 
 from realm_jax.corpus.edits import Edits  # noqa: E402
 from realm_jax.corpus.passage_store import PassageStore  # noqa: E402
-from realm_jax.datatypes import MASK  # noqa: E402
+from realm_jax.devices.datatypes import MASK  # noqa: E402
 from realm_jax.index.searcher import SearcherConfig  # noqa: E402
 from realm_jax.jobs.training.finetune import finetune  # noqa: E402
 from realm_jax.jobs.training.pretrain import pretrain  # noqa: E402

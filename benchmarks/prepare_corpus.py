@@ -24,9 +24,9 @@ import time
 
 import psutil
 
-from realm_jax import tokenization
 from realm_jax.corpus import reading
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.text import tokenization
 
 WIKIPEDIA = (
   pathlib.Path(__file__).resolve().parents[2] / "shared/data/corpus/simplewiki_2021.jsonl.gz"

@@ -9,11 +9,11 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 
-from realm_jax import atomic_files, object_store
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import BadRecords, Document
 from realm_jax.corpus.input_files import Format, find_files
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 _PARTS = {"knowledge": (False, True), "training": (False,), "held_out": (True,)}
 _FILES = tuple(f"{part}.jsonl" for part in _PARTS)

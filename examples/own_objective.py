@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 import realm_jax
-from realm_jax.datatypes import Mean, RetrievedBatch
+from realm_jax.devices.datatypes import Mean, RetrievedBatch
 from realm_jax.training.objective import LOSS, dropout_keywords
 
 

@@ -10,7 +10,7 @@ gin file,
 
 import numpy as np
 
-from realm_jax.datatypes import MISSING_PASSAGE_ID, SearchResults
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 
 
 class NumpySearcher:

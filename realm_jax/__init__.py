@@ -14,7 +14,7 @@ _HOMES = {
   "index.bm25": ("Bm25Config", "Bm25Retriever"),
   "index.postings": ("Postings",),
   "index.searcher": ("Searcher", "SearcherConfig"),
-  "languages.analysis": ("Analyzer",),
+  "text.analysis": ("Analyzer",),
   "models.bert": ("BertConfig",),
   "models.dual_encoder": ("DualEncoder", "DualEncoderConfig"),
   "models.encoder": ("Encoder", "EncoderConfig"),

@@ -21,8 +21,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from realm_jax import __version__, backend, configuration, flags
-from realm_jax.configuration import UsageError
+from realm_jax import __version__
+from realm_jax.command_line import configuration, flags
+from realm_jax.command_line.configuration import UsageError
+from realm_jax.devices import backend
 
 _ROOMS = {
   "knowledge": "create add delete search",
@@ -165,7 +167,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   every = {keyword.name: values.pop(keyword.name, None) for keyword in door}
   joining = {flag: every[flag] for flag in ("coordinator", "num_processes", "process_id")}
   if any(value is not None for value in joining.values()):
-    from realm_jax import processes  # late, because it imports JAX
+    from realm_jax.devices import processes  # late, because it imports JAX
 
     try:
       processes.join(**joining)

@@ -5,10 +5,10 @@ import functools
 import seqio
 import tensorflow as tf
 
-from realm_jax import tokenization
 from realm_jax.data import tagged_examples
 from realm_jax.data.inverse_cloze import build_inverse_cloze
 from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.text import tokenization
 from tasks.salient_span_masking import seqio_name, tagged_source
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import seqio
 import tensorflow as tf
 
-from realm_jax import tokenization
 from realm_jax.data import conll, token_labels
 from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.text import tokenization
 from tasks.salient_span_masking import seqio_name
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
-from realm_jax import tokenization
 from realm_jax.data.questions import read_questions, texts_digest
 from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.text import tokenization
 from tasks.salient_span_masking import seqio_name
 
 

@@ -8,10 +8,10 @@ import re
 import seqio
 import tensorflow as tf
 
-from realm_jax import tokenization
 from realm_jax.data import masking, tagged_examples
 from realm_jax.data.batches import Masking
 from realm_jax.data.vocabulary import WordPieceVocabulary
+from realm_jax.text import tokenization
 
 
 def register(*, corpus: str, vocabulary: str, mask: Masking = "salient_span") -> seqio.Task:

@@ -4,7 +4,7 @@ import ast
 import pathlib
 import re
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GLOSSARY = re.findall(r"^  ([A-Z])  \S", datatypes.__doc__, re.MULTILINE)

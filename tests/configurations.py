@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from realm_jax import flags
+from realm_jax.command_line import flags
 
 
 def changed(config, **fields):

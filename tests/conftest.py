@@ -21,7 +21,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 
 # Tracing makes many small objects that live: looking for cycles among them took 6 % of the time.
 gc.set_threshold(200_000, 20, 20)

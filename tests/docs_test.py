@@ -8,7 +8,9 @@ import sys
 import gin
 import pytest
 
-from realm_jax import backend, configuration, main, processes
+from realm_jax import main
+from realm_jax.command_line import configuration
+from realm_jax.devices import backend, processes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

@@ -5,7 +5,8 @@ import re
 
 import gin
 
-from realm_jax import configuration, main
+from realm_jax import main
+from realm_jax.command_line import configuration
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EXPERIMENTS = sorted((ROOT / "gin" / "experiments").glob("*.gin"))

@@ -14,7 +14,8 @@ from unittest import mock
 
 import pytest
 
-from realm_jax import flags, main
+from realm_jax import main
+from realm_jax.command_line import flags
 
 TOY_JOB = '''\
 """Recites a line into a file."""

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from realm_jax import atomic_files
 from realm_jax.almanac.world import (
   EditedWorld,
   Fact,
@@ -20,7 +19,8 @@ from realm_jax.almanac.world import (
   question,
   training_sentence,
 )
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 DOCUMENTS = "documents.jsonl"
 TRAINING = "training.jsonl"

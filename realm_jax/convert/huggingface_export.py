@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from realm_jax import atomic_files, tokenization
 from realm_jax.convert import bert_configs, huggingface_names, safetensors_files, sentence_encoders
 from realm_jax.convert.huggingface import CONFIG_FILE
+from realm_jax.foundations import atomic_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.text import tokenization
 
 _WEIGHTS_FILE = "model.safetensors"
 _MODULES = "sentence_transformers.models."

@@ -8,7 +8,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from realm_jax import atomic_files
+from realm_jax.foundations import atomic_files
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:

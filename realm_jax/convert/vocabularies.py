@@ -4,8 +4,8 @@ import json
 import os
 import pathlib
 
-from realm_jax import tokenization
-from realm_jax.datatypes import CLS, MASK, PAD, SEP, UNK
+from realm_jax.text import tokenization
+from realm_jax.text.wordpieces import CLS, MASK, PAD, SEP, UNK
 
 _TOKENIZER_FILE = "tokenizer.json"
 _SPECIAL = {PAD, UNK, CLS, SEP, MASK}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from realm_jax import object_store
+from realm_jax.foundations import object_store
 
 Format = Literal["auto", "jsonl", "parquet", "text"]
 _FORMATS: dict[str, Format] = {

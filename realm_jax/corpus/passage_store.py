@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1

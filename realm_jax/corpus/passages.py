@@ -11,7 +11,7 @@ from realm_jax.corpus import chunking
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.corpus.sentences import sentence_spans
-from realm_jax.languages import detection
+from realm_jax.text import detection
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
-from realm_jax import object_store
 from realm_jax.corpus.documents import (
   NOT_UTF8,
   BadRecord,
@@ -20,6 +19,7 @@ from realm_jax.corpus.documents import (
 )
 from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.parquet import read_parquet
+from realm_jax.foundations import object_store
 
 _MAX_TITLE_CHARACTERS = 150
 

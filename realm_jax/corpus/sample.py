@@ -7,7 +7,7 @@ from typing import BinaryIO
 from realm_jax.corpus import reading
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.input_files import InputFile
-from realm_jax.languages import detection, tags
+from realm_jax.text import detection, tags
 
 _FILES, _RECORDS = 256, 20_000  # read at most
 _TEXTS = 500

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from realm_jax.languages import answers as language_answers
+from realm_jax.text import answers as language_answers
 
 Normalization = Literal["official", "corrected"]
 

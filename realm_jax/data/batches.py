@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 import jax
 import numpy as np
 
-from realm_jax.datatypes import MaskedQueries, Questions, Tokens
+from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
 
 Features = dict[str, np.ndarray]
 Masking = Literal["salient_span", "random_span", "random_token", "passage_tokens"]

@@ -7,8 +7,8 @@ import json
 import os
 from collections.abc import Mapping
 
-from realm_jax import object_store
 from realm_jax.data.questions import Question
+from realm_jax.foundations import object_store
 
 # Query id to document name to grade; grades above 0 are relevant.
 Judgements = Mapping[str, Mapping[str, int]]

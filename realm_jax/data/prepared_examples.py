@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from realm_jax import atomic_files, json_fields, object_store
 from realm_jax.data.batches import Features, Shard
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, json_fields, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 MANIFEST_FILE = "examples_manifest.json"
 FORMAT_VERSION = 1

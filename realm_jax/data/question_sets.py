@@ -16,9 +16,9 @@ from typing import Literal
 
 import tensorflow as tf
 
-from realm_jax import atomic_files, object_store
 from realm_jax.data import questions
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 Dataset = Literal["custom", "natural_questions", "web_questions", "curated_trec"]
 SPLITS = ("train", "dev", "test")

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from realm_jax import object_store
 from realm_jax.data.answers import compile_answer
 from realm_jax.data.batches import tokens
-from realm_jax.datatypes import MASK, MaskedQueries, Questions, Tokens
-from realm_jax.wordpieces import Tokenizer
+from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
+from realm_jax.foundations import object_store
+from realm_jax.text.wordpieces import MASK, Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
 _FORMAT = (

@@ -17,7 +17,7 @@ import regex
 from realm_jax.corpus.sentences import to_byte_offsets
 from realm_jax.data import salient_spans
 from realm_jax.data.salient_spans import with_gaps_filled
-from realm_jax.languages import analysis, detection, words
+from realm_jax.text import analysis, detection, words
 
 _UNIT = 150  # words among which a term counts once, about a passage
 _COMMON_SHARE, _COMMON_NUMBER = 0.04, 3  # words of more units are no terms

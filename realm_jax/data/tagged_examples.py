@@ -12,9 +12,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from realm_jax import object_store
 from realm_jax.corpus.input_files import input_files
 from realm_jax.corpus.passages import Passage
+from realm_jax.foundations import object_store
 
 FILE_PATTERN = "examples-*-of-*.tfrecord.gz"
 

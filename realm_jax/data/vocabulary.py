@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import seqio
 import tensorflow as tf
 
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.text.tokenization import WordPieceTokenizer
 
 
 class WordPieceVocabulary(seqio.Vocabulary):

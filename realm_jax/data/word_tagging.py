@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from realm_jax.datatypes import Tokens
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.devices.datatypes import Tokens
+from realm_jax.text.tokenization import WordPieceTokenizer
 
 _SPECIAL_TOKENS = 2  # [CLS] sentence [SEP]
 _BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # one compiled program each

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from realm_jax import choices
 from realm_jax.evaluation.open_qa import RECALL_AT
+from realm_jax.foundations import choices
 from realm_jax.inference.question_answerer import AnswerText
 
 

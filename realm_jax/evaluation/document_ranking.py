@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from realm_jax import object_store, progress
 from realm_jax.data.judgements import Judgements
 from realm_jax.data.questions import Question
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.open_qa import Outcome
+from realm_jax.foundations import object_store, progress
 
 _CUTOFF = 10  # for nDCG and the reciprocal rank
 # Query id to document name to score, best first.

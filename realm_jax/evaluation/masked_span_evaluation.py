@@ -4,12 +4,12 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from realm_jax import progress
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.evaluation import masked_spans, open_qa, prediction_files
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import System
+from realm_jax.foundations import progress
 from realm_jax.labels import right_passages
 from realm_jax.saved.answering_models import mask_filler
 from realm_jax.saved.opening import Opened

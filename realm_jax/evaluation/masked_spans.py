@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from realm_jax.data.questions import Question
-from realm_jax.datatypes import MaskedQueries
+from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.inference.mask_filler import MaskFiller
 from realm_jax.labels import right_passages
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from realm_jax import object_store
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.open_qa import Outcome, answer_scores
 from realm_jax.evaluation.result_card import Evaluated
+from realm_jax.foundations import object_store
 from realm_jax.labels.answer_matching import AnswerMatcher
 
 

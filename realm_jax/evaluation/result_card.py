@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from realm_jax import __version__, atomic_files, object_store
+from realm_jax import __version__
 from realm_jax.evaluation import open_qa, resampling
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 EVALUATION = DirectoryKind(
   name="an evaluation",

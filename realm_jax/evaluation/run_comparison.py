@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from realm_jax import object_store
 from realm_jax.data.judgements import read_judgements
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import resampling
 from realm_jax.evaluation.document_ranking import document_scores, read_run
 from realm_jax.evaluation.open_qa import RECALL_AT
+from realm_jax.foundations import object_store
 
 Scores = Mapping[str, np.ndarray]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from realm_jax import object_store
+from realm_jax.foundations import object_store
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from realm_jax.index.postings import Postings
-from realm_jax.languages.analysis import Analyzer
+from realm_jax.text import wordpieces
+from realm_jax.text.analysis import Analyzer
 
 if TYPE_CHECKING:
-  from realm_jax import datatypes
+  from realm_jax.devices import datatypes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,12 +150,12 @@ class Bm25Retriever:
   def _retrieve(
     self, questions: Sequence[str], k: int, ids_N: np.ndarray
   ) -> datatypes.SearchResults:
-    from realm_jax import datatypes  # late, because it imports JAX, which `scores` does not need
+    from realm_jax.devices import datatypes  # late, because `scores` does not need JAX
 
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
     for row, question in enumerate(questions):
-      scores_N = self.scores(question.replace(datatypes.MASK, " "))
+      scores_N = self.scores(question.replace(wordpieces.MASK, " "))
       found = np.flatnonzero(scores_N > 0)
       scores = scores_N[found]
       if k < len(found):

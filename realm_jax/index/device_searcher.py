@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 from jax.sharding import Mesh, PartitionSpec
 
-from realm_jax import datatypes, partitioning, processes
+from realm_jax.devices import datatypes, partitioning, processes
 from realm_jax.index import query_buckets, searcher
 from realm_jax.index.query_buckets import MIN_BUCKET
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index import searcher
 
 

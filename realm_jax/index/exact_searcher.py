@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index import query_buckets, searcher
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import faiss
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index import searcher
 from realm_jax.index.sharded_searcher import Shard
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from realm_jax import choices, datatypes
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices import datatypes
+from realm_jax.devices.datatypes import SearchResults
+from realm_jax.foundations import choices
 from realm_jax.index import searcher
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.searcher import Searcher

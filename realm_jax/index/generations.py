@@ -22,9 +22,10 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from realm_jax import directory_lock, json_fields, object_store, processes
+from realm_jax.devices import directory_lock, processes
+from realm_jax.foundations import json_fields, object_store
+from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
 from realm_jax.index import array_files
-from realm_jax.output_kinds import ANYTHING, DirectoryKind
 
 _FORMAT = 3
 _MANIFEST = "manifest"

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from realm_jax import atomic_files
-from realm_jax.languages import tags
-from realm_jax.languages.analysis import Analyzer
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.text import tags
+from realm_jax.text.analysis import Analyzer
 
 _IDENTITY_FILE = "identity.json"
 KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))

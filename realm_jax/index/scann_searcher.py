@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from scann.scann_ops.py import scann_builder, scann_ops_pybind
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index import searcher
 from realm_jax.index.sharded_searcher import Shard
 

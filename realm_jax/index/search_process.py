@@ -14,7 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index import searcher
 
 

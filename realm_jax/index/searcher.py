@@ -9,7 +9,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from realm_jax import choices, datatypes, processes
+from realm_jax.devices import datatypes, processes
+from realm_jax.foundations import choices
 
 _PASSAGES_PER_SHARD = 1_000_000
 _TREE_RECALL = 0.98

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from realm_jax import datatypes, processes
+from realm_jax.devices import datatypes, processes
 from realm_jax.index import searcher
 
 

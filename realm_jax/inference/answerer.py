@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from realm_jax.corpus.edits import Edits
-from realm_jax.datatypes import MASK, Array, Tokens
+from realm_jax.devices.datatypes import Array, Tokens
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation, GenerationRanking
+from realm_jax.text.wordpieces import MASK
 
 Kind = Literal["mask", "question"]
 

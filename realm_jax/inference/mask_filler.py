@@ -13,7 +13,7 @@ import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits
 from realm_jax.data.questions import masked_text_query
-from realm_jax.datatypes import (
+from realm_jax.devices.datatypes import (
   NULL_PASSAGE_ID,
   MaskedQueries,
   RetrievedBatch,

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from scipy.special import log_softmax
 
-from realm_jax import choices
 from realm_jax.corpus.edits import Edits
 from realm_jax.corpus.wordpiece_offsets import body_offsets
 from realm_jax.data.questions import question_batches
-from realm_jax.datatypes import MASK, Questions, SearchResults, Tokens
+from realm_jax.devices.datatypes import Questions, SearchResults, Tokens
+from realm_jax.foundations import choices
 from realm_jax.inference.answerer import Answerer, AnsweringModel, power_of_two
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
@@ -26,6 +26,7 @@ from realm_jax.inference.question_search import QuestionSearch
 from realm_jax.inference.read_passages import ReadPassage, best_spans, explain_spans, text_key
 from realm_jax.inference.word_spans import by_words
 from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
+from realm_jax.text.wordpieces import MASK
 
 AnswerText = Literal["raw", "spaced"]
 _WORDS = re.compile(r"\w+|[^\w\s]")

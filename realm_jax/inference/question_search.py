@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from realm_jax.data.questions import question_batches
-from realm_jax.datatypes import Array, SearchResults, Tokens
+from realm_jax.devices.datatypes import Array, SearchResults, Tokens
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.rescoring import Rescoring
-from realm_jax.wordpieces import Tokenizer
+from realm_jax.text.wordpieces import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from realm_jax.datatypes import Array
+from realm_jax.devices.datatypes import Array
 
 
 @flax.struct.dataclass

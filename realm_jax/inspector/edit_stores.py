@@ -8,8 +8,8 @@ import json
 import threading
 from collections.abc import Callable
 
-from realm_jax import atomic_files, object_store
 from realm_jax.corpus.edits import Edits, WrittenPassage
+from realm_jax.foundations import atomic_files, object_store
 
 Change = Callable[[Edits], Edits]
 _MAX_EDITS = 200

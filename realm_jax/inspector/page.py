@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
-from realm_jax.datatypes import MASK
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector.rendering import render
+from realm_jax.text.wordpieces import MASK
 
 _SHOWN_RANKS = 8
 _MAX_FOLLOWED = 7

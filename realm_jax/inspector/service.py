@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from realm_jax.corpus.edits import Edits
-from realm_jax.datatypes import MASK
 from realm_jax.inference.answerer import Answerer, Kind
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector.edit_stores import EditStore
 from realm_jax.inspector.page import EditView
+from realm_jax.text.wordpieces import MASK
 
 
 class NotFoundError(LookupError):

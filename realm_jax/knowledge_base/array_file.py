@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax import atomic_files
+from realm_jax.foundations import atomic_files
 
 _ALIGNMENT = 64
 

@@ -12,7 +12,7 @@ import re
 
 from absl import logging
 
-from realm_jax import atomic_files, json_fields
+from realm_jax.foundations import atomic_files, json_fields
 
 _FORMAT = 2
 _FOLDER, _SEGMENTS = "commits", "segments"

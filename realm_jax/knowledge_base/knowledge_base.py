@@ -12,9 +12,10 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from realm_jax import object_store
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
+from realm_jax.foundations import object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.edit import Edit, due
 from realm_jax.knowledge_base.fields import Where
@@ -22,7 +23,6 @@ from realm_jax.knowledge_base.hits import Hit, Hits
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
-from realm_jax.output_kinds import DirectoryKind
 
 _NUMBER = "[0-9]" * 9
 KIND = DirectoryKind(
@@ -271,7 +271,7 @@ class KnowledgeBase:
 
 @contextlib.contextmanager
 def _lock(directory: str) -> Iterator[None]:
-  from realm_jax import directory_lock  # late, because readers do not need it
+  from realm_jax.devices import directory_lock  # late, because readers do not need it
 
   with directory_lock.hold(directory, kind=KIND):
     yield

@@ -9,7 +9,7 @@ import regex
 from realm_jax.corpus import chunking
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.sentences import sentence_spans, to_byte_offsets
-from realm_jax.languages import detection, scripts
+from realm_jax.text import detection, scripts
 
 # A character counts as a word where words are not spaced; what is no word, such as a long address,
 # counts as several.

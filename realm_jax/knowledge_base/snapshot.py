@@ -10,7 +10,7 @@ from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.knowledge_base.commits import Commit
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.segment import Segment
-from realm_jax.languages.analysis import Analyzer
+from realm_jax.text.analysis import Analyzer
 
 
 @dataclasses.dataclass(frozen=True)

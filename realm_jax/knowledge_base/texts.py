@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from realm_jax import progress
 from realm_jax.corpus import input_files, reading, sample
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
+from realm_jax.foundations import progress
 from realm_jax.knowledge_base.fields import plain
 
 Texts = str | os.PathLike | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]

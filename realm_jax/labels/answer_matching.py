@@ -29,7 +29,7 @@ from realm_jax.data.questions import Question
 from realm_jax.labels.grouped_rows import GroupedRows, RowCollector
 from realm_jax.labels.pattern_literals import fold, required_literals
 from realm_jax.labels.sequence_search import SequenceSearch
-from realm_jax.languages import scripts
+from realm_jax.text import scripts
 
 Rule = Literal["words", "original"]
 

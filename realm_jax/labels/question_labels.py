@@ -24,7 +24,7 @@ def find_labels(
     ValueError: If no passage contains an answer to any question.
   """
   # Some machines lack TensorFlow; there, labels come with prepared examples.
-  from realm_jax import tokenization
+  from realm_jax.text import tokenization
 
   tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
   matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)

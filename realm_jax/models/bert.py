@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from absl import logging
 
-from realm_jax import choices, datatypes, partitioning
+from realm_jax.devices import datatypes, partitioning
+from realm_jax.foundations import choices
 from realm_jax.models import fused_attention
 from realm_jax.models.products import activated_product, fastest_dtype, product, product_transposed
 from realm_jax.models.residual_norm import ResidualNorm

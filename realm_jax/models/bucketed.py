@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 
 
 def in_buckets(

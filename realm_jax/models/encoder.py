@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.bucketed import in_buckets
 from realm_jax.models.typed_module import TypedModule
-from realm_jax.wordpieces import WordPieces
+from realm_jax.text.wordpieces import WordPieces
 
 Side = Literal["query", "passage"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from realm_jax import partitioning
-from realm_jax.datatypes import Tokens
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.models.encoder import EncoderConfig, Side
 
 # The fastest of 576 to 9,216 with a BERT of width 384 on cores with 2 MiB of cache each.

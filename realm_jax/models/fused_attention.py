@@ -22,7 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 
 LONGEST = 512  # its logits fit several times into the vector memory of every TPU
 _LANES = 128

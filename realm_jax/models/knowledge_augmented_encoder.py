@@ -7,7 +7,7 @@ and z (Guu et al. 2020, section 3.2).
 import flax.linen as nn
 import jax
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.models import bert
 from realm_jax.models.bucketed import in_buckets
 from realm_jax.models.typed_module import TypedModule

@@ -19,11 +19,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.models import term_statistics
 from realm_jax.models.encoder import Encoder, EncoderConfig
 from realm_jax.models.typed_module import TypedModule
-from realm_jax.wordpieces import WordPieces
+from realm_jax.text.wordpieces import WordPieces
 
 _SIGNS = 32  # of one hash
 

@@ -4,7 +4,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.models import bert, knowledge_augmented_encoder
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.typed_module import TypedModule

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.models import bert
 from realm_jax.models.typed_module import TypedModule
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.datatypes import Array, Tokens
-from realm_jax.languages.analysis import Analyzer
-from realm_jax.wordpieces import SPECIAL_TOKENS, WordPieces
+from realm_jax.devices.datatypes import Array, Tokens
+from realm_jax.text.analysis import Analyzer
+from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 
 NO_TERM = -30.0  # log weight of wordpieces that are no terms, such as punctuation
 _CONTINUES = -1  # in place of a term: the wordpiece continues a word

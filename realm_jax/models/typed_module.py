@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import flax.linen as nn
 import jax
 
-from realm_jax import backend
+from realm_jax.devices import backend
 
 backend.prepare()
 

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from realm_jax import choices, datatypes
-from realm_jax.datatypes import Mean
+from realm_jax.devices import datatypes
+from realm_jax.devices.datatypes import Mean
+from realm_jax.foundations import choices
 from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
 
 Marginalization = Literal["span", "token"]

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from realm_jax import datatypes
-from realm_jax.datatypes import Array, Mean
+from realm_jax.devices import datatypes
+from realm_jax.devices.datatypes import Array, Mean
 from realm_jax.training.objective import LOSS, Figures, Loss, Objective, dropout_keywords
 
 _LOWEST = jnp.finfo(jnp.float32).min

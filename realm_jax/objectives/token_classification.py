@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.data import batches
-from realm_jax.datatypes import Mean
+from realm_jax.devices.datatypes import Mean
 from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
 
 

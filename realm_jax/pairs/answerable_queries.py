@@ -12,14 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.batches import Features
-from realm_jax.datatypes import MaskedQueries
+from realm_jax.devices.datatypes import MaskedQueries
+from realm_jax.foundations import choices
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.retrieval import trivial_passages
-from realm_jax.wordpieces import WordPieces
+from realm_jax.text.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

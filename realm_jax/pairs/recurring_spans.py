@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.languages import analysis, words
 from realm_jax.pairs.found_pairs import FoundPair, PairSettings
+from realm_jax.text import analysis, tokenization, words
 
 _SHORTEST, _LONGEST = 2, 10  # words of a span
 _WINDOW = (10, 30)  # words of a query, including its span

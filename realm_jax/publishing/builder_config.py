@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from realm_jax import choices
+from realm_jax.foundations import choices
 from realm_jax.index.searcher import SearcherConfig
 
 POLL_SECONDS = 2.0  # between looks for a newer checkpoint

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.devices import processes
 from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import CorpusPart, CorpusSearcherConfig, own_part
 from realm_jax.publishing import index_recall

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from realm_jax import partitioning, processes
+from realm_jax.devices import partitioning, processes
 from realm_jax.index import assembly, exact_searcher
 from realm_jax.index.searcher import (
   CorpusPart,

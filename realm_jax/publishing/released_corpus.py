@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from realm_jax import atomic_files, directory_lock, progress
 from realm_jax.convert import block_records
 from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
+from realm_jax.devices import directory_lock
+from realm_jax.foundations import atomic_files, progress
 from realm_jax.index import generations
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.publishing import index_origin, index_publication
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.text.tokenization import WordPieceTokenizer
 
 _PASSAGES_AT_ONCE = 1024
 _NUM_QUERIES = 512  # passages used as queries to measure the index

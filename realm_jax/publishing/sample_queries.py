@@ -3,7 +3,7 @@
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 
 _SHORTEST = 8
 _NUM_MASKS = 2

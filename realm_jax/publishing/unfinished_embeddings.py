@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 from absl import logging
 
-from realm_jax import atomic_files, object_store
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 _KIND = DirectoryKind(
   name="a directory of unfinished embeddings",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from realm_jax.datatypes import MISSING_PASSAGE_ID, NULL_PASSAGE_ID, SearchResults
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, NULL_PASSAGE_ID, SearchResults
 
 
 def choose_passages(

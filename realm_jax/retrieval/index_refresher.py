@@ -18,7 +18,8 @@ from typing import Literal, Protocol
 import numpy as np
 from absl import logging
 
-from realm_jax import choices, processes, stopwatch
+from realm_jax.devices import processes
+from realm_jax.foundations import choices, stopwatch
 from realm_jax.index import generations
 from realm_jax.index.searcher import Searcher, SearcherFactory
 

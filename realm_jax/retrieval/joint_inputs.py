@@ -3,7 +3,7 @@
 import numpy as np
 
 from realm_jax.corpus.passage_store import Passages
-from realm_jax.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
+from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch, SearchResults, Tokens
 
 
 def gather(

@@ -7,7 +7,7 @@ Plans depend only on the lengths in the corpus, so a resumed run makes the same 
 
 import numpy as np
 
-from realm_jax.datatypes import Buckets
+from realm_jax.devices.datatypes import Buckets
 
 _BUCKETS = 4
 _SPARE = (0.05, 0.15, 0.3)  # added to the quantile of the lengths that a bucket holds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
 BUCKET_STEP = 16  # lengths are rounded up to a multiple of this; one compiled program each

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from realm_jax import processes
-from realm_jax.datatypes import Array, SearchResults
+from realm_jax.devices import processes
+from realm_jax.devices.datatypes import Array, SearchResults
 from realm_jax.index import searcher
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration

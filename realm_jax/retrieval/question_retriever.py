@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from realm_jax import choices
 from realm_jax.corpus.passage_store import Passages
-from realm_jax.datatypes import Questions, RetrievedQuestions, SearchResults, Tokens
+from realm_jax.devices.datatypes import Questions, RetrievedQuestions, SearchResults, Tokens
+from realm_jax.foundations import choices
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import joint_tokens, passage_tokens
 from realm_jax.retrieval.passage_finder import PassageFinder

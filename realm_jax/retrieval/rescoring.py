@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.corpus.passage_store import Passages
-from realm_jax.datatypes import SearchResults, Tokens
+from realm_jax.devices.datatypes import SearchResults, Tokens
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
 _ROWS = 16  # queries at once, whose words are compared with those of all their candidates

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax import stopwatch
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
+from realm_jax.foundations import stopwatch
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
 

@@ -10,15 +10,15 @@ from typing import Literal
 import numpy as np
 from absl import logging
 
-from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import (
+from realm_jax.devices.datatypes import (
   Buckets,
   MaskedQueries,
   RetrievedBatch,
   SearchResults,
   Tokens,
 )
+from realm_jax.foundations import choices
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval import length_buckets, trivial_passages
 from realm_jax.retrieval.candidates import choose_passages

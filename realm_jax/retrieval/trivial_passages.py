@@ -9,7 +9,7 @@ which do not depend on context.
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import MaskedQueries
+from realm_jax.devices.datatypes import MaskedQueries
 
 ANY = -1  # stands for an unknown wordpiece of a sentence
 

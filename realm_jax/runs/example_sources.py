@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import jax
 
-from realm_jax import choices, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples, tagged_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
+from realm_jax.foundations import choices
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.runs.pair_batches import PairBatches
+from realm_jax.text import wordpieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

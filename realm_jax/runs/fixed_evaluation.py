@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
-from realm_jax import processes
 from realm_jax.data import batches
-from realm_jax.datatypes import MaskedQueries, Mean, RetrievedBatch
+from realm_jax.devices import processes
+from realm_jax.devices.datatypes import MaskedQueries, Mean, RetrievedBatch
 
 
 class FixedEvaluation:

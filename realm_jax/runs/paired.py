@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from realm_jax import choices
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.data.batches import Features
-from realm_jax.datatypes import RetrievedBatch
+from realm_jax.devices.datatypes import RetrievedBatch
+from realm_jax.foundations import choices
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs.example_sources import Examples, PairData, pair_examples

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from realm_jax import choices, datatypes, partitioning
+from realm_jax.devices import datatypes, partitioning
+from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig

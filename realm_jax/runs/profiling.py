@@ -6,8 +6,8 @@ import os
 import jax
 from absl import logging
 
-from realm_jax import atomic_files
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 PROFILE = "profile"
 _MEMORY = "memory.prof"

@@ -19,8 +19,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from realm_jax import atomic_files, object_store, processes
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices import processes
+from realm_jax.devices.datatypes import SearchResults
+from realm_jax.foundations import atomic_files, object_store
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.runs import resumption
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.datatypes import RetrievedBatch
-from realm_jax.wordpieces import WordPieces
+from realm_jax.devices.datatypes import RetrievedBatch
+from realm_jax.text.wordpieces import WordPieces
 
 _QUERIES = 4
 

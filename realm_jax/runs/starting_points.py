@@ -7,7 +7,7 @@ table 2).
 import dataclasses
 from typing import Any, Literal
 
-from realm_jax import choices
+from realm_jax.foundations import choices
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.runs.training_config import changed

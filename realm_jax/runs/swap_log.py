@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from realm_jax import processes
+from realm_jax.devices import processes
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.training import metric_writers
 

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from realm_jax import choices, json_fields, partitioning, tokenization
 from realm_jax.data.word_tagging import tag_words
+from realm_jax.devices import partitioning
+from realm_jax.foundations import choices, json_fields
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.token_tagger import TokenTagger, TokenTaggerConfig
 from realm_jax.objectives.token_classification import Tags
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import CHECKPOINTS
 from realm_jax.saved import saved_models
-from realm_jax.tokenization import WordPieceTokenizer
+from realm_jax.text import tokenization
+from realm_jax.text.tokenization import WordPieceTokenizer
 from realm_jax.training import checkpoints
 from realm_jax.training.objective import Objective
 from realm_jax.training.optimizer import OptimizerConfig

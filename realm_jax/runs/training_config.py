@@ -8,7 +8,8 @@ import flax.traverse_util
 import jax
 from jax.sharding import Mesh
 
-from realm_jax import choices, partitioning
+from realm_jax.devices import partitioning
+from realm_jax.foundations import choices
 from realm_jax.runs import profiling
 from realm_jax.training.objective import Minimised, Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer

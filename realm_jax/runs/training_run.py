@@ -12,7 +12,8 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
-from realm_jax import directory_lock, json_fields, object_store, processes
+from realm_jax.devices import directory_lock, processes
+from realm_jax.foundations import json_fields, object_store
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from realm_jax.datatypes import RetrievedBatch
+from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.index import generations
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration

@@ -9,8 +9,9 @@ from typing import Literal
 import jax
 from absl import logging
 
-from realm_jax import choices, partitioning, wordpieces
 from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.devices import partitioning
+from realm_jax.foundations import choices
 from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.fused_searcher import Fusion, Hybrid
@@ -19,7 +20,8 @@ from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.saved import saved_models
 from realm_jax.saved.published_generations import PublishedGenerations
-from realm_jax.wordpieces import Tokenizer, WordPieces
+from realm_jax.text import wordpieces
+from realm_jax.text.wordpieces import Tokenizer, WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ class Corpus:
   @functools.cached_property
   def tokenizer(self) -> Tokenizer:
     """The vocabulary as a tokenizer, which needs TensorFlow."""
-    from realm_jax import tokenization
+    from realm_jax.text import tokenization
 
     return tokenization.load(os.path.join(self.store.directory, "vocabulary"))
 

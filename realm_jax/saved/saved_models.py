@@ -9,8 +9,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from realm_jax import json_fields, object_store, partitioning, processes
 from realm_jax.corpus.passage_store import Passages
+from realm_jax.devices import partitioning, processes
+from realm_jax.foundations import json_fields, object_store
 from realm_jax.models import bert, open_qa, realm
 from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens
 from realm_jax.models.encoder_programs import rescoring_program
@@ -18,8 +19,8 @@ from realm_jax.models.span_reader import SpanReaderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.rescoring import Rescoring
 from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import checkpoints
-from realm_jax.wordpieces import WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

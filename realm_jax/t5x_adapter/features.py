@@ -9,10 +9,10 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from realm_jax import processes
 from realm_jax.data import batches
 from realm_jax.data.feature_converters import MaskedQueryConverter
-from realm_jax.datatypes import Array, MaskedQueries, Questions, Tokens
+from realm_jax.devices import processes
+from realm_jax.devices.datatypes import Array, MaskedQueries, Questions, Tokens
 
 Features = Mapping[str, Array]
 _PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}

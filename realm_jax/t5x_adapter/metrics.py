@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from t5x import metrics as t5x_metrics
 
-from realm_jax.datatypes import Array, Mean
+from realm_jax.devices.datatypes import Array, Mean
 
 Metrics = dict[str, clu.metrics.Metric]
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from t5x import models
 
 from realm_jax.data.feature_converters import OpenQuestionConverter, PairConverter
-from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
+from realm_jax.devices.datatypes import RetrievedBatch, RetrievedQuestions
 from realm_jax.inference import reading
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.encoder import EncoderConfig

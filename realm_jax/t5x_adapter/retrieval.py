@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 import jax
 
-from realm_jax import processes
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
+from realm_jax.devices import processes
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns

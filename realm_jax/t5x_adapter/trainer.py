@@ -10,7 +10,8 @@ import jax
 from jax.sharding import NamedSharding
 from t5x import trainer as t5x_trainer
 
-from realm_jax import json_fields, processes
+from realm_jax.devices import processes
+from realm_jax.foundations import json_fields
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import training_run

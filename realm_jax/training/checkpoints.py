@@ -15,7 +15,8 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from realm_jax import object_store, processes
+from realm_jax.devices import processes
+from realm_jax.foundations import object_store
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
 _STEPS = ocp.step.standard_name_format()

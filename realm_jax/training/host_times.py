@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from realm_jax import processes
+from realm_jax.devices import processes
 
 # Where a step's time is a host's own; the rest is waiting for devices, and so for other hosts.
 _OWN = ("data", "swap", "search", "gather", "transfer")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from absl import logging
 
-from realm_jax import atomic_files
+from realm_jax.foundations import atomic_files
 from realm_jax.training import alarms
 
 METRICS_FILE = "metrics.jsonl"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from realm_jax.datatypes import Mean
+from realm_jax.devices.datatypes import Mean
 from realm_jax.training import dropout_keys
 
 LOSS = "loss/total"

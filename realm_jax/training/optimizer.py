@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from realm_jax import choices
+from realm_jax.foundations import choices
 
 _BETA1 = 0.9  # decay of the first moment
 

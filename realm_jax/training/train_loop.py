@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from realm_jax import processes, stopwatch
+from realm_jax.devices import processes
+from realm_jax.foundations import stopwatch
 from realm_jax.training import host_times
 from realm_jax.training.metric_writers import MetricWriter
 from realm_jax.training.train_state import TrainState

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from realm_jax.datatypes import Array
+from realm_jax.devices.datatypes import Array
 
 
 @flax.struct.dataclass

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
 from realm_jax.convert import huggingface_names
+from realm_jax.devices import datatypes
 from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, span_reader
 
 CONFIG = bert.BertConfig(

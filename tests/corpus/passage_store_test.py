@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, id_dtype, passage_uid
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"abcdefgh"])
 ROWS = (

@@ -8,7 +8,7 @@ import pytest
 from realm_jax.corpus import passages
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import Document
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"the é ##e cafe in oslo zurich opens 日 本 is far . one two ##s".split()]

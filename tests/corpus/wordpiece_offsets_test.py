@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from realm_jax import tokenization
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.corpus.wordpiece_offsets import body_offsets
+from realm_jax.text import tokenization
 
 WORDS = [
   "the",

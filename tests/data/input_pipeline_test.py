@@ -7,7 +7,7 @@ from realm_jax.data.batches import Streams
 from realm_jax.data.feature_converters import MaskedQueryConverter, PairConverter
 from realm_jax.data.input_pipeline import BatchIterator, task_batches
 from realm_jax.data.tagged_examples import TaggedPassage
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import inverse_cloze, salient_span_masking
 
 WORDS = tuple(f"w{a}{b}" for a in "abcdef" for b in "abcde")

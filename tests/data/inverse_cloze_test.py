@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from realm_jax.data.inverse_cloze import build_inverse_cloze
 from realm_jax.data.vocabulary import WordPieceVocabulary
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "the cat dog zurich is old . in 1969 town ᄒ ##ᅡ ##ᆫ".split()
 VOCABULARY = WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES]))

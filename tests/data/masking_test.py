@@ -8,7 +8,7 @@ import tensorflow as tf
 from realm_jax.data import masking, tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.data.vocabulary import WordPieceVocabulary
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "the cat of par ##is saw zurich in 1969 . ᄒ ##ᅡ ##ᆫ".split()
 VOCABULARY = WordPieceVocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES]))

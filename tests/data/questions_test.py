@@ -12,7 +12,7 @@ from realm_jax.data.questions import (
   question_batches,
   read_questions,
 )
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "the pound is currency of uk . zurich ##s euro ᄒ ##ᅡ ##ᆫ".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])

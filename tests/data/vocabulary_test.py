@@ -1,7 +1,7 @@
 import tensorflow as tf
 
 from realm_jax.data.vocabulary import WordPieceVocabulary
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "caf", "##e", "the"])
 VOCABULARY = WordPieceVocabulary(TOKENIZER)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from realm_jax.data.word_tagging import tag_words
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = ("a", "b", "long", "##er", "##est", "é", "日", ".")
 

@@ -11,8 +11,8 @@ import urllib.request
 
 import pytest
 
-from realm_jax import atomic_files
 from realm_jax.evaluation.asking import Asking
+from realm_jax.foundations import atomic_files
 from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.jobs.answering import ask as ask_job

@@ -20,7 +20,7 @@ TOGETHER = """
 import sys
 import jax
 import numpy as np
-from realm_jax import processes
+from realm_jax.devices import processes
 root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
 processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
 from realm_jax.index import array_files, assembly, generations

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from realm_jax import main, partitioning
+from realm_jax import main
+from realm_jax.devices import partitioning
 from realm_jax.models.lexical_encoder import LexicalEncoderConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.answering_models import question_search

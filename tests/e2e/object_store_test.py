@@ -57,7 +57,7 @@ def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
 COMPILE = """
 import sys
 import jax
-from realm_jax import backend
+from realm_jax.devices import backend
 events = []
 jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
 backend.keep_programs(sys.argv[1])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from examples.own_encoder import BagConfig
-from realm_jax import main, partitioning
+from realm_jax import main
 from realm_jax.data.questions import question_batches
+from realm_jax.devices import partitioning
 from realm_jax.index import assembly
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
 from realm_jax.jobs.training.finetune import finetune

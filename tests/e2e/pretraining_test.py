@@ -11,10 +11,11 @@ import sys
 
 import pytest
 
-from realm_jax import directory_lock, main
+from realm_jax import main
 from realm_jax.almanac.writing import ALMANAC
 from realm_jax.corpus.passage_store import CORPUS, PassageStore
 from realm_jax.data.prepared_examples import EXAMPLES
+from realm_jax.devices import directory_lock
 from realm_jax.index import generations
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
@@ -26,9 +27,9 @@ from realm_jax.runs.training_run import WarmStart
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.saved.published_generations import PublishedGenerations
+from realm_jax.text.wordpieces import VOCABULARY
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.wordpieces import VOCABULARY
 from tests.e2e.conftest import TINY
 
 pytestmark = pytest.mark.timeout(600)

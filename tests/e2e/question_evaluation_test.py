@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from realm_jax import partitioning, tokenization
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import question_batches, read_questions
+from realm_jax.devices import partitioning
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
@@ -20,6 +20,7 @@ from realm_jax.jobs.training.finetune import finetune
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Sources
+from realm_jax.text import tokenization
 from tests.configurations import changed
 from tests.e2e.conftest import FINETUNING
 

@@ -5,10 +5,10 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.inference.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"paris is in france oslo norway rome . u s".split()]

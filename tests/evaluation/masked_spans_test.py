@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from realm_jax.data.questions import Question, masked_query_batches
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation import open_qa
 from realm_jax.evaluation.masked_spans import predict, rank_passages, scores
 from realm_jax.inference.mask_filler import FilledMask
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"the is of old pound euro zur ##ich oslo .".split()]

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from realm_jax import object_store
+from realm_jax.foundations import object_store
 from realm_jax.index import array_files
 
 ARRAYS = {

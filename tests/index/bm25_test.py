@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import MISSING_PASSAGE_ID
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID
 from realm_jax.index.bm25 import Bm25Config, Bm25Retriever
 from realm_jax.index.postings import Postings
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.index import device_searcher, query_buckets, searcher
 
 
@@ -114,7 +114,7 @@ def test_a_search_begun_for_queries_on_the_devices_is_the_same(monkeypatch, at_o
 OF_TWO = """
 import sys
 import jax, numpy as np
-from realm_jax import partitioning, processes
+from realm_jax.devices import partitioning, processes
 from realm_jax.index import device_searcher, searcher
 from tests.index.device_searcher_test import brute_force, embeddings
 processes.join(coordinator=sys.argv[1], num_processes=2, process_id=int(sys.argv[2]))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import MISSING_PASSAGE_ID, SearchResults
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 from realm_jax.index.fused_searcher import FusedSearcher, Fusion, fuse
 
 MISSING = MISSING_PASSAGE_ID

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax import object_store
+from realm_jax.foundations import object_store
 from realm_jax.index import array_files, generations
 
 MANIFEST = generations.Manifest(

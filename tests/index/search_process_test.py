@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index.search_process import SearchProcess
 
 QUERIES = np.arange(6, dtype=np.float32).reshape(3, 2)

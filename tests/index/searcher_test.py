@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.index import searcher
 
 

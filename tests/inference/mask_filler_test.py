@@ -17,7 +17,7 @@ from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "is", "pound", "euro", "old"])
 IS, POUND, EURO, OLD = range(5, 9)

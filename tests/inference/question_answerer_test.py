@@ -13,7 +13,7 @@ from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 WORDS = ["who", "the", "u", ".", "s", "cafe", "in", "par", "##is", "1", ",", "000", "é"]
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS])

@@ -19,7 +19,7 @@ from realm_jax.inspector.service import AnsweringService
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 WORDS = "pound euro yen dollar is the money of britain france japan old here what".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, *"<>/()'script", "alert"])

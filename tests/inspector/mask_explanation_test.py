@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from realm_jax.corpus.edits import Edits
-from realm_jax.datatypes import NULL_PASSAGE_ID
+from realm_jax.devices.datatypes import NULL_PASSAGE_ID
 
 QUERY = "[MASK] is the money of Britain"
 

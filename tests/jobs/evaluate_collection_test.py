@@ -13,7 +13,7 @@ from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.saved.opening import Sources
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 pytest.importorskip("ir_measures", reason="the extra trec is not installed")
 

@@ -7,7 +7,7 @@ from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.evaluation.asking import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.saved.opening import Sources
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])
 TEXTS = ("Paris is in France.", "Oslo is in Norway.", "Rome.", "France is in Norway.")

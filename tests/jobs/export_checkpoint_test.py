@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax import datatypes, partitioning, tokenization
+from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import generations
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
 from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
@@ -20,6 +20,7 @@ from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
+from realm_jax.text import tokenization
 from realm_jax.training.checkpoints import Checkpointer
 
 TOKENIZER = tokenization.WordPieceTokenizer(

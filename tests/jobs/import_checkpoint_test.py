@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax import datatypes, partitioning, tokenization
 from realm_jax.convert import bert_configs, huggingface, huggingface_names, safetensors_files
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import generations
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_checkpoint
@@ -20,6 +20,7 @@ from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import answering_models, saved_models
 from realm_jax.saved.opening import Sources
+from realm_jax.text import tokenization
 
 CONFIG = bert.BertConfig(
   dtype="float32", vocab_size=8, hidden_size=4, num_layers=1, num_heads=2, mlp_size=6, max_length=12

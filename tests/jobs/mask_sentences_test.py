@@ -11,7 +11,7 @@ from realm_jax.jobs.answering.compare_runs import compare_runs
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
 from realm_jax.saved.opening import Sources
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 SENTENCES = (
   "Zürich is the largest town of Switzerland.",

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax import corpus, tokenization
+from realm_jax import corpus
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
 from realm_jax.index import assembly
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, index_bytes, prepare_corpus
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text import tokenization
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
 DOCUMENTS = (

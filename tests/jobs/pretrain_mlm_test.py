@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm

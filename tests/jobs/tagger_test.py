@@ -10,18 +10,18 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import tokenization
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
+from realm_jax.devices.partitioning import make_mesh
 from realm_jax.jobs.preparation import tag_salient_spans
 from realm_jax.jobs.preparation.train_tagger import train_tagger
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
-from realm_jax.partitioning import make_mesh
 from realm_jax.runs import taggers
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.saved import saved_models
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text import tokenization
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
 from tests.configurations import changed, names

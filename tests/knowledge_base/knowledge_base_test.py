@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from realm_jax.directory_lock import DirectoryInUseError, hold
+from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.knowledge_base import commits, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.knowledge_base import KIND, KnowledgeBase

@@ -9,7 +9,7 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.labels import answer_matching, grouped_rows
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"the cat cats ##fish sat on mat . , 19 ##69 1969 july cafe u s in a".split()]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from realm_jax import datatypes, partitioning
+from realm_jax.devices import datatypes, partitioning
 from realm_jax.models import bert
 
 CONFIG = bert.BertConfig(

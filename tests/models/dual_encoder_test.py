@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.models import bert, dual_encoder
 
 BERT = bert.BertConfig(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.models import fused_attention
 
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.models.lexical_encoder import LexicalEncoderConfig, random_projection
+from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 from realm_jax.training import optimizer
-from realm_jax.wordpieces import SPECIAL_TOKENS, WordPieces
 
 WORDS = "wing flutter flutters speed sound air aero ##dynamic ##s of the what x ,".split()
 VOCABULARY = WordPieces((*SPECIAL_TOKENS, *WORDS))

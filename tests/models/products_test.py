@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.models import products
 
 M, D, N = 6, 40, 5  # rows, summed over, columns

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.models import bert, span_reader
 
 BERT = bert.BertConfig(

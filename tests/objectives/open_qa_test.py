@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax import datatypes
+from realm_jax.devices import datatypes
 from realm_jax.objectives.open_qa import open_qa
 
 LOWEST = float(jnp.finfo(jnp.float32).min)

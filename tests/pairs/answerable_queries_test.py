@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from realm_jax import wordpieces
 from realm_jax.data import batches, prepared_examples
-from realm_jax.datatypes import MaskedQueries, Tokens
+from realm_jax.devices.datatypes import MaskedQueries, Tokens
 from realm_jax.jobs.preparation.prepare_examples import (
   ExampleSettings,
   ReadingOrder,
@@ -14,6 +13,7 @@ from realm_jax.jobs.preparation.prepare_examples import (
 from realm_jax.pairs import answerable_queries
 from realm_jax.pairs.answerable_queries import AnswerableConfig
 from realm_jax.retrieval import trivial_passages
+from realm_jax.text import wordpieces
 from tests.pairs import conftest
 
 

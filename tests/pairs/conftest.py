@@ -2,7 +2,7 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.data import salient_spans, tagged_examples
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 DOCUMENTS = {
   "Engine": [

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.planning.collectives import collectives
 
 P = PartitionSpec

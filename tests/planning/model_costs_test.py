@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.models.bert import BertConfig, BertEncoder
 from realm_jax.planning import model_costs
 

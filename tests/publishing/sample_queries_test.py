@@ -7,7 +7,7 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.publishing.sample_queries import sample_queries
-from realm_jax.wordpieces import SPECIAL_TOKENS, WordPieces
+from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 
 CLS, SEP, MASK = 2, 3, 4
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.retrieval.candidates import choose_passages
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.datatypes import MaskedQueries, Tokens
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.devices.datatypes import MaskedQueries, Tokens
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 CLS, SEP, MASK = 2, 3, 4
 

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from realm_jax import processes
+from realm_jax.devices import processes
 from realm_jax.index.generations import DamagedGenerationError, ForeignGenerationError
 from realm_jax.retrieval.index_refresher import (
   IndexRefresher,

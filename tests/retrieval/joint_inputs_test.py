@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.retrieval.joint_inputs import gather, joint_tokens, passage_tokens
 
 # The store of conftest.py: ([5], [6, 7]), ([], [8]), ([9, 10], [11 ... 15]), ([16], [17, 18, 19]).

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
 

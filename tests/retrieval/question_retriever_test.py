@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import MISSING_PASSAGE_ID, Questions, SearchResults, Tokens
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, Questions, SearchResults, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import (

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive

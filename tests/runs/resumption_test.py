@@ -8,7 +8,7 @@ import pytest
 from realm_jax.data import batches, tagged_examples
 from realm_jax.runs import resumption
 from realm_jax.runs.example_sources import Examples, MaskedQueryData
-from realm_jax.wordpieces import SPECIAL_TOKENS
+from realm_jax.text.wordpieces import SPECIAL_TOKENS
 
 MADE_OF = {"seed": 0, "batch_size": 32, "mask": "salient_span", "examples": "a1", "sizes": (1, 2)}
 SAVED = {**MADE_OF, "sizes": [1, 2]}

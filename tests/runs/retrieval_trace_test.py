@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import SearchResults
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.runs.retrieval_trace import Trace, TraceWriter

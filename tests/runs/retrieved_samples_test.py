@@ -8,7 +8,7 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.inspector import report_page
 from realm_jax.runs.retrieved_samples import markdown
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "|", "*"])
 TEXT = "a | b <i> & *c* [d] \\ e"

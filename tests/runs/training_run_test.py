@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import Mean
+from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.runs.training_config import RunConfig, TrainingConfig
 from realm_jax.runs.training_run import TrainingRun, WarmStart

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import json_fields
+from realm_jax.foundations import json_fields
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -52,7 +52,10 @@ def test_a_description_survives_json(description):
     ("strange.Encoder", "trust strange, import it"),
     ("json.JSONDecoder", "json.JSONDecoder is no EncoderConfig"),
     ("realm_jax.models.bert.BertConfig", "BertConfig is no EncoderConfig"),
-    ("realm_jax.json_fields.sys.exit", "trust realm_jax.json_fields.sys, import"),
+    (
+      "realm_jax.foundations.json_fields.sys.exit",
+      "trust realm_jax.foundations.json_fields.sys, import",
+    ),
   ],
 )
 def test_a_description_runs_no_code_of_others(named, message, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 import tensorflow as tf
 
 from realm_jax.data.feature_converters import MaskedQueryConverter
-from realm_jax.datatypes import RetrievedBatch, RetrievedQuestions
+from realm_jax.devices.datatypes import RetrievedBatch, RetrievedQuestions
 from realm_jax.t5x_adapter import features
 
 LENGTHS = {"query": 6, "mlm_positions": 2, "mlm_targets": 2}

@@ -13,8 +13,8 @@ from jax.sharding import PartitionSpec
 from t5x import partitioning as t5x_partitioning
 from t5x import train_state
 
-from realm_jax import partitioning
-from realm_jax.datatypes import RetrievedBatch
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval

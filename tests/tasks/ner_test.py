@@ -5,7 +5,7 @@ import pytest
 
 from realm_jax.data import input_pipeline
 from realm_jax.data.token_labels import TokenLabelsConverter
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import ner
 
 PIECES = "oslo is nice jose ##phine ##s .".split()

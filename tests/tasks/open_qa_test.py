@@ -5,7 +5,7 @@ import pytest
 
 from realm_jax.data import input_pipeline
 from realm_jax.data.feature_converters import OpenQuestionConverter
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import open_qa
 
 WORDS = [f"w{i}" for i in range(10)]

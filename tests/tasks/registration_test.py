@@ -4,7 +4,7 @@ import seqio
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.data.vocabulary import WordPieceVocabulary
-from realm_jax.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import inverse_cloze, salient_span_masking
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.training import checkpoints, optimizer, train_state
 
 OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(), num_steps=100)

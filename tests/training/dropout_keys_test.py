@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from realm_jax import partitioning
+from realm_jax.devices import partitioning
 from realm_jax.training.dropout_keys import dropout_key
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from realm_jax import datatypes, partitioning
-from realm_jax.datatypes import Mean
+from realm_jax.devices import datatypes, partitioning
+from realm_jax.devices.datatypes import Mean
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.open_qa import OpenQaModel

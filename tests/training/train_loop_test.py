@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.datatypes import Mean
+from realm_jax.devices.datatypes import Mean
 from realm_jax.training import checkpoints, metric_writers, optimizer, train_loop, train_state
 from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.train_step import make_train_step

@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from realm_jax import partitioning
-from realm_jax.datatypes import Mean
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import Mean
 from realm_jax.training import optimizer, train_state
 from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.train_program import TrainProgram

@@ -3,9 +3,9 @@
 import dataclasses
 
 from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
-from realm_jax.languages.terminal import column, isolated
 from realm_jax.saved.answering_models import open_answerer
 from realm_jax.saved.opening import Sources
+from realm_jax.text.terminal import column, isolated
 
 
 def ask(

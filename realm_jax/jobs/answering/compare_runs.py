@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from realm_jax import atomic_files
 from realm_jax.evaluation.run_comparison import (
   ComparedFigure,
   compare_sets,
@@ -12,7 +11,8 @@ from realm_jax.evaluation.run_comparison import (
   read_pair,
   sets_of,
 )
-from realm_jax.output_kinds import FileKind
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import FileKind
 
 _TABLE = FileKind(name="a table of comparisons", start=r'\[\s*\{\s*"first": ')
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from absl import logging
 
-from realm_jax import atomic_files, object_store
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import result_card
@@ -19,6 +18,7 @@ from realm_jax.evaluation.fusion_tuning import DevelopmentSet, answered_question
 from realm_jax.evaluation.masked_span_evaluation import MaskedSentences
 from realm_jax.evaluation.open_qa_evaluation import Format, OpenQuestions
 from realm_jax.evaluation.systems import open_system
+from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.index.fused_searcher import Fusion
 from realm_jax.runs.supervisor import STOPPED

@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from typing import Literal
 
-from realm_jax import atomic_files, choices, progress
 from realm_jax.data import questions as question_files
 from realm_jax.evaluation import prediction_files
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import Outcome, evaluate_questions
+from realm_jax.foundations import atomic_files, choices, progress
+from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
 from realm_jax.labels.answer_matching import match_answers
-from realm_jax.output_kinds import FileKind
 from realm_jax.saved.answering_models import question_answerer
 from realm_jax.saved.opening import Corpus, Sources, open_sources
 

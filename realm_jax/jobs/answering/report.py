@@ -6,10 +6,10 @@ import os
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.inspector import report_page
-from realm_jax.output_kinds import FileKind
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
 from realm_jax.runs.swap_log import SWAPS_FILE

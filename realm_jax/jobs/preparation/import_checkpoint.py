@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from realm_jax import json_fields, object_store, tokenization
 from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
+from realm_jax.foundations import json_fields, object_store
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
@@ -22,6 +22,7 @@ from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.training_run import CHECKPOINTS
 from realm_jax.saved import saved_models
+from realm_jax.text import tokenization
 from realm_jax.training import checkpoints
 
 VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"

@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Sequence
 
-from realm_jax import tokenization, wordpieces
 from realm_jax.corpus import input_files, reading, sample
 from realm_jax.corpus.documents import BadRecords
+from realm_jax.text import tokenization, wordpieces
 
 
 def learn_vocabulary(

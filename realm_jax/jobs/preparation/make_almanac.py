@@ -3,10 +3,10 @@
 import os
 import shutil
 
-from realm_jax import atomic_files, object_store
 from realm_jax.almanac import world as almanac
 from realm_jax.almanac import writing
 from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.foundations import atomic_files, object_store
 from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 

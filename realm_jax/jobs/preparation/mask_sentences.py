@@ -4,12 +4,12 @@ import json
 import random
 from collections.abc import Iterator
 
-from realm_jax import atomic_files, tokenization
 from realm_jax.corpus.sentences import to_byte_offsets
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
-from realm_jax.languages import words
-from realm_jax.output_kinds import FileKind
+from realm_jax.foundations import atomic_files
+from realm_jax.foundations.output_kinds import FileKind
+from realm_jax.text import tokenization, words
 
 _SENTENCES = FileKind(name="a file of masked sentences", start=r'\{"id": "\d+", "text": ')
 _FEWEST_WORDS = 6  # fewer say too little to search with

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from absl import logging
 
-from realm_jax import atomic_files, progress, tokenization
 from realm_jax.corpus import input_files, process_pool, reading, sample
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecords
@@ -28,6 +27,8 @@ from realm_jax.corpus.passage_store import (
 from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
 from realm_jax.data.rare_spans import SpanFinder
+from realm_jax.foundations import atomic_files, progress
+from realm_jax.text import tokenization
 
 _EMBEDDING_SIZE = 128  # as in the paper
 _UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
@@ -167,7 +168,7 @@ class _Processes:
       make_part,
       reading.batches(reader),
       num_workers=self._num_workers,
-      preload=[PartMaker.__module__, "realm_jax.normalization", "tensorflow_text"],
+      preload=[PartMaker.__module__, "realm_jax.text.normalization", "tensorflow_text"],
     )
     return progress.track(
       parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction

@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import read_questions
-from realm_jax.datatypes import MaskedQueries
+from realm_jax.devices.datatypes import MaskedQueries
+from realm_jax.foundations import atomic_files, object_store, progress
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.labels.question_labels import find_labels
 from realm_jax.models.encoder_programs import query_encoder
@@ -32,7 +32,8 @@ from realm_jax.runs.example_sources import (
 )
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Opened, Sources, open_bm25, open_corpus, open_sources
-from realm_jax.wordpieces import WordPieces
+from realm_jax.text import wordpieces
+from realm_jax.text.wordpieces import WordPieces
 
 _ROWS_AT_ONCE = 256
 

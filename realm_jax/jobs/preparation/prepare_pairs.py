@@ -7,11 +7,11 @@ import shutil
 
 import numpy as np
 
-from realm_jax import atomic_files, object_store, progress
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Features
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import atomic_files, object_store, progress
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.pairs import found_pairs
 from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.pairs.recurring_spans import RecurringSpans

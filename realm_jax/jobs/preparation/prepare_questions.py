@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Sequence
 
-from realm_jax import atomic_files
 from realm_jax.data import question_sets
+from realm_jax.foundations import atomic_files
 
 
 def prepare_questions(

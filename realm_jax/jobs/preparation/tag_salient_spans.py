@@ -7,10 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from realm_jax import __version__, atomic_files, object_store, partitioning, progress
+from realm_jax import __version__
 from realm_jax.data import entity_spans, salient_spans, tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.devices import partitioning
+from realm_jax.foundations import atomic_files, object_store, progress
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.runs import taggers
 from realm_jax.saved import saved_models
 

@@ -4,14 +4,15 @@ import json
 import os
 from collections.abc import Sequence
 
-from realm_jax import atomic_files, tokenization
 from realm_jax.data import batches, conll
 from realm_jax.evaluation import entities
+from realm_jax.foundations import atomic_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.token_tagger import TokenTaggerConfig
 from realm_jax.runs import taggers
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
+from realm_jax.text import tokenization
 from realm_jax.training import train_loop
 
 _MAIN_FIGURES = ("precision", "recall", "f1")

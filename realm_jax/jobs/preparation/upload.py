@@ -4,8 +4,8 @@ import glob
 import os
 import pathlib
 
-from realm_jax import object_store
-from realm_jax.output_kinds import DirectoryKind
+from realm_jax.foundations import object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 
 def upload(source: str, *, output: str) -> None:

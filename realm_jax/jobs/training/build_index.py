@@ -12,8 +12,9 @@ import jax
 import numpy as np
 from absl import logging
 
-from realm_jax import directory_lock, partitioning, processes, progress, wordpieces
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.devices import directory_lock, partitioning, processes
+from realm_jax.foundations import progress
 from realm_jax.index import generations
 from realm_jax.index.searcher import own_part
 from realm_jax.models.encoder_programs import passage_encoder_program
@@ -24,6 +25,7 @@ from realm_jax.publishing.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.retrieval import passage_embedding
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
+from realm_jax.text import wordpieces
 from realm_jax.training import train_loop
 from realm_jax.training.checkpoints import steps
 

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from realm_jax import atomic_files, directory_lock, object_store
+from realm_jax.devices import directory_lock
 from realm_jax.evaluation import curves
 from realm_jax.evaluation.asking import Asking
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.make_almanac import make_corpora, prepare_facts
@@ -21,7 +23,6 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.train_retriever import train_retriever
-from realm_jax.output_kinds import DirectoryKind
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.pretraining import Pretraining

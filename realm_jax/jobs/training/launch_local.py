@@ -2,7 +2,7 @@
 
 import os
 
-from realm_jax import object_store
+from realm_jax.foundations import object_store
 from realm_jax.index import generations
 from realm_jax.runs import device_shares
 from realm_jax.runs.pretraining import Pretraining

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from realm_jax import partitioning, processes
 from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.devices import partitioning, processes
 from realm_jax.index import device_searcher
 from realm_jax.index.searcher import DIMENSIONS_PER_CODE
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program

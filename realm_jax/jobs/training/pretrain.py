@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from realm_jax.data import batches
-from realm_jax.datatypes import MaskedQueries, RetrievedBatch
+from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches

@@ -15,7 +15,7 @@ from typing import Any
 
 import scipy.stats
 
-from realm_jax import atomic_files, object_store
+from realm_jax.foundations import atomic_files, object_store
 from realm_jax.runs.supervisor import realm_command, sigterm_interrupts
 
 

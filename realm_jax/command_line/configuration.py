@@ -1,0 +1,199 @@
+"""The configuration of a job: gin files, then gin bindings, then plain flags; later ones win.
+
+Only this module knows gin. A configuration (a frozen dataclass that is a keyword of a job or a
+field of another configuration) is a gin reference in the scope of its path:
+`--model.bert.num_layers=4` binds `num_layers` in the scope `model/bert`.
+"""
+
+import contextlib
+import copy
+import dataclasses
+import inspect
+import os
+import pathlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+import gin.config
+
+from realm_jax.command_line import flags
+from realm_jax.foundations import atomic_files
+
+_DYNAMIC = "from __gin__ import dynamic_registration\n"
+
+gin.add_config_file_search_path(str(pathlib.Path(__file__).resolve().parents[1]))  # contains gin/
+gin.config._FILE_READERS[1:] = []  # which log an error for every folder without the file
+
+
+class UsageError(Exception):
+  """The command line or the configuration names something wrong."""
+
+
+def configure(
+  job: Callable[..., Any],
+  *,
+  gin_files: Sequence[str] = (),
+  bindings: Sequence[str] = (),
+  values: Mapping[str, Any],
+) -> None:
+  """Fills gin with the files, then the bindings, then the plain values, and locks it.
+
+  Args:
+    job: The function that the values are for.
+    gin_files: Files to parse; later ones win.
+    bindings: Gin bindings such as `OptimizerConfig.learning_rate=1e-3`.
+    values: Values of the job's keywords, and of the fields of its configurations, by their dotted
+      names.
+
+  Raises:
+    UsageError: If a file, a binding or a name is wrong.
+  """
+  gin.clear_config()
+  # Only a mention registers a function; the mention itself is not part of the configuration.
+  for number, function in enumerate([job, *flags.configs(job)]):
+    gin.parse_config(f"{_DYNAMIC}{_import(function)}MENTIONED_{number} = @{_name(function)}")
+  gin.clear_config()
+  gin.parse_config(_DYNAMIC + _import(job))
+  for gin_file in gin_files:
+    with _as_usage_error(f"{gin_file}: "):
+      gin.parse_config_file(gin_file)
+  for binding in bindings:
+    with _as_usage_error(f"--gin.{binding}: "):
+      gin.parse_config(binding)
+  with _as_usage_error():
+    _wire(job, values=values)
+    gin.finalize()
+
+
+def _wire(
+  function: Callable[..., Any],
+  *,
+  scopes: tuple[str, ...] = (),
+  path: tuple[str, ...] = (),
+  default: Any = None,
+  values: Mapping[str, Any],
+) -> None:
+  """Gives every configuration among a function's keywords its own gin scope.
+
+  A flag thus sets only the field that it names, while a gin binding without a scope applies to all.
+
+  Args:
+    function: A job, or the class of a configuration.
+    scopes: Scopes that `function` is called in; they end with `path`.
+    path: Names of the keywords that lead to `function`.
+    default: The default configuration at this path; None for the job.
+    values: Values by their dotted names.
+  """
+  selector, scope = f"{function.__module__}.{function.__qualname__}", "/".join(scopes)
+  with gin.config_scope(scope or None):
+    bound = gin.get_bindings(function, resolve_references=False)
+  for keyword in flags.keywords(function, instance=default):
+    here = (*path, keyword.name)
+    name = ".".join(here)
+    flagged = any(f"{value}.".startswith(f"{name}.") for value in values)
+    value = bound.get(keyword.name, keyword.default)
+    if keyword.config is None:
+      # Fields in which a job's default differs from its class are bound as well.
+      if flagged or (keyword.overridden and keyword.name not in bound):
+        gin.bind_parameter((scope, selector, keyword.name), values.get(name, keyword.default))
+      continue
+    config, base = keyword.config, scopes[: len(scopes) - len(path)]
+    if isinstance(value, gin.config.ConfigurableReference) and value.configurable is not None:
+      config, base = value.configurable.wrapped, tuple(value.scopes) or base
+    elif value is None and not flagged:
+      continue
+    elif value is not None and keyword.name in bound:
+      config = None
+    if not isinstance(config, type) or not dataclasses.is_dataclass(config):
+      config = None
+    fields = {f.name for f in dataclasses.fields(config)} if config is not None else set()
+    inside = (given.removeprefix(f"{name}.") for given in values if given.startswith(f"{name}."))
+    if wrong := {field.partition(".")[0] for field in inside} - fields:
+      names = ", ".join(sorted(wrong))
+      raise ValueError(f"{names} of {name} cannot be set, gin binds it to {value!r}")
+    if config is None or not fields:
+      continue
+    inner = base if base[-len(here) :] == here else (*base, *here)
+    named = "/".join((*inner, f"{config.__module__}.{config.__qualname__}"))
+    # Not by gin's short names, which two modules may share.
+    reference = gin.config.ConfigurableReference(named, evaluate=True)
+    gin.bind_parameter((scope, selector, keyword.name), reference)
+    chosen = keyword.default if isinstance(keyword.default, config) else None
+    _wire(config, scopes=inner, path=here, default=chosen, values=values)
+
+
+def _import(function: Callable[..., Any]) -> str:
+  """Returns the gin statement that imports a function's module."""
+  package, _, module = function.__module__.rpartition(".")
+  return f"from {package} import {module}\n" if package else f"import {module}\n"
+
+
+def _name(function: Callable[..., Any]) -> str:
+  return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+
+
+def directory(
+  job: Callable[..., Any],
+  keywords: Sequence[flags.Keyword],
+  names: Sequence[str] = ("workdir", "index"),
+) -> str | None:
+  """Returns the configured directory of a job, the first of these keywords that is given."""
+  values = {k.name: k.default for k in keywords if k.default is not flags.REQUIRED}
+  values.update(gin.get_bindings(job, resolve_references=False))
+  # A macro becomes its value when copied.
+  return next((copy.deepcopy(values[name]) for name in names if values.get(name)), None)
+
+
+def run(name: str, job: Callable[..., Any], keywords: Sequence[flags.Keyword]) -> int:
+  """Runs a job as configured, writes the configuration to its `workdir`; returns its exit code."""
+  bound = gin.get_bindings(job, resolve_references=False)
+  needed = [k.name for k in keywords if k.default is flags.REQUIRED and k.name not in bound]
+  if needed:
+    ways = ", ".join(f"--{keyword}" for keyword in needed)
+    raise UsageError(f"{name} needs {ways}; see realm {name} --help")
+  workdir = directory(job, keywords, ("workdir",))
+  with contextlib.ExitStack() as stack:
+    if workdir:
+      # Late, because the list of jobs must not wait for them.
+      from realm_jax.devices import directory_lock
+      from realm_jax.foundations import object_store
+
+      stack.enter_context(directory_lock.hold_for_job(workdir))
+      file = object_store.absolute(os.path.join(workdir, f"{name}_config.gin"))
+      before = file.read_text() if file.exists() else None
+      atomic_files.write_text(str(file), gin.config_str(max_line_length=100))
+    try:
+      code = gin.get_configurable(job)()
+    except Exception as error:
+      if workdir and before is not None and isinstance(error, (ValueError, FileNotFoundError)):
+        atomic_files.write_text(str(file), before)  # of the run that refused this one
+      frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+      if inspect.unwrap(job).__code__ in frames:
+        raise
+      # An argument could not be built, which is an error of the configuration.
+      raise UsageError(str(error)) from error
+    if workdir:
+      text = gin.operative_config_str(max_line_length=100)
+      atomic_files.write_text(os.path.join(workdir, f"{name}_operative_config.gin"), text)
+  return code if isinstance(code, int) else 0  # some jobs return their result
+
+
+@gin.config.register_finalize_hook
+def _refuse_unused_macros(config: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+  """Raises ValueError if a macro is set but unused; most likely its name is mistyped."""
+  macro = gin.get_configurable("gin.macro")
+  used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(config, to=macro)}
+  for name, selector in config:
+    if selector == "gin.macro" and name not in used:
+      raise ValueError(f"{name} is set but nothing uses %{name}{flags.nearest(name, used)}")
+
+
+@contextlib.contextmanager
+def _as_usage_error(prefix: str = "") -> Iterator[None]:
+  try:
+    yield
+  except Exception as error:
+    message, *_ = str(error).partition(" in config string")  # gin quotes the whole of it
+    raise UsageError(prefix + message) from error

@@ -1,0 +1,29 @@
+"""Text of any script in the columns of a terminal."""
+
+import unicodedata
+
+import regex
+
+from realm_jax.text.direction import direction, has_right_to_left
+
+_CHARACTER = regex.compile(r"\X")
+_ISOLATE, _END_OF_ISOLATE = {"ltr": "\u2066", "rtl": "\u2067"}, "\u2069"
+
+
+def column(text: str, width: int) -> str:
+  """Returns a text cut and filled to a width; wide characters take two cells, marks none."""
+  kept, cells = [], 0
+  for character in _CHARACTER.findall(text):
+    needs = 2 if unicodedata.east_asian_width(character[0]) in "WF" else 1
+    if cells + needs > width:
+      break
+    kept.append(character)
+    cells += needs
+  return isolated("".join(kept)) + " " * (width - cells)
+
+
+def isolated(text: str) -> str:
+  """Returns a text that, if any of it runs from right to left, leaves its line's order alone."""
+  if not has_right_to_left(text):
+    return text
+  return f"{_ISOLATE[direction(text)]}{text}{_END_OF_ISOLATE}"

@@ -1,0 +1,82 @@
+"""With one process; tests/e2e has the case of two."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from realm_jax.devices import partitioning, processes
+
+
+def test_alone_everything_is_its_own():
+  rows = {"uid": np.array([2**62 + 1, -3]), "ids": np.arange(4).reshape(2, 2)}
+  assert processes.is_first()
+  (gathered,) = processes.gather(rows)
+  for found in (gathered, processes.gather_rows(rows)):
+    assert found.keys() == rows.keys()
+    for name in rows:
+      assert found[name].dtype == rows[name].dtype
+      np.testing.assert_array_equal(found[name], rows[name])
+  np.testing.assert_array_equal(processes.own_rows(rows["uid"]), rows["uid"])
+
+
+def test_alone_an_exchange_returns_at_once_what_it_was_told():
+  exchange = processes.Exchange()
+  assert exchange([3, 4]).tolist() == [[3, 4]]
+  assert exchange([5, 6]).tolist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("model", [1, 4])
+def test_rows_placed_come_back_in_order(model):
+  sharding = partitioning.batch_sharding(partitioning.make_mesh(model=model))
+  rows = {"a": np.arange(16.0).reshape(8, 2), "b": np.arange(8)}
+  placed = processes.place(rows, sharding)
+  assert placed["a"].sharding == sharding
+  jax.tree.map(
+    lambda found, own: np.testing.assert_array_equal(processes.local_rows(found), own), placed, rows
+  )
+
+
+def test_an_exchange_runs_on_every_device():
+  mesh = processes.process_mesh(jax.devices()[::-1])
+  assert dict(mesh.shape) == {"processes": 1, "local": 8}
+  split = NamedSharding(mesh, PartitionSpec("processes"))
+  told = jax.make_array_from_process_local_data(split, np.array([[3, 4]], np.int32))
+  shared = processes.exchange_program(mesh)(told)
+  assert shared.is_fully_replicated and np.asarray(shared).tolist() == [[3, 4]]
+
+
+def test_what_is_gathered_has_few_sizes():
+  """Each size is a program of its own."""
+  sizes = np.unique(np.geomspace(1, 2**30, 10_000).astype(int)).tolist()
+  padded = [processes._rounded_up(size) for size in sizes]
+  assert all(size <= more <= 1.25 * size + 1024 for size, more in zip(sizes, padded, strict=True))
+  assert len(set(padded)) < 100
+  assert len({processes._rounded_up(size) for size in range(1, 1000)}) == 1
+
+
+@pytest.fixture
+def asked_anew():
+  """Devices are asked for again, before and after the test."""
+  processes.devices.cache_clear()
+  yield
+  processes.devices.cache_clear()
+
+
+def test_a_job_logs_its_devices_once(asked_anew, caplog):
+  with caplog.at_level("INFO"):
+    assert partitioning.make_mesh().size == len(processes.devices()) == 8
+  [line] = [record.getMessage() for record in caplog.records if "devices" in record.getMessage()]
+  assert line.startswith("devices: 8 x cpu (cpu), processes: 1")
+
+
+@pytest.mark.parametrize(
+  ("promised", "found"),
+  [("tpu:8", "cpu:8"), ("cpu:16", "cpu:8"), ("cpu", "PLATFORM:COUNT")],
+)
+def test_less_than_the_launcher_promised_is_refused(asked_anew, monkeypatch, promised, found):
+  monkeypatch.setenv(processes.PROMISED, promised)
+  with pytest.raises(processes.DeviceError, match=f"{processes.PROMISED}={promised}.*{found}"):
+    partitioning.make_mesh()
+  monkeypatch.setenv(processes.PROMISED, "cpu:4")
+  assert partitioning.make_mesh().size == 8

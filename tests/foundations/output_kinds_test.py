@@ -1,0 +1,170 @@
+"""No job replaces or removes what it did not write: for every job and every path that it writes."""
+
+import importlib
+import pathlib
+import typing
+
+import pytest
+
+from realm_jax import main
+from realm_jax.command_line import flags
+from realm_jax.corpus.passage_store import CORPUS
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind, FileKind
+
+GIN = pathlib.Path(__file__).parents[2] / "gin" / "experiments"
+GIN_FILES = {"demo": "demo.gin", "ablate": "ablation.gin"}
+
+# Every keyword whose value may be a path, by its last name: a new one has to be sorted in here.
+WRITTEN = {"output", "workdir"}
+WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("create", "path")}
+OF_FILES = {"mask_sentences", "compare_runs", "predict", "report"}  # whose output is a file
+READ = {
+  *("input", "inputs", "vocabulary", "train", "test", "dev", "warm_start", "tagger", "corpus"),
+  *("passages", "answerable_from", "checkpoints", "index", "source", "blocks", "titles"),
+  *("embeddings", "examples", "retriever_checkpoints", "eval_corpus", "replay"),
+  *("pairs", "pairs_passages", "questions", "retriever", "reader", "dev_questions", "config"),
+  *("file", "qrels", "predictions", "against", "train_questions", "tune_on", "first", "second"),
+  *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts"),
+}
+NO_PATHS = {
+  *("beam_options", "held_out_ids", "allow_changes", "profile_steps", "frozen_parts", "labels"),
+  *("best_metric", "builder_devices", "topology", "builder_topology", "figures", "query", "names"),
+  *("host", "hosts", "id", "shared", "language", "question", "ids", "where"),
+}
+# A folder of its own within beam_parts is written and removed; runs of a sweep share `common`.
+SHARED = {"beam_parts", "common"}
+
+
+def keywords(job):
+  return flags.keywords(getattr(importlib.import_module(main.JOBS[job]), job))
+
+
+def names(job):
+  """Yields the keywords of a job that may be paths."""
+  for keyword in flags.leaves(keywords(job)):
+    of = typing.get_args(keyword.annotation) or (keyword.annotation,)
+    if keyword.plain and (str in of or any(str in typing.get_args(part) for part in of)):
+      yield keyword.name.rpartition(".")[2]
+
+
+def is_written(job, name):
+  return name in WRITTEN or (job, name) in WRITTEN_BY
+
+
+ALL = [(job, name) for job in main.JOBS for name in names(job) if is_written(job, name)]
+
+
+def test_every_path_of_every_job_is_known_to_be_read_or_written():
+  found = {name for job in main.JOBS for name in names(job)}
+  assert found - WRITTEN - READ - NO_PATHS - SHARED == set()
+
+
+def arguments(job, name, path):
+  """Returns a command line that is right but for inputs that are missing."""
+  given = {name: path}
+  for keyword in keywords(job):
+    if keyword.default is flags.REQUIRED and keyword.plain and keyword.name not in given:
+      choices = typing.get_args(keyword.annotation)
+      literal = typing.get_origin(keyword.annotation) is typing.Literal
+      given[keyword.name] = (
+        choices[0] if literal else "1" if keyword.annotation is int else "absent"
+      )
+  if job == "predict":
+    given["questions"] = "absent"
+  found = [f"--{keyword}={value}" for keyword, value in given.items()]
+  return found + ([f"--gin_file={GIN / GIN_FILES[job]}"] if job in GIN_FILES else [])
+
+
+def content(directory):
+  return {
+    path.relative_to(directory): path.is_file() and path.read_bytes()
+    for path in pathlib.Path(directory).rglob("*")
+  }
+
+
+def refused(job, name, path, capfd):
+  assert main.main([job, *arguments(job, name, path)]) == 1
+  (line,) = [row for row in capfd.readouterr().err.splitlines() if row.startswith("realm")]
+  assert path in line and "nothing there is replaced" in line, line
+
+
+@pytest.mark.parametrize("stranger", ["precious/ckpt", "7/thesis.txt", "file"])
+@pytest.mark.parametrize(("job", "name"), [pair for pair in ALL if pair[0] != "upload"])
+def test_what_a_user_has_survives_and_is_refused_first(job, name, stranger, tmp_path, capfd):
+  path = tmp_path / "mine"
+  if stranger == "file":
+    path.write_text("of years")
+  else:
+    (path / stranger).parent.mkdir(parents=True)
+    (path / stranger).write_text("of years")
+  before = content(tmp_path)
+  refused(job, name, str(path), capfd)
+  assert content(tmp_path) == before
+
+
+def test_an_upload_is_refused_where_other_objects_are(emulated_gcs, tmp_path, capfd):
+  (tmp_path / "metadata.json").write_text("{}")
+  for path in ("precious/ckpt", "mine/precious/ckpt"):
+    object_store.absolute(f"gs://bucket/{path}").write_text("of years")
+  for target in ("gs://bucket/precious", "gs://bucket/mine/"):
+    assert main.main(["upload", str(tmp_path), f"--output={target}"]) == 1
+    assert target.rstrip("/") in capfd.readouterr().err
+  upload = ["upload", str(tmp_path), "--output=gs://bucket/copy"]
+  assert main.main(upload) == 0
+  (tmp_path / "metadata.json").rename(tmp_path / "metadata_2.json")
+  assert main.main(upload) == 1
+  assert object_store.listed_files("gs://bucket/copy") == {"metadata.json"}
+  (tmp_path / "metadata.json").write_text("{}")
+  assert main.main(upload) == 0
+  assert object_store.listed_files("gs://bucket/copy") == {"metadata.json", "metadata_2.json"}
+  assert {"mine/precious/ckpt", "precious/ckpt"} <= set(emulated_gcs.names())
+
+
+KIND = DirectoryKind(
+  name="a thing", files=("made.json", "part/*.bin", "all/"), marks=("made.json",)
+)
+
+
+@pytest.mark.parametrize(
+  ("files", "accepted"),
+  [
+    ([], True),
+    (["made.json", "part/0.bin", "all/of/it"], True),
+    ([".x.unfinished.1/whatever"], True),
+    (["part/0.bin"], False),
+    (["made.json", "0.bin"], False),
+    (["made.json", "part/of/0.bin"], False),
+    (["made.json", "all"], False),
+  ],
+)
+def test_a_directory_is_known_by_its_files(tmp_path, files, accepted):
+  for file in files:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+  if accepted:
+    KIND.check(tmp_path)
+  else:
+    with pytest.raises(ValueError, match="nothing there is replaced"):
+      KIND.check(tmp_path)
+
+
+def test_a_file_that_comes_while_a_job_works_survives(tmp_path):
+  path = tmp_path / "corpus"
+  with pytest.raises(ValueError, match="thesis"), atomic_files.new_directory(path, kind=CORPUS):
+    path.mkdir()
+    (path / "thesis.txt").write_text("of years")
+  assert content(tmp_path) == {pathlib.Path("corpus"): False} | {
+    pathlib.Path("corpus/thesis.txt"): b"of years"
+  }
+
+
+def test_a_file_is_known_by_its_beginning(tmp_path):
+  kind = FileKind(name="a table", start=r"\[")
+  path = tmp_path / "table.json"
+  for text in ("[1]", "[2]"):
+    atomic_files.write_text(path, text, kind=kind)
+  path.write_text("mine")
+  with pytest.raises(ValueError, match="is not a table"):
+    atomic_files.write_text(path, "[3]", kind=kind)
+  assert path.read_text() == "mine"

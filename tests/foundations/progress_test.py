@@ -1,0 +1,51 @@
+import io
+import sys
+
+import tqdm
+
+from realm_jax.foundations import progress
+
+
+class Terminal(io.StringIO):
+  def isatty(self):
+    return True
+
+
+def shown(monkeypatch, items, *, stream, **keywords):
+  monkeypatch.setattr(sys, "stderr", stream)
+  monkeypatch.setattr(tqdm.tqdm, "__init__", _eager(tqdm.tqdm.__init__))
+  assert list(progress.track(items, **keywords)) == items
+  return stream.getvalue()
+
+
+def _eager(init):
+  """Shows every update, not only ten per second."""
+  return lambda *args, **keywords: init(*args, **keywords, mininterval=0, ncols=100)
+
+
+def test_a_bar_shows_the_share_that_is_done(monkeypatch):
+  text = shown(
+    monkeypatch,
+    ["a", "b", "c"],
+    stream=Terminal(),
+    what="letters",
+    size=lambda letter: 2,
+    fraction=iter([0.25, 0.5, 1.0]).__next__,
+  )
+  _, _, first, second, last, *cleared = text.split("\r")
+  for line, start, count in (
+    (first, " 25%|", "2/8"),
+    (second, " 50%|", "4/8"),
+    (last, "100%|", "6/6"),
+  ):
+    assert line.startswith(start) and f" {count} [" in line and " letters/s]" in line
+  assert "".join(cleared).strip() == ""
+
+
+def test_without_a_share_there_is_no_bar(monkeypatch):
+  text = shown(monkeypatch, [1, 2], stream=Terminal(), what="steps")
+  assert "\r1 steps [" in text and "%" not in text
+
+
+def test_a_file_is_not_written_to(monkeypatch):
+  assert shown(monkeypatch, [1], stream=io.StringIO(), what="steps") == ""

@@ -1,0 +1,37 @@
+import pytest
+
+from realm_jax.text import detection
+
+SENTENCES = {
+  "ar": "تأسست المدينة في القرن السابع الميلادي.",
+  "de": "Die Stadt wurde im siebten Jahrhundert gegründet.",
+  "en": "The city was founded in the seventh century.",
+  "fa": "این شهر در قرن هفتم میلادی تأسیس شد.",
+  "fr": "La ville a été fondée au septième siècle.",
+  "hi": "शहर की स्थापना सातवीं शताब्दी में हुई थी।",
+  "ja": "この都市は七世紀に設立されました。",
+  "ko": "이 도시는 7세기에 세워졌다.",
+  "no": "Byen ble grunnlagt på det syvende århundre.",
+  "ru": "Город был основан в седьмом веке.",
+  "th": "เมืองนี้ก่อตั้งขึ้นในศตวรรษที่เจ็ด",
+  "uk": "Місто було засноване в сьомому столітті.",
+  "zh": "这座城市建于七世纪。",
+}
+
+
+@pytest.mark.parametrize(("language", "text"), SENTENCES.items())
+def test_a_sentence_tells_its_language(language, text):
+  assert detection.language_of(text) == language
+  assert detection.language_of(text, among=sorted({"en", "de", language})) == language
+
+
+@pytest.mark.parametrize("text", ["", "text", "a b c", "1969, 12 345", "X-17 / B2", "Oslo"])
+def test_what_says_little_is_english(text):
+  assert detection.language_of(text) == "en"
+  assert detection.language_of(text, among=["de", "zh"]) in ("de", "zh")
+
+
+def test_the_languages_of_a_corpus_have_a_notable_share_of_it():
+  texts = 60 * [SENTENCES["de"]] + 30 * [SENTENCES["zh"]] + [SENTENCES["fr"]]
+  assert detection.languages_of(texts) == ("de", "zh")
+  assert detection.languages_of(["", "12"]) == ("en",)

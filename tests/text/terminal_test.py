@@ -1,0 +1,25 @@
+import pytest
+
+from realm_jax.text.terminal import column, isolated
+
+
+@pytest.mark.parametrize(
+  ("text", "filled"),
+  [
+    ("abc", "abc   "),
+    ("abcdefgh", "abcdef"),
+    ("黑豹队的", "黑豹队"),
+    ("a黑豹队", "a黑豹 "),
+    ("हिंदी", "हिंदी    "),  # two characters
+    ("e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301", "e\u0301" * 6),
+    ("سالم", "\u2067سالم\u2069  "),
+  ],
+)
+def test_a_column_has_a_width(text, filled):
+  assert column(text, 6) == filled
+
+
+def test_only_what_runs_from_right_to_left_is_isolated():
+  assert isolated("Grüße 黑 हिंदी") == "Grüße 黑 हिंदी"
+  assert isolated("a שלום") == "\u2067a שלום\u2069"
+  assert isolated("Salem (سالم)") == "\u2066Salem (سالم)\u2069"

@@ -51,12 +51,33 @@ class SegmentEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Change:
+  """What a commit changed, as numbers of documents.
+
+  Attributes:
+    time: When, in seconds since 1970.
+    ids: Some of the documents.
+  """
+
+  time: float
+  added: int = 0
+  updated: int = 0
+  deleted: int = 0
+  ids: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Commit:
-  """What a knowledge base has at one time."""
+  """What a knowledge base has at one time.
+
+  Attributes:
+    history: The changes that led to it, newest first, as far as they are remembered.
+  """
 
   number: int
   settings: Settings
   segments: tuple[SegmentEntry, ...] = ()
+  history: tuple[Change, ...] = ()
 
   def new_segment(self, place: int) -> str:
     """Returns the name of a segment that the next commit adds; no commit has had it before."""

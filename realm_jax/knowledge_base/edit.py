@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import math
+import time
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ _CHARACTERS_AT_ONCE = 200_000_000  # of documents in memory before they become a
 _FAN = 8  # segments of about one size that are merged
 _SMALL = 512  # passages; smaller segments count as of one size
 _MOST_DELETED = 0.2  # share of a segment's passages
+_NAMED, _REMEMBERED = 5, 100  # documents of a change, changes
 
 
 class Edit:
@@ -33,6 +35,7 @@ class Edit:
     self.replaced: list[str] = []
     self._directory = directory
     self._before = before
+    self._changed: list[str] = []
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
     self._pending: list[Document] = []
@@ -55,6 +58,7 @@ class Edit:
         self.replaced.append(document.id)
         self._deleted[place.segment].add(place.row)
       self._pending.append(document)
+      self._changed.append(document.id)
     if sum(len(document.text) for document in self._pending) >= _CHARACTERS_AT_ONCE:
       self._flush()
 
@@ -62,6 +66,7 @@ class Edit:
     """Deletes documents."""
     for place in places:
       self.counts["deleted"] += 1
+      self._changed.append(self._before.id(place))
       self._deleted[place.segment].add(place.row)
 
   def delete_others(self) -> None:
@@ -90,8 +95,19 @@ class Edit:
     ]
     segments = (*kept, *self._added)
     if segments != before.segments:
-      after = commits.Commit(number=before.number + 1, settings=self.settings, segments=segments)
+      after = dataclasses.replace(
+        before,
+        number=before.number + 1,
+        settings=self.settings,
+        segments=segments,
+        history=(*self._change(), *before.history)[:_REMEMBERED],
+      )
       commits.write(self._directory, after)
+
+  def _change(self) -> list[commits.Change]:
+    counts = {name: self.counts[name] for name in ("added", "updated", "deleted")}
+    ids = tuple(self._changed[:_NAMED])
+    return [commits.Change(time=time.time(), ids=ids, **counts)] if ids else []
 
   def _flush(self) -> None:
     if self._pending:

@@ -9,6 +9,7 @@ writers hold the lock of the folder.
 import contextlib
 import dataclasses
 import os
+import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -172,11 +173,30 @@ class KnowledgeBase:
     hits = tuple(_hit(snapshot, *each) for each in found)
     return Hits(question, hits, lambda word: snapshot.share_a_term(question, word))
 
-  def example(self) -> str:
-    """Returns the title or first passage of a document, to try a search with; "" if none."""
-    for segment in self._current().segments:
-      return segment.titles[0] or segment.texts[0]
-    return ""
+  def document(self, id: str) -> Document | None:
+    """Returns a document by its id, or None; its text is that of its passages, a line each."""
+    snapshot = self._current()
+    (place,) = snapshot.find([id])
+    return place and snapshot.document(place)
+
+  def documents(self, *, first: int = 0, count: int = 50) -> list[Document]:
+    """Returns some of the documents, in an order that changes only with them."""
+    snapshot = self._current()
+    return [*map(snapshot.document, snapshot.documents(slice(first, first + count)))]
+
+  def examples(self, count: int = 1) -> list[str]:
+    """Returns titles of documents, or how they begin, to try a search with."""
+    snapshot = self._current()
+    ranks = slice(None, None, max(1, snapshot.num_documents // count))
+    found = map(snapshot.document, snapshot.documents(ranks)[:count])
+    texts = [one.title or one.text for one in found]
+    # Words are not cut, unless they are not spaced.
+    return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
+
+  @property
+  def history(self) -> tuple[commits.Change, ...]:
+    """What was changed, newest first: the last hundred changes."""
+    return self._current().commit.history
 
   def add(self, texts: Texts) -> Changes:
     """Adds documents. Those that are there already, with the same content, are skipped.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from realm_jax.corpus.documents import Document
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.knowledge_base.commits import Commit
 from realm_jax.knowledge_base.fields import Where
@@ -59,6 +60,28 @@ class Snapshot:
         if row >= 0 and live[row]:
           places[i] = Place(number, row)
     return places
+
+  def documents(self, ranks: slice) -> list[Place]:
+    """Returns documents by their rank in an order that changes only with the commit."""
+    return [Place(*pair) for pair in self._documents_Dx2[ranks].tolist()]
+
+  @functools.cached_property
+  def _documents_Dx2(self) -> np.ndarray:
+    """Segment and row of every live document, new segments first."""
+    rows = [np.flatnonzero(live)[::-1] for live in self.live]
+    pairs = [np.stack([np.full_like(r, number), r], axis=1) for number, r in enumerate(rows)]
+    return np.concatenate([np.zeros((0, 2), np.int64), *pairs[::-1]])
+
+  def document(self, place: Place) -> Document:
+    """Returns a document, whose text is that of its passages."""
+    segment, row = self.segments[place.segment], place.row
+    passages = range(*segment.first_passages[row : row + 2].tolist())
+    return Document(
+      id=segment.ids[row],
+      title=segment.titles[row],
+      text="\n".join(segment.texts[passage] for passage in passages),
+      fields=segment.fields.row(row),
+    )
 
   def scores(self, question: str) -> np.ndarray:
     """Returns the score of every passage, float32 `[N]`."""

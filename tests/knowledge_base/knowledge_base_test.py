@@ -242,3 +242,32 @@ def test_a_file_that_was_put_into_it_is_not_removed(base, mine):
   with pytest.raises(ValueError, match=f"{mine}.*nothing there is replaced"):
     base.delete("moss")
   assert os.path.exists(path)
+
+
+def test_documents_are_listed_and_read_in_any_history(base):
+  base.delete("fern")
+  base.update(
+    [{"id": "elm", "title": "Elm", "text": "An elm. It\ngrows."}, {**PLANTS[2], "year": 7}]
+  )
+  base.compact()
+  listed = base.documents()
+  assert {one.id for one in listed} == {"moss", "oak", "elm"}
+  pages = [base.documents(first=n, count=1) for n in range(4)]
+  assert [one for page in pages for one in page] == listed and pages[3] == []
+  assert base.document("elm") in listed and base.document("elm").text == "An elm. It\ngrows."
+  assert base.document("oak").fields["year"] == 7 and base.document("fern") is None
+  assert {*base.examples(9)} == {"Moss", "Elm", "An oak is a tree."}
+  assert len(base.examples(2)) == 2
+  base.update([{"id": "苔", "title": "苔" * 99, "text": "苔。"}], delete_missing=True)
+  assert base.examples() == ["苔" * 60]
+
+
+def test_the_history_has_what_was_changed_newest_first(base):
+  base.update([{**PLANTS[0], "year": 7}, {"id": "elm", "text": "An elm."}])
+  base.add(PLANTS[1:])
+  base.delete("fern")
+  base.compact()
+  deleted, updated, created = KnowledgeBase(base.path).history
+  assert (deleted.deleted, deleted.ids) == (1, ("fern",)) and not deleted.added
+  assert (updated.added, updated.updated, {*updated.ids}) == (1, 1, {"moss", "elm"})
+  assert created.added == 3 and created.time <= updated.time <= deleted.time

@@ -29,7 +29,7 @@ def create(
   base = KnowledgeBase.create(path, language=language, passage_words=passage_words)
   if texts:
     print(base.add(texts), flush=True)
-  question = (base.example() or "a question")[:60]
+  question = next(iter(base.examples()), "a question")
   print(
     f"{base} in {time.monotonic() - started:.1f} s\n"
     "next:\n"

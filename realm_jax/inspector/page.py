@@ -69,7 +69,6 @@ class PageView:
     text: The query.
     target: The answer to explain; empty explains the most likely one.
     refusal: Why there is no answer.
-    persistent: Whether edits are kept on disk and shared by everyone.
   """
 
   models: Sequence[ModelView]
@@ -78,7 +77,6 @@ class PageView:
   target: str = ""
   refusal: str = ""
   edits: Sequence[EditView] = ()
-  persistent: bool = False
   examples: Sequence[Example] = ()
 
 

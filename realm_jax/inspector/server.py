@@ -132,7 +132,6 @@ def _page(
     target=target,
     refusal=refusal,
     edits=service.edits(session=session),
-    persistent=service.edit_store.persistent,
     examples=examples,
   )
   response = HTMLResponse(page.rendered(view), status_code=422 if refusal else 200)

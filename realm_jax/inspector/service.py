@@ -9,8 +9,8 @@ from realm_jax.corpus.edits import Edits
 from realm_jax.inference.answerer import Answerer, Kind
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
-from realm_jax.inspector.edit_stores import EditStore
 from realm_jax.inspector.page import EditView
+from realm_jax.inspector.session_edits import SessionEdits
 from realm_jax.text.wordpieces import MASK
 
 
@@ -24,7 +24,7 @@ class OverloadedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class AnsweringService:
-  """Named models over one corpus, and its edits; answers one request at a time.
+  """Named models over one corpus, and its edits by sessions; answers one request at a time.
 
   Attributes:
     models: Models by displayed name; edits apply to the first, which also answers by default.
@@ -32,8 +32,8 @@ class AnsweringService:
   """
 
   models: dict[str, Answerer]
-  edit_store: EditStore
   max_waiting: int = 32
+  _edits: SessionEdits = dataclasses.field(default_factory=SessionEdits)
   _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
   _slots: threading.BoundedSemaphore = dataclasses.field(init=False)
 
@@ -74,7 +74,7 @@ class AnsweringService:
         texts,
         answers=answers,
         target=target or None,
-        edits=self.edit_store.read(session),
+        edits=self._edits.read(session),
         with_rankings=with_rankings,
       )
 
@@ -86,7 +86,7 @@ class AnsweringService:
       ValueError: If the text is empty or too long.
     """
     written = self.corpus.write(title, text)
-    self.edit_store.change(
+    self._edits.change(
       session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, written)
     )
 
@@ -103,7 +103,7 @@ class AnsweringService:
       added[:] = [edits.next_id(len(self.corpus.store))]
       return edits.with_passage(added[0], written)
 
-    self.edit_store.change(session, change)
+    self._edits.change(session, change)
     return added[0]
 
   def remove(self, passage_id: int, *, session: str) -> None:
@@ -112,17 +112,17 @@ class AnsweringService:
     Raises:
       NotFoundError: If there is no such passage.
     """
-    self.edit_store.change(
+    self._edits.change(
       session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, None)
     )
 
   def undo(self, passage_id: int, *, session: str) -> None:
     """Restores a passage of the corpus, or drops an added one."""
-    self.edit_store.change(session, lambda edits: edits.without(passage_id))
+    self._edits.change(session, lambda edits: edits.without(passage_id))
 
   def undo_all(self, *, session: str) -> None:
     """Drops all edits."""
-    self.edit_store.change(session, lambda _: Edits())
+    self._edits.change(session, lambda _: Edits())
 
   def passage(self, passage_id: int, *, session: str) -> dict:
     """Returns id, title and text of a passage, and whether it is edited.
@@ -130,7 +130,7 @@ class AnsweringService:
     Raises:
       NotFoundError: If there is no such passage.
     """
-    edits = self.edit_store.read(session)
+    edits = self._edits.read(session)
     self._holding(edits, passage_id)
     view = self.corpus.view(edits)
     return {
@@ -144,7 +144,7 @@ class AnsweringService:
     """Returns the edits of a session, ordered by passage id."""
     store = self.corpus.store
     views = []
-    for passage_id, passage in sorted(self.edit_store.read(session).passages.items()):
+    for passage_id, passage in sorted(self._edits.read(session).passages.items()):
       new = passage_id >= len(store)
       if passage is None and new:
         continue

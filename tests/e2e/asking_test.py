@@ -13,7 +13,6 @@ import pytest
 
 from realm_jax.evaluation.asking import Asking
 from realm_jax.foundations import atomic_files
-from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.jobs.answering import ask as ask_job
 from realm_jax.jobs.answering.ask import ask
@@ -79,7 +78,7 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   lines = (tmp_path / "run" / "predictions.jsonl").read_text("utf-8").splitlines()
   evaluated = {line["question"]: line for line in map(json.loads, lines)}
   model = open_answerer(sources)
-  service = AnsweringService({"m": model}, SessionEdits())
+  service = AnsweringService({"m": model})
   shown = [
     explanation
     for first in range(0, len(asked), 16)

@@ -1,6 +1,5 @@
 """What is written to an object store is complete or absent, whatever dies or fails."""
 
-import functools
 import hashlib
 import itertools
 import json
@@ -17,12 +16,10 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus import input_files, passage_store, reading
-from realm_jax.corpus.edits import WrittenPassage
 from realm_jax.data import batches, prepared_examples
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
 from realm_jax.index import generations
-from realm_jax.inspector.edit_stores import SharedEdits
 from realm_jax.jobs.preparation.upload import upload
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.training import checkpoints, metric_writers
@@ -217,18 +214,6 @@ def test_a_process_copies_only_its_own_prepared_examples(root):
   assert "stream_001.ids.bin" in names
   assert "stream_000.ids.bin" not in names and "labels.bin" not in names
   assert prepared_examples.read_arrays(root)["labels"].tolist() == [0, 1, 2, 3]
-
-
-def test_edits_of_a_served_corpus_outlast_a_restart(root):
-  def start():
-    write = functools.partial(WrittenPassage, title_ids=np.arange(1), body_ids=np.arange(1))
-    return SharedEdits(f"{root}/edits.json", corpus="c", write=write)
-
-  start().change("", lambda edits: edits.with_passage(3, None))
-  start().change("", lambda edits: edits.with_passage(4, WrittenPassage("Ä", "b", *np.eye(2))))
-  found = start().read("").passages
-  assert found[3] is None and found[4] is not None
-  assert (found[4].title, found[4].text) == ("Ä", "b")
 
 
 class Vocabulary:

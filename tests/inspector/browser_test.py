@@ -15,7 +15,6 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this ma
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
 uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 
-from realm_jax.inspector.edit_stores import SessionEdits  # noqa: E402
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.inspector.page import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
@@ -28,7 +27,7 @@ SCREENSHOTS = pathlib.Path(__file__).parents[2] / "build" / "screenshots"
 @pytest.fixture
 def address(filler, answerer):
   app = make_app(
-    AnsweringService({"masks": filler, "questions": answerer}, SessionEdits()),
+    AnsweringService({"masks": filler, "questions": answerer}),
     limits=LimitSettings(hosts=("127.0.0.1",)),
     examples=[Example(text="[MASK] is the money of Japan", answer="yen")],
   )

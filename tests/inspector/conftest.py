@@ -14,7 +14,6 @@ from realm_jax.inference import reading
 from realm_jax.inference.editable_corpus import EditableCorpus, PastGeneration
 from realm_jax.inference.mask_filler import MaskFiller, MaskModel
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
-from realm_jax.inspector.edit_stores import SessionEdits
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
@@ -169,4 +168,4 @@ def filler(make_filler):
 
 @pytest.fixture
 def service(filler):
-  return AnsweringService({"this model": filler}, SessionEdits())
+  return AnsweringService({"this model": filler})

@@ -8,7 +8,6 @@ import pytest
 fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
-from realm_jax.inspector.edit_stores import SessionEdits, SharedEdits  # noqa: E402
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.inspector.page import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
@@ -71,22 +70,6 @@ def test_passages_are_added_and_removed(client):
   assert ask(client)["likeliest"] == "Pound"
 
 
-def test_editable_corpora_keep_edits_for_all_and_over_a_restart(filler, tmp_path):
-  path = str(tmp_path / "edits.json")
-
-  def start():
-    store = SharedEdits(path, corpus=filler.corpus.store.fingerprint, write=filler.corpus.write)
-    return client_of(AnsweringService({"m": filler}, store))
-
-  start().put("/api/passages/0", json={"title": "Britain", "text": "Euro is in Britain"})
-  start().delete("/api/passages/3")
-  again = start()
-  assert ask(again)["likeliest"] == "Euro"
-  assert [edit["kind"] for edit in again.get("/api/edits").json()] == ["changed", "removed"]
-  with pytest.raises(ValueError, match="holds edits of corpus .*move it away"):
-    SharedEdits(path, corpus="another", write=filler.corpus.write)
-
-
 def test_the_page_works_without_scripts(client):
   page = client.get("/", params={"q": QUERY})
   assert page.status_code == 200
@@ -100,14 +83,12 @@ def test_the_page_works_without_scripts(client):
 
 
 def test_two_models_stand_side_by_side(filler):
-  page = client_of(AnsweringService({"one": filler, "other": filler}, SessionEdits())).get(
-    "/", params={"q": QUERY}
-  )
+  page = client_of(AnsweringService({"one": filler, "other": filler})).get("/", params={"q": QUERY})
   assert page.text.count('class="filled"') == 2
 
 
 def test_questions_and_masks_go_to_the_models_that_take_them(filler, answerer):
-  client = client_of(AnsweringService({"masks": filler, "questions": answerer}, SessionEdits()))
+  client = client_of(AnsweringService({"masks": filler, "questions": answerer}))
   response = client.post("/api/answer", json={"texts": [QUESTION], "rankings": True})
   (explanation,) = response.json()["explanations"]
   assert explanation["likeliest"] == "Pound" and explanation["null_share"] is None
@@ -133,7 +114,7 @@ def test_questions_and_masks_go_to_the_models_that_take_them(filler, answerer):
 def test_a_model_of_one_kind_says_what_it_takes(service, answerer):
   assert client_of(service).post("/api/answer", json={"texts": [QUESTION]}).status_code == 404
   assert "has 0 [MASK]" in client_of(service).get("/", params={"q": QUESTION}).text
-  page = client_of(AnsweringService({"m": answerer}, SessionEdits())).get("/", params={"q": QUERY})
+  page = client_of(AnsweringService({"m": answerer})).get("/", params={"q": QUERY})
   assert page.status_code == 422 and "this model answers questions" in page.text
 
 
@@ -233,7 +214,7 @@ def test_too_many_texts_and_too_many_requests(service):
 
 
 def test_a_crowd_is_asked_to_come_back(filler):
-  full = AnsweringService({"m": filler}, SessionEdits(), max_waiting=0)
+  full = AnsweringService({"m": filler}, max_waiting=0)
   with full.exclusive():
     response = client_of(full).post("/api/fill_mask", json={"texts": [QUERY]})
   assert response.status_code == 429 and "waiting" in response.json()["detail"]

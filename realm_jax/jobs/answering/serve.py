@@ -2,7 +2,6 @@
 
 import dataclasses
 import ipaddress
-import os
 import random
 import signal
 import socket
@@ -19,7 +18,6 @@ from realm_jax.saved.opening import Sources
 if TYPE_CHECKING:
   import uvicorn
 
-_EDITS_FILE = "edits.json"
 _TABLE_3 = (  # of Guu et al. 2020
   "An equilateral triangle is easily constructed using a straightedge and compass, because 3 is a "
   "[MASK] prime.",
@@ -74,7 +72,6 @@ def serve(
   names: tuple[str, str] = ("this model", "second model"),
   history: int = 6,
   max_answer_length: int = 4,
-  editable: bool = False,
   questions: tuple[str, ...] = (),
   num_examples: int = 6,
   host: str = "127.0.0.1",
@@ -89,8 +86,6 @@ def serve(
     names: Names of the two models.
     history: Number of generations whose rankings are compared; each model holds them in memory.
     max_answer_length: Maximum wordpieces that fill a mask.
-    editable: Whether edits of passages apply to everyone and are kept in the corpus's `edits.json`;
-      otherwise they end with the session.
     questions: JSON Lines of questions or masked sentences; some are offered as examples.
     num_examples: Number of examples from each file.
     host: Address to listen on; 0.0.0.0 is every address of this machine.
@@ -105,7 +100,7 @@ def serve(
   try:
     import uvicorn
 
-    from realm_jax.inspector import edit_stores, page, server
+    from realm_jax.inspector import page, server
     from realm_jax.inspector.service import AnsweringService
   except ImportError as error:
     raise ValueError(
@@ -121,16 +116,11 @@ def serve(
   }
   for model in models.values():
     model.warm_up()
-  corpus = models[names[0]].corpus
-  edit_store = edit_stores.SessionEdits()
-  if editable:
-    path = os.path.join(sources.passages, _EDITS_FILE)
-    edit_store = edit_stores.SharedEdits(path, corpus=corpus.store.fingerprint, write=corpus.write)
   examples = [example for path in questions for example in _examples(path, num_examples)]
   if any(_takes(model, *_TABLE_3) for model in models.values()):
     examples.append(_TABLE_3)
   app = server.make_app(
-    AnsweringService(models, edit_store),
+    AnsweringService(models),
     limits=dataclasses.replace(limits, hosts=limits.hosts or _local_names(host)),
     examples=[page.Example(text=text, answer=answer) for text, answer in examples],
   )

@@ -10,5 +10,5 @@ from benchmarks import accelerator
   [("TPU v3", 61.5e12), ("TPU v5 lite", 197e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
 )
 def test_a_device_is_known_by_its_kind(kind, flops):
-  chip = accelerator.chip_of_device_kind(kind)
-  assert (chip and chip.flops) == flops
+  peak = accelerator.peak_of(kind)
+  assert (peak and peak.flops) == flops

@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from realm_jax.devices import datatypes, partitioning
+from realm_jax.devices import datatypes
 from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
-from realm_jax.planning import model_costs
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
@@ -159,10 +158,6 @@ class Pretraining(TrainingConfig):
     # With one passage besides the null passage, an entropy of 0 is no alarm.
     return AlarmSettings(entropy=0.0) if self.retrieval.num_passages == 2 else AlarmSettings()
 
-  def with_layout(self, layout: partitioning.Layout) -> "Pretraining":
-    """Returns the same training with its state laid out in another way."""
-    return dataclasses.replace(self, mesh=dataclasses.replace(self.mesh, layout=layout))
-
   def with_steps(self, num_steps: int) -> "Pretraining":
     """Returns the same training with another number of steps."""
     return dataclasses.replace(self, run=dataclasses.replace(self.run, num_steps=num_steps))
@@ -191,42 +186,6 @@ class Pretraining(TrainingConfig):
       passage_ids_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
       stale_scores_BxK=jax.ShapeDtypeStruct((B, K), jnp.float32),
     )
-
-  def passes(self, *, num_devices: int) -> list[model_costs.Pass]:
-    """Returns what one device reads in a step: queries, passages, both together."""
-    queries = self.data.batch_size / num_devices
-    sequences = queries * self.retrieval.num_passages
-    embedded = sequences - queries + 1  # the null passage is embedded once
-    texts = [(queries, self.data.query_length), (embedded, self.retrieval.passage_length)]
-    return [
-      *self.text_passes(*texts),
-      encoder_pass(
-        self.model.knowledge_augmented_encoder,
-        sequences=sequences,
-        length=self.retrieval.joint_length,
-        words=self.data.max_masks,
-      ),
-    ]
-
-  def text_passes(self, *texts: tuple[float, int]) -> list[model_costs.Pass]:
-    """Returns the embedding of texts, numbers and lengths; nothing if no BERT reads them."""
-    if (found := self.model.dual_encoder.reading_bert) is None:
-      return []
-    return [encoder_pass(found[1], sequences=number, length=length) for number, length in texts]
-
-
-def encoder_pass(
-  bert: BertConfig, *, sequences: float, length: int, words: int = 0
-) -> model_costs.Pass:
-  """Returns the reading of sequences, for `words` predicted words each or one vector."""
-  return model_costs.Pass(
-    bert=bert,
-    sequences=sequences,
-    length=length,
-    positions=max(words, 1),
-    words=words,
-    fused=bert.fuses_attention(length),
-  )
 
 
 def abstract_tokens(*shape: int) -> datatypes.Tokens:

@@ -1,1 +1,0 @@
-"""Estimates the costs of training before it runs."""

@@ -1,7 +1,7 @@
 """Masked queries per second and core, from tagged text on disk to padded arrays.
 
 The whole input pipeline of pre-training runs on one core: reading, salient span, tokenizer, mask,
-padding, batch. The text is a tagged corpus, such as `realm tag_salient_spans` writes; without one,
+padding, batch. The text is a tagged corpus, from `realm prepare_corpus`; without one,
 Simple English Wikipedia where it lies beside the project, and otherwise the training sentences of
 an almanac, both tagged by rules.
 

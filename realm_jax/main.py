@@ -28,8 +28,8 @@ from realm_jax.devices import backend
 
 _ROOMS = {
   "knowledge": "create add delete search",
-  "preparation": "prepare_corpus make_almanac learn_vocabulary train_tagger "
-  "tag_salient_spans mask_sentences prepare_questions prepare_examples prepare_pairs "
+  "preparation": "prepare_corpus make_almanac learn_vocabulary "
+  "mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune "
   "launch_local plan sweep demo",

@@ -49,7 +49,6 @@ HOMES = {
   "pyarrow": ("corpus/parquet.py",),
   "safetensors": ("convert/safetensors_files.py",),
   "scann": ("index/scann_searcher.py",),
-  "seqeval": ("evaluation/entities.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
   "socket": ("jobs/answering/serve.py",),
   "starlette": ("inspector/",),

@@ -1,8 +1,7 @@
 """Finds salient spans by rule: dates, numbers and capitalised names, in plain text.
 
-A tagger that needs no training. Guu et al. 2020, section 3.4, take named entities from a trained
-tagger and dates from a regular expression. `find_dates` provides the latter, and `merge_spans`
-combines both.
+Guu et al. 2020, section 3.4, take named entities from a trained tagger and dates from a regular
+expression. `find_dates` provides the latter, and `merge_spans` combines both.
 """
 
 import bisect

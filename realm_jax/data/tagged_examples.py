@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from realm_jax.corpus.input_files import input_files
 from realm_jax.corpus.passages import Passage
@@ -138,19 +138,6 @@ def read_shard(path: str | os.PathLike) -> Iterator[TaggedPassage]:
       sentences=_offsets(features, "sentence"),
       spans=_offsets(features, "span"),
     )
-
-
-def write_shard(path: str | os.PathLike, passages: Iterable[TaggedPassage]) -> int:
-  """Writes passages to a file that appears once it is complete; returns their number."""
-  directory, name = os.path.split(os.fspath(path))
-  unfinished = os.path.join(directory, f".unfinished.{name}")
-  count = 0
-  with _open_writer(unfinished) as writer:
-    for passage in passages:
-      writer.write(serialize(passage))
-      count += 1
-  os.replace(unfinished, path)
-  return count
 
 
 def _open_writer(path: str):

@@ -27,7 +27,7 @@ has one meaning throughout the package:
   V  vocabulary
   W  widths of spans
   X  sentences of a passage
-  Y  labels of a token tagger
+  Y  classes of a token
   Z  segments
 """
 

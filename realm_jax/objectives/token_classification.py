@@ -12,23 +12,6 @@ from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywo
 
 
 @dataclasses.dataclass(frozen=True)
-class Tags(Objective):
-  """The tags of `TokenLabelsConverter`'s features."""
-
-  def build(self, model: Any) -> Loss:
-    """Returns the objective of a `TokenTagger`."""
-
-    def outputs(params, batch, key) -> jax.Array:
-      tokens = batches.tokens(batch["tokens"])
-      return model.apply({"params": params}, tokens, **dropout_keywords(key))
-
-    def score(logits_BxLxY, batch) -> Figures:
-      return grouped(token_classification(logits_BxLxY, batch["labels"]), "loss")
-
-    return Loss(outputs, score)
-
-
-@dataclasses.dataclass(frozen=True)
 class MaskedLm(Objective):
   """The masked words of `MaskedQueryConverter`'s features, without retrieval."""
 

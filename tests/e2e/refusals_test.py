@@ -29,7 +29,6 @@ _FILES = {
   "array.jsonl": '[{"text": "Oslo."}]\n',
   "numbers.jsonl": '{"text": 5}\n',
   "picture.png": "",
-  "good.conll": "Oslo B-LOC\nis O\nfar O\n\n",
   "unanswered.jsonl": '{"question": "where is it", "answer": []}\n',
   "bad_regex.jsonl": '{"question": "where", "answer": ["("], "regex": true}\n',
   "slow_regex.jsonl": '{"question": "which wing", "answer": ["(a+)+!"], "regex": true}\n',

@@ -20,7 +20,7 @@ WRITTEN = {"output", "workdir"}
 WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("create", "path")}
 OF_FILES = {"mask_sentences", "compare_runs", "predict", "report"}  # whose output is a file
 READ = {
-  *("input", "inputs", "vocabulary", "train", "test", "dev", "warm_start", "tagger", "corpus"),
+  *("input", "inputs", "vocabulary", "train", "test", "dev", "warm_start", "corpus"),
   *("passages", "answerable_from", "checkpoints", "index", "source", "blocks", "titles"),
   *("embeddings", "examples", "retriever_checkpoints", "eval_corpus", "replay"),
   *("pairs", "pairs_passages", "questions", "retriever", "reader", "dev_questions", "config"),

@@ -135,7 +135,7 @@ def test_an_experiment_is_what_it_was_and_its_models_have_shapes(file):
     lines += [name, *differences("", flags.keywords(job), values)]
     models += check_trainings(values)
   check_golden(file.stem, "\n".join(lines) + "\n")
-  # Fine-tunings and taggers take their models from checkpoints.
+  # Fine-tunings take their models from checkpoints.
   assert models > 0 or file.stem.startswith("finetune")
 
 

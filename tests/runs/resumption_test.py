@@ -54,8 +54,9 @@ def test_examples_say_all_that_decides_their_batches(tmp_path, monkeypatch):
       title="", text=text, uid=1, sentences=[(0, 1)], spans=[(0, 1)]
     )
     (tmp_path / name).mkdir()
-    shard = tmp_path / name / "examples-00000-of-00001.tfrecord.gz"
-    tagged_examples.write_shard(shard, [passage])
+    writer = tagged_examples.TaggedExampleWriter(tmp_path / name, num_shards=1)
+    writer.write(tagged_examples.serialize(passage))
+    writer.close()
     return str(tmp_path / name)
 
   def batch_settings(source, *, seed=0, **settings):

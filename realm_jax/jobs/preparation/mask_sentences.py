@@ -55,7 +55,7 @@ def mask_sentences(
   if not records:
     raise ValueError(
       f"{corpus} has no sentence of {_FEWEST_WORDS} to {max_words} words with a salient span; "
-      "raise --max_words, or tag it with `realm tag_salient_spans`"
+      "raise --max_words"
     )
   kept = draw.sample(records, min(max_sentences, len(records)))
   lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)

@@ -5,7 +5,7 @@
     --num_steps=1000
   python launch/xm_launch.py --workdir=/data/ablation --sweep=gin/experiments/ablation.sweep
 
-The jobs share only the directory. Each entry of a sweep file (see `realm sweep`) becomes a work
+The jobs share only the directory. Each entry of a sweep file (see `sweep.py`) becomes a work
 unit in a directory of its own: all three jobs for `pretrain`, otherwise the job that the file
 names. See docs/launching.md for Vertex AI and Kubernetes.
 """
@@ -17,10 +17,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import psutil
+import sweep as sweeps  # next to this file
 from absl import app, flags
 from xmanager import xm, xm_local
 
-from realm_jax.jobs.training import sweep as sweeps
 from realm_jax.runs.supervisor import sigterm_interrupts
 from realm_jax.runs.training_jobs import training_jobs
 

@@ -31,8 +31,7 @@ _ROOMS = {
   "preparation": "prepare_corpus make_almanac learn_vocabulary "
   "mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint upload",
-  "training": "pretrain_mlm train_retriever build_index pretrain finetune "
-  "launch_local plan sweep demo",
+  "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
   "answering": "evaluate compare_runs predict ask serve report",
 }
 JOBS: Mapping[str, str] = {

@@ -44,10 +44,6 @@ _FILES = {
   "unused.gin": "TYPO = 3\n",
   "unset.gin": "from __gin__ import dynamic_registration\nfrom realm_jax.models import bert\n"
   "bert.BertConfig.num_layers = %UNSET\n",
-  "good.sweep": 'job = "plan"\ngin_file = "a.gin"\nsummary = "s.json"\n[figures]\nx = "y"\n',
-  "lacking.sweep": 'job = "plan"\ngin_file = "a.gin"\n',
-  "surplus.sweep": 'jobs = "plan"\n',
-  "grid.sweep": 'job = "a"\ngin_file = "a"\nsummary = "s"\n[figures]\n[grid]\nseed = 3\n',
 }
 
 

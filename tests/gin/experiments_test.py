@@ -12,9 +12,9 @@ import gin
 import jax
 import pytest
 
+from launch import sweep
 from realm_jax import main
 from realm_jax.command_line import configuration, flags
-from realm_jax.jobs.training import sweep
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig, example_tokens
 from realm_jax.retrieval.retriever import RetrievalConfig

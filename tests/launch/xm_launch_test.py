@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ from absl.testing import flagsaver  # noqa: E402
 from xmanager.cloud import auth, vertex  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]
+sys.path.append(str(ROOT / "launch"))
 spec = importlib.util.spec_from_file_location("xm_launch", ROOT / "launch" / "xm_launch.py")
 xm_launch = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(xm_launch)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.asking import Asking
-from realm_jax.evaluation.fusion_tuning import DevelopmentSet, tune
 from realm_jax.index.generations import Manifest
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.saved.answering_models import question_answerer, question_search
@@ -32,13 +31,8 @@ class System:
   opened: Opened | None = None
 
 
-def open_system(
-  sources: Sources, asking: Asking, development: DevelopmentSet | None = None
-) -> System:
+def open_system(sources: Sources, asking: Asking) -> System:
   """Opens the system to evaluate.
-
-  Args:
-    development: Questions to tune the weight of a hybrid retriever on; None leaves it as it is.
 
   Raises:
     FileNotFoundError: If a source is missing.
@@ -46,8 +40,6 @@ def open_system(
   """
   if not sources.passages:
     raise ValueError("--passages is missing; give the corpus to search, or --predictions")
-  if development is not None and sources.retriever != "hybrid":
-    raise ValueError("development questions tune the weight of --retriever=hybrid; give that flag")
   if sources.retriever == "bm25" and not sources.checkpoints:
     corpus = open_corpus(sources.passages)
     measured = {"retriever": "BM25", "corpus": _described(corpus.store)}
@@ -57,11 +49,6 @@ def open_system(
       "--checkpoints and --index are missing; give both, or --retriever=bm25, or --predictions"
     )
   opened = open_sources(sources)
-  tuned = {}
-  if development is not None:
-    opened, qualities = tune(opened, development)
-    ranks = ", ".join(f"{weight:g}: {quality:.4f}" for weight, quality in qualities.items())
-    tuned["development questions"] = f"{len(development.questions)}; MRR by weight {ranks}"
   saved, manifest = opened.saved, opened.manifest
   measured = {
     "retriever": _RETRIEVERS[sources.retriever],
@@ -75,7 +62,6 @@ def open_system(
   if opened.hybrid is not None:
     fusion = opened.hybrid.fusion
     measured["fusion"] = f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder"
-  measured |= tuned
   if saved.description.span_reader is None:
     return System(opened.corpus, measured, question_search(opened).retrieve, opened=opened)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)

@@ -51,6 +51,7 @@ class Bm25Retriever:
   Args:
     segments: The texts; their ids are consecutive over the segments.
     live: Which texts to search, bool `[N]`; None searches all.
+    ids: The id of each text, `[N]`, different for those that are live; None numbers them.
 
   Raises:
     ValueError: If segments differ in their languages.
@@ -61,6 +62,7 @@ class Bm25Retriever:
     segments: Sequence[Postings],
     *,
     live: np.ndarray | None = None,
+    ids: np.ndarray | None = None,
     config: Bm25Config = Bm25Config(),
   ):
     if len(languages := {segment.languages for segment in segments}) != 1:
@@ -75,6 +77,7 @@ class Bm25Retriever:
     language_N = np.concatenate([segment.language for segment in segments])
     self._live_N = np.ones(len(lengths_N), bool) if live is None else np.asarray(live, bool)
     self._all_live = bool(self._live_N.all())
+    self._ids_N = ids
     self._num_live = np.bincount(language_N[self._live_N], minlength=len(self._analyzer.languages))
     mean_length = max(1.0, lengths_N[self._live_N].sum() / max(1, self._num_live.sum()))
     relative_N = (lengths_N / mean_length).astype(np.float32)
@@ -119,49 +122,60 @@ class Bm25Retriever:
     for rows, counts in parts:
       scores_N[rows] += np.float32(weight * idf) * (counts / (counts + self._saturation_N[rows]))
 
-  def retrieve(
-    self,
-    questions: Sequence[str],
-    *,
-    k: int,
-    hidden: Collection[int] = (),
-    written: Mapping[int, str] | None = None,
-  ) -> datatypes.SearchResults:
-    """Returns the best `k` passages that share a word with each question, best first.
-
-    Ties are broken by lower id. `[MASK]` is no word.
+  def edited(self, *, hidden: Collection[int], written: Mapping[int, str]) -> Bm25Retriever:
+    """Returns a retriever of other texts.
 
     Args:
       hidden: Ids to exclude.
-      written: Further texts by id.
+      written: Further texts by id, which may be hidden ids.
     """
-    if hidden or written:
-      return self._edited(hidden, written or {})._retrieve(
-        questions, k, np.array([*range(self.num_passages), *(written or {})])
-      )
-    return self._retrieve(questions, k, np.arange(self.num_passages))
-
-  def _edited(self, hidden: Collection[int], written: Mapping[int, str]) -> Bm25Retriever:
     added = Postings.build(written.values(), languages=self._analyzer.languages)
     live = np.append(self._live_N, np.ones(len(written), bool))
     live[[*hidden]] = False
-    return Bm25Retriever([*self._segments, added], live=live, config=self._config)
+    return Bm25Retriever(
+      [*self._segments, added],
+      live=live,
+      ids=np.append(np.arange(self.num_passages), np.array([*written], np.int64)),
+      config=self._config,
+    )
 
-  def _retrieve(
-    self, questions: Sequence[str], k: int, ids_N: np.ndarray
-  ) -> datatypes.SearchResults:
+  @property
+  def live_I(self) -> np.ndarray:
+    """Which ids are of texts to search, bool `[largest id + 1]`."""
+    return self._by_id(self._live_N)
+
+  def scores_by_id(self, question: str) -> np.ndarray:
+    """Returns the score of every id, float32 `[largest id + 1]`. `[MASK]` is no word."""
+    return self._by_id(self.scores(question.replace(wordpieces.MASK, " ")))
+
+  def _by_id(self, values_N: np.ndarray) -> np.ndarray:
+    if self._ids_N is None:
+      return values_N
+    values_I = np.zeros(self._ids_N.max() + 1, values_N.dtype)
+    values_I[self._ids_N[self._live_N]] = values_N[self._live_N]
+    return values_I
+
+  def retrieve(self, questions: Sequence[str], *, k: int) -> datatypes.SearchResults:
+    """Returns the best `k` passages that share a word with each question, best first.
+
+    Ties are broken by lower id.
+    """
     from realm_jax.devices import datatypes  # late, because `scores` does not need JAX
 
     ids_BxK = np.full((len(questions), k), datatypes.MISSING_PASSAGE_ID, np.int32)
     scores_BxK = np.full((len(questions), k), -np.inf, np.float32)
     for row, question in enumerate(questions):
-      scores_N = self.scores(question.replace(wordpieces.MASK, " "))
-      found = np.flatnonzero(scores_N > 0)
-      scores = scores_N[found]
-      if k < len(found):
-        best = scores >= np.partition(scores, -k)[-k]
-        found, scores = found[best], scores[best]
-      order = np.lexsort((ids_N[found], -scores))[:k]
-      ids_BxK[row, : len(order)] = ids_N[found[order]]
-      scores_BxK[row, : len(order)] = scores[order]
+      scores_I = self.scores_by_id(question)
+      found = np.flatnonzero(scores_I > 0)
+      best = found[best_places(scores_I[found], k)]
+      ids_BxK[row, : len(best)] = best
+      scores_BxK[row, : len(best)] = scores_I[best]
     return datatypes.SearchResults(ids_BxK, scores_BxK)
+
+
+def best_places(scores_N: np.ndarray, k: int) -> np.ndarray:
+  """Returns where the `k` highest scores are, best first; ties go to the lower place."""
+  found = np.arange(len(scores_N))
+  if k < len(found):
+    found = np.flatnonzero(scores_N >= np.partition(scores_N, -k)[-k])
+  return found[np.argsort(-scores_N[found], kind="stable")][:k]

@@ -1,8 +1,8 @@
-"""Searches with a dual encoder and BM25, and fuses their rankings."""
+"""Searches with a dual encoder and BM25, and fuses what they find."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -10,26 +10,30 @@ from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.foundations import choices
 from realm_jax.index import searcher
-from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.bm25 import Bm25Retriever, best_places
+from realm_jax.index.fusion import DENSE_WEIGHT, fuse_scores, standardize
 from realm_jax.index.searcher import Searcher
 
 _RANK_CONSTANT = 60
+_MOST_SCORED = 200_000
+_SAMPLE = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fusion:
-  """How two rankings are fused.
+  """How a dual encoder and BM25 are fused.
 
   Attributes:
-    by: "ranks" adds 1 / (60 + rank) of both (reciprocal rank fusion, Cormack et al. 2009);
-      "scores" adds the scores, scaled per query to lie between 0 and 1. A passage that only one
-      ranking has gets nothing from the other.
+    by: "scores" adds standardized scores (`realm_jax.index.fusion`); "ranks" adds 1 / (60 + rank)
+      of both (reciprocal rank fusion, Cormack et al. 2009), where a passage that only one ranking
+      has gets nothing from the other.
     weight: Weight of the dual encoder in the sum, between 0 and 1; BM25 has the rest.
-    depth: Passages of each ranking to fuse, or the number requested if that is larger.
+    depth: Passages of each ranking to fuse, or the number requested if that is larger. By scores,
+      all passages are fused if there are at most 200,000.
   """
 
-  by: Literal["ranks", "scores"] = "ranks"
-  weight: float = 0.5
+  by: Literal["scores", "ranks"] = "scores"
+  weight: float = DENSE_WEIGHT
   depth: int = 100
 
   def __post_init__(self):
@@ -40,14 +44,20 @@ class Fusion:
       raise ValueError(f"fusion.depth={self.depth}; it must be at least 1")
 
 
-def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion) -> SearchResults:
-  """Returns the best `k` passages of each query after fusing two rankings, with fused scores.
+def fuse_ranks(
+  dense: SearchResults, sparse: SearchResults, k: int, *, weight: float
+) -> SearchResults:
+  """Returns the best `k` passages of each query after adding reciprocal ranks.
 
-  Equal sums, which ranks have often, are broken by lower id.
+  Equal sums, which are frequent, are broken by lower id.
   """
   ids_BxR = np.concatenate([dense.ids_BxK, sparse.ids_BxK], axis=1)
   values_BxR = np.concatenate(
-    [fusion.weight * _values(dense, fusion), (1 - fusion.weight) * _values(sparse, fusion)], axis=1
+    [
+      share / (_RANK_CONSTANT + 1 + np.arange(ids_BxK.shape[1])) * (ids_BxK >= 0)
+      for share, ids_BxK in ((weight, dense.ids_BxK), (1 - weight, sparse.ids_BxK))
+    ],
+    axis=1,
   )
   order_BxR = np.argsort(ids_BxR, axis=1, kind="stable")
   ids_BxR = np.take_along_axis(ids_BxR, order_BxR, axis=1)
@@ -62,66 +72,115 @@ def fuse(dense: SearchResults, sparse: SearchResults, k: int, *, fusion: Fusion)
   return SearchResults(fused.ids_BxK, fused.scores_BxK.astype(np.float32))
 
 
-def _values(results: SearchResults, fusion: Fusion) -> np.ndarray:
-  found_BxK = results.ids_BxK >= 0
-  if fusion.by == "ranks":
-    values_BxK = np.broadcast_to(
-      1 / (_RANK_CONSTANT + 1 + np.arange(found_BxK.shape[1])), found_BxK.shape
-    )
-  else:
-    scores_BxK = results.scores_BxK.astype(np.float64)
-    # Where a ranking ends early, all other passages share no word with the query and score 0.
-    lowest_Bx1 = np.where(found_BxK, scores_BxK, np.inf).min(axis=1, keepdims=True)
-    lowest_Bx1 = np.where(found_BxK.all(axis=1, keepdims=True), lowest_Bx1, lowest_Bx1.clip(max=0))
-    spread_Bx1 = np.where(found_BxK, scores_BxK, -np.inf).max(axis=1, keepdims=True) - lowest_Bx1
-    with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was found, or one score
-      values_BxK = np.where(spread_Bx1 > 0, (scores_BxK - lowest_Bx1) / spread_Bx1, 1)
-  return np.where(found_BxK, values_BxK, 0)
+class Embeddings(Protocol):
+  """Embeddings of passages `[I, E]`, read by ids."""
+
+  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FusedSearcher:
-  """Searches an index by the queries' embeddings and BM25 by their texts.
+  """Searches by the queries' embeddings and by their texts.
 
   Attributes:
-    by_words: Called as `by_words(k)`, returns BM25's results for the texts of the queries. Further
-      queries, which pad a batch, are searched in the index alone.
+    base: Searches the index.
+    embeddings_IxE: The embeddings of the index, needed to fuse scores.
+    texts: The texts of the queries. Further queries, which pad a batch, have none.
   """
 
   base: Searcher
-  by_words: Callable[[int], SearchResults]
+  embeddings_IxE: Embeddings | None
+  bm25: Bm25Retriever
   fusion: Fusion
+  texts: Sequence[str]
 
   def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
     """Returns the best `k` passages of each query, with fused scores."""
+    texts = [*self.texts, *[""] * (len(queries_BxE) - len(self.texts))]
     depth = max(k, self.fusion.depth)
-    dense, sparse = self.base.search(queries_BxE, depth), self.by_words(depth)
-    rows = ((0, len(queries_BxE) - len(sparse.ids_BxK)), (0, 0))
-    sparse = SearchResults(
-      np.pad(sparse.ids_BxK, rows, constant_values=datatypes.MISSING_PASSAGE_ID),
-      np.pad(sparse.scores_BxK, rows, constant_values=-np.inf),
-    )
-    return fuse(dense, sparse, k, fusion=self.fusion)
+    if self.fusion.by == "ranks":
+      dense, sparse = self.base.search(queries_BxE, depth), self.bm25.retrieve(texts, k=depth)
+      return fuse_ranks(dense, sparse, k, weight=self.fusion.weight)
+    live_I = self.bm25.live_I
+    if len(live_I) <= _MOST_SCORED:
+      fused = self._all_fused(queries_BxE, texts, live_I)
+    else:
+      fused = self._best_fused(queries_BxE, texts, live_I, depth)
+    ids_BxK = np.full((len(texts), k), datatypes.MISSING_PASSAGE_ID, np.int32)
+    scores_BxK = np.full((len(texts), k), -np.inf, np.float32)
+    for row, (ids_C, fused_C) in enumerate(fused):
+      best = best_places(fused_C, k)
+      ids_BxK[row, : len(best)] = ids_C[best]
+      scores_BxK[row, : len(best)] = fused_C[best]
+    return SearchResults(ids_BxK, scores_BxK)
+
+  def _all_fused(
+    self, queries_BxE: np.ndarray, texts: Sequence[str], live_I: np.ndarray
+  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the ids of all passages and their fused scores, for each query."""
+    live = np.flatnonzero(live_I)
+    dense_BxI = queries_BxE @ self._embeddings(np.arange(len(live_I))).T
+    for dense_I, text in zip(dense_BxI, texts, strict=True):
+      sparse_I = self.bm25.scores_by_id(text)
+      yield live, fuse_scores(dense_I[live], sparse_I[live], weight=self.fusion.weight)
+
+  def _best_fused(
+    self, queries_BxE: np.ndarray, texts: Sequence[str], live_I: np.ndarray, depth: int
+  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the same of the `depth` best passages of each ranking, for each query."""
+    found = self.base.search(queries_BxE, depth)
+    # BM25 knows all its scores, which are too unlike each other to be sampled.
+    sample_S = np.linspace(0, len(live_I) - 1, _SAMPLE).astype(np.int64)
+    sampled_BxS = queries_BxE @ self._embeddings(sample_S).T
+    for query_E, text, ids_K, sampled_S in zip(
+      queries_BxE, texts, found.ids_BxK, sampled_BxS, strict=True
+    ):
+      sparse_I = self.bm25.scores_by_id(text)
+      by_words = best_places(sparse_I, depth)
+      ids_C = np.union1d(ids_K[ids_K >= 0], by_words[sparse_I[by_words] > 0])
+      dense_C = self._embeddings(ids_C) @ query_E
+      yield (
+        ids_C,
+        self.fusion.weight * standardize(dense_C, sampled_S)
+        + (1 - self.fusion.weight) * standardize(sparse_I[ids_C], sparse_I[live_I]),
+      )
+
+  def _embeddings(self, ids_C: np.ndarray) -> np.ndarray:
+    assert self.embeddings_IxE is not None, "scores are fused with the embeddings of the index"
+    whole = isinstance(self.embeddings_IxE, np.ndarray) and len(ids_C) == len(self.embeddings_IxE)
+    rows_CxE = self.embeddings_IxE if whole else self.embeddings_IxE[ids_C]
+    return np.asarray(rows_CxE, np.float32)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Hybrid:
-  """BM25 in addition to a dual encoder."""
+  """BM25 in addition to a dual encoder.
+
+  Attributes:
+    embeddings_IxE: The embeddings of the index, needed to fuse scores.
+  """
 
   bm25: Bm25Retriever
   fusion: Fusion
+  embeddings_IxE: Embeddings | None = None
 
-  def searcher(
+  def edited(
     self,
-    base: Searcher,
-    texts: Sequence[str],
     *,
-    hidden: Collection[int] = (),
-    written: Mapping[int, str] | None = None,
-  ) -> FusedSearcher:
-    """Returns a searcher for queries with these texts; see `Bm25Retriever.retrieve`."""
+    hidden: Collection[int],
+    written: Mapping[int, str],
+    embeddings_IxE: Embeddings | None,
+  ) -> "Hybrid":
+    """Returns a hybrid of an edited corpus; see `Bm25Retriever.edited`."""
+    bm25 = self.bm25.edited(hidden=hidden, written=written)
+    return dataclasses.replace(self, bm25=bm25, embeddings_IxE=embeddings_IxE)
 
-    def by_words(k: int) -> SearchResults:
-      return self.bm25.retrieve(texts, k=k, hidden=hidden, written=written)
-
-    return FusedSearcher(base, by_words, self.fusion)
+  def searcher(self, base: Searcher, texts: Sequence[str]) -> FusedSearcher:
+    """Returns a searcher for queries with these texts."""
+    return FusedSearcher(
+      base=base,
+      embeddings_IxE=self.embeddings_IxE,
+      bm25=self.bm25,
+      fusion=self.fusion,
+      texts=texts,
+    )

@@ -27,14 +27,16 @@ def fuse_scores(
     sample: Which of them give means and deviations, such as a mask `[N]` of those that are not
       deleted.
   """
-  return weight * _standardized(dense, sample) + (1 - weight) * _standardized(sparse, sample)
+  return weight * standardize(dense, dense[..., sample]) + (1 - weight) * standardize(
+    sparse, sparse[..., sample]
+  )
 
 
-def _standardized(scores: np.ndarray, sample: np.ndarray | slice) -> np.ndarray:
-  scores = np.asarray(scores, np.float64)  # so that close scores keep their order
-  sampled = scores[..., sample]
-  if not sampled.size:
-    return np.zeros_like(scores)
-  deviation = sampled.std(axis=-1, keepdims=True)
+def standardize(scores: np.ndarray, sample: np.ndarray) -> np.ndarray:
+  """Returns scores minus the mean of a sample of them, divided by its deviation, in float64."""
+  if not sample.size:
+    return np.zeros(np.shape(scores))
+  deviation = sample.std(axis=-1, keepdims=True, dtype=np.float64)
+  mean = sample.mean(axis=-1, keepdims=True, dtype=np.float64)
   # Without a deviation nothing tells passages apart.
-  return (scores - sampled.mean(axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1)
+  return (scores - mean) / np.where(deviation > 0, deviation, 1)

@@ -8,14 +8,14 @@ import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
 from realm_jax.corpus.passage_store import PassageStore, titled_text
-from realm_jax.devices.datatypes import Tokens
+from realm_jax.datatypes import Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.explanation import GenerationRanking
 from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
-from realm_jax.text.wordpieces import MASK, Tokenizer
+from realm_jax.wordpieces import Tokenizer
 
 _EMBEDDINGS_KEPT = 4096  # cached embeddings of edited passages
 _RANKED = 10
@@ -87,13 +87,14 @@ class EditableCorpus:
     loaded = self._edited(edits)
     if self.hybrid is None or not texts:
       return loaded
-    searcher = self.hybrid.searcher(
-      loaded.searcher,
-      [text.replace(MASK, " ") for text in texts],
-      hidden=[i for i in edits.passages if i < len(self.store)],
-      written={i: titled_text(self.view(edits), i) for i, _ in edits.written()},
-    )
-    return dataclasses.replace(loaded, searcher=searcher)
+    hybrid = self.hybrid
+    if edits:
+      hybrid = hybrid.edited(
+        hidden=[i for i in edits.passages if i < len(self.store)],
+        written={i: titled_text(self.view(edits), i) for i, _ in edits.written()},
+        embeddings_IxE=loaded.embeddings_NxE,
+      )
+    return dataclasses.replace(loaded, searcher=hybrid.searcher(loaded.searcher, texts))
 
   def _edited(self, edits: Edits) -> LoadedGeneration:
     if not edits:

@@ -37,7 +37,7 @@ class Sources:
     searcher: Makes the searcher of the generation's embeddings; None searches it as it was built.
     retriever: What finds passages: the checkpoint's dual encoder ("dense"), "bm25", or both
       ("hybrid"). Readers always score the passages with the dual encoder.
-    fusion: How "hybrid" fuses the two rankings.
+    fusion: How "hybrid" fuses the two.
   """
 
   checkpoints: str = ""
@@ -78,7 +78,7 @@ class Opened:
 
   Attributes:
     manifest: The manifest of the generation to search.
-    loaded: That generation, with its embeddings if the model has a span reader.
+    loaded: That generation, with its embeddings if the model has a span reader or BM25 is fused.
     hybrid: BM25 in addition to the generation; None with a dense retriever.
   """
 
@@ -126,18 +126,22 @@ def open_sources(sources: Sources) -> Opened:
   corpus = open_corpus(sources.passages)
   saved.check_vocabulary(corpus.vocabulary.digest, source=sources.passages)
   published = published_generations(
-    sources, saved, corpus.store, with_embeddings=saved.description.span_reader is not None
+    sources,
+    saved,
+    corpus.store,
+    with_embeddings=saved.description.span_reader is not None or sources.retriever == "hybrid",
   )
   generation = generations.resolve(sources.index, sources.generation)
   manifest = generations.read_manifest(sources.index, generation)
+  loaded = published.load(generation)
   opened = Opened(
     sources=sources,
     saved=saved,
     corpus=corpus,
     manifest=manifest,
-    loaded=published.load(generation),
+    loaded=loaded,
     mesh=partitioning.make_mesh(),
-    hybrid=_hybrid(sources, corpus),
+    hybrid=_hybrid(sources, corpus, loaded),
   )
   # Digests, because fine-tuning keeps a frozen passage encoder under another run and step.
   _, params = saved.tower(opened.mesh, of="passage")
@@ -170,12 +174,15 @@ def open_bm25(corpus: Corpus) -> Bm25Retriever:
   return Bm25Retriever([postings])
 
 
-def _hybrid(sources: Sources, corpus: Corpus) -> Hybrid | None:
+def _hybrid(sources: Sources, corpus: Corpus, loaded: LoadedGeneration) -> Hybrid | None:
   if sources.retriever == "dense":
     return None
-  only_words = Fusion(by="scores", weight=0.0)
-  fusion = sources.fusion if sources.retriever == "hybrid" else only_words
-  return Hybrid(open_bm25(corpus), fusion)
+  only_words = Fusion(by="ranks", weight=0.0)
+  return Hybrid(
+    bm25=open_bm25(corpus),
+    fusion=sources.fusion if sources.retriever == "hybrid" else only_words,
+    embeddings_IxE=loaded.embeddings_NxE,
+  )
 
 
 def published_generations(

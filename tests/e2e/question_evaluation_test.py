@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import numpy as np
 import pytest
@@ -95,9 +94,7 @@ def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
   figures_of = {
     weight: evaluate(
       **given,
-      sources=dataclasses.replace(
-        sources, retriever="hybrid", fusion=Fusion(by="scores", weight=weight)
-      ),
+      sources=dataclasses.replace(sources, retriever="hybrid", fusion=Fusion(weight=weight)),
     )
     for weight in (0.0, 1.0)
   }
@@ -105,20 +102,6 @@ def test_a_hybrid_retriever_with_all_the_weight_on_one_side_is_that_side(
   for weight, alone in ((1.0, zero_shot[0]), (0.0, evaluate(**given, sources=bm25))):
     for name in ("recall@1", "recall@5"):
       assert figures_of[weight][name] == alone[name]
-
-
-def test_the_weight_of_a_hybrid_retriever_is_chosen_on_development_questions(world, given, sources):
-  output = world / "hybrid"
-  hybrid = dataclasses.replace(sources, retriever="hybrid", fusion=Fusion(by="scores"))
-  tune_on = str(world / "almanac" / "training_questions.jsonl")
-  evaluate(**given, sources=hybrid, tune_on=tune_on, output=str(output))
-  measured = json.loads((output / "figures.json").read_text())["measured"]
-  (weight,) = re.findall(r"^by scores, weight (\S+) of the dual encoder$", measured["fusion"])
-  ranks = dict(re.findall(r"(\S+): ([\d.]+)", measured["development questions"]))
-  assert len(ranks) == 11
-  assert float(ranks[weight]) == max(map(float, ranks.values()))
-  with pytest.raises(ValueError, match="tune the weight of --retriever=hybrid"):
-    evaluate(**given, sources=sources, tune_on=tune_on)
 
 
 def test_a_fine_tuned_checkpoint_answers_and_is_compared(world, given, sources, zero_shot):

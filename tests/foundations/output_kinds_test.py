@@ -24,7 +24,7 @@ READ = {
   *("passages", "answerable_from", "checkpoints", "index", "source", "blocks", "titles"),
   *("embeddings", "examples", "retriever_checkpoints", "eval_corpus", "replay"),
   *("pairs", "pairs_passages", "questions", "retriever", "reader", "dev_questions", "config"),
-  *("file", "qrels", "predictions", "against", "train_questions", "tune_on", "first", "second"),
+  *("file", "qrels", "predictions", "against", "train_questions", "first", "second"),
   *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts"),
 }
 NO_PATHS = {

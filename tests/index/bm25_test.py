@@ -99,7 +99,7 @@ def test_edited_texts_score_as_if_they_were_indexed():
   fresh = bm25([TEXTS[0], TEXTS[2], TEXTS[3], "dogs", "a cat"])
   given = {"hidden": [1, 4], "written": {1: "dogs", 9: "a cat"}}
   for question in ("cat", "a dog that barks", "rivers"):
-    found = bm25(TEXTS).retrieve([question], k=5, **given)
+    found = bm25(TEXTS).edited(**given).retrieve([question], k=5)
     ids, scores = found.ids_BxK[0], found.scores_BxK[0]
     expected = dict(zip((0, 2, 3, 1, 9), fresh.scores(question).tolist(), strict=True))
     kept = {i: score for i, score in expected.items() if score}

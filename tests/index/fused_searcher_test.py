@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
 
-from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
-from realm_jax.index.fused_searcher import FusedSearcher, Fusion, fuse
+from realm_jax.datatypes import MISSING_PASSAGE_ID, SearchResults
+from realm_jax.index import fused_searcher
+from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.edited_searcher import EditedSearcher
+from realm_jax.index.exact_searcher import ExactSearcher
+from realm_jax.index.fused_searcher import Fusion, Hybrid, fuse_ranks
+from realm_jax.index.fusion import fuse_scores
+from realm_jax.index.postings import Postings
 
 MISSING = MISSING_PASSAGE_ID
 DENSE = SearchResults(
@@ -16,7 +22,7 @@ SPARSE = SearchResults(
 
 
 def test_reciprocal_ranks_are_added():
-  found = fuse(DENSE, SPARSE, 5, fusion=Fusion())
+  found = fuse_ranks(DENSE, SPARSE, 5, weight=0.5)
   assert found.ids_BxK.tolist() == [[1, 3, 7, 2, MISSING], [5, 6, MISSING, MISSING, MISSING]]
   expected = [0.5 / 62 + 0.5 / 61, 0.5 / 61 + 0.5 / 63, 0.5 / 62, 0.5 / 63]
   np.testing.assert_allclose(found.scores_BxK[0, :4], expected, rtol=1e-6)
@@ -25,61 +31,85 @@ def test_reciprocal_ranks_are_added():
 def test_equal_sums_of_ranks_are_broken_by_lower_id_whichever_ranking_they_are_from():
   rows = [np.random.default_rng(seed).permutation(50).astype(np.int32)[None] for seed in range(2)]
   one, other = (SearchResults(ids, -np.arange(50.0, dtype=np.float32)[None]) for ids in rows)
-  found = fuse(one, other, 50, fusion=Fusion())
+  found = fuse_ranks(one, other, 50, weight=0.5)
   pairs = list(zip((-found.scores_BxK[0]).tolist(), found.ids_BxK[0].tolist(), strict=True))
   assert len({score for score, _ in pairs}) < 50  # there are ties
   assert pairs == sorted(pairs)
-  np.testing.assert_array_equal(fuse(other, one, 50, fusion=Fusion()).ids_BxK, found.ids_BxK)
+  np.testing.assert_array_equal(fuse_ranks(other, one, 50, weight=0.5).ids_BxK, found.ids_BxK)
 
 
-def test_scores_are_scaled_for_each_query_and_added():
-  found = fuse(DENSE, SPARSE, 4, fusion=Fusion(by="scores", weight=0.6))
-  score_of = dict(zip(found.ids_BxK[0].tolist(), found.scores_BxK[0].tolist(), strict=True))
-  assert score_of == pytest.approx({3: 0.6, 1: 0.6 * 0.5 + 0.4, 7: 0.4 * 0.5, 2: 0.0})
-  shifted = SearchResults(DENSE.ids_BxK, 7 * DENSE.scores_BxK - 3)
-  again = fuse(shifted, SPARSE, 4, fusion=Fusion(by="scores", weight=0.6))
-  np.testing.assert_array_equal(found.ids_BxK, again.ids_BxK)
+RNG = np.random.default_rng(0)
+WORDS = [f"w{i}" for i in range(30)]
+TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(60)]
+EMBEDDINGS = RNG.normal(size=(60, 4)).astype(np.float32)
+QUERIES = RNG.normal(size=(2, 4)).astype(np.float32)
+QUESTIONS = ["w3 w4 [MASK]", "w9 w11 w12"]
+
+
+def hybrid(*, texts=TEXTS, embeddings=EMBEDDINGS, **fusion):
+  return Hybrid(
+    bm25=Bm25Retriever([Postings.build(texts)]),
+    fusion=Fusion(**fusion),
+    embeddings_IxE=embeddings,
+  )
+
+
+def search(of, *, k, questions=QUESTIONS, queries=QUERIES, base=None):
+  base = base or ExactSearcher(EMBEDDINGS)
+  return of.searcher(base, questions).search(queries, k)
+
+
+def expected(questions=QUESTIONS, *, texts=TEXTS, embeddings=EMBEDDINGS):
+  bm25 = Bm25Retriever([Postings.build(texts)])
+  sparse = np.stack([bm25.scores(question.replace("[MASK]", "")) for question in questions])
+  return fuse_scores(QUERIES @ embeddings.T, sparse)
+
+
+def test_scores_of_all_passages_are_fused():
+  found, scores = search(hybrid(), k=70), expected()
+  np.testing.assert_array_equal(found.ids_BxK[:, :60], np.argsort(-scores, kind="stable"))
+  np.testing.assert_allclose(found.scores_BxK[:, :60], -np.sort(-scores), rtol=1e-5, atol=1e-5)
+  assert (found.ids_BxK[:, 60:] == MISSING).all()
+
+
+def test_a_large_corpus_fuses_the_best_of_each_with_nearly_the_same_scores(monkeypatch):
+  of = hybrid(depth=20)
+  every = search(of, k=5)
+  monkeypatch.setattr(fused_searcher, "_MOST_SCORED", 59)
+  found = search(of, k=5)
+  np.testing.assert_array_equal(found.ids_BxK, every.ids_BxK)
+  np.testing.assert_allclose(found.scores_BxK, every.scores_BxK, atol=0.1)
+  # What only BM25 finds is scored by its embedding, too.
+  none = ExactSearcher(np.full((1, 4), -1e6, np.float32))
+  assert set(search(of, k=5, base=none).ids_BxK[0]) & set(every.ids_BxK[0])
 
 
 @pytest.mark.parametrize("by", ["ranks", "scores"])
-@pytest.mark.parametrize(("weight", "alone"), [(1.0, DENSE), (0.0, SPARSE)])
-def test_a_ranking_with_all_the_weight_comes_first_unchanged(by, weight, alone):
-  found = fuse(DENSE, SPARSE, 3, fusion=Fusion(by=by, weight=weight))
-  best = alone.ids_BxK[0, :2]  # by scores, the last one found counts as much as those not found
-  np.testing.assert_array_equal(found.ids_BxK[0, :2], best)
+def test_a_query_without_a_text_is_ranked_by_its_embedding(by):
+  found = search(hybrid(by=by), k=3, questions=QUESTIONS[:1])
+  alone = ExactSearcher(EMBEDDINGS).search(QUERIES, 3)
+  np.testing.assert_array_equal(found.ids_BxK[1], alone.ids_BxK[1])
+  assert found.ids_BxK[0].tolist() != alone.ids_BxK[0].tolist()
+  both = search(hybrid(by=by), k=3)
+  np.testing.assert_array_equal(found.ids_BxK[0], both.ids_BxK[0])
 
 
-def test_the_last_passage_of_a_short_ranking_counts_more_than_one_that_is_not_found():
-  short = SearchResults(
-    np.array([[8, 4, MISSING]], np.int32), np.array([[6.0, 3.0, -np.inf]], np.float32)
+@pytest.mark.parametrize("most", [10, 1000])
+def test_edits_are_searched_as_in_a_new_corpus(monkeypatch, most):
+  monkeypatch.setattr(fused_searcher, "_MOST_SCORED", most)
+  texts, embeddings = [*TEXTS, "w3 w4 w3"], np.append(EMBEDDINGS, QUERIES[:1], axis=0)
+  texts[7], embeddings[7] = "w9 w11 w12 w9", QUERIES[1]
+  of = hybrid(depth=61).edited(
+    hidden=[7, 20], written={7: texts[7], 60: texts[60]}, embeddings_IxE=embeddings
   )
-  found = fuse(_row(DENSE, 0), short, 3, fusion=Fusion(by="scores", weight=0.0))
-  assert found.ids_BxK[0, :2].tolist() == [8, 4]
-  np.testing.assert_allclose(found.scores_BxK[0], [1.0, 0.5, 0.0])
-
-
-def test_the_order_of_queries_and_a_single_passage_do_not_matter():
-  for fusion in (Fusion(), Fusion(by="scores")):
-    rows = [
-      fuse(_row(DENSE, row), _row(SPARSE, row), 4, fusion=fusion).ids_BxK[0] for row in (1, 0)
-    ]
-    both = fuse(DENSE, SPARSE, 4, fusion=fusion).ids_BxK
-    np.testing.assert_array_equal(np.stack(rows), both[::-1])
-    one = SearchResults(np.array([[4]], np.int32), np.array([[-3.0]], np.float32))
-    assert fuse(one, one, 2, fusion=fusion).scores_BxK[0, 0] > 0
-
-
-def _row(results, row):
-  return SearchResults(results.ids_BxK[row : row + 1], results.scores_BxK[row : row + 1])
-
-
-class _Base:
-  def search(self, queries_BxE, k):
-    assert k == 100
-    return DENSE
-
-
-def test_rows_beyond_the_texts_are_searched_in_the_index_alone():
-  searcher = FusedSearcher(_Base(), lambda k: _row(SPARSE, 0), Fusion())
-  found = searcher.search(np.zeros((2, 1)), 3)
-  np.testing.assert_array_equal(found.ids_BxK, [[1, 3, 7], [5, 6, MISSING]])
+  base = EditedSearcher(
+    ExactSearcher(EMBEDDINGS), hidden=[7, 20], ids=[7, 60], embeddings=embeddings[[7, 60]]
+  )
+  found = search(of, k=59, base=base)
+  assert found.ids_BxK[:, 0].tolist() == [60, 7]
+  if most > 10:
+    kept = [*range(20), *range(21, 61)]
+    scores = expected(texts=[texts[i] for i in kept], embeddings=embeddings[kept])
+    ids = np.array(kept)[np.argsort(-scores, kind="stable")]
+    np.testing.assert_array_equal(found.ids_BxK, ids[:, :59])
+  assert 20 not in found.ids_BxK

@@ -143,9 +143,12 @@ def test_a_model_trained_in_buckets_reads_as_any_other(filler):
 
 def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):
   texts = [text for _, text, _ in ROWS]
-  filler = make_filler(
-    store, hybrid=Hybrid(Bm25Retriever([Postings.build(texts)]), Fusion(weight=0.25))
+  hybrid = Hybrid(
+    bm25=Bm25Retriever([Postings.build(texts)]),
+    fusion=Fusion(weight=0.25),
+    embeddings_IxE=np.array([[1.0], [2.0]], np.float32),
   )
+  filler = make_filler(store, hybrid=hybrid)
   for text, best, answer in (("the [MASK] is old", 0, POUND), ("a euro [MASK]", 1, EURO)):
     assert filler.retrieve(query(), k=1, texts=[text]).tolist() == [[best]]
     assert filler.fill(query(), texts=[text])[0].ids == (answer,)

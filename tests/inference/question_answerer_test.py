@@ -130,7 +130,11 @@ def test_without_a_span_there_is_no_answer(make_answerer):
 
 
 def test_a_hybrid_retriever_reads_what_the_words_find_and_follows_edits(make_answerer):
-  hybrid = Hybrid(Bm25Retriever([Postings.build(TEXTS)]), Fusion(weight=0.25))
+  hybrid = Hybrid(
+    bm25=Bm25Retriever([Postings.build(TEXTS)]),
+    fusion=Fusion(weight=0.25),
+    embeddings_IxE=EMBEDDINGS_NxE,
+  )
   answerer = make_answerer(spans_of((0, 1, 1)), hybrid=hybrid)
   questions = ["who in 1,000", "the cafe in Paris", "café"]
   assert [found.passage_ids[0] for found in answerer.answer(questions)] == [1, 2, 0]

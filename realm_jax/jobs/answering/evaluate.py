@@ -14,7 +14,6 @@ from realm_jax.evaluation import result_card
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.collection_evaluation import JudgedQueries
 from realm_jax.evaluation.evaluator import Evaluator, question_sets
-from realm_jax.evaluation.fusion_tuning import DevelopmentSet, answered_questions, judged_queries
 from realm_jax.evaluation.masked_span_evaluation import MaskedSentences
 from realm_jax.evaluation.open_qa_evaluation import Format, OpenQuestions
 from realm_jax.evaluation.systems import open_system
@@ -31,10 +30,10 @@ EVALUATIONS = "evaluations.jsonl"
 _SOURCES = {field.name for of in (Sources, Fusion) for field in dataclasses.fields(of)} - {"fusion"}
 # What is used, by what is evaluated.
 _USED = {
-  "--qrels": {"tune_on", "recall_at", "batch_size", *_SOURCES},
+  "--qrels": {"recall_at", "batch_size", *_SOURCES},
   "--qrels and --predictions": {"predictions", "recall_at"},
   "questions": {
-    *("train_questions", "tune_on", "formats", "max_questions"),
+    *("train_questions", "formats", "max_questions"),
     *("answer_text", "recall_at", "batch_size", *_SOURCES),
   },
   "questions and --predictions": {"predictions", "max_questions"},
@@ -72,7 +71,6 @@ def evaluate(
   following: Following = Following(),
   predictions: str | None = None,
   train_questions: str | None = None,
-  tune_on: str | None = None,
   output: str | None = None,
   formats: Sequence[Format] = (),
   max_questions: int | None = None,
@@ -97,8 +95,6 @@ def evaluate(
       continues after the last line.
     predictions: A file of predictions to score instead of a model's.
     train_questions: The training questions, to tell answers seen in training from others.
-    tune_on: Development questions, or with `qrels` development judgements, to tune the weight of a
-      hybrid retriever on.
     output: Directory for `figures.json`, `card.md` and `predictions.jsonl`; None only prints.
     formats: Also writes the retrieved passages, as "dpr" (Dense Passage Retrieval's JSON, with all
       texts) or "trec" (a run file).
@@ -118,7 +114,6 @@ def evaluate(
   given = {
     "predictions": predictions,
     "train_questions": train_questions,
-    "tune_on": tune_on,
     "formats": formats,
     "max_questions": max_questions,
   }
@@ -145,13 +140,9 @@ def evaluate(
   if formats and output is None:
     raise ValueError(f"--formats={','.join(formats)} without a directory; give --output")
 
-  development = None
-  for evaluator in evaluators.values():
-    development = None if tune_on is None else _development(tune_on, evaluator)
-
   def evaluated(of: Sources, output: str | None) -> dict:
     """Opens the system once for all sets; returns the metrics, by set if there are several."""
-    system = None if predictions else open_system(of, asking, development)
+    system = None if predictions else open_system(of, asking)
     found = {}
     for name, evaluator in evaluators.items():
       result = evaluator.evaluate(system) if system else evaluator.read(str(predictions))
@@ -195,19 +186,6 @@ def _evaluator(
     train_answers=None if train_questions is None else _answers(train_questions),
     formats=formats,
   )
-
-
-def _development(tune_on: str, evaluator: Evaluator) -> DevelopmentSet | None:
-  """Returns development questions or, for a collection, development judgements of its queries."""
-  if isinstance(evaluator, JudgedQueries):
-    grades = read_judgements(tune_on)
-    if all(grades.get(query) == known for query, known in evaluator.grades.items()):
-      raise ValueError(f"tune_on={tune_on} has the judgements to evaluate; tune on others")
-    return judged_queries(read_queries(evaluator.inputs["queries"], grades), grades)
-  known = read_questions(tune_on)
-  if {question.text for question in evaluator.questions} <= {question.text for question in known}:
-    raise ValueError(f"tune_on={tune_on} has the questions to evaluate; tune on others")
-  return answered_questions(known)
 
 
 def _answers(questions: str) -> list[str]:

@@ -12,10 +12,11 @@ from realm_jax.foundations import choices
 from realm_jax.index import searcher
 from realm_jax.index.bm25 import Bm25Retriever, best_places
 from realm_jax.index.fusion import DENSE_WEIGHT, fuse_scores, standardize
+from realm_jax.index.neighbours import Neighbours
 from realm_jax.index.searcher import Searcher
 
 _RANK_CONSTANT = 60
-_MOST_SCORED = 200_000
+MOST_SCORED = 200_000
 _SAMPLE = 10_000
 
 
@@ -30,11 +31,15 @@ class Fusion:
     weight: Weight of the dual encoder in the sum, between 0 and 1; BM25 has the rest.
     depth: Passages of each ranking to fuse, or the number requested if that is larger. By scores,
       all passages are fused if there are at most 200,000.
+    neighbours: How much of the mean score of the nearest documents a passage's document gets, see
+      `realm_jax.index.neighbours`. None means 0.25 where judged documents are ranked, and 0 where
+      questions are answered.
   """
 
   by: Literal["scores", "ranks"] = "scores"
   weight: float = DENSE_WEIGHT
   depth: int = 100
+  neighbours: float | None = None
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -42,6 +47,28 @@ class Fusion:
       raise ValueError(f"fusion.weight={self.weight}; it must lie in [0, 1]")
     if self.depth < 1:
       raise ValueError(f"fusion.depth={self.depth}; it must be at least 1")
+    if self.neighbours is not None and self.neighbours < 0:
+      raise ValueError(f"fusion.neighbours={self.neighbours}; it must be at least 0")
+    if self.neighbours and self.by != "scores":
+      raise ValueError(f"fusion.neighbours={self.neighbours} needs --by=scores")
+
+  def for_documents(self) -> "Fusion":
+    """Returns the settings where documents are ranked."""
+    if self.neighbours is not None or self.by != "scores":
+      return self
+    return dataclasses.replace(self, neighbours=0.25)
+
+  def check_neighbours(self, num_passages: int) -> None:
+    """Checks that all passages are scored if neighbours are wanted.
+
+    Raises:
+      ValueError: If there are too many.
+    """
+    if self.neighbours and num_passages > MOST_SCORED:
+      raise ValueError(
+        f"neighbours={self.neighbours} needs the scores of all passages; {num_passages:,} are more "
+        f"than {MOST_SCORED:,}, so give --neighbours=0"
+      )
 
 
 def fuse_ranks(
@@ -86,6 +113,7 @@ class FusedSearcher:
     base: Searches the index.
     embeddings_IxE: The embeddings of the index, needed to fuse scores.
     texts: The texts of the queries. Further queries, which pad a batch, have none.
+    neighbours: The documents near each other, if the fusion uses them.
   """
 
   base: Searcher
@@ -93,6 +121,7 @@ class FusedSearcher:
   bm25: Bm25Retriever
   fusion: Fusion
   texts: Sequence[str]
+  neighbours: Neighbours | None = None
 
   def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
     """Returns the best `k` passages of each query, with fused scores."""
@@ -102,7 +131,7 @@ class FusedSearcher:
       dense, sparse = self.base.search(queries_BxE, depth), self.bm25.retrieve(texts, k=depth)
       return fuse_ranks(dense, sparse, k, weight=self.fusion.weight)
     live_I = self.bm25.live_I
-    if len(live_I) <= _MOST_SCORED:
+    if len(live_I) <= MOST_SCORED:
       fused = self._all_fused(queries_BxE, texts, live_I)
     else:
       fused = self._best_fused(queries_BxE, texts, live_I, depth)
@@ -122,7 +151,10 @@ class FusedSearcher:
     dense_BxI = queries_BxE @ self._embeddings(np.arange(len(live_I))).T
     for dense_I, text in zip(dense_BxI, texts, strict=True):
       sparse_I = self.bm25.scores_by_id(text)
-      yield live, fuse_scores(dense_I[live], sparse_I[live], weight=self.fusion.weight)
+      fused = fuse_scores(dense_I[live], sparse_I[live], weight=self.fusion.weight)
+      if self.neighbours is not None and self.fusion.neighbours:
+        fused += self.fusion.neighbours * self.neighbours.mean_scores(live, fused)
+      yield live, fused
 
   def _best_fused(
     self, queries_BxE: np.ndarray, texts: Sequence[str], live_I: np.ndarray, depth: int
@@ -158,11 +190,13 @@ class Hybrid:
 
   Attributes:
     embeddings_IxE: The embeddings of the index, needed to fuse scores.
+    neighbours: The documents near each other, if the fusion uses them.
   """
 
   bm25: Bm25Retriever
   fusion: Fusion
   embeddings_IxE: Embeddings | None = None
+  neighbours: Neighbours | None = None
 
   def edited(
     self,
@@ -183,4 +217,5 @@ class Hybrid:
       bm25=self.bm25,
       fusion=self.fusion,
       texts=texts,
+      neighbours=self.neighbours,
     )

@@ -8,14 +8,14 @@ import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
 from realm_jax.corpus.passage_store import PassageStore, titled_text
-from realm_jax.datatypes import Tokens
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
 from realm_jax.inference.explanation import GenerationRanking
 from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
-from realm_jax.wordpieces import Tokenizer
+from realm_jax.text.wordpieces import Tokenizer
 
 _EMBEDDINGS_KEPT = 4096  # cached embeddings of edited passages
 _RANKED = 10

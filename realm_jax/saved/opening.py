@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import jax
+import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore, titled_text
@@ -14,8 +15,9 @@ from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
 from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.fused_searcher import Fusion, Hybrid
-from realm_jax.index.postings import open_or_build
+from realm_jax.index.fused_searcher import MOST_SCORED, Fusion, Hybrid
+from realm_jax.index.neighbours import find_neighbours
+from realm_jax.index.postings import Postings, open_or_build
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.saved import saved_models
@@ -125,6 +127,8 @@ def open_sources(sources: Sources) -> Opened:
   saved = saved_models.load(sources.checkpoints, step=sources.step)
   corpus = open_corpus(sources.passages)
   saved.check_vocabulary(corpus.vocabulary.digest, source=sources.passages)
+  if sources.retriever == "hybrid":
+    sources.fusion.check_neighbours(len(corpus.store))
   published = published_generations(
     sources,
     saved,
@@ -141,7 +145,7 @@ def open_sources(sources: Sources) -> Opened:
     manifest=manifest,
     loaded=loaded,
     mesh=partitioning.make_mesh(),
-    hybrid=_hybrid(sources, corpus, loaded),
+    hybrid=_hybrid(sources, corpus.store, loaded),
   )
   # Digests, because fine-tuning keeps a frozen passage encoder under another run and step.
   _, params = saved.tower(opened.mesh, of="passage")
@@ -164,25 +168,34 @@ def open_sources(sources: Sources) -> Opened:
 
 def open_bm25(corpus: Corpus) -> Bm25Retriever:
   """Opens BM25 over a corpus; its index is built once and kept in the corpus's directory."""
-  store = corpus.store
-  postings = open_or_build(
+  return Bm25Retriever([_postings(corpus.store)])
+
+
+def _postings(store: PassageStore) -> Postings:
+  return open_or_build(
     os.path.join(store.local_directory, "bm25"),
     lambda: (titled_text(store, row) for row in range(len(store))),
     identity=store.fingerprint,
     languages=store.metadata.languages,
   )
-  return Bm25Retriever([postings])
 
 
-def _hybrid(sources: Sources, corpus: Corpus, loaded: LoadedGeneration) -> Hybrid | None:
+def _hybrid(sources: Sources, store: PassageStore, loaded: LoadedGeneration) -> Hybrid | None:
   if sources.retriever == "dense":
     return None
-  only_words = Fusion(by="ranks", weight=0.0)
-  return Hybrid(
-    bm25=open_bm25(corpus),
-    fusion=sources.fusion if sources.retriever == "hybrid" else only_words,
-    embeddings_IxE=loaded.embeddings_NxE,
-  )
+  postings = _postings(store)
+  bm25, fusion, neighbours = Bm25Retriever([postings]), sources.fusion, None
+  if sources.retriever == "bm25":
+    return Hybrid(bm25=bm25, fusion=Fusion(by="ranks", weight=0.0))
+  assert loaded.embeddings_NxE is not None
+  embeddings_NxE = loaded.embeddings_NxE
+  if len(store) <= MOST_SCORED:
+    # At once, instead of for each batch.
+    embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
+    if fusion.neighbours:
+      documents = [store.document(row) for row in range(len(store))]
+      neighbours = find_neighbours(documents, embeddings_NxE=embeddings_NxE, postings=postings)
+  return Hybrid(bm25=bm25, fusion=fusion, embeddings_IxE=embeddings_NxE, neighbours=neighbours)
 
 
 def published_generations(

@@ -1,8 +1,8 @@
 # `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
 # `make parity` compares with transformers and `make t5x` tests the adapter for t5x, each in an
-# environment of its own.
+# environment of its own. `make docs` builds the documents as a site in build/site.
 
-.PHONY: demo test parity t5x lint docs-check clean
+.PHONY: demo test parity t5x lint docs docs-check clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -30,6 +30,9 @@ lint: .venv/installed
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/basedpyright --level error
 
+docs: .venv/docs-installed
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+
 docs-check: .venv/installed
 	.venv/bin/python -m pytest -q tests/docs_test.py
 
@@ -55,6 +58,10 @@ INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-ver
 .venv/installed: setup.py constraints.txt
 	$(call environment,3)
 	@$(INSTALL) --editable '.[test]' --constraint constraints.txt
+	@touch $@
+
+.venv/docs-installed: .venv/installed
+	@$(INSTALL) --editable '.[docs]' --constraint constraints.txt
 	@touch $@
 
 # The last transformers with REALM wants older releases of two libraries.

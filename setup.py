@@ -84,6 +84,7 @@ setuptools.setup(
     ],
     "beam": ["apache-beam>=2.60"],
     "cuda": ["jax[cuda12]"],
+    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"],
     "faiss": ["faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],
     # The last transformers that has REALM, which no later one can load.

@@ -7,6 +7,7 @@ import sys
 
 import gin
 import pytest
+import yaml
 
 from realm_jax import main
 from realm_jax.command_line import configuration
@@ -115,3 +116,10 @@ def test_the_readme_lists_every_document():
   for document in TEXTS:
     if document.startswith("docs/"):
       assert f"({document})" in TEXTS["README.md"], document
+
+
+def test_every_document_and_example_is_in_the_navigation_of_the_site():
+  """`make docs` checks all links."""
+  navigation = str(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
+  examples = [f"examples/{file.name}.md" for file in (ROOT / "examples").glob("*.*")]
+  assert [page for page in [*TEXTS, *examples] if f"'{page}'" not in navigation] == []

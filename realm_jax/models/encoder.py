@@ -79,7 +79,7 @@ class EncoderConfig(abc.ABC):
     del params
     return {}
 
-  def from_corpus(self, store, vocabulary: WordPieces) -> Mapping[str, Any]:
+  def from_corpus(self, store: Any, vocabulary: WordPieces) -> Mapping[str, Any]:
     """Returns initial parameters that a corpus determines; the others are drawn at random.
 
     Args:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from realm_jax.command_line import flags
+from realm_jax.models.bert import BertConfig
 
 
 def changed(config, **fields):
@@ -33,3 +34,9 @@ def _replaced(config, path, value):
   first, *rest = path
   inner = _replaced(getattr(config, first), rest, value) if rest else value
   return dataclasses.replace(config, **{first: inner})
+
+
+def tiny_bert(**fields):
+  """Returns a BERT of one narrow layer that computes in float32."""
+  sizes = {"vocab_size": 11, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_size": 12}
+  return BertConfig(**{"dtype": "float32", "max_length": 12, **sizes, **fields})

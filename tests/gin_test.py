@@ -54,19 +54,3 @@ def test_registers_what_it_names_itself(file):
   assert code_lines((ROOT / file).read_text("utf-8"))[0] == (
     "from __gin__ import dynamic_registration"
   )
-
-
-@pytest.mark.parametrize(
-  ("line", "message"),
-  [
-    ("main.mian.argv = 1", "has no attribute mian"),
-    ("main.main.arg = 1", "doesn't have a parameter named 'arg'"),
-    ("MAKRO = 1", "MAKRO is set but nothing uses %MAKRO"),
-  ],
-)
-def test_a_wrong_name_would_be_seen(tmp_path, line, message):
-  file = tmp_path / "wrong.gin"
-  file.write_text(f"from __gin__ import dynamic_registration\nfrom realm_jax import main\n{line}\n")
-  with pytest.raises((AttributeError, ValueError), match=message):
-    gin.parse_config_file(str(file))
-    gin.finalize()

@@ -9,17 +9,10 @@ import pytest
 
 from realm_jax.convert import huggingface_names
 from realm_jax.devices import datatypes
-from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, span_reader
+from realm_jax.models import dual_encoder, knowledge_augmented_encoder, span_reader
+from tests.configurations import tiny_bert
 
-CONFIG = bert.BertConfig(
-  dtype="float32",
-  vocab_size=13,
-  hidden_size=8,
-  num_layers=2,
-  num_heads=2,
-  mlp_size=12,
-  max_length=10,
-)
+CONFIG = tiny_bert(vocab_size=13, num_layers=2, max_length=10)
 
 
 class Network:

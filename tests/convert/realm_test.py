@@ -21,8 +21,8 @@ from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.objectives.open_qa import open_qa
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
-# Absolute for outputs, a part of the largest entry for gradients.
-TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-9, 1e-9)}
+# In float64: absolute for outputs, a part of the largest entry for gradients.
+TOLERANCE = 1e-9
 
 
 @pytest.fixture(scope="module", params=["golden", pytest.param("live", marks=pytest.mark.parity)])
@@ -39,29 +39,28 @@ def reference(request, tmp_path_factory):
   return directory, dict(np.load(directory / "reference.npz"))
 
 
-@pytest.fixture(params=["float32", "float64"])
-def dtype(request):
-  with jax.enable_x64(request.param == "float64"):
-    yield request.param
+@pytest.fixture(autouse=True)
+def in_float64():
+  with jax.enable_x64(True):
+    yield
 
 
 class Imported:
-  """Directories of Hugging Face as our models, in a dtype."""
+  """Directories of Hugging Face as our models."""
 
-  def __init__(self, directory, *names, dtype):
-    self.dtype = dtype
+  def __init__(self, directory, *names):
     self.sources = [huggingface.read(str(directory / name)) for name in names]
     self.found = imported_model.find(self.sources)
     with jax.enable_x64(False):
       params, self.drawn = imported_params(self.found, seed=0)
-    self.params = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), params)
+    self.params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
   def config(self, config):
-    """Returns a configuration in our dtype and without dropout."""
+    """Returns a configuration in float64 and without dropout."""
     if hasattr(config, "bert"):
       return dataclasses.replace(config, bert=self.config(config.bert))
     return dataclasses.replace(
-      config, dtype=self.dtype, dropout_rate=0.0, attention_dropout_rate=0.0
+      config, dtype="float64", dropout_rate=0.0, attention_dropout_rate=0.0
     )
 
   def check_gradients(self, gradients, weights):
@@ -77,7 +76,7 @@ class Imported:
     assert len(compared) > 0.8 * len(ours)
     for path in compared:
       expected = huggingface_names.to_ours(path, found.weights[path], ours[path].shape)
-      bar = TOLERANCES[self.dtype][1] * max(np.abs(expected).max(), 1e-2)
+      bar = TOLERANCE * max(np.abs(expected).max(), 1e-2)
       np.testing.assert_allclose(ours[path], expected, rtol=0, atol=bar, err_msg=path)
     # What they have no gradient for has none here.
     for path in ours.keys() - compared:
@@ -91,8 +90,8 @@ def tokens(arrays, name):
   )
 
 
-def assert_close(actual, expected, dtype):
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCES[dtype][0])
+def assert_close(actual, expected):
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE)
 
 
 def taken(arrays, prefix):
@@ -104,18 +103,18 @@ def embedded(module, params, query):
   return jax.jit(encode)({"params": params["dual_encoder"]}, query)
 
 
-def test_hidden_states_and_embeddings(reference, dtype):
+def test_hidden_states_and_embeddings(reference):
   directory, arrays = reference
-  model = Imported(directory, "embedder", dtype=dtype)
+  model = Imported(directory, "embedder")
   assert model.drawn == []
   config = model.config(model.found.dual_encoder)
   query = tokens(arrays, "query")
   tower = model.params["dual_encoder"]["tower"]
   encode = jax.jit(functools.partial(BertEncoder(config.bert).apply, deterministic=True))
   hidden_FxLxD = encode({"params": tower["bert"]}, query)
-  assert_close(np.asarray(hidden_FxLxD)[query.mask], arrays["hidden"][query.mask], dtype)
+  assert_close(np.asarray(hidden_FxLxD)[query.mask], arrays["hidden"][query.mask])
   embeddings_FxE = embedded(DualEncoder(config), model.params, query)
-  assert_close(embeddings_FxE, arrays["embeddings"], dtype)
+  assert_close(embeddings_FxE, arrays["embeddings"])
 
 
 def behind_null(tokens_BxKxL):
@@ -127,9 +126,9 @@ def behind_null(tokens_BxKxL):
 
 
 @pytest.mark.parametrize("scorer", ["scorer", "two_tower_scorer"])
-def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
+def test_pretraining_scores_logits_loss_and_gradients(scorer, reference):
   directory, arrays = reference
-  model = Imported(directory, scorer, "encoder", dtype=dtype)
+  model = Imported(directory, scorer, "encoder")
   assert model.drawn == []
   assert model.found.dual_encoder.towers == ("shared" if scorer == "scorer" else "separate")
   passage, joint = (behind_null(tokens(arrays, name)) for name in ("passage", "joint"))
@@ -165,9 +164,9 @@ def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
     return jax.value_and_grad(loss, has_aux=True)(params)
 
   (loss, outputs), gradients = value_and_gradient(model.params)
-  assert_close(outputs.scores_BxK[:, 1:], arrays[f"{scorer}/relevance"], dtype)
-  assert_close(outputs.logits_BxKxMxV[:, 1:], arrays["mlm_logits"], dtype)
-  assert_close(loss, arrays[f"{scorer}/loss"], dtype)
+  assert_close(outputs.scores_BxK[:, 1:], arrays[f"{scorer}/relevance"])
+  assert_close(outputs.logits_BxKxMxV[:, 1:], arrays["mlm_logits"])
+  assert_close(loss, arrays[f"{scorer}/loss"])
   model.check_gradients(
     gradients,
     [taken(arrays, f"{scorer}/gradient/{part}/") for part in ("scorer", "encoder")],
@@ -175,14 +174,14 @@ def test_pretraining_scores_logits_loss_and_gradients(scorer, reference, dtype):
 
 
 @pytest.mark.parametrize("name", ["reader", "open_qa"])
-def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
+def test_reading_span_logits_losses_and_gradients(name, reference):
   directory, arrays = reference
-  model = Imported(directory, name, dtype=dtype)
+  model = Imported(directory, name)
   config = model.config(model.found.span_reader)
   read = tokens(arrays, "read")
   words_FxT = np.asarray(passage_wordpieces(read))
   np.testing.assert_array_equal(words_FxT, arrays[f"{name}/words"])
-  relevance_1xR = arrays["inputs/relevance"][None].astype(dtype)
+  relevance_1xR = arrays["inputs/relevance"][None].astype(np.float64)
   starts, ends = arrays[f"{name}/span_starts"], arrays[f"{name}/span_ends"]
   gold_KxTxW = np.zeros((*read.shape, config.max_span_width), bool)
   for k, (firsts, lasts) in enumerate(
@@ -194,7 +193,7 @@ def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
   assert gold_KxTxW.sum() == 3
   batch = datatypes.RetrievedQuestions(
     query=None,
-    weights_B=np.ones(1, dtype),
+    weights_B=np.ones(1, np.float64),
     question_index_B=np.zeros(1, np.int32),
     passage_ids_BxR=np.arange(relevance_1xR.shape[1], dtype=np.int32)[None],
     embeddings_BxRxE=None,
@@ -218,23 +217,23 @@ def test_reading_span_logits_losses_and_gradients(name, reference, dtype):
   ours_KxS = np.asarray(logits_KxTxW)[:, starts, ends - starts]
   valid_KxS = words_FxT[:, starts] & words_FxT[:, ends]
   assert valid_KxS.sum() > 20
-  assert_close(ours_KxS[valid_KxS], arrays[f"{name}/span_logits"][valid_KxS], dtype)
-  assert_close(figures["retrieval_loss"].value, arrays[f"{name}/retriever_loss"], dtype)
-  assert_close(figures["reader_loss"].value, arrays[f"{name}/reader_loss"], dtype)
-  assert_close(slope_1xR[0], arrays[f"{name}/gradient/relevance"], dtype)
+  assert_close(ours_KxS[valid_KxS], arrays[f"{name}/span_logits"][valid_KxS])
+  assert_close(figures["retrieval_loss"].value, arrays[f"{name}/retriever_loss"])
+  assert_close(figures["reader_loss"].value, arrays[f"{name}/reader_loss"])
+  assert_close(slope_1xR[0], arrays[f"{name}/gradient/relevance"])
   model.check_gradients({"span_reader": gradients}, [taken(arrays, f"{name}/gradient/reader/")])
   total_KxS = np.where(valid_KxS, ours_KxS + relevance_1xR[0, : len(ours_KxS), None], -np.inf)
   block, span = np.unravel_index(total_KxS.argmax(), total_KxS.shape)
   np.testing.assert_array_equal([block, starts[span], ends[span]], arrays[f"{name}/best"])
 
 
-def test_open_qa_brings_its_retriever_and_its_embeddings(reference, dtype):
+def test_open_qa_brings_its_retriever_and_its_embeddings(reference):
   directory, arrays = reference
-  model = Imported(directory, "open_qa", dtype=dtype)
+  model = Imported(directory, "open_qa")
   assert model.drawn == []
   module = DualEncoder(model.config(model.found.dual_encoder))
   embeddings_FxE = embedded(module, model.params, tokens(arrays, "query"))
-  assert_close(embeddings_FxE, arrays["open_qa/embeddings"], dtype)
+  assert_close(embeddings_FxE, arrays["open_qa/embeddings"])
   (source,) = model.sources
   assert source.weights["block_emb"].shape[1] == embeddings_FxE.shape[1]
   assert not any("block_emb" in name for name in model.found.unused)

@@ -121,25 +121,6 @@ def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
   assert counts == Counter(long_sentences_split=1, long_titles=long_titles)
 
 
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    (
-      {"max_passage_length": 3},
-      "max_passage_length=3 leaves no room for text next to 3 special tokens",
-    ),
-    ({"max_sentences": 0}, "max_sentences=0; use at least 1"),
-    ({"unit": "words", "num_words": 0}, "num_words=0; use at least 1"),
-    ({"overlap": -1}, "overlap=-1; use 0 or more"),
-    ({"max_sentences": 2, "overlap": 2}, "overlap=2; .* less than the 2 sentences of a passage"),
-    ({"unit": "words", "overlap": 100}, "overlap=100; .* less than the 100 words of a passage"),
-  ],
-)
-def test_chunks_that_can_hold_nothing_new_are_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    ChunkingConfig(**settings)
-
-
 def test_the_shortest_passage_holds_one_wordpiece():
   chunks = chunk_sentences(
     document([2]),

@@ -60,8 +60,3 @@ def test_an_error_of_the_function_reaches_the_caller():
 def test_a_dead_worker_is_told_in_words():
   with pytest.raises(ChildProcessError, match="a worker process died.*lower --num_workers"):
     list(ordered_map(die_elsewhere, [os.getpid()] * 9, num_workers=2))
-
-
-def test_no_worker_is_refused():
-  with pytest.raises(ValueError, match="num_workers=0; use at least one"):
-    list(ordered_map(described, [1], num_workers=0))

@@ -180,9 +180,3 @@ def test_streams_read_their_parts_side_by_side_and_go_on_where_they_were():
     ValueError, match="its data as stream_0_of_2, .* reads stream_0_of_1; use the"
   ):
     streams(num_streams=1).restore(position)
-
-
-@pytest.mark.parametrize(("num_streams", "batch_size"), [(3, 4), (0, 4)])
-def test_streams_that_cannot_share_a_batch_are_refused(num_streams, batch_size):
-  with pytest.raises(ValueError, match="data streams must be a multiple of the 1 processes and"):
-    streams(num_streams=num_streams, batch_size=batch_size)

@@ -104,20 +104,6 @@ def test_unknown_formats_are_refused(tmp_path, name, content):
     read_raw(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-  ("fields", "message"),
-  [
-    ({"answer": ["(x"], "regex": True}, r"q\.jsonl, question 2 \('why\?'\): missing \)"),
-    ({"answer": []}, r"question 2 \('why\?'\): it has no answer"),
-  ],
-)
-def test_questions_that_cannot_be_asked_are_refused(tmp_path, fields, message):
-  lines = [json.dumps(record("who?")), json.dumps(record("why?") | fields)]
-  (tmp_path / "q.jsonl").write_text("\n".join(lines))
-  with pytest.raises(ValueError, match=message):
-    read_raw(tmp_path / "q.jsonl")
-
-
 def test_the_split_is_the_originals():
   # Fingerprints modulo 100,000: 29626, 34568 and 37750.
   questions = ["what type of fuel goes in a zippo", "who is the president", "what is x2?"]

@@ -6,19 +6,11 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from realm_jax.devices import partitioning
-from realm_jax.models import bert, dual_encoder, realm
+from realm_jax.models import dual_encoder, realm
 from realm_jax.objectives import contrastive, marginal_likelihood
+from tests.configurations import tiny_bert
 
-BERT = bert.BertConfig(
-  dtype="float32",
-  vocab_size=12,
-  hidden_size=8,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=12,
-  max_length=10,
-  initializer_range=0.3,
-)
+BERT = tiny_bert(vocab_size=12, max_length=10, initializer_range=0.3)
 MODEL = realm.RealmPretrainingModel(
   dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4), BERT
 )

@@ -23,7 +23,6 @@ from realm_jax.jobs.preparation.prepare_examples import (
 from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.publishing.builder_config import BuilderConfig
@@ -36,19 +35,10 @@ from realm_jax.runs.starting_points import StartConfig
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
-from tests.configurations import changed, names
+from tests.configurations import changed, names, tiny_bert
 
 TINY = pathlib.Path(__file__).parents[2] / "gin" / "jobs" / "tiny.gin"
-BERT = BertConfig(
-  dtype="float32",
-  vocab_size=1024,
-  hidden_size=16,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=32,
-  max_length=48,
-  dropout_rate=0.1,
-)
+BERT = tiny_bert(vocab_size=1024, hidden_size=16, mlp_size=32, max_length=48, dropout_rate=0.1)
 PRETRAINING = Pretraining(
   run=RunConfig(num_steps=100, log_every=1, checkpoint_every=500),
   # A run of any length begins alike.

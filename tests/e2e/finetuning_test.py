@@ -175,13 +175,6 @@ def test_an_index_of_another_passage_encoder_is_refused(tune, world, start):
     tune("tuned_wrong", retriever=str(world / "drawn_otherwise" / "checkpoints"))
 
 
-def test_questions_of_another_corpus_are_refused(tune, world, tmp_path):
-  questions = tmp_path / "questions.jsonl"
-  questions.write_text('{"question": "Who?", "answer": ["Nobody Whosoever"]}\n')
-  with pytest.raises(ValueError, match="none of the 1 questions"):
-    tune("tuned_elsewhere", questions=str(questions))
-
-
 @pytest.mark.usefixtures("tuned_whole")
 def test_what_cannot_go_on_or_be_chosen_is_refused(tune, world):
   other = {"questions": str(world / "almanac" / "heldout_questions.jsonl")}
@@ -193,13 +186,3 @@ def test_what_cannot_go_on_or_be_chosen_is_refused(tune, world):
   late = RefreshConfig(max_staleness_steps=99, when_late="wait")
   with pytest.raises(ValueError, match="max_staleness_steps=99 with checkpoint_every=100"):
     tune("tuned_late", passage_encoder="trained", refresh=late)
-
-
-def test_a_pre_trained_model_answers_no_questions(world):
-  sources = Sources(
-    checkpoints=str(world / "first" / "checkpoints"),
-    passages=str(world / "passages"),
-    index=str(world / "index"),
-  )
-  with pytest.raises(ValueError, match="has no span reader; train it with `realm finetune`"):
-    predict(sources=sources, questions="q.jsonl", output="o.jsonl")

@@ -31,18 +31,3 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
   figures = json.loads((workdir / "evaluation" / "figures.json").read_text())
   assert figures["figures"]["questions"] > 0
   assert "step 4/4" in capfd.readouterr().err
-
-
-def test_two_processes_for_one_tpu_are_refused_at_once(world, tmp_path, capfd, monkeypatch):
-  monkeypatch.setenv("JAX_PLATFORMS", "tpu")
-  command = [
-    "launch_local",
-    f"--gin_file={world / 'tiny.gin'}",
-    f"--workdir={tmp_path}",
-    f"--corpus={world / 'training'}",
-    f"--passages={world / 'passages'}",
-    "--num_steps=4",
-  ]
-  assert main.main(command) == 1
-  assert "cannot both open the TPU of this machine; give --builder" in capfd.readouterr().err
-  assert not (tmp_path / "logs").exists()

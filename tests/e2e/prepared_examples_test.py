@@ -86,17 +86,6 @@ def test_a_retriever_can_decide_which_queries_are_answered(world):
   assert answerable_queries.find(without_source, answer_Bx1, store=store).all()
 
 
-def test_queries_longer_than_the_retriever_reads_are_refused(world, capsys):
-  flags = ["--task=masked_queries", "--query_length=200", f"--corpus={world / 'training'}"]
-  flags += [f"--answerable_from={world / 'passages'}", f"--index={world / 'index'}"]
-  flags += [f"--checkpoints={world / 'first' / 'checkpoints'}", f"--output={world / 'long'}"]
-  assert main.main(["prepare_examples", *flags]) == 1
-  assert "query_length=200 exceeds the 48 positions of retriever; lower it" in (
-    capsys.readouterr().err
-  )
-  assert not (world / "long").exists()
-
-
 @pytest.fixture(scope="module")
 def pretrain(world, arguments):
   """`pretrain(name, corpus=..., eval_corpus=..., num_steps=N)` is a command line."""
@@ -223,23 +212,3 @@ def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(finetune, l
   assert list(losses("tuned_on_arrays")) == [1, 2]
   assert losses("tuned_on_arrays") == losses("tuned_on_task")
   assert losses("tuned_on_task")[1] > 0
-
-
-@pytest.mark.parametrize(
-  ("flags", "code", "message"),
-  [
-    (["--num_epochs=0"], 2, "num_epochs=0, num_examples=None, data_streams=1; give at least 1"),
-    (["--task=questions"], 1, "passages=None with task='questions'; give the passages that"),
-    (["--passages=x"], 1, "passages=x with task='masked_queries'; give the passages that"),
-    (
-      ["--task=questions", "--passages=x", "--vocabulary=y"],
-      1,
-      "vocabulary=y: questions use that of the passages; omit it",
-    ),
-  ],
-)
-def test_what_cannot_be_prepared_is_refused(world, tmp_path, capsys, flags, code, message):
-  given = [f"--corpus={world / 'passages'}", f"--output={tmp_path / 'x'}", *MASKED, *flags]
-  assert main.main(["prepare_examples", *given]) == code
-  assert message in capsys.readouterr().err
-  assert not (tmp_path / "x").exists()

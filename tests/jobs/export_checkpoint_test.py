@@ -14,7 +14,6 @@ from realm_jax.index import generations
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
 from realm_jax.jobs.preparation.import_checkpoint import import_checkpoint
 from realm_jax.models import bert
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
@@ -22,20 +21,12 @@ from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
 from realm_jax.text import tokenization
 from realm_jax.training.checkpoints import Checkpointer
+from tests.configurations import tiny_bert
 
 TOKENIZER = tokenization.WordPieceTokenizer(
   [*tokenization.SPECIAL_TOKENS, *"abcdefg", "##a", "##b"], lower_case=True
 )
-BERT = BertConfig(
-  dtype="float32",
-  vocab_size=16,
-  hidden_size=8,
-  num_layers=2,
-  num_heads=2,
-  mlp_size=12,
-  max_length=16,
-  activation="gelu_erf",
-)
+BERT = tiny_bert(vocab_size=16, num_layers=2, max_length=16, activation="gelu_erf")
 RETRIEVAL = RetrievalConfig(num_passages=2, passage_length=10, joint_length=14)
 TEXTS = ["a b c", "ab Ba g", "f", "c c a d e f g a"]
 ENCODERS = {

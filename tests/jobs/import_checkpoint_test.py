@@ -15,16 +15,14 @@ from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import generations
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_checkpoint
-from realm_jax.models import bert
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import answering_models, saved_models
 from realm_jax.saved.opening import Sources
 from realm_jax.text import tokenization
+from tests.configurations import tiny_bert
 
-CONFIG = bert.BertConfig(
-  dtype="float32", vocab_size=8, hidden_size=4, num_layers=1, num_heads=2, mlp_size=6, max_length=12
-)
+CONFIG = tiny_bert(vocab_size=8, hidden_size=4, mlp_size=6)
 VOCABULARY = [*tokenization.SPECIAL_TOKENS, "a", "b", "##c"]
 LENGTHS = {
   "retrieval": RetrievalConfig(num_passages=2, passage_length=8, joint_length=12),

@@ -9,7 +9,6 @@ import pytest
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
 from realm_jax.jobs.training.plan import plan
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -17,16 +16,9 @@ from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import MeshConfig
 from realm_jax.training import ahead_of_time
+from tests.configurations import tiny_bert
 
-BERT = BertConfig(
-  dtype="float32",
-  vocab_size=64,
-  hidden_size=16,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=32,
-  max_length=16,
-)
+BERT = tiny_bert(vocab_size=64, hidden_size=16, mlp_size=32, max_length=16)
 
 
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")

@@ -277,40 +277,6 @@ def test_a_new_output_replaces_the_old_one_whole(tmp_path, inputs):
   assert len(read_examples(tmp_path / "out")) == 2
 
 
-@pytest.mark.parametrize(
-  ("setting", "message"),
-  [
-    ({"num_shards": 0}, "num_shards=0; write at least one"),
-    ({"num_workers": 0}, "num_workers=0; use at least one"),
-    ({"format": "parquet"}, "is not a complete Parquet file"),
-  ],
-)
-def test_settings_that_cannot_work_are_refused(tmp_path, inputs, setting, message):
-  with pytest.raises(ValueError, match=message):
-    prepare_corpus(output=str(tmp_path / "out"), **{**inputs, **setting})
-  assert not (tmp_path / "out").exists()
-
-
-def test_an_output_is_needed_where_something_is_written(inputs):
-  with pytest.raises(
-    ValueError, match="no output given; give a directory, or only read the input with"
-  ):
-    prepare_corpus(**inputs)
-
-
-@pytest.mark.parametrize(
-  ("given", "unused"),
-  [
-    ({"beam": BeamConfig(beam_options=("--runner=x",))}, "beam_options"),
-    ({"beam": BeamConfig(beam_parts="p")}, "beam_parts"),
-    ({"engine": "beam", "num_workers": 2}, "num_workers"),
-  ],
-)
-def test_settings_of_the_other_engine_are_refused(tmp_path, inputs, given, unused):
-  with pytest.raises(ValueError, match=f"--{unused} would do nothing with engine="):
-    prepare_corpus(output=str(tmp_path / "out"), **{**inputs, **given})
-
-
 GERMAN = "Die Hauptstadt von Norwegen ist Oslo. Das Café öffnet im Jahre 1969, bzw. am 3. Oktober."
 CHINESE = "奥斯陆是挪威的首都。咖啡馆于1969年开业。"
 

@@ -128,11 +128,6 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
     (["--num_steps=7"], "a training needs --corpus, --passages"),
     ([*TRAINING, "--executor=vertex"], "needs --image"),
     (
-      [*TRAINING, "--executor=vertex", "--resources=pretrain:tpu_v3"],
-      "write it like pretrain:tpu_v3=8",
-    ),
-    ([*TRAINING, "--executor=vertex", "--resources=pretrain:abacus=1"], "unknown to XManager"),
-    (
       [*TRAINING, "--executor=kubernetes", "--image=i", "--resources=pretrain:tpu_v3=8"],
       "XManager cannot request tpu_v3 from a cluster; start TPU jobs with launch/gcloud/tpu.py",
     ),
@@ -140,7 +135,6 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
       [*TRAINING, "--executor=vertex", "--resources=pretrian:tpu_v3=8"],
       "--resources=pretrian:tpu_v3=8: no such job is launched; choose one of pretrain, build_index",
     ),
-    (["--sweep=nothing.sweep"], "No such file"),
     (
       ["--sweep=own.sweep", "--corpus=c", "--num_steps=7"],
       "own.sweep runs own.py, for which --corpus, --num_steps would do nothing; omit it",

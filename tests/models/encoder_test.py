@@ -29,8 +29,3 @@ def test_each_side_has_the_parameters_that_it_reads():
   assert apart.separated()[0] == apart
   with pytest.raises(ValueError, match=r"SharedConfig .*\['query_words'\]"):
     shared.separated()
-
-
-def test_a_wrong_temperature_is_refused():
-  with pytest.raises(ValueError, match="temperature=0.0"):
-    BagConfig(temperature=0.0)

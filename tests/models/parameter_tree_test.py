@@ -5,17 +5,10 @@ import jax
 import pytest
 from flax.core import meta
 
-from realm_jax.models import bert, dual_encoder, realm
+from realm_jax.models import dual_encoder, realm
+from tests.configurations import tiny_bert
 
-BERT = bert.BertConfig(
-  dtype="float32",
-  vocab_size=11,
-  hidden_size=8,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=12,
-  max_length=10,
-)
+BERT = tiny_bert(max_length=10)
 BERT_PARAMETERS = """\
 bert/embedding_norm/bias float32 embed=8
 bert/embedding_norm/scale float32 embed=8

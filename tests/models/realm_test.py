@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 from realm_jax.models import bert, dual_encoder, knowledge_augmented_encoder, realm
+from tests.configurations import tiny_bert
 
-BERT = bert.BertConfig(
-  dtype="float32",
-  vocab_size=11,
-  hidden_size=8,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=12,
-  max_length=12,
-)
+BERT = tiny_bert()
 MODEL = realm.RealmPretrainingModel(
   dual_encoder.DualEncoderConfig(bert=BERT, projection_size=4), BERT
 )

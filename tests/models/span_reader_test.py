@@ -7,17 +7,9 @@ import pytest
 
 from realm_jax.devices import datatypes
 from realm_jax.models import bert, span_reader
+from tests.configurations import tiny_bert
 
-BERT = bert.BertConfig(
-  dtype="float32",
-  vocab_size=20,
-  hidden_size=8,
-  num_layers=1,
-  num_heads=2,
-  mlp_size=12,
-  max_length=12,
-  initializer_range=0.5,
-)
+BERT = tiny_bert(vocab_size=20, initializer_range=0.5)
 CONFIG = span_reader.SpanReaderConfig(bert=BERT, max_span_width=3, span_hidden_size=6)
 LOWEST = np.finfo(np.float32).min
 
@@ -85,8 +77,3 @@ def test_no_span_is_wider_than_the_input(params):
   wide_FxTxW = logits_of(params, joint((1, 4)), config)
   assert wide_FxTxW.shape == (1, 9, 9)
   np.testing.assert_array_equal(wide_FxTxW[..., :3], logits_of(params, joint((1, 4))))
-
-
-def test_impossible_settings_are_refused():
-  with pytest.raises(ValueError, match="max_span_width=0"):
-    span_reader.SpanReaderConfig(bert=BERT, max_span_width=0)

@@ -303,8 +303,3 @@ def test_words_that_are_all_alike_are_not_right(make_retrieved_batch):
   _, metrics = loss_and_metrics(*outputs, batch, marginalize="span")
   assert metrics["masked_token_accuracy"] == 0
   assert metrics["span_accuracy"] == 0
-
-
-def test_another_way_to_marginalize_is_refused(outputs, batch):
-  with pytest.raises(ValueError, match="marginalize='word'; choose one of span, token"):
-    loss_and_metrics(*outputs, batch, marginalize="word")

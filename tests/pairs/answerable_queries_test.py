@@ -110,23 +110,3 @@ def test_nothing_answerable_is_an_error(people, store, tmp_path):
   with pytest.raises(ValueError, match="yields no examples"):
     prepare(alone, tmp_path / "x", answerable_from=alone.directory)
   assert not (tmp_path / "x").exists()
-
-
-def test_settings_that_select_nothing_are_refused(store, tmp_path):
-  with pytest.raises(ValueError, match="searched=0; it must be at least 1"):
-    AnswerableConfig(searched=0)
-  for given, missing in (
-    ({"index": "i"}, "index=i, but no answerable_from"),
-    ({"read_with": "found"}, "read_with=found, but no answerable_from"),
-    ({"searched": 5}, "searched=5, but no answerable_from"),
-    ({"answerable_from": "p", "checkpoints": "c"}, "index=None; a dense retriever needs both"),
-  ):
-    with pytest.raises(ValueError, match=missing):
-      AnswerableConfig(**given)
-  with pytest.raises(ValueError, match="only masked queries are answered by passages"):
-    prepare_examples(
-      task="inverse_cloze",
-      corpus=store.directory,
-      output=str(tmp_path / "x"),
-      answerable=AnswerableConfig(answerable_from=store.directory),
-    )

@@ -424,16 +424,3 @@ def test_waiting_for_a_late_index_ends_when_told_to_stop():
   with IndexRefresher(Shelf(1), config=late("wait", max_staleness_steps=5)) as refresher:
     refresher.first(stop=never)
     assert not swapped(refresher, 40, stop=lambda: len(asked) == 2 or asked.append(1))
-
-
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    ({"when_late": "panic"}, "when_late='panic'; choose one of continue, wait, stop"),
-    ({"when_late": "wait"}, "when_late='wait' needs max_staleness_steps"),
-    ({"when_late": "stop"}, "when_late='stop' needs max_staleness_steps"),
-  ],
-)
-def test_wrong_settings_are_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    RefreshConfig(**settings)

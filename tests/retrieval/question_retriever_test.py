@@ -131,16 +131,3 @@ def test_the_batch_in_flight_is_made_anew(make_retriever):
   assert batch.passage.shape == (2, 2, 6)
   again = make_retriever(fresh=6).resume(jax.tree.map(np.copy, retriever.in_flight(batch)))
   jax.tree.map(np.testing.assert_array_equal, again, batch)
-
-
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    ({"num_read": 6, "beam_size": 5}, "num_read=6 of beam_size=5"),
-    ({"num_read": 0}, "num_read=0"),
-    ({"order": "best"}, "order='best'"),
-  ],
-)
-def test_impossible_settings_are_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    BeamConfig(**settings)

@@ -134,19 +134,6 @@ def test_a_new_searcher_serves_the_next_retrieval(store, queries):
   assert after.passage_ids_BxK[1].tolist() == [-1, 3, 2]
 
 
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    ({"num_passages": 1}, "num_passages=1; give at least 2, the null passage"),
-    ({"null_passage": "drop"}, r"null_passage='drop'; choose one of keep, mask"),
-    ({"trivial_passage": "keep"}, r"trivial_passage='keep'; choose one of drop, allow, first"),
-  ],
-)
-def test_wrong_settings_are_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    RetrievalConfig(**settings)
-
-
 def test_buckets_hold_each_batch_and_leave_it_as_it_is(store, queries):
   batch = retrieve(make_retriever(store, num_passages=2), queries)
   bucketed = retrieve(make_retriever(store, num_passages=2, padding="buckets"), queries)

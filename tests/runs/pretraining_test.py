@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import partitioning
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
@@ -19,16 +18,9 @@ from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import MeshConfig, RunConfig
 from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
+from tests.configurations import tiny_bert
 
-BERT = BertConfig(
-  dtype="float32",
-  vocab_size=32,
-  hidden_size=16,
-  num_layers=1,
-  num_heads=4,
-  mlp_size=24,
-  max_length=10,
-)
+BERT = tiny_bert(vocab_size=32, hidden_size=16, num_heads=4, mlp_size=24, max_length=10)
 STEPS = 4
 WAYS = [(1, "replicated"), (1, "fully_sharded"), (2, "replicated"), (2, "fully_sharded")]
 

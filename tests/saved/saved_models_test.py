@@ -103,25 +103,6 @@ def test_embeddings_that_no_wordpiece_uses_are_warned_of(caplog):
   assert "vocab_size=100, but the vocabulary only 49 wordpieces" in caplog.messages[0]
 
 
-@pytest.mark.parametrize(
-  ("sizes", "message"),
-  [
-    (
-      {"vocab_size": 101},
-      "the vocabulary has 101 wordpieces, but dual_encoder has vocab_size=100; raise it",
-    ),
-    ({"passage_length": 17}, "passage_length=17 exceeds the 16 positions of dual_encoder"),
-    (
-      {"joint_length": 20},
-      "joint_length=20 exceeds the 16 positions of knowledge_augmented_encoder; lower it",
-    ),
-  ],
-)
-def test_sizes_beyond_the_model_are_refused(sizes, message):
-  with pytest.raises(ValueError, match=message):
-    check_sizes(**sizes)
-
-
 def test_a_run_is_continued_as_it_was():
   metadata = json.loads(json.dumps({"model": json_fields.as_json(PRETRAINED)}))
   saved_models.check_same_run(metadata, PRETRAINED, "runs/a")

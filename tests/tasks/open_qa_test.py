@@ -1,7 +1,6 @@
 import json
 
 import numpy as np
-import pytest
 
 from realm_jax.data import input_pipeline
 from realm_jax.data.feature_converters import OpenQuestionConverter
@@ -65,11 +64,3 @@ def test_a_file_is_registered_once_for_each_content(tmp_path):
   assert open_qa.register(**given) is task
   write(tmp_path, ["w1"])
   assert open_qa.register(**given).name != task.name
-
-
-def test_masked_sentences_are_refused(tmp_path):
-  given = write(tmp_path, ["w0"])
-  record = {"id": 1, "text": "ab", "spans": [[0, 1]], "answer": "a"}
-  (tmp_path / "questions.jsonl").write_text(json.dumps(record))
-  with pytest.raises(ValueError, match="has masked sentences, not questions"):
-    open_qa.register(**given)

@@ -232,16 +232,3 @@ def test_marks_stay_where_they_carry_meaning():
   learned = tokenization.learn(lambda: ["हिंदी Й"] * 9, vocab_size=40, strip_accents=False)
   assert {"हिंदी", "й"} <= set(learned.vocabulary)
   assert pickle.loads(pickle.dumps(learned)).digest == learned.digest
-
-
-@pytest.mark.parametrize(
-  ("texts", "vocab_size", "message"),
-  [
-    ([], 100, "no text to learn a vocabulary from"),
-    (["", " \n"], 100, "no text to learn a vocabulary from"),
-    (["abc def"], 10, "vocab_size=10 is too small; special tokens and characters alone take 15"),
-  ],
-)
-def test_what_cannot_be_learned_from_is_refused(texts, vocab_size, message):
-  with pytest.raises(ValueError, match=message):
-    tokenization.learn(lambda: texts, vocab_size=vocab_size)

@@ -235,15 +235,3 @@ def test_a_setting_for_an_absent_part_is_refused(setting):
   message = r"\['retriever'\], the parameters have \['dual_encoder', 'knowledge_augmented"
   with pytest.raises(ValueError, match=message):
     take_steps(make(config), make_params(), num_steps=1)
-
-
-@pytest.mark.parametrize(
-  ("setting", "message"),
-  [
-    ({"name": "sgd"}, "name='sgd'; choose one of bert_adam, adamw"),
-    ({"schedule": "cosine"}, "schedule='cosine'; choose one of linear, constant"),
-  ],
-)
-def test_unknown_choices_are_refused(setting, message):
-  with pytest.raises(ValueError, match=message):
-    optimizer.OptimizerConfig(**setting)

@@ -11,7 +11,7 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import read_questions
 from realm_jax.devices.datatypes import MaskedQueries
-from realm_jax.foundations import atomic_files, object_store, progress
+from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.labels.question_labels import find_labels
 from realm_jax.models.encoder_programs import query_encoder
@@ -60,6 +60,9 @@ class ExampleSettings:
   mask: batches.Masking = MaskedQueryData.mask
   answer_rule: Rule = QuestionData.answer_rule
 
+  def __post_init__(self):
+    choices.check_fields(self)
+
   def data(self, task: str) -> DataConfig:
     """Returns the data configuration of a task.
 
@@ -95,12 +98,8 @@ class ReadingOrder:
   data_streams: int = 1
 
   def __post_init__(self):
-    too_few = self.num_examples is not None and self.num_examples < 1
-    if self.num_epochs < 1 or too_few or self.data_streams < 1:
-      raise ValueError(
-        f"num_epochs={self.num_epochs}, num_examples={self.num_examples}, "
-        f"data_streams={self.data_streams}; give at least 1 of each"
-      )
+    choices.check_fields(self)
+    choices.check_counts(self, "num_epochs", "num_examples", "data_streams")
     if self.num_epochs > 1 and (self.order == "corpus" or self.num_examples is not None):
       raise ValueError(
         f"num_epochs={self.num_epochs} would do nothing with order={self.order!r} and "

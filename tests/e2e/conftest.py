@@ -20,11 +20,9 @@ from realm_jax.jobs.preparation.prepare_examples import (
   ReadingOrder,
   prepare_examples,
 )
-from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -127,26 +125,6 @@ def world(tmp_path_factory):
     builder=BuilderConfig(searcher=SearcherConfig(kind="scann")),
   )
   return root
-
-
-@pytest.fixture(scope="session")
-def mined_pairs(world):
-  """Keywords of `Paired`: pairs of spans that recur in another corpus, and that corpus."""
-  documents, passages, pairs = (str(world / f"recurring{n}") for n in (".jsonl", "", "_pairs"))
-  with open(documents, "w", encoding="utf-8") as file:
-    for i, first in enumerate("ABCDEFGHIJKL"):
-      decades = (" ".join(str(1500 + 10 * k + n) for n in range(8)) for k in range(4))
-      text = "".join(f"From {years} {first}ome {first}ane {years[::-1]}. " for years in decades)
-      file.write(json.dumps({"id": str(i), "title": f"tower {i}", "text": text}) + "\n")
-  prepare_corpus(
-    input=documents,
-    output=passages,
-    vocabulary=str(world / "vocabulary"),
-    chunking=ChunkingConfig(max_passage_length=32),
-  )
-  settings = PairSettings(query_length=32, num_right=2, num_wrong=1)
-  prepare_pairs(passages=passages, output=pairs, settings=settings)
-  return {"pairs": pairs, "passages": passages, "num_pairs": 8}
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,13 @@ import pytest
 
 from realm_jax.convert import huggingface, huggingface_names, imported_model
 from realm_jax.devices import datatypes
-from realm_jax.jobs.preparation.import_checkpoint import imported_params
 from realm_jax.models.bert import BertEncoder
 from realm_jax.models.dual_encoder import DualEncoder
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.models.span_reader import SpanReader, passage_wordpieces
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.objectives.open_qa import open_qa
+from realm_jax.saved.importing import imported_params
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 # In float64: absolute for outputs, a part of the largest entry for gradients.

@@ -4,25 +4,16 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-import flax.linen as nn
-import flax.traverse_util
-import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
-from realm_jax.foundations import json_fields, object_store
+from realm_jax.convert import imported_model, tensorflow_files
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.models.encoder import example_tokens
-from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
-from realm_jax.models.span_reader import SpanReader
 from realm_jax.publishing import released_corpus
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.training_run import CHECKPOINTS
-from realm_jax.saved import saved_models
-from realm_jax.text import tokenization
+from realm_jax.saved import importing, saved_models
 from realm_jax.training import checkpoints
 
 VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"
@@ -87,11 +78,10 @@ def import_checkpoint(
   directory = os.path.join(workdir, CHECKPOINTS)
   if checkpoints.steps(directory):
     raise ValueError(f"{directory} already has a checkpoint; choose another workdir")
-  for path in source:
-    if not (object_store.absolute(path).exists() or tensorflow_files.is_checkpoint(path)):
-      raise FileNotFoundError(f"no {path}; download the weights and give their directory")
-  tokenizer = _tokenizer(source if vocabulary is None else [vocabulary], lower_case=lower_case)
-  sources = [_read(path) for path in source]
+  sources = [importing.read_source(path) for path in source]
+  tokenizer = importing.read_tokenizer(
+    source if vocabulary is None else [vocabulary], lower_case=lower_case
+  )
   model = imported_model.find(sources)
   reads = model.knowledge_augmented_encoder is not None
   description = saved_models.ModelDescription(
@@ -107,7 +97,7 @@ def import_checkpoint(
     corpus_fingerprint="",
   )
   description.check_sizes(tokenizer)
-  params, drawn = imported_params(model, seed=seed)
+  params, drawn = importing.imported_params(model, seed=seed)
   if released.blocks is not None:
     store = released_corpus.write_store(
       os.path.join(workdir, PASSAGES),
@@ -129,27 +119,10 @@ def import_checkpoint(
       )
   # The checkpoint is written last, so a workdir that has one is complete.
   tokenizer.save(os.path.join(workdir, VOCABULARY))
-  with checkpoints.Checkpointer(directory) as checkpointer:
-    checkpointer.save(
-      0,
-      {"params": params},
-      input={},
-      metadata={
-        "model": json_fields.as_json(description),
-        "imported_from": list(source),
-        "drawn": drawn,
-      },
-    )
-    checkpointer.wait()
+  importing.write(directory, description, params, imported_from=list(source), drawn=drawn)
   print(f"{workdir}: {_report(model, drawn)}, {tokenizer.vocab_size:,} wordpieces", flush=True)
   if model.unused:
     logging.info("not used: %s", ", ".join(model.unused))
-
-
-def _read(path: str) -> imported_model.Source:
-  if tensorflow_files.is_checkpoint(path):
-    return tensorflow_files.read(path)
-  return huggingface.read(path)
 
 
 def _embeddings(path: str | None, sources: Sequence[imported_model.Source]) -> np.ndarray | None:
@@ -164,45 +137,6 @@ def _embeddings(path: str | None, sources: Sequence[imported_model.Source]) -> n
     if tensorflow_files.is_checkpoint(encoded):
       return tensorflow_files.read_matrix(encoded, _EMBEDDINGS)
   return None
-
-
-def _tokenizer(
-  directories: Sequence[str], *, lower_case: bool | None
-) -> tokenization.WordPieceTokenizer:
-  for directory in directories:
-    declared = tensorflow_files.lower_case(directory) if lower_case is None else lower_case
-    tokenizer = vocabularies.read(directory, lower_case=declared)
-    if tokenizer is not None:
-      return tokenizer
-  raise FileNotFoundError(
-    f"no {tokenization.VOCABULARY_FILE} in {', '.join(directories)}; name its directory with "
-    "--vocabulary"
-  )
-
-
-def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:
-  """Returns all parameters, and the paths of those that were initialised at random."""
-
-  def init() -> dict:
-    tokens = example_tokens(1, 8)
-    key = jax.random.key(seed)
-    params = {"dual_encoder": saved_models.init_dual_encoder(model.dual_encoder.make(), key)}
-    if model.knowledge_augmented_encoder is not None:
-      reader = KnowledgeAugmentedEncoder(model.knowledge_augmented_encoder)
-      variables = reader.init(key, tokens, jnp.zeros((1, 1), jnp.int32), deterministic=True)
-      params["knowledge_augmented_encoder"] = variables["params"]
-    if model.span_reader is not None:
-      variables = SpanReader(model.span_reader).init(key, tokens, deterministic=True)
-      params["span_reader"] = variables["params"]
-    return flax.traverse_util.flatten_dict(nn.unbox(params), sep="/")
-
-  shapes = {path: leaf.shape for path, leaf in jax.eval_shape(init).items()}
-  params, missing = imported_model.fill(shapes, model.weights)
-  if missing:
-    # XLA omits unused outputs, so no encoder is initialised only to be thrown away.
-    drawn = jax.jit(lambda: {path: value for path, value in init().items() if path in missing})()
-    params |= jax.device_get(drawn)
-  return flax.traverse_util.unflatten_dict(params, sep="/"), missing
 
 
 def _report(model: imported_model.ImportedModel, drawn: Sequence[str]) -> str:

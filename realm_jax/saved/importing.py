@@ -1,0 +1,96 @@
+"""Models from elsewhere: weights of BERT, Hugging Face, REALM or ORQA, described and complete."""
+
+import os
+from collections.abc import Sequence
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax import json_fields, object_store, tokenization
+from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
+from realm_jax.models.encoder import example_tokens
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
+from realm_jax.models.span_reader import SpanReader
+from realm_jax.saved import saved_models
+from realm_jax.training import checkpoints
+
+
+def read_source(path: str) -> imported_model.Source:
+  """Reads the weights of a Hugging Face model, a TF-Hub module or a TensorFlow checkpoint.
+
+  Raises:
+    FileNotFoundError: If there are none.
+    ValueError: If they are damaged or not supported.
+  """
+  if tensorflow_files.is_checkpoint(path):
+    return tensorflow_files.read(path)
+  if not object_store.absolute(path).exists():
+    raise FileNotFoundError(f"no {path}; download the weights and give their directory")
+  return huggingface.read(path)
+
+
+def read_tokenizer(
+  directories: Sequence[str], *, lower_case: bool | None = None
+) -> tokenization.WordPieceTokenizer:
+  """Returns the vocabulary of the first directory that has one.
+
+  Args:
+    lower_case: Whether it is "uncased"; None uses what the directory declares.
+
+  Raises:
+    FileNotFoundError: If none has one.
+  """
+  for directory in directories:
+    declared = tensorflow_files.lower_case(directory) if lower_case is None else lower_case
+    tokenizer = vocabularies.read(directory, lower_case=declared)
+    if tokenizer is not None:
+      return tokenizer
+  raise FileNotFoundError(
+    f"no {tokenization.VOCABULARY_FILE} in {', '.join(directories)}; name its directory with "
+    "--vocabulary"
+  )
+
+
+def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:
+  """Returns all parameters, and the paths of those that were initialised at random."""
+
+  def init() -> dict:
+    tokens = example_tokens(1, 8)
+    key = jax.random.key(seed)
+    params = {"dual_encoder": saved_models.init_dual_encoder(model.dual_encoder.make(), key)}
+    if model.knowledge_augmented_encoder is not None:
+      reader = KnowledgeAugmentedEncoder(model.knowledge_augmented_encoder)
+      variables = reader.init(key, tokens, jnp.zeros((1, 1), jnp.int32), deterministic=True)
+      params["knowledge_augmented_encoder"] = variables["params"]
+    if model.span_reader is not None:
+      variables = SpanReader(model.span_reader).init(key, tokens, deterministic=True)
+      params["span_reader"] = variables["params"]
+    return flax.traverse_util.flatten_dict(nn.unbox(params), sep="/")
+
+  shapes = {path: leaf.shape for path, leaf in jax.eval_shape(init).items()}
+  params, missing = imported_model.fill(shapes, model.weights)
+  if missing:
+    # XLA omits unused outputs, so no encoder is initialised only to be thrown away.
+    drawn = jax.jit(lambda: {path: value for path, value in init().items() if path in missing})()
+    params |= jax.device_get(drawn)
+  return flax.traverse_util.unflatten_dict(params, sep="/"), missing
+
+
+def write(
+  directory: str | os.PathLike,
+  description: saved_models.ModelDescription,
+  params: dict[str, dict[str, np.ndarray]],
+  **metadata,
+) -> None:
+  """Writes parameters as the only checkpoint of a directory, with their description."""
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    checkpointer.save(
+      0,
+      {"params": params},
+      input={},
+      metadata={"model": json_fields.as_json(description), **metadata},
+    )
+    checkpointer.wait()

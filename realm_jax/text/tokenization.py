@@ -2,14 +2,17 @@
 
 TensorFlow Text tokenizes, in a `tf.data` graph or outside, and gives byte offsets into the raw text
 that are exact for accents, combining marks, CJK and emoji. The `tokenizers` library learns new
-vocabularies. TensorFlow is imported with the first text, so jobs that only name a tokenizer start
-without it.
+vocabularies, and tokenizes where TensorFlow is not worth the seconds of its import
+(`TextTokenizer`). TensorFlow is imported with the first text, so jobs that only name a tokenizer
+start without it.
 """
 
 import functools
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from realm_jax.text.wordpieces import CONFIG_FILE as CONFIG_FILE
 from realm_jax.text.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
 from realm_jax.text.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
 
+Kind = TypeVar("Kind")
 # The characters that a learned vocabulary knows: so many, and so much of all their occurrences.
 _MIN_ALPHABET, _COVERED = 1000, 0.999
 _PADDED_LENGTH_OF_A_CALL = 100_000
@@ -85,6 +89,51 @@ class WordPieceTokenizer(wordpieces.Tokenizer):
     return encoded
 
 
+class TextTokenizer(wordpieces.Tokenizer):
+  """The same wordpieces with the same offsets, without TensorFlow and its graphs."""
+
+  @functools.cached_property
+  def _tokenizer(self):
+    import tokenizers
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    ids = {piece: i for i, piece in enumerate(self.vocabulary)}
+    word_pieces = models.WordPiece(
+      ids, unk_token=wordpieces.UNK, max_input_chars_per_word=wordpieces.MAX_WORD_LENGTH
+    )
+    tokenizer = tokenizers.Tokenizer(word_pieces)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+      lowercase=self.lower_case, strip_accents=self.strip_accents
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+  def encode_with_offsets(
+    self, texts: Sequence[str | bytes]
+  ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    plain = [text.decode() if isinstance(text, bytes) else text for text in texts]
+    return [
+      (np.array(encoding.ids, np.int32), *self._byte_offsets(text, encoding.offsets))
+      for text, encoding in zip(plain, self._tokenizer.encode_batch(plain), strict=True)
+    ]
+
+  def encode_batch(self, texts: Sequence[str | bytes]) -> list[np.ndarray]:
+    plain = [text.decode() if isinstance(text, bytes) else text for text in texts]
+    encoded = self._tokenizer.encode_batch_fast(plain)
+    return [np.array(encoding.ids, np.int32) for encoding in encoded]
+
+  def _byte_offsets(self, text: str, offsets) -> tuple[np.ndarray, np.ndarray]:
+    starts, limits = np.array(offsets, np.int64).reshape(-1, 2).T
+    if text.isascii():
+      return starts, limits
+    if self.strip_accents:  # marks belong to the character that has lost them
+      stands = [i for i, c in enumerate(text) if unicodedata.category(c) != "Mn"]
+      stands = np.array([*stands, len(text)])
+      limits = stands[np.searchsorted(stands, limits)]
+    byte = np.cumsum([0, *(len(character.encode()) for character in text)])
+    return byte[starts], byte[limits]
+
+
 def _groups_of_similar_length(texts: Sequence[str | bytes]) -> Iterator[list[int]]:
   """Yields the indices of texts to tokenize in one call.
 
@@ -107,10 +156,17 @@ def load(directory: str | os.PathLike) -> WordPieceTokenizer:
   Raises:
     FileNotFoundError: If the directory has no `vocab.txt`.
   """
+  return _loaded(WordPieceTokenizer, directory)
+
+
+def load_text_tokenizer(directory: str | os.PathLike) -> TextTokenizer:
+  """Reads a tokenizer that needs no TensorFlow; see `wordpieces.load`."""
+  return _loaded(TextTokenizer, directory)
+
+
+def _loaded(kind: Callable[..., Kind], directory: str | os.PathLike) -> Kind:
   loaded = wordpieces.load(directory)
-  return WordPieceTokenizer(
-    loaded.vocabulary, lower_case=loaded.lower_case, strip_accents=loaded.strip_accents
-  )
+  return kind(loaded.vocabulary, lower_case=loaded.lower_case, strip_accents=loaded.strip_accents)
 
 
 def word_offsets(text: str) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from realm_jax.text import tokenization
-from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.text.tokenization import SPECIAL_TOKENS, TextTokenizer, WordPieceTokenizer
 
 PIECES = "caf ##e ecole naive 日 本 語 a the cat fi 😀 ᄒ ##ᅡ ##ᆫ . ! , [ ]".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *PIECES])
@@ -54,6 +54,24 @@ def shown(tokenizer, text):
 )
 def test_offsets_are_bytes_of_the_raw_text(text, expected):
   assert shown(TOKENIZER, text) == expected
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, CASED, MARKED])
+def test_without_tensorflow_wordpieces_and_offsets_are_the_same(tokenizer):
+  without = TextTokenizer(
+    tokenizer.vocabulary, lower_case=tokenizer.lower_case, strip_accents=tokenizer.strip_accents
+  )
+  parts = (
+    "the cat Cafe\u0301 ecole\u0301 naïve 日本語 हिंदी 😀 ﬁ [MASK] ! , c\u200bat İ caf\x00é".split()
+  )
+  draw = random.Random(0)
+  texts = ["", " \n", "caf" + "é" * 98 + "!", b"caf\xc3\xa9"]
+  texts += [
+    "".join(draw.choices([*parts, " ", "\u00a0"], k=draw.randint(1, 9))) for _ in range(300)
+  ]
+  expected = [[part.tolist() for part in row] for row in tokenizer.encode_with_offsets(texts)]
+  assert [[part.tolist() for part in row] for row in without.encode_with_offsets(texts)] == expected
+  assert [ids.tolist() for ids in without.encode_batch(texts)] == [row[0] for row in expected]
 
 
 def test_words_are_those_of_bert():

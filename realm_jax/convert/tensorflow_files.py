@@ -1,7 +1,8 @@
 """Reads TensorFlow checkpoints: Google's BERT, TF-Hub modules, fine-tuned ORQA models.
 
 Variables get Hugging Face's names, so both formats share the rest of the code. TF-Hub modules are
-nested, each under one more `module/`; the embedder is the innermost.
+nested, each under one more `module/`; the embedder is the innermost. TensorFlow is imported when
+there is something to read.
 """
 
 import json
@@ -10,8 +11,6 @@ import pathlib
 import re
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from realm_jax.convert.imported_model import Source
 
@@ -56,6 +55,8 @@ def read(path: str) -> Source:
   prefix = _prefix(path)
   if prefix is None:
     raise ValueError(f"no TensorFlow checkpoint in {path}; it should have a file *.index")
+  import tensorflow as tf
+
   reader = tf.train.load_checkpoint(prefix)
   variables = [n for n in reader.get_variable_to_shape_map() if not _SKIPPED.search(n)]
   weights = {}
@@ -80,6 +81,8 @@ def read_matrix(path: str, name: str) -> np.ndarray:
   Raises:
     ValueError: If the checkpoint or the variable is missing.
   """
+  import tensorflow as tf
+
   prefix = _prefix(path)
   reader = None if prefix is None else tf.train.load_checkpoint(prefix)
   if reader is None or not reader.has_tensor(name):
@@ -110,6 +113,9 @@ def lower_case(path: str) -> bool | None:
   file = os.path.join(path, _MODULE_FILE)
   if not os.path.exists(file):
     return None
+  import tensorflow as tf
+  from tensorflow.core.protobuf import saved_model_pb2
+
   module = saved_model_pb2.SavedModel.FromString(pathlib.Path(file).read_bytes())
   for graph in module.meta_graphs:
     constants = {node.name: node for node in graph.graph_def.node if node.op == "Const"}

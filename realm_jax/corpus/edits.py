@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from realm_jax.corpus.chunking import SPECIAL_TOKENS_PER_PASSAGE
-from realm_jax.corpus.passage_store import PassageStore, Rows
+from realm_jax.corpus.passage_store import Rows, StoredPassages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Edits:
 class EditedStore:
   """A passage store with edits applied, with the interface that retrieval reads."""
 
-  def __init__(self, store: PassageStore, edits: Edits):
+  def __init__(self, store: StoredPassages, edits: Edits):
     self._store = store
     self._edits = edits
     self.metadata = store.metadata

@@ -217,6 +217,13 @@ class Passages(Protocol):
   def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
+class StoredPassages(Passages, Protocol):
+  """What is known of passages that are not edited."""
+
+  def title(self, row: int) -> str: ...
+  def lengths(self) -> np.ndarray: ...
+
+
 class PassageStore:
   """Read-only view of a passage store; one in an object store is copied to the local cache.
 
@@ -316,11 +323,11 @@ class PassageStore:
 
   def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
-    return _padded_rows(self._title_ids, rows, length)
+    return padded_rows(self._title_ids, rows, length)
 
   def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
-    return _padded_rows(self._body_ids, rows, length)
+    return padded_rows(self._body_ids, rows, length)
 
   def lengths(self) -> np.ndarray:
     """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
@@ -337,9 +344,10 @@ def _row(column: tuple[np.ndarray, np.ndarray], row: int) -> np.ndarray:
   return values[offsets[row] : offsets[row + 1]]
 
 
-def _padded_rows(
+def padded_rows(
   column: tuple[np.ndarray, np.ndarray], rows: Rows, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
+  """Returns rows of a column, values and offsets, truncated or padded with 0; and their lengths."""
   values, offsets = column
   row_n = np.asarray(rows, np.int64)
   starts = offsets[row_n]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
-from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.corpus.passage_store import StoredPassages, titled_text
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
 from realm_jax.index.fused_searcher import Hybrid
@@ -50,7 +50,7 @@ class EditableCorpus:
     hybrid: BM25, to search as well; None searches the generation alone.
   """
 
-  store: PassageStore
+  store: StoredPassages
   loaded: LoadedGeneration
   tokenizer: Tokenizer
   passage_length: int

@@ -9,15 +9,19 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 
 from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields
 
 _FORMAT = 2
-_FOLDER, _SEGMENTS = "commits", "segments"
+_FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
+MODEL_DIGITS = 16
+CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
 _NAME = re.compile(r"(\d{9})\.json")
 _OURS = re.compile(r"\.?\d{9}(\.json.*|-\d+)")  # what a killed writer leaves, unfinished or not
+_MODEL = re.compile(rf"[0-9a-f]{{{MODEL_DIGITS}}}")
 _KEPT = 2  # the newest, and the one that readers may be opening
 # What reading something other than a commit raises.
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
@@ -30,10 +34,14 @@ class Settings:
   Attributes:
     languages: Languages of the documents as BCP 47 tags; "auto" until there are documents.
     passage_words: Words of a passage at most, unless one sentence has more.
+    encoder: The model that embeds passages and questions; "" searches by words alone.
+    reader: The model that answers questions, which may change; "" for none.
   """
 
   languages: tuple[str, ...] = ("auto",)
   passage_words: int = 100
+  encoder: str = ""
+  reader: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +97,11 @@ def segment_path(directory: str, name: str) -> str:
   return os.path.join(directory, _SEGMENTS, name)
 
 
+def model_path(directory: str, name: str) -> str:
+  """Returns the folder of a model, which is named by its digest."""
+  return os.path.join(directory, _MODELS, name)
+
+
 def newest_number(directory: str) -> int | None:
   """Returns the number of the newest commit, or None."""
   return max(_numbers(directory), default=None)
@@ -128,16 +141,22 @@ def write(directory: str, commit: Commit) -> None:
 def remove_unnamed(directory: str) -> None:
   """Removes old commits, and what no other commit names; only for who holds the lock."""
   numbers = sorted(_numbers(directory))
-  named = set()
+  named, models = set(), set()
   for number in numbers[-_KEPT:]:
     with contextlib.suppress(*_WRONG), open(_path(directory, number), encoding="utf-8") as file:
-      named |= {segment["name"] for segment in json.load(file)["segments"]}
+      fields = json.load(file)
+      named |= {segment["name"] for segment in fields["segments"]}
+      models |= {fields["settings"].get(model) for model in ("encoder", "reader")}
   kept = {os.path.basename(_path(directory, number)) for number in numbers[-_KEPT:]}
   for folder, names in ((_FOLDER, kept), (_SEGMENTS, named)):
     path = os.path.join(directory, folder)
     os.makedirs(path, exist_ok=True)
     for name in filter(_OURS.fullmatch, set(os.listdir(path)) - names):
       os.unlink(os.path.join(path, name))
+  path = os.path.join(directory, _MODELS)
+  if os.path.exists(path):
+    for name in filter(_MODEL.fullmatch, set(os.listdir(path)) - models):
+      shutil.rmtree(os.path.join(path, name))
 
 
 def _path(directory: str, number: int) -> str:

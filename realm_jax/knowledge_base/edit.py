@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -20,8 +20,14 @@ _MOST_DELETED = 0.2  # share of a segment's passages
 _NAMED, _REMEMBERED = 5, 100  # documents of a change, changes
 
 
+Embed = Callable[[Sequence[tuple[str, str]]], np.ndarray]
+
+
 class Edit:
   """Changes to a snapshot that become visible together, when they are committed.
+
+  Args:
+    embed: Returns the embeddings of titles and texts of passages; None for no encoder.
 
   Attributes:
     settings: Those of the commit.
@@ -29,7 +35,7 @@ class Edit:
     replaced: Ids of the documents that were there with another content.
   """
 
-  def __init__(self, directory: str, before: Snapshot):
+  def __init__(self, directory: str, before: Snapshot, *, embed: Embed | None = None):
     self.settings = before.commit.settings
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
@@ -40,6 +46,8 @@ class Edit:
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
     self._pending: list[Document] = []
     self._added: list[commits.SegmentEntry] = []
+    self._embed = embed
+    self._known: dict[tuple[str, str], np.ndarray] = {}  # embeddings of passages
 
   def put(self, documents: Sequence[Document]) -> None:
     """Adds documents, in place of those that have their ids, unless these are the same."""
@@ -57,6 +65,7 @@ class Edit:
         self.counts["updated"] += 1
         self.replaced.append(document.id)
         self._deleted[place.segment].add(place.row)
+        self._known |= self._before.segments[place.segment].embeddings_of(place.row)
       self._pending.append(document)
       self._changed.append(document.id)
     if sum(len(document.text) for document in self._pending) >= _CHARACTERS_AT_ONCE:
@@ -94,7 +103,7 @@ class Edit:
       if len(deleted) < entry.num_documents
     ]
     segments = (*kept, *self._added)
-    if segments != before.segments:
+    if segments != before.segments or self.settings.reader != before.settings.reader:
       after = dataclasses.replace(
         before,
         number=before.number + 1,
@@ -113,8 +122,18 @@ class Edit:
     if self._pending:
       languages = self.settings.languages
       cut = passages.cutter(languages=languages, words=self.settings.passage_words)
-      self._add(Segment.of(self._pending, cut=cut, languages=languages))
-      self._pending = []
+      embed = self._embedded if self._embed else None
+      self._add(Segment.of(self._pending, cut=cut, languages=languages, embed=embed))
+      self._pending, self._known = [], {}
+
+  def _embedded(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Returns the embeddings of passages, of which only new ones are computed."""
+    assert self._embed is not None
+    new = [passage for passage in dict.fromkeys(passages) if passage not in self._known]
+    computed_NxE = self._embed(new)
+    known = self._known | dict(zip(new, computed_NxE, strict=True))
+    embeddings = [known[passage] for passage in passages]
+    return np.stack(embeddings) if embeddings else computed_NxE
 
   def _add(self, segment: Segment) -> None:
     name = self._before.commit.new_segment(len(self._added))

@@ -8,30 +8,39 @@ writers hold the lock of the folder.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits
-from realm_jax.knowledge_base.edit import Edit, due
+from realm_jax.knowledge_base.edit import Edit, Embed, due
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.hits import Hit, Hits
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
 
-_NUMBER = "[0-9]" * 9
+if TYPE_CHECKING:
+  from realm_jax.knowledge_base.encoder import Encoder
+
+_NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
 KIND = DirectoryKind(
   name="a knowledge base",
   files=(
     f"commits/{_NUMBER}.json",
     f"commits/.{_NUMBER}.*",
     f"segments/{_NUMBER}-*",
+    f"models/{_DIGEST}/",
+    f"models/.{_DIGEST}{UNFINISHED}*/",
     "directory.lock",
   ),
 )
@@ -60,7 +69,7 @@ class Changes:
 
 
 class KnowledgeBase:
-  """Documents in a folder, to search by words.
+  """Documents in a folder, to search by words and, with an encoder, by meaning.
 
   Threads may search and write concurrently, and so may processes, of which one writes at a time.
 
@@ -87,6 +96,7 @@ class KnowledgeBase:
     *,
     language: str | Sequence[str] = "auto",
     passage_words: int = 100,
+    encoder: str | os.PathLike | None = None,
   ) -> "KnowledgeBase":
     """Makes a knowledge base.
 
@@ -96,9 +106,13 @@ class KnowledgeBase:
       language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample of the
         first ones. They decide where sentences end and which words are the same.
       passage_words: Words of a passage, which is what a search finds, at most.
+      encoder: Directory of what embeds passages, to find them by meaning as well: a checkpoint
+        with its vocabulary, or a sentence encoder from Hugging Face. It is copied.
 
     Raises:
-      ValueError: If the folder has something else, or `add` refuses the texts.
+      FileNotFoundError: If the encoder is missing.
+      ValueError: If the folder has something else, the encoder cannot embed, or `add` refuses the
+        texts.
     """
     directory = os.fspath(path)
     object_store.check_local(path=directory)
@@ -115,6 +129,11 @@ class KnowledgeBase:
           f"{directory} is a knowledge base already; add to it, or give another folder"
         )
       commits.remove_unnamed(directory)
+      if encoder is not None:
+        from realm_jax.knowledge_base import models  # late, because it imports JAX
+
+        name = models.copy_encoder(directory, encoder)
+        settings = dataclasses.replace(settings, encoder=name)
       number = 0 if newest is None else newest.number + 1
       commits.write(directory, commits.Commit(number=number, settings=settings))
     made = cls(directory)
@@ -159,7 +178,9 @@ class KnowledgeBase:
         what one of its values does.
 
     Returns:
-      The passages that share a word with the question, best first.
+      The best passages, best first. Without an encoder they are those that share a word with the
+      question, and scores are BM25's. With one, scores are sums of the encoder's and BM25's, each
+      in standard deviations from its mean over all passages.
 
     Raises:
       ValueError: If `k` is below 1, or no document has a field of `where`.
@@ -168,8 +189,8 @@ class KnowledgeBase:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._current()
     mask_N = snapshot.matching(where or {})
-    scores_N = snapshot.scores(question)
-    found = snapshot.best(scores_N, mask_N & (scores_N > 0), k)
+    scores_N, found_N = snapshot.scores(question)
+    found = snapshot.best(scores_N, mask_N & found_N, k)
     hits = tuple(_hit(snapshot, *each) for each in found)
     return Hits(question, hits, lambda word: snapshot.share_a_term(question, word))
 
@@ -272,7 +293,7 @@ class KnowledgeBase:
     """
     with self._thread, _lock(self.path):
       commits.remove_unnamed(self.path)
-      edit = Edit(self.path, self._current())
+      edit = Edit(self.path, self._current(), embed=self._embed_passages())
       yield edit
       edit.commit()
       while groups := due(self._current()):
@@ -280,6 +301,10 @@ class KnowledgeBase:
         for numbers in groups:
           edit.merge(numbers)
         edit.commit()
+
+  def _embed_passages(self) -> Embed | None:
+    name = self._snapshot.commit.settings.encoder
+    return (lambda passages: _encoder(self.path, name).passages(passages)) if name else None
 
   def _current(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""
@@ -321,7 +346,19 @@ def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
       if commits.newest_number(directory) == commit.number:
         raise
       continue  # merged by a writer in the meantime
-    return Snapshot(commit=commit, segments=segments)
+    name = commit.settings.encoder
+    embed = functools.partial(_embed_question, directory, name) if name else None
+    return Snapshot(commit=commit, segments=segments, embed=embed)
+
+
+def _embed_question(directory: str, name: str, question: str) -> np.ndarray:
+  return _encoder(directory, name).question(question)
+
+
+def _encoder(directory: str, name: str) -> "Encoder":
+  from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
+
+  return open_encoder(os.path.abspath(commits.model_path(directory, name)))
 
 
 def _hit(snapshot: Snapshot, score: float, place: Place, number: int) -> Hit:

@@ -25,6 +25,7 @@ class Segment:
     digests: uint8 `[D, 16]`, of everything that a document has except its id.
     first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
     texts: The passages.
+    embeddings_NxE: float32, of the passages; None without an encoder.
   """
 
   ids: Strings
@@ -35,6 +36,7 @@ class Segment:
   first_passages: np.ndarray
   texts: Strings
   postings: Postings
+  embeddings_NxE: np.ndarray | None = None
 
   @classmethod
   def of(
@@ -43,8 +45,13 @@ class Segment:
     *,
     cut: Callable[[Document], Sequence[str]],
     languages: Sequence[str],
+    embed: Callable[[Sequence[tuple[str, str]]], np.ndarray] | None = None,
   ) -> "Segment":
-    """Returns the segment of documents, which `cut` divides into passages."""
+    """Returns the segment of documents, which `cut` divides into passages.
+
+    Args:
+      embed: Returns the embeddings of titles and texts of passages; None for no encoder.
+    """
     passages = [cut(document) for document in documents]
     counts = [*map(len, passages)]
     titles = [d.title for d, count in zip(documents, counts, strict=True) for _ in range(count)]
@@ -58,6 +65,7 @@ class Segment:
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
       postings=Postings.build(map(titled, titles, texts), languages=languages),
+      embeddings_NxE=embed([*zip(titles, texts, strict=True)]) if embed else None,
     )
 
   @classmethod
@@ -69,6 +77,11 @@ class Segment:
     """
     of_passages = [s.of_passages(mask) for s, mask in zip(segments, live, strict=True)]
     pairs = [*zip(segments, live, strict=True)]
+    embeddings = [
+      s.embeddings_NxE[rows]
+      for s, rows in zip(segments, of_passages, strict=True)
+      if s.embeddings_NxE is not None
+    ]
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
@@ -83,6 +96,7 @@ class Segment:
         [s.texts.kept(rows) for s, rows in zip(segments, of_passages, strict=True)]
       ),
       postings=Postings.merge([s.postings for s in segments], live=np.concatenate(of_passages)),
+      embeddings_NxE=np.concatenate(embeddings) if embeddings else None,
     )
 
   @property
@@ -97,6 +111,20 @@ class Segment:
   def documents_N(self) -> np.ndarray:
     """The document of each passage."""
     return np.repeat(np.arange(self.num_documents, dtype=np.int32), np.diff(self.first_passages))
+
+  def inner_products(self, question_E: np.ndarray) -> np.ndarray:
+    """Returns the scores of the passages for the embedding of a question, float32 `[N]`."""
+    assert self.embeddings_NxE is not None, "an encoder has embedded all segments"
+    # Not a product of matrices, whose rounding depends on the place of a row.
+    return np.einsum("NE,E->N", self.embeddings_NxE, question_E)
+
+  def embeddings_of(self, document: int) -> dict[tuple[str, str], np.ndarray]:
+    """Returns the embeddings of a document's passages by title and text."""
+    if self.embeddings_NxE is None:
+      return {}
+    title = self.titles[document]
+    rows = range(*self.first_passages[document : document + 2].tolist())
+    return {(title, self.texts[row]): self.embeddings_NxE[row] for row in rows}
 
   def of_passages(self, mask_D: np.ndarray) -> np.ndarray:
     """Returns a mask over passages from one over documents."""
@@ -128,6 +156,8 @@ class Segment:
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": codes for name, codes in self.fields.codes.items()}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
+    if self.embeddings_NxE is not None:
+      arrays["embeddings"] = self.embeddings_NxE
     metadata = {"languages": self.postings.languages, "values": self.fields.values}
     array_file.write(path, arrays, metadata=metadata)
 
@@ -158,6 +188,7 @@ class Segment:
         languages=tuple(metadata["languages"]),
         **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS},
       ),
+      embeddings_NxE=arrays.get("embeddings"),
     )
 
 

@@ -2,16 +2,20 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
 from realm_jax.corpus.documents import Document
+from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.knowledge_base.commits import Commit
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.text.analysis import Analyzer
+
+Ranking = Literal["words", "encoder", "fused"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +28,15 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
-  """The segments of a commit, opened; safe to use from several threads."""
+  """The segments of a commit, opened; safe to use from several threads.
+
+  Attributes:
+    embed: Returns the embedding `[E]` of a question; None searches by words alone.
+  """
 
   commit: Commit
   segments: tuple[Segment, ...]
+  embed: Callable[[str], np.ndarray] | None = None
 
   @functools.cached_property
   def live(self) -> tuple[np.ndarray, ...]:
@@ -83,9 +92,27 @@ class Snapshot:
       fields=segment.fields.row(row),
     )
 
-  def scores(self, question: str) -> np.ndarray:
-    """Returns the score of every passage, float32 `[N]`."""
-    return self._bm25.scores(question) if self.segments else np.zeros(0, np.float32)
+  def scores(self, question: str, *, by: Ranking = "fused") -> tuple[np.ndarray, np.ndarray]:
+    """Scores every passage, deleted ones included.
+
+    Args:
+      by: What to rank by. Without an encoder there are only words.
+
+    Returns:
+      float32 `[N]`, and which passages are found at all: all, or by words those that share one.
+    """
+    if not self.segments:
+      return np.zeros(0, np.float32), np.zeros(0, bool)
+    if self.embed is None or by == "words":
+      words_N = self._bm25.scores(question)
+      return words_N, words_N > 0
+    question_E = self.embed(question)
+    scores_N = np.concatenate([segment.inner_products(question_E) for segment in self.segments])
+    if by == "fused":
+      fused_N = fusion.fuse_scores(scores_N, self._bm25.scores(question), sample=self.live_N)
+      # In which no sum shows the order of its terms.
+      scores_N = fused_N.astype(np.float32)
+    return scores_N, np.ones(len(scores_N), bool)
 
   def share_a_term(self, first: str, second: str) -> bool:
     """Returns whether two texts have a word in common, inflected or not."""

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax import json_fields, object_store, tokenization
 from realm_jax.convert import huggingface, imported_model, tensorflow_files, vocabularies
+from realm_jax.foundations import json_fields, object_store
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.span_reader import SpanReader
 from realm_jax.saved import saved_models
+from realm_jax.text import tokenization
 from realm_jax.training import checkpoints
 
 

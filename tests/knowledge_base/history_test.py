@@ -6,6 +6,7 @@ import pytest
 
 from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from tests.knowledge_base import tiny_models
 
 WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]
 YEARS = range(1950, 1960)
@@ -56,12 +57,22 @@ def found(base, question, k, where):
   ]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_after_any_history_searches_find_what_a_fresh_build_finds(seed, tmp_path, monkeypatch):
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory):
+  return tiny_models.write(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.mark.parametrize(
+  ("seed", "embeds"), [(0, False), (1, False), (2, False), (3, True), (4, True)]
+)
+def test_after_any_history_searches_find_what_a_fresh_build_finds(
+  seed, embeds, encoder, tmp_path, monkeypatch
+):
   monkeypatch.setattr(edit, "_FAN", 3)
   monkeypatch.setattr(edit, "_SMALL", 8)
   draw = random.Random(seed)
-  base = KnowledgeBase.create(tmp_path / "kb", language="en", passage_words=12)
+  settings = {"language": "en", "passage_words": 12, "encoder": encoder if embeds else None}
+  base = KnowledgeBase.create(tmp_path / "kb", **settings)
   reader = KnowledgeBase(tmp_path / "kb")
   there = {}
   for number in range(25):
@@ -70,7 +81,7 @@ def test_after_any_history_searches_find_what_a_fresh_build_finds(seed, tmp_path
     if number % 8:
       continue
     order = draw.sample(list(there.values()), len(there))
-    fresh = KnowledgeBase.create(tmp_path / str(number), order, language="en", passage_words=12)
+    fresh = KnowledgeBase.create(tmp_path / str(number), order, **settings)
     for _ in range(8):
       question = " ".join(draw.choices(WORDS, k=draw.randint(1, 4)))
       low = draw.choice(YEARS)

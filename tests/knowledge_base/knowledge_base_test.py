@@ -142,8 +142,8 @@ def test_a_thread_that_searches_does_not_take_a_writer_back_to_an_older_commit(b
     return snapshot
 
   class LateEdit(Edit):
-    def __init__(self, *args):
-      super().__init__(*args)
+    def __init__(self, *args, **settings):
+      super().__init__(*args, **settings)
       hurry.set()
       reader.join(timeout=10)
 

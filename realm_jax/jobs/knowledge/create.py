@@ -13,6 +13,7 @@ def create(
   *,
   language: Sequence[str] = ("auto",),
   passage_words: int = 100,
+  encoder: str | None = None,
 ) -> None:
   """Writes a knowledge base, and prints what it has, what was skipped, and what to do next.
 
@@ -21,12 +22,14 @@ def create(
     texts: Folders, files or glob patterns: text, Markdown, JSON Lines or Parquet.
     language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
     passage_words: The most words of a passage, which is what a search finds.
+    encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging
+      Face, to search by meaning as well; None searches by words alone.
 
   Raises:
     ValueError: If the folder has something else, or two documents have one id.
   """
   started = time.monotonic()
-  base = KnowledgeBase.create(path, language=language, passage_words=passage_words)
+  base = KnowledgeBase.create(path, language=language, passage_words=passage_words, encoder=encoder)
   if texts:
     print(base.add(texts), flush=True)
   question = next(iter(base.examples()), "a question")

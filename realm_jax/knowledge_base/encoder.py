@@ -1,0 +1,61 @@
+"""Embeds passages and questions with the encoder of a knowledge base."""
+
+import functools
+import os
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from realm_jax.corpus.tokenized_passages import TokenizedPassages
+from realm_jax.data.questions import question_batches
+from realm_jax.devices import partitioning
+from realm_jax.foundations import progress
+from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
+from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
+from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
+from realm_jax.saved import saved_models
+from realm_jax.text import tokenization
+
+# Of a batch. Few, so that little is embedded in vain when one document is added; and the same for
+# any number of documents, so that a passage has one embedding, whatever is embedded with it.
+_WORDPIECES = 1152
+
+
+class Encoder:
+  """The encoder in a folder of models, on one device."""
+
+  def __init__(self, path: str):
+    saved = saved_models.load(os.path.join(path, CHECKPOINTS))
+    mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
+    _, params = saved.retriever(mesh)
+    self._config, self._params = saved.description, params["dual_encoder"]
+    self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))
+    self._encode_query = query_encoder_program(self._config.dual_encoder)
+    self._encode_passages = passage_encoder_program(self._config.dual_encoder, mesh)
+
+  def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Returns the float32 embeddings `[N, E]` of titles and texts."""
+    length = self._config.passage_length
+    store = TokenizedPassages(passages, tokenizer=self._tokenizer, max_length=length)
+    batches = passage_batches(store, passage_length=length, tokens_per_batch=_WORDPIECES)
+    return embed_passages(
+      progress.track(batches, what="passages", size=lambda batch: len(batch[0])),
+      encoders=[functools.partial(self._encode_passages, self._params)],
+      passages_N=np.arange(len(store)),
+      embedding_size=self._config.dual_encoder.embedding_size,
+      dtype=np.float32,
+    )
+
+  def question(self, text: str) -> np.ndarray:
+    """Returns the float32 embedding `[E]` of a question; the end of a long one is not read."""
+    ((batch, _),) = question_batches(
+      [text], tokenizer=self._tokenizer, query_length=self._config.query_length, batch_size=1
+    )
+    return np.asarray(self._encode_query(self._params, batch.query), np.float32)[0]
+
+
+@functools.lru_cache(maxsize=4)
+def open_encoder(path: str) -> Encoder:
+  """Opens an encoder, once in a process."""
+  return Encoder(path)

@@ -1,0 +1,137 @@
+"""The models of a knowledge base: copies in its folder, of what encodes and reads alone."""
+
+import dataclasses
+import hashlib
+import json
+import os
+
+from realm_jax.convert import imported_model
+from realm_jax.devices import partitioning
+from realm_jax.foundations import atomic_files, json_fields, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
+from realm_jax.saved import importing, saved_models
+from realm_jax.saved.saved_models import ModelDescription
+from realm_jax.text import wordpieces
+from realm_jax.training import checkpoints
+
+_KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
+_QUERY_LENGTH, _PASSAGE_LENGTH = 64, 256  # wordpieces, of a model that does not say it
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+  description: ModelDescription
+  params: dict
+  vocabulary: wordpieces.WordPieces
+
+
+def copy_encoder(directory: str, source: str | os.PathLike) -> str:
+  """Copies an encoder into a knowledge base; returns its name there, a digest.
+
+  Raises:
+    FileNotFoundError: If there is none.
+    ValueError: If it was not trained to embed, or is a lexical encoder.
+  """
+  model = _found(os.fspath(source), reads=False)
+  if model.description.dual_encoder.num_candidates:
+    raise ValueError(
+      f"{os.fspath(source)} ranks by words, as the knowledge base does already; give an encoder "
+      "that was trained on texts, or none"
+    )
+  return _copy(directory, model)
+
+
+def copy_reader(directory: str, source: str | os.PathLike) -> str:
+  """Copies a span reader into a knowledge base; returns its name there, a digest.
+
+  Raises:
+    FileNotFoundError: If there is none.
+    ValueError: If it was not fine-tuned for questions.
+  """
+  return _copy(directory, _found(os.fspath(source), reads=True))
+
+
+def _copy(directory: str, model: _Model) -> str:
+  content = json.dumps(json_fields.as_json(model.description), sort_keys=True)
+  content += saved_models.params_digest(model.params)
+  name = hashlib.sha256(content.encode()).hexdigest()[: commits.MODEL_DIGITS]
+  path = commits.model_path(directory, name)
+  if not os.path.exists(path):
+    with atomic_files.new_directory(path, kind=_KIND) as temporary:
+      model.vocabulary.save(os.path.join(temporary, VOCABULARY))
+      importing.write(os.path.join(temporary, CHECKPOINTS), model.description, model.params)
+  return name
+
+
+def _found(source: str, *, reads: bool) -> _Model:
+  if not object_store.absolute(source).exists():
+    raise FileNotFoundError(
+      f"no directory {source}; nothing is downloaded: give that of a checkpoint, or of a sentence "
+      "encoder from Hugging Face with its weights, such as all-MiniLM-L6-v2"
+    )
+  for checkpoint in (source, os.path.join(source, CHECKPOINTS)):
+    if checkpoints.steps(checkpoint):
+      return _saved(source, checkpoint, reads=reads)
+  return _imported(source, reads=reads)
+
+
+def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
+  saved = saved_models.load(checkpoint)
+  parts = ("dual_encoder", "span_reader") if reads else ("dual_encoder",)
+  _check_trained(source, saved.drawn, parts)
+  mesh = partitioning.make_mesh()
+  _, params = saved.open_qa_model(mesh) if reads else saved.retriever(mesh)
+  beside = [os.path.join(folder, VOCABULARY) for folder in (source, os.path.dirname(checkpoint))]
+  for folder in (source, *beside):
+    if os.path.exists(os.path.join(folder, wordpieces.VOCABULARY_FILE)):
+      vocabulary = wordpieces.load(folder)
+      saved.check_vocabulary(vocabulary.digest, source=folder)
+      return _Model(_restricted(saved.description, reads=reads), params, vocabulary)
+  raise FileNotFoundError(
+    f"no vocabulary in {beside[-1]}; copy there the folder `vocabulary` of the passages that "
+    f"{source} was trained with"
+  )
+
+
+def _imported(source: str, *, reads: bool) -> _Model:
+  model = imported_model.find([importing.read_source(source)])
+  vocabulary = importing.read_tokenizer([source])
+  model = dataclasses.replace(
+    model,
+    knowledge_augmented_encoder=None,
+    span_reader=model.span_reader if reads else None,
+  )
+  params, drawn = importing.imported_params(model, seed=0)
+  _check_trained(source, drawn, params)
+  description = ModelDescription(
+    dual_encoder=model.dual_encoder,
+    span_reader=model.span_reader,
+    query_length=_QUERY_LENGTH,
+    passage_length=min(_PASSAGE_LENGTH, model.dual_encoder.bert.max_length),
+    vocabulary_digest=vocabulary.digest,
+    corpus_fingerprint="",
+  )
+  description.check_sizes(vocabulary)
+  return _Model(description, params, vocabulary)
+
+
+def _check_trained(source: str, drawn, parts) -> None:
+  if any(path.startswith(tuple(f"{part}/" for part in parts)) for path in drawn):
+    raise ValueError(
+      f"{source} is a BERT that was not trained to embed texts; give a sentence encoder, or train "
+      "one with `realm train_retriever`"
+    )
+
+
+def _restricted(description: ModelDescription, *, reads: bool) -> ModelDescription:
+  return dataclasses.replace(
+    description,
+    knowledge_augmented_encoder=None,
+    retrieval=None,
+    span_reader=description.span_reader if reads else None,
+    beam=description.beam if reads else None,
+    max_masks=0,
+    corpus_fingerprint="",
+  )

@@ -1,0 +1,130 @@
+"""A knowledge base with an encoder: what is embedded, and how it is searched."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from realm_jax.index.fusion import fuse_scores
+from realm_jax.knowledge_base.encoder import Encoder, open_encoder
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from tests.knowledge_base import tiny_models
+
+SEA = [
+  {"id": "ship", "title": "Ship", "text": "A vessel sails. It is of wood.", "year": 1905},
+  {"id": "moss", "text": "Moss grows in the shade. It is green.", "year": 1958},
+  {"id": "oak", "text": "An oak is a tree.", "year": 1960},
+]
+SETTINGS = {"language": "en", "passage_words": 6}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+  return tiny_models.write(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture
+def embedded(monkeypatch):
+  """The passages that are embedded, as they are."""
+  passages, embed = [], Encoder.passages
+
+  def recorded(self, given):
+    passages.extend(given)
+    return embed(self, given)
+
+  monkeypatch.setattr(Encoder, "passages", recorded)
+  return passages
+
+
+@pytest.fixture
+def base(source, tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", SEA, encoder=source, **SETTINGS)
+
+
+def test_scores_fuse_the_encoder_and_bm25(base, tmp_path):
+  words = KnowledgeBase.create(tmp_path / "words", SEA, **SETTINGS)
+  (model,) = os.listdir(os.path.join(base.path, "models"))
+  encoder = open_encoder(os.path.join(base.path, "models", model))
+  question = "is the tree of wood"
+  hits = sorted(base.search(question, k=9), key=lambda hit: (hit.id, hit.passage))
+  by_words = {(hit.id, hit.passage): hit.score for hit in words.search(question, k=9)}
+  # Each passage alone: what it is embedded with does not matter.
+  alone_NxE = np.concatenate([encoder.passages([(hit.title, hit.text)]) for hit in hits])
+  expected_N = fuse_scores(
+    alone_NxE @ encoder.question(question),
+    np.array([by_words.get((hit.id, hit.passage), 0) for hit in hits]),
+  )
+  assert len(hits) == 5 and 0 < len(by_words) < 5
+  np.testing.assert_allclose([hit.score for hit in hits], expected_N, rtol=1e-5, atol=1e-5)
+
+
+def test_there_are_k_passages_although_no_word_is_shared(base):
+  assert len(base.search("zzz", k=3)) == 3
+  assert {hit.id for hit in base.search("zzz", k=3, where={"year": {"gte": 1958}})} == {
+    "moss",
+    "oak",
+  }
+
+
+def test_only_new_text_is_embedded(base, embedded):
+  base.update([{**SEA[1], "year": 2026}])
+  assert embedded == []
+  base.update([{**SEA[1], "text": "Moss grows in the shade. It is brown."}, *SEA[::2]])
+  assert embedded == [("", "It is brown.")]
+  base.update([{**SEA[0], "title": "Boat"}])
+  assert embedded[1:] == [("Boat", "A vessel sails."), ("Boat", "It is of wood.")]
+  base.delete("oak")
+  base.compact()
+  assert len(embedded) == 3
+
+
+def test_a_knowledge_base_needs_nothing_outside_its_folder(source, tmp_path):
+  copied = shutil.copytree(source, tmp_path / "source")
+  KnowledgeBase.create(tmp_path / "kb", SEA, encoder=copied, **SETTINGS)
+  shutil.rmtree(copied)
+  moved = shutil.move(tmp_path / "kb", tmp_path / "moved")
+  base = KnowledgeBase(moved)
+  base.add([{"id": "elm", "text": "An elm is a tree."}])
+  assert len(base.search("zzz", k=9)) == 6
+
+
+def test_a_missing_encoder_is_named_and_nothing_is_left(tmp_path):
+  with pytest.raises(FileNotFoundError, match="all-MiniLM-L6-v2"):
+    KnowledgeBase.create(tmp_path / "kb", SEA, encoder="all-MiniLM-L6-v2")
+  assert len(KnowledgeBase.create(tmp_path / "kb", SEA, language="en")) == 3
+
+
+def test_an_encoder_of_another_vocabulary_is_refused(source, tmp_path):
+  copied = shutil.copytree(source, tmp_path / "source")
+  other = tiny_models.write(tmp_path / "other", words=["moss"])
+  shutil.rmtree(copied / "vocabulary")
+  with pytest.raises(FileNotFoundError, match="vocabulary"):
+    KnowledgeBase.create(tmp_path / "kb", encoder=copied)
+  shutil.copytree(os.path.join(other, "vocabulary"), copied / "vocabulary")
+  with pytest.raises(ValueError, match="vocabulary"):
+    KnowledgeBase.create(tmp_path / "kb", encoder=copied)
+
+
+def test_a_killed_copy_of_an_encoder_is_removed(base, source, tmp_path):
+  left = tmp_path / "kb" / "models" / ("0" * 16) / "checkpoints" / "0"
+  left.mkdir(parents=True)
+  (left / "half").write_text("")
+  (model,) = set(os.listdir(tmp_path / "kb" / "models")) - {"0" * 16}
+  base.delete("oak")
+  assert os.listdir(tmp_path / "kb" / "models") == [model]
+
+
+OPEN = """
+import sys
+from realm_jax import KnowledgeBase
+base = KnowledgeBase(sys.argv[1])
+assert len(base) == 3 and "jax" not in sys.modules
+assert len(base.search("zzz", k=2)) == 2 and "tensorflow" not in sys.modules
+"""
+
+
+def test_jax_waits_for_a_question_and_tensorflow_is_not_needed(base):
+  subprocess.run([sys.executable, "-c", OPEN, base.path], check=True)

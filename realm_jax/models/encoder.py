@@ -136,12 +136,26 @@ class Encoder(TypedModule):
 
   def encode_pairs(
     self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns float32 `query_BxE`, `passage_BxE` of queries `[B, L]` and passages `[B, P]`."""
+  ) -> tuple[Any, Any]:
+    """Returns what `pair_scores` compares: float32 arrays, in trees, with a row for each text.
+
+    They are the embeddings, unless vectors only approximate the scores.
+
+    Args:
+      query: `Tokens` `[B, L]`.
+      passage: `Tokens` `[F, P]`.
+    """
     return (
       self.encode_query(query, deterministic=deterministic),
       self.encode_passage(passage, deterministic=deterministic),
     )
+
+  def pair_scores(self, query: Any, passage: Any) -> jax.Array:
+    """Returns `scores_BxF`, at temperature 1, of every query with every passage.
+
+    It needs no parameters; its arguments are the results of `encode_pairs`.
+    """
+    return jnp.einsum("BE,FE->BF", query, passage)
 
   def __call__(
     self,

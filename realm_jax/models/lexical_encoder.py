@@ -5,7 +5,7 @@ pseudo-random and nearly orthogonal, so the inner product of a query and a passa
 (Robertson and Zaragoza 2009) and noise, which falls with the square root of the width E (Achlioptas
 2003). Query and passage have half of the inverse document frequency each, which keeps the noise of
 frequent terms low. The noise matters only for what an index finds: of the best candidates, and of
-the passages in a training step, scores are computed exactly.
+all passages in a training step, scores are computed exactly.
 
 A word that the vocabulary has whole is one term with its inflections; of other words, each piece is
 a term. A wordpiece stands for a term: the first of those that share a stem.
@@ -134,6 +134,29 @@ class LexicalEncoder(Encoder):
     shared_BxLxKP = terms_BxL[:, :, None] == terms_BxKP[:, None, :]
     matched_BxKP = jnp.sum(jnp.where(shared_BxLxKP, weights_BxL[:, :, None], 0), axis=1)
     return (matched_BxKP * weights_BxKP).reshape(num_queries, num_passages, length).sum(axis=2)
+
+  def encode_pairs(
+    self, query: Tokens, passage: Tokens, *, deterministic: bool = True
+  ) -> tuple[tuple[jax.Array, jax.Array], ...]:
+    del deterministic
+    return tuple(
+      (terms_FxL.astype(jnp.float32), weights_FxL)  # exact for all ids
+      for terms_FxL, weights_FxL in (self._query(query), self._passage(passage))
+    )
+
+  def pair_scores(self, query, passage) -> jax.Array:
+    """Returns the exact `scores_BxF`, a product over the terms that the queries have."""
+    num_terms = min(self.config.vocab_size, query[0].size)
+    asked_V = jnp.zeros(self.config.vocab_size, bool).at[query[0].astype(jnp.int32)].set(True)
+    column_V = jnp.where(asked_V, jnp.cumsum(asked_V) - 1, num_terms)
+
+    def by_term(terms_FxL: jax.Array, weights_FxL: jax.Array) -> jax.Array:
+      rows_Fx1 = jnp.arange(len(terms_FxL))[:, None]
+      columns_FxL = column_V[terms_FxL.astype(jnp.int32)]
+      zeros_FxT = jnp.zeros((len(terms_FxL), num_terms), jnp.float32)
+      return zeros_FxT.at[rows_Fx1, columns_FxL].add(weights_FxL, mode="drop")
+
+    return jnp.matmul(by_term(*query), by_term(*passage).T, precision="highest")
 
   def _query(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
     """Returns the term and the weight of each wordpiece, `[F, L]`."""

@@ -1,5 +1,7 @@
 """REALM's two networks together: retrieval scores and masked-LM logits of the same passages."""
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -88,9 +90,13 @@ class RealmPretrainingModel(TypedModule):
 
   def encode_pairs(
     self, query: datatypes.Tokens, passage: datatypes.Tokens, *, deterministic: bool
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns the embeddings of queries and passages; see `DualEncoder.encode_pairs`."""
+  ) -> tuple[Any, Any]:
+    """Returns what `pair_scores` compares; see `Encoder.encode_pairs`."""
     return self.dual_encoder.encode_pairs(query, passage, deterministic=deterministic)
+
+  def pair_scores(self, query: Any, passage: Any) -> jax.Array:
+    """Returns the scores of all pairs, `[B, F]`; see `Encoder.pair_scores`."""
+    return self.dual_encoder.pair_scores(query, passage)
 
   def _scores(
     self, query_BxE: jax.Array, passage_BxKxE: jax.Array, batch: datatypes.RetrievedBatch

@@ -35,7 +35,7 @@ class Contrastive(Objective):
   scale: float | None = None
 
   def build(self, model: Any) -> Loss:
-    """Returns the objective of a model that has `encode_pairs`.
+    """Returns the objective of a model that has `encode_pairs` and `pair_scores`.
 
     Raises:
       ValueError: If its dual encoder never learns.
@@ -46,27 +46,30 @@ class Contrastive(Objective):
     if scale is None:
       scale = _UNIT_LENGTH_SCALE if model.is_unit_length else 1.0
 
-    def outputs(params, pairs, key) -> tuple[Array, Array]:
+    def outputs(params, pairs, key) -> tuple[Any, Any]:
       ids, segments = pairs["passage"], pairs["passage_segments"]
       length = ids.shape[-1]
-      query_BxE, passage_FxE = model.apply(
+      query, passage = model.apply(
         {"params": params},
         batches.tokens(pairs["query"]),
         batches.tokens(ids.reshape(-1, length), segments.reshape(-1, length)),
         method="encode_pairs",
         **dropout_keywords(key),
       )
-      return scale * query_BxE, passage_FxE.reshape(len(query_BxE), -1, passage_FxE.shape[-1])
+      rows = (len(ids), -1)  # of queries
+      return query, jax.tree.map(lambda leaf: leaf.reshape(*rows, *leaf.shape[1:]), passage)
 
-    def score(found: tuple[Array, Array], pairs) -> Figures:
-      query_BxE, passage_BxKxE = found
-      shape = passage_BxKxE.shape[:2]
+    def score(found: tuple[Any, Any], pairs) -> Figures:
+      query, passage = found
+      passage = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), passage)
+      scores_BxF = scale * model.apply({}, query, passage, method="pair_scores")
+      shape = (len(scores_BxF), scores_BxF.shape[1] // len(scores_BxF))
       compared_BxF = compared_passages(
         (pairs["passage"] != 0).any(axis=-1).reshape(shape),
         pairs.get("passage_uid", jnp.zeros(shape, jnp.int32)),
         pairs.get("also_right", jnp.zeros((shape[0], 0), jnp.int32)),
       )
-      return grouped(contrastive(query_BxE, passage_BxKxE, compared_BxF), "loss")
+      return grouped(contrastive(scores_BxF, compared_BxF), "loss")
 
     return Loss(outputs, score, compares_rows=True, rows=_pairs)
 
@@ -78,21 +81,19 @@ def _pairs(batch) -> Mapping[str, Array]:
   return pairs
 
 
-def contrastive(
-  query_BxE: jax.Array, passage_BxKxE: jax.Array, compared_BxF: jax.Array
-) -> dict[str, Mean]:
+def contrastive(scores_BxF: jax.Array, compared_BxF: jax.Array) -> dict[str, Mean]:
   """Returns `loss`, `accuracy` and `mean_reciprocal_rank` of the positives, as means over queries.
 
   A tie counts against the positive, so that identical embeddings do not look accurate.
 
   Args:
-    passage_BxKxE: Embeddings of their passages, the positive first.
-    compared_BxF: Which of the B × K passages each query is compared with, from `compared_passages`.
+    scores_BxF: Scores of the B × K passages, of which the K of a query are together, its positive
+      first.
+    compared_BxF: Which passages each query is compared with, from `compared_passages`.
       A query that is not compared with its positive is padding.
   """
-  passage_FxE = passage_BxKxE.reshape(-1, passage_BxKxE.shape[-1])
-  positive_BxF = _is_positive(*passage_BxKxE.shape[:2])
-  scores_BxF = jnp.einsum("BE,FE->BF", query_BxE, passage_FxE)
+  num_queries, num_passages = scores_BxF.shape
+  positive_BxF = _is_positive(num_queries, num_passages // num_queries)
   lowest = jnp.finfo(jnp.float32).min
   scores_BxF = jnp.where(positive_BxF | compared_BxF, scores_BxF, lowest)
   positive_scores_B = jnp.sum(scores_BxF, axis=1, where=positive_BxF)

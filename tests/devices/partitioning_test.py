@@ -159,15 +159,16 @@ def realm_figures(params, batch):
 
 
 def cloze_figures(params, batch):
-  query_BxE, passage_BxE = dual_encoder.DualEncoder(MODEL.dual_encoder_config).apply(
+  module = dual_encoder.DualEncoder(MODEL.dual_encoder_config)
+  compared = module.apply(
     {"params": params["dual_encoder"]},
     batch.queries.query,
     batch.passage[:, 1],
     deterministic=True,
     method="encode_pairs",
   )
-  compared_BxF = np.ones((len(query_BxE),) * 2, bool)
-  return contrastive.contrastive(query_BxE, passage_BxE[:, None], compared_BxF)
+  scores_BxB = module.pair_scores(*compared)
+  return contrastive.contrastive(scores_BxB, np.ones(scores_BxB.shape, bool))
 
 
 @pytest.mark.parametrize("figures", [realm_figures, cloze_figures])

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import math
 import types
 
@@ -12,8 +13,11 @@ import pytest
 
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.models.lexical_encoder import LexicalEncoderConfig, random_projection
+from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 from realm_jax.training import optimizer
+from realm_jax.training.dropout_keys import dropout_key
+from realm_jax.training.objective import LOSS
 
 WORDS = "wing flutter flutters speed sound air aero ##dynamic ##s of the what x ,".split()
 VOCABULARY = WordPieces((*SPECIAL_TOKENS, *WORDS))
@@ -94,16 +98,44 @@ def expected(config=CONFIG):
   )
 
 
-def rescored(params, config=CONFIG):
-  query, many = tokens(*QUERIES), len(QUERIES)
-  passages = Tokens(
-    *(
-      np.repeat(x[None], many, 0)
-      for x in (PASSAGE_TOKENS.ids, PASSAGE_TOKENS.mask, PASSAGE_TOKENS.segments)
-    )
-  )
-  scores = np.zeros((many, len(PASSAGES)), np.float32)
-  return config.make().apply({"params": params}, query, passages, scores, method="rescored")
+def rescored(params, config=CONFIG, query=tokens(*QUERIES), passages=PASSAGE_TOKENS):
+  """The exact score of each query with each passage, `[B, F]`."""
+  shape = (query.shape[0], passages.shape[0])
+  every = jax.tree.map(lambda leaf: np.repeat(leaf[None], shape[0], axis=0), passages)
+  scores = np.zeros(shape, np.float32)
+  return config.make().apply({"params": params}, query, every, scores, method="rescored")
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(1, 2)])
+def test_scores_of_all_pairs_are_the_exact_scores_of_each(params, rows):
+  """Of many queries, which have all terms, and of one, whose terms alone are compared."""
+  module, queries = CONFIG.make(), tokens(*QUERIES[rows], length=8)
+  compared = module.apply({"params": params}, queries, PASSAGE_TOKENS, method="encode_pairs")
+  found = module.pair_scores(*compared)
+  np.testing.assert_allclose(found, rescored(params)[rows], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_pairs_teach_the_weights_by_exact_scores(params, parts):
+  """Vectors of 32 numbers, of which the noise is larger than the scores, have no part in it."""
+  config = dataclasses.replace(CONFIG, projection_size=32)
+  queries, passages = tokens("flutter air", "aero speed", "sound", "wing x"), PASSAGE_TOKENS[:4]
+  loss = Contrastive(scale=2.0).build(config.make())
+  batch = {"query": queries.ids, "passage": passages.ids, "passage_segments": passages.segments}
+
+  def expected_loss(params):
+    log_probs_BxF = jax.nn.log_softmax(2.0 * rescored(params, config, queries, passages))
+    return -jnp.mean(jnp.diagonal(log_probs_BxF))
+
+  expected, expected_gradients = jax.jit(jax.value_and_grad(expected_loss))(params)
+  learn = jax.jit(functools.partial(loss.gradients, parts=parts))
+  gradients, figures = learn(params, batch, dropout_key(0, 0))
+  np.testing.assert_allclose(figures[LOSS].value, expected, rtol=1e-5)
+  for name, found in gradients.items():
+    atol = 1e-5 * np.abs(expected_gradients["query_log_weights"]["values"]).max()
+    np.testing.assert_allclose(found["values"], expected_gradients[name]["values"], atol=atol)
+  learning = gradients["query_log_weights"]["values"]
+  assert (np.abs(learning[np.array([ID["flutter"], ID["speed"], ID["sound"]])]) > 0.01).all()
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.0), (0.1, 0.5), (2.0, 1.0)])

@@ -26,7 +26,7 @@ def compared(weights_B=None, *, uids=range(1, 7), right=None):
 
 
 def mean_loss(query_BxE, passage_BxE, compared_BxF):
-  return contrastive(query_BxE, passage_BxE[:, None], compared_BxF)["loss"].value
+  return contrastive(query_BxE @ passage_BxE.T, compared_BxF)["loss"].value
 
 
 def test_loss_and_gradient_equal_brute_force(atol):
@@ -44,9 +44,9 @@ def test_loss_and_gradient_equal_brute_force(atol):
 
 
 def test_padding_is_neither_counted_nor_a_negative(atol):
-  passage_BxKxE = PASSAGE_BxE[:, None]
-  expected = contrastive(QUERY_BxE[:4], passage_BxKxE[:4], compared()[:4, :4])
-  found = contrastive(QUERY_BxE, passage_BxKxE, compared([1, 1, 1, 1, 0, 0]))
+  scores_BxB = QUERY_BxE @ PASSAGE_BxE.T
+  expected = contrastive(scores_BxB[:4, :4], compared()[:4, :4])
+  found = contrastive(scores_BxB, compared([1, 1, 1, 1, 0, 0]))
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), found, expected)
 
 
@@ -73,9 +73,9 @@ def test_a_wrong_passage_is_a_negative_of_all_queries(atol):
   uid_BxK = np.array([[1, 2], [2, 3], [4, 0]], np.int32)
   real_BxK = uid_BxK != 0
   compared_BxF = compared_passages(real_BxK, uid_BxK, np.zeros((3, 0), np.int32))
-  passage_BxKxE = np.stack([PASSAGE_BxE[:3], PASSAGE_BxE[3:]], axis=1)
-  found = contrastive(QUERY_BxE[:3], passage_BxKxE, compared_BxF)
-  scores_BxF = QUERY_BxE[:3] @ passage_BxKxE.reshape(6, 4).T.astype(np.float64)
+  scores_BxF = QUERY_BxE[:3] @ PASSAGE_BxE.T
+  found = contrastive(scores_BxF, compared_BxF)
+  scores_BxF = scores_BxF.astype(np.float64)
   scores_BxF[:, 5] = -np.inf
   scores_BxF[1, 1] = -np.inf
   own_B = special.log_softmax(scores_BxF, axis=1)[np.arange(3), [0, 2, 4]]
@@ -84,17 +84,15 @@ def test_a_wrong_passage_is_a_negative_of_all_queries(atol):
 
 def test_figures(atol):
   """Positives ranked first, second and third of three."""
-  query_BxE = np.eye(3, dtype=np.float32)
-  passage_BxE = np.array([[9, 2, 3], [1, 1, 2], [0, 0, 1]], np.float32)
-  figures = contrastive(query_BxE, passage_BxE[:, None], np.ones((3, 3), bool))
+  scores_BxB = np.array([[9, 1, 0], [2, 1, 0], [3, 2, 1]], np.float32)
+  figures = contrastive(scores_BxB, np.ones((3, 3), bool))
   np.testing.assert_allclose(figures["accuracy"].value, 1 / 3, atol=atol)
   mean_reciprocal_rank = (1 + 1 / 2 + 1 / 3) / 3
   np.testing.assert_allclose(figures["mean_reciprocal_rank"].value, mean_reciprocal_rank, atol=atol)
 
 
-def test_embeddings_that_are_all_alike_are_not_right(atol):
-  alike_BxE = np.ones((4, 3), np.float32)
-  figures = contrastive(alike_BxE, alike_BxE[:, None], np.ones((4, 4), bool))
+def test_scores_that_are_all_alike_are_not_right(atol):
+  figures = contrastive(np.ones((4, 4), np.float32), np.ones((4, 4), bool))
   np.testing.assert_allclose(figures["loss"].value, np.log(4), atol=atol)
   assert figures["accuracy"].value == 0
   np.testing.assert_allclose(figures["mean_reciprocal_rank"].value, 1 / 4, atol=atol)

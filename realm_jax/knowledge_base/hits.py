@@ -83,3 +83,52 @@ class Hits(Sequence[Hit]):
         pieces += [html.escape(text[end : word.start()]), f"<mark>{html.escape(word[0])}</mark>"]
         end = word.end()
     return "".join([*pieces, html.escape(text[end:])])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+  """The answer to a question, and what it was read from.
+
+  Attributes:
+    text: The answer as a passage has it; "" if no passage has words.
+    probability: Among all that could be an answer in the passages read.
+    hits: The passages read, as the search ranks them.
+    place: Which of them has the answer.
+    start: Its first character there.
+  """
+
+  question: str
+  text: str = ""
+  probability: float = 0.0
+  hits: Hits
+  place: int = 0
+  start: int = 0
+
+  def __repr__(self) -> str:
+    return self.shown(lambda words: f"[{words}]")
+
+  def shown(self, mark: Callable[[str], str]) -> str:
+    """Returns the answer and its passage as lines of text, with `mark` applied to the answer."""
+    if not self.text:
+      return "(no answer)"
+    hit, (before, after) = self.hits[self.place], self._around()
+    passage = textwrap.fill(
+      f"{before}{mark(self.text)}{after}", _WIDTH, initial_indent="  ", subsequent_indent="  "
+    )
+    return f"{self.text}  (p = {self.probability:.3f})\n  {hit.id}  {hit.title}\n{passage}"
+
+  def _repr_html_(self) -> str:
+    if not self.text:
+      return "<p>(no answer)</p>" + self.hits._repr_html_()
+    hit, text = self.hits[self.place], html.escape(self.text)
+    before, after = map(html.escape, self._around())
+    return (
+      f"<p><b>{text}</b> ({self.probability:.3f})</p>"
+      f"<p>{html.escape(hit.id)} {html.escape(hit.title)}: {before}<mark>{text}</mark>{after}</p>"
+      f"{self.hits._repr_html_()}"
+    )
+
+  def _around(self) -> tuple[str, str]:
+    """Returns what stands before and after the answer in its passage."""
+    text = self.hits[self.place].text
+    return text[: self.start], text[self.start + len(self.text) :]

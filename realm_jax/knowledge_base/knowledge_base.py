@@ -24,7 +24,7 @@ from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.edit import Edit, Embed, due
 from realm_jax.knowledge_base.fields import Where
-from realm_jax.knowledge_base.hits import Hit, Hits
+from realm_jax.knowledge_base.hits import Answer, Hit, Hits
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
@@ -97,6 +97,7 @@ class KnowledgeBase:
     language: str | Sequence[str] = "auto",
     passage_words: int = 100,
     encoder: str | os.PathLike | None = None,
+    reader: str | os.PathLike | None = None,
   ) -> "KnowledgeBase":
     """Makes a knowledge base.
 
@@ -108,6 +109,7 @@ class KnowledgeBase:
       passage_words: Words of a passage, which is what a search finds, at most.
       encoder: Directory of what embeds passages, to find them by meaning as well: a checkpoint
         with its vocabulary, or a sentence encoder from Hugging Face. It is copied.
+      reader: Directory of what answers questions; see `add_reader`.
 
     Raises:
       FileNotFoundError: If the encoder is missing.
@@ -137,6 +139,8 @@ class KnowledgeBase:
       number = 0 if newest is None else newest.number + 1
       commits.write(directory, commits.Commit(number=number, settings=settings))
     made = cls(directory)
+    if reader is not None:
+      made.add_reader(reader)
     if texts:
       made.add(texts)
     return made
@@ -193,6 +197,54 @@ class KnowledgeBase:
     found = snapshot.best(scores_N, mask_N & found_N, k)
     hits = tuple(_hit(snapshot, *each) for each in found)
     return Hits(question, hits, lambda word: snapshot.share_a_term(question, word))
+
+  def answer(self, question: str, *, where: Where | None = None) -> Answer:
+    """Answers a question with words of the passages that a search finds for it.
+
+    Args:
+      where: See `search`.
+
+    Raises:
+      ValueError: If there is no reader, or no document has a field of `where`.
+    """
+    name = self._current().commit.settings.reader
+    if not name:
+      raise ValueError(
+        f"{self.path} has no reader, so it can only search; fine-tune one with `realm finetune`, "
+        "and give its workdir: `realm add KNOWLEDGE_BASE --reader=WORKDIR`, or add_reader(WORKDIR)"
+      )
+    from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX
+
+    reader = open_reader(os.path.abspath(commits.model_path(self.path, name)))
+    hits = self.search(question, k=reader.num_read, where=where)
+    span = reader.answer(question, hits) if hits else None
+    if span is None:
+      return Answer(question=question, hits=hits)
+    return Answer(
+      question=question,
+      text=span.text,
+      probability=span.probability,
+      hits=hits,
+      place=span.passage_id,
+      start=span.start_char,
+    )
+
+  def add_reader(self, path: str | os.PathLike) -> None:
+    """Copies what answers questions into the knowledge base, in place of what did so before.
+
+    Args:
+      path: Workdir of a fine-tuning, or another directory with a checkpoint of a span reader and
+        its vocabulary.
+
+    Raises:
+      FileNotFoundError: If there is none.
+      ValueError: If the checkpoint was not fine-tuned for questions.
+    """
+    from realm_jax.knowledge_base import models  # late, because it imports JAX
+
+    with self._exclusively() as edit:
+      name = models.copy_reader(self.path, path)
+      edit.settings = dataclasses.replace(edit.settings, reader=name)
 
   def document(self, id: str) -> Document | None:
     """Returns a document by its id, or None; its text is that of its passages, a line each."""

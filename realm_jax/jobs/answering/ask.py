@@ -3,6 +3,7 @@
 import dataclasses
 
 from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.saved.answering_models import open_answerer
 from realm_jax.saved.opening import Sources
 from realm_jax.text.terminal import column, isolated
@@ -10,8 +11,9 @@ from realm_jax.text.terminal import column, isolated
 
 def ask(
   query: str,
+  question: str | None = None,
   *,
-  sources: Sources,
+  sources: Sources = Sources(),
   answers: int = 3,
   target: str | None = None,
   max_answer_length: int = 4,
@@ -20,10 +22,11 @@ def ask(
 
   A pre-trained model fills the mask of a sentence, trying answers of one to `max_answer_length`
   wordpieces. A fine-tuned model answers a question with a span of a passage. The most probable
-  answer wins.
+  answer wins. A knowledge base answers with its reader: `realm ask KNOWLEDGE_BASE QUESTION`.
 
   Args:
-    query: A sentence with one `[MASK]`, or a question.
+    query: A sentence with one `[MASK]`, or a question; before a question, a knowledge base.
+    question: What to ask the knowledge base.
     sources: The model, the corpus and its index.
     answers: Number of answers to show.
     target: An answer to explain instead of the most likely one.
@@ -36,6 +39,10 @@ def ask(
     FileNotFoundError: If an input is missing.
     ValueError: If the model cannot take the query, or the inputs do not match.
   """
+  if question is not None:
+    answer = KnowledgeBase(query).answer(question)
+    print(answer, flush=True)
+    return {"query": question, "answer": answer.text, "probability": answer.probability}
   if answers < 1:
     raise ValueError(f"answers={answers}; show at least 1")
   model = open_answerer(sources, max_answer_length=max_answer_length)

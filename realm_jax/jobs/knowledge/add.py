@@ -6,7 +6,12 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 
 def add(
-  path: str, texts: Sequence[str], *, update: bool = False, delete_missing: bool = False
+  path: str,
+  texts: Sequence[str] = (),
+  *,
+  update: bool = False,
+  delete_missing: bool = False,
+  reader: str | None = None,
 ) -> None:
   """Adds documents; those that are there already with the same content are skipped.
 
@@ -15,14 +20,18 @@ def add(
     texts: Folders, files or glob patterns: text, Markdown, JSON Lines or Parquet.
     update: Whether to replace the documents that are there with another content.
     delete_missing: Whether to update, and to delete all documents that are not in these texts.
+    reader: Workdir of a fine-tuning, which answers questions from now on.
 
   Raises:
-    FileNotFoundError: If there is no knowledge base, or no text.
-    ValueError: If a document is there with another content.
+    FileNotFoundError: If there is no knowledge base, no text or no reader.
+    ValueError: If a document is there with another content, or there is nothing to add.
   """
   base = KnowledgeBase(path)
-  if update or delete_missing:
-    changes = base.update(texts, delete_missing=delete_missing)
-  else:
-    changes = base.add(texts)
-  print(f"{changes}\n{base}", flush=True)
+  if not texts and reader is None:
+    raise ValueError("nothing to add; name texts, or a reader with --reader")
+  if reader is not None:
+    base.add_reader(reader)
+  if texts:
+    changing = update or delete_missing
+    print(base.update(texts, delete_missing=delete_missing) if changing else base.add(texts))
+  print(base, flush=True)

@@ -14,6 +14,7 @@ def create(
   language: Sequence[str] = ("auto",),
   passage_words: int = 100,
   encoder: str | None = None,
+  reader: str | None = None,
 ) -> None:
   """Writes a knowledge base, and prints what it has, what was skipped, and what to do next.
 
@@ -24,12 +25,15 @@ def create(
     passage_words: The most words of a passage, which is what a search finds.
     encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging
       Face, to search by meaning as well; None searches by words alone.
+    reader: Workdir of a fine-tuning, to answer questions; None only searches.
 
   Raises:
     ValueError: If the folder has something else, or two documents have one id.
   """
   started = time.monotonic()
-  base = KnowledgeBase.create(path, language=language, passage_words=passage_words, encoder=encoder)
+  base = KnowledgeBase.create(
+    path, language=language, passage_words=passage_words, encoder=encoder, reader=reader
+  )
   if texts:
     print(base.add(texts), flush=True)
   question = next(iter(base.examples()), "a question")

@@ -54,7 +54,7 @@ def _implementation(kind: Any, path: str) -> type:
   A file thus never decides which other modules run.
   """
   module, _, name = path.rpartition(".")
-  if module.partition(".")[0] == __package__.partition(".")[0]:
+  if module.partition(".")[0] == __name__.partition(".")[0]:
     with contextlib.suppress(ModuleNotFoundError):
       importlib.import_module(module)
   if module not in sys.modules:

@@ -45,6 +45,7 @@ class Edit:
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
     self._pending: list[Document] = []
+    self._characters = 0  # of those pending
     self._added: list[commits.SegmentEntry] = []
     self._embed = embed
     self._known: dict[tuple[str, str], np.ndarray] = {}  # embeddings of passages
@@ -68,7 +69,8 @@ class Edit:
         self._known |= self._before.segments[place.segment].embeddings_of(place.row)
       self._pending.append(document)
       self._changed.append(document.id)
-    if sum(len(document.text) for document in self._pending) >= _CHARACTERS_AT_ONCE:
+      self._characters += len(document.text)
+    if self._characters >= _CHARACTERS_AT_ONCE:
       self._flush()
 
   def delete(self, places: Iterable[Place]) -> None:
@@ -124,7 +126,7 @@ class Edit:
       cut = passages.cutter(languages=languages, words=self.settings.passage_words)
       embed = self._embedded if self._embed else None
       self._add(Segment.of(self._pending, cut=cut, languages=languages, embed=embed))
-      self._pending, self._known = [], {}
+      self._pending, self._known, self._characters = [], {}, 0
 
   def _embedded(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
     """Returns the embeddings of passages, of which only new ones are computed."""

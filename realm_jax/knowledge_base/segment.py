@@ -192,6 +192,7 @@ class Segment:
     )
 
 
+_SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
 _OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
 
 
@@ -208,6 +209,6 @@ def id_hashes(ids: Sequence[str]) -> np.ndarray:
 
 def content_digests(documents: Sequence[Document]) -> np.ndarray:
   """Returns a digest `[D, 16]` of everything that each document has except its id."""
-  contents = (json.dumps([d.title, d.text, d.fields], sort_keys=True) for d in documents)
+  contents = (_SORTED.encode([d.title, d.text, d.fields]) for d in documents)
   digests = b"".join(hashlib.blake2b(c.encode(), digest_size=16).digest() for c in contents)
   return np.frombuffer(digests, np.uint8).reshape(-1, 16)

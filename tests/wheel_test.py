@@ -15,6 +15,18 @@ FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
 SHOW = "import site; site.addsitedir({!r}); import realm_jax as r; print(r.__version__, r.__file__)"
 
+TEN_LINES = """
+import realm_jax as realm
+
+kb = realm.KnowledgeBase.create("kb", texts="docs/")
+kb.add([{"id": "n1", "title": "A note", "text": "Wings flutter in dives.", "year": 1958}])
+for hit in kb.search("what causes the flutter of a wing", k=5, where={"year": 1958}):
+  print(hit.id, hit.title, hit.text, hit.score > 0)
+kb.update([{"id": "n1", "text": "Wings flutter in steep dives.", "year": 1959}])
+kb.delete(["wing.txt"])
+print(kb, realm.__file__, *[hit.fields["year"] for hit in realm.KnowledgeBase("kb").search("wing")])
+"""
+
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
@@ -72,6 +84,23 @@ def test_a_shipped_experiment_lacks_nothing_but_a_directory(installed, tmp_path)
   )
   assert shown.returncode == 2
   assert shown.stderr == "realm: demo needs --workdir; see realm demo --help\n"
+
+
+def test_a_knowledge_base_takes_ten_lines_and_no_checkout(installed, tmp_path):
+  (tmp_path / "docs").mkdir()
+  (tmp_path / "docs" / "wing.txt").write_text("Wings\n\nSpeed causes the flutter of a wing.\n")
+  shown = subprocess.run(
+    [sys.executable, "-c", TEN_LINES],
+    env={**os.environ, "PYTHONPATH": str(installed)},
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  found, last = shown.stdout.splitlines()
+  assert found == "n1 A note Wings flutter in dives. True"
+  assert last.startswith("kb: 1 documents in 1 passages") and last.endswith(" 1959")
+  assert str(installed) in last
 
 
 @pytest.mark.parametrize("build", ["build_wheel", "build_editable"])

@@ -55,17 +55,15 @@ FINETUNING = Finetuning(
   start=StartConfig(max_span_width=4, span_hidden_size=8),
   beam=BeamConfig(beam_size=60, num_read=8, joint_length=48),
 )
-# What no program sees of a training; any other setting, a new one as well, makes another program.
+# What no program sees of a training, and of its run; any other setting, a new one as well, makes
+# another program.
 UNSEEN = (
-  "data",
-  "beam",
-  "refresh",
-  "generation",
-  "spread_index",
-  "retrieval_trace",
-  "eval_every",
-  "eval_steps",
-  "dev",
+  *("data", "beam", "refresh", "generation", "spread_index", "retrieval_trace"),
+  *("eval_every", "eval_steps", "dev"),
+)
+UNSEEN_OF_RUN = (
+  *("seed", "log_every", "checkpoint_every", "keep_checkpoints", "allow_changes"),
+  *("on_collapse", "profile_steps"),
 )
 # Losses are compared, on processors with matrix units for bfloat16 as well.
 AS_HERE = """
@@ -181,12 +179,13 @@ def losses(rows):
 def _as_programs_see(config):
   """Returns a configuration without what no program sees."""
   basis = {Pretraining: PRETRAINING, Finetuning: FINETUNING}[type(config)]
-  unseen = {name: getattr(basis, name) for name in UNSEEN if hasattr(basis, name)}
   rate = config.optimizer.learning_rate
-  alike = config.optimizer == dataclasses.replace(basis.optimizer, learning_rate=rate)
-  # At a constant rate the number of steps does not count.
-  num_steps = basis.run.num_steps if alike else config.run.num_steps
-  return dataclasses.replace(config, run=RunConfig(num_steps=num_steps), **unseen)
+  of_run = {name: getattr(basis.run, name) for name in UNSEEN_OF_RUN}
+  if config.optimizer == dataclasses.replace(basis.optimizer, learning_rate=rate):
+    # At a constant rate the number of steps does not count.
+    of_run["num_steps"] = basis.run.num_steps
+  unseen = {name: getattr(basis, name) for name in UNSEEN if hasattr(basis, name)}
+  return dataclasses.replace(config, run=dataclasses.replace(config.run, **of_run), **unseen)
 
 
 def _places(root, name):

@@ -39,14 +39,6 @@ LANGUAGES = {
     "من بنى الجسر الكبير في مدينة {name}؟",
     (("البندقية", "سالم الخطيب"), ("الأقصر", "كريم النجار"), ("قرطاج", "يوسف الحداد")),
   ),
-  "de": (
-    "Die alte Stadt {name} wurde im Jahre {year} am Ufer des Flusses gegründet. "
-    "Damals hatte die alte Stadt {name} ungefähr {count} Einwohner und viele Gärten. "
-    "Der Baumeister {person} errichtete im Jahre {later} die große Brücke über den Fluss. "
-    "Jeden Sommer besuchen Menschen die alte Stadt {name} und die große Brücke von {person}.",
-    "Wer errichtete die große Brücke in {name}?",
-    (("Altenfels", "Anna Möller"), ("Grünau", "Karl Weiß"), ("Königsee", "Jörg Späth")),
-  ),
   "hi": (
     "{name} का पुराना शहर नदी के किनारे वर्ष {year} में बसाया गया था। "
     "उस समय {name} का पुराना शहर लगभग {count} लोगों का घर था। "
@@ -54,14 +46,6 @@ LANGUAGES = {
     "हर गर्मी में लोग {name} का पुराना शहर और {person} का बड़ा पुल देखने आते हैं।",
     "{name} में बड़ा पुल किसने बनाया?",
     (("जयनगर", "मोहन त्रिवेदी"), ("रामपुर", "सीता शर्मा"), ("वाराणसी", "हिमांशु ज्योति")),
-  ),
-  "ru": (
-    "Старый город {name} был основан на берегу реки в {year} году. "
-    "Тогда старый город {name} насчитывал примерно {count} жителей. "
-    "Зодчий {person} построил большой мост через реку в {later} году. "
-    "Каждое лето люди видят старый город {name} и большой мост, который построил {person}.",
-    "Кто построил большой мост в городе {name}?",
-    (("Яйск", "Андрей Толстой"), ("Ёлкино", "Сергей Чайкин"), ("Йошкар", "Пётр Щукин")),
   ),
   "zh": (
     "{name}古城于{year}年在河岸上建立。当时{name}古城大约有{count}名居民和许多花园。"

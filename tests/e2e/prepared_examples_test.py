@@ -24,21 +24,26 @@ from realm_jax.runs.example_sources import (
 )
 from realm_jax.saved.opening import Sources, open_sources
 from tests.configurations import changed
+from tests.experiments import ROOT
 
 pytestmark = pytest.mark.timeout(600)
 
-# Runs command lines as the jobs' processes do, on a machine without TensorFlow.
+# On a machine without TensorFlow, parses the experiments and runs command lines as processes do.
 WITHOUT_TENSORFLOW = """
-import importlib.abc, json, sys
+import glob, importlib.abc, json, sys
 
 class Missing(importlib.abc.MetaPathFinder):
   def find_spec(self, name, path, target=None):
-    if name.split(".")[0] in ("tensorflow", "tensorflow_text", "seqio"):
+    if name.split(".")[0] in ("tensorflow", "tensorflow_text", "seqio", "tokenizers"):
       raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
+import gin
 from realm_jax import main
-from realm_jax.jobs.training import train_retriever
+from realm_jax.jobs.training import finetune, launch_local, pretrain, train_retriever
+for experiment in glob.glob("gin/experiments/*.gin"):
+  gin.parse_config_file(experiment)
+  gin.clear_config()
 sys.exit(any(main.main(command) for command in json.loads(sys.argv[1])))
 """
 MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
@@ -137,7 +142,7 @@ def trained_without_tensorflow(world, pretrain, finetune):
     finetune("tuned_on_arrays", examples=world / "asked"),
   ]
   child = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(commands)]
-  assert subprocess.run(child).returncode == 0
+  assert subprocess.run(child, cwd=ROOT).returncode == 0
   assert not list((world / "from_arrays").glob("events.*"))
 
 

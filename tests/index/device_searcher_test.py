@@ -1,10 +1,5 @@
 """Search split over eight devices equals brute force in numpy."""
 
-import os
-import socket
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -109,45 +104,6 @@ def test_a_search_begun_for_queries_on_the_devices_is_the_same(monkeypatch, at_o
   assert (found.ids_BxK[:, 401:] == -2).all()
   with pytest.raises(ValueError, match="NaN or infinity"):
     searcher.begin(index, placed * np.nan, 5)()
-
-
-OF_TWO = """
-import sys
-import jax, numpy as np
-from realm_jax.devices import partitioning, processes
-from realm_jax.index import device_searcher, searcher
-from tests.index.device_searcher_test import brute_force, embeddings
-processes.join(coordinator=sys.argv[1], num_processes=2, process_id=int(sys.argv[2]))
-given, queries = embeddings(1001), embeddings(16, seed=1)
-ids_BxK, _ = brute_force(given, queries, 7)
-index = device_searcher.DeviceSearcher(given)
-assert [s.data.shape for s in index._embeddings_NxE.addressable_shards] == [(251, 16)] * 2
-sharding = partitioning.batch_sharding(partitioning.make_mesh())
-placed = processes.place(processes.own_rows(queries), sharding)
-begun = searcher.begin(index, placed, 7)
-step = jax.jit(lambda queries: (queries @ queries.T).sum())(placed)
-np.testing.assert_array_equal(begun().ids_BxK, processes.own_rows(ids_BxK))
-own = 3 + 2 * jax.process_index()  # each process may ask for as many as it likes
-np.testing.assert_array_equal(index.search(queries[-own:], 7).ids_BxK, ids_BxK[-own:])
-"""
-
-
-def test_two_processes_search_the_devices_of_both():
-  with socket.socket() as listener:
-    listener.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
-  flags = "--xla_force_host_platform_device_count=2"
-  started = [
-    subprocess.Popen(
-      [sys.executable, "-c", OF_TWO, address, str(index)], env={**os.environ, "XLA_FLAGS": flags}
-    )
-    for index in range(2)
-  ]
-  try:
-    assert [process.wait(100) for process in started] == [0, 0]
-  finally:
-    for process in started:
-      process.kill()
 
 
 def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():

@@ -242,6 +242,8 @@ def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, froz
     optimizer=dataclasses.replace(given.optimizer, frozen_parts=tuple(frozen)),
   )
   assert training.dual_encoder_learns == training.stops_on_collapse == learns
+  told_to_go_on = dataclasses.replace(training, run=RunConfig(on_collapse="warn"))
+  assert not told_to_go_on.stops_on_collapse
 
 
 def test_an_evaluation_takes_the_memory_of_a_part_and_has_the_figures_of_all(

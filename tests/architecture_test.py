@@ -44,7 +44,6 @@ HOMES = {
   "jinja2": ("inspector/rendering.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "training/checkpoints.py"),
-  "pickle": ("convert/sealed_pickles.py",),  # which calls nothing that a pickle names
   "py3langid": ("text/detection.py",),
   "pyarrow": ("corpus/parquet.py",),
   "safetensors": ("convert/safetensors_files.py",),
@@ -66,7 +65,7 @@ HOMES = {
   "tokenizers": ("text/",),
 }
 # Each of them runs what it reads, or opens a port.
-NOWHERE = ("cloudpickle", "dill", "http", "joblib", "marshal", "shelve", "socketserver")
+NOWHERE = ("cloudpickle", "dill", "http", "joblib", "marshal", "pickle", "shelve", "socketserver")
 # Jobs meet only where one job runs others.
 MEETINGS = (
   "jobs/preparation/make_almanac.py",

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 
-from realm_jax.convert import huggingface_names, sentence_encoders, weight_files
+from realm_jax.convert import huggingface_names, safetensors_files, sentence_encoders
 from realm_jax.convert.imported_model import Source
 
 CONFIG_FILE = "config.json"
@@ -25,7 +25,7 @@ def read(directory: str) -> Source:
   if not os.path.exists(path):
     raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}; download it with the weights")
   settings = json.loads(pathlib.Path(path).read_text("utf-8"))
-  found = weight_files.read(folder)
+  found = safetensors_files.read_directory(folder)
   weights = {new: found[old] for new, old in huggingface_names.modernised(found).items()}
   if sentence_encoder is not None:
     weights |= sentence_encoder.weights

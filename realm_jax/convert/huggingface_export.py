@@ -18,7 +18,6 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.text import tokenization
 
-_WEIGHTS_FILE = "model.safetensors"
 _MODULES = "sentence_transformers.models."
 _ACTIVATIONS = {
   "Tanh": "torch.nn.modules.activation.Tanh",
@@ -62,7 +61,9 @@ def write_sentence_encoder(
     os.mkdir(os.path.join(directory, folder))
     atomic_files.write_json(os.path.join(directory, folder, CONFIG_FILE), settings)
     if weights:
-      safetensors_files.write(os.path.join(directory, folder, _WEIGHTS_FILE), weights)
+      safetensors_files.write(
+        os.path.join(directory, folder, safetensors_files.WEIGHTS_FILE), weights
+      )
 
   _write_bert(directory, params, names, config=config.bert, kind="BertModel")
   tokenizer.save(directory)
@@ -104,7 +105,7 @@ def _write_bert(
   weights = {
     theirs: huggingface_names.to_theirs(ours, params[ours]) for ours, theirs in names.items()
   }
-  safetensors_files.write(os.path.join(directory, _WEIGHTS_FILE), weights)
+  safetensors_files.write(os.path.join(directory, safetensors_files.WEIGHTS_FILE), weights)
   settings = {"architectures": [kind], **bert_configs.to_json(config)}
   atomic_files.write_json(os.path.join(directory, CONFIG_FILE), settings)
 

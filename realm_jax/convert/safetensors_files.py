@@ -1,6 +1,8 @@
-"""Files in the safetensors format, as `transformers` reads and writes them."""
+"""Weights in the safetensors format, as `transformers` reads and writes them."""
 
+import json
 import os
+import pathlib
 from collections.abc import Mapping
 
 import ml_dtypes  # noqa: F401  gives NumPy the dtype bfloat16
@@ -9,6 +11,34 @@ import safetensors
 import safetensors.numpy
 
 from realm_jax.foundations import atomic_files
+
+WEIGHTS_FILE = "model.safetensors"
+
+
+def read_directory(directory: str | os.PathLike) -> dict[str, np.ndarray]:
+  """Returns the arrays of a Hugging Face directory by name; the file may be sharded.
+
+  Raises:
+    FileNotFoundError: If there are no weights, or a shard is missing.
+    ValueError: If a file is damaged, or the weights are only a pickle.
+  """
+  path = pathlib.Path(directory, WEIGHTS_FILE)
+  if path.exists():
+    return read(path)
+  index = pathlib.Path(f"{path}.index.json")
+  if index.exists():
+    weights = {}
+    for shard in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())):
+      if os.path.basename(shard) != shard:
+        raise ValueError(f"{index} names {shard!r}, which is not a file next to it")
+      weights |= read(os.path.join(directory, shard))
+    return weights
+  if pickles := sorted(pathlib.Path(directory).glob("pytorch_model*.bin")):
+    raise ValueError(
+      f"{pickles[0]} is a pickle, which is not read; save it as {WEIGHTS_FILE}, as "
+      "docs/checkpoints.md shows"
+    )
+  raise FileNotFoundError(f"no weights in {os.fspath(directory)}; it should have {WEIGHTS_FILE}")
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.convert import weight_files
+from realm_jax.convert import safetensors_files
 from realm_jax.models.dual_encoder import DualEncoderConfig, Output, Pooling
 
 MODULES_FILE = "modules.json"
@@ -65,7 +65,7 @@ def read(directory: str | os.PathLike) -> SentenceEncoder | None:
       "follow the pooling (and a Dense with tanh, BERT's pooler, before them)"
     )
   weights |= _dense(paths[2], activation="Identity", name="cls.dense")
-  norm = weight_files.read(paths[3])
+  norm = safetensors_files.read_directory(paths[3])
   weights |= {f"cls.LayerNorm.{leaf}": norm[f"norm.{leaf}"] for leaf in ("weight", "bias")}
   return SentenceEncoder(
     pooling=pooling, output="projection", weights=weights, bert_directory=bert_directory
@@ -95,7 +95,7 @@ def _dense(path: str, *, activation: str, name: str) -> dict[str, np.ndarray]:
   found = settings.get("activation_function", "").rpartition(".")[2]
   if found != activation:
     raise ValueError(f"{path}: activation {found}; only {activation} is supported here")
-  weights = weight_files.read(path)
+  weights = safetensors_files.read_directory(path)
   if "linear.bias" not in weights:
     weights["linear.bias"] = np.zeros(len(weights["linear.weight"]), np.float32)
   return {f"{name}.{leaf}": weights[f"linear.{leaf}"] for leaf in ("weight", "bias")}

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -153,3 +154,17 @@ def _prefix(path: str) -> str | None:
 def _step(prefix: str) -> tuple[int, str]:
   number = re.search(r"-(\d+)$", prefix)
   return (int(number[1]) if number else -1, prefix)
+
+
+def read_records(path: str) -> Iterable[bytes]:
+  """Returns the records of a TFRecord file in order, `.tfr` or `.tfr.gz`.
+
+  Raises:
+    FileNotFoundError: If the file is missing.
+  """
+  import tensorflow as tf
+
+  if not os.path.exists(path):
+    raise FileNotFoundError(f"no records at {path}")
+  compression = "GZIP" if path.endswith(".gz") else ""
+  return tf.data.TFRecordDataset(path, compression_type=compression).as_numpy_iterator()

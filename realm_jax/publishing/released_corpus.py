@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from realm_jax.convert import block_records
+from realm_jax.convert import tensorflow_files
 from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.devices import directory_lock
 from realm_jax.foundations import atomic_files, progress
@@ -33,8 +33,8 @@ def write_store(
     FileNotFoundError: If a file is missing.
     ValueError: If the numbers of titles and texts differ, or there is no text.
   """
-  texts = block_records.read(blocks)
-  names = itertools.repeat(b"") if titles is None else block_records.read(titles)
+  texts = tensorflow_files.read_records(blocks)
+  names = itertools.repeat(b"") if titles is None else tensorflow_files.read_records(titles)
   with atomic_files.new_directory(directory, kind=CORPUS) as unfinished:
     writer = PassageStoreWriter(unfinished, tokenizer=tokenizer, max_passage_length=passage_length)
     pairs = _pairs(texts, names, many=titles is not None)

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.convert import safetensors_files, weight_files
+from realm_jax.convert import safetensors_files
 
 ARRAYS = {
   "b": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -38,12 +38,18 @@ def test_shards_are_read_together(tmp_path):
   safetensors_files.write(tmp_path / "two", {"b": ARRAYS["b"]})
   index = tmp_path / "model.safetensors.index.json"
   index.write_text('{"weight_map": {"a": "one", "b": "two"}}')
-  assert weight_files.read(tmp_path).keys() == {"a", "b"}
+  assert safetensors_files.read_directory(tmp_path).keys() == {"a", "b"}
   index.write_text('{"weight_map": {"a": "../one"}}')
   with pytest.raises(ValueError, match="names '../one', which is not a file next to it"):
-    weight_files.read(tmp_path)
+    safetensors_files.read_directory(tmp_path)
 
 
 def test_a_directory_without_weights_is_refused(tmp_path):
-  with pytest.raises(FileNotFoundError, match="should contain model.safetensors or pytorch_model"):
-    weight_files.read(tmp_path)
+  with pytest.raises(FileNotFoundError, match="should have model.safetensors"):
+    safetensors_files.read_directory(tmp_path)
+
+
+def test_a_pickle_of_weights_is_not_read(tmp_path):
+  (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n.")
+  with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not read"):
+    safetensors_files.read_directory(tmp_path)

@@ -213,3 +213,15 @@ def test_names_are_those_of_hugging_faces_loader(tmp_path):
   for name, array in ours.items():
     name = name.replace(".bert.", ".realm.")
     np.testing.assert_array_equal(array, theirs[name].numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_records_are_read_in_order(suffix, tmp_path):
+  records = [b"one", "zwölf".encode(), b"", b"\x00\xff"]
+  path = tmp_path / f"blocks.tfr{suffix}"
+  with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions("GZIP" if suffix else "")) as writer:
+    for record in records:
+      writer.write(record)
+  assert list(tensorflow_files.read_records(str(path))) == records
+  with pytest.raises(FileNotFoundError, match="no records at"):
+    tensorflow_files.read_records(str(tmp_path / "absent.tfr"))

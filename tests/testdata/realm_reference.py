@@ -52,10 +52,9 @@ def build(directory: pathlib.Path, *, seed: int, hidden_size: int, num_blocks: i
     _shake(model)
   models["open_qa"].block_emb.normal_()
   for name, model in models.items():
-    # Towers in common, and words in common with the masked-LM head, cannot be saved otherwise.
-    model.eval().save_pretrained(
-      directory / name, safe_serialization=name in ("embedder", "two_tower_scorer", "encoder")
-    )
+    # Towers in common, and words in common with the masked-LM head, are saved twice.
+    state = {key: tensor.clone() for key, tensor in model.eval().state_dict().items()}
+    model.save_pretrained(directory / name, state_dict=state)
   inputs = _inputs(random)
   wide = {name: copy.deepcopy(model).to(torch.float64) for name, model in models.items()}
   np.savez_compressed(

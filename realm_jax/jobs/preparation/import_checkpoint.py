@@ -25,7 +25,7 @@ class ReleasedCorpus:
   """Files of a released index's passages.
 
   Attributes:
-    blocks: Records of their texts: `blocks.tfr`, or Hugging Face's `block_records.npy`.
+    blocks: Records of their texts, `blocks.tfr`.
     titles: Records of their titles, `titles.tfr`; None for no titles.
     embeddings: `encoded.ckpt` or a `.npy` file of their embeddings; None uses those of a source
       (`encoded/encoded.ckpt` or `block_emb`).

@@ -49,7 +49,7 @@ HOMES = {
   "safetensors": ("convert/safetensors_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
-  "socket": ("jobs/answering/serve.py",),
+  "socket": ("inspector/listening.py",),
   "starlette": ("inspector/",),
   "t5x": ("t5x_adapter/",),
   "tensorflow": (

@@ -9,29 +9,15 @@ import pydantic
 from fastapi import Path, Request
 
 from realm_jax.inference.answerer import Kind
-from realm_jax.inspector.service import AnsweringService, NotFoundError
+from realm_jax.inspector.queries import Text, Words
+from realm_jax.inspector.refusals import NotFoundError
+from realm_jax.inspector.service import AnsweringService
 
 SESSION_COOKIE = "realm_session"
 MAX_TEXTS = 16
-MAX_TEXT = 2000
 _SESSION_BYTES = 24
 
 
-def _encodable(text: str) -> str:
-  try:
-    text.encode()
-  except UnicodeEncodeError:
-    # JSON can contain half of a surrogate pair, UTF-8 cannot.
-    raise ValueError("the text is not valid Unicode") from None
-  return text
-
-
-Text = Annotated[
-  str, pydantic.StringConstraints(max_length=MAX_TEXT), pydantic.AfterValidator(_encodable)
-]
-Words = Annotated[
-  str, pydantic.StringConstraints(max_length=8000), pydantic.AfterValidator(_encodable)
-]
 PassageId = Annotated[int, Path(ge=0, lt=2**31)]
 
 

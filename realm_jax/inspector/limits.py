@@ -24,7 +24,7 @@ _HEADERS = (
     b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
   ),
   (b"x-content-type-options", b"nosniff"),
-  (b"referrer-policy", b"no-referrer"),
+  (b"referrer-policy", b"same-origin"),  # without any, forms are sent with a null origin
   (b"cache-control", b"no-store"),
 )
 

@@ -5,19 +5,12 @@ from collections.abc import Sequence
 
 from realm_jax.inference.answerer import Answerer
 from realm_jax.inference.explanation import Explanation
+from realm_jax.inspector.queries import Example
 from realm_jax.inspector.rendering import render
 from realm_jax.text.wordpieces import MASK
 
 _SHOWN_RANKS = 8
 _MAX_FOLLOWED = 7
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Example:
-  """A query to try; `answer` is the correct answer, empty if unknown."""
-
-  text: str
-  answer: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,30 +1,26 @@
 """The inspector as a web application: page, API, health and readiness."""
 
-import importlib.resources
 import urllib.parse
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import fastapi
 import pydantic
-from fastapi import Form, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi import Form
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from realm_jax import __version__
 from realm_jax.inference.explanation import Explanation
-from realm_jax.inspector import api, page, rendering
+from realm_jax.inspector import api, page
+from realm_jax.inspector.application import new_app
 from realm_jax.inspector.limit_settings import LimitSettings
-from realm_jax.inspector.limits import add_limits
-from realm_jax.inspector.service import AnsweringService, NotFoundError, OverloadedError
+from realm_jax.inspector.queries import MAX_TEXT, Example
+from realm_jax.inspector.refusals import NotFoundError
+from realm_jax.inspector.service import AnsweringService
 
-_STATIC = {
-  "inspector.css": "text/css",
-  "inspector.js": "text/javascript",
-  "icon.svg": "image/svg+xml",
-}
 _MAX_PASSAGE = 8000
-_REFUSALS = {RequestValidationError: 422, ValueError: 422, NotFoundError: 404, OverloadedError: 429}
+_EXAMPLE = """\
+curl -s http://127.0.0.1:8080/api/fill_mask -H 'content-type: application/json' \\
+  -d '{"texts": ["The [MASK] is the currency of the United Kingdom."]}'"""
 
 
 class EditForm(pydantic.BaseModel):
@@ -64,18 +60,11 @@ def make_app(
   service: AnsweringService,
   *,
   limits: LimitSettings = LimitSettings(),
-  examples: Sequence[page.Example] = (),
+  examples: Sequence[Example] = (),
 ) -> fastapi.FastAPI:
   """Returns the application that serves the page and the API."""
-  app = fastapi.FastAPI(title="REALM inspector", version=__version__, docs_url=None, redoc_url=None)
-  add_limits(app, limits)
-  for kind in _REFUSALS:
-    app.add_exception_handler(kind, _refuse)
+  app = new_app("REALM inspector", example=_EXAMPLE, limits=limits)
   app.include_router(api.routes(service))
-
-  @app.get("/health", summary="Whether the process responds")
-  def health() -> dict:
-    return {"status": "ok"}
 
   @app.get("/ready", summary="Whether the models are open and compiled")
   def ready() -> dict:
@@ -96,23 +85,12 @@ def make_app(
     api.remember(response, session)
     return response
 
-  @app.get("/docs", include_in_schema=False)
-  def docs() -> Response:
-    return HTMLResponse(rendering.render("api.html", schema=app.openapi()))
-
-  @app.get("/static/{name}", include_in_schema=False)
-  def static(name: str) -> Response:
-    if name not in _STATIC:
-      raise NotFoundError(f"there is no {name!r}")
-    file = importlib.resources.files("realm_jax.inspector") / "static" / name
-    return Response(file.read_bytes(), media_type=_STATIC[name])
-
   return app
 
 
 def _page(
   service: AnsweringService,
-  examples: Sequence[page.Example],
+  examples: Sequence[Example],
   session: str,
   text: str,
   target: str,
@@ -144,22 +122,9 @@ def _explanations(
 ) -> dict[str, Explanation]:
   if not text:
     return {}
-  if max(len(text), len(target)) > api.MAX_TEXT:
-    raise ValueError(f"the text has more than {api.MAX_TEXT} characters; shorten it")
+  if max(len(text), len(target)) > MAX_TEXT:
+    raise ValueError(f"the text has more than {MAX_TEXT} characters; shorten it")
   return {
     name: service.ask(name, [text], session=session, target=target, with_rankings=True)[0]
     for name in service.names_for(text)
   }
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-  """Converts an error to a short response with the reason."""
-  del request
-  status = next(code for kind, code in _REFUSALS.items() if isinstance(error, kind))
-  reason = str(error)
-  if isinstance(error, RequestValidationError):
-    # Without the input itself, which may be anything.
-    reason = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-  # A reason may quote the request, which need not be valid Unicode.
-  detail = reason.encode(errors="replace").decode()
-  return JSONResponse({"detail": detail}, status, {"retry-after": "1"} if status == 429 else None)

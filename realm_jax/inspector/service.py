@@ -10,16 +10,9 @@ from realm_jax.inference.answerer import Answerer, Kind
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector.page import EditView
+from realm_jax.inspector.refusals import NotFoundError, OverloadedError
 from realm_jax.inspector.session_edits import SessionEdits
 from realm_jax.text.wordpieces import MASK
-
-
-class NotFoundError(LookupError):
-  """The named passage, model or file does not exist."""
-
-
-class OverloadedError(Exception):
-  """Too many queries are waiting already."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,6 +80,21 @@ class Fields:
     return mask
 
 
+def conditions(text: str) -> Where:
+  """Returns the conditions that a text has as JSON.
+
+  Raises:
+    ValueError: If it is no JSON object.
+  """
+  try:
+    found = json.loads(text)
+  except (ValueError, RecursionError):
+    found = None
+  if not isinstance(found, dict):
+    raise ValueError(f"""where={text:.60} is no JSON object such as {{"year": 1958}}""")
+  return found
+
+
 def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
   if isinstance(condition, Mapping):
     unknown = condition.keys() - _BOUNDS.keys()
@@ -120,8 +135,8 @@ def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
   found = {}
   for name, value in fields.items():
     try:
-      found[name] = json.loads(json.dumps(value, default=_plain))
-    except TypeError as error:
+      found[name] = json.loads(json.dumps(value, default=_plain, allow_nan=False))
+    except (TypeError, ValueError) as error:
       raise ValueError(f"field {name!r} has {value!r:.60}, which JSON cannot hold") from error
   return found
 

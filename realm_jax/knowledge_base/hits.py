@@ -65,6 +65,10 @@ class Hits(Sequence[Hit]):
   def _marked(self, text: str, mark: Callable[[str], str]) -> str:
     return _WORD.sub(lambda word: mark(word[0]) if self.is_asked(word[0]) else word[0], text)
 
+  def spans(self, text: str) -> list[tuple[int, int]]:
+    """Returns where a text has words of the question."""
+    return [word.span() for word in _WORD.finditer(text) if self.is_asked(word[0])]
+
   def _repr_html_(self) -> str:
     rows = "".join(
       f"<tr><td>{hit.score:.3f}</td><td>{html.escape(hit.id)}</td>"
@@ -78,10 +82,10 @@ class Hits(Sequence[Hit]):
 
   def _marked_html(self, text: str) -> str:
     pieces, end = [], 0
-    for word in _WORD.finditer(text):
-      if self.is_asked(word[0]):
-        pieces += [html.escape(text[end : word.start()]), f"<mark>{html.escape(word[0])}</mark>"]
-        end = word.end()
+    for start, limit in self.spans(text):
+      marked = f"<mark>{html.escape(text[start:limit])}</mark>"
+      pieces += [html.escape(text[end:start]), marked]
+      end = limit
     return "".join([*pieces, html.escape(text[end:])])
 
 

@@ -13,7 +13,7 @@ import os
 import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -267,9 +267,20 @@ class KnowledgeBase:
     return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 
   @property
+  def fields(self) -> dict[str, Any]:
+    """The fields of documents by name, each with a value that it has."""
+    columns = [segment.fields.values for segment in self._current().segments]
+    return {name: found[0] for values in columns for name, found in values.items()}
+
+  @property
+  def commit(self) -> commits.Commit:
+    """The newest commit, with its segments and what led to it."""
+    return self._current().commit
+
+  @property
   def history(self) -> tuple[commits.Change, ...]:
     """What was changed, newest first: the last hundred changes."""
-    return self._current().commit.history
+    return self.commit.history
 
   def add(self, texts: Texts) -> Changes:
     """Adds documents. Those that are there already, with the same content, are skipped.

@@ -1,75 +1,30 @@
-"""The page in a real browser: type, read the cards, edit a passage, see the answer change.
+"""The page in a real browser: type, read the cards, edit a passage, see the answer change."""
 
-Needs Debian's `chromium` and the extra `browser`; screenshots are left in `build/screenshots`.
-"""
-
-import pathlib
-import shutil
-import threading
-import time
+import functools
 
 import pytest
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
-uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
+pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
+expect = pytest.importorskip("playwright.sync_api").expect
 
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
-from realm_jax.inspector.page import Example  # noqa: E402
+from realm_jax.inspector.queries import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
 from realm_jax.inspector.service import AnsweringService  # noqa: E402
+from tests.inspector.browsing import contrast  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"
-SCREENSHOTS = pathlib.Path(__file__).parents[2] / "build" / "screenshots"
 
 
 @pytest.fixture
-def address(filler, answerer):
+def open_page(filler, answerer, open_app):
+  """`open_page(**settings)` opens the inspector of two models."""
   app = make_app(
     AnsweringService({"masks": filler, "questions": answerer}),
     limits=LimitSettings(hosts=("127.0.0.1",)),
-    examples=[Example(text="[MASK] is the money of Japan", answer="yen")],
+    examples=[Example(text="[MASK] is the money of Japan", answer="yen")] * 6,
   )
-  server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-  thread = threading.Thread(target=server.run)
-  thread.start()
-  while not server.started:
-    time.sleep(0.01)
-  yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-  server.should_exit = True
-  thread.join(timeout=20)
-  assert not thread.is_alive()
-
-
-@pytest.fixture(scope="module")
-def browser():
-  with playwright.sync_playwright() as driver:
-    yield driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-
-
-@pytest.fixture
-def open_page(address, browser):
-  """`open_page(**settings)` opens the inspector and fails on any browser error."""
-  complaints, elsewhere, contexts = [], [], []
-
-  def open_page(**settings):
-    contexts.append(browser.new_context(**settings))
-    page = contexts[-1].new_page()
-    page.set_default_timeout(20_000)
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-      "request",
-      lambda request: request.url.startswith(address) or elsewhere.append(request.url),
-    )
-    page.goto(address)
-    return page
-
-  yield open_page
-  for context in contexts:
-    context.close()
-  assert complaints == [] and elsewhere == []
+  return functools.partial(open_app, app)
 
 
 def answer(page):
@@ -78,15 +33,10 @@ def answer(page):
 
 def wait_for_answer(page, word):
   # The page's policy lets nothing be evaluated in it, so its locators are watched.
-  playwright.expect(page.locator(".filled")).to_contain_text(word)
+  expect(page.locator(".filled")).to_contain_text(word)
 
 
-def keep(page, name):
-  SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-  page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
-
-
-def test_type_read_the_cards_edit_and_see_the_answer_change(open_page):
+def test_type_read_the_cards_edit_and_see_the_answer_change(open_page, keep):
   page = open_page(viewport={"width": 1200, "height": 800})
   page.get_by_label("A sentence with").fill(QUERY)
   page.get_by_role("button", name="Ask", exact=True).click()
@@ -112,7 +62,7 @@ def test_type_read_the_cards_edit_and_see_the_answer_change(open_page):
   page.get_by_role("button", name="Undo Britain").first.click()
   wait_for_answer(page, "Pound")
   page.get_by_role("button", name="Remove Britain").click()
-  playwright.expect(page.locator("[data-passage='0']")).to_have_count(0)
+  expect(page.locator("[data-passage='0']")).to_have_count(0)
   page.locator(".add summary").click()
   page.locator("#new-passage-text").fill("Yen is the money of Britain")
   page.get_by_role("button", name="Add and ask again").click()
@@ -120,7 +70,7 @@ def test_type_read_the_cards_edit_and_see_the_answer_change(open_page):
   assert page.locator(".edits li").count() == 2
 
 
-def test_a_question_is_answered_in_the_words_of_a_passage(open_page):
+def test_a_question_is_answered_in_the_words_of_a_passage(open_page, keep):
   page = open_page(viewport={"width": 1200, "height": 800})
   page.get_by_label("or a question").fill("what is the money of France")
   page.get_by_role("button", name="Ask", exact=True).click()
@@ -143,7 +93,7 @@ def test_the_keyboard_is_enough(open_page):
   page.keyboard.type(QUERY)
   page.keyboard.press("Enter")
   page.wait_for_selector(".card")
-  assert page.evaluate("document.activeElement.id") == "q"
+  assert page.locator(".answer:focus .filled").count() == 1
   summary = page.locator("[data-passage='0'] summary")
   while not summary.evaluate("node => node === document.activeElement"):
     page.keyboard.press("Tab")
@@ -155,12 +105,22 @@ def test_the_keyboard_is_enough(open_page):
   page.keyboard.press("Tab")
   page.keyboard.press("Enter")
   wait_for_answer(page, "Dollar")
-  assert page.evaluate("document.activeElement.id") == "main"
+  assert page.locator(".answer:focus").count() == 1
+
+
+def test_without_scripts_a_passage_is_edited(open_page):
+  page = open_page(java_script_enabled=False)
+  page.get_by_label("A sentence with").fill(QUERY)
+  page.get_by_role("button", name="Ask", exact=True).click()
+  page.locator("[data-passage='0'] summary").click()
+  page.get_by_label("Text").first.fill("Euro is the money of Britain")
+  page.get_by_role("button", name="Save and ask again").first.click()
+  wait_for_answer(page, "Euro")
 
 
 def test_every_field_and_button_has_a_name(open_page):
   page = open_page()
-  page.locator("[data-text]").click()
+  page.locator("[data-text]").first.click()
   page.wait_for_selector(".card")
   assert answer(page) == "yen is the money of Japan".replace("yen", "Yen")
   nameless = page.evaluate(
@@ -172,24 +132,27 @@ def test_every_field_and_button_has_a_name(open_page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_is_wide_enough(open_page, scheme):
-  page = open_page(viewport={"width": 360, "height": 740}, color_scheme=scheme)
-  page.locator("[data-text]").click()
-  page.wait_for_selector(".card")
-  assert page.evaluate("document.documentElement.scrollWidth") <= 360
-  assert _contrast(page, ".answer .filled") >= 7
+def test_on_a_phone_the_answer_is_seen_at_once(open_page, keep, scheme):
+  page = open_page(viewport={"width": 375, "height": 667}, color_scheme=scheme)
+  page.locator("[data-text]").first.click()
+  page.wait_for_selector(".answer:focus")
+  page.goto(page.url)
+  box = page.locator(".answer .filled").bounding_box()
+  assert box["y"] + box["height"] < 400 and page.evaluate("scrollY") == 0
+  assert page.evaluate("document.documentElement.scrollWidth") <= 375
+  assert contrast(page, ".answer .filled") >= 7
   for selector in (".card .text", ".effect", ".symbol", ".note", "button.primary", "summary"):
-    assert _contrast(page, selector) >= 4.5, selector
+    assert contrast(page, selector) >= 4.5, selector
   keep(page, f"inspector-phone-{scheme}")
 
 
-def test_text_from_right_to_left(open_page):
+def test_text_from_right_to_left(open_page, keep):
   page = open_page(viewport={"width": 1000, "height": 900})
   query = page.get_by_label("A sentence with")
   query.fill("[MASK] هو نقد بريطانيا.")
-  playwright.expect(query).to_have_css("direction", "rtl")
+  expect(query).to_have_css("direction", "rtl")
   query.fill(QUERY)
-  playwright.expect(query).to_have_css("direction", "ltr")
+  expect(query).to_have_css("direction", "ltr")
   page.get_by_role("button", name="Ask", exact=True).click()
   card = page.locator("[data-passage='0']")
   card.locator("summary").click()
@@ -197,10 +160,10 @@ def test_text_from_right_to_left(open_page):
   page.get_by_label("Text").first.fill("Pound هو نقد المملكة المتحدة (بريطانيا).")
   page.get_by_role("button", name="Save and ask again").first.click()
   passage = card.locator(".text")
-  playwright.expect(passage).to_contain_text("نقد")
-  playwright.expect(passage).to_have_css("direction", "rtl")
-  playwright.expect(card.locator(".write textarea")).to_have_css("direction", "rtl")
-  playwright.expect(page.locator(".answer .filled")).to_have_css("direction", "ltr")
+  expect(passage).to_contain_text("نقد")
+  expect(passage).to_have_css("direction", "rtl")
+  expect(card.locator(".write textarea")).to_have_css("direction", "rtl")
+  expect(page.locator(".answer .filled")).to_have_css("direction", "ltr")
   mark = passage.locator("mark")
   assert mark.inner_text() == "Pound"
   inner, outer = mark.bounding_box(), passage.bounding_box()
@@ -233,26 +196,3 @@ def test_markup_in_passages_and_queries_does_nothing(open_page):
   page.wait_for_selector(".edits li")
   assert "<b>" in page.locator(".edits").inner_text()
   assert hostile in answer(page)
-
-
-def _contrast(page, selector: str) -> float:
-  """Returns the WCAG 2 contrast ratio between a text and its background."""
-  colours = page.locator(selector).first.evaluate(
-    """node => {
-      const behind = (one) => {
-        for (let at = one; at; at = at.parentElement) {
-          const colour = getComputedStyle(at).backgroundColor;
-          if (!/, 0\\)$/.test(colour)) return colour;
-        }
-      };
-      return [getComputedStyle(node).color, behind(node)];
-    }"""
-  )
-  bright, dim = sorted((_luminance(colour) for colour in colours), reverse=True)
-  return (bright + 0.05) / (dim + 0.05)
-
-
-def _luminance(colour: str) -> float:
-  parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-  linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,5 +1,6 @@
 """A model that answers with the first word of a passage, by rule instead of a network."""
 
+import contextlib
 import dataclasses
 import os
 
@@ -19,6 +20,7 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from tests.inspector import browsing
 
 WORDS = "pound euro yen dollar is the money of britain france japan old here what".split()
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, *"<>/()'script", "alert"])
@@ -169,3 +171,48 @@ def filler(make_filler):
 @pytest.fixture
 def service(filler):
   return AnsweringService({"this model": filler})
+
+
+@pytest.fixture(scope="session")
+def browser():
+  if browsing.CHROMIUM is None:
+    pytest.skip("no chromium on this machine")
+  playwright = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is missing")
+  with playwright.sync_playwright() as driver:
+    yield driver.chromium.launch(executable_path=browsing.CHROMIUM, args=["--no-sandbox"])
+
+
+@pytest.fixture
+def open_app(browser):
+  """`open_app(app, **settings)` opens its first page and fails on any browser error."""
+  complaints, elsewhere = [], []
+  with contextlib.ExitStack() as stack:
+
+    def open_app(app, **settings):
+      address = stack.enter_context(browsing.served(app))
+      context = browser.new_context(**settings)
+      stack.callback(context.close)
+      page = context.new_page()
+      page.set_default_timeout(20_000)
+      page.on("console", lambda message: complaints.append(message.text))
+      page.on("pageerror", lambda error: complaints.append(str(error)))
+      page.on(
+        "request",
+        lambda request: request.url.startswith(address) or elsewhere.append(request.url),
+      )
+      page.goto(address)
+      return page
+
+    yield open_app
+  assert complaints == [] and elsewhere == []
+
+
+@pytest.fixture
+def keep():
+  """`keep(page, name)` leaves a screenshot in `build/screenshots`."""
+
+  def keep(page, name):
+    browsing.SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=browsing.SCREENSHOTS / f"{name}.png", full_page=True)
+
+  return keep

@@ -9,7 +9,7 @@ fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
-from realm_jax.inspector.page import Example  # noqa: E402
+from realm_jax.inspector.queries import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
 from realm_jax.inspector.service import AnsweringService  # noqa: E402
 

@@ -1,6 +1,16 @@
 import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
 
+import pytest
+
+from realm_jax import main
 from realm_jax.jobs.answering.serve import SecondModel
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.saved.opening import Sources
 
 FIRST = Sources(checkpoints="c", passages="p", index="i", step=9, generation=9)
@@ -12,3 +22,70 @@ def test_a_second_model_takes_from_the_first_what_it_is_not_given():
   assert earlier == dataclasses.replace(FIRST, step=0, generation=0)
   (other,) = SecondModel(second_checkpoints="d", second_index="j").sources(FIRST)
   assert other == Sources(checkpoints="d", passages="p", index="j")
+
+
+# As in a notebook, whose cells run in an event loop.
+PROGRAM = """
+import asyncio, sys
+import realm_jax as realm
+
+async def cell():
+  realm.serve(realm.KnowledgeBase(sys.argv[1]), port=0)
+
+asyncio.run(cell())
+assert not {"jax", "tensorflow"} & sys.modules.keys()
+"""
+COMMANDS = {
+  "job": ["-m", "realm_jax.main", "serve", "{}", "--port=0"],
+  "Python": ["-c", PROGRAM, "{}"],
+}
+
+
+@pytest.fixture
+def base(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", [{"id": "moss", "text": "Moss grows."}])
+
+
+def request(address, body=None, token=""):
+  headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+  data = body and json.dumps(body).encode()
+  with urllib.request.urlopen(urllib.request.Request(address, data, headers)) as response:
+    return json.load(response)
+
+
+@pytest.mark.parametrize("way", COMMANDS)
+def test_a_knowledge_base_is_served_until_a_signal(way, base):
+  token = "a token that nobody guesses"
+  command = [
+    sys.executable,
+    *(word.format(base.path) if word == "{}" else word for word in COMMANDS[way]),
+  ]
+  environment = {**os.environ, "REALM_EDIT_TOKEN": token}
+  with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as server:
+    try:
+      assert server.stdout is not None
+      address = server.stdout.readline().strip()
+      assert address.startswith("http://127.0.0.1:")
+      assert request(f"{address}/api/search?q=moss")["hits"][0]["id"] == "moss"
+      elm = {"documents": [{"id": "elm", "text": "Elms die."}]}
+      assert request(f"{address}/api/documents", elm, token)["added"] == 1
+    finally:
+      server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=60) == 0
+  assert "elm" in base
+
+
+@pytest.mark.parametrize(
+  ("words", "named"),
+  [
+    ([], "realm serve kb"),
+    (["absent"], "absent"),
+    (["{}", "--checkpoints=c"], "--checkpoints"),
+    (["{}", "--port=65536"], "65536"),
+    (["{}", "--port=0", "--edit_token=short"], "short"),
+  ],
+)
+def test_a_mistake_ends_in_one_line(words, named, base, capsys):
+  assert main.main(["serve", *(word.replace("{}", base.path) for word in words)]) == 1
+  said = capsys.readouterr().err
+  assert named.replace("short", "5 characters") in said and said.count("\n") == 1

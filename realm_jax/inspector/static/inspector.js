@@ -12,7 +12,7 @@ function openEditors() {
   return [...document.querySelectorAll("details[open]")].map((one) => one.className);
 }
 
-async function exchange(url, options, { push, keepFocusOn }) {
+async function exchange(url, options, { push }) {
   isBusy(true);
   try {
     const response = await fetch(url, options);
@@ -25,10 +25,10 @@ async function exchange(url, options, { push, keepFocusOn }) {
     document.title = page.title;
     if (push) history.pushState(null, "", response.url);
     isBusy(false);
-    const answer = document.querySelector(".answer .filled");
+    const result = document.querySelector("[data-result]");
     const refusal = document.querySelector(".refusal");
-    status.textContent = refusal ? "" : answer ? `Answer: ${answer.textContent}` : "";
-    (document.getElementById(keepFocusOn) ?? document.getElementById("main")).focus();
+    status.textContent = refusal ? "" : (result?.dataset.result ?? "");
+    (refusal ?? result ?? document.getElementById("main")).focus();
   } catch (error) {
     isBusy(false);
     status.textContent = `The server did not answer: ${error.message}`;
@@ -45,9 +45,9 @@ document.addEventListener("submit", (event) => {
   const action = form.getAttribute("action");
   if (form.getAttribute("method") === "get") {
     for (const [name, value] of [...fields]) if (!value) fields.delete(name);
-    exchange(`${action}?${fields}`, {}, { push: true, keepFocusOn: "q" });
+    exchange(`${action}?${fields}`, {}, { push: true });
   } else {
-    exchange(action, { method: "POST", body: fields }, { push: false, keepFocusOn: "main" });
+    exchange(action, { method: "POST", body: fields }, { push: false });
   }
 });
 
@@ -72,7 +72,8 @@ document.addEventListener("click", (event) => {
   const example = event.target.closest("[data-text]");
   if (!example) return;
   document.getElementById("q").value = example.dataset.text;
-  document.getElementById("answer").value = example.dataset.answer;
+  const target = document.getElementById("answer");
+  if (target) target.value = example.dataset.answer;
   document.getElementById("q").form.requestSubmit();
 });
 

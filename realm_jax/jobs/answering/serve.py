@@ -1,28 +1,22 @@
-"""Serves the inspector: a page and an HTTP API that show what was retrieved and why."""
+"""Serves a knowledge base, or models over a corpus: pages and an HTTP API."""
 
 import dataclasses
-import ipaddress
+import itertools
 import random
-import signal
-import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from absl import logging
-
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.data.questions import read_questions
-from realm_jax.inference.answerer import Answerer
+from realm_jax.inspector import knowledge_base_serving, listening
 from realm_jax.inspector.limit_settings import LimitSettings
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.saved.answering_models import open_answerer
 from realm_jax.saved.opening import Sources
+from realm_jax.text import detection
+from realm_jax.text.wordpieces import MASK
 
-if TYPE_CHECKING:
-  import uvicorn
-
-_TABLE_3 = (  # of Guu et al. 2020
-  "An equilateral triangle is easily constructed using a straightedge and compass, because 3 is a "
-  "[MASK] prime.",
-  "Fermat",
-)
+_LONG, _PASSAGES_TRIED = 160, 1000  # characters of an example, and where it is looked for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,8 +60,9 @@ class SecondModel:
 
 
 def serve(
+  path: str | None = None,
   *,
-  sources: Sources,
+  sources: Sources = Sources(),
   second: SecondModel = SecondModel(),
   names: tuple[str, str] = ("this model", "second model"),
   history: int = 6,
@@ -76,20 +71,26 @@ def serve(
   num_examples: int = 6,
   host: str = "127.0.0.1",
   port: int = 8080,
+  edit_token: str | None = None,
   limits: LimitSettings = LimitSettings(),
 ) -> None:
-  """Opens one or two models, and serves until told to stop.
+  """Opens a knowledge base, or one or two models over one corpus, and serves until told to stop.
 
   Args:
+    path: A knowledge base; None serves the models of `sources`.
     sources: The model, the corpus and its index.
     second: A second model over the same corpus.
     names: Names of the two models.
     history: Number of generations whose rankings are compared; each model holds them in memory.
     max_answer_length: Maximum wordpieces that fill a mask.
-    questions: JSON Lines of questions or masked sentences; some are offered as examples.
+    questions: JSON Lines of questions or masked sentences; some are offered as examples. Without,
+      sentences of the corpus are, for a model that fills masks.
     num_examples: Number of examples from each file.
     host: Address to listen on; 0.0.0.0 is every address of this machine.
     port: Port to listen on; 0 chooses a free one, which the printed address shows.
+    edit_token: Lets those who know it change the documents of the knowledge base; None takes the
+      environment's REALM_EDIT_TOKEN, and without that nobody may. Other users of the machine can
+      read a command line.
     limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
 
   Raises:
@@ -97,92 +98,38 @@ def serve(
     ValueError: If the inputs do not match, the port is taken, or FastAPI or uvicorn is not
       installed.
   """
-  try:
-    import uvicorn
-
-    from realm_jax.inspector import page, server
+  if path is not None:
+    if sources != Sources():
+      raise ValueError(f"{path} is a knowledge base; give it, or --checkpoints and --index")
+    base = KnowledgeBase(path)
+    return knowledge_base_serving.serve(
+      base, host=host, port=port, edit_token=edit_token, limits=limits
+    )
+  if missing := sources.missing():
+    raise ValueError(
+      f"no {' and no '.join(missing)}; give a knowledge base, realm serve kb, or --checkpoints, "
+      "--passages and --index"
+    )
+  with listening.listening(host, port) as listener:
+    from realm_jax.inspector import server
+    from realm_jax.inspector.queries import Example
     from realm_jax.inspector.service import AnsweringService
-  except ImportError as error:
-    raise ValueError(
-      f"{error}; `realm serve` needs the extra: pip install -e '.[serve]' in the checkout"
-    ) from error
-  if not 0 <= port < 65536:
-    raise ValueError(f"port={port}; use 0 to 65535")
-  # Before the models are opened, which takes seconds.
-  listener = _bound(host, port)
-  models = {
-    name: open_answerer(opened, max_answer_length=max_answer_length, history=history)
-    for name, opened in zip(names, (sources, *second.sources(sources)), strict=False)
-  }
-  for model in models.values():
-    model.warm_up()
-  examples = [example for path in questions for example in _examples(path, num_examples)]
-  if any(_takes(model, *_TABLE_3) for model in models.values()):
-    examples.append(_TABLE_3)
-  app = server.make_app(
-    AnsweringService(models),
-    limits=dataclasses.replace(limits, hosts=limits.hosts or _local_names(host)),
-    examples=[page.Example(text=text, answer=answer) for text, answer in examples],
-  )
-  config = uvicorn.Config(
-    app,
-    log_level="warning",
-    server_header=False,
-    timeout_keep_alive=30,
-    timeout_graceful_shutdown=10,
-  )
-  address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-  _run(uvicorn.Server(config), listener, address=address)
 
-
-def _run(running: "uvicorn.Server", listener: socket.socket, *, address: str) -> None:
-  """Serves until a signal ends it."""
-
-  def stop(*_) -> None:
-    # Called before uvicorn installs its own handlers, and after it has shut down, when it raises
-    # the signal again for the previous handlers.
-    running.should_exit = True
-
-  signals = (signal.SIGTERM, signal.SIGINT)
-  before = [signal.signal(number, stop) for number in signals]
-  try:
-    listener.listen()
-    logging.info("the inspector is at %s", address)
-    print(address, flush=True)
-    running.run(sockets=[listener])
-  finally:
-    for number, handler in zip(signals, before, strict=True):
-      signal.signal(number, handler)
-
-
-def _bound(host: str, port: int) -> socket.socket:
-  """Returns a socket bound to the address that does not listen yet."""
-  listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-  listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-  try:
-    listener.bind((host, port))
-  except OSError as error:
-    listener.close()
-    raise ValueError(
-      f"cannot listen at {host}, port {port}: {error.strerror}; choose another --port or --host"
-    ) from error
-  return listener
-
-
-def _local_names(host: str) -> tuple[str, ...]:
-  """Returns the local names of a server on a loopback address; empty for others."""
-  try:
-    local = ipaddress.ip_address(host).is_loopback
-  except ValueError:
-    local = host == "localhost"
-  return ("127.0.0.1", "localhost", "[::1]") if local else ()
-
-
-def _takes(model: Answerer, text: str, answer: str) -> bool:
-  try:
-    return model.kind == "mask" and bool(model.explain([text], target=answer))
-  except ValueError:  # too long for it
-    return False
+    models = {
+      name: open_answerer(opened, max_answer_length=max_answer_length, history=history)
+      for name, opened in zip(names, (sources, *second.sources(sources)), strict=False)
+    }
+    for model in models.values():
+      model.warm_up()
+    asked = [example for file in questions for example in _examples(file, num_examples)]
+    if not questions and any(model.kind == "mask" for model in models.values()):
+      asked = [*itertools.islice(_sentences(models[names[0]].corpus.store), num_examples)]
+    app = server.make_app(
+      AnsweringService(models),
+      limits=listening.with_local_names(limits, host),
+      examples=[Example(text=text, answer=answer) for text, answer in asked],
+    )
+    listener.serve(app)
 
 
 def _examples(path: str, number: int) -> list[tuple[str, str]]:
@@ -192,3 +139,14 @@ def _examples(path: str, number: int) -> list[tuple[str, str]]:
     (question.masked_text if question.span else question.text, question.answer)
     for question in drawn
   ]
+
+
+def _sentences(store: PassageStore) -> Iterator[tuple[str, str]]:
+  """Yields first sentences of passages that name their title, masked, and what is masked."""
+  for row in random.Random(0).sample(range(len(store)), min(len(store), _PASSAGES_TRIED)):
+    title, text = store.title(row), store.text(row)
+    language = detection.language_of(text, among=store.metadata.languages)
+    start, limit = sentence_spans(text, language=language)[0]
+    sentence = text.encode()[start:limit].decode()
+    if title and title in sentence and len(sentence) < _LONG:
+      yield sentence.replace(title, MASK, 1), title

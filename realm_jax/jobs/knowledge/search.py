@@ -1,9 +1,9 @@
 """Searches a knowledge base."""
 
-import json
 import os
 import sys
 
+from realm_jax.knowledge_base import fields
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 
@@ -21,12 +21,6 @@ def search(path: str, question: str, *, k: int = 5, where: str = "{}") -> None:
     FileNotFoundError: If there is no knowledge base.
     ValueError: If `where` is not such an object, or no document has one of its fields.
   """
-  try:
-    conditions = json.loads(where)
-  except json.JSONDecodeError as error:
-    conditions = error
-  if not isinstance(conditions, dict):
-    raise ValueError(f"""where={where} is no JSON object such as {{"year": 1958}}""")
-  hits = KnowledgeBase(path).search(question, k=k, where=conditions)
+  hits = KnowledgeBase(path).search(question, k=k, where=fields.conditions(where))
   marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
   print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)

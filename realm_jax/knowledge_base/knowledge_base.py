@@ -24,13 +24,14 @@ from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.edit import Edit, Embed, due
 from realm_jax.knowledge_base.fields import Where
-from realm_jax.knowledge_base.hits import Answer, Hit, Hits
+from realm_jax.knowledge_base.hits import Answer, Hits
 from realm_jax.knowledge_base.segment import Segment
-from realm_jax.knowledge_base.snapshot import Place, Snapshot
+from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
 
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.encoder import Encoder
+  from realm_jax.knowledge_base.evaluation import Evaluation
 
 _NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
 KIND = DirectoryKind(
@@ -194,8 +195,7 @@ class KnowledgeBase:
     snapshot = self._current()
     mask_N = snapshot.matching(where or {})
     scores_N, found_N = snapshot.scores(question)
-    found = snapshot.best(scores_N, mask_N & found_N, k)
-    hits = tuple(_hit(snapshot, *each) for each in found)
+    hits = tuple(snapshot.best(scores_N, mask_N & found_N, k))
     return Hits(question, hits, lambda word: snapshot.share_a_term(question, word))
 
   def answer(self, question: str, *, where: Where | None = None) -> Answer:
@@ -245,6 +245,25 @@ class KnowledgeBase:
     with self._exclusively() as edit:
       name = models.copy_reader(self.path, path)
       edit.settings = dataclasses.replace(edit.settings, reader=name)
+
+  def evaluate(self, path: str | os.PathLike) -> "Evaluation":
+    """Measures how well questions find what they should: by words, by the encoder and by both.
+
+    Args:
+      path: A collection in BEIR's format, a folder with `queries.jsonl` and `qrels/test.tsv` that
+        grades documents by their ids; or a file of JSON Lines with `question` and `answer`, of
+        which a passage among the best k must have an answer (`recall@k`).
+
+    Returns:
+      The figures, which print as a table with confidence intervals.
+
+    Raises:
+      FileNotFoundError: If there is no such collection or file.
+      ValueError: If it cannot be read, or grades no document that is found.
+    """
+    from realm_jax.knowledge_base import evaluation  # late, because it imports JAX
+
+    return evaluation.evaluate(self._current(), os.fspath(path))
 
   def document(self, id: str) -> Document | None:
     """Returns a document by its id, or None; its text is that of its passages, a line each."""
@@ -422,18 +441,6 @@ def _encoder(directory: str, name: str) -> "Encoder":
   from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
 
   return open_encoder(os.path.abspath(commits.model_path(directory, name)))
-
-
-def _hit(snapshot: Snapshot, score: float, place: Place, number: int) -> Hit:
-  segment = snapshot.segments[place.segment]
-  return Hit(
-    score=score,
-    id=segment.ids[place.row],
-    title=segment.titles[place.row],
-    text=segment.texts[int(segment.first_passages[place.row]) + number],
-    passage=number,
-    fields=segment.fields.row(place.row),
-  )
 
 
 def _listed(ids: Sequence[str]) -> str:

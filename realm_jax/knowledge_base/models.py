@@ -15,6 +15,7 @@ from realm_jax.saved import importing, saved_models
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.text import wordpieces
 from realm_jax.training import checkpoints
+from realm_jax.training.best_checkpoint import BEST
 
 _KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
 _QUERY_LENGTH, _PASSAGE_LENGTH = 64, 256  # wordpieces, of a model that does not say it
@@ -34,7 +35,7 @@ def copy_encoder(directory: str, source: str | os.PathLike) -> str:
     FileNotFoundError: If there is none.
     ValueError: If it was not trained to embed, or is a lexical encoder.
   """
-  model = _found(os.fspath(source), reads=False)
+  model = _found(os.path.normpath(source), reads=False)
   if model.description.dual_encoder.num_candidates:
     raise ValueError(
       f"{os.fspath(source)} ranks by words, as the knowledge base does already; give an encoder "
@@ -50,7 +51,7 @@ def copy_reader(directory: str, source: str | os.PathLike) -> str:
     FileNotFoundError: If there is none.
     ValueError: If it was not fine-tuned for questions.
   """
-  return _copy(directory, _found(os.fspath(source), reads=True))
+  return _copy(directory, _found(os.path.normpath(source), reads=True))
 
 
 def _copy(directory: str, model: _Model) -> str:
@@ -71,7 +72,7 @@ def _found(source: str, *, reads: bool) -> _Model:
       f"no directory {source}; nothing is downloaded: give that of a checkpoint, or of a sentence "
       "encoder from Hugging Face with its weights, such as all-MiniLM-L6-v2"
     )
-  for checkpoint in (source, os.path.join(source, CHECKPOINTS)):
+  for checkpoint in (source, os.path.join(source, BEST), os.path.join(source, CHECKPOINTS)):
     if checkpoints.steps(checkpoint):
       return _saved(source, checkpoint, reads=reads)
   return _imported(source, reads=reads)

@@ -12,6 +12,7 @@ from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.knowledge_base.commits import Commit
 from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.text.analysis import Analyzer
 
@@ -146,25 +147,32 @@ class Snapshot:
       ]
     )
 
-  def best(
-    self, scores_N: np.ndarray, mask_N: np.ndarray, k: int
-  ) -> list[tuple[float, Place, int]]:
-    """Returns score, document and number of the best passages; ties go to the first id."""
+  def best(self, scores_N: np.ndarray, mask_N: np.ndarray, k: int) -> list[Hit]:
+    """Returns the best passages; ties go to the first id."""
     rows = np.flatnonzero(mask_N)
     scores = scores_N[rows]
     if k < len(rows):
       rows = rows[scores >= np.partition(scores, -k)[-k]]
-    places = [self._place(row) for row in rows.tolist()]
-    found = [
-      (float(scores_N[row]), place, number)
-      for row, (place, number) in zip(rows.tolist(), places, strict=True)
-    ]
-    return sorted(found, key=lambda hit: (-hit[0], self.id(hit[1]), hit[2]))[:k]
+    hits = [self.hit(row, score=float(scores_N[row])) for row in rows.tolist()]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id, hit.passage))[:k]
+
+  def hit(self, passage: int, *, score: float = 0.0) -> Hit:
+    """Returns a passage as it is found."""
+    place, number = self.place(passage)
+    segment = self.segments[place.segment]
+    return Hit(
+      score=score,
+      id=segment.ids[place.row],
+      title=segment.titles[place.row],
+      text=segment.texts[int(segment.first_passages[place.row]) + number],
+      passage=number,
+      fields=segment.fields.row(place.row),
+    )
 
   def id(self, place: Place) -> str:
     return self.segments[place.segment].ids[place.row]
 
-  def _place(self, passage: int) -> tuple[Place, int]:
+  def place(self, passage: int) -> tuple[Place, int]:
     """Returns the document of a passage, and its number there."""
     number = int(np.searchsorted(self._firsts, passage, side="right")) - 1
     row = passage - int(self._firsts[number])

@@ -26,13 +26,14 @@ from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
+from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import Alarm, AlarmSettings
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_state import TrainState
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +117,11 @@ class TrainingRun:
       begin = functools.partial(_new_state, program, from_corpus, warm_starts)
       self._open(program, config, description, batch_settings, begin, alarm_settings)
       if_failed.pop_all()
+
+  def keep(self, vocabulary: WordPieces) -> None:
+    """Writes the vocabulary into the workdir, which then has the whole model."""
+    if processes.is_first():
+      vocabulary.save(os.path.join(self.workdir, VOCABULARY))
 
   def _open(
     self,
@@ -404,7 +410,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
     """Returns the run in a working directory, on examples made from the corpus."""
     description = self.describe(corpus)
     description.check_sizes(corpus.vocabulary)
-    return TrainingRun(
+    run = TrainingRun(
       workdir,
       program=self.program(),
       config=self,
@@ -413,6 +419,8 @@ class PlainTraining(TrainingConfig, abc.ABC):
       warm_starts=warm_starts,
       from_corpus=lambda: description.from_corpus(corpus),
     )
+    run.keep(corpus.vocabulary)
+    return run
 
 
 def _new_state(

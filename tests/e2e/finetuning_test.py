@@ -11,6 +11,7 @@ from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.predict import predict
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.runs import starting_points
@@ -90,6 +91,15 @@ def test_the_passage_encoder_stands_still_and_the_query_encoder_learns(tune, wor
   )
   np.testing.assert_array_equal(passage["kernel"], first["kernel"])
   assert np.abs(query["kernel"] - first["kernel"]).max() > 0
+
+
+@pytest.mark.usefixtures("tuned_whole")
+def test_a_knowledge_base_reads_with_what_the_workdir_has(world):
+  workdir = str(world / "tuned_whole")
+  document = {"id": "1", "text": "The currency of Japan is the yen."}
+  base = KnowledgeBase.create(world / "kb", [document], reader=workdir, encoder=workdir)
+  answer = base.answer("What is the currency of Japan?")
+  assert answer.text and answer.text in document["text"]
 
 
 @pytest.mark.usefixtures("tuned_whole")

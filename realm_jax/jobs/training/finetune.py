@@ -91,6 +91,7 @@ def finetune(
         warm_starts=start.warm_starts,
       )
     )
+    run.keep(corpus.vocabulary)
     if not finetuning.frozen:
       run.save_start()
     if finetuning.run.num_steps == 0:

@@ -1,0 +1,68 @@
+"""Figures of a knowledge base on collections and questions."""
+
+import json
+
+import numpy as np
+import pytest
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from tests.knowledge_base import tiny_models
+
+PLANTS = [
+  {"id": "moss", "text": "Moss grows in the shade."},
+  {"id": "fern", "text": "A fern has leaves. It is green."},
+  {"id": "oak", "text": "An oak is a tall tree."},
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+  return tiny_models.write(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def collection(tmp_path):
+  queries = {"1": "what grows in the shade", "2": "tall tree", "3": "zzz"}
+  judged = {"1": "moss", "2": "oak", "3": "fern"}
+  folder = tmp_path / "collection"
+  (folder / "qrels").mkdir(parents=True)
+  lines = [json.dumps({"_id": id, "text": text}) for id, text in queries.items()]
+  (folder / "queries.jsonl").write_text("\n".join(lines))
+  lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t1" for q, d in judged.items())]
+  (folder / "qrels" / "test.tsv").write_text("\n".join(lines))
+  return folder
+
+
+def test_a_judged_collection_measures_each_ranking(encoder, collection, tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en", encoder=encoder)
+  evaluation = base.evaluate(collection)
+  assert [*evaluation.figures] == ["words", "encoder", "fused"]
+  assert evaluation.figures["words"]["ndcg@10"] == pytest.approx(2 / 3)
+  assert evaluation.figures["fused"]["recall@5"] == 1  # all three documents are found
+  for place, question, id in ((1, "tall tree", "oak"), (2, "zzz", "fern")):
+    found = [*dict.fromkeys(hit.id for hit in base.search(question, k=4))]
+    reciprocal = evaluation.scores["fused"]["mrr@10"][place]
+    assert reciprocal == pytest.approx(1 / (1 + found.index(id)))
+  difference = evaluation.compare("fused")["recall@5"]
+  assert difference.difference == pytest.approx(1 / 3)
+  assert "3 questions" in repr(evaluation) and "fused - words" in repr(evaluation)
+
+
+def test_questions_need_a_passage_with_the_answer_in_whole_words(tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
+  asked = [
+    {"question": "what grows in the shade", "answer": "moss"},
+    {"question": "what is an oak", "answer": "re"},
+    {"question": "fern leaves", "answer": ["L.?eaves"], "regex": True},
+  ]
+  file = tmp_path / "questions.jsonl"
+  file.write_text("\n".join(map(json.dumps, asked)))
+  evaluation = base.evaluate(file)
+  assert [*evaluation.figures] == ["words"]
+  np.testing.assert_array_equal(evaluation.scores["words"]["recall@1"], [1, 0, 1])
+
+
+def test_a_folder_without_judgements_is_named(tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
+  with pytest.raises(ValueError, match="qrels"):
+    base.evaluate(tmp_path)

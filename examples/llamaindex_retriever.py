@@ -1,0 +1,28 @@
+"""A knowledge base as a retriever of LlamaIndex (`pip install llama-index-core`)."""
+
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+import realm_jax
+
+
+class KnowledgeBaseRetriever(BaseRetriever):
+  """Finds passages: `KnowledgeBaseRetriever(base).retrieve("which alloy was used?")`."""
+
+  def __init__(self, base: realm_jax.KnowledgeBase, *, k: int = 5, where: dict | None = None):
+    self._base, self._k, self._where = base, k, where
+    super().__init__()
+
+  def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+    hits = self._base.search(query_bundle.query_str, k=self._k, where=self._where)
+    return [
+      NodeWithScore(
+        node=TextNode(
+          id_=f"{hit.id}#{hit.passage}",
+          text=hit.text,
+          metadata={**hit.fields, "source": hit.id, "title": hit.title},
+        ),
+        score=hit.score,
+      )
+      for hit in hits
+    ]

@@ -49,7 +49,6 @@ from realm_jax.jobs.preparation import (
   make_almanac,
   prepare_corpus,
   prepare_examples,
-  upload,
 )
 from realm_jax.retrieval import index_refresher
 from realm_jax.runs import training_run
@@ -175,7 +174,7 @@ class World:
     )
     if self.store is not None:
       for name in ("passages", "training", "examples"):
-        upload.upload(f"{here}/{name}", output=f"{self.root}/{name}")
+        object_store.upload(f"{here}/{name}", f"{self.root}/{name}")
     pathlib.Path(here, "trainer.gin").write_text(_SETTINGS)
     pathlib.Path(here, "builder.gin").write_text(_BUILDER)
 

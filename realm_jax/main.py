@@ -30,7 +30,7 @@ _ROOMS = {
   "knowledge": "create add delete search",
   "preparation": "prepare_corpus make_almanac learn_vocabulary "
   "mask_sentences prepare_questions prepare_examples prepare_pairs "
-  "import_checkpoint export_checkpoint upload",
+  "import_checkpoint export_checkpoint",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
   "answering": "evaluate compare_runs predict ask serve report",
 }

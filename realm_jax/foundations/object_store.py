@@ -78,7 +78,7 @@ def check_local(**paths: str | None) -> None:
     if path is not None and is_remote(path):
       raise ValueError(
         f"{name}={path} is in an object store; use a local directory, and copy it with "
-        "`realm upload` when it is finished"
+        "`realm launch/upload.py` when it is finished"
       )
 
 
@@ -124,7 +124,7 @@ def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
   except FileNotFoundError as error:
     raise FileNotFoundError(
       f"{remote} is missing or incomplete: it has no {COMPLETE_FILE}, which is written last; make "
-      "it again, or copy a local directory with `realm upload`"
+      "it again, or copy a local directory with `realm launch/upload.py`"
     ) from error
   records = _read_listing(content, remote)
   name = hashlib.sha256(os.fspath(remote).encode() + content).hexdigest()[:24]

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import pytest
 
+from launch.upload import upload
 from realm_jax.corpus import input_files, passage_store, reading
 from realm_jax.data import batches, prepared_examples
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
 from realm_jax.index import generations
-from realm_jax.jobs.preparation.upload import upload
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.training import checkpoints, metric_writers
 

@@ -25,13 +25,14 @@ READ = {
   *("embeddings", "examples", "retriever_checkpoints", "eval_corpus", "replay"),
   *("pairs", "pairs_passages", "questions", "retriever", "reader", "dev_questions", "config"),
   *("file", "qrels", "predictions", "against", "train_questions", "first", "second"),
-  *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts"),
+  *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts", "encoder"),
 }
 NO_PATHS = {
   *("beam_options", "held_out_ids", "allow_changes", "profile_steps", "frozen_parts", "labels"),
   *("best_metric", "builder_devices", "topology", "builder_topology", "figures", "query", "names"),
   *("host", "hosts", "id", "shared", "language", "question", "ids", "where"),
 }
+UPLOAD = str(pathlib.Path(__file__).parents[2] / "launch" / "upload.py")
 # A folder of its own within beam_parts is written and removed; runs of a sweep share `common`.
 SHARED = {"beam_parts", "common"}
 
@@ -90,7 +91,7 @@ def refused(job, name, path, capfd):
 
 
 @pytest.mark.parametrize("stranger", ["precious/ckpt", "7/thesis.txt", "file"])
-@pytest.mark.parametrize(("job", "name"), [pair for pair in ALL if pair[0] != "upload"])
+@pytest.mark.parametrize(("job", "name"), ALL)
 def test_what_a_user_has_survives_and_is_refused_first(job, name, stranger, tmp_path, capfd):
   path = tmp_path / "mine"
   if stranger == "file":
@@ -108,9 +109,9 @@ def test_an_upload_is_refused_where_other_objects_are(emulated_gcs, tmp_path, ca
   for path in ("precious/ckpt", "mine/precious/ckpt"):
     object_store.absolute(f"gs://bucket/{path}").write_text("of years")
   for target in ("gs://bucket/precious", "gs://bucket/mine/"):
-    assert main.main(["upload", str(tmp_path), f"--output={target}"]) == 1
+    assert main.main([UPLOAD, str(tmp_path), f"--output={target}"]) == 1
     assert target.rstrip("/") in capfd.readouterr().err
-  upload = ["upload", str(tmp_path), "--output=gs://bucket/copy"]
+  upload = [UPLOAD, str(tmp_path), "--output=gs://bucket/copy"]
   assert main.main(upload) == 0
   (tmp_path / "metadata.json").rename(tmp_path / "metadata_2.json")
   assert main.main(upload) == 1

@@ -12,30 +12,9 @@ ALL_RELATIONS = {f"invented {kind}": relations for kind, relations in KINDS.item
 COMMON_WORDS = set("a an the of in on at to by is was as and for has from with it that".split())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_relation_of_a_kind_has_its_own_type_of_value(kind):
-  assert 4 <= len(KINDS[kind]) <= 6
-  types = [relation.value_type for relation in KINDS[kind]]
-  assert len(set(types)) == len(types)
-
-
-@pytest.mark.parametrize("noun_set", NOUNS)
-def test_noun_sets_are_large_single_words(noun_set):
-  words = NOUNS[noun_set]
-  assert len(set(words)) == len(words) >= 60
-  assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
-
-
 def test_noun_sets_are_disjoint():
   for one, other in itertools.combinations(NOUNS.values(), 2):
     assert not set(one) & set(other)
-
-
-def test_articles_follow_the_first_letter():
-  # "a honesty" would be wrong, but no template puts an article before a virtue.
-  words = [word for name, words in NOUNS.items() if name != "virtue" for word in words]
-  otherwise = ("eu", "ew", "heir", "honest", "honour", "hour", "one", "uk", "uni", "us")
-  assert not [word for word in words if word.startswith(otherwise)]
 
 
 @pytest.mark.parametrize("category", ALL_RELATIONS)

@@ -57,14 +57,9 @@ def test_questions_are_read(tmp_path):
     ("", r"q\.jsonl has no question"),
     ('{"id": 1, "text": "a", "spans": [[0, 1]], "answer": "a"}\n{}', r"line 2 is not a question"),
     ("nothing", r"line 1 is not JSON \(Expecting value at column 1\); write `question` and"),
-    ('{"text": "a", "spans": [], "answer": "a"}', r"'spans': \[\], .*; write .* `spans` \(one"),
     ('{"text": "a", "spans": [[0]], "answer": "a"}', r"; write `question` and"),
-    ('{"question": "a"}', r"line 1 is not a question: {'question': 'a'}; write `question` and"),
     ('{"question": "a", "answer": 5}', r"'answer': 5}; write `question` and"),
-    ('{"question": "a", "answer": [5]}', r"'answer': \[5\]}; write `question` and"),
-    ('{"question": ["a"], "answer": "a"}', r"write `question` and"),
     ("[1]", r"line 1 is not a question: \[1\]; write `question` and"),
-    ('{"question": " ", "answer": "a"}', r"line 1 is not a question: the question or an answer is"),
   ],
 )
 def test_files_without_questions_are_refused(tmp_path, content, message):

@@ -48,15 +48,11 @@ def holder_elsewhere(index):
     process.kill()
 
 
-def test_the_second_is_refused_by_the_name_of_the_first(index):
+def test_the_second_is_refused_by_the_name_of_the_first_until_that_is_killed(index):
   with holder_elsewhere(index) as process:
-    refused = f"process {process.pid} on .* is already working in {index}; wait until"
+    refused = f"process {process.pid} on .* is already working in {index}"
     with pytest.raises(directory_lock.DirectoryInUseError, match=refused), hold(index):
       pass
-
-
-def test_the_lock_of_a_killed_publisher_does_not_outlive_it(index):
-  with holder_elsewhere(index) as process:
     process.send_signal(signal.SIGKILL)
     process.wait()
     with hold(index) as still_held:

@@ -10,11 +10,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.make_almanac import make_almanac
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.preparation.prepare_examples import (
   ExampleSettings,
   ReadingOrder,
@@ -34,6 +30,7 @@ from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from tests.configurations import changed, names, tiny_bert
+from tests.worlds import make_corpora
 
 TINY = pathlib.Path(__file__).parents[2] / "gin" / "jobs" / "tiny.gin"
 BERT = tiny_bert(vocab_size=1024, hidden_size=16, mlp_size=32, max_length=48, dropout_rate=0.1)
@@ -95,18 +92,7 @@ def traced_once():
 def world(tmp_path_factory):
   """A directory with almanac, vocabulary, corpora, a checkpoint of step 0 and its index."""
   root = tmp_path_factory.mktemp("world")
-  make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)
-  documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
-  vocabulary = str(root / "vocabulary")
-  learn_vocabulary(inputs=[documents, training], output=vocabulary, vocab_size=1024)
-  for source, name in ((documents, "passages"), (training, "training")):
-    prepare_corpus(
-      input=source,
-      output=str(root / name),
-      vocabulary=vocabulary,
-      chunking=ChunkingConfig(max_passage_length=32),
-      num_shards=1,
-    )
+  make_corpora(root)
   prepare_examples(
     task="masked_queries",
     corpus=str(root / "training"),

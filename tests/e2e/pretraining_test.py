@@ -3,11 +3,7 @@
 import dataclasses
 import os
 import pathlib
-import re
 import shutil
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -223,45 +219,24 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
   assert load(tmp_path, other_runs="accept") == 0
 
 
-def test_a_second_builder_of_a_directory_ends_in_one_line(world, tmp_path, capsys):
-  flags = {
-    "checkpoints": world / "first" / "checkpoints",
-    "passages": world / "passages",
-    "index": tmp_path,
-  }
-  command = ["build_index", *(f"--{name}={value}" for name, value in flags.items())]
-  with directory_lock.hold(str(tmp_path), kind=generations.INDEX):
+@pytest.mark.parametrize(
+  ("job", "directory"), [("build_index", "index"), ("pretrain", "workdir")], ids=["index", "run"]
+)
+def test_a_second_job_in_a_directory_ends_in_one_line(world, tmp_path, capsys, job, directory):
+  flags = {"passages": world / "passages", directory: tmp_path / "out"}
+  if job == "build_index":
+    flags["checkpoints"] = world / "first" / "checkpoints"
+  else:
+    flags |= {"gin_file": TINY, "corpus": world / "training", "index": world / "index"}
+    flags["num_steps"] = 0
+  command = [job, *(f"--{name}={value}" for name, value in flags.items())]
+  with directory_lock.hold(str(tmp_path / "out"), kind=directory_lock.WORKDIR):
     assert main.main(command) == 1
+    assert os.listdir(tmp_path / "out") == [directory_lock.LOCK_FILE]
   line = capsys.readouterr().err.splitlines()[-1]
-  refused = rf"process {os.getpid()} on \S+ is already working in {tmp_path}; wait until"
-  assert re.match(f"realm build_index: {refused}", line)
+  assert line.startswith(f"realm {job}: process {os.getpid()} on ")
+  assert f"is already working in {tmp_path / 'out'}" in line
   assert main.main(command) == 0
-
-
-def test_a_second_training_in_a_workdir_ends_in_one_line(world, tmp_path, capsys):
-  workdir = tmp_path / "run"
-  flags = {
-    "gin_file": TINY,
-    "workdir": workdir,
-    "corpus": world / "training",
-    "passages": world / "passages",
-    "index": world / "index",
-    "num_steps": 0,
-  }
-  command = ["pretrain", *(f"--{name}={value}" for name, value in flags.items())]
-  holding = "import sys, time; from realm_jax import directory_lock as lock\n"
-  holding += "with lock.hold(sys.argv[1], kind=lock.WORKDIR): print(flush=True); time.sleep(600)"
-  with subprocess.Popen(
-    [sys.executable, "-c", holding, workdir], stdout=subprocess.PIPE
-  ) as first_training:
-    first_training.stdout.readline()
-    assert main.main(command) == 1
-    refused = rf"process {first_training.pid} on \S+ is already working in {workdir}; wait until"
-    assert re.search(f"realm pretrain: {refused}", capsys.readouterr().err)
-    assert os.listdir(workdir) == [directory_lock.LOCK_FILE]
-    first_training.send_signal(signal.SIGKILL)
-  assert main.main(command) == 0
-  assert checkpoints.steps(workdir / "checkpoints") == [0]
 
 
 @pytest.mark.parametrize(

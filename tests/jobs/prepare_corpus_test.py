@@ -225,12 +225,6 @@ def test_a_check_reports_and_writes_nothing(tmp_path, many, capsys):
   assert int(tagged.replace(",", "")) == pytest.approx(written, rel=0.3)
 
 
-def test_a_check_of_nothing_is_refused(tmp_path, inputs):
-  write_documents(tmp_path / "documents.jsonl", [])
-  with pytest.raises(ValueError, match="no text in"):
-    prepare_corpus(check=True, **inputs)
-
-
 def test_the_index_takes_what_the_report_says():
   rows = np.random.default_rng(0).standard_normal((5000, 128)).astype(np.float32)
   config = SearcherConfig(kind="scann").for_corpus(len(rows))

@@ -7,27 +7,21 @@ import subprocess
 
 import pytest
 
-from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.make_almanac import make_almanac
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.runs.training_config import RunConfig
 from realm_jax.training.optimizer import OptimizerConfig
+from tests.configurations import tiny_bert
+from tests.worlds import make_corpora
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BERT = BertConfig(
-  dtype="float32",
+BERT = tiny_bert(
   vocab_size=1024,
   hidden_size=16,
-  num_layers=1,
-  num_heads=2,
   mlp_size=32,
   max_length=48,
   dropout_rate=0.0,
@@ -82,18 +76,7 @@ def optimizer_settings():
 def world(tmp_path_factory):
   """A directory with almanac, corpora, a checkpoint of our own trainer and its index."""
   root = tmp_path_factory.mktemp("world")
-  make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)
-  documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
-  vocabulary = str(root / "vocabulary")
-  learn_vocabulary(inputs=[documents, training], output=vocabulary, vocab_size=1024)
-  for source, name in ((documents, "passages"), (training, "training")):
-    prepare_corpus(
-      input=source,
-      output=str(root / name),
-      vocabulary=vocabulary,
-      chunking=ChunkingConfig(max_passage_length=32),
-      num_shards=1,
-    )
+  make_corpora(root)
   pretrain_here(root, "first", num_steps=0)
   build_index(
     checkpoints=str(root / "first" / "checkpoints"),

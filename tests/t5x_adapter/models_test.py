@@ -15,7 +15,6 @@ from t5x import train_state
 
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import RetrievedBatch
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.t5x_adapter import features
@@ -23,6 +22,7 @@ from realm_jax.t5x_adapter.models import InverseClozeModel, PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
 from realm_jax.t5x_adapter.trainer import PublishingTrainer
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+from tests.configurations import tiny_bert
 
 FROZEN = ("dual_encoder/tower/bert",)
 
@@ -145,15 +145,7 @@ def test_the_optimizer_is_ours(make_model, params):
 
 @pytest.mark.parametrize(("output", "scale"), [("projection", 1.0), ("unit_length", 20.0)])
 def test_inverse_cloze(world, optimizer_settings, make_tokens, output, scale):
-  bert = BertConfig(
-    dtype="float32",
-    vocab_size=1024,
-    hidden_size=16,
-    num_layers=1,
-    num_heads=2,
-    mlp_size=32,
-    max_length=32,
-  )
+  bert = tiny_bert(vocab_size=1024, hidden_size=16, mlp_size=32, max_length=32)
   model = InverseClozeModel(
     RealmOptimizer(optimizer_settings, num_steps=10),
     passages=str(world / "passages"),

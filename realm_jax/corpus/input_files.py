@@ -9,11 +9,13 @@ from typing import Literal
 
 from realm_jax.foundations import object_store
 
-Format = Literal["auto", "jsonl", "parquet", "text"]
+Format = Literal["auto", "jsonl", "parquet", "table", "text"]
 _FORMATS: dict[str, Format] = {
   ".jsonl": "jsonl",
   ".json": "jsonl",
   ".parquet": "parquet",
+  ".csv": "table",
+  ".tsv": "table",
   ".txt": "text",
   ".md": "text",
 }
@@ -102,8 +104,7 @@ def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict
     (skipped if roots[input] == input and known[input] else refused).extend(unknown)
   if refused:
     raise ValueError(
-      f"cannot infer the format of {_listed(refused)}; end their names in {', '.join(_FORMATS)}, "
-      "or give --format=jsonl, parquet or text"
+      f"cannot infer the format of {_listed(refused)}; end their names in {', '.join(_FORMATS)}"
     )
   if skipped:
     print(f"skipped files of unknown format ({len(skipped):,}): {_listed(skipped)}", flush=True)

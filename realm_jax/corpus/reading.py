@@ -19,6 +19,7 @@ from realm_jax.corpus.documents import (
 )
 from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.parquet import read_parquet
+from realm_jax.corpus.tables import read_table
 from realm_jax.foundations import object_store
 
 _MAX_TITLE_CHARACTERS = 150
@@ -84,7 +85,7 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   if file.format == "parquet":
     yield from read_parquet(content, file=file)
     return
-  read = {"jsonl": read_json_lines, "text": _read_text}[file.format]
+  read = {"jsonl": read_json_lines, "table": read_table, "text": _read_text}[file.format]
   record = None
   try:
     for record in read(_decompressed(content, file.path), file=file):
@@ -121,7 +122,7 @@ def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   """Yields the one document of a file.
 
   Its title is the first line, without Markdown's heading marks, or the file's name if that line is
-  as long as a paragraph.
+  as long as a paragraph or the only one.
   """
   try:
     text = b"".join(lines).decode("utf-8-sig")
@@ -130,6 +131,6 @@ def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
     return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")
-  if len(title) > _MAX_TITLE_CHARACTERS:
+  if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
     title, body = os.path.splitext(os.path.basename(file.name))[0], text
   yield make_record({"title": title, "text": body}, default_id=file.name, name=file.path)

@@ -79,12 +79,14 @@ class Commit:
   """What a knowledge base has at one time.
 
   Attributes:
+    folders: Folders of the files that were given, with a slash at the end.
     history: The changes that led to it, newest first, as far as they are remembered.
   """
 
   number: int
   settings: Settings
   segments: tuple[SegmentEntry, ...] = ()
+  folders: tuple[str, ...] = ()
   history: tuple[Change, ...] = ()
 
   def new_segment(self, place: int) -> str:

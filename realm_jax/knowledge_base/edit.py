@@ -31,12 +31,14 @@ class Edit:
 
   Attributes:
     settings: Those of the commit.
+    folders: Those of the commit.
     counts: Documents `added`, `updated`, `unchanged` and `deleted`.
     replaced: Ids of the documents that were there with another content.
   """
 
   def __init__(self, directory: str, before: Snapshot, *, embed: Embed | None = None):
     self.settings = before.commit.settings
+    self.folders = before.commit.folders
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
     self._directory = directory
@@ -111,6 +113,7 @@ class Edit:
         number=before.number + 1,
         settings=self.settings,
         segments=segments,
+        folders=self.folders,
         history=(*self._change(), *before.history)[:_REMEMBERED],
       )
       commits.write(self._directory, after)

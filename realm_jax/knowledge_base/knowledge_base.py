@@ -305,15 +305,16 @@ class KnowledgeBase:
     """Adds documents. Those that are there already, with the same content, are skipped.
 
     Args:
-      texts: A folder, a file or a glob pattern, or several, of text, Markdown, JSON Lines or
-        Parquet, or an iterable of mappings with `id`, `text` and optionally `title` and other
-        fields. The id of a text file is its path below the folder.
+      texts: A folder, a file or a glob pattern, or several, of text, Markdown, JSON Lines, CSV, TSV
+        or Parquet, or an iterable of mappings with `id`, `text` and optionally `title` and other
+        fields. The id of a text file is its path below the folder, also if the file is given alone
+        after its folder once was.
 
     Raises:
       DirectoryInUseError: If another process writes.
       ValueError: If a document is there with another content, or two have one id. Nothing is added.
     """
-    return self._put(TextReader(texts, outside=self.path), replace=False)
+    return self._put(texts, replace=False)
 
   def update(self, texts: Texts, *, delete_missing: bool = False) -> Changes:
     """Adds documents, which replace those of the same id.
@@ -322,9 +323,7 @@ class KnowledgeBase:
       texts: See `add`.
       delete_missing: Deletes all documents that are not among these.
     """
-    return self._put(
-      TextReader(texts, outside=self.path), replace=True, delete_missing=delete_missing
-    )
+    return self._put(texts, replace=True, delete_missing=delete_missing)
 
   def delete(self, ids: str | Iterable[str]) -> Changes:
     """Deletes documents.
@@ -349,8 +348,10 @@ class KnowledgeBase:
       if len(self._snapshot.segments) > 1 or not self._snapshot.live_N.all():
         edit.merge(range(len(self._snapshot.segments)))
 
-  def _put(self, reader: TextReader, *, replace: bool, delete_missing: bool = False) -> Changes:
+  def _put(self, texts: Texts, *, replace: bool, delete_missing: bool = False) -> Changes:
     with self._exclusively() as edit:
+      reader = TextReader(texts, outside=self.path, folders=edit.folders)
+      edit.folders = reader.folders
       if edit.settings.languages == _DETECTED:
         edit.settings = dataclasses.replace(
           edit.settings, languages=sample.languages(_DETECTED, reader.sample())

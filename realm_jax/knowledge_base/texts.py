@@ -22,13 +22,17 @@ class TextReader:
     texts: A folder, a file or a glob pattern, several of them, or records with `id`, `text`, and
       optionally `title` and other fields.
     outside: A folder whose files are no texts.
+    folders: Folders that were given before. The id of a file is its path below the first of them
+      that has it, so a file has the same id alone as among all.
 
   Attributes:
     bad: Records that yield no document.
+    folders: Those folders, and those of these files.
   """
 
-  def __init__(self, texts: Texts, *, outside: str):
+  def __init__(self, texts: Texts, *, outside: str, folders: Sequence[str] = ()):
     self.bad = BadRecords()
+    self.folders = (*folders,)
     if isinstance(texts, (str, os.PathLike)):
       texts = [texts]
     given: Iterator[Any] = iter(texts)
@@ -36,7 +40,12 @@ class TextReader:
     self._records: Iterator[Any] = itertools.chain(first, given)
     self._files: Sequence[input_files.InputFile] = ()
     if first and isinstance(first[0], (str, os.PathLike)):
-      self._files = _files([*map(os.fspath, self._records)], outside)
+      files = _files([*map(os.fspath, self._records)], outside)
+      for file in files:
+        folder = os.path.abspath(file.path).removesuffix(file.name)
+        if not folder.startswith(self.folders):
+          self.folders += (folder,)
+      self._files = [_below(file, self.folders) for file in files]
 
   def sample(self) -> list[str]:
     """Returns the beginnings of some documents, which tell their languages."""
@@ -73,6 +82,12 @@ def _files(paths: list[str], outside: str) -> list[input_files.InputFile]:
   outside = os.path.realpath(outside) + os.sep
   found = itertools.chain(*input_files.find_files(paths))
   return [file for file in found if not os.path.realpath(file.path).startswith(outside)]
+
+
+def _below(file: input_files.InputFile, folders: Sequence[str]) -> input_files.InputFile:
+  path = os.path.abspath(file.path)
+  folder = next(folder for folder in folders if path.startswith(folder))
+  return dataclasses.replace(file, name=path.removeprefix(folder))
 
 
 def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:

@@ -1,7 +1,9 @@
 """Every format gives the same documents, and bad records are named."""
 
 import bz2
+import csv
 import gzip
+import io
 import json
 import sys
 from collections import Counter
@@ -81,13 +83,49 @@ def test_text_files_begin_with_their_title(tmp_path):
   assert records(tmp_path / "1.txt", text) == [
     Document(id="1.txt", title="Vote delayed", text="The vote was delayed.\nNobody knew why.")
   ]
-  for content, kind in (
-    (b"Only a title\n", "records_without_text"),
-    (b"caf\xe9\n\xe9", "broken_records"),
-  ):
-    assert records(tmp_path / "1.txt", content) == [
-      BadRecord(kind=kind, name=str(tmp_path / "1.txt"))
-    ]
+  assert records(tmp_path / "1.txt", b"caf\xe9\n\xe9") == [
+    BadRecord(kind="broken_records", name=str(tmp_path / "1.txt"))
+  ]
+
+
+def test_the_only_line_of_a_text_file_is_its_text(tmp_path):
+  assert records(tmp_path / "moss.txt", b"Moss grows.\n") == [
+    Document(id="moss.txt", title="moss", text="Moss grows.")
+  ]
+
+
+ROWS = (
+  ("id", "title", "text", "year", "code"),
+  ("n1", "A, b", 'Of "two"\nlines.', "1958", "007"),
+  ("", "", "Only text.", "", ""),
+  ("n3", "x", "", "1", "2"),
+)
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";"])
+def test_rows_of_a_table_are_documents_with_the_fields_of_its_header(tmp_path, delimiter):
+  written = io.StringIO()
+  csv.writer(written, delimiter=delimiter).writerows(ROWS)
+  path = tmp_path / "a.csv"
+  first, second, third = records(path, b"\xef\xbb\xbf" + written.getvalue().encode())
+  assert first == Document(id="n1", title="A, b", text='Of "two"\nlines.')
+  assert first.fields == {"year": 1958, "code": "007"}
+  assert second == Document(id="a.csv:1", title="", text="Only text.") and not second.fields
+  assert third == BadRecord(kind="records_without_text", name=f"{path}:row 2")
+
+
+@pytest.mark.parametrize(
+  ("content", "place", "reason"),
+  [
+    (b"query-id\tcorpus-id\tscore\n1\t2\t1\n", "", "text"),
+    (b"id,text\n1,a, b\n", ":row 0", "3 cells"),
+    (b"id,text\n1,caf\xe9\n", "", "UTF-8"),
+  ],
+)
+def test_a_table_that_cannot_be_read_is_named(tmp_path, content, place, reason):
+  path = tmp_path / "a.tsv"
+  (bad,) = records(path, content)
+  assert bad.name == f"{path}{place}" and reason in bad.reason
 
 
 def test_bad_json_lines_are_named_by_file_and_line(tmp_path):
@@ -160,7 +198,7 @@ def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch)
 
 def test_documents_and_bad_records_are_counted(tmp_path):
   (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{\n{"text": "b"}')
-  (tmp_path / "b.txt").write_text("only a title")
+  (tmp_path / "b.txt").write_text(" ")
   bad = BadRecords()
   documents = read_documents(found(tmp_path), bad=bad)
   assert [document.text for document in documents] == ["a", "b"]

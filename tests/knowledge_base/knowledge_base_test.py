@@ -177,6 +177,21 @@ def test_the_folder_of_the_knowledge_base_is_no_text(tmp_path, monkeypatch):
   assert len(base) == 1 and base.add(".").unchanged == 1
 
 
+def test_a_file_has_one_id_however_it_is_given(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for name in ("docs/a.txt", "docs/sub/b.txt", "more/a.txt"):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{name} is about moss.")
+  base = KnowledgeBase.create("kb", "docs", language="en")
+  (tmp_path / "docs" / "sub" / "c.txt").write_text("c.txt is about moss.")
+  assert base.add("docs/sub/c.txt").added == 1
+  assert base.add([tmp_path / "docs" / "sub", "docs/a.txt"]).unchanged == 3
+  assert {*ids(base.search("moss"))} == {"a.txt", "sub/b.txt", "sub/c.txt"}
+  with pytest.raises(ValueError, match="'a.txt'"):
+    base.add("more")
+
+
 def test_hits_are_readable_and_escaped(base):
   base.add([{"id": "<b>", "title": "<script>", "text": "Moss & <i>mosses</i> are small."}])
   hits = base.search("moss")

@@ -17,7 +17,8 @@ def add(
 
   Args:
     path: The folder of the knowledge base.
-    texts: Folders, files or glob patterns: text, Markdown, JSON Lines or Parquet.
+    texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
+      TSV or Parquet.
     update: Whether to replace the documents that are there with another content.
     delete_missing: Whether to update, and to delete all documents that are not in these texts.
     reader: Workdir of a fine-tuning, which answers questions from now on.

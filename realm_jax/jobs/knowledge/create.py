@@ -20,7 +20,8 @@ def create(
 
   Args:
     path: The folder to write.
-    texts: Folders, files or glob patterns: text, Markdown, JSON Lines or Parquet.
+    texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
+      TSV or Parquet.
     language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
     passage_words: The most words of a passage, which is what a search finds.
     encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging

@@ -11,6 +11,7 @@ from realm_jax.corpus.documents import Document
 from realm_jax.inspector.editors import Editors
 from realm_jax.inspector.queries import Text
 from realm_jax.inspector.refusals import NotFoundError
+from realm_jax.inspector.turns import Turns
 from realm_jax.knowledge_base import fields
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
@@ -49,8 +50,8 @@ def document_of(base: KnowledgeBase, id: str) -> Document:
   return found
 
 
-def routes(base: KnowledgeBase, editors: Editors) -> fastapi.APIRouter:
-  """Returns the routes under `/api`."""
+def routes(base: KnowledgeBase, editors: Editors, turns: Turns) -> fastapi.APIRouter:
+  """Returns the routes under `/api`; those that read answers take turns."""
   router = fastapi.APIRouter(prefix="/api")
   editing = [Depends(editors.check)]
 
@@ -58,6 +59,13 @@ def routes(base: KnowledgeBase, editors: Editors) -> fastapi.APIRouter:
   def search(q: Text, k: Count = 5, where: Text = "{}") -> dict:
     hits = base.search(q, k=k, where=fields.conditions(where))
     return {"question": q, "hits": [dataclasses.asdict(hit) for hit in hits]}
+
+  @router.get("/answer", summary="An answer in words of a passage, if there is a reader")
+  def answer(q: Text, where: Text = "{}") -> dict:
+    with turns.exclusive():
+      found = base.answer(q, where=fields.conditions(where))
+    own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    return {**own, "hits": [dataclasses.asdict(hit) for hit in found.hits]}
 
   @router.get("/documents", summary="Documents without their texts, a page at a time")
   def documents(first: First = 0, count: Count = 50) -> dict:

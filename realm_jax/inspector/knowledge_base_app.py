@@ -1,11 +1,13 @@
 """A knowledge base as a web application: search, documents, generations, and the API."""
 
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import fastapi
@@ -19,6 +21,7 @@ from realm_jax.inspector.editors import Editors
 from realm_jax.inspector.limit_settings import LimitSettings
 from realm_jax.inspector.queries import Example, Text
 from realm_jax.inspector.refusals import ForbiddenError
+from realm_jax.inspector.turns import Turns
 from realm_jax.knowledge_base import fields
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
@@ -93,8 +96,8 @@ def make_app(
     ValueError: If the token is too short.
   """
   app = new_app("REALM knowledge base", example=_EXAMPLE, limits=limits)
-  editors = Editors(edit_token)
-  app.include_router(knowledge_base_api.routes(base, editors))
+  editors, turns = Editors(edit_token), Turns()
+  app.include_router(knowledge_base_api.routes(base, editors, turns))
 
   @app.get("/ready", summary="Whether the knowledge base is open")
   def ready() -> dict:
@@ -113,18 +116,25 @@ def make_app(
     )
     return HTMLResponse(text, status_code=422 if refusal else 200)
 
-  @app.get("/", include_in_schema=False)
-  def search(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
-    values, hits, refusal = base.fields, None, ""
+  def asking(name: str, request: Request, asked: Search, ask: Callable[..., Any]) -> Response:
+    values, found, refusal = base.fields, None, ""
     try:
       if asked.q:
-        hits = base.search(asked.q, k=_FOUND, where=asked.where(values))
+        found = ask(asked.q, where=asked.where(values))
     except ValueError as error:
       refusal = str(error)
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
-    return page(
-      "search", request, refusal=refusal, asked=asked, hits=hits, values=values, examples=examples
-    )
+    shown = {"asked": asked, "found": found, "values": values, "examples": examples}
+    return page(name, request, refusal=refusal, **shown)
+
+  @app.get("/", include_in_schema=False)
+  def search(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
+    return asking("search", request, asked, functools.partial(base.search, k=_FOUND))
+
+  @app.get("/answer", include_in_schema=False)
+  def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
+    with turns.exclusive() if asked.q else contextlib.nullcontext():
+      return asking("answer", request, asked, base.answer)
 
   def listed(request: Request, first: int = 0, refusal: str = "") -> Response:
     return page(

@@ -1,17 +1,16 @@
 """Answers queries and edits the corpus for many clients at once."""
 
-import contextlib
 import dataclasses
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from realm_jax.corpus.edits import Edits
 from realm_jax.inference.answerer import Answerer, Kind
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.explanation import Explanation
 from realm_jax.inspector.page import EditView
-from realm_jax.inspector.refusals import NotFoundError, OverloadedError
+from realm_jax.inspector.refusals import NotFoundError
 from realm_jax.inspector.session_edits import SessionEdits
+from realm_jax.inspector.turns import Turns
 from realm_jax.text.wordpieces import MASK
 
 
@@ -21,17 +20,12 @@ class AnsweringService:
 
   Attributes:
     models: Models by displayed name; edits apply to the first, which also answers by default.
-    max_waiting: Number of requests that may wait while one is answered.
+    turns: Lets requests wait while one is answered.
   """
 
   models: dict[str, Answerer]
-  max_waiting: int = 32
+  turns: Turns = dataclasses.field(default_factory=Turns)
   _edits: SessionEdits = dataclasses.field(default_factory=SessionEdits)
-  _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-  _slots: threading.BoundedSemaphore = dataclasses.field(init=False)
-
-  def __post_init__(self):
-    object.__setattr__(self, "_slots", threading.BoundedSemaphore(self.max_waiting + 1))
 
   @property
   def corpus(self) -> EditableCorpus:
@@ -62,7 +56,7 @@ class AnsweringService:
       ValueError: If the model cannot take a text or the target.
     """
     model = self.models[name]
-    with self.exclusive():
+    with self.turns.exclusive():
       return model.explain(
         texts,
         answers=answers,
@@ -146,21 +140,6 @@ class AnsweringService:
       kind = "removed" if passage is None else "added" if new else "changed"
       views.append(EditView(passage_id=passage_id, kind=kind, title=title, text=text))
     return views
-
-  @contextlib.contextmanager
-  def exclusive(self) -> Iterator[None]:
-    """Waits until no other request is being answered.
-
-    Raises:
-      OverloadedError: If too many requests are waiting.
-    """
-    if not self._slots.acquire(blocking=False):
-      raise OverloadedError(f"{self.max_waiting} requests are already waiting; try again shortly")
-    try:
-      with self._lock:
-        yield
-    finally:
-      self._slots.release()
 
   def _holding(self, edits: Edits, passage_id: int) -> Edits:
     if not self.corpus.view(edits).holds(passage_id):

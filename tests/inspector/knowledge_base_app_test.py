@@ -12,6 +12,7 @@ from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.inspector.knowledge_base_app import make_app  # noqa: E402
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KIND, KnowledgeBase  # noqa: E402
+from tests.knowledge_base import tiny_models  # noqa: E402
 
 TOKEN = "a token that nobody guesses"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -47,6 +48,25 @@ def test_the_api_finds_what_python_finds(base):
     answer = client.get("/api/search", params={"q": "shade grows", "k": 2, "where": text}).json()
     assert [(hit["id"], hit["score"]) for hit in answer["hits"]] == [(h.id, h.score) for h in hits]
     assert answer["hits"][0]["fields"] == hits[0].fields
+
+
+def test_answers_appear_once_a_reader_is_there(base, tmp_path):
+  client = client_of(base)
+  asked = {"q": "what grows in the shade", "where": '{"year": {"gte": 0}}'}
+  assert 'href="/answer"' not in client.get("/").text
+  refused = client.get("/api/answer", params=asked)
+  assert refused.status_code == 422 and "reader" in refused.json()["detail"]
+  base.add_reader(tiny_models.write(tmp_path / "reader", reads=True))
+  assert 'href="/answer"' in client.get("/").text
+  answer, expected = client.get("/api/answer", params=asked).json(), base.answer(asked["q"])
+  assert (answer["text"], answer["place"]) == (expected.text, expected.place)
+  hit = answer["hits"][answer["place"]]
+  assert hit["text"][answer["start"] :].startswith(answer["text"]) and answer["text"]
+  assert {hit["id"] for hit in answer["hits"]} <= {"a/moss.txt", "fern"}
+  page = client.get("/answer", params={"q": asked["q"]})
+  assert page.text.count(f"<mark>{expected.text}</mark>") == 2  # alone and in its passage
+  nothing = client.get("/answer", params={"q": "xylophone"})
+  assert nothing.status_code == 200 and "No answer" in nothing.text
 
 
 def test_documents_are_read_as_they_were_added(base):
@@ -138,13 +158,15 @@ def test_the_page_filters_by_a_field(base, condition, expected):
   assert {id for id, title in titles.items() if title in page.partition("<main")[2]} == expected
 
 
-@pytest.mark.parametrize("path", ["/", "/documents", "/document", "/generations", "/docs"])
+@pytest.mark.parametrize(
+  "path", ["/", "/answer", "/documents", "/document", "/generations", "/docs"]
+)
 def test_what_is_stored_and_typed_is_escaped(base, path):
   client = client_of(base, TOKEN)
   client.post("/sign_in", data={"token": TOKEN})
   query = {"q": f"shade {HOSTILE}", "id": HOSTILE, "field": "kind", "equal": HOSTILE}
   page = client.get(path, params=query)
-  assert page.status_code == 200 and HOSTILE not in page.text
+  assert page.status_code == (422 if path == "/answer" else 200) and HOSTILE not in page.text
   assert page.text.count("<script") <= 1
   assert "unsafe" not in page.headers["content-security-policy"]
 

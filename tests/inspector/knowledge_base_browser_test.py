@@ -8,6 +8,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 from realm_jax.inspector.knowledge_base_app import make_app  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from tests.inspector.browsing import contrast  # noqa: E402
+from tests.knowledge_base import tiny_models  # noqa: E402
 
 PHONE = {"viewport": {"width": 375, "height": 667}}
 TOKEN = "a token that nobody guesses"
@@ -40,6 +41,22 @@ def test_the_first_hit_is_seen_at_once_and_has_the_focus(base, open_app, keep, s
   for selector in (".card .text", ".card a", ".effect", "button.primary", "summary", ".views a"):
     assert contrast(page, selector) >= 4.5, selector
   keep(page, f"knowledge-base-phone-{scheme}")
+
+
+def test_the_answer_is_seen_at_once_and_has_the_focus(base, open_app, tmp_path, keep):
+  base.add_reader(tiny_models.write(tmp_path / "reader", reads=True))
+  page = open_app(make_app(base), **PHONE)
+  page.get_by_role("link", name="Answer").click()
+  page.get_by_label("A question").fill("what grows in the shade")
+  page.get_by_role("button", name="Ask").click()
+  page.wait_for_selector("#results:focus")
+  answer = page.locator(".filled").inner_text()
+  assert page.locator("#status").inner_text() == f"Answer: {answer}"
+  assert page.locator(".card mark").all_inner_texts() == [answer]
+  page.goto(page.url)
+  box = page.locator(".filled").bounding_box()
+  assert box["y"] + box["height"] < 667 and box["y"] < 300 and fits(page)
+  keep(page, "knowledge-base-answer")
 
 
 def test_an_example_of_the_corpus_is_found(base, open_app):

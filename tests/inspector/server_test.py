@@ -12,6 +12,7 @@ from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.inspector.queries import Example  # noqa: E402
 from realm_jax.inspector.server import make_app  # noqa: E402
 from realm_jax.inspector.service import AnsweringService  # noqa: E402
+from realm_jax.inspector.turns import Turns  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"
 QUESTION = "what is the money of Britain"
@@ -214,8 +215,8 @@ def test_too_many_texts_and_too_many_requests(service):
 
 
 def test_a_crowd_is_asked_to_come_back(filler):
-  full = AnsweringService({"m": filler}, max_waiting=0)
-  with full.exclusive():
+  full = AnsweringService({"m": filler}, Turns(max_waiting=0))
+  with full.turns.exclusive():
     response = client_of(full).post("/api/fill_mask", json={"texts": [QUERY]})
   assert response.status_code == 429 and "waiting" in response.json()["detail"]
   assert ask(client_of(full))["likeliest"] == "Pound"

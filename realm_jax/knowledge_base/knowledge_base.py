@@ -74,6 +74,23 @@ class KnowledgeBase:
 
   Threads may search and write concurrently, and so may processes, of which one writes at a time.
 
+  Examples:
+    >>> moss = {"id": "moss", "text": "Moss grows in the shade.", "year": 1958}
+    >>> kb = KnowledgeBase.create("kb", [moss], language="en")
+    >>> kb.add([{"id": "oak", "title": "Oak", "text": "An oak is tall.", "year": 1960}]).added
+    1
+    >>> kb.search("how tall is an oak", k=1)
+      0.748  oak  Oak  year=1960
+             An oak is tall.
+    >>> [hit.id for hit in kb.search("tall moss", where={"year": {"lt": 1960}})]
+    ['moss']
+    >>> kb.update([{**moss, "text": "Moss is small."}]).updated
+    1
+    >>> print(kb.delete("oak"))
+    documents: 1 deleted
+    >>> "oak" in kb, len(KnowledgeBase("kb"))
+    (False, 1)
+
   Args:
     path: The folder, which `create` has made.
 

@@ -1,5 +1,6 @@
 """What a knowledge base keeps, finds and refuses."""
 
+import doctest
 import json
 import os
 import subprocess
@@ -175,6 +176,12 @@ def test_the_folder_of_the_knowledge_base_is_no_text(tmp_path, monkeypatch):
   (tmp_path / "moss.txt").write_text("Moss\n\nIt grows.")
   base = KnowledgeBase.create("kb", ".")
   assert len(base) == 1 and base.add(".").unchanged == 1
+
+
+def test_the_examples_of_the_docstrings_are_true(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  results = doctest.testmod(knowledge_base)
+  assert results.attempted > 7 and not results.failed
 
 
 def test_a_file_has_one_id_however_it_is_given(tmp_path, monkeypatch):

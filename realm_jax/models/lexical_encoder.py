@@ -9,6 +9,9 @@ all passages in a training step, scores are computed exactly.
 
 A word that the vocabulary has whole is one term with its inflections; of other words, each piece is
 a term. A wordpiece stands for a term: the first of those that share a stem.
+
+What is learned is a factor of each term's weight in queries. Passages need none, because a score
+depends only on the product of a term's two weights; so their vectors stay, and an index with them.
 """
 
 import dataclasses
@@ -73,20 +76,10 @@ class LexicalEncoderConfig(EncoderConfig):
 
   def separated(self) -> tuple[EncoderConfig, Mapping[str, str]]:
     parts = sorted(self.parts("query") | self.parts("passage"))
-    return self, dict(zip(parts, parts, strict=True))  # what they share is never trained
+    return self, dict(zip(parts, parts, strict=True))  # only what is the query's alone is trained
 
   def from_corpus(self, store, vocabulary: WordPieces) -> Mapping[str, Any]:
     return term_statistics.parameters(store, vocabulary, size=self.vocab_size)
-
-
-class _Weights(TypedModule):
-  """Log weights that are learned; made only where they are read, so that each side has its own."""
-
-  shape: tuple[int, ...]
-
-  @nn.compact
-  def __call__(self) -> jax.Array:
-    return self.param("values", nn.initializers.zeros, self.shape)
 
 
 class _Constant(TypedModule):
@@ -103,8 +96,8 @@ class _Constant(TypedModule):
 class LexicalEncoder(Encoder):
   """Embeds queries and passages by their terms.
 
-  It learns the log weight of each term in queries and in passages. Its constants are not trained:
-  the term of each wordpiece, and the mean length of passages in terms.
+  It learns the log of a factor of each term in queries. Its constants are BM25's: the term of each
+  wordpiece, the log weights of terms on both sides, and the mean length of passages in terms.
   """
 
   config: LexicalEncoderConfig
@@ -113,8 +106,10 @@ class LexicalEncoder(Encoder):
     size = (self.config.vocab_size,)
     self.terms = _Constant(_own_terms, size)
     self.mean_length = _Constant(nn.initializers.ones, ())
-    self.query_log_weights = _Weights(size)
-    self.passage_log_weights = _Weights(size)
+    self.query_log_weights = _Constant(nn.initializers.zeros, size)
+    self.passage_log_weights = _Constant(nn.initializers.zeros, size)
+    # A matrix, so that weight decay applies and keeps what is learned near BM25.
+    self.log_factors = nn.Embed(*size, 1, embedding_init=nn.initializers.zeros)
 
   def encode_query(self, tokens: Tokens, *, deterministic: bool = True) -> jax.Array:
     del deterministic
@@ -161,7 +156,8 @@ class LexicalEncoder(Encoder):
   def _query(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
     """Returns the term and the weight of each wordpiece, `[F, L]`."""
     terms_FxL = term_statistics.term_of_each(self.terms(), tokens)
-    return terms_FxL, jnp.exp(self.query_log_weights()[terms_FxL]) * tokens.mask
+    log_weights_FxL = self.query_log_weights()[terms_FxL] + self.log_factors(terms_FxL)[..., 0]
+    return terms_FxL, jnp.exp(log_weights_FxL) * tokens.mask
 
   def _passage(self, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
     """Returns the term and the weight of each wordpiece, `[F, L]`."""

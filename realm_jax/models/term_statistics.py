@@ -16,7 +16,7 @@ _ROWS = 2048  # passages that are counted together
 
 
 def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, dict[str, np.ndarray]]:
-  """Returns the parameters of a `LexicalEncoder` with the weights that BM25 has in a corpus.
+  """Returns the constants of a `LexicalEncoder`: the weights that BM25 has in a corpus.
 
   Args:
     store: A `PassageStore`, whose passages are counted whole.

@@ -15,7 +15,7 @@ import pytest
 from launch import sweep
 from realm_jax import main
 from realm_jax.command_line import configuration, flags
-from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig, example_tokens
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.contrastive import ContrastiveTraining
@@ -65,6 +65,13 @@ def of_one_layer(config):
   return dataclasses.replace(config, num_layers=1)
 
 
+def shallow_encoder(config):
+  """The layers are alike: one is enough to see that a batch goes through."""
+  if not isinstance(config, DualEncoderConfig):
+    return config
+  return dataclasses.replace(config, bert=of_one_layer(config.bert))
+
+
 @functools.cache
 def parameters_have_shapes(pretraining):
   return bool(jax.tree.leaves(jax.eval_shape(pretraining.init_params, jax.random.key(0))))
@@ -90,12 +97,8 @@ def check_pretraining(given):
     objective=given.objective,
   )
   encoders = given.model
-  # The layers are alike: one is enough to see that a batch goes through.
-  dual_encoder = encoders.dual_encoder
-  if isinstance(dual_encoder, DualEncoderConfig):
-    dual_encoder = dataclasses.replace(dual_encoder, bert=of_one_layer(dual_encoder.bert))
   shallow = ModelConfig(
-    dual_encoder=dual_encoder,
+    dual_encoder=shallow_encoder(encoders.dual_encoder),
     knowledge_augmented_encoder=of_one_layer(encoders.knowledge_augmented_encoder),
   )
   assert the_loss_is_a_number(dataclasses.replace(pretraining, model=shallow))
@@ -103,16 +106,16 @@ def check_pretraining(given):
   assert parameters_have_shapes(Pretraining(data=data, model=encoders, retrieval=RetrievalConfig()))
 
 
-def check_ict(given):
-  config = given.dual_encoder
-  model = DualEncoder(dataclasses.replace(config, bert=of_one_layer(config.bert)))
-  query = example_tokens(2, given.data.query_length)
-  passage = example_tokens(2, given.data.passage_length)
-  inputs = {"deterministic": True, "method": "encode_pairs"}
-  embeddings = jax.eval_shape(
-    lambda key: model.init_with_output(key, query, passage, **inputs)[0], jax.random.key(0)
-  )
-  assert {e.shape for e in embeddings} == {(2, config.projection_size)}
+def check_pairs(given):
+  model = shallow_encoder(given.dual_encoder).make()
+  lengths = (given.data.query_length, given.data.passage_length)
+  tokens = [example_tokens(2, length) for length in lengths]
+
+  def scores(key):
+    inputs = {"deterministic": True, "method": "encode_pairs"}
+    return model.pair_scores(*model.init_with_output(key, *tokens, **inputs)[0])
+
+  assert jax.eval_shape(scores, jax.random.key(0)).shape == (2, 2)
 
 
 def check_trainings(values):
@@ -123,7 +126,7 @@ def check_trainings(values):
     if isinstance(training, Pretraining):
       check_pretraining(training)
     elif isinstance(training, ContrastiveTraining):
-      check_ict(training)
+      check_pairs(training)
   return sum(not isinstance(training, Finetuning) for training in trainings)
 
 

@@ -3,9 +3,11 @@
 Beside them one that sends what must be refused: malformed JSON, 10 MB bodies, unknown routes.
 
 python benchmarks/serve.py --run=runs/demo --output=serve.json
+python benchmarks/serve.py --kb=kb --clients=1,8,64 --output=serve.json
 """
 
 import argparse
+import dataclasses
 import http.client
 import json
 import os
@@ -16,32 +18,88 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+from collections.abc import Callable, Sequence
 
 from realm_jax.data.questions import read_questions
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 EDIT_EVERY = 20
 JSON = "application/json"
+TOKEN = "a token of this benchmark"
+Request = tuple[str, str, dict | None]  # method, path, body
 HOSTILE = (  # method, path, body, content type, status
-  ("POST", "/api/fill_mask", b"{", JSON, 422),
-  ("POST", "/api/fill_mask", b"[" * 60_000, JSON, 400),
-  ("POST", "/api/fill_mask", b'{"texts": ["\\ud800 [MASK]"]}', JSON, 422),
-  ("POST", "/api/fill_mask", b'{"texts": ["no mask"]}', JSON, 422),
-  ("POST", "/api/fill_mask", b" " * 10_000_000, JSON, 413),
-  ("POST", "/api/fill_mask", b"\x00", "application/octet-stream", 415),
-  ("PUT", "/api/passages/99999999", b'{"text": "<script>"}', JSON, 404),
+  ("POST", "/api/{route}", b"{", JSON, 422),
+  ("POST", "/api/{route}", b"[" * 60_000, JSON, 400),
+  ("POST", "/api/{route}", b'{"texts": ["\\ud800 [MASK]"]}', JSON, 422),
+  ("POST", "/api/{route}", b'{"texts": ["no mask"]}', JSON, 422),
+  ("POST", "/api/{route}", b" " * 10_000_000, JSON, 413),
+  ("POST", "/api/{route}", b"\x00", "application/octet-stream", 415),
   ("GET", "/<script>", b"", JSON, 404),
   ("PATCH", "/", b"{}", JSON, 405),
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Workload:
+  """What is served, and what clients ask of it.
+
+  Attributes:
+    served: Arguments of `realm serve`.
+    route: One that takes JSON.
+    ask: Makes a request of a text.
+    edit: Makes one that changes something, of the number of the client.
+  """
+
+  served: Sequence[str]
+  texts: Sequence[str]
+  route: str
+  ask: Callable[[str], Request]
+  edit: Callable[[int], Request]
+
+
+def of_a_model(run: str) -> Workload:
+  """Masks of held-out sentences, filled by a pre-trained model; edits end with the session."""
+  questions = read_questions(os.path.join(run, "almanac", "heldout.jsonl"))
+  added = {"title": "<b>", "text": "The euro is used by <script>."}
+  return Workload(
+    served=(
+      f"--checkpoints={os.path.join(run, 'pretrain', 'checkpoints')}",
+      f"--passages={os.path.join(run, 'passages')}",
+      f"--index={os.path.join(run, 'index')}",
+    ),
+    texts=[question.masked_text for question in questions],
+    route="fill_mask",
+    ask=lambda text: ("POST", "/api/fill_mask", {"texts": [text]}),
+    edit=lambda client: ("POST", "/api/passages", added),
+  )
+
+
+def of_a_knowledge_base(path: str) -> Workload:
+  """Searches for beginnings of documents; each client writes a document again and again."""
+
+  def edit(client: int) -> Request:
+    document = {"id": f"benchmark-{client}", "text": f"Written at {time.time()}."}
+    return "POST", "/api/documents", {"documents": [document], "replace": True}
+
+  return Workload(
+    served=(path, f"--edit_token={TOKEN}"),
+    texts=KnowledgeBase(path).examples(1000),
+    route="documents",
+    ask=lambda text: ("GET", f"/api/search?{urllib.parse.urlencode({'q': text})}", None),
+    edit=edit,
+  )
+
+
 class Client(threading.Thread):
   """Asks until told to stop; notes the seconds and the status of every request."""
 
-  def __init__(self, port: int, texts: list[str], *, seed: int, until: float):
+  def __init__(self, port: int, workload: Workload, *, number: int, until: float):
     super().__init__()
     self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    self._texts = texts
-    self._random = random.Random(seed)
+    self._workload = workload
+    self._number = number
+    self._random = random.Random(number)
     self._until = until
     self._cookie = ""
     self.seconds: list[float] = []
@@ -50,21 +108,21 @@ class Client(threading.Thread):
   def run(self):
     while time.perf_counter() < self._until:
       if len(self.seconds) % EDIT_EVERY == EDIT_EVERY - 1:
-        path, body = "/api/passages", {"title": "<b>", "text": "The euro is used by <script>."}
+        request = self._workload.edit(self._number)
       else:
-        path, body = "/api/fill_mask", {"texts": [self._random.choice(self._texts)]}
+        request = self._workload.ask(self._random.choice(self._workload.texts))
       started = time.perf_counter()
       try:
-        status = str(self._post(path, body))
+        status = str(self._send(*request))
       except (OSError, http.client.HTTPException) as error:
         status = type(error).__name__
         self._connection.close()
       self.seconds.append(time.perf_counter() - started)
       self.statuses[status] = self.statuses.get(status, 0) + 1
 
-  def _post(self, path: str, body: dict) -> int:
-    headers = {"content-type": "application/json", "cookie": self._cookie}
-    self._connection.request("POST", path, json.dumps(body), headers)
+  def _send(self, method: str, path: str, body: dict | None) -> int:
+    headers = {"content-type": JSON, "cookie": self._cookie, "authorization": f"Bearer {TOKEN}"}
+    self._connection.request(method, path, body and json.dumps(body), headers)
     response = self._connection.getresponse()
     response.read()
     self._cookie = (response.getheader("set-cookie") or self._cookie).partition(";")[0]
@@ -74,9 +132,10 @@ class Client(threading.Thread):
 class Nuisance(threading.Thread):
   """Sends what must be refused; notes every answer that is not the one expected."""
 
-  def __init__(self, port: int, *, until: float):
+  def __init__(self, port: int, route: str, *, until: float):
     super().__init__()
     self._port = port
+    self._route = route
     self._until = until
     self.requests = 0
     self.unexpected: list[str] = []
@@ -84,9 +143,11 @@ class Nuisance(threading.Thread):
   def run(self):
     while time.perf_counter() < self._until:
       method, path, body, kind, expected = HOSTILE[self.requests % len(HOSTILE)]
+      path = path.format(route=self._route)
+      headers = {"content-type": kind, "authorization": f"Bearer {TOKEN}"}
       connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
       try:
-        connection.request(method, path, body, {"content-type": kind})
+        connection.request(method, path, body, headers)
         status = connection.getresponse().status
       except (OSError, http.client.HTTPException) as error:
         status = type(error).__name__
@@ -97,20 +158,10 @@ class Nuisance(threading.Thread):
       time.sleep(0.1)
 
 
-def start_server(run: str) -> tuple[subprocess.Popen, int]:
+def start_server(served: Sequence[str]) -> tuple[subprocess.Popen, int]:
   """Starts the server, waits until it is ready, and returns it with its port."""
-  command = [
-    sys.executable,
-    "-m",
-    "realm_jax.main",
-    "serve",
-    f"--checkpoints={os.path.join(run, 'pretrain', 'checkpoints')}",
-    f"--passages={os.path.join(run, 'passages')}",
-    f"--index={os.path.join(run, 'index')}",
-    "--port=0",
-    "--requests_per_minute=1000000",
-    "--burst=100000",
-  ]
+  command = [sys.executable, "-m", "realm_jax.main", "serve", *served, "--port=0"]
+  command += ["--requests_per_minute=10000000", "--burst=1000000"]
   server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
   address = server.stdout.readline().strip()
   if not address:
@@ -126,50 +177,61 @@ def start_server(run: str) -> tuple[subprocess.Popen, int]:
       time.sleep(0.1)
 
 
-def main():
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--run", default="runs/demo", help="directory of a finished `make demo`")
-  parser.add_argument("--clients", type=int, default=8)
-  parser.add_argument("--seconds", type=float, default=60)
-  parser.add_argument("--output", help="JSON file to write")
-  args = parser.parse_args()
-
-  questions = read_questions(os.path.join(args.run, "almanac", "heldout.jsonl"))
-  texts = [question.masked_text for question in questions]
-  started = time.perf_counter()
-  server, port = start_server(args.run)
-  ready = time.perf_counter() - started
-  try:
-    until = time.perf_counter() + args.seconds
-    clients = [Client(port, texts, seed=i, until=until) for i in range(args.clients)]
-    nuisance = Nuisance(port, until=until)
-    for thread in (*clients, nuisance):
-      thread.start()
-    for thread in (*clients, nuisance):
-      thread.join()
-  finally:
-    server.send_signal(signal.SIGTERM)
-    stopped = time.perf_counter()
-    exit_code = server.wait(timeout=30)
-  seconds = sorted(second for client in clients for second in client.seconds)
+def measured(port: int, workload: Workload, *, clients: int, seconds: float) -> dict:
+  """Returns how so many clients are served for some time."""
+  until = time.perf_counter() + seconds
+  asking = [Client(port, workload, number=i, until=until) for i in range(clients)]
+  nuisance = Nuisance(port, workload.route, until=until)
+  for thread in (*asking, nuisance):
+    thread.start()
+  for thread in (*asking, nuisance):
+    thread.join()
+  took = sorted(second for client in asking for second in client.seconds)
   statuses: dict[str, int] = {}
-  for client in clients:
+  for client in asking:
     for status, count in client.statuses.items():
       statuses[status] = statuses.get(status, 0) + count
-  result = {
-    "cores": len(os.sched_getaffinity(0)),
-    "clients": args.clients,
-    "seconds": args.seconds,
-    "seconds_until_ready": round(ready, 1),
-    "requests": len(seconds),
-    "requests_per_second": round(len(seconds) / args.seconds, 1),
+  return {
+    "clients": clients,
+    "requests": len(took),
+    "requests_per_second": round(len(took) / seconds, 1),
     "statuses": statuses,
     "errors": sum(count for status, count in statuses.items() if status not in ("200", "201")),
     "hostile_requests": nuisance.requests,
     "hostile_answers_unexpected": nuisance.unexpected,
-    "median_ms": round(1000 * statistics.median(seconds), 1),
-    "p95_ms": round(1000 * seconds[int(0.95 * len(seconds))], 1),
-    "p99_ms": round(1000 * seconds[int(0.99 * len(seconds))], 1),
+    "median_ms": round(1000 * statistics.median(took), 1),
+    "p95_ms": round(1000 * took[int(0.95 * len(took))], 1),
+    "p99_ms": round(1000 * took[int(0.99 * len(took))], 1),
+  }
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--run", default="runs/demo", help="directory of a finished `make demo`")
+  parser.add_argument("--kb", help="a knowledge base to serve instead; documents are added to it")
+  parser.add_argument("--clients", default="8", help="numbers of clients, one after the other")
+  parser.add_argument("--seconds", type=float, default=60, help="for each number of clients")
+  parser.add_argument("--output", help="JSON file to write")
+  args = parser.parse_args()
+
+  workload = of_a_knowledge_base(args.kb) if args.kb else of_a_model(args.run)
+  started = time.perf_counter()
+  server, port = start_server(workload.served)
+  ready = time.perf_counter() - started
+  try:
+    loads = [
+      measured(port, workload, clients=int(clients), seconds=args.seconds)
+      for clients in args.clients.split(",")
+    ]
+  finally:
+    server.send_signal(signal.SIGTERM)
+    stopped = time.perf_counter()
+    exit_code = server.wait(timeout=30)
+  result = {
+    "cores": len(os.sched_getaffinity(0)),
+    "seconds": args.seconds,
+    "seconds_until_ready": round(ready, 1),
+    "loads": loads,
     "exit_code_after_sigterm": exit_code,
     "seconds_to_stop": round(time.perf_counter() - stopped, 2),
   }

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import sys
@@ -39,13 +40,16 @@ def restored(kind: Any, content: Any) -> Any:
     kind = _implementation(kind, content.get(_CLASS, getattr(kind, "unnamed", "")))
     content = {name: value for name, value in content.items() if name != _CLASS}
   if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-    fields = typing.get_type_hints(kind)
+    fields = _types_of_fields(kind)
     return kind(**{name: restored(fields[name], value) for name, value in content.items()})
   if typing.get_origin(kind) is tuple:
     return tuple(restored(parts[0], value) for value in content)
   if typing.get_origin(kind) is dict:
     return {restored(parts[0], k): restored(parts[1], v) for k, v in content.items()}
   return int(content) if kind is int else content
+
+
+_types_of_fields = functools.cache(typing.get_type_hints)
 
 
 def _implementation(kind: Any, path: str) -> type:

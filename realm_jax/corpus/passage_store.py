@@ -101,11 +101,6 @@ def passage_row(
   )
 
 
-def store_bytes(num_passages: int, column_bytes: int) -> int:
-  """Returns the size of a store: its columns, and the offsets and uid of each passage."""
-  return column_bytes + 8 * (len(_RAGGED_COLUMNS) * (num_passages + 1) + num_passages)
-
-
 class _RaggedWriter:
   """Appends rows of one dtype to a flat file and their ends to an offsets file."""
 

@@ -10,7 +10,6 @@ from jax.sharding import Mesh
 
 from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
-from realm_jax.runs import profiling
 from realm_jax.training.objective import Minimised, Objective
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_program import TrainProgram
@@ -30,8 +29,6 @@ class RunConfig:
       its data then restart. Other differences are rejected.
     on_collapse: "stop" ends the run with exit code 1 when retrieval has collapsed: most queries get
       the same passage, or one passage all the probability. "warn" only raises the alarm.
-    profile_steps: "100:110" writes a profile of the steps after step 100 up to step 110 to
-      `WORKDIR/profile`: a trace for TensorBoard or Perfetto, and a memory profile for pprof.
   """
 
   num_steps: int = 100_000
@@ -41,13 +38,11 @@ class RunConfig:
   keep_checkpoints: int = 5
   allow_changes: tuple[str, ...] = ()
   on_collapse: Literal["stop", "warn"] = "stop"
-  profile_steps: str | None = None
 
   def __post_init__(self):
     choices.check_fields(self)
     choices.check_counts(self, "num_steps", least=0)
     choices.check_counts(self, "log_every", "checkpoint_every", "keep_checkpoints")
-    profiling.parse(self.profile_steps, num_steps=self.num_steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from realm_jax.foundations import json_fields, object_store
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.runs import profiling, resumption
+from realm_jax.runs import resumption
 from realm_jax.runs.example_sources import DataConfig, Examples
 from realm_jax.runs.retrieval_trace import TraceWriter
 from realm_jax.runs.supervisor import STOPPED
@@ -177,8 +177,6 @@ class TrainingRun:
       alarm_settings=alarm_settings,
       on_collapse=self._stop_collapsed if config.stops_on_collapse else lambda alarm: None,
     )
-    profiled = profiling.parse(config.run.profile_steps, num_steps=config.run.num_steps)
-    self._profiler = profiling.Profiler(workdir, profiled if processes.is_first() else None)
     self._stop = train_loop.StopSignal()
     self._collapsed = ""
     self._trace: TraceWriter | None = None
@@ -190,7 +188,6 @@ class TrainingRun:
       self._opened.callback(self._mirror.close)
     self._opened.callback(self._writer.close)
     self._opened.callback(self._checkpointer.close)
-    self._opened.callback(self._profiler.close)
     return self
 
   def __exit__(self, kind, *_):
@@ -327,14 +324,13 @@ class TrainingRun:
     if self.step == 0 and evaluation is not None and evaluation.at_start:
       figures(0, self.state)
     first_batch = self._first_batch(source)
-    self._profiler(self.step, self.state)
     self.state = train_loop.train(
       self.state,
       first_batch,
       train_step=self._train_step,
       source=source,
       num_steps=num_steps,
-      hooks=[write_samples, save_in_turn, self._profiler],
+      hooks=[write_samples, save_in_turn],
       writer=self._writer,
       log_every=self._config.log_every,
       stop=self.stopped,

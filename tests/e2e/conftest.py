@@ -60,7 +60,7 @@ UNSEEN = (
 )
 UNSEEN_OF_RUN = (
   *("seed", "log_every", "checkpoint_every", "keep_checkpoints", "allow_changes"),
-  *("on_collapse", "profile_steps"),
+  "on_collapse",
 )
 # Losses are compared, on processors with matrix units for bfloat16 as well.
 AS_HERE = """

@@ -28,7 +28,7 @@ READ = {
   *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts", "encoder"),
 }
 NO_PATHS = {
-  *("beam_options", "held_out_ids", "allow_changes", "profile_steps", "frozen_parts", "labels"),
+  *("beam_options", "held_out_ids", "allow_changes", "frozen_parts", "labels"),
   *("best_metric", "builder_devices", "topology", "builder_topology", "figures", "query", "names"),
   *("host", "hosts", "id", "shared", "language", "question", "ids", "where"),
 }

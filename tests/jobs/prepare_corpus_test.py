@@ -1,7 +1,6 @@
 import json
 import os
 import pathlib
-import re
 import sys
 
 import numpy as np
@@ -12,9 +11,7 @@ from realm_jax import corpus
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.index import assembly
-from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, index_bytes, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, prepare_corpus
 from realm_jax.text import tokenization
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -206,31 +203,20 @@ def test_only_the_first_bad_records_are_named(tmp_path, inputs, capsys):
   assert "documents.jsonl:20 and 5 more\n" in printed and "documents.jsonl:21" not in printed
 
 
-def test_a_check_reports_and_writes_nothing(tmp_path, many, capsys):
-  before = contents(tmp_path)
-  assert prepare_corpus(check=True, **many) is None
-  assert contents(tmp_path) == before
+def test_the_report_has_the_counts(tmp_path, many, capsys):
+  counts = prepare_corpus(output=str(tmp_path / "out"), **many).counts
   report = capsys.readouterr().out
-  metadata = prepare_corpus(output=str(tmp_path / "out"), **many)
-  counts = metadata.counts
   for name in ("documents", "passages", "wordpieces", "duplicate_passages", "broken_records"):
     assert f"{counts[name]:,} {name.replace('_', ' ')}" in report
   share = counts["unknown_wordpieces"] / counts["wordpieces"]
   assert 0.1 < share < 0.5 and f"{share:.3%} of the wordpieces unknown" in report
-  columns = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.bin"))
-  assert f"passage store: {columns:,} bytes" in report
-  assert f"about {index_bytes(metadata.num_passages):,} bytes" in report
-  (tagged,) = re.findall(r"tagged examples: about ([\d,]+) bytes", report)
-  written = sum(os.path.getsize(path) for path in tagged_examples.files(tmp_path / "out"))
-  assert int(tagged.replace(",", "")) == pytest.approx(written, rel=0.3)
 
 
-def test_the_index_takes_what_the_report_says():
-  rows = np.random.default_rng(0).standard_normal((5000, 128)).astype(np.float32)
-  config = SearcherConfig(kind="scann").for_corpus(len(rows))
-  (shard,) = assembly.build_shards(rows, config=config)
-  taken = sum(array.nbytes for array in shard.values())
-  assert index_bytes(len(rows)) == pytest.approx(taken, rel=0.1)
+def test_a_corpus_without_text_is_refused(tmp_path, inputs):
+  write_documents(tmp_path / "documents.jsonl", [])
+  with pytest.raises(ValueError, match="no text in"):
+    prepare_corpus(output=str(tmp_path / "out"), **inputs)
+  assert not (tmp_path / "out").exists()
 
 
 def test_words_and_overlap_reach_the_passages(tmp_path, inputs):

@@ -92,21 +92,6 @@ def test_a_run_goes_on_where_its_data_stopped(read_after, tmp_path):
   assert read_after(3) == 4
 
 
-def test_the_steps_asked_for_are_profiled(read_after, tmp_path):
-  read_after(1, profile_steps=None)
-  assert not (tmp_path / "run" / "profile").exists()
-  read_after(4, profile_steps="1:3")
-  files = {path.name for path in (tmp_path / "run" / "profile").rglob("*") if path.is_file()}
-  assert "memory.prof" in files and any(name.endswith(".xplane.pb") for name in files)
-  assert not list((tmp_path / "run").glob(".profile*"))
-
-
-@pytest.mark.parametrize("given", ["1", "2:2", "3:1", "-1:2", "0:5", "a:b", ""])
-def test_steps_that_cannot_be_profiled_are_refused(given):
-  with pytest.raises(ValueError, match=rf"profile_steps='{given}'; give FIRST:END .* num_steps=4"):
-    RunConfig(num_steps=4, profile_steps=given)
-
-
 def test_other_batches_are_refused_or_begin_anew(read_after):
   read_after(2)
   with pytest.raises(ValueError, match=r"other batches \(batch_size 8, now 16\)"):

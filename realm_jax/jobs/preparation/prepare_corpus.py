@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import os
 import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
@@ -22,7 +21,6 @@ from realm_jax.corpus.passage_store import (
   PassageStoreWriter,
   StoreMetadata,
   id_dtype,
-  store_bytes,
 )
 from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
@@ -30,7 +28,6 @@ from realm_jax.data.rare_spans import SpanFinder
 from realm_jax.foundations import atomic_files, progress
 from realm_jax.text import tokenization
 
-_EMBEDDING_SIZE = 128  # as in the paper
 _UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
 _ENOUGH_TO_JUDGE = 1_000  # wordpieces
 _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
@@ -54,7 +51,7 @@ def prepare_corpus(
   *,
   input: str,
   vocabulary: str,
-  output: str | None = None,
+  output: str,
   format: input_files.Format = "auto",
   language: Sequence[str] = ("auto",),
   chunking: ChunkingConfig = ChunkingConfig(),
@@ -63,8 +60,7 @@ def prepare_corpus(
   num_workers: int = 1,
   engine: Literal["processes", "beam"] = "processes",
   beam: BeamConfig = BeamConfig(),
-  check: bool = False,
-) -> StoreMetadata | None:
+) -> StoreMetadata:
   """Writes `output`: a passage store, and the same passages as tagged examples.
 
   The same input gives the same bytes, whatever the engine and the number of workers. A document
@@ -87,10 +83,9 @@ def prepare_corpus(
     num_workers: Without Beam, number of processes that make passages, including this one.
     engine: "processes" on this machine, or an Apache "beam" pipeline.
     beam: Settings of Beam.
-    check: Only reads and reports; writes nothing.
 
   Returns:
-    The metadata of the store; None for a check.
+    The metadata of the store.
 
   Raises:
     FileNotFoundError: If the input or the vocabulary is missing.
@@ -101,10 +96,7 @@ def prepare_corpus(
       f"max_passage_length={chunking.max_passage_length} cuts sentences to pieces; use at least "
       f"{_LEAST_PASSAGE_LENGTH}"
     )
-  if output is not None:
-    CORPUS.check(output)
-  elif not check:
-    raise ValueError("no output given; give a directory, or only read the input with --check")
+  CORPUS.check(output)
   other = {"num_workers": num_workers > 1} if engine == "beam" else dataclasses.asdict(beam)
   if unused := [f"--{name}" for name, given in other.items() if given]:
     raise ValueError(f"{', '.join(unused)} would do nothing with engine={engine!r}; omit it")
@@ -125,13 +117,6 @@ def prepare_corpus(
   )
   parts = maker.parts(files, make_part)
   gathered = _Gathered(tokenizer)
-  if check or output is None:
-    tally = _Tally()
-    with tempfile.TemporaryDirectory() as scratch:
-      gathered.gather(parts, scratch=scratch, write=tally.add)
-    gathered.check(input)
-    print("\n".join([gathered.report(), *tally.report()]), flush=True)
-    return None
   with atomic_files.new_directory(output, kind=CORPUS) as directory:
     store = PassageStoreWriter(
       directory, tokenizer=tokenizer, max_passage_length=chunking.max_passage_length
@@ -261,31 +246,3 @@ class _Gathered:
       share = self.counts["unknown_wordpieces"] / self.counts["wordpieces"]
       lines[0] += f", {share:.3%} of the wordpieces unknown"
     return "\n".join([*lines, *self._bad.report()])
-
-
-class _Tally:
-  """The size of a store on disk."""
-
-  def __init__(self):
-    self._passages = 0
-    self._column_bytes = 0
-    self._example_bytes = 0
-    self._compress = zlib.compressobj(1)
-
-  def add(self, row: PassageRow, example: bytes) -> None:
-    self._passages += 1
-    self._column_bytes += sum(map(len, row[:-1]))
-    self._example_bytes += len(self._compress.compress(example))
-
-  def report(self) -> list[str]:
-    examples = self._example_bytes + len(self._compress.copy().flush())
-    return [
-      f"passage store: {store_bytes(self._passages, self._column_bytes):,} bytes, "
-      f"tagged examples: about {examples:,} bytes",
-      f"index of {_EMBEDDING_SIZE} float32 a passage: about {index_bytes(self._passages):,} bytes",
-    ]
-
-
-def index_bytes(num_passages: int) -> int:
-  """Returns the approximate size of an index generation: embeddings, leaves and codes."""
-  return num_passages * (4 * _EMBEDDING_SIZE + 4 + _EMBEDDING_SIZE // 2)

@@ -1,14 +1,11 @@
-"""Pairs on disk: prepared, resumed, read in batches."""
+"""Pairs on disk: prepared, and read in batches."""
 
 import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.jobs.preparation import prepare_pairs as job
 from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
-from realm_jax.pairs import recurring_spans
 from realm_jax.pairs.found_pairs import PairSettings
-from realm_jax.pairs.recurring_spans import RecurringSpans
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.runs.example_sources import PairData, pair_examples
 
@@ -66,31 +63,6 @@ def test_batches_go_on_where_they_were(store, prepared):
   for batch in expected:
     for name, value in next(restored).items():
       np.testing.assert_array_equal(value, batch[name], err_msg=name)
-
-
-def test_a_preparation_goes_on_where_it_was(store, prepared, tmp_path, monkeypatch):
-  class Interrupted(RecurringSpans):
-    def find(self, chunk, random):
-      if len(asked) == stop_at:
-        raise KeyboardInterrupt
-      asked.append(chunk)
-      return super().find(chunk, random)
-
-  monkeypatch.setattr(recurring_spans, "_DOCUMENTS_AT_ONCE", 1)
-  whole = prepare(store, tmp_path / "whole")
-  monkeypatch.setattr(job, "RecurringSpans", Interrupted)
-  asked, stop_at = [], 1
-  with pytest.raises(KeyboardInterrupt):
-    prepare(store, tmp_path / "pairs")
-  stop_at = None
-  assert prepare(store, tmp_path / "pairs").fingerprint == whole.fingerprint
-  assert len(asked) == 2
-  stop_at = 3
-  with pytest.raises(KeyboardInterrupt):
-    prepare(store, tmp_path / "pairs")
-  asked, stop_at = [], None
-  prepare(store, tmp_path / "pairs", seed=1)
-  assert len(asked) == 2  # what was found with other settings is of no use
 
 
 def test_what_does_not_fit_is_refused(store, prepared, tmp_path):

@@ -1,26 +1,15 @@
 """Mines pairs of queries and passages from spans that recur in a document."""
 
-import io
-import json
-import os
-import shutil
-
 import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import prepared_examples
 from realm_jax.data.batches import Features
 from realm_jax.foundations import atomic_files, object_store, progress
-from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.pairs import found_pairs
 from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.pairs.recurring_spans import RecurringSpans
 from realm_jax.runs.example_sources import PairData, pair_examples
-
-_SETTINGS_FILE = "settings.json"
-_UNFINISHED = DirectoryKind(
-  name="a directory of unfinished pairs", files=(_SETTINGS_FILE, "*.npz"), marks=(_SETTINGS_FILE,)
-)
 
 
 def prepare_pairs(
@@ -31,8 +20,6 @@ def prepare_pairs(
   settings: PairSettings = PairSettings(),
 ) -> prepared_examples.Manifest:
   """Writes `output`, which `realm train_retriever --examples=OUTPUT` trains on.
-
-  Unfinished results are kept in `OUTPUT.unfinished`; the same command resumes from there.
 
   Args:
     passages: Directory of a prepared corpus.
@@ -47,8 +34,6 @@ def prepare_pairs(
   object_store.check_local(output=output)
   prepared_examples.EXAMPLES.check(output)
   store = PassageStore(passages)
-  unfinished = f"{output.rstrip('/')}.unfinished"
-  _begin(unfinished, {"corpus": store.fingerprint, **vars(settings)})
   finder = RecurringSpans(store, settings)
   chunks = finder.chunks()
   parts: list[Features] = []
@@ -56,12 +41,8 @@ def prepare_pairs(
     range(len(chunks)), what="parts", fraction=lambda: len(parts) / len(chunks)
   )
   for number in numbers:
-    path = os.path.join(unfinished, f"{number:06d}.npz")
-    if not os.path.exists(path):
-      found = finder.find(chunks[number], np.random.default_rng([settings.seed, number]))
-      _write(path, found_pairs.features(found, settings, store.metadata))
-    with np.load(path) as kept:
-      parts.append(dict(kept))
+    found = finder.find(chunks[number], np.random.default_rng([settings.seed, number]))
+    parts.append(found_pairs.features(found, settings, store.metadata))
   if not sum(len(part["query"]) for part in parts):
     raise ValueError(
       f"{passages} yields no pairs: no span recurs in a document; use another corpus"
@@ -77,29 +58,9 @@ def prepare_pairs(
       chosen = order[stream::data_streams]
       writer.write_stream([{name: rows[chosen] for name, rows in pairs.items()}])
     manifest = writer.finish(settings=described, order="shuffled", seed=settings.seed)
-  shutil.rmtree(unfinished)
   right, wrong = ((pairs[name][order] >= 0).sum(axis=1).mean() for name in ("right", "wrong"))
   print(
     f"{output}: {len(order):,} queries with {right:.1f} right and {wrong:.1f} wrong passages each",
     flush=True,
   )
   return manifest
-
-
-def _begin(directory: str, settings: dict) -> None:
-  """Creates the directory of results, or empties it if its settings differ."""
-  _UNFINISHED.check(directory)
-  path = os.path.join(directory, _SETTINGS_FILE)
-  content = json.dumps(settings, sort_keys=True)
-  if os.path.exists(path):
-    with open(path, encoding="utf-8") as file:
-      if file.read() == content:
-        return
-    shutil.rmtree(directory)
-  atomic_files.write_text(path, content)
-
-
-def _write(path: str, arrays: Features) -> None:
-  content = io.BytesIO()
-  np.savez(content, allow_pickle=False, **arrays)
-  atomic_files.write_bytes(path, content.getvalue())

@@ -2,12 +2,10 @@
 
 A passage that is found answers a query if it holds what is predicted: every run of adjacent masked
 wordpieces. Passages that hold the sentence itself do not count. BM25 searches with the whole
-sentence, masked words included; a dense retriever with the masked query, so that it finds what it
-will find in training.
+sentence, masked words included.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -29,8 +27,6 @@ class AnswerableConfig:
   Attributes:
     answerable_from: Directory of a knowledge corpus; keeps the queries that one of its passages
       answers. None keeps all.
-    checkpoints: Checkpoints of a dense retriever, which searches `index`; None for BM25.
-    index: Directory of the generations that it searches; the newest is used.
     searched: Number of passages found for a sentence.
     read_with: What `trivial_passage="first"` reads a query with: "own", the passage that it was
       cut from, or "found", the first retrieved passage that answers it, which becomes its source.
@@ -38,8 +34,6 @@ class AnswerableConfig:
   """
 
   answerable_from: str | None = None
-  checkpoints: str | None = None
-  index: str | None = None
   searched: int = 20
   read_with: Literal["own", "found"] = "own"
 
@@ -52,31 +46,6 @@ class AnswerableConfig:
       raise ValueError(
         f"{', '.join(given)}, but no answerable_from; give the corpus whose passages answer"
       )
-    if (self.checkpoints is None) != (self.index is None):
-      raise ValueError(
-        f"checkpoints={self.checkpoints} and index={self.index}; a dense retriever needs both"
-      )
-
-
-Search = Callable[[MaskedQueries, int], np.ndarray]
-
-
-class SentenceSearch:
-  """Finds passages with BM25, which sees the whole sentence."""
-
-  def __init__(self, retriever: Bm25Retriever, vocabulary: WordPieces):
-    self._retriever, self._vocabulary = retriever, vocabulary
-
-  def __call__(self, queries: MaskedQueries, count: int) -> np.ndarray:
-    """Returns rows `[B, count]` of passages, best first, -1 where there are too few."""
-    sentences_BxL, lengths_B = trivial_passages.sentences(queries)
-    known_BxL = sentences_BxL != trivial_passages.ANY
-    known_BxL &= np.arange(sentences_BxL.shape[1]) < lengths_B[:, None]
-    texts = [
-      self._vocabulary.decode(sentence_L[known_L])
-      for sentence_L, known_L in zip(sentences_BxL, known_BxL, strict=True)
-    ]
-    return self._retriever.retrieve(texts, k=count).ids_BxK
 
 
 class AnswerableQueries:
@@ -86,19 +55,18 @@ class AnswerableQueries:
     self,
     *,
     store: PassageStore,
-    search: Search,
+    retriever: Bm25Retriever,
+    vocabulary: WordPieces,
     config: AnswerableConfig,
-    retriever: str = "bm25",
   ):
-    """Gets the search for passages and, for the manifest, the name of the retriever."""
-    self._store, self._search = store, search
-    self._config, self._retriever = config, retriever
+    self._store, self._retriever = store, retriever
+    self._vocabulary, self._config = vocabulary, config
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns what determines which queries are kept."""
     return {
       "answerable_from": self._store.fingerprint,
-      "retriever": self._retriever,
+      "retriever": "bm25",
       "searched": self._config.searched,
       "read_with": self._config.read_with,
     }
@@ -106,13 +74,24 @@ class AnswerableQueries:
   def keep(self, part: Features) -> Features:
     """Returns the answerable rows of a part."""
     queries = batches.masked_queries(part)
-    ids_BxR = self._search(queries, self._config.searched)
+    ids_BxR = self._search(queries)
     answers_BxR = find(queries, ids_BxR, store=self._store)
     kept_B = answers_BxR.any(axis=1)
     if self._config.read_with == "found":
       best_Bx1 = np.take_along_axis(ids_BxR, answers_BxR.argmax(axis=1)[:, None], axis=1)
       part = {**part, "source_uid": self._store.uids[np.maximum(best_Bx1, 0)]}
     return {name: rows[kept_B] for name, rows in part.items()}
+
+  def _search(self, queries: MaskedQueries) -> np.ndarray:
+    """Returns rows `[B, R]` of passages, best first, -1 where there are too few."""
+    sentences_BxL, lengths_B = trivial_passages.sentences(queries)
+    known_BxL = sentences_BxL != trivial_passages.ANY
+    known_BxL &= np.arange(sentences_BxL.shape[1]) < lengths_B[:, None]
+    texts = [
+      self._vocabulary.decode(sentence_L[known_L])
+      for sentence_L, known_L in zip(sentences_BxL, known_BxL, strict=True)
+    ]
+    return self._retriever.retrieve(texts, k=self._config.searched).ids_BxK
 
 
 def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) -> np.ndarray:

@@ -1,28 +1,23 @@
 """A trainer fed from prepared arrays, without TensorFlow, has the losses of one fed by a task."""
 
 import dataclasses
-import functools
 import json
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
 from realm_jax import main
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches, prepared_examples
+from realm_jax.data import prepared_examples
 from realm_jax.data.questions import read_questions
-from realm_jax.pairs import answerable_queries
-from realm_jax.retrieval import trivial_passages
 from realm_jax.runs.example_sources import (
   Examples,
   PairData,
   QuestionData,
   question_examples,
 )
-from realm_jax.saved.opening import Sources, open_sources
 from tests.configurations import changed
 from tests.experiments import ROOT
 
@@ -51,44 +46,6 @@ MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
 
 def prepare(world, name, *flags):
   assert main.main(["prepare_examples", f"--output={world / name}", *flags]) == 0
-
-
-def test_a_retriever_can_decide_which_queries_are_answered(world):
-  given = (*MASKED, f"--corpus={world / 'training'}", "--num_examples=200")
-  sources = {"checkpoints": world / "first" / "checkpoints", "index": world / "index"}
-  prepare(
-    world,
-    "answered",
-    *given,
-    f"--answerable_from={world / 'passages'}",
-    *(f"--{name}={directory}" for name, directory in sources.items()),
-    "--searched=3",
-    "--read_with=found",
-  )
-  manifest = prepared_examples.read_manifest(str(world / "answered"))
-  (count,) = manifest.num_examples
-  assert 0 < count < 200
-  assert manifest.selection["retriever"].endswith(" step 0")
-  opened = open_sources(
-    Sources(**{name: str(path) for name, path in sources.items()}, passages=str(world / "passages"))
-  )
-  queries = batches.masked_queries(
-    next(
-      prepared_examples.open_batches(
-        str(world / "answered"), settings=manifest.settings, order="shuffled", batch_size=count
-      )
-    )
-  )
-  module, params = opened.saved.retriever(opened.mesh)
-  queries_BxE = jax.jit(functools.partial(module.apply, deterministic=True, method="encode_query"))(
-    {"params": params["dual_encoder"]}, queries.query
-  )
-  found = opened.loaded.searcher.search(np.asarray(queries_BxE), 6)  # some of them trivial
-  store = opened.corpus.store
-  answer_Bx1 = trivial_passages.sources(queries, store=store)[:, None]
-  assert (found.ids_BxK == answer_Bx1).any(axis=1).all()
-  without_source = queries.replace(source_uid_B=np.ones(count, np.int64))
-  assert answerable_queries.find(without_source, answer_Bx1, store=store).all()
 
 
 @pytest.fixture(scope="module")

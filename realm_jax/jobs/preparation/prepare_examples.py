@@ -5,23 +5,16 @@ import os
 from collections.abc import Iterator
 from typing import Literal
 
-import numpy as np
-
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import read_questions
-from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.labels.answer_matching import Rule
 from realm_jax.labels.question_labels import find_labels
-from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.pairs.answerable_queries import (
   AnswerableConfig,
   AnswerableQueries,
-  Search,
-  SentenceSearch,
 )
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
 from realm_jax.runs.example_sources import (
   DataConfig,
   Examples,
@@ -30,8 +23,7 @@ from realm_jax.runs.example_sources import (
   QuestionData,
   question_examples,
 )
-from realm_jax.saved import saved_models
-from realm_jax.saved.opening import Opened, Sources, open_bm25, open_corpus, open_sources
+from realm_jax.saved.opening import open_bm25, open_corpus
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import WordPieces
 
@@ -183,7 +175,7 @@ def prepare_examples(
       answer_rule=data.answer_rule,
       query_length=data.query_length,
     )
-  selected = _answerable(answerable, wordpieces.load(vocabulary), query_length=data.query_length)
+  selected = _answerable(answerable, wordpieces.load(vocabulary))
   with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
     for number, parts in enumerate(reading.streams(examples), 1):
@@ -203,9 +195,7 @@ def prepare_examples(
   return manifest
 
 
-def _answerable(
-  config: AnswerableConfig, vocabulary: WordPieces, *, query_length: int
-) -> AnswerableQueries | None:
+def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQueries | None:
   if config.answerable_from is None:
     return None
   knowledge = open_corpus(config.answerable_from)
@@ -214,41 +204,10 @@ def _answerable(
       f"answerable_from={config.answerable_from} has another vocabulary than the corpus; prepare "
       "both with the same"
     )
-  if config.checkpoints is None or config.index is None:
-    search = SentenceSearch(open_bm25(knowledge), vocabulary)
-    return AnswerableQueries(store=knowledge.store, search=search, config=config)
-  opened = open_sources(
-    Sources(checkpoints=config.checkpoints, passages=config.answerable_from, index=config.index)
-  )
-  encoder = opened.saved.description.dual_encoder
-  encoder.check(vocabulary, name="retriever", query_length=query_length)
+  retriever = open_bm25(knowledge)
   return AnswerableQueries(
-    store=knowledge.store,
-    search=_dense_search(opened, config),
-    config=config,
-    retriever=f"{opened.saved.run} step {opened.saved.step}",
+    store=knowledge.store, retriever=retriever, vocabulary=vocabulary, config=config
   )
-
-
-def _dense_search(opened: Opened, config: AnswerableConfig) -> Search:
-  """Returns a search that finds what a training run would read."""
-  description = opened.saved.description
-  _, params = opened.saved.retriever(opened.mesh)
-  retriever = Retriever(
-    store=opened.corpus.store,
-    config=RetrievalConfig(num_passages=config.searched + 1),
-    searcher=opened.loaded.searcher,
-    encode_query=query_encoder(description.dual_encoder, opened.place),
-    rescoring=saved_models.rescoring(
-      description.dual_encoder, opened.corpus.store, passage_length=description.passage_length
-    ),
-  )
-
-  def search(queries: MaskedQueries, count: int) -> np.ndarray:
-    found, _ = retriever.search(retriever.begin(params, queries))
-    return found.ids_BxK[:, 1 : 1 + count]
-
-  return search
 
 
 def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:

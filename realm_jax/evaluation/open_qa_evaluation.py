@@ -13,7 +13,7 @@ from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import System
 from realm_jax.foundations import choices
-from realm_jax.labels.answer_matching import Rule, match_answers
+from realm_jax.labels.answer_matching import match_answers
 
 Format = Literal["dpr", "trec"]
 
@@ -25,7 +25,6 @@ class OpenQuestions:
   Attributes:
     train_answers: Answers of the training questions, to tell those seen in training from others.
     formats: Which files of retrieved passages to write.
-    rule: What counts as an answer in a passage.
   """
 
   inputs: Mapping[str, str]
@@ -33,7 +32,6 @@ class OpenQuestions:
   asking: Asking
   train_answers: Sequence[str] | None = None
   formats: Sequence[Format] = ()
-  rule: Rule = "words"
 
   def __post_init__(self):
     for name in self.formats:
@@ -60,7 +58,6 @@ class OpenQuestions:
       self.questions,
       store=store,
       tokenizer=system.corpus.tokenizer,
-      rule=self.rule,
       rows=np.array(seen, np.int64),
     )
     scores = open_qa.question_scores(outcomes, matcher=matcher, recall_at=self.asking.recall_at)

@@ -7,9 +7,6 @@ wordpieces.
 
 Matches are kept in memory-mapped temporary files (in `$TMPDIR`), so memory holds only the answers
 and a chunk of passages, however large the corpus is and however often answers occur.
-
-The original used two rules: it labelled passages by case-sensitive substrings of the raw text, and
-spans by wordpieces, in both cases ignoring word boundaries.
 """
 
 import bisect
@@ -17,7 +14,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import regex
@@ -31,10 +27,8 @@ from realm_jax.labels.pattern_literals import fold, required_literals
 from realm_jax.labels.sequence_search import SequenceSearch
 from realm_jax.text import scripts
 
-Rule = Literal["words", "original"]
-
 _ROWS_AT_ONCE = 8192
-_PARTS = ("occurrences", "holders", "questions")
+_PARTS = ("occurrences", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
 
@@ -50,19 +44,17 @@ class AnswerMatcher:
 
   Args:
     occurrences: Row, first and last wordpiece of each occurrence, by answer, sorted by row.
-    holders: Rows that count as containing each answer, sorted.
     questions: The answers of each question.
 
   Attributes:
     unanswerable: Number of questions without an answer in any passage.
   """
 
-  def __init__(self, occurrences: GroupedRows, holders: GroupedRows, questions: GroupedRows):
+  def __init__(self, occurrences: GroupedRows, questions: GroupedRows):
     self._occurrences = occurrences
-    self._holders = holders
     self._questions = questions
-    held = holders.lengths > 0
-    self.unanswerable = sum(not held[questions[i]].any() for i in range(len(questions)))
+    occurs = occurrences.lengths > 0
+    self.unanswerable = sum(not occurs[questions[i]].any() for i in range(len(questions)))
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
@@ -72,16 +64,13 @@ class AnswerMatcher:
       ValueError: If the arrays are not those of a matcher.
     """
     try:
-      parts = [GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS]
-      if len(parts[0]) != len(parts[1]):
-        raise ValueError(f"{len(parts[0])} answers occur, {len(parts[1])} are held")
-      return cls(*parts)
+      return cls(*(GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS))
     except (KeyError, IndexError, ValueError) as error:
       raise ValueError(f"the arrays are not labels of questions: {error!r}") from error
 
   def arrays(self) -> dict[str, np.ndarray]:
     """Returns the matcher as int32 arrays: concatenated groups, and the length of each."""
-    parts = (self._occurrences, self._holders, self._questions)
+    parts = (self._occurrences, self._questions)
     arrays = {}
     for name, part in zip(_PARTS, parts, strict=True):
       arrays[name], arrays[f"{name}_lengths"] = part.values, part.lengths
@@ -92,7 +81,7 @@ class AnswerMatcher:
     found_BxR = np.zeros(ids_BxR.shape, bool)
     for found_R, index, ids_R in zip(found_BxR, question_index_B, ids_BxR, strict=True):
       for answer in self._questions[int(index)]:
-        rows = self._holders[answer]
+        rows = self._occurrences[answer][:, 0]
         if len(rows):
           places = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
           found_R |= rows[places] == ids_R
@@ -114,16 +103,12 @@ def match_answers(
   *,
   store: PassageStore,
   tokenizer,
-  rule: Rule = "words",
   rows: np.ndarray | None = None,
 ) -> AnswerMatcher:
-  """Searches a passage store for all answers.
+  """Searches a passage store for all answers, at the borders of words.
 
   Args:
     tokenizer: The tokenizer that made it.
-    rule: "words" finds an answer's wordpieces at word boundaries, for passages and spans alike;
-      "original" finds wordpieces anywhere for spans, and labels passages by case-sensitive
-      substrings. Regular expressions are searched for in the raw text either way.
     rows: Rows to search; None searches all.
 
   Raises:
@@ -138,11 +123,11 @@ def match_answers(
   texts = sorted({a for question in questions if not question.regex for a in question.answers})
   patterns = {("regex", a): a for q in questions if q.regex for a in q.answers}
   ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
-  if rule == "words":
-    searched = [
-      text for text in texts if tokenizer.unk_id in ids[text] or _PARTS_OF_WORDS.search(text)
-    ]
-    patterns |= {("text", text): _whole_words(text) for text in searched}
+  patterns |= {
+    ("text", text): _whole_words(text)
+    for text in texts
+    if tokenizer.unk_id in ids[text] or _PARTS_OF_WORDS.search(text)
+  }
   names = [
     [(way, a) for a in q.answers for way in (("regex",) if q.regex else ("wordpieces", "text"))]
     for q in questions
@@ -154,16 +139,12 @@ def match_answers(
     for text, i in ids.items()
     if len(i) and tokenizer.unk_id not in i
   }
-  _find_wordpieces(wordpieces, tokenizer=tokenizer, whole_words=rule == "words", **searched)
+  _find_wordpieces(wordpieces, tokenizer=tokenizer, **searched)
   _find_patterns(patterns, tokenizer=tokenizer, **searched)
-  if rule == "original":
-    _find_substrings(texts, **searched)
   answers = [[found.places[name] for name in of_one] for of_one in names]
   lengths = np.array([len(of_one) for of_one in answers], np.int64)
-  occurrences, holders = found.grouped()
-  return AnswerMatcher(
-    occurrences, holders, GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
-  )
+  asked = GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
+  return AnswerMatcher(found.grouped(), asked)
 
 
 class _Collector:
@@ -172,21 +153,14 @@ class _Collector:
   def __init__(self, names: Sequence[_Name]):
     self.places = {name: place for place, name in enumerate(names)}
     self._occurrences = RowCollector(len(names), width=3)
-    self._holders = RowCollector(len(names), width=1)
 
   def add(self, places: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
     """Records where the names at these places occur in rows of a chunk."""
     self._occurrences.add(places, np.column_stack([rows, firsts, lasts]))
 
-  def hold(self, places: np.ndarray, rows: np.ndarray) -> None:
-    """Records which rows of a chunk count as containing the names at these places."""
-    pairs = np.unique(np.column_stack([places, rows]), axis=0)
-    self._holders.add(pairs[:, 0], pairs[:, 1:])
-
-  def grouped(self) -> tuple[GroupedRows, GroupedRows]:
-    """Returns occurrences and holders of each name."""
-    holders = self._holders.grouped()
-    return self._occurrences.grouped(), GroupedRows(holders.values[:, 0], holders.lengths)
+  def grouped(self) -> GroupedRows:
+    """Returns the occurrences of each name."""
+    return self._occurrences.grouped()
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -195,7 +169,7 @@ def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _find_wordpieces(
-  ids: dict[_Name, tuple[int, ...]], *, store, tokenizer, rows, whole_words: bool, found: _Collector
+  ids: dict[_Name, tuple[int, ...]], *, store, tokenizer, rows, found: _Collector
 ) -> None:
   if not ids:
     return
@@ -213,10 +187,9 @@ def _find_wordpieces(
   for chunk in _chunks(rows):
     values = store.body_ids(chunk, length=width)[0].reshape(-1)
     positions, numbers = search.find(values)
-    if whole_words:
-      after = np.minimum(positions + lengths[numbers], len(values) - 1)
-      whole = ~inside_word[values[after]]
-      positions, numbers = positions[whole], numbers[whole]
+    after = np.minimum(positions + lengths[numbers], len(values) - 1)
+    whole = ~inside_word[values[after]]
+    positions, numbers = positions[whole], numbers[whole]
     order = np.argsort(positions, kind="stable")
     positions, numbers = positions[order], numbers[order]
     # A sequence stands for all its names.
@@ -228,8 +201,6 @@ def _find_wordpieces(
     of_names = places[ends[numbers] - counts[numbers] + rank]
     holders, firsts = chunk[positions // width], positions % width
     found.add(of_names, holders, firsts, firsts + lengths[numbers] - 1)
-    if whole_words:
-      found.hold(of_names, holders)
 
 
 def _find_patterns(
@@ -271,7 +242,6 @@ def _find_patterns(
           np.full(len(firsts), chunk[place]),
         )
         found.add(places, holders, firsts, lasts)
-        found.hold(places, holders)
 
 
 def _whole_words(text: str) -> str:
@@ -304,13 +274,3 @@ def _rows_of_matches(search: SequenceSearch, texts: list[bytes]) -> tuple[np.nda
   starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
   positions, numbers = search.find(np.frombuffer(_NO_TEXT.join(texts), np.uint8))
   return numbers, np.searchsorted(starts, positions, side="right") - 1
-
-
-def _find_substrings(texts: list[str], *, store, rows, found: _Collector) -> None:
-  if not texts:
-    return
-  search = SequenceSearch([text.encode() for text in texts], alphabet_size=256)
-  places = np.array([found.places["text", text] for text in texts])
-  for chunk in _chunks(rows):
-    numbers, holders = _rows_of_matches(search, [store.text(row).encode() for row in chunk])
-    found.hold(places[numbers], chunk[holders])

@@ -7,7 +7,7 @@ from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
-from realm_jax.labels.answer_matching import AnswerMatcher, Rule, match_answers
+from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 
 
 def find_labels(
@@ -15,7 +15,6 @@ def find_labels(
   *,
   questions: str,
   store: PassageStore,
-  answer_rule: Rule,
   query_length: int,
 ) -> AnswerMatcher:
   """Finds the answers, and logs how many questions cannot be learned from.
@@ -27,7 +26,7 @@ def find_labels(
   from realm_jax.text import tokenization
 
   tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
-  matcher = match_answers(asked, store=store, tokenizer=tokenizer, rule=answer_rule)
+  matcher = match_answers(asked, store=store, tokenizer=tokenizer)
   if matcher.unanswerable == len(asked):
     raise ValueError(
       f"none of the {len(asked)} questions in {questions} has its answer in a passage; check that "

@@ -12,7 +12,6 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples, tagged_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.foundations import choices
-from realm_jax.labels.answer_matching import Rule
 from realm_jax.runs.pair_batches import PairBatches
 from realm_jax.text import wordpieces
 
@@ -163,17 +162,11 @@ class PairData(DataConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionData(DataConfig):
-  """Questions of a file.
-
-  Attributes:
-    answer_rule: "words" labels retriever and reader by one rule; "original" labels them as the
-      released ORQA does.
-  """
+  """Questions of a file."""
 
   kind = "questions"
   batch_size: int = 16
   query_length: int = 64
-  answer_rule: Rule = "words"
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     from realm_jax.data.feature_converters import OpenQuestionConverter

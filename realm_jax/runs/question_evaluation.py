@@ -11,7 +11,6 @@ from realm_jax.evaluation.systems import System
 from realm_jax.foundations import choices
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
-from realm_jax.labels.answer_matching import Rule
 from realm_jax.runs import retrieved_samples
 
 _RETRIEVED = 20  # passages retrieved to measure recall
@@ -58,7 +57,6 @@ class QuestionEvaluation:
     model: QuestionModel,
     corpus: Callable[[], EditableCorpus],
     batch_size: int,
-    answer_rule: Rule,
   ):
     asked = sampled(read_questions(questions), config.max_dev_questions)
     store = corpus().store
@@ -71,7 +69,6 @@ class QuestionEvaluation:
       inputs={"dev questions": questions},
       questions=asked,
       asking=Asking(recall_at=recall_at, batch_size=batch_size, answer_text=config.answer_text),
-      rule=answer_rule,
     )
     self._model = model
     self._corpus = corpus

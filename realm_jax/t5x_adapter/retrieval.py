@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import jax
 
@@ -93,7 +93,6 @@ class QuestionRetrieval(Retrieval):
   Args:
     questions: The task's JSON Lines with `question` and `answer`; questions of another file would
       get these labels.
-    answer_rule: See `realm finetune`.
   """
 
   with_embeddings = True
@@ -104,12 +103,11 @@ class QuestionRetrieval(Retrieval):
     passages: str,
     index: str,
     questions: str,
-    answer_rule: Literal["words", "original"] = "words",
   ):
     corpus = open_corpus(passages)
     super().__init__(corpus.store, index)
     self._matcher = match_answers(
-      read_questions(questions), store=corpus.store, tokenizer=corpus.tokenizer, rule=answer_rule
+      read_questions(questions), store=corpus.store, tokenizer=corpus.tokenizer
     )
 
   def fixed_generation(self, model: OpenQaModel, params) -> int | None:

@@ -67,22 +67,12 @@ def test_wordpieces_are_found_at_the_borders_of_words(store):
   assert found(store, "19") == ([], {})
 
 
-def test_the_original_looks_at_no_borders_and_labels_by_substrings(store):
-  rows, spans = found(store, "cat", rule="original")
-  assert rows == [0, 1, 2, 3, 4]
-  assert spans[1] == [(0, 0), (7, 7)]
-  assert found(store, "fish", rule="original") == ([1], {})
-  assert found(store, "19", rule="original") == ([2, 4], {})
-  assert found(store, "Cafe", rule="original") == ([], {1: [(5, 5)]})
-
-
 def test_regular_expressions_are_mapped_to_wordpieces(store):
   assert found(store, r"july\s*19\d\d|\bmat\b", regex=True) == (
     [0, 2],
     {0: [(5, 5)], 2: [(1, 2)]},
   )
   assert found(store, "cat", regex=True)[1][1] == [(0, 0), (7, 7)]
-  assert found(store, r"19\d\d", regex=True, rule="original")[0] == [2, 4]
   assert found(store, r"\d{4}", regex=True)[0] == [2, 4]  # no literal to look for
   assert found(store, ".*1969.*", regex=True) == ([2], {2: [(2, 2)]})
   assert found(store, "x*", regex=True) == ([], {})
@@ -116,8 +106,7 @@ def test_no_answer_runs_on_into_the_next_passage(tmp_path, regex):
   assert found(store, "sat on", regex=regex) == ([1], {1: [(0, 1)]})
 
 
-@pytest.mark.parametrize("rule", ["words", "original"])
-def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch, rule):
+def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch):
   monkeypatch.setattr(answer_matching, "_ROWS_AT_ONCE", 7)
   random = np.random.default_rng(0)
   words = "the cat cats catfish sat . , 1969 july café in a xyz".split()
@@ -126,14 +115,12 @@ def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch, rule):
   answers = [" ".join(random.choice(words, size)) for size in random.integers(1, 4, 50)]
   questions = [question(*answers[i : i + 2]) for i in range(0, 50, 2)]
   questions += [question(re.escape(answer), regex=True) for answer in answers]
-  matcher = match_answers(questions, store=store, tokenizer=TOKENIZER, rule=rule)
+  matcher = match_answers(questions, store=store, tokenizer=TOKENIZER)
   holds = matcher.contains(np.arange(len(questions)), np.tile(np.arange(60), (len(questions), 1)))
   for index, asked in enumerate(questions):
     for row, text in enumerate(texts):
       if asked.regex:
         expected = any(re.search(a, text, re.IGNORECASE) for a in asked.answers)
-      elif rule == "original":
-        expected = any(a in text for a in asked.answers)
       else:
         expected = any(f" {a} " in f" {text} " for a in asked.answers)
         assert expected == bool(len(matcher.spans(index, row)))
@@ -141,10 +128,9 @@ def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch, rule):
   assert matcher.unanswerable == (~holds.any(axis=1)).sum()
 
 
-@pytest.mark.parametrize("rule", ["words", "original"])
-def test_labels_come_back_from_arrays(store, rule):
+def test_labels_come_back_from_arrays(store):
   asked = [question("cat", "mat"), question("dog"), question("19.9", regex=True), question("cat")]
-  before = match_answers(asked, store=store, tokenizer=TOKENIZER, rule=rule)
+  before = match_answers(asked, store=store, tokenizer=TOKENIZER)
   arrays = before.arrays()
   assert {array.dtype.name for array in arrays.values()} == {"int32"}
   again = AnswerMatcher.from_arrays(arrays)
@@ -158,7 +144,7 @@ def test_labels_come_back_from_arrays(store, rule):
   with pytest.raises(
     ValueError, match=r"not labels of questions: .*3 rows in groups of \d+ in all"
   ):
-    AnswerMatcher.from_arrays({**arrays, "holders": arrays["holders"][:3]})
+    AnswerMatcher.from_arrays({**arrays, "occurrences": arrays["occurrences"][:3]})
   with pytest.raises(ValueError, match=r"not labels of questions: KeyError\('occurrences'\)"):
     AnswerMatcher.from_arrays({})
 
@@ -189,8 +175,7 @@ def test_another_vocabulary_is_refused(store):
     match_answers([question("cat")], store=store, tokenizer=other)
 
 
-@pytest.mark.parametrize("rule", ["words", "original"])
-def test_memory_does_not_grow_with_the_passages_that_answers_occur_in(tmp_path, monkeypatch, rule):
+def test_memory_does_not_grow_with_the_passages_that_answers_occur_in(tmp_path, monkeypatch):
   monkeypatch.setattr(answer_matching, "_ROWS_AT_ONCE", 100)
   monkeypatch.setattr(grouped_rows, "_ROWS_AT_ONCE", 1000)
   asked = [question(word) for word in ("the", "cat", "sat", "on", "mat", "july", "1969", "cafe")]
@@ -200,7 +185,7 @@ def test_memory_does_not_grow_with_the_passages_that_answers_occur_in(tmp_path, 
     directory.mkdir()
     store = make_store(directory, ["the cat sat on the mat. july 1969 cafe"] * num_rows)
     tracemalloc.start()
-    matcher = match_answers(asked, store=store, tokenizer=TOKENIZER, rule=rule)
+    matcher = match_answers(asked, store=store, tokenizer=TOKENIZER)
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert matcher.contains(np.array([7]), np.array([[num_rows - 1]])).all()

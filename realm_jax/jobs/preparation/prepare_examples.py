@@ -9,7 +9,6 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import read_questions
 from realm_jax.foundations import atomic_files, choices, object_store, progress
-from realm_jax.labels.answer_matching import Rule
 from realm_jax.labels.question_labels import find_labels
 from realm_jax.pairs.answerable_queries import (
   AnswerableConfig,
@@ -41,7 +40,6 @@ class ExampleSettings:
     hide_salient_spans: See `PairData`.
     max_masks: See `MaskedQueryData`.
     mask: See `MaskedQueryData`.
-    answer_rule: See `QuestionData`.
   """
 
   query_length: int | None = None
@@ -50,7 +48,6 @@ class ExampleSettings:
   hide_salient_spans: bool = PairData.hide_salient_spans
   max_masks: int = MaskedQueryData.max_masks
   mask: batches.Masking = MaskedQueryData.mask
-  answer_rule: Rule = QuestionData.answer_rule
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -172,7 +169,6 @@ def prepare_examples(
       asked,
       questions=corpus,
       store=store,
-      answer_rule=data.answer_rule,
       query_length=data.query_length,
     )
   selected = _answerable(answerable, wordpieces.load(vocabulary))

@@ -127,7 +127,6 @@ def finetune(
           passage_length=start.passage_length,
         ),
         batch_size=finetuning.data.batch_size,
-        answer_rule=finetuning.data.answer_rule,
       )
       best = stack.enter_context(BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric))
       evaluation = Evaluation(figures=dev, every=finetuning.dev.eval_every, best=best)
@@ -156,7 +155,6 @@ def _labels(
     asked,
     questions=questions,
     store=store,
-    answer_rule=data.answer_rule,
     query_length=data.query_length,
   )
 

@@ -32,7 +32,7 @@ _ROOMS = {
   "mask_sentences prepare_questions prepare_examples prepare_pairs "
   "import_checkpoint export_checkpoint",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
-  "answering": "evaluate compare_runs predict ask serve report",
+  "answering": "evaluate choose_retriever compare_runs predict ask serve report",
 }
 JOBS: Mapping[str, str] = {
   job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()

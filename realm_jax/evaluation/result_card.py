@@ -63,14 +63,19 @@ def publish(
     "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
     "intervals": resampling.bootstrap_intervals(evaluated.scores),
   }
+  write(card, output=output, files=evaluated.files)
+  return card["figures"]
+
+
+def write(card: Mapping, *, output: str | None, files: Mapping[str, str] = {}) -> None:
+  """Prints a card, see `markdown`, and writes it with other files to a directory, if any."""
   page = markdown(card)
   if output is not None:
     written = {"figures.json": json.dumps(card, indent=2) + "\n", "card.md": page}
     EVALUATION.check(output)
-    for name, text in {**written, **evaluated.files}.items():
+    for name, text in {**written, **files}.items():
       atomic_files.write_text(os.path.join(output, name), text)
   print(page, flush=True)
-  return card["figures"]
 
 
 def _digest(path: str) -> str:

@@ -1,0 +1,160 @@
+"""Chooses a retriever without labels, by two probes that the documents themselves answer.
+
+A title is to find its document, and a sentence the document that it was taken from. Both are left
+out of the texts that are searched. Many variants of a retriever would find one that fits the probes
+by chance, so compare few, and keep the first one unless both probes say otherwise.
+"""
+
+import dataclasses
+import heapq
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from realm_jax.corpus.documents import Document
+from realm_jax.corpus.sentences import sentence_spans
+from realm_jax.evaluation.resampling import Comparison, compare
+
+DEPTH = 10  # for the reciprocal rank
+_WORDS = (8, 40)  # of a sentence
+_FEWEST_SENTENCES = 3
+
+# `search(query, k)` returns the ids of at most k documents, best first.
+Search = Callable[[str, int], Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+  """A query, and the ids of the documents that are right."""
+
+  text: str
+  right: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Probes:
+  """What to search, and for what.
+
+  Attributes:
+    documents: Documents without their titles and the sentences asked for.
+    queries: Queries by the name of the probe, "titles" and "sentences".
+  """
+
+  documents: Sequence[Document]
+  queries: Mapping[str, Sequence[Query]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+  """A retriever, and why.
+
+  Attributes:
+    chosen: Its name.
+    means: The mean reciprocal rank of each retriever in each probe.
+    comparisons: Each other retriever with the start in each probe.
+  """
+
+  chosen: str
+  means: Mapping[str, Mapping[str, float]]
+  comparisons: Mapping[str, Mapping[str, Comparison]]
+
+
+def make(
+  documents: Iterable[Document],
+  *,
+  num_queries: int = 400,
+  max_documents: int = 20_000,
+  language: str = "en",
+  seed: int = 0,
+) -> Probes:
+  """Makes both probes.
+
+  Args:
+    num_queries: Queries of each, at most.
+    max_documents: Of more documents, as many are sampled.
+    language: Decides where sentences end.
+  """
+  draw = random.Random(seed)
+  sampled = heapq.nlargest(max_documents, documents, key=lambda _: draw.random())
+  untitled = [_without_title(document) for document in sampled]
+  by_title: dict[str, set[str]] = {}
+  for document, rest in zip(sampled, untitled, strict=True):
+    if document.title.strip() and rest.text:
+      by_title.setdefault(document.title.strip(), set()).add(document.id)
+  titles = [Query(title, frozenset(ids)) for title, ids in by_title.items()]
+
+  sentences, asked = [], []
+  for document in draw.sample(untitled, len(untitled)):
+    candidates = _sentences(document.text, language) if len(sentences) < num_queries else []
+    if candidates:
+      sentence = draw.choice(candidates)
+      sentences.append(Query(sentence, frozenset([document.id])))
+      # Everywhere, because passages may overlap.
+      document = dataclasses.replace(document, text=document.text.replace(sentence, " "))
+    asked.append(document)
+  return Probes(
+    documents=[document for document in asked if document.text.strip()],
+    queries={
+      "titles": draw.sample(titles, min(num_queries, len(titles))),
+      "sentences": sentences,
+    },
+  )
+
+
+def choose(
+  retrievers: Mapping[str, Search], queries: Mapping[str, Sequence[Query]], *, start: str
+) -> Choice:
+  """Chooses a retriever.
+
+  Args:
+    retrievers: Searches of the probes' documents, by name.
+    queries: The queries of each probe.
+    start: The name of the retriever to keep, unless another is better in each probe, with a 95 %
+      confidence interval of the paired difference above zero.
+  """
+  scores = {
+    name: {probe: _reciprocal_ranks(search, asked) for probe, asked in queries.items()}
+    for name, search in retrievers.items()
+  }
+  means = {
+    name: {probe: float(ranks.mean()) for probe, ranks in of.items() if len(ranks)}
+    for name, of in scores.items()
+  }
+  comparisons = {
+    name: {probe: compare(of[probe], scores[start][probe]) for probe in queries if queries[probe]}
+    for name, of in scores.items()
+    if name != start
+  }
+  better = [
+    name
+    for name, of in comparisons.items()
+    if len(of) == len(queries) and all(each.interval[0] > 0 for each in of.values())
+  ]
+  chosen = max(better, key=lambda name: sum(means[name].values()), default=start)
+  return Choice(chosen=chosen, means=means, comparisons=comparisons)
+
+
+def _without_title(document: Document) -> Document:
+  title, text = document.title.strip(), document.text
+  if title and text.lower().startswith(title.lower()):
+    text = text[len(title) :].lstrip(" .\n")
+  return dataclasses.replace(document, title="", text=text, spans=None)
+
+
+def _sentences(text: str, language: str) -> list[str]:
+  """Returns the sentences to ask for; none if the text is too short to miss one."""
+  raw = text.encode()
+  spans = sentence_spans(text, language=language)
+  if len(spans) < _FEWEST_SENTENCES:
+    return []
+  sentences = [raw[start:limit].decode() for start, limit in spans]
+  return [each for each in sentences if _WORDS[0] <= len(each.split()) <= _WORDS[1]]
+
+
+def _reciprocal_ranks(search: Search, queries: Sequence[Query]) -> np.ndarray:
+  found = []
+  for query in queries:
+    ids = search(query.text, DEPTH)
+    found.append(next((1 / rank for rank, id in enumerate(ids, 1) if id in query.right), 0.0))
+  return np.array(found, np.float64)

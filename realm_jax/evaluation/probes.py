@@ -16,7 +16,7 @@ from realm_jax.corpus.documents import Document
 from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.evaluation.resampling import Comparison, compare
 
-DEPTH = 10  # for the reciprocal rank
+DEPTH = 10  # of nDCG
 _WORDS = (8, 40)  # of a sentence
 _FEWEST_SENTENCES = 3
 
@@ -51,7 +51,7 @@ class Choice:
 
   Attributes:
     chosen: Its name.
-    means: The mean reciprocal rank of each retriever in each probe.
+    means: The mean nDCG@10 of each retriever in each probe.
     comparisons: Each other retriever with the start in each probe.
   """
 
@@ -114,11 +114,11 @@ def choose(
       confidence interval of the paired difference above zero.
   """
   scores = {
-    name: {probe: _reciprocal_ranks(search, asked) for probe, asked in queries.items()}
+    name: {probe: _ndcg(search, asked) for probe, asked in queries.items()}
     for name, search in retrievers.items()
   }
   means = {
-    name: {probe: float(ranks.mean()) for probe, ranks in of.items() if len(ranks)}
+    name: {probe: float(values.mean()) for probe, values in of.items() if len(values)}
     for name, of in scores.items()
   }
   comparisons = {
@@ -152,9 +152,11 @@ def _sentences(text: str, language: str) -> list[str]:
   return [each for each in sentences if _WORDS[0] <= len(each.split()) <= _WORDS[1]]
 
 
-def _reciprocal_ranks(search: Search, queries: Sequence[Query]) -> np.ndarray:
+def _ndcg(search: Search, queries: Sequence[Query]) -> np.ndarray:
+  """Returns nDCG@10 of each query, which counts all documents that share a title."""
+  discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
   found = []
   for query in queries:
-    ids = search(query.text, DEPTH)
-    found.append(next((1 / rank for rank, id in enumerate(ids, 1) if id in query.right), 0.0))
+    right = [id in query.right for id in search(query.text, DEPTH)[:DEPTH]]
+    found.append(discounts[: len(right)] @ right / discounts[: len(query.right)].sum())
   return np.array(found, np.float64)

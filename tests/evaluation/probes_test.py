@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from realm_jax.corpus.documents import Document
@@ -54,6 +55,15 @@ def test_large_corpora_are_sampled_and_equal_titles_share_their_query():
   assert len(made.documents) == 20
   (title,) = made.queries["titles"]
   assert title.right == {d.id for d in made.documents}
+
+
+def test_all_documents_of_a_title_count():
+  made = probes.make([document(i, title=["One", "Two"][i % 2]) for i in range(20)])
+  choice = probes.choose({"first": always_the_first(made)}, made.queries, start="first")
+  right = {query.text: query.right for query in made.queries["titles"]}
+  gains = np.array([[d.id in right[t] for d in made.documents[:10]] for t in ("One", "Two")])
+  expected = (gains / np.log2(np.arange(2, 12))).sum() / 2 / (1 / np.log2(np.arange(2, 12))).sum()
+  assert choice.means["first"]["titles"] == pytest.approx(expected)
 
 
 def test_what_is_better_in_both_probes_is_chosen():

@@ -22,8 +22,13 @@ from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.saved.opening import Sources, open_corpus
 
-_RETRIEVERS = ("dense", "bm25", "hybrid")
 _START = "dense"
+_RETRIEVERS = {
+  "dense": Sources(retriever="dense"),
+  "bm25": Sources(retriever="bm25"),
+  "hybrid --neighbours=0": Sources(retriever="hybrid"),
+  "hybrid --neighbours=0.25": Sources(retriever="hybrid", fusion=Fusion().for_documents()),
+}
 
 
 def choose_retriever(
@@ -31,7 +36,6 @@ def choose_retriever(
   checkpoints: str,
   passages: str,
   output: str | None = None,
-  fusion: Fusion = Fusion(),
   num_queries: int = 400,
   max_documents: int = 20_000,
   seed: int = 0,
@@ -40,19 +44,19 @@ def choose_retriever(
 
   Titles have to find their documents, and sentences the documents that they were taken from, in
   texts without either. The encoder embeds these texts anew, so that takes as long as indexing them.
-  It is kept unless BM25 or the fusion of both is better in both probes, by intervals above zero.
+  It is kept unless BM25 or a fusion of both is better in both probes, by intervals above zero.
 
   Args:
     checkpoints: Directory of a training run's checkpoints, or of an imported encoder.
     passages: Directory of the corpus.
     output: Directory for `card.md` and `figures.json`; None only prints.
-    fusion: How "hybrid" fuses the two.
     num_queries: Queries of each probe, at most.
     max_documents: Of more documents, as many are sampled.
     seed: Seeds the sample and the queries.
 
   Returns:
-    The choice: "dense", "bm25" or "hybrid", as `--retriever` takes it.
+    The choice, as `--retriever` takes it: "dense", "bm25", "hybrid --neighbours=0" or "hybrid
+    --neighbours=0.25".
 
   Raises:
     FileNotFoundError: If an input is missing.
@@ -74,11 +78,10 @@ def choose_retriever(
   )
   queries = [query for asked in made.queries.values() for query in asked]
   with tempfile.TemporaryDirectory() as folder:
-    sources = _indexed(made, folder, store=store, checkpoints=checkpoints)
-    document, searches = PassageStore(sources.passages).document, {}
-    for retriever in _RETRIEVERS:
-      of = dataclasses.replace(sources, retriever=retriever, fusion=fusion.for_documents())
-      system = open_system(of, Asking())
+    folders = _indexed(made, folder, store=store, checkpoints=checkpoints)
+    document, searches = PassageStore(folders["passages"]).document, {}
+    for retriever, settings in _RETRIEVERS.items():
+      system = open_system(dataclasses.replace(settings, **folders), Asking())
       found = rank_documents(
         system.retrieve,
         [Question(id=query.text, text=query.text, answers=()) for query in queries],
@@ -106,7 +109,9 @@ def _documents(store: PassageStore) -> Iterator[Document]:
     yield Document(id=str(name), title=store.title(first), text="\n".join(texts))
 
 
-def _indexed(made: probes.Probes, folder: str, *, store: PassageStore, checkpoints: str) -> Sources:
+def _indexed(
+  made: probes.Probes, folder: str, *, store: PassageStore, checkpoints: str
+) -> dict[str, str]:
   """Cuts, embeds and indexes the probes' documents."""
   corpus, passages, index = (os.path.join(folder, n) for n in ("corpus.jsonl", "passages", "index"))
   records = ({"id": d.id, "text": d.text} for d in made.documents)
@@ -120,7 +125,7 @@ def _indexed(made: probes.Probes, folder: str, *, store: PassageStore, checkpoin
     drop_list_pages=False,
   )
   build_index(checkpoints=checkpoints, passages=passages, index=index)
-  return Sources(checkpoints=checkpoints, passages=passages, index=index)
+  return {"checkpoints": checkpoints, "passages": passages, "index": index}
 
 
 def _found(run: Run, query: str, k: int) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from realm_jax.index.kth_best import kth_best
 from realm_jax.index.postings import Postings
 from realm_jax.text import wordpieces
 from realm_jax.text.analysis import Analyzer
@@ -177,5 +178,5 @@ def best_places(scores_N: np.ndarray, k: int) -> np.ndarray:
   """Returns where the `k` highest scores are, best first; ties go to the lower place."""
   found = np.arange(len(scores_N))
   if k < len(found):
-    found = np.flatnonzero(scores_N >= np.partition(scores_N, -k)[-k])
+    found = np.flatnonzero(scores_N >= kth_best(scores_N, k))
   return found[np.argsort(-scores_N[found], kind="stable")][:k]

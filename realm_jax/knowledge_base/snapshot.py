@@ -10,6 +10,7 @@ import numpy as np
 from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.kth_best import kth_best
 from realm_jax.knowledge_base.commits import Commit
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.hits import Hit
@@ -152,7 +153,7 @@ class Snapshot:
     rows = np.flatnonzero(mask_N)
     scores = scores_N[rows]
     if k < len(rows):
-      rows = rows[scores >= np.partition(scores, -k)[-k]]
+      rows = rows[scores >= kth_best(scores, k)]
     hits = [self.hit(row, score=float(scores_N[row])) for row in rows.tolist()]
     return sorted(hits, key=lambda hit: (-hit.score, hit.id, hit.passage))[:k]
 

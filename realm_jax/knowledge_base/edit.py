@@ -30,6 +30,7 @@ class Edit:
     embed: Returns the embeddings of titles and texts of passages; None for no encoder.
 
   Attributes:
+    before: The snapshot.
     settings: Those of the commit.
     folders: Those of the commit.
     counts: Documents `added`, `updated`, `unchanged` and `deleted`.
@@ -42,7 +43,7 @@ class Edit:
     self.counts: collections.Counter[str] = collections.Counter()
     self.replaced: list[str] = []
     self._directory = directory
-    self._before = before
+    self.before = before
     self._changed: list[str] = []
     self._deleted = [set(entry.deleted) for entry in before.commit.segments]
     self._put = [np.zeros(segment.num_documents, bool) for segment in before.segments]
@@ -54,21 +55,21 @@ class Edit:
 
   def put(self, documents: Sequence[Document]) -> None:
     """Adds documents, in place of those that have their ids, unless these are the same."""
-    places = self._before.find([document.id for document in documents])
+    places = self.before.find([document.id for document in documents])
     digests = content_digests(documents)
     for document, place, digest in zip(documents, places, digests, strict=True):
       if place is None:
         self.counts["added"] += 1
       else:
         self._put[place.segment][place.row] = True
-        there = self._before.segments[place.segment].digests[place.row]
+        there = self.before.segments[place.segment].digests[place.row]
         if np.array_equal(there, digest):
           self.counts["unchanged"] += 1
           continue
         self.counts["updated"] += 1
         self.replaced.append(document.id)
         self._deleted[place.segment].add(place.row)
-        self._known |= self._before.segments[place.segment].embeddings_of(place.row)
+        self._known |= self.before.segments[place.segment].embeddings_of(place.row)
       self._pending.append(document)
       self._changed.append(document.id)
       self._characters += len(document.text)
@@ -79,18 +80,18 @@ class Edit:
     """Deletes documents."""
     for place in places:
       self.counts["deleted"] += 1
-      self._changed.append(self._before.id(place))
+      self._changed.append(self.before.id(place))
       self._deleted[place.segment].add(place.row)
 
   def delete_others(self) -> None:
     """Deletes all documents but those that were put."""
-    for number, live in enumerate(self._before.live):
+    for number, live in enumerate(self.before.live):
       rows = np.flatnonzero(live & ~self._put[number]).tolist()
       self.delete(Place(number, row) for row in rows)
 
   def merge(self, numbers: Sequence[int]) -> None:
     """Replaces segments by one with their live documents."""
-    before = self._before
+    before = self.before
     segments, live = [before.segments[i] for i in numbers], [before.live[i] for i in numbers]
     if any(mask.any() for mask in live):
       self._add(Segment.merge(segments, live))
@@ -100,7 +101,7 @@ class Edit:
   def commit(self) -> None:
     """Writes the commit; none if nothing changes."""
     self._flush()
-    before = self._before.commit
+    before = self.before.commit
     kept = [
       dataclasses.replace(entry, deleted=tuple(sorted(deleted)))
       for entry, deleted in zip(before.segments, self._deleted, strict=True)
@@ -141,7 +142,7 @@ class Edit:
     return np.stack(embeddings) if embeddings else computed_NxE
 
   def _add(self, segment: Segment) -> None:
-    name = self._before.commit.new_segment(len(self._added))
+    name = self.before.commit.new_segment(len(self._added))
     segment.write(commits.segment_path(self._directory, name))
     self._added.append(
       commits.SegmentEntry(

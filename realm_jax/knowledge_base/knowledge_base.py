@@ -1,50 +1,23 @@
-"""A knowledge base: documents that come and go, in one folder, and what searches them.
+"""A knowledge base: documents that come and go, in one folder, and what searches them."""
 
-The folder has immutable segments and numbered commits, as an index of Lucene has. A change writes
-new segments, then one commit, so a process that is killed at any time leaves the state before the
-change or the one after. Readers keep the commit that they opened until they look for a newer one;
-writers hold the lock of the folder.
-"""
-
-import contextlib
 import dataclasses
-import functools
 import os
 import textwrap
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
-from realm_jax.knowledge_base import commits
-from realm_jax.knowledge_base.edit import Edit, Embed, due
+from realm_jax.knowledge_base import commits, folder
 from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.hits import Answer, Hits
-from realm_jax.knowledge_base.segment import Segment
-from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.texts import TextReader, Texts
 
 if TYPE_CHECKING:
-  from realm_jax.knowledge_base.encoder import Encoder
   from realm_jax.knowledge_base.evaluation import Evaluation
 
-_NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
-KIND = DirectoryKind(
-  name="a knowledge base",
-  files=(
-    f"commits/{_NUMBER}.json",
-    f"commits/.{_NUMBER}.*",
-    f"segments/{_NUMBER}-*",
-    f"models/{_DIGEST}/",
-    f"models/.{_DIGEST}{UNFINISHED}*/",
-    "directory.lock",
-  ),
-)
 _NAMED = 5
 _DETECTED = ("auto",)
 
@@ -102,9 +75,7 @@ class KnowledgeBase:
   def __init__(self, path: str | os.PathLike):
     self.path = os.fspath(path)
     object_store.check_local(path=self.path)
-    self._thread = threading.Lock()  # of the one that writes
-    self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
-    self._snapshot = _opened(self.path)
+    self._folder = Folder(self.path)
 
   @classmethod
   def create(
@@ -142,7 +113,7 @@ class KnowledgeBase:
     settings = commits.Settings(
       languages=sample.languages(given, ()) or _DETECTED, passage_words=passage_words
     )
-    with _lock(directory):
+    with folder.lock(directory):
       newest = commits.read_newest(directory)
       if newest is not None and newest.segments:
         raise ValueError(
@@ -165,27 +136,27 @@ class KnowledgeBase:
 
   @property
   def num_documents(self) -> int:
-    return self._current().num_documents
+    return self._folder.newest().num_documents
 
   @property
   def num_passages(self) -> int:
-    return self._current().num_passages
+    return self._folder.newest().num_passages
 
   def __len__(self) -> int:
     return self.num_documents
 
   def __contains__(self, id: str) -> bool:
-    return self._current().find([id]) != [None]
+    return self._folder.newest().find([id]) != [None]
 
   def __repr__(self) -> str:
-    snapshot = self._current()
+    snapshot = self._folder.newest()
     return (
       f"KnowledgeBase({self.path!r}, documents={snapshot.num_documents}, "
       f"passages={snapshot.num_passages})"
     )
 
   def __str__(self) -> str:
-    snapshot = self._current()
+    snapshot = self._folder.newest()
     return (
       f"{self.path}: {snapshot.num_documents:,} documents in {snapshot.num_passages:,} passages"
     )
@@ -209,7 +180,7 @@ class KnowledgeBase:
     """
     if k < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
-    snapshot = self._current()
+    snapshot = self._folder.newest()
     mask_N = snapshot.matching(where or {})
     scores_N, found_N = snapshot.scores(question)
     hits = tuple(snapshot.best(scores_N, mask_N & found_N, k))
@@ -224,7 +195,7 @@ class KnowledgeBase:
     Raises:
       ValueError: If there is no reader, or no document has a field of `where`.
     """
-    name = self._current().commit.settings.reader
+    name = self._folder.newest().commit.settings.reader
     if not name:
       raise ValueError(
         f"{self.path} has no reader, so it can only search; fine-tune one with `realm finetune`, "
@@ -259,7 +230,7 @@ class KnowledgeBase:
     """
     from realm_jax.knowledge_base import models  # late, because it imports JAX
 
-    with self._exclusively() as edit:
+    with self._folder.exclusively() as edit:
       name = models.copy_reader(self.path, path)
       edit.settings = dataclasses.replace(edit.settings, reader=name)
 
@@ -280,22 +251,22 @@ class KnowledgeBase:
     """
     from realm_jax.knowledge_base import evaluation  # late, because it imports JAX
 
-    return evaluation.evaluate(self._current(), os.fspath(path))
+    return evaluation.evaluate(self._folder.newest(), os.fspath(path))
 
   def document(self, id: str) -> Document | None:
     """Returns a document by its id, or None; its text is that of its passages, a line each."""
-    snapshot = self._current()
+    snapshot = self._folder.newest()
     (place,) = snapshot.find([id])
     return place and snapshot.document(place)
 
   def documents(self, *, first: int = 0, count: int = 50) -> list[Document]:
     """Returns some of the documents, in an order that changes only with them."""
-    snapshot = self._current()
+    snapshot = self._folder.newest()
     return [*map(snapshot.document, snapshot.documents(slice(first, first + count)))]
 
   def examples(self, count: int = 1) -> list[str]:
     """Returns titles of documents, or how they begin, to try a search with."""
-    snapshot = self._current()
+    snapshot = self._folder.newest()
     ranks = slice(None, None, max(1, snapshot.num_documents // count))
     found = map(snapshot.document, snapshot.documents(ranks)[:count])
     texts = [one.title or one.text for one in found]
@@ -305,13 +276,13 @@ class KnowledgeBase:
   @property
   def fields(self) -> dict[str, Any]:
     """The fields of documents by name, each with a value that it has."""
-    columns = [segment.fields.values for segment in self._current().segments]
+    columns = [segment.fields.values for segment in self._folder.newest().segments]
     return {name: found[0] for values in columns for name, found in values.items()}
 
   @property
   def commit(self) -> commits.Commit:
     """The newest commit, with its segments and what led to it."""
-    return self._current().commit
+    return self._folder.newest().commit
 
   @property
   def history(self) -> tuple[commits.Change, ...]:
@@ -349,8 +320,8 @@ class KnowledgeBase:
       ValueError: If there is none with one of the ids. Nothing is deleted.
     """
     ids = [ids] if isinstance(ids, str) else [*dict.fromkeys(ids)]
-    with self._exclusively() as edit:
-      places = self._snapshot.find(ids)
+    with self._folder.exclusively() as edit:
+      places = edit.before.find(ids)
       if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:
         raise ValueError(f"{self.path} has no document {_listed(unknown)}; nothing was deleted")
       edit.delete(filter(None, places))
@@ -361,12 +332,12 @@ class KnowledgeBase:
 
     Changes merge segments when there are many, so this is never necessary.
     """
-    with self._exclusively() as edit:
-      if len(self._snapshot.segments) > 1 or not self._snapshot.live_N.all():
-        edit.merge(range(len(self._snapshot.segments)))
+    with self._folder.exclusively() as edit:
+      if len(edit.before.segments) > 1 or not edit.before.live_N.all():
+        edit.merge(range(len(edit.before.segments)))
 
   def _put(self, texts: Texts, *, replace: bool, delete_missing: bool = False) -> Changes:
-    with self._exclusively() as edit:
+    with self._folder.exclusively() as edit:
       reader = TextReader(texts, outside=self.path, folders=edit.folders)
       edit.folders = reader.folders
       if edit.settings.languages == _DETECTED:
@@ -383,82 +354,6 @@ class KnowledgeBase:
       if delete_missing:
         edit.delete_others()
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
-
-  @contextlib.contextmanager
-  def _exclusively(self) -> Iterator[Edit]:
-    """Yields an edit of the newest commit, and commits it unless an error is raised.
-
-    Segments that are due are merged afterwards, in commits of their own: a change is visible and
-    safe before, and since merging only copies, it takes less time than making the segments did.
-    """
-    with self._thread, _lock(self.path):
-      commits.remove_unnamed(self.path)
-      edit = Edit(self.path, self._current(), embed=self._embed_passages())
-      yield edit
-      edit.commit()
-      while groups := due(self._current()):
-        edit = Edit(self.path, self._snapshot)
-        for numbers in groups:
-          edit.merge(numbers)
-        edit.commit()
-
-  def _embed_passages(self) -> Embed | None:
-    name = self._snapshot.commit.settings.encoder
-    return (lambda passages: _encoder(self.path, name).passages(passages)) if name else None
-
-  def _current(self) -> Snapshot:
-    """Returns the newest snapshot, which it opens if there is a newer commit."""
-    with self._opening:
-      if commits.newest_number(self.path) != self._snapshot.commit.number:
-        self._snapshot = _opened(self.path, before=self._snapshot)
-      return self._snapshot
-
-
-@contextlib.contextmanager
-def _lock(directory: str) -> Iterator[None]:
-  from realm_jax.devices import directory_lock  # late, because readers do not need it
-
-  with directory_lock.hold(directory, kind=KIND):
-    yield
-
-
-def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
-  """Opens the newest commit; segments that are open stay so.
-
-  Raises:
-    FileNotFoundError: If there is none.
-    ValueError: If it is damaged.
-  """
-  known = {}
-  if before is not None:
-    names = [entry.name for entry in before.commit.segments]
-    known = dict(zip(names, before.segments, strict=True))
-  while True:
-    commit = commits.read_newest(directory)
-    if commit is None:
-      raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm create`")
-    try:
-      segments = tuple(
-        known.get(entry.name) or Segment.open(commits.segment_path(directory, entry.name))
-        for entry in commit.segments
-      )
-    except FileNotFoundError:
-      if commits.newest_number(directory) == commit.number:
-        raise
-      continue  # merged by a writer in the meantime
-    name = commit.settings.encoder
-    embed = functools.partial(_embed_question, directory, name) if name else None
-    return Snapshot(commit=commit, segments=segments, embed=embed)
-
-
-def _embed_question(directory: str, name: str, question: str) -> np.ndarray:
-  return _encoder(directory, name).question(question)
-
-
-def _encoder(directory: str, name: str) -> "Encoder":
-  from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
-
-  return open_encoder(os.path.abspath(commits.model_path(directory, name)))
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ testclient = pytest.importorskip("fastapi.testclient")
 from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.inspector.knowledge_base_app import make_app  # noqa: E402
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
-from realm_jax.knowledge_base.knowledge_base import KIND, KnowledgeBase  # noqa: E402
+from realm_jax.knowledge_base.folder import KIND  # noqa: E402
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 
 TOKEN = "a token that nobody guesses"

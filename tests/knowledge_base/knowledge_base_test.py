@@ -10,9 +10,10 @@ import threading
 import pytest
 
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
-from realm_jax.knowledge_base import commits, knowledge_base
+from realm_jax.knowledge_base import commits, folder, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
-from realm_jax.knowledge_base.knowledge_base import KIND, KnowledgeBase
+from realm_jax.knowledge_base.folder import KIND
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 PLANTS = [
   {
@@ -104,18 +105,18 @@ def test_adding_again_touches_only_what_changed(base):
 
 
 def test_records_without_text_are_named(base, tmp_path):
-  folder = tmp_path / "texts"
-  folder.mkdir()
-  (folder / "a.md").write_text("# Alga\n\nAn alga lives in water.\n")
-  (folder / "b.txt").write_text("\n")
-  changes = base.add(folder)
+  texts = tmp_path / "texts"
+  texts.mkdir()
+  (texts / "a.md").write_text("# Alga\n\nAn alga lives in water.\n")
+  (texts / "b.txt").write_text("\n")
+  changes = base.add(texts)
   assert changes.added == 1 and "b.txt" in changes.skipped[0]
   assert ids(base.search("water")) == ["a.md"]
 
 
 def test_a_reader_sees_each_commit_and_keeps_its_own(base):
   reader = KnowledgeBase(base.path)
-  before = reader._snapshot
+  before = reader._folder.newest()
   base.delete("moss")
   base.compact()
   base.add([{"id": "elm", "text": "An elm."}])
@@ -131,7 +132,7 @@ def test_one_writes_at_a_time(base):
 
 
 def test_a_thread_that_searches_does_not_take_a_writer_back_to_an_older_commit(base, monkeypatch):
-  elsewhere, opened = KnowledgeBase(base.path), knowledge_base._opened
+  elsewhere, opened = KnowledgeBase(base.path), folder._opened
   begun, hurry = threading.Event(), threading.Event()
   reader = threading.Thread(target=base.search, args=["moss"])
 
@@ -148,12 +149,12 @@ def test_a_thread_that_searches_does_not_take_a_writer_back_to_an_older_commit(b
       hurry.set()
       reader.join(timeout=10)
 
-  monkeypatch.setattr(knowledge_base, "_opened", opened_late)
+  monkeypatch.setattr(folder, "_opened", opened_late)
   elsewhere.add([{"id": "elm", "text": "An elm."}])
   reader.start()
   assert begun.wait(timeout=10)
   elsewhere.add([{"id": "ash", "text": "An ash."}])
-  monkeypatch.setattr(knowledge_base, "Edit", LateEdit)
+  monkeypatch.setattr(folder, "Edit", LateEdit)
   base.delete("ash")
   assert "ash" not in base and "elm" in base and not reader.is_alive()
 

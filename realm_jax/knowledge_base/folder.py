@@ -1,0 +1,132 @@
+"""The folder of a knowledge base: its newest commit, opened, and changes to it.
+
+The folder has immutable segments and numbered commits, as an index of Lucene has. A change writes
+new segments, then one commit, so a process that is killed at any time leaves the state before the
+change or the one after. Readers keep the commit that they opened until they look for a newer one;
+writers hold the lock of the folder.
+"""
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
+from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base.edit import Edit, due
+from realm_jax.knowledge_base.segment import Segment
+from realm_jax.knowledge_base.snapshot import Snapshot
+
+if TYPE_CHECKING:
+  from realm_jax.knowledge_base.encoder import Encoder
+
+_NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
+KIND = DirectoryKind(
+  name="a knowledge base",
+  files=(
+    f"commits/{_NUMBER}.json",
+    f"commits/.{_NUMBER}.*",
+    f"segments/{_NUMBER}-*",
+    f"models/{_DIGEST}/",
+    f"models/.{_DIGEST}{UNFINISHED}*/",
+    "directory.lock",
+  ),
+)
+
+
+class Folder:
+  """Follows a folder; safe to use from several threads.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+    ValueError: If it cannot be read.
+  """
+
+  def __init__(self, path: str):
+    self._path = path
+    self._writing = threading.Lock()
+    self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
+    self._snapshot = _opened(path)
+
+  def newest(self) -> Snapshot:
+    """Returns the newest snapshot, which it opens if there is a newer commit."""
+    with self._opening:
+      if commits.newest_number(self._path) != self._snapshot.commit.number:
+        self._snapshot = _opened(self._path, before=self._snapshot)
+      return self._snapshot
+
+  @contextlib.contextmanager
+  def exclusively(self) -> Iterator[Edit]:
+    """Yields an edit of the newest commit, and commits it unless an error is raised.
+
+    Segments that are due are merged afterwards, in commits of their own: a change is visible and
+    safe before, and since merging only copies, it takes less time than making the segments did.
+    """
+    with self._writing, lock(self._path):
+      commits.remove_unnamed(self._path)
+      before = self.newest()
+      name = before.commit.settings.encoder
+      embed = functools.partial(_embed_passages, self._path, name) if name else None
+      edit = Edit(self._path, before, embed=embed)
+      yield edit
+      edit.commit()
+      while groups := due(before := self.newest()):
+        edit = Edit(self._path, before)
+        for numbers in groups:
+          edit.merge(numbers)
+        edit.commit()
+
+
+@contextlib.contextmanager
+def lock(directory: str) -> Iterator[None]:
+  from realm_jax.devices import directory_lock  # late, because readers do not need it
+
+  with directory_lock.hold(directory, kind=KIND):
+    yield
+
+
+def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
+  """Opens the newest commit; segments that are open stay so.
+
+  Raises:
+    FileNotFoundError: If there is none.
+    ValueError: If it is damaged.
+  """
+  known = {}
+  if before is not None:
+    names = [entry.name for entry in before.commit.segments]
+    known = dict(zip(names, before.segments, strict=True))
+  while True:
+    commit = commits.read_newest(directory)
+    if commit is None:
+      raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm create`")
+    try:
+      segments = tuple(
+        known.get(entry.name) or Segment.open(commits.segment_path(directory, entry.name))
+        for entry in commit.segments
+      )
+    except FileNotFoundError:
+      if commits.newest_number(directory) == commit.number:
+        raise
+      continue  # merged by a writer in the meantime
+    name = commit.settings.encoder
+    embed = functools.partial(_embed_question, directory, name) if name else None
+    return Snapshot(commit=commit, segments=segments, embed=embed)
+
+
+def _embed_question(directory: str, name: str, question: str) -> np.ndarray:
+  return _encoder(directory, name).question(question)
+
+
+def _embed_passages(directory: str, name: str, passages) -> np.ndarray:
+  return _encoder(directory, name).passages(passages)
+
+
+def _encoder(directory: str, name: str) -> "Encoder":
+  from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
+
+  return open_encoder(os.path.abspath(commits.model_path(directory, name)))

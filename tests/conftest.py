@@ -9,10 +9,14 @@ import sys
 # Tests compile many small programs and run each a few times: compile them fast, not well.
 os.environ["XLA_FLAGS"] = (
   "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
-  # Later jaxlibs always use them and do not know the flag.
-  + "--xla_cpu_use_fusion_emitters=false " * importlib.metadata.version("jaxlib").startswith("0.10")
+  # Of a program split for several threads more is compiled. Later jaxlibs may not know these flags.
+  + "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false "
+  * importlib.metadata.version("jaxlib").startswith("0.10")
   + os.environ.get("XLA_FLAGS", "")
 )
+
+# The lines of code that operations come from take time to find, and no test reads them.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 # With TensorFlow beside it, transformers asks for a Keras that nothing here needs.
 os.environ.setdefault("USE_TF", "0")

@@ -30,7 +30,7 @@ READ = {
 NO_PATHS = {
   *("beam_options", "held_out_ids", "allow_changes", "frozen_parts", "labels"),
   *("best_metric", "builder_devices", "topology", "builder_topology", "figures", "query", "names"),
-  *("host", "hosts", "id", "shared", "language", "question", "ids", "where"),
+  *("host", "hosts", "id", "shared", "language", "question", "ids", "where", "edit_token"),
 }
 UPLOAD = str(pathlib.Path(__file__).parents[2] / "launch" / "upload.py")
 # A folder of its own within beam_parts is written and removed; runs of a sweep share `common`.

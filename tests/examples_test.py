@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import pathlib
 
 import jax
@@ -14,6 +15,16 @@ from examples import own_loop, own_objective, own_searcher
 from realm_jax.index.exact_searcher import ExactSearcher
 from tests.runs.pretraining_test import make_pretraining
 
+TINY = {
+  "invented_entities": 150,
+  "vocabulary_size": 1024,
+  "width": 16,
+  "warm_up_steps": 1,
+  "reading_steps": 1,
+  "steps": 4,
+  "checkpoint_every": 1,
+  "questions": 4,
+}
 EXAMPLES = sorted((pathlib.Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
@@ -61,3 +72,29 @@ def test_a_knowledge_base_is_a_retriever_of_other_libraries(library, module, ask
   text = found.page_content if hasattr(found, "page_content") else found.text
   assert text == "An elm is a tree."
   assert found.metadata["source"] == "elm" and found.metadata["n"] == 1
+
+
+def run_notebook(name, *, changed):
+  """Runs the cells of a notebook; settings that a cell makes are changed after it."""
+  cells = json.loads((EXAMPLES[0].parent / name).read_text("utf-8"))["cells"]
+  names = {}
+  for cell in cells:
+    if cell["cell_type"] == "code":
+      exec("".join(cell["source"]), names)
+      names |= {key: value for key, value in changed.items() if key in names}
+  return names
+
+
+def test_a_notebook_searches_a_folder_of_texts(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  names = run_notebook("own_corpus.ipynb", changed={})
+  assert [hit.id for hit in names["kb"].search("rudder")] == ["n1"] and len(names["kb"]) == 5
+
+
+@pytest.mark.timeout(600)
+def test_a_notebook_pretrains_and_swaps_indexes_in(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setenv("MPLBACKEND", "agg")
+  names = run_notebook("realm_from_scratch.ipynb", changed=TINY)
+  assert TINY.keys() <= names.keys()
+  assert len(names["rows"]) > 1

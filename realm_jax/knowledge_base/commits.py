@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+from typing import Literal
 
 from absl import logging
 
@@ -27,6 +28,9 @@ _KEPT = 2  # the newest, and the one that readers may be opening
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
 
 
+Ranking = Literal["words", "encoder", "fused"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
   """How documents become passages and are searched; they never change while there are documents.
@@ -35,12 +39,14 @@ class Settings:
     languages: Languages of the documents as BCP 47 tags; "auto" until there are documents.
     passage_words: Words of a passage at most, unless one sentence has more.
     encoder: The model that embeds passages and questions; "" searches by words alone.
+    ranking: What ranks passages if there is an encoder; it may change.
     reader: The model that answers questions, which may change; "" for none.
   """
 
   languages: tuple[str, ...] = ("auto",)
   passage_words: int = 100
   encoder: str = ""
+  ranking: Ranking = "fused"
   reader: str = ""
 
 

@@ -108,7 +108,9 @@ class Edit:
       if len(deleted) < entry.num_documents
     ]
     segments = (*kept, *self._added)
-    if segments != before.segments or self.settings.reader != before.settings.reader:
+    # Languages alone are no change; they belong to the first documents.
+    settings = dataclasses.replace(self.settings, languages=before.settings.languages)
+    if segments != before.segments or settings != before.settings:
       after = dataclasses.replace(
         before,
         number=before.number + 1,

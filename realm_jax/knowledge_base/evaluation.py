@@ -13,7 +13,8 @@ from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 from realm_jax.evaluation import document_ranking, resampling
-from realm_jax.knowledge_base.snapshot import Ranking, Snapshot
+from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.text import detection
 
 _RECALL_AT = (5, 20, 100)

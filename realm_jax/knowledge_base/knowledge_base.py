@@ -1,8 +1,11 @@
 """A knowledge base: documents that come and go, in one folder, and what searches them."""
 
 import dataclasses
+import functools
 import os
+import tempfile
 import textwrap
+import typing
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from realm_jax.knowledge_base.hits import Answer, Hits
 from realm_jax.knowledge_base.texts import TextReader, Texts
 
 if TYPE_CHECKING:
+  from realm_jax.evaluation.probes import Choice
   from realm_jax.knowledge_base.evaluation import Evaluation
 
 _NAMED = 5
@@ -173,7 +177,7 @@ class KnowledgeBase:
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
       question, and scores are BM25's. With one, scores are sums of the encoder's and BM25's, each
-      in standard deviations from its mean over all passages.
+      in standard deviations from its mean over all passages, unless `train` chose another ranking.
 
     Raises:
       ValueError: If `k` is below 1, or no document has a field of `where`.
@@ -233,6 +237,50 @@ class KnowledgeBase:
     with self._folder.exclusively() as edit:
       name = models.copy_reader(self.path, path)
       edit.settings = dataclasses.replace(edit.settings, reader=name)
+
+  def train(self, *, num_queries: int = 400) -> "Choice":
+    """Chooses without labels what ranks passages: words, the encoder or both.
+
+    Titles have to find their documents, and sentences those that they were taken from, in a copy of
+    at most 20,000 documents without either, which is embedded anew. What ranks now stays, unless
+    another is better in both probes by 95 % intervals.
+
+    Args:
+      num_queries: Queries of each probe, at most.
+
+    Returns:
+      The choice, which searches follow from now on, and its figures.
+
+    Raises:
+      ValueError: If there is no encoder.
+    """
+    settings = self.commit.settings
+    if not settings.encoder:
+      raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
+    from realm_jax.evaluation import probes  # late, because it imports JAX
+
+    snapshot = self._folder.newest()
+    documents = map(snapshot.document, snapshot.documents(slice(None)))
+    made = probes.make(documents, num_queries=num_queries, language=settings.languages[0])
+    with tempfile.TemporaryDirectory() as temporary:
+      searched = KnowledgeBase.create(
+        os.path.join(temporary, "kb"),
+        [{"id": document.id, "text": document.text} for document in made.documents],
+        language=settings.languages,
+        passage_words=settings.passage_words,
+        encoder=commits.model_path(self.path, settings.encoder),
+      )
+      choice = probes.choose(
+        {
+          ranking: functools.partial(searched._folder.newest().document_ids, by=ranking)
+          for ranking in typing.get_args(commits.Ranking)
+        },
+        made.queries,
+        start=settings.ranking,
+      )
+    with self._folder.exclusively() as edit:
+      edit.settings = dataclasses.replace(edit.settings, ranking=choice.chosen)
+    return choice
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.

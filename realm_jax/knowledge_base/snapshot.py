@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -11,13 +10,11 @@ from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.kth_best import kth_best
-from realm_jax.knowledge_base.commits import Commit
+from realm_jax.knowledge_base.commits import Commit, Ranking
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.text.analysis import Analyzer
-
-Ranking = Literal["words", "encoder", "fused"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,17 +91,18 @@ class Snapshot:
       fields=segment.fields.row(row),
     )
 
-  def scores(self, question: str, *, by: Ranking = "fused") -> tuple[np.ndarray, np.ndarray]:
+  def scores(self, question: str, *, by: Ranking | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Scores every passage, deleted ones included.
 
     Args:
-      by: What to rank by. Without an encoder there are only words.
+      by: What to rank by; None takes that of the settings. Without an encoder there are only words.
 
     Returns:
       float32 `[N]`, and which passages are found at all: all, or by words those that share one.
     """
     if not self.segments:
       return np.zeros(0, np.float32), np.zeros(0, bool)
+    by = by or self.commit.settings.ranking
     if self.embed is None or by == "words":
       words_N = self._bm25.scores(question)
       return words_N, words_N > 0
@@ -156,6 +154,12 @@ class Snapshot:
       rows = rows[scores >= kth_best(scores, k)]
     hits = [self.hit(row, score=float(scores_N[row])) for row in rows.tolist()]
     return sorted(hits, key=lambda hit: (-hit.score, hit.id, hit.passage))[:k]
+
+  def document_ids(self, question: str, k: int, *, by: Ranking) -> list[str]:
+    """Returns the ids of the documents of the best passages, at most k, best first."""
+    scores_N, found_N = self.scores(question, by=by)
+    hits = self.best(scores_N, found_N & self.live_N, 10 * k)
+    return [*dict.fromkeys(hit.id for hit in hits)][:k]
 
   def hit(self, passage: int, *, score: float = 0.0) -> Hit:
     """Returns a passage as it is found."""

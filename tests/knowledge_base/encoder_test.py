@@ -1,6 +1,8 @@
 """A knowledge base with an encoder: what is embedded, and how it is searched."""
 
+import dataclasses
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -115,6 +117,30 @@ def test_a_killed_copy_of_an_encoder_is_removed(base, source, tmp_path):
   (model,) = set(os.listdir(tmp_path / "kb" / "models")) - {"0" * 16}
   base.delete("oak")
   assert os.listdir(tmp_path / "kb" / "models") == [model]
+
+
+def test_training_keeps_the_ranking_unless_another_is_better_in_both_probes(source, tmp_path):
+  draw = random.Random(0)
+  documents = []
+  for number in range(60):
+    own = ["".join(draw.choices("bcdfghklmnprst", k=6)) for _ in range(12)]
+    sentences = (" ".join([own[0], "has", *draw.sample(own, 8)]) for _ in range(4))
+    text = " ".join(f"{sentence}." for sentence in sentences)
+    documents.append({"id": str(number), "title": own[0], "text": text})
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en", encoder=source)
+  with base._folder.exclusively() as edit:
+    edit.settings = dataclasses.replace(edit.settings, ranking="encoder")
+  choice = base.train(num_queries=40)
+  assert choice.chosen in ("words", "fused"), "the encoder finds at random"
+  assert KnowledgeBase(base.path).commit.settings.ranking == choice.chosen
+  for probe, mean in choice.means["encoder"].items():
+    assert choice.means[choice.chosen][probe] > mean
+  assert base.train(num_queries=40).chosen == choice.chosen
+  with base._folder.exclusively() as edit:
+    edit.settings = dataclasses.replace(edit.settings, ranking="words")
+  assert not base.search("zzz"), "words rank, so what shares none is not found"
+  with pytest.raises(ValueError, match="no encoder"):
+    KnowledgeBase.create(tmp_path / "words", SEA, **SETTINGS).train()
 
 
 OPEN = """

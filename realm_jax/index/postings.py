@@ -161,6 +161,8 @@ class Postings:
   def find_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the texts where one term follows another, and how often."""
     small, large = sorted((self.find(first)[0], self.find(second)[0]), key=len)
+    if not len(small):  # as in most small segments
+      return self.rows[:0], self.counts[:0]
     at = np.minimum(np.searchsorted(large, small), len(large) - 1)
     rows = small[large[at] == small]
     starts, ends = self.starts[rows], self.starts[rows + 1]

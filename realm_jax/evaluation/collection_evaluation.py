@@ -37,7 +37,7 @@ class JudgedQueries:
   asking: Asking
 
   def evaluate(self, system: System) -> result_card.Evaluated:
-    relevant = _relevant_documents(self.grades, system.corpus.store)
+    relevant = _relevant_documents(self.grades, system.store)
     return self._scored(_rank(system, self.questions, self.asking), {**system.measured, **relevant})
 
   def read(self, predictions: str) -> result_card.Evaluated:
@@ -54,7 +54,7 @@ class JudgedQueries:
 
 
 def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
-  store = system.corpus.store
+  store = system.store
   if not store.document(0):
     raise ValueError(
       f"the passages of {store.directory} lack the names of their documents; write the store again "

@@ -52,7 +52,7 @@ class OpenQuestions:
 
   def scored(self, outcomes: Sequence[open_qa.Outcome], system: System) -> Evaluated:
     """Scores what a system has found and answered."""
-    store = system.corpus.store
+    store = system.store
     seen = [i for outcome in outcomes for i in (*outcome.passage_ids, *outcome.read_ids)]
     matcher = match_answers(
       self.questions,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import cast
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.asking import Asking
@@ -29,6 +30,11 @@ class System:
   retrieve: Callable
   answer: Callable | None = None
   opened: Opened | None = None
+
+  @property
+  def store(self) -> PassageStore:
+    """The passages, on disk; only a knowledge base reads others."""
+    return cast(PassageStore, self.corpus.store)
 
 
 def open_system(sources: Sources, asking: Asking) -> System:

@@ -4,20 +4,20 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import StoredPassages
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.text.wordpieces import WordPieces
 
 _QUERIES = 4
 
 
-def markdown(batch: RetrievedBatch, *, tokenizer: WordPieces, store: PassageStore) -> str:
+def markdown(batch: RetrievedBatch, *, tokenizer: WordPieces, store: StoredPassages) -> str:
   """Returns the first queries of a batch, their masked words, and tables of their passages."""
   shown = range(min(_QUERIES, len(batch.passage_ids_BxK)))
   return "\n\n".join(_query(batch, row, tokenizer, store) for row in shown)
 
 
-def _query(batch: RetrievedBatch, row: int, tokenizer, store: PassageStore) -> str:
+def _query(batch: RetrievedBatch, row: int, tokenizer, store: StoredPassages) -> str:
   queries = batch.queries
   ids = np.asarray(queries.query.ids[row])[np.asarray(queries.query.mask[row])][1:-1]
   wanted = queries.mlm_targets_BxM[row][queries.mlm_weights_BxM[row] > 0]
@@ -26,7 +26,7 @@ def _query(batch: RetrievedBatch, row: int, tokenizer, store: PassageStore) -> s
 
 
 def table(
-  query: str, answer: str, passages: Iterable[tuple[int, float]], *, store: PassageStore
+  query: str, answer: str, passages: Iterable[tuple[int, float]], *, store: StoredPassages
 ) -> str:
   """Returns a query, its answer, and a table of its passages except those with negative ids."""
   lines = [f"**{_plain(query)}** ({_plain(answer)})", "", "| score | passage |", "|---:|---|"]

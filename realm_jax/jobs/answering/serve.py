@@ -5,7 +5,7 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.passage_store import StoredPassages
 from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.data.questions import read_questions
 from realm_jax.inspector import knowledge_base_serving, listening
@@ -141,7 +141,7 @@ def _examples(path: str, number: int) -> list[tuple[str, str]]:
   ]
 
 
-def _sentences(store: PassageStore) -> Iterator[tuple[str, str]]:
+def _sentences(store: StoredPassages) -> Iterator[tuple[str, str]]:
   """Yields first sentences of passages that name their title, masked, and what is masked."""
   for row in random.Random(0).sample(range(len(store)), min(len(store), _PASSAGES_TRIED)):
     title, text = store.title(row), store.text(row)

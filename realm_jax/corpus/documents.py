@@ -115,7 +115,8 @@ def make_record(
     The document, or a bad record if there is no text or it is not valid Unicode.
   """
   text, title = fields.get("text") or "", str(fields.get("title") or "")
-  id = str(fields.get("id", fields.get("_id", default_id)))
+  given = (fields.get(name) for name in ("id", "_id"))
+  id = str(next((one for one in given if one not in (None, "")), default_id))
   try:
     if not isinstance(text, str):
       raise ValueError(f"`text` is {text!r:.40}, not a string")

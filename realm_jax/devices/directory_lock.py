@@ -74,7 +74,9 @@ def hold(
     lock = _kernel_lock(directory)
   with contextlib.ExitStack() as stack:
     # A job without JAX is alone, and does not wait for its import.
-    if "jax" not in sys.modules or not sys.modules["jax"].distributed.is_initialized():
+    # While another thread imports it, it has no attributes yet.
+    distributed = getattr(sys.modules.get("jax"), "distributed", None)
+    if distributed is None or not distributed.is_initialized():
       yield stack.enter_context(lock)
       return
     from realm_jax.devices import processes

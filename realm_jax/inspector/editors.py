@@ -25,6 +25,8 @@ class Editors:
         f"edit_token has {len(token)} characters; give at least {_MIN_LENGTH}, such as "
         f"{secrets.token_urlsafe(_MIN_LENGTH)}"
       )
+    if token is not None and not token.isascii():
+      raise ValueError("edit_token has characters that no header can carry; use ASCII ones")
     self._token = token
     self._cookie = secrets.token_urlsafe(24)  # so that the token itself is in no browser
 

@@ -74,8 +74,9 @@ class EditForm(pydantic.BaseModel):
     if not self.text.strip():
       raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
     more = fields.conditions(self.fields or "{}")
+    text = self.text.replace("\r\n", "\n")  # as browsers send lines
     put = base.add if self.action == "add" else base.update
-    put([{**more, "id": self.id, "title": self.title, "text": self.text}])
+    put([{**more, "id": self.id, "title": self.title, "text": text}])
 
 
 def _value(text: str) -> Any:

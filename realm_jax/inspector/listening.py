@@ -96,5 +96,6 @@ def with_local_names(limits: LimitSettings, host: str) -> LimitSettings:
     local = ipaddress.ip_address(host).is_loopback
   except ValueError:
     local = host == "localhost"
-  names = ("127.0.0.1", "localhost", "[::1]") if local else ()
+  own = f"[{host}]" if ":" in host else host
+  names = ("127.0.0.1", "localhost", "[::1]", own) if local else ()
   return dataclasses.replace(limits, hosts=limits.hosts or names)

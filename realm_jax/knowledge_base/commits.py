@@ -140,6 +140,20 @@ def read_newest(directory: str) -> Commit | None:
   return None
 
 
+def check_newest(directory: str, commit: Commit | None) -> None:
+  """Checks that no commit is newer than this one, so that a writer does not write over it.
+
+  Raises:
+    ValueError: If there is one, which could not be read.
+  """
+  newest = newest_number(directory)
+  if newest != (commit and commit.number):
+    raise ValueError(
+      f"commit {newest} of {directory} cannot be read, so nothing is written; use the version that "
+      "wrote it, or restore the folder from a backup"
+    )
+
+
 def write(directory: str, commit: Commit) -> None:
   """Writes a commit, whose segments are on the disk."""
   content = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)})

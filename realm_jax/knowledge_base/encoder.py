@@ -2,6 +2,7 @@
 
 import functools
 import os
+import threading
 from collections.abc import Sequence
 
 import jax
@@ -55,7 +56,11 @@ class Encoder:
     return np.asarray(self._encode_query(self._params, batch.query), np.float32)[0]
 
 
-@functools.lru_cache(maxsize=4)
+_opening = threading.Lock()  # so that threads do not each load the same one
+_opened = functools.lru_cache(maxsize=4)(Encoder)
+
+
 def open_encoder(path: str) -> Encoder:
   """Opens an encoder, once in a process."""
-  return Encoder(path)
+  with _opening:
+    return _opened(path)

@@ -100,9 +100,13 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
     unknown = condition.keys() - _BOUNDS.keys()
     if unknown or not condition:
       raise ValueError(f"where: {name} has {condition!r}; bounds are {', '.join(_BOUNDS)}")
-    return lambda value: all(
-      _compares(value, bound) and _BOUNDS[side](value, bound) for side, bound in condition.items()
-    )
+
+    def is_within(value: Any) -> bool:
+      if isinstance(value, list):
+        return any(map(is_within, value))
+      return all(_compares(value, b) and _BOUNDS[side](value, b) for side, b in condition.items())
+
+    return is_within
   several = isinstance(condition, (list, tuple, set, frozenset, range))
   try:
     wanted = {(isinstance(one, bool), one) for one in (condition if several else [condition])}
@@ -138,6 +142,8 @@ def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
       found[name] = json.loads(json.dumps(value, default=_plain, allow_nan=False))
     except (TypeError, ValueError) as error:
       raise ValueError(f"field {name!r} has {value!r:.60}, which JSON cannot hold") from error
+    except RecursionError as error:
+      raise ValueError(f"field {name!r} is nested too deep") from error
   return found
 
 

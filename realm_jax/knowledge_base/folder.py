@@ -67,8 +67,9 @@ class Folder:
     safe before, and since merging only copies, it takes less time than making the segments did.
     """
     with self._writing, lock(self._path):
-      commits.remove_unnamed(self._path)
       before = self.newest()
+      commits.check_newest(self._path, before.commit)
+      commits.remove_unnamed(self._path)
       name = before.commit.settings.encoder
       embed = functools.partial(_embed_passages, self._path, name) if name else None
       edit = Edit(self._path, before, embed=embed)

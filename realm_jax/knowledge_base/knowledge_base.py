@@ -23,6 +23,7 @@ if TYPE_CHECKING:
   from realm_jax.knowledge_base.evaluation import Evaluation
 
 _NAMED = 5
+_BEGINNING = 500  # characters that an example is taken from
 _DETECTED = ("auto",)
 
 
@@ -119,6 +120,7 @@ class KnowledgeBase:
     )
     with folder.lock(directory):
       newest = commits.read_newest(directory)
+      commits.check_newest(directory, newest)
       if newest is not None and newest.segments:
         raise ValueError(
           f"{directory} is a knowledge base already; add to it, or give another folder"
@@ -188,7 +190,7 @@ class KnowledgeBase:
     mask_N = snapshot.matching(where or {})
     scores_N, found_N = snapshot.scores(question)
     hits = tuple(snapshot.best(scores_N, mask_N & found_N, k))
-    return Hits(question, hits, lambda word: snapshot.share_a_term(question, word))
+    return Hits(question, hits, snapshot.words_of(question))
 
   def answer(self, question: str, *, where: Where | None = None) -> Answer:
     """Answers a question with words of the passages that a search finds for it.
@@ -317,7 +319,7 @@ class KnowledgeBase:
     snapshot = self._folder.newest()
     ranks = slice(None, None, max(1, snapshot.num_documents // count))
     found = map(snapshot.document, snapshot.documents(ranks)[:count])
-    texts = [one.title or one.text for one in found]
+    texts = [(one.title or one.text)[:_BEGINNING] for one in found]
     # Words are not cut, unless they are not spaced.
     return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 
@@ -400,6 +402,11 @@ class KnowledgeBase:
             "update what is there, or give other ids"
           )
       if delete_missing:
+        if reader.bad.counts["broken_records"]:
+          raise ValueError(
+            "nothing was changed, because what could not be read would be deleted: "
+            + "; ".join(reader.bad.report())
+          )
         edit.delete_others()
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
 

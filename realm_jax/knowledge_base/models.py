@@ -11,6 +11,7 @@ from realm_jax.foundations import atomic_files, json_fields, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
+from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.saved import importing, saved_models
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.text import wordpieces
@@ -104,11 +105,14 @@ def _imported(source: str, *, reads: bool) -> _Model:
     knowledge_augmented_encoder=None,
     span_reader=model.span_reader if reads else None,
   )
+  if reads and model.span_reader is None:
+    raise ValueError(f"{source} has no span reader; fine-tune one with `realm finetune`")
   params, drawn = importing.imported_params(model, seed=0)
   _check_trained(source, drawn, params)
   description = ModelDescription(
     dual_encoder=model.dual_encoder,
     span_reader=model.span_reader,
+    beam=BeamConfig() if model.span_reader is not None else None,
     query_length=_QUERY_LENGTH,
     passage_length=min(_PASSAGE_LENGTH, model.dual_encoder.bert.max_length),
     vocabulary_digest=vocabulary.digest,

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import threading
 from collections.abc import Sequence
 
 import jax
@@ -64,7 +65,11 @@ class Reader:
     return found.answers[0] if found.answers else None
 
 
-@functools.lru_cache(maxsize=4)
+_opening = threading.Lock()  # so that threads do not each load the same one
+_opened = functools.lru_cache(maxsize=4)(Reader)
+
+
 def open_reader(path: str) -> Reader:
   """Opens a reader, once in a process."""
-  return Reader(path)
+  with _opening:
+    return _opened(path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import heapq
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -114,9 +115,10 @@ class Snapshot:
       scores_N = fused_N.astype(np.float32)
     return scores_N, np.ones(len(scores_N), bool)
 
-  def share_a_term(self, first: str, second: str) -> bool:
-    """Returns whether two texts have a word in common, inflected or not."""
-    return not {*self._analyzer.terms(first)}.isdisjoint(self._analyzer.terms(second))
+  def words_of(self, question: str) -> Callable[[str], bool]:
+    """Returns a function that tells whether a word is one of the question's, inflected or not."""
+    asked = {*self._analyzer.terms(question)}
+    return functools.cache(lambda word: not asked.isdisjoint(self._analyzer.terms(word)))
 
   @functools.cached_property
   def _analyzer(self) -> Analyzer:
@@ -152,8 +154,13 @@ class Snapshot:
     scores = scores_N[rows]
     if k < len(rows):
       rows = rows[scores >= kth_best(scores, k)]
-    hits = [self.hit(row, score=float(scores_N[row])) for row in rows.tolist()]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id, hit.passage))[:k]
+
+    def order(row: int) -> tuple[float, str, int]:
+      place, number = self.place(row)
+      return -scores_N[row], self.id(place), number
+
+    best = heapq.nsmallest(k, rows.tolist(), key=order)
+    return [self.hit(row, score=float(scores_N[row])) for row in best]
 
   def document_ids(self, question: str, k: int, *, by: Ranking) -> list[str]:
     """Returns the ids of the documents of the best passages, at most k, best first."""

@@ -53,7 +53,11 @@ class TextReader:
       return sample.sample_texts(self._files)
     records = [*itertools.islice(self._records, _SAMPLE)]
     self._records = itertools.chain(records, self._records)
-    return [f"{record.get('title') or ''}\n{record.get('text') or ''}" for record in records]
+    return [
+      f"{record.get('title') or ''}\n{record.get('text') or ''}"
+      for record in records
+      if isinstance(record, Mapping)
+    ]
 
   def __iter__(self) -> Iterator[Document]:
     """Yields the documents.

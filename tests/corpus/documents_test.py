@@ -44,6 +44,14 @@ def test_what_else_a_record_has_is_kept_unless_it_is_empty(tmp_path):
   assert document.fields == {"year": 0, "wet": False, "tags": ["a"]}
 
 
+@pytest.mark.parametrize("empty", [None, ""])
+def test_an_empty_id_is_none(tmp_path, empty):
+  lines = [json.dumps({"id": empty, "_id": empty, "text": "Oslo."})] * 2
+  (tmp_path / "x.jsonl").write_text("\n".join(lines))
+  documents, _ = read(tmp_path / "x.jsonl")
+  assert len({document.id for document in documents} - {"None", ""}) == 2
+
+
 BROKEN = {  # a line, and what its reason names
   b'{"text": "caf\xe9"}': "UTF-8",
   b'{"text": "a': "Unterminated",

@@ -109,8 +109,9 @@ def test_nobody_may_change_anything_unless_asked_for(base):
   assert client.post("/sign_in", data={"token": TOKEN}).status_code == 422
   assert client.post("/documents", data={"action": "delete", "id": "fern"}).status_code == 403
   assert "fern" in base and "Sign in" not in client.get("/documents").text
-  with pytest.raises(ValueError, match="5 characters"):
-    make_app(base, edit_token="short")
+  for token, reason in (("short", "5 characters"), ("ein geheimer Schlüssel", "ASCII")):
+    with pytest.raises(ValueError, match=reason):
+      make_app(base, edit_token=token)
 
 
 def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
@@ -127,6 +128,10 @@ def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
   assert again.status_code == 422 and "&#39;elm&#39; with another content" in again.text
   changed = client.post("/documents", data={**elm, "action": "update", "text": "Elms live."})
   assert "Elms live." in changed.text
+  lines = {**elm, "action": "update", "text": "Elms live.\r\nThey grow."}  # as browsers send them
+  client.post("/documents", data=lines)
+  assert base.add([{"id": "elm", "title": "Elm", "text": "Elms live.\nThey grow.", "year": 1}])
+  assert base.document("elm").text == "Elms live.\nThey grow."
   for wrong in ({"fields": "year"}, {"text": " "}, {"action": "fly"}, {"id": ""}):
     assert client.post("/documents", data={**elm, "action": "update", **wrong}).status_code == 422
   client.post("/documents", data={"action": "delete", "id": "elm"})

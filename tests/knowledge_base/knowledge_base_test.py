@@ -164,12 +164,62 @@ def test_a_damaged_commit_or_segment_is_not_read(base, tmp_path):
   newest = sorted((tmp_path / "kb" / "commits").iterdir())[-1]
   whole = newest.read_text()
   newest.write_text(whole[: len(whole) // 2])
-  assert "elm" not in KnowledgeBase(base.path), "it reads the commit before"
+  damaged = KnowledgeBase(base.path)
+  assert "elm" not in damaged, "it reads the commit before"
+  for write in (
+    lambda: damaged.add([{"id": "ash", "text": "An ash."}]),
+    lambda: KnowledgeBase.create(base.path),
+  ):
+    with pytest.raises(ValueError, match="nothing is written"):
+      write()
   newest.write_text(whole)
+  assert "elm" in KnowledgeBase(base.path), "nobody wrote over it"
   segment = sorted((tmp_path / "kb" / "segments").iterdir())[-1]
   segment.write_bytes(segment.read_bytes()[:-64])
   with pytest.raises(ValueError, match=segment.name):
     KnowledgeBase(base.path)
+
+
+def test_what_cannot_be_read_is_not_missing(tmp_path):
+  texts = tmp_path / "texts"
+  texts.mkdir()
+  (texts / "moss.txt").write_text("Moss grows.")
+  (texts / "fern.txt").write_text("Ferns grow.")
+  base = KnowledgeBase.create(tmp_path / "kb", texts)
+  (texts / "fern.txt").write_bytes("Färne.".encode("latin-1"))
+  with pytest.raises(ValueError, match=r"fern\.txt"):
+    base.update(texts, delete_missing=True)
+  assert len(base) == 2
+  (texts / "fern.txt").unlink()
+  assert base.update(texts, delete_missing=True).deleted == 1
+
+
+def test_bounds_hold_for_one_of_several_values(tmp_path):
+  base = KnowledgeBase.create(
+    tmp_path / "kb", [{"id": "a", "text": "Moss.", "years": [1950, 1960]}]
+  )
+  assert base.search("moss", where={"years": {"gte": 1955, "lt": 1965}})
+  assert not base.search("moss", where={"years": {"gt": 1950, "lt": 1960}}), "no value is between"
+
+
+def test_ties_go_to_the_first_id_whatever_the_order_they_came_in(tmp_path):
+  ids = [f"{number:03}" for number in range(200)]
+  base = KnowledgeBase.create(tmp_path / "kb", [{"id": i, "text": "Moss."} for i in ids[::-1]])
+  assert [hit.id for hit in base.search("moss", k=3)] == ids[:3]
+
+
+@pytest.mark.parametrize("records", [[("x", "text")], [{"id": "a", "text": "Moss."}, "zz"]])
+def test_records_are_mappings(tmp_path, records):
+  with pytest.raises(ValueError, match="give a mapping"):
+    KnowledgeBase.create(tmp_path / "kb", records)
+
+
+def test_a_field_nested_without_end_is_refused(tmp_path):
+  nested = []
+  for _ in range(2_000):
+    nested = [nested]
+  with pytest.raises(ValueError, match="nested too deep"):
+    KnowledgeBase.create(tmp_path / "kb", [{"id": "a", "text": "Moss.", "field": nested}])
 
 
 def test_the_folder_of_the_knowledge_base_is_no_text(tmp_path, monkeypatch):

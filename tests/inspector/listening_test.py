@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from realm_jax.inspector import listening  # noqa: E402
-from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
+from realm_jax.inspector import listening
+from realm_jax.inspector.limit_settings import LimitSettings
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 from realm_jax.evaluation import document_ranking, resampling
+from realm_jax.index.bm25 import best_places
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.text import detection
@@ -94,7 +95,7 @@ def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
 def _answered(
   snapshot: Snapshot, questions: Sequence[Question], rankings: Sequence[Ranking]
 ) -> Evaluation:
-  """Counts questions of whose best passages one has an answer, in whole words."""
+  """Counts the questions for which one of the best passages has an answer, in whole words."""
   scores: dict[Ranking, Scores] = {}
   languages = snapshot.commit.settings.languages
   for ranking in rankings:
@@ -124,7 +125,7 @@ def _retrieve(snapshot: Snapshot, ranking: Ranking, texts: Sequence[str], k: int
   for b, text in enumerate(texts):
     scores_N, found_N = snapshot.scores(text, by=ranking)
     rows = np.flatnonzero(found_N & snapshot.live_N)
-    rows = rows[np.argsort(-scores_N[rows], kind="stable")[:k]]
+    rows = rows[best_places(scores_N[rows], k)]
     ids_BxK[b, : len(rows)], scores_BxK[b, : len(rows)] = rows, scores_N[rows]
   return SearchResults(ids_BxK, scores_BxK)
 

@@ -111,7 +111,7 @@ class Snapshot:
     scores_N = np.concatenate([segment.inner_products(question_E) for segment in self.segments])
     if by == "fused":
       fused_N = fusion.fuse_scores(scores_N, self._bm25.scores(question), sample=self.live_N)
-      # In which no sum shows the order of its terms.
+      # Rounded, so that ties do not depend on the order in which terms were added.
       scores_N = fused_N.astype(np.float32)
     return scores_N, np.ones(len(scores_N), bool)
 

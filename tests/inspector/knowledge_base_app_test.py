@@ -130,7 +130,8 @@ def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
   assert "Elms live." in changed.text
   lines = {**elm, "action": "update", "text": "Elms live.\r\nThey grow."}  # as browsers send them
   client.post("/documents", data=lines)
-  assert base.add([{"id": "elm", "title": "Elm", "text": "Elms live.\nThey grow.", "year": 1}])
+  same = {"id": "elm", "title": "Elm", "text": "Elms live.\nThey grow.", "year": 1}
+  assert base.add([same]).unchanged == 1
   assert base.document("elm").text == "Elms live.\nThey grow."
   for wrong in ({"fields": "year"}, {"text": " "}, {"action": "fly"}, {"id": ""}):
     assert client.post("/documents", data={**elm, "action": "update", **wrong}).status_code == 422

@@ -53,6 +53,17 @@ def test_an_answer_is_marked_where_it_was_read(base):
   assert f"[{answer.text}]" in " ".join(repr(answer).split())
 
 
+def test_a_sentence_encoder_from_elsewhere_embeds_and_does_not_read(tmp_path, capsys):
+  source, out = tiny_models.write(tmp_path / "source"), str(tmp_path / "out")
+  args = [f"--checkpoints={source}/checkpoints", f"--vocabulary={source}/vocabulary"]
+  assert main.main(["export_checkpoint", *args, f"--output={out}"]) == 0
+  base = KnowledgeBase.create(tmp_path / "kb", SEA, encoder=f"{out}/sentence_encoder")
+  ours = KnowledgeBase.create(tmp_path / "ours", SEA, encoder=source)
+  assert [h.id for h in base.search("oak", k=3)] == [h.id for h in ours.search("oak", k=3)]
+  with pytest.raises(ValueError, match="no span reader"):
+    base.add_reader(f"{out}/sentence_encoder")
+
+
 def test_a_reader_is_added_replaced_and_asked(base, reader, tmp_path, capsys):
   path = str(tmp_path / "kb")
   assert main.main(["create", path, "--language=en"]) == 0

@@ -1,6 +1,6 @@
 """Writes worlds as JSON Lines: the knowledge corpus, the training corpus and the questions.
 
-Spans are `[start, limit)` in UTF-8 bytes of the text beside them; each is the value of a fact.
+Spans are `[start, limit)` in UTF-8 bytes of the text of their record; each is the value of a fact.
 """
 
 import collections

@@ -75,7 +75,7 @@ def find_files(
 
   Raises:
     FileNotFoundError: If no file matches one of them.
-    ValueError: If the format of a file is unknown, except beside others in a directory.
+    ValueError: If the format of a file is unknown; in a directory it is skipped.
   """
   found = {input: list(expand(input)) for input in inputs}
   roots = {input: _root(input, paths) for input, paths in found.items()}

@@ -47,7 +47,7 @@ def make_passages(
     tokenizer: A `WordPieceTokenizer`.
     tag: Finds the salient spans (byte offsets) of a text in a language.
     counts: Updated with the counts of chunking.
-    languages: The languages of the corpus, of which each document has one.
+    languages: The languages of the corpus; each document has one of them.
   """
   raws = [document.text.encode() for document in documents]
   language_of = [

@@ -1,4 +1,4 @@
-"""Tables as text (CSV, TSV) whose first line names the columns `text`, `id`, `title` and others."""
+"""Tables as text (CSV, TSV); the first line names the columns: `text`, `id`, `title`, others."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ _LONGEST = 2**31 - 1  # characters of a cell
 
 
 def read_table(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
-  """Yields the rows of one file, whose header tells what separates its cells."""
+  """Yields the rows of one file; its header shows what separates cells."""
   csv.field_size_limit(_LONGEST)
   lines = io.TextIOWrapper(content, "utf-8-sig", newline="")
   name = file.path

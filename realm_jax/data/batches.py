@@ -108,7 +108,7 @@ class Streams(Iterator[Features]):
 
 @dataclasses.dataclass(frozen=True)
 class MadeOf(Iterator):
-  """What a function makes of each batch of some features, whose position it has."""
+  """Batches of features, each passed through a function; the position is that of the features."""
 
   features: Batches
   make: Callable[[Features], Any]

@@ -30,7 +30,7 @@ class Question:
 
   Attributes:
     text: The question, or the whole sentence including the answer.
-    answers: Correct answers, any of which counts; empty if unknown.
+    answers: Correct answers; any of them counts. Empty if unknown.
     regex: Whether the answers are regular expressions.
     span: Byte offsets `(start, limit)` of the answer in the sentence; None for a question.
     passage: A sentence of the knowledge corpus with the answer; empty if unknown.
@@ -64,7 +64,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
 
   A question has `question` and `answer` (a string or a list of strings), and may have `regex`. A
   masked sentence has `text`, `spans` (one) and `answer`. Both may have `id`, `passage` and `kind`.
-  If there is a manifest beside the file, the file must match it.
+  If its directory has a manifest, the file must match it.
 
   Raises:
     FileNotFoundError: If the file is missing.

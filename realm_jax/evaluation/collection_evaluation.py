@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from absl import logging
@@ -30,6 +31,10 @@ class JudgedQueries:
     questions: The queries that are judged.
     grades: Their judgements.
   """
+
+  kind: ClassVar[str] = "--qrels"
+  settings: ClassVar[frozenset[str]] = frozenset(("recall_at", "batch_size"))
+  settings_read: ClassVar[frozenset[str]] = frozenset(("recall_at",))
 
   inputs: Mapping[str, str]
   questions: Sequence[Question]

@@ -103,7 +103,7 @@ def passage_run(outcomes: Iterable[Outcome]) -> Run:
 
 
 def run_text(run: Run, *, tag: str) -> str:
-  """Returns the content of a TREC run file, whose lines are `query Q0 document rank score tag`."""
+  """Returns the content of a TREC run file: lines of `query Q0 document rank score tag`."""
   one_word = "_".join
   return "".join(
     f"{one_word(query.split())} Q0 {document} {rank} {score:.9g} {one_word(tag.split())}\n"

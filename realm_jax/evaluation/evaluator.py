@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.result_card import Evaluated
@@ -15,9 +15,16 @@ class Evaluator(Protocol):
   """A set of questions of one kind.
 
   Attributes:
+    kind: What the questions are, for messages.
+    settings: What it uses of the settings of `realm evaluate`, besides those of the system.
+    settings_read: What it uses of them to score a file of predictions.
     inputs: The files that the questions come from, by name.
     questions: What is asked.
   """
+
+  kind: ClassVar[str]
+  settings: ClassVar[frozenset[str]]
+  settings_read: ClassVar[frozenset[str]]
 
   @property
   def inputs(self) -> Mapping[str, str]: ...

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.evaluation import masked_spans, open_qa, prediction_files
@@ -21,6 +22,12 @@ class MaskedSentences:
 
   A checkpoint of `realm pretrain` fills the masks; all other systems only retrieve.
   """
+
+  kind: ClassVar[str] = "masked sentences"
+  settings: ClassVar[frozenset[str]] = frozenset(
+    ("recall_at", "batch_size", "max_questions", "book")
+  )
+  settings_read: ClassVar[frozenset[str]] = frozenset(("max_questions",))
 
   inputs: Mapping[str, str]
   questions: Sequence[Question]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -26,6 +26,12 @@ class OpenQuestions:
     train_answers: Answers of the training questions, to tell those seen in training from others.
     formats: Which files of retrieved passages to write.
   """
+
+  kind: ClassVar[str] = "questions"
+  settings: ClassVar[frozenset[str]] = frozenset(
+    ("recall_at", "batch_size", "train_questions", "formats", "max_questions", "answer_text")
+  )
+  settings_read: ClassVar[frozenset[str]] = frozenset(("max_questions",))
 
   inputs: Mapping[str, str]
   questions: Sequence[Question]

@@ -37,7 +37,7 @@ class Probes:
   """What to search, and for what.
 
   Attributes:
-    documents: Documents without their titles and the sentences asked for.
+    documents: Documents without their titles and the sentences that queries ask for.
     queries: Queries by the name of the probe, "titles" and "sentences".
   """
 
@@ -84,7 +84,7 @@ def make(
       by_title.setdefault(document.title.strip(), set()).add(document.id)
   titles = [Query(title, frozenset(ids)) for title, ids in by_title.items()]
 
-  sentences, asked = [], []
+  sentences, documents = [], []
   for document in draw.sample(untitled, len(untitled)):
     candidates = _sentences(document.text, language) if len(sentences) < num_queries else []
     if candidates:
@@ -92,9 +92,9 @@ def make(
       sentences.append(Query(sentence, frozenset([document.id])))
       # Everywhere, because passages may overlap.
       document = dataclasses.replace(document, text=document.text.replace(sentence, " "))
-    asked.append(document)
+    documents.append(document)
   return Probes(
-    documents=[document for document in asked if document.text.strip()],
+    documents=[document for document in documents if document.text.strip()],
     queries={
       "titles": draw.sample(titles, min(num_queries, len(titles))),
       "sentences": sentences,
@@ -114,7 +114,7 @@ def choose(
       confidence interval of the paired difference above zero.
   """
   scores = {
-    name: {probe: _ndcg(search, asked) for probe, asked in queries.items()}
+    name: {probe: _ndcg(search, probed) for probe, probed in queries.items()}
     for name, search in retrievers.items()
   }
   means = {

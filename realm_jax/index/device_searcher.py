@@ -42,7 +42,7 @@ class DeviceSearcher:
 
     Args:
       embeddings_NxE: Embeddings of all passages, in host memory.
-      mesh: Mesh whose devices take equal parts; None uses the devices of all processes.
+      mesh: Mesh; its devices take equal parts. None uses the devices of all processes.
       recall_target: Expected share of the true best passages that are found; None searches exactly.
       memory_bytes: Memory available per device; None uses what the device reports as free.
 
@@ -133,7 +133,7 @@ def search_program(
 ) -> Callable:
   """Returns the jitted search `(embeddings [N', E], queries [B, E]) -> (scores, ids) [B, k]`.
 
-  The devices of the mesh hold N' rows, of which those past `num_passages` are padding. Queries may
+  The devices of the mesh hold N' rows; those past `num_passages` are padding. Queries may
   be sharded in any way; results are on every device.
   """
   axes = tuple(mesh.axis_names)

@@ -1,4 +1,4 @@
-"""Documents near each other, whose scores support each other.
+"""Documents near each other support each other's scores.
 
 A query that a document answers is answered, as a rule, by documents like it. So, without training,
 

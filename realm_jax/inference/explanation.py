@@ -106,7 +106,7 @@ class Explanation:
 
 @dataclasses.dataclass(frozen=True)
 class LeaveOneOut:
-  """C candidate answers given K passage slots, the last of which is the reserve.
+  """C candidate answers given K passage slots; the last slot is the reserve.
 
   Attributes:
     prior_K: p(z|x); 0 for the reserve and for slots without a passage.

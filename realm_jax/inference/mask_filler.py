@@ -120,9 +120,9 @@ class MaskFiller(Answerer[MaskModel]):
     size = len(lengths) * power_of_two(len(texts))
     queries = _stacked(rows, size=size, num_masks=max(lengths))
     store = self.corpus.view(edits)
-    asked = [texts[int(owner)] for owner in owners]
+    sentences = [texts[int(owner)] for owner in owners]
     num_read = self.model.retrieval.num_passages + 1
-    batch = self._retrieve(queries, asked, edits, num_read=num_read)
+    batch = self._retrieve(queries, sentences, edits, num_read=num_read)
     reading = self._read(batch)
     for number, text in enumerate(texts):
       places = [row for row, owner in enumerate(owners) if owner == number]
@@ -246,8 +246,8 @@ class MaskFiller(Answerer[MaskModel]):
     likeliest = listed[0]
     if target_ids:
       best = next(n for n, candidates in enumerate(group) if target_ids in candidates.answers)
-      asked = group[best], group[best].answers.index(target_ids)
-      listed = [asked, *(option for option in listed if option != asked)]
+      target = group[best], group[best].answers.index(target_ids)
+      listed = [target, *(option for option in listed if option != target)]
     place = listed[0][1]
     chosen = group[best]
     texts = {i: store.text(i) for g in group for i in g.passage_ids if i >= 0}

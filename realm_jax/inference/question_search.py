@@ -47,7 +47,7 @@ class QuestionSearch:
       batch_size=self.batch_size,
     ):
       queries_BxE = np.asarray(self.encode_query(self.params, batch.query), np.float32)
-      asked, queries_BxE = batch.query[: len(truncated)], queries_BxE[: len(truncated)]
+      tokens, queries_BxE = batch.query[: len(truncated)], queries_BxE[: len(truncated)]
       if self.hybrid is not None:
         texts = [questions[int(i)] for i in batch.index_B[: len(truncated)]]
         searcher = self.hybrid.searcher(self.searcher, texts)
@@ -55,5 +55,5 @@ class QuestionSearch:
         parts.append(searcher.search(queries_BxE, k))
       else:
         found = searcher.search(queries_BxE, rescoring.num_found(k))
-        parts.append(rescoring(kept, asked, found, k=k))
+        parts.append(rescoring(kept, tokens, found, k=k))
     return SearchResults(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

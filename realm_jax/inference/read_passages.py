@@ -14,7 +14,7 @@ from realm_jax.inference.word_spans import WordSpans
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadPassage:
-  """A passage and the spans in it that may be answers, whose wordpieces have byte offsets."""
+  """A passage, its wordpieces with byte offsets, and the spans in it that may be answers."""
 
   passage_id: int
   title: str

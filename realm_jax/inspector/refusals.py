@@ -1,4 +1,4 @@
-"""Why a request is refused, apart from `ValueError`, which says that it makes no sense."""
+"""Refusals of requests that are well-formed; `ValueError` is for those that are not."""
 
 
 class NotFoundError(LookupError):

@@ -155,7 +155,7 @@ def check_newest(directory: str, commit: Commit | None) -> None:
 
 
 def write(directory: str, commit: Commit) -> None:
-  """Writes a commit, whose segments are on the disk."""
+  """Writes a commit after its segments."""
   content = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)})
   atomic_files.write_text(_path(directory, commit.number), content)
 

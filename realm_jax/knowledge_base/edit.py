@@ -135,7 +135,7 @@ class Edit:
       self._pending, self._known, self._characters = [], {}, 0
 
   def _embedded(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Returns the embeddings of passages, of which only new ones are computed."""
+    """Returns the embeddings of passages; only new passages are embedded."""
     assert self._embed is not None
     new = [passage for passage in dict.fromkeys(passages) if passage not in self._known]
     computed_NxE = self._embed(new)

@@ -32,7 +32,7 @@ class Fields:
 
   @classmethod
   def of(cls, rows: Sequence[Mapping[str, Any]]) -> "Fields":
-    """Returns the columns of documents, whose values JSON holds."""
+    """Returns the columns of documents; their values are those that JSON has."""
     places: dict[str, dict[str, int]] = {}
     codes: dict[str, np.ndarray] = {}
     for row, fields in enumerate(rows):

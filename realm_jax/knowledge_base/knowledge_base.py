@@ -50,7 +50,7 @@ class Changes:
 class KnowledgeBase:
   """Documents in a folder, to search by words and, with an encoder, by meaning.
 
-  Threads may search and write concurrently, and so may processes, of which one writes at a time.
+  Threads and processes may search and write concurrently; one process writes at a time.
 
   Examples:
     >>> moss = {"id": "moss", "text": "Moss grows in the shade.", "year": 1958}

@@ -85,14 +85,14 @@ def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
   _check_trained(source, saved.drawn, parts)
   mesh = partitioning.make_mesh()
   _, params = saved.open_qa_model(mesh) if reads else saved.retriever(mesh)
-  beside = [os.path.join(folder, VOCABULARY) for folder in (source, os.path.dirname(checkpoint))]
-  for folder in (source, *beside):
+  folders = [os.path.join(folder, VOCABULARY) for folder in (source, os.path.dirname(checkpoint))]
+  for folder in (source, *folders):
     if os.path.exists(os.path.join(folder, wordpieces.VOCABULARY_FILE)):
       vocabulary = wordpieces.load(folder)
       saved.check_vocabulary(vocabulary.digest, source=folder)
       return _Model(_restricted(saved.description, reads=reads), params, vocabulary)
   raise FileNotFoundError(
-    f"no vocabulary in {beside[-1]}; copy there the folder `vocabulary` of the passages that "
+    f"no vocabulary in {folders[-1]}; copy there the folder `vocabulary` of the passages that "
     f"{source} was trained with"
   )
 

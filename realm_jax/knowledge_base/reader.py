@@ -42,7 +42,7 @@ class Reader:
     self.num_read = self._model.beam.num_read
 
   def answer(self, question: str, hits: Sequence[Hit]) -> SpanAnswer | None:
-    """Returns the best span of the passages, whose ids are their places; None if there is none."""
+    """Returns the best span of passages, with their places as ids; None if there is none."""
     passages = TokenizedPassages(
       [(hit.title, hit.text) for hit in hits], tokenizer=self._tokenizer, max_length=self._length
     )

@@ -82,7 +82,7 @@ class Snapshot:
     return np.concatenate([np.zeros((0, 2), np.int64), *pairs[::-1]])
 
   def document(self, place: Place) -> Document:
-    """Returns a document, whose text is that of its passages."""
+    """Returns a document; its text is that of its passages."""
     segment, row = self.segments[place.segment], place.row
     passages = range(*segment.first_passages[row : row + 2].tolist())
     return Document(
@@ -117,8 +117,8 @@ class Snapshot:
 
   def words_of(self, question: str) -> Callable[[str], bool]:
     """Returns a function that tells whether a word is one of the question's, inflected or not."""
-    asked = {*self._analyzer.terms(question)}
-    return functools.cache(lambda word: not asked.isdisjoint(self._analyzer.terms(word)))
+    terms = {*self._analyzer.terms(question)}
+    return functools.cache(lambda word: not terms.isdisjoint(self._analyzer.terms(word)))
 
   @functools.cached_property
   def _analyzer(self) -> Analyzer:

@@ -21,7 +21,7 @@ class TextReader:
   Args:
     texts: A folder, a file or a glob pattern, several of them, or records with `id`, `text`, and
       optionally `title` and other fields.
-    outside: A folder whose files are no texts.
+    outside: A folder with files that are not read.
     folders: Folders that were given before. The id of a file is its path below the first of them
       that has it, so a file has the same id alone as among all.
 

@@ -143,8 +143,8 @@ def match_answers(
   _find_patterns(patterns, tokenizer=tokenizer, **searched)
   answers = [[found.places[name] for name in of_one] for of_one in names]
   lengths = np.array([len(of_one) for of_one in answers], np.int64)
-  asked = GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
-  return AnswerMatcher(found.grouped(), asked)
+  wanted = GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
+  return AnswerMatcher(found.grouped(), wanted)
 
 
 class _Collector:

@@ -23,7 +23,7 @@ def fold(text: str) -> str:
 
 
 def required_literals(pattern: str) -> frozenset[str] | None:
-  """Returns ASCII literals, one of which is in every folded match of `pattern`; None if unknown.
+  """Returns ASCII literals such that each folded match of `pattern` has one; None if unknown.
 
   Raises:
     re.error: If the pattern is invalid.
@@ -42,7 +42,7 @@ def _of_sequence(items) -> frozenset[str] | None:
     run = ""
     choices.append(_of_item(operation, argument))
   choices.append(_of_run(run))
-  # Any of them will do; the one whose shortest literal is longest occurs least often.
+  # Any of them will do; the one with the longest shortest literal is the rarest.
   return max(
     (choice for choice in choices if choice is not None),
     key=lambda literals: (min(map(len, literals)), -len(literals)),

@@ -11,9 +11,9 @@ from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 
 
 def find_labels(
-  asked: Sequence[Question],
+  questions: Sequence[Question],
   *,
-  questions: str,
+  file: str,
   store: PassageStore,
   query_length: int,
 ) -> AnswerMatcher:
@@ -26,17 +26,17 @@ def find_labels(
   from realm_jax.text import tokenization
 
   tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
-  matcher = match_answers(asked, store=store, tokenizer=tokenizer)
-  if matcher.unanswerable == len(asked):
+  matcher = match_answers(questions, store=store, tokenizer=tokenizer)
+  if matcher.unanswerable == len(questions):
     raise ValueError(
-      f"none of the {len(asked)} questions in {questions} has its answer in a passage; check that "
+      f"none of the {len(questions)} questions in {file} has its answer in a passage; check that "
       "this is the right corpus"
     )
-  encoded = tokenizer.encode_batch([question.text for question in asked])
+  encoded = tokenizer.encode_batch([question.text for question in questions])
   logging.info(
     "%d questions; %d have no answer in any passage and do not contribute; %d are longer than "
     "query_length=%d and are truncated",
-    len(asked),
+    len(questions),
     matcher.unanswerable,
     sum(len(ids) > query_length - 2 for ids in encoded),
     query_length,

@@ -1,4 +1,4 @@
-"""Finds many sequences at once in a long array, by a trie whose levels are numpy arrays."""
+"""Finds many sequences at once in a long array, with a trie of numpy arrays."""
 
 from collections.abc import Iterable, Sequence
 

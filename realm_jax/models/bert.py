@@ -187,7 +187,7 @@ class Dense(TypedModule):
 
 
 def layer_norm(*, epsilon: float, axis: str, name: str | None = None) -> nn.LayerNorm:
-  """Returns a float32 layer norm over the last dimension, whose logical axis is `axis`."""
+  """Returns a float32 layer norm over the last dimension, the logical axis `axis`."""
   return nn.LayerNorm(
     epsilon=epsilon,
     use_fast_variance=False,
@@ -332,7 +332,7 @@ class BertEncoder(TypedModule):
     Args:
       tokens: Sequences of any length up to `config.max_length`.
       deterministic: Disables dropout, which otherwise draws from the "dropout" key.
-      positions_FxQ: Positions whose vectors to return; the last layer computes no others.
+      positions_FxQ: Positions to return; the last layer computes no others.
 
     Returns:
       `[F, L, D]`, or `[F, Q, D]` if positions are given.

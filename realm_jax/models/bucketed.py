@@ -11,24 +11,24 @@ from realm_jax.devices import datatypes
 def in_buckets(
   encode: Callable[..., jax.Array],
   tokens_FxL: datatypes.Tokens,
-  *beside: jax.Array,
+  *others: jax.Array,
   buckets: datatypes.Buckets,
 ) -> jax.Array:
-  """Returns `encode(tokens_FxL, *beside)`, computed bucket by bucket.
+  """Returns `encode(tokens_FxL, *others)`, computed bucket by bucket.
 
   Args:
-    encode: Maps F sequences of any length, and their rows of `beside`, to F rows.
+    encode: Maps F sequences of any length, and their rows of `others`, to F rows.
     tokens_FxL: The sequences, padded at the end.
-    *beside: Further arrays of F rows.
+    *others: Further arrays of F rows.
     buckets: Rows and length of each bucket, F rows in total. The sequences, sorted by length, must
       fit. Empty computes all at full length.
   """
   if not buckets:
-    return encode(tokens_FxL, *beside)
+    return encode(tokens_FxL, *others)
   order_F = jnp.argsort(jnp.sum(tokens_FxL.mask, axis=1))
   encoded, first = [], 0
   for rows, length in buckets:
     taken = order_F[first : first + rows]
-    encoded.append(encode(tokens_FxL[taken, :length], *(array[taken] for array in beside)))
+    encoded.append(encode(tokens_FxL[taken, :length], *(array[taken] for array in others)))
     first += rows
   return jnp.concatenate(encoded)[jnp.argsort(order_F)]

@@ -1,4 +1,4 @@
-"""What an encoder is: queries and passages to vectors, whose inner products are scores.
+"""The interface of encoders: queries and passages to vectors with inner products as scores.
 
 An encoder is a frozen dataclass, its configuration, and the Flax module that it makes. Trainings,
 index builder and answerers know only these two; `dual_encoder.py` implements them with BERT.

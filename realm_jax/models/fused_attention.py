@@ -1,6 +1,6 @@
 """Self-attention as one TPU kernel: nothing of the logits' size is written to the device's memory.
 
-Each program of the kernel computes a group of heads of one sequence, whose logits fit into the
+Each program of the kernel computes a group of heads of one sequence; their logits fit into the
 vector memory as a whole; the backward pass computes them again. Queries, keys and values are packed
 group by group, as one product of the hidden vectors leaves them, and heads lie side by side: a
 product over all lanes of a group is that of one head if a factor is zero in the lanes of the
@@ -56,7 +56,7 @@ def _fused_attention(
       at most `LONGEST`.
     bias_1x3D: Packed likewise. The kernel also sums its gradient.
     mask_FxL: False for padding.
-    words_FxHx2: Random uint32, of which the dropout is a function.
+    words_FxHx2: Random uint32 that determine the dropout.
     keep: Probability of keeping an attention probability; 1 disables dropout.
     dtype: Dtype of the biased queries, keys and values, and of the context.
   """
@@ -115,7 +115,7 @@ def _run(kernel, rows, mask_FxL, words_FxHx2, *, keep: float) -> list[jax.Array]
 
   Args:
     kernel: The kernel.
-    rows: Its arrays `[F, L, *]`, of which the first is packed.
+    rows: Its arrays `[F, L, *]`; the first is packed.
     mask_FxL: False for padding.
     words_FxHx2: See `fused_attention`.
     keep: See `fused_attention`.

@@ -40,7 +40,7 @@ class LexicalEncoderConfig(EncoderConfig):
     projection_size: Width E of the vectors, a multiple of 32.
     k1: Saturation of repeated terms.
     b: Strength of the length normalisation.
-    candidates: Passages found by their vectors of which the exact scores are computed.
+    candidates: Number of passages found by their vectors that are scored exactly.
   """
 
   vocab_size: int = 30_522

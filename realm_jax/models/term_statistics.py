@@ -19,7 +19,7 @@ def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, dict[st
   """Returns the constants of a `LexicalEncoder`: the weights that BM25 has in a corpus.
 
   Args:
-    store: A `PassageStore`, whose passages are counted whole.
+    store: A `PassageStore`; its passages are counted whole.
     size: V, at least that of the vocabulary.
   """
   languages = store.metadata.languages

@@ -21,7 +21,7 @@ _UNIT_LENGTH_SCALE = 20.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contrastive(Objective):
-  """Tells the passages of pairs apart, which are the batch or its `pairs`.
+  """Distinguishes the passages of pairs, which are the batch or its `pairs`.
 
   They have `query` `[B, L]`, and `passage` and `passage_segments` `[B, K, P]` or, with one passage
   per query, `[B, P]`. The optional `passage_uid` `[B, K]` and `also_right` `[B, O]` tell which
@@ -87,7 +87,7 @@ def contrastive(scores_BxF: jax.Array, compared_BxF: jax.Array) -> dict[str, Mea
   A tie counts against the positive, so that identical embeddings do not look accurate.
 
   Args:
-    scores_BxF: Scores of the B × K passages, of which the K of a query are together, its positive
+    scores_BxF: Scores of the B × K passages; the K of a query are adjacent, its positive
       first.
     compared_BxF: Which passages each query is compared with, from `compared_passages`.
       A query that is not compared with its positive is padding.

@@ -17,7 +17,7 @@ from realm_jax.retrieval.rescoring import Rescoring
 
 
 class Begun(NamedTuple):
-  """Queries whose embedding, and perhaps search, the devices have been given.
+  """Queries that the devices have been sent to embed, and perhaps to search.
 
   Attributes:
     rescoring: What ranking the candidates again needs; see `Rescoring.kept`.

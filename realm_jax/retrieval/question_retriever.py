@@ -22,7 +22,7 @@ class BeamConfig:
   """Sizes of a question's beam.
 
   Attributes:
-    beam_size: R, the number of passages whose retrieval scores are trained.
+    beam_size: R, the number of passages with trained retrieval scores.
     num_read: K, the number of best passages that the span reader reads.
     joint_length: T, the length of question and passage together, in wordpieces.
     order: How passages are ranked: "exact", by inner products with the index's embeddings, or
@@ -61,7 +61,7 @@ class QuestionRetriever(PassageFinder):
 
   Attributes:
     loaded: The generation to search, with its embeddings; `use` replaces it between retrievals.
-    store: The knowledge corpus, whose rows are those of the index.
+    store: The knowledge corpus; its rows are those of the index.
     max_span_width: Maximum wordpieces of a span.
     matcher: Provides the labels; None labels nothing.
     fresh_passage_length: P, for embedding the passages read afresh; None uses the index's.

@@ -12,7 +12,7 @@ from realm_jax.corpus.passage_store import Passages
 from realm_jax.devices.datatypes import SearchResults, Tokens
 from realm_jax.retrieval.joint_inputs import passage_tokens
 
-_ROWS = 16  # queries at once, whose words are compared with those of all their candidates
+_ROWS = 16  # queries at once; their words are compared with those of all their candidates
 
 
 class Rescorer(Protocol):

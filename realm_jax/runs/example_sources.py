@@ -274,7 +274,7 @@ def pair_examples(data: PairData, *, source: str | None, store: PassageStore) ->
 
 
 def question_examples(
-  asked: Sequence[Question], *, data: QuestionData, source: str, store: PassageStore
+  questions: Sequence[Question], *, data: QuestionData, source: str, store: PassageStore
 ) -> Examples:
   """Returns the examples of questions to be answered from a corpus.
 
@@ -286,8 +286,8 @@ def question_examples(
     source=source,
     vocabulary=os.path.join(store.directory, "vocabulary"),
     origin={
-      "questions_digest": texts_digest(asked),
-      "answers_digest": answers_digest(asked),
+      "questions_digest": texts_digest(questions),
+      "answers_digest": answers_digest(questions),
       "corpus_fingerprint": store.fingerprint,
     },
   )

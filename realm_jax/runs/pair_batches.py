@@ -1,4 +1,4 @@
-"""Batches of mined pairs, whose rows of the corpus are replaced by passages."""
+"""Batches of mined pairs: rows of the corpus are replaced by passages."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

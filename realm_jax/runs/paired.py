@@ -1,4 +1,4 @@
-"""Mined pairs beside the masked queries of each step, for a `Contrastive` term of the objective.
+"""Mined pairs with the masked queries of each step, for a `Contrastive` term of the objective.
 
 Masked sentences alone make a retriever forget how to match words, which pairs have taught it
 (`docs/real_text.md`). A step with both keeps the one and learns the other.

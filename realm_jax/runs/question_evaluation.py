@@ -58,16 +58,16 @@ class QuestionEvaluation:
     corpus: Callable[[], EditableCorpus],
     batch_size: int,
   ):
-    asked = sampled(read_questions(questions), config.max_dev_questions)
+    dev_questions = sampled(read_questions(questions), config.max_dev_questions)
     store = corpus().store
     recall_at = [k for k in open_qa.RECALL_AT if k <= _RETRIEVED]
-    known = open_qa.score_names(asked, width=min(_RETRIEVED, len(store)))
+    known = open_qa.score_names(dev_questions, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:
       raise ValueError(f"best_metric={config.best_metric!r}; choose one of {', '.join(known)}")
     self.metric = f"dev/{config.best_metric}"
     self._questions = OpenQuestions(
       inputs={"dev questions": questions},
-      questions=asked,
+      questions=dev_questions,
       asking=Asking(recall_at=recall_at, batch_size=batch_size, answer_text=config.answer_text),
     )
     self._model = model

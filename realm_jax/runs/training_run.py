@@ -436,7 +436,7 @@ def _new_state(
 
 
 def _check_none_is_overwritten(warm_starts: Sequence[WarmStart]) -> None:
-  """Checks that no part is taken from two checkpoints, of which only the last would count.
+  """Checks that no part is taken from two checkpoints; only the last would count.
 
   Raises:
     ValueError: If one is, or lies within a part that a later one gives.

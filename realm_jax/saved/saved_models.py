@@ -268,7 +268,7 @@ def params_digest(params, *, unnamed: int = 0) -> str:
   """Returns a digest of names and values of parameters; every process must call it.
 
   Args:
-    unnamed: Number of levels of the tree whose names do not count.
+    unnamed: Number of levels of the tree that are left out of names.
   """
   digest = hashlib.sha256()
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):

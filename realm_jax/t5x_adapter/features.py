@@ -20,7 +20,7 @@ _SPEC = seqio.FeatureConverter.FeatureSpec
 
 
 class MaskedQueryFeatures(MaskedQueryConverter):
-  """Makes masked queries whose `source_uid` is two int32s, because t5x passes nothing wider."""
+  """Makes masked queries with `source_uid` as two int32s, because t5x passes nothing wider."""
 
   MODEL_FEATURES = {
     **MaskedQueryConverter.TASK_FEATURES,

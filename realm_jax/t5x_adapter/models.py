@@ -1,7 +1,7 @@
 """Models for t5x: our modules and objectives as `t5x.models.BaseModel`s.
 
 A batch is a flat mapping of arrays; see `features.features_of` for their names. The two models with
-retrieval take batches whose passages `trainer.RetrievingTrainer` has found.
+retrieval take batches with passages that `trainer.RetrievingTrainer` has found.
 """
 
 import abc

@@ -107,7 +107,7 @@ class Loss:
   """A model and the score of its outputs.
 
   Attributes:
-    outputs: `(params, rows, dropout key) -> tree` of float arrays, each row of which depends only
+    outputs: `(params, rows, dropout key) -> tree` of float arrays; each row depends only
       on the same input row. A key of None disables dropout.
     score: `(outputs, rows) -> metrics`; the one named `LOSS` is minimised. Its count must not
       depend on the parameters.
@@ -180,7 +180,7 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class _LossSum:
-  """Losses with weights and names, whose mean losses add up.
+  """Losses with weights and names; their means add up.
 
   The parts of each are those of its own rows, so terms may have any numbers of rows.
   """

@@ -182,7 +182,7 @@ class _Interval:
     self._figures.append(figures)
 
   def means(self) -> dict[str, float]:
-    asked = time.perf_counter()
+    began = time.perf_counter()
     metrics = jax.device_get(self._metrics)
     ended, spent = time.perf_counter(), stopwatch.job.totals.copy()
     seconds = ended - self._started
@@ -195,7 +195,7 @@ class _Interval:
         means[name] = float(values[-1] if last else np.mean(values))
     means["throughput/step_seconds"] = seconds / len(metrics)
     means["throughput/steps_per_second"] = len(metrics) / seconds
-    means["throughput/device_wait_seconds"] = (ended - asked) / len(metrics)
+    means["throughput/device_wait_seconds"] = (ended - began) / len(metrics)
     for name in _ACTIVITIES:
       taken = spent[name] - self._spent[name]
       means[f"throughput/{name}_seconds"] = taken / len(metrics)

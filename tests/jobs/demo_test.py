@@ -10,7 +10,7 @@ def test_the_closed_book_has_no_recall():
     "generations_swapped": 2,
     "max_staleness_steps": 3,
     "heldout": {"after_pretraining": figures, "closed_book": figures},
-    "edited": {"asked": 10, "answered_new": 8},
+    "edited": {"questions": 10, "answered_new": 8},
     "seed_sentence": {"query": "[MASK]", "answer": "pound"},
   }
   _, after, closed, *_ = (row.split() for row in demo._table(summary).splitlines())

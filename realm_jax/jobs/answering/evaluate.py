@@ -27,20 +27,6 @@ from realm_jax.training.train_loop import StopSignal
 
 EVALUATIONS = "evaluations.jsonl"
 
-_SOURCES = {field.name for of in (Sources, Fusion) for field in dataclasses.fields(of)} - {"fusion"}
-# What is used, by what is evaluated.
-_USED = {
-  "--qrels": {"recall_at", "batch_size", *_SOURCES},
-  "--qrels and --predictions": {"predictions", "recall_at"},
-  "questions": {
-    *("train_questions", "formats", "max_questions"),
-    *("answer_text", "recall_at", "batch_size", *_SOURCES),
-  },
-  "questions and --predictions": {"predictions", "max_questions"},
-  "masked sentences": {"max_questions", "book", "recall_at", "batch_size", *_SOURCES},
-  "masked sentences and --predictions": {"predictions", "max_questions"},
-}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Following:
@@ -84,7 +70,7 @@ def evaluate(
   Args:
     questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
       `spans`, `answer`) as `realm mask_sentences` writes; with `qrels`, of queries (`_id`, `text`).
-      Several sets, `nq=FILE,wq=FILE`, are asked of one system and written to `output/nq` and so on.
+      Several sets, `nq=FILE,wq=FILE`, are put to one system and written to `output/nq` and so on.
     qrels: Judgements of a retrieval test collection, in BEIR's or TREC's format: documents are
       ranked, each by its best passage, and scored by nDCG, recall and reciprocal rank.
     sources: The model, the corpus and its index; BM25 needs only the corpus.
@@ -135,10 +121,11 @@ def evaluate(
       train_questions=train_questions,
       formats=formats,
       max_questions=max_questions,
-      changed=changed,
     )
     for name, file in question_sets(questions).items()
   }
+  for evaluator in evaluators.values():
+    _check_used(changed, evaluator)
   if formats and output is None:
     raise ValueError(f"--formats={','.join(formats)} without a directory; give --output")
 
@@ -165,10 +152,8 @@ def _evaluator(
   train_questions: str | None,
   formats: Sequence[Format],
   max_questions: int | None,
-  changed: Sequence[str],
 ) -> Evaluator:
   if qrels is not None:
-    _check_used(changed, "--qrels")
     grades = read_judgements(qrels)
     return JudgedQueries(
       inputs={"queries": file, "judgements": qrels},
@@ -176,14 +161,12 @@ def _evaluator(
       grades=grades,
       asking=asking,
     )
-  asked = sampled(read_questions(file), max_questions)
-  if asked[0].span is not None:
-    _check_used(changed, "masked sentences")
-    return MaskedSentences(inputs={"masked sentences": file}, questions=asked, asking=asking)
-  _check_used(changed, "questions")
+  questions = sampled(read_questions(file), max_questions)
+  if questions[0].span is not None:
+    return MaskedSentences(inputs={"masked sentences": file}, questions=questions, asking=asking)
   return OpenQuestions(
     inputs={"questions": file},
-    questions=asked,
+    questions=questions,
     asking=asking,
     train_answers=None if train_questions is None else _answers(train_questions),
     formats=formats,
@@ -194,9 +177,13 @@ def _answers(questions: str) -> list[str]:
   return [answer for question in read_questions(questions) for answer in question.answers]
 
 
-def _check_used(changed: Sequence[str], what: str) -> None:
-  what += " and --predictions" * ("predictions" in changed)
-  if names := [f"--{name}" for name in changed if name not in _USED[what]]:
+def _check_used(changed: Sequence[str], evaluator: Evaluator) -> None:
+  if "predictions" in changed:
+    what, used = f"{evaluator.kind} and --predictions", {"predictions", *evaluator.settings_read}
+  else:
+    system = (field.name for of in (Sources, Fusion) for field in dataclasses.fields(of))
+    what, used = evaluator.kind, {*evaluator.settings, *system}
+  if names := [f"--{name}" for name in changed if name not in used]:
     raise ValueError(f"with {what}, {', '.join(names)} would do nothing; omit it")
 
 

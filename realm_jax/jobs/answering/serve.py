@@ -121,13 +121,13 @@ def serve(
     }
     for model in models.values():
       model.warm_up()
-    asked = [example for file in questions for example in _examples(file, num_examples)]
+    examples = [example for file in questions for example in _examples(file, num_examples)]
     if not questions and any(model.kind == "mask" for model in models.values()):
-      asked = [*itertools.islice(_sentences(models[names[0]].corpus.store), num_examples)]
+      examples = [*itertools.islice(_sentences(models[names[0]].corpus.store), num_examples)]
     app = server.make_app(
       AnsweringService(models),
       limits=listening.with_local_names(limits, host),
-      examples=[Example(text=text, answer=answer) for text, answer in asked],
+      examples=[Example(text=text, answer=answer) for text, answer in examples],
     )
     listener.serve(app)
 

@@ -163,11 +163,11 @@ def prepare_examples(
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   examples, labels = Examples(data=data, source=corpus, vocabulary=vocabulary), None
   if passages is not None and isinstance(data, QuestionData):
-    asked, store = read_questions(corpus), PassageStore(passages)
-    examples = question_examples(asked, data=data, source=corpus, store=store)
+    questions, store = read_questions(corpus), PassageStore(passages)
+    examples = question_examples(questions, data=data, source=corpus, store=store)
     labels = find_labels(
-      asked,
-      questions=corpus,
+      questions,
+      file=corpus,
       store=store,
       query_length=data.query_length,
     )

@@ -139,7 +139,7 @@ def demo(
     "max_staleness_steps": max_staleness_steps(swaps, num_steps=pretraining.run.num_steps),
     "heldout": figures,
     "edited": {
-      "asked": answered["questions"],
+      "questions": answered["questions"],
       "answered_new": round(answered["exact_match"] * answered["questions"]),
     },
     "seed_sentence": seed_sentence,
@@ -265,7 +265,7 @@ def _table(summary: dict) -> str:
     )
   edited = summary["edited"]
   rows += [
-    f"edited facts answered with the new value: {edited['answered_new']} of {edited['asked']}",
+    f"edited facts answered with the new value: {edited['answered_new']} of {edited['questions']}",
     f"generations swapped in while training: {summary['generations_swapped']}, "
     f"at most {summary['max_staleness_steps']} steps stale",
     f"{summary['seed_sentence']['query']}  ->  {summary['seed_sentence']['answer']}",

@@ -72,12 +72,15 @@ def finetune(
   finetuning.check_reachable()
   description = finetuning.describe(corpus, start)
   description.check_sizes(corpus.vocabulary)
-  asked = read_questions(questions)
+  train_questions = read_questions(questions)
   made = question_examples(
-    asked, data=finetuning.data, source=questions if examples is None else examples, store=store
+    train_questions,
+    data=finetuning.data,
+    source=questions if examples is None else examples,
+    store=store,
   )
   features = made.streams(seed=finetuning.run.seed)
-  matcher = _labels(asked, questions, examples, store=store, data=finetuning.data)
+  matcher = _labels(train_questions, questions, examples, store=store, data=finetuning.data)
   encoder = start.dual_encoder
   model = OpenQaModel(encoder, start.span_reader)
   with contextlib.ExitStack() as stack:
@@ -112,8 +115,10 @@ def finetune(
       matcher=matcher,
       fresh_passage_length=None if finetuning.frozen else start.passage_length,
     )
-    asked_in_turn = batches.MadeOf(features, lambda batch: (batches.questions(batch), {}))
-    source = run.retrieved_batches(asked_in_turn, retriever=question_retriever, refresher=refresher)
+    ordered_questions = batches.MadeOf(features, lambda batch: (batches.questions(batch), {}))
+    source = run.retrieved_batches(
+      ordered_questions, retriever=question_retriever, refresher=refresher
+    )
     evaluation = dev = None
     if dev_questions is not None:
       dev = QuestionEvaluation(
@@ -141,8 +146,8 @@ def finetune(
 
 
 def _labels(
-  asked: Sequence[Question],
-  questions: str,
+  questions: Sequence[Question],
+  file: str,
   examples: str | None,
   *,
   store: PassageStore,
@@ -152,8 +157,8 @@ def _labels(
   if examples is not None:
     return AnswerMatcher.from_arrays(prepared_examples.read_arrays(examples))
   return find_labels(
-    asked,
-    questions=questions,
+    questions,
+    file=file,
     store=store,
     query_length=data.query_length,
   )

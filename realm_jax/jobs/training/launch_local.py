@@ -90,5 +90,5 @@ def launch_local(
   )
   if questions is not None:
     # The training has ended, so its newest generation is evaluated and none is waited for.
-    asked = {k: v for k, v in jobs["evaluate"].items() if k not in ("follow", "until_step")}
-    supervise([process("evaluate", asked, shown=True)], logs=logs, max_restarts=max_restarts)
+    settings = {k: v for k, v in jobs["evaluate"].items() if k not in ("follow", "until_step")}
+    supervise([process("evaluate", settings, shown=True)], logs=logs, max_restarts=max_restarts)

@@ -185,13 +185,13 @@ class _Training:
     retrieve: Callable[[dict, MaskedQueries], RetrievedBatch],
   ) -> str:
     """Trains on a source; evaluates on a corpus, if any, and returns which checkpoint was best."""
-    run, asked, evaluation = self.run, None, None
+    run, fixed, evaluation = self.run, None, None
     with contextlib.ExitStack() as stack:
       if eval_corpus is not None:
-        asked = self._asked(eval_corpus, retrieve)
+        fixed = self._fixed_evaluation(eval_corpus, retrieve)
         best = BestCheckpoint(os.path.join(run.workdir, BEST), metric="eval/loss", better="lower")
         evaluation = Evaluation(
-          figures=asked,
+          figures=fixed,
           every=self.pretraining.eval_every,
           best=stack.enter_context(best),
           at_start=True,
@@ -200,11 +200,11 @@ class _Training:
         source if self.source is None else self.source.open(source, self.pretraining),
         metadata=metadata,
         evaluation=evaluation,
-        samples=lambda: self._samples(source.batch if asked is None else asked.first_batch),
+        samples=lambda: self._samples(source.batch if fixed is None else fixed.first_batch),
       )
       return "" if evaluation is None else _best(evaluation.best)
 
-  def _asked(
+  def _fixed_evaluation(
     self, eval_corpus: str, retrieve: Callable[[dict, MaskedQueries], RetrievedBatch]
   ) -> FixedEvaluation:
     return FixedEvaluation(

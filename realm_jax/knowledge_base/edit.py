@@ -2,14 +2,16 @@
 
 import collections
 import dataclasses
+import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base import commits, passages
+from realm_jax.knowledge_base.embedder import Embedder, Passage
 from realm_jax.knowledge_base.segment import Segment, content_digests
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
 
@@ -20,14 +22,11 @@ _MOST_DELETED = 0.2  # share of a segment's passages
 _NAMED, _REMEMBERED = 5, 100  # documents of a change, changes
 
 
-Embed = Callable[[Sequence[tuple[str, str]]], np.ndarray]
-
-
 class Edit:
   """Changes to a snapshot that become visible together, when they are committed.
 
   Args:
-    embed: Returns the embeddings of titles and texts of passages; None for no encoder.
+    embed: Embeds passages; None for no encoder.
 
   Attributes:
     before: The snapshot.
@@ -37,7 +36,7 @@ class Edit:
     replaced: Ids of the documents that were there with another content.
   """
 
-  def __init__(self, directory: str, before: Snapshot, *, embed: Embed | None = None):
+  def __init__(self, directory: str, before: Snapshot, *, embed: Embedder | None = None):
     self.settings = before.commit.settings
     self.folders = before.commit.folders
     self.counts: collections.Counter[str] = collections.Counter()
@@ -51,7 +50,7 @@ class Edit:
     self._characters = 0  # of those pending
     self._added: list[commits.SegmentEntry] = []
     self._embed = embed
-    self._known: dict[tuple[str, str], np.ndarray] = {}  # embeddings of passages
+    self._known: dict[Passage, np.ndarray] = {}  # embeddings of what is replaced
 
   def put(self, documents: Sequence[Document]) -> None:
     """Adds documents, in place of those that have their ids, unless these are the same."""
@@ -120,6 +119,8 @@ class Edit:
         history=(*self._change(), *before.history)[:_REMEMBERED],
       )
       commits.write(self._directory, after)
+    if self._embed:
+      self._embed.committed()
 
   def _change(self) -> list[commits.Change]:
     counts = {name: self.counts[name] for name in ("added", "updated", "deleted")}
@@ -130,18 +131,9 @@ class Edit:
     if self._pending:
       languages = self.settings.languages
       cut = passages.cutter(languages=languages, words=self.settings.passage_words)
-      embed = self._embedded if self._embed else None
+      embed = functools.partial(self._embed, known=self._known) if self._embed else None
       self._add(Segment.of(self._pending, cut=cut, languages=languages, embed=embed))
       self._pending, self._known, self._characters = [], {}, 0
-
-  def _embedded(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Returns the embeddings of passages; only new passages are embedded."""
-    assert self._embed is not None
-    new = [passage for passage in dict.fromkeys(passages) if passage not in self._known]
-    computed_NxE = self._embed(new)
-    known = self._known | dict(zip(new, computed_NxE, strict=True))
-    embeddings = [known[passage] for passage in passages]
-    return np.stack(embeddings) if embeddings else computed_NxE
 
   def _add(self, segment: Segment) -> None:
     name = self.before.commit.new_segment(len(self._added))

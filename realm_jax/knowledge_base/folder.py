@@ -18,6 +18,7 @@ import numpy as np
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.edit import Edit, due
+from realm_jax.knowledge_base.embedder import STAGED, Embedder
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Snapshot
 
@@ -33,6 +34,7 @@ KIND = DirectoryKind(
     f"segments/{_NUMBER}-*",
     f"models/{_DIGEST}/",
     f"models/.{_DIGEST}{UNFINISHED}*/",
+    f"{STAGED}/{_DIGEST}-*",
     "directory.lock",
   ),
 )
@@ -71,7 +73,8 @@ class Folder:
       commits.check_newest(self._path, before.commit)
       commits.remove_unnamed(self._path)
       name = before.commit.settings.encoder
-      embed = functools.partial(_embed_passages, self._path, name) if name else None
+      embed = functools.partial(_embed_passages, self._path, name)
+      embed = Embedder(self._path, name, embed) if name else None
       edit = Edit(self._path, before, embed=embed)
       yield edit
       edit.commit()

@@ -23,7 +23,8 @@ class TextReader:
       optionally `title` and other fields.
     outside: A folder with files that are not read.
     folders: Folders that were given before. The id of a file is its path below the first of them
-      that has it, so a file has the same id alone as among all.
+      that has it, so a file has the same id alone as among all. If that folder has one that was
+      given before it, the path begins there (`../b.txt`), because its files have their ids already.
 
   Attributes:
     bad: Records that yield no document.
@@ -91,7 +92,8 @@ def _files(paths: list[str], outside: str) -> list[input_files.InputFile]:
 def _below(file: input_files.InputFile, folders: Sequence[str]) -> input_files.InputFile:
   path = os.path.abspath(file.path)
   folder = next(folder for folder in folders if path.startswith(folder))
-  return dataclasses.replace(file, name=path.removeprefix(folder))
+  start = next(inner for inner in folders if inner.startswith(folder))
+  return dataclasses.replace(file, name=os.path.relpath(path, start))
 
 
 def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:

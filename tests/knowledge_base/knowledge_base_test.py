@@ -250,6 +250,19 @@ def test_a_file_has_one_id_however_it_is_given(tmp_path, monkeypatch):
     base.add("more")
 
 
+def test_a_folder_around_one_that_was_given_first_takes_no_ids_of_its_files(tmp_path):
+  for name in ("sub/b.txt", "b.txt", "other/b.txt"):
+    path = tmp_path / "docs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{name} is about moss.")
+  base = KnowledgeBase.create(tmp_path / "kb", tmp_path / "docs" / "sub", language="en")
+  assert base.update(tmp_path / "docs" / "b.txt").added == 1, "it is not the first file, changed"
+  changes = base.add(tmp_path / "docs")
+  assert (changes.added, changes.unchanged) == (1, 2)
+  assert {*ids(base.search("moss"))} == {"b.txt", "../b.txt", "../other/b.txt"}
+  assert base.add(tmp_path / "docs" / "other").unchanged == 1
+
+
 def test_hits_are_readable_and_escaped(base):
   base.add([{"id": "<b>", "title": "<script>", "text": "Moss & <i>mosses</i> are small."}])
   hits = base.search("moss")

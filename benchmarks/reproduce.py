@@ -20,7 +20,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TABLE = pathlib.Path(__file__).parent / "reproductions.toml"
+TABLE = pathlib.Path(__file__).resolve().parent / "reproductions.toml"
 FINISHED = pathlib.Path("runs/reproduced.txt")
 
 
@@ -129,8 +129,10 @@ def _run_once(command: str) -> None:
     print(f"listed in {FINISHED}, not run again: {command}", flush=True)
     return
   print(f"$ {command}", flush=True)
-  _, *arguments = shlex.split(command)
-  code = subprocess.run((sys.executable, "-m", "realm_jax.main", *arguments)).returncode
+  _, job, *arguments = shlex.split(command)
+  if job.endswith(".py"):
+    job = str(TABLE.parents[1] / job)
+  code = subprocess.run((sys.executable, "-m", "realm_jax.main", job, *arguments)).returncode
   if code:
     raise NotReproducedError(f"exit status {code}, see above: {command}")
   FINISHED.parent.mkdir(exist_ok=True)

@@ -33,7 +33,6 @@ setuptools.setup(
   },
   install_requires=[
     "absl-py>=2.1",
-    "clu>=0.0.12",
     "docstring-parser>=0.16",
     "etils[epath]>=1.9",
     "flax>=0.12,<0.13",
@@ -60,6 +59,7 @@ setuptools.setup(
     "sentencepiece>=0.2,<0.2.2",
     "sentencex>=1.0,<2",
     "seqio>=0.0.20",
+    "tensorboard>=2.20",
     "tensorflow>=2.20,<2.21",
     "tensorflow-text>=2.20,<2.21",
     "tokenizers>=0.20",
@@ -96,7 +96,7 @@ setuptools.setup(
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "starlette>=1.10", "uvicorn>=0.30"],
     # What t5x needs of a package index; requirements-t5x.txt has t5x itself.
-    "t5x": ["cached_property", "chex", "fiddle", "grain", "jaxtyping"],
+    "t5x": ["cached_property", "chex", "clu>=0.0.12", "fiddle", "grain", "jaxtyping"],
     # Drives a Chromium that is there already, as Debian's package `chromium` brings it.
     "browser": ["playwright>=1.49"],
     "tpu": ["jax[tpu]"],

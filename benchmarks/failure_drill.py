@@ -96,7 +96,6 @@ _JOBS.set_forkserver_preload(
     "realm_jax.jobs.training.build_index",
     "realm_jax.data.feature_converters",
     "tasks.salient_span_masking",
-    "clu.metric_writers",
     "jaxlib.mlir.dialects.mhlo",
     "gcp_storage_emulator.server",
   ]

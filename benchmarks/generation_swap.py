@@ -21,7 +21,6 @@ import time
 
 import ml_dtypes
 import numpy as np
-from clu import metric_writers
 from demo_training import RETRIEVAL, DemoTraining, random_queries, write_store
 from search import clustered_embeddings
 
@@ -29,7 +28,7 @@ from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import TREES, CorpusSearcherConfig, SearcherConfig
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.training import train_loop
+from realm_jax.training import metric_writers, train_loop
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _GENERATIONS = 2  # they are loaded in turn under rising numbers
@@ -155,7 +154,7 @@ def train_beside_loads(
       source=source,
       num_steps=10**6,
       hooks=[hook],
-      writer=metric_writers.MultiWriter([]),
+      writer=metric_writers.make_writer("", step=0, first_process=False),
       log_every=10**6,
       stop=lambda: len(swapped_at) > loads and len(ends) >= swapped_at[-1] + quiet_steps,
     )

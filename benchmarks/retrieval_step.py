@@ -17,7 +17,6 @@ import time
 
 import jax
 import numpy as np
-from clu import metric_writers
 from demo_training import BATCH_SIZE, RETRIEVAL, DemoTraining, random_queries, write_store
 from search import clustered_embeddings
 
@@ -26,7 +25,7 @@ from realm_jax.index.searcher import SearcherConfig, own_part
 from realm_jax.publishing import index_recall
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.training import train_loop
+from realm_jax.training import metric_writers, train_loop
 
 
 class OneGeneration:
@@ -62,7 +61,7 @@ class Turns:
 
   def __init__(self, training: DemoTraining):
     self._training = training
-    self._writer = metric_writers.MultiWriter([])
+    self._writer = metric_writers.make_writer("", step=0, first_process=False)
     self._runs = {}
 
   def add(self, name: str, source: train_loop.BatchSource) -> None:

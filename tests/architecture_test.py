@@ -33,7 +33,7 @@ FOUNDATIONS = {name(file) for file, _ in table("foundation | contents")}
 HOMES = {
   "apache_beam": ("corpus/beam_pipeline.py",),
   "Stemmer": ("text/analysis.py",),
-  "clu": ("t5x_adapter/", "training/"),
+  "clu": ("t5x_adapter/",),
   "etils": ("foundations/object_store.py",),
   "faiss": ("index/faiss_searcher.py",),
   "fastapi": ("inspector/",),
@@ -52,6 +52,7 @@ HOMES = {
   "socket": ("inspector/listening.py",),
   "starlette": ("inspector/",),
   "t5x": ("t5x_adapter/",),
+  "tensorboard": ("training/metric_writers.py",),
   "tensorflow": (
     "convert/",
     "data/",

@@ -1,13 +1,18 @@
-"""Writers of metrics: TensorBoard through CLU, and `metrics.jsonl`."""
+"""Writers of metrics: `metrics.jsonl`, and files for TensorBoard, written without TensorFlow."""
 
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from absl import logging
+from tensorboard.compat.proto import event_pb2
+from tensorboard.plugins.scalar import summary_v2 as scalar_summaries
+from tensorboard.plugins.text import summary_v2 as text_summaries
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from realm_jax.foundations import atomic_files
 from realm_jax.training import alarms
@@ -61,6 +66,36 @@ class JsonLinesWriter:
 
   def close(self) -> None:
     self._file.close()
+
+
+class TensorBoardWriter:
+  """Appends scalars and texts to a file of events of its own; importing TensorFlow takes seconds."""
+
+  def __init__(self, directory: str | os.PathLike):
+    os.makedirs(directory, exist_ok=True)
+    name = f"events.out.tfevents.{time.time_ns()}.{platform.node()}.{os.getpid()}"
+    self._file = open(os.path.join(directory, name), "wb")
+    self._records = RecordWriter(self._file)
+    self._write(file_version="brain.Event:2")
+
+  def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+    for name, value in scalars.items():
+      self._write(step=step, summary=scalar_summaries.scalar_pb(name, float(np.asarray(value))))
+    self.flush()
+
+  def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+      self._write(step=step, summary=text_summaries.text_pb(name, text))
+
+  def flush(self) -> None:
+    self._file.flush()
+
+  def close(self) -> None:
+    self._file.close()
+
+  def _write(self, **content) -> None:
+    event = event_pb2.Event(wall_time=time.time(), **content)
+    self._records.write(event.SerializeToString())
 
 
 class AlarmWriter(MetricWriter):
@@ -136,18 +171,8 @@ def make_writer(
   """Returns the writer of a run; processes other than the first write nothing."""
   if not first_process:
     return _Several([])
-  files = [*_tensorboard(workdir), JsonLinesWriter(workdir, step=step)]
+  files = [TensorBoardWriter(workdir), JsonLinesWriter(workdir, step=step)]
   return _Several([*files, AlarmWriter(alarm_settings, on_collapse=on_collapse)])
-
-
-def _tensorboard(workdir: str | os.PathLike) -> list[MetricWriter]:
-  """Returns a TensorBoard writer, or none if TensorFlow is missing."""
-  try:
-    from clu import metric_writers
-  except ModuleNotFoundError as error:
-    logging.info("writing no TensorBoard files, because %s is missing", error.name)
-    return []
-  return [metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(os.fspath(workdir))])]
 
 
 def _plain(value) -> float | None:

@@ -5,6 +5,8 @@ import time
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from tensorboard.backend.event_processing import event_accumulator
 
 from realm_jax.training import metric_writers
 from realm_jax.training.alarms import AlarmSettings
@@ -77,15 +79,19 @@ def test_rows_of_a_missing_file_are_none(tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_writes_lines_and_tensorboard_events(tmp_path):
+def test_tensorboard_reads_what_a_run_writes(tmp_path):
   writer = metric_writers.make_writer(tmp_path, step=0, first_process=True)
-  writer.write_scalars(1, {"loss/total": 0.125})
-  writer.write_texts(1, {"example": "x"})
+  writer.write_scalars(1, {"loss/total": jnp.float32(0.125)})
+  writer.write_scalars(2, {"loss/total": np.nan})
+  writer.write_texts(2, {"samples/retrieved": "é | x"})
   writer.flush()
+  found = event_accumulator.EventAccumulator(str(tmp_path)).Reload()
   writer.close()
-  assert read_lines(tmp_path)[0]["loss/total"] == 0.125
-  (events,) = tmp_path.glob("events.out.tfevents.*")
-  assert b"loss/total" in events.read_bytes()
+  shown = [(row.step, row.tensor_proto.float_val[0]) for row in found.Tensors("loss/total")]
+  assert shown == [(1, 0.125), (2, pytest.approx(np.nan, nan_ok=True))]
+  (text,) = found.Tensors("samples/retrieved")
+  assert text.tensor_proto.string_val[0].decode() == "é | x"
+  assert found.PluginTagToContent("text").keys() == {"samples/retrieved"}
 
 
 def test_other_processes_write_nothing(tmp_path):

@@ -19,6 +19,7 @@ from realm_jax.training import alarms
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
+_Event: Callable[..., Any] = event_pb2.Event
 
 
 class MetricWriter(Protocol):
@@ -69,7 +70,7 @@ class JsonLinesWriter:
 
 
 class TensorBoardWriter:
-  """Appends scalars and texts to a file of events of its own; importing TensorFlow takes seconds."""
+  """Appends scalars and texts to a file of events. TensorFlow would take seconds to import."""
 
   def __init__(self, directory: str | os.PathLike):
     os.makedirs(directory, exist_ok=True)
@@ -94,8 +95,7 @@ class TensorBoardWriter:
     self._file.close()
 
   def _write(self, **content) -> None:
-    event = event_pb2.Event(wall_time=time.time(), **content)
-    self._records.write(event.SerializeToString())
+    self._records.write(_Event(wall_time=time.time(), **content).SerializeToString())
 
 
 class AlarmWriter(MetricWriter):

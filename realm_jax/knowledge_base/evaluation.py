@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -69,7 +69,8 @@ def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
   """Ranks for the questions of a collection or a file; see `KnowledgeBase.evaluate`."""
   rankings = _RANKINGS if snapshot.embed else _RANKINGS[:1]
   if not os.path.isdir(path):
-    return _answered(snapshot, read_questions(path), rankings)
+    asked = read_questions(path)
+    return Evaluation(scores={r: found_answers(snapshot, asked, r) for r in rankings})
   tables = glob.glob(os.path.join(glob.escape(path), "qrels", "*"))
   tables = [t for t in tables if os.path.basename(t).startswith("test.")] or tables
   if len(tables) != 1:
@@ -92,30 +93,42 @@ def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
   return Evaluation(scores=scores)
 
 
-def _answered(
-  snapshot: Snapshot, questions: Sequence[Question], rankings: Sequence[Ranking]
-) -> Evaluation:
-  """Counts the questions for which one of the best passages has an answer, in whole words."""
-  scores: dict[Ranking, Scores] = {}
-  languages = snapshot.commit.settings.languages
-  for ranking in rankings:
-    found_at = np.full(len(questions), np.inf)
-    for i, question in enumerate(questions):
-      (ids_K,) = _retrieve(snapshot, ranking, [question.text], k=max(_RECALL_AT)).ids_BxK
-      for place, passage in enumerate(ids_K[ids_K >= 0].tolist()):
-        if _has_answer(snapshot.hit(passage).text, question, languages):
-          found_at[i] = place
-          break
-    scores[ranking] = {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}
-  return Evaluation(scores=scores)
+class AnswerFinder:
+  """Tells which passages of a snapshot have an answer, in whole words."""
+
+  def __init__(self, snapshot: Snapshot):
+    self._snapshot = snapshot
+    self._words = functools.cache(self._normalized)
+
+  def has(self, passage: int, question: Question) -> bool:
+    """Returns whether a passage has one of the answers."""
+    if question.regex:
+      text = self._snapshot.hit(passage).text
+      return any(compile_answer(answer).search(text) for answer in question.answers)
+    words, normalize = self._words(passage)
+    return any(f" {normalize(answer)} " in words for answer in question.answers)
+
+  def _normalized(self, passage: int) -> tuple[str, Callable[[str], str]]:
+    text = self._snapshot.hit(passage).text
+    language = detection.language_of(text, among=self._snapshot.commit.settings.languages)
+    normalize = _normalizer(language)
+    return f" {normalize(text)} ", normalize
 
 
-def _has_answer(text: str, question: Question, languages: Sequence[str]) -> bool:
-  if question.regex:
-    return any(compile_answer(answer).search(text) for answer in question.answers)
-  normalize = normalizer(detection.language_of(text, among=languages), "corrected")
-  words = f" {normalize(text)} "
-  return any(f" {normalize(answer)} " in words for answer in question.answers)
+@functools.cache
+def _normalizer(language: str) -> Callable[[str], str]:
+  return functools.lru_cache(10_000)(normalizer(language, "corrected"))
+
+
+def found_answers(snapshot: Snapshot, questions: Sequence[Question], ranking: Ranking) -> Scores:
+  """Returns for which questions one of the best passages has an answer, as recall@k."""
+  finder = AnswerFinder(snapshot)
+  found_at = np.full(len(questions), np.inf)
+  for i, question in enumerate(questions):
+    (ids_K,) = _retrieve(snapshot, ranking, [question.text], k=max(_RECALL_AT)).ids_BxK
+    has_answer = (finder.has(passage, question) for passage in ids_K[ids_K >= 0].tolist())
+    found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
+  return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}
 
 
 def _retrieve(snapshot: Snapshot, ranking: Ranking, texts: Sequence[str], k: int) -> SearchResults:

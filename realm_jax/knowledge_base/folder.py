@@ -123,14 +123,15 @@ def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
 
 
 def _embed_question(directory: str, name: str, question: str) -> np.ndarray:
-  return _encoder(directory, name).question(question)
+  return encoder(directory, name).question(question)
 
 
 def _embed_passages(directory: str, name: str, passages) -> np.ndarray:
-  return _encoder(directory, name).passages(passages)
+  return encoder(directory, name).passages(passages)
 
 
-def _encoder(directory: str, name: str) -> "Encoder":
+def encoder(directory: str, name: str) -> "Encoder":
+  """Returns the encoder of this name."""
   from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
 
   return open_encoder(os.path.abspath(commits.model_path(directory, name)))

@@ -240,27 +240,52 @@ class KnowledgeBase:
       name = models.copy_reader(self.path, path)
       edit.settings = dataclasses.replace(edit.settings, reader=name)
 
-  def train(self, *, num_queries: int = 400) -> "Choice":
-    """Chooses without labels what ranks passages: words, the encoder or both.
+  def train(
+    self,
+    *,
+    questions: str | os.PathLike | None = None,
+    minutes: float | None = None,
+    num_queries: int | None = None,
+  ) -> "Choice":
+    """Makes searches better, if measurement says so: chooses what ranks, or trains on questions.
 
-    Titles have to find their documents, and sentences those that they were taken from, in a copy of
-    at most 20,000 documents without either, which is embedded anew. What ranks now stays, unless
-    another is better in both probes by 95 % intervals.
+    Without questions it chooses between words, the encoder and both. Titles have to find their
+    documents, and sentences those that they were taken from, in a copy of at most 20,000 documents
+    without either, which is embedded anew. What ranks now stays, unless another is better in both
+    probes by 95 % intervals.
+
+    With questions the encoder learns to embed questions; passages keep their embeddings. It is
+    used if it finds answers to more of the questions that it did not learn from, among five
+    passages and by a 95 % interval.
 
     Args:
-      num_queries: Queries of each probe, at most.
+      questions: JSON Lines with `question` and `answer`, of which a fifth, at most 500, is only
+        asked; there must be at least 100.
+      minutes: When to stop learning from questions, at the latest; 30 by default.
+      num_queries: Queries of each probe, at most; 400 by default.
 
     Returns:
       The choice, which searches follow from now on, and its figures.
 
     Raises:
-      ValueError: If there is no encoder.
+      FileNotFoundError: If there are no such questions.
+      ValueError: If there is no encoder, or an argument would do nothing.
     """
+    if questions is None and minutes is not None:
+      raise ValueError(f"minutes={minutes} would do nothing without questions")
+    if questions is not None and num_queries is not None:
+      raise ValueError(f"num_queries={num_queries} would do nothing with questions")
     settings = self.commit.settings
     if not settings.encoder:
       raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
+    if questions is not None:
+      return self._tune(os.fspath(questions), seconds=60 * (30 if minutes is None else minutes))
+    return self._choose(num_queries=num_queries or 400)
+
+  def _choose(self, *, num_queries: int) -> "Choice":
     from realm_jax.evaluation import probes  # late, because it imports JAX
 
+    settings = self.commit.settings
     snapshot = self._folder.newest()
     documents = map(snapshot.document, snapshot.documents(slice(None)))
     made = probes.make(documents, num_queries=num_queries, language=settings.languages[0])
@@ -282,6 +307,26 @@ class KnowledgeBase:
       )
     with self._folder.exclusively() as edit:
       edit.settings = dataclasses.replace(edit.settings, ranking=choice.chosen)
+    return choice
+
+  def _tune(self, path: str, *, seconds: float) -> "Choice":
+    from realm_jax.data.questions import read_questions
+    from realm_jax.knowledge_base import models, tuning  # late, because they import JAX
+
+    learned, asked = tuning.held_out(read_questions(path))
+    start = self._folder.newest()
+    settings = start.commit.settings
+    encoder = folder.encoder(self.path, settings.encoder)
+    encoder = tuning.tune(encoder, start, learned, seconds=seconds)
+    ranking = "fused" if settings.ranking == "words" else settings.ranking
+    trained = dataclasses.replace(start, embed=encoder.question)
+    choice = tuning.compare(start, trained, asked, ranking=ranking)
+    if choice.chosen == tuning.TRAINED:
+      with self._folder.exclusively() as edit:
+        if edit.settings.encoder != settings.encoder:
+          raise ValueError(f"{self.path} got another encoder while this one was trained")
+        name = models.write_encoder(self.path, encoder)
+        edit.settings = dataclasses.replace(edit.settings, encoder=name, ranking=ranking)
     return choice
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":

@@ -11,6 +11,7 @@ from realm_jax.foundations import atomic_files, json_fields, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
+from realm_jax.knowledge_base.encoder import Encoder
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.saved import importing, saved_models
 from realm_jax.saved.saved_models import ModelDescription
@@ -53,6 +54,13 @@ def copy_reader(directory: str, source: str | os.PathLike) -> str:
     ValueError: If it was not fine-tuned for questions.
   """
   return _copy(directory, _found(os.path.normpath(source), reads=True))
+
+
+def write_encoder(directory: str, encoder: Encoder) -> str:
+  """Writes an encoder into a knowledge base; returns its name there."""
+  return _copy(
+    directory, _Model(encoder.description, {"dual_encoder": encoder.params}, encoder.vocabulary)
+  )
 
 
 def _copy(directory: str, model: _Model) -> str:

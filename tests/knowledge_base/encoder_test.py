@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base import embedder
+from realm_jax.knowledge_base import embedder, tuning
 from realm_jax.knowledge_base.encoder import Encoder, open_encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base import tiny_models
@@ -179,6 +179,60 @@ def test_training_keeps_the_ranking_unless_another_is_better_in_both_probes(sour
   assert not base.search("zzz"), "words rank, so what shares none is not found"
   with pytest.raises(ValueError, match="no encoder"):
     KnowledgeBase.create(tmp_path / "words", SEA, **SETTINGS).train()
+
+
+def letters(number):
+  return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
+def test_training_on_questions_teaches_the_query_tower_alone(
+  source, tmp_path, embedded, monkeypatch
+):
+  optimizer = dataclasses.replace(tuning._OPTIMIZER, learning_rate=3e-3)
+  monkeypatch.setattr(tuning, "_OPTIMIZER", optimizer)  # for a model of two small layers
+  documents = [{"id": str(n), "text": f"{letters(n * 7)}."} for n in range(40)]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, encoder=source, **SETTINGS)
+  with base._folder.exclusively() as edit:
+    edit.settings = dataclasses.replace(edit.settings, ranking="encoder")
+  file = tmp_path / "questions.jsonl"
+  asked = [
+    {"question": f"{5 * 'qrst'[n % 4]} {letters(n)}", "answer": letters((n % 4 + 31) * 7)}
+    for n in range(400)
+  ]
+  file.write_text("\n".join(map(json.dumps, asked)))
+  before, there = base.evaluate(file).figures["encoder"]["recall@5"], len(embedded)
+  choice = base.train(questions=file)
+  assert choice.chosen == "trained"
+  gained = choice.comparisons["trained"]["recall@5"]
+  assert gained.interval[0] > 0
+  opened = KnowledgeBase(base.path)
+  assert opened.evaluate(file).figures["encoder"]["recall@5"] > before + 0.1
+  assert len(embedded) == there, "passages keep their embeddings"
+  opened.add([{"id": "new", "text": "New."}])
+  fresh = KnowledgeBase.create(
+    tmp_path / "fresh", [{"id": "new", "text": "New."}], encoder=source, **SETTINGS
+  )
+  (segment,) = fresh._folder.newest().segments
+  np.testing.assert_array_equal(
+    opened._folder.newest().segments[-1].embeddings_NxE, segment.embeddings_NxE
+  )
+  base.train(questions=file, minutes=0.001)
+
+
+def test_training_that_finds_no_more_changes_nothing(base, tmp_path):
+  file = tmp_path / "questions.jsonl"
+  file.write_text(
+    "\n".join([json.dumps({"question": f"what is {n}", "answer": "tree"}) for n in range(100)])
+  )
+  commit = base.commit
+  assert base.train(questions=file, minutes=1).chosen == "start" and base.commit == commit
+  file.write_text(json.dumps({"question": "what is an oak", "answer": "tree"}))
+  with pytest.raises(ValueError, match="too few"):
+    base.train(questions=file)
+  with pytest.raises(ValueError, match="minutes=1"):
+    base.train(minutes=1)
+  with pytest.raises(ValueError, match="num_queries=9"):
+    base.train(questions=file, num_queries=9)
 
 
 OPEN = """

@@ -1,0 +1,134 @@
+"""Fine-tunes the query tower of a knowledge base's encoder on questions with known answers.
+
+The loss of a question is that of ORQA's retriever (Lee et al. 2019): -log of the share of passages
+with an answer in the softmax over the passages that the encoder ranks best at this step. Passages
+keep their tower, so no embedding of a knowledge base changes.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from realm_jax.data.questions import Question
+from realm_jax.evaluation import resampling
+from realm_jax.evaluation.probes import Choice
+from realm_jax.foundations import progress
+from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.encoder import Encoder
+from realm_jax.knowledge_base.evaluation import AnswerFinder, found_answers
+from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.models.encoder import EncoderConfig
+from realm_jax.models.encoder_programs import query_encoder_program
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+
+FIGURE = "recall@5"  # that has to rise
+START, TRAINED = "start", "trained"
+_HELD_OUT, _FEWEST_HELD_OUT = 500, 20  # of the questions, a fifth, within these bounds
+_BATCH, _BEAM, _EPOCHS = 16, 500, 2
+_OPTIMIZER = OptimizerConfig(name="adamw", learning_rate=1.5e-4)
+_TEMPERATURE = 0.05  # of scores from -1 to 1, unless the encoder was trained with its own
+
+
+def tune(
+  encoder: Encoder, snapshot: Snapshot, questions: Sequence[Question], *, seconds: float
+) -> Encoder:
+  """Returns the encoder with another query tower.
+
+  Args:
+    snapshot: What the questions are asked of.
+    seconds: When to stop, at the latest.
+
+  Raises:
+    ValueError: If there is no passage.
+  """
+  if not snapshot.num_passages:
+    raise ValueError("there are no documents yet, in which questions could find answers")
+  config, copies = encoder.description.dual_encoder.separated()
+  params = {here: encoder.params[there] for here, there in copies.items()}
+  trained = config.params_of("query", params)
+  optimizer = make_optimizer(_OPTIMIZER, num_steps=-(-_EPOCHS * len(questions) // _BATCH))
+  state = optimizer.init(trained)
+  encode, step = query_encoder_program(config), _program(config, optimizer)
+  answers = AnswerFinder(snapshot)
+  (rows_N,) = np.nonzero(snapshot.live_N)
+  parts = [segment.embeddings_NxE for segment in snapshot.segments]
+  embeddings_NxE = np.concatenate([part for part in parts if part is not None])
+  draw, started = random.Random(0), time.monotonic()
+  order = [q for _ in range(_EPOCHS) for q in draw.sample(questions, len(questions))]
+  for first in progress.track(range(0, len(order), _BATCH), what="steps"):
+    if time.monotonic() - started > seconds:
+      break
+    batch = order[first : first + _BATCH]
+    query = encoder.queries([question.text for question in batch], size=_BATCH)
+    queries_BxE = np.asarray(encode(trained, query))
+    scores_BxN = queries_BxE @ embeddings_NxE[rows_N].T
+    beam_BxR = rows_N[np.argsort(-scores_BxN, axis=1)[:, :_BEAM]]
+    right_BxR = np.zeros(beam_BxR.shape, bool)  # none for what fills the last batch
+    for right_R, beam_R, question in zip(right_BxR, beam_BxR.tolist(), batch, strict=False):
+      right_R[:] = [answers.has(passage, question) for passage in beam_R]
+    trained, state = step(trained, state, query, embeddings_NxE[beam_BxR], right_BxR)
+  return encoder.replaced(config, {**params, **trained})
+
+
+def _program(config: EncoderConfig, optimizer):
+  """Returns the jitted step of the query's parameters and the optimizer's state."""
+  module = config.make()
+  scale = 1 / (
+    _TEMPERATURE if config.unit_length and config.temperature == 1 else config.temperature
+  )
+
+  def loss(trained, query, embeddings_BxRxE, right_BxR):
+    queries_BxE = module.apply(
+      {"params": trained}, query, deterministic=True, method="encode_query"
+    )
+    logits_BxR = scale * jnp.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE)
+    right_B = jax.nn.logsumexp(jnp.where(right_BxR, logits_BxR, -jnp.inf), axis=1)
+    counted_B = jnp.any(right_BxR, axis=1)
+    losses_B = jax.nn.logsumexp(logits_BxR, axis=1) - jnp.where(counted_B, right_B, 0)
+    return jnp.where(counted_B, losses_B, 0).sum() / jnp.maximum(counted_B.sum(), 1)
+
+  @jax.jit
+  def step(trained, state, query, embeddings_BxRxE, right_BxR):
+    gradients = jax.grad(loss)(trained, query, embeddings_BxRxE, right_BxR)
+    updates, state = optimizer.update(gradients, state, trained)
+    return jax.tree.map(jnp.add, trained, updates), state
+
+  return step
+
+
+def held_out(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
+  """Returns questions to learn from, and others to compare by; always the same ones.
+
+  Raises:
+    ValueError: If there are too few.
+  """
+  number = min(_HELD_OUT, len(questions) // 5)
+  if number < _FEWEST_HELD_OUT:
+    raise ValueError(
+      f"{len(questions)} questions are too few to learn from some and to compare by a fifth; give "
+      f"at least {5 * _FEWEST_HELD_OUT}, better thousands"
+    )
+  mixed = random.Random(0).sample(questions, len(questions))
+  return mixed[number:], mixed[:number]
+
+
+def compare(
+  start: Snapshot, trained: Snapshot, questions: Sequence[Question], *, ranking: Ranking
+) -> Choice:
+  """Chooses the trained encoder if more of the questions find an answer among five passages.
+
+  Args:
+    ranking: What ranks passages with the trained encoder.
+  """
+  scores = {
+    START: found_answers(start, questions, start.commit.settings.ranking),
+    TRAINED: found_answers(trained, questions, ranking),
+  }
+  means = {name: {k: float(v.mean()) for k, v in of.items()} for name, of in scores.items()}
+  compared = {k: resampling.compare(v, scores[START][k]) for k, v in scores[TRAINED].items()}
+  better = compared[FIGURE].interval[0] > 0
+  return Choice(chosen=TRAINED if better else START, means=means, comparisons={TRAINED: compared})

@@ -283,7 +283,7 @@ def _slice(text, start, limit):
 
 
 def _padded(values, default):
-  """Pads ragged values to one more than the longest row, because nothing is drawn from no place."""
+  """Pads ragged values to one more than the longest row, so that argmax always has a slot."""
   return tf.pad(values.to_tensor(default), [[0, 0], [0, 1]], constant_values=default)
 
 

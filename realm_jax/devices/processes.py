@@ -59,7 +59,7 @@ def devices() -> list[jax.Device]:
   """Returns the devices of all processes, process by process; the first call logs them.
 
   Raises:
-    DeviceError: If the backend does not start, or has less than `REALM_DEVICES` promises.
+    DeviceError: If the backend does not start, or has fewer than `REALM_DEVICES` promises.
   """
   try:
     found = in_order(jax.devices())

@@ -1,4 +1,4 @@
-"""Queries go to a device a power of two at a time, so that few batch sizes cause a compilation."""
+"""Pads query batches to powers of two, so that few batch sizes are compiled."""
 
 from collections.abc import Callable, Sequence
 

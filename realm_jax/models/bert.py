@@ -115,10 +115,10 @@ class BertConfig:
         )
 
   def fuses_attention(self, length: int) -> bool:
-    """Returns whether attention of so many positions is one kernel on the mesh being traced for.
+    """Returns whether attention over `length` positions uses the fused kernel on the current mesh.
 
     Raises:
-      ValueError: If it ought to be and the kernel takes fewer.
+      ValueError: If `attention` is "fused" and the kernel takes fewer positions.
     """
     fits = length <= fused_attention.LONGEST
     if self.attention == "fused" and not fits:
@@ -215,7 +215,7 @@ class SelfAttention(TypedModule):
       Dense, config, (config.num_heads, head_size), ("embed", "heads", "kv")
     )
     projections = [heads(name=name) for name in ("query", "key", "value")]
-    # Of some positions only, the logits are small.
+    # The fused kernel saves the memory of the logits, which are small for a few positions.
     if some_FxQxD is all_FxLxD and config.fuses_attention(mask_FxL.shape[1]):
       context = self._fused(projections, all_FxLxD, mask_FxL, deterministic=deterministic)
     else:

@@ -43,7 +43,7 @@ def passage_encoder_program(
     return module.apply({"params": params}, tokens, deterministic=True, method=f"encode_{of}")
 
   if mesh.size == 1 and mesh.devices.item().platform == "cpu":
-    # Whose caches then hold the activations: faster than all rows at once.
+    # Small groups keep activations in the CPU cache, which is faster than all rows at once.
     return jax.jit(functools.partial(_a_few_at_a_time, encode))
   return jax.jit(partitioning.on_mesh(mesh, encode))
 

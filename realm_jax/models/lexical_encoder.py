@@ -142,8 +142,8 @@ class LexicalEncoder(Encoder):
   def pair_scores(self, query, passage) -> jax.Array:
     """Returns the exact `scores_BxF`, a product over the terms that the queries have."""
     num_terms = min(self.config.vocab_size, query[0].size)
-    asked_V = jnp.zeros(self.config.vocab_size, bool).at[query[0].astype(jnp.int32)].set(True)
-    column_V = jnp.where(asked_V, jnp.cumsum(asked_V) - 1, num_terms)
+    in_queries_V = jnp.zeros(self.config.vocab_size, bool).at[query[0].astype(jnp.int32)].set(True)
+    column_V = jnp.where(in_queries_V, jnp.cumsum(in_queries_V) - 1, num_terms)
 
     def by_term(terms_FxL: jax.Array, weights_FxL: jax.Array) -> jax.Array:
       rows_Fx1 = jnp.arange(len(terms_FxL))[:, None]

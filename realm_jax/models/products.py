@@ -68,10 +68,10 @@ def _dot(first, second, dtype, *, axes: tuple[int, int]) -> jax.Array:
 def _product_gradients(dtype, factors, slope):
   first, second = factors
   slope = _rounded(slope, dtype)
-  # XLA would lay out the second in the way of what reads it, and copy the factors to that end.
+  # XLA would give the second the consumer's layout, and copy the factors for it.
   return (
     product_transposed(slope, second, dtype).astype(first.dtype),
-    _apart(_product_over_rows(first, slope, dtype).astype(second.dtype)),
+    _unfused(_product_over_rows(first, slope, dtype).astype(second.dtype)),
   )
 
 
@@ -86,9 +86,9 @@ def _product_transposed_gradients(dtype, factors, slope):
 
 def _activated_product_gradients(dtype, activate, factors, slope):
   first, second = factors
-  # XLA would write to memory what the forward pass and the two gradients have in common.
-  first = _apart(first)
-  activated = activate(_apart(first))
+  # XLA would write to memory what the forward pass and the gradients share.
+  first = _unfused(first)
+  activated = activate(_unfused(first))
   of_activated, of_second = _product_gradients(dtype, (activated, second), slope)
   return *jax.vjp(activate, first)[1](of_activated), of_second
 
@@ -108,10 +108,10 @@ def _rounded(matrix: jax.Array, dtype: str) -> jax.Array:
 
   XLA would fuse what it is computed from into the products and keep that, transposed, in float32.
   """
-  return _apart(matrix.astype(dtype))
+  return _unfused(matrix.astype(dtype))
 
 
-def _apart(matrix: jax.Array) -> jax.Array:
+def _unfused(matrix: jax.Array) -> jax.Array:
   """Returns a matrix that accelerators do not fuse with what it is computed from."""
   return jax.lax.platform_dependent(matrix, cpu=_identity, default=jax.lax.optimization_barrier)
 

@@ -1,4 +1,4 @@
-"""What closes both halves of a transformer layer: the layer norm of a sum with dropout.
+"""Post-layer-norm residual with dropout, which ends both halves of a transformer layer.
 
 The gradient is in closed form, from the sum, its means and its deviations alone; dropout is drawn
 again. Autodiff would read the sum once more for the gradients of mean and variance, and keep more.

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.devices.datatypes import Array, Tokens
+from realm_jax.text import tags
 from realm_jax.text.analysis import Analyzer
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 
@@ -33,8 +34,8 @@ def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, dict[st
   passage_V[[vocabulary.vocabulary.index(token) for token in SPECIAL_TOKENS]] = NO_TERM
   query_V = passage_V.copy()
   for language in languages:
-    asking = Analyzer([language]).question_words(language)
-    query_V[[first[word] for word in asking if word in first]] = NO_TERM
+    question_words = Analyzer([language]).question_words(language)
+    query_V[[first[word] for word in question_words if word in first]] = NO_TERM
   found = {
     "query_log_weights": query_V,
     "passage_log_weights": passage_V,
@@ -55,7 +56,7 @@ def term_of_each(terms_V: Array, tokens: Tokens) -> Array:
 def _stems(vocabulary: WordPieces, languages: Sequence[str]) -> list[str | None]:
   """Returns the stem of each wordpiece: "" if it is no term, None if it continues a word."""
   # A word alone does not tell its language: among several, words are compared by their beginnings.
-  analyzer = Analyzer(languages if len(languages) == 1 else ["und"])
+  analyzer = Analyzer(languages if len(languages) == 1 else [tags.UNDETERMINED])
   return [
     None if word.startswith("##") else "" if word in SPECIAL_TOKENS else _stem(analyzer, word)
     for word in vocabulary.vocabulary

@@ -18,13 +18,13 @@ def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) ->
   """Returns bool `[B, R]`, True where a passage must not be read with a query that has a source."""
   source_uid_B = np.asarray(queries.source_uid_B)
   trivial_BxR = store.uids[np.maximum(ids_BxR, 0)] == source_uid_B[:, None]
-  asked_BxR = (ids_BxR >= 0) & (source_uid_B != 0)[:, None]
-  query_F, place_F = np.nonzero(asked_BxR)
+  compared_BxR = (ids_BxR >= 0) & (source_uid_B != 0)[:, None]
+  query_F, place_F = np.nonzero(compared_BxR)
   bodies_FxP, _ = store.body_ids(
     ids_BxR[query_F, place_F], length=store.metadata.max_passage_length
   )
   trivial_BxR[query_F, place_F] |= holds(bodies_FxP, query_F, *sentences(queries))
-  return trivial_BxR & asked_BxR
+  return trivial_BxR & compared_BxR
 
 
 def sources(queries: MaskedQueries, *, store: PassageStore) -> np.ndarray:

@@ -35,13 +35,13 @@ def changes(
 
 
 def warn_of_other_learning(before: Mapping | None, now: Mapping, *, workdir: str) -> None:
-  """Warns by name of settings with which a resumed run learns in another way than before.
+  """Warns of optimizer and objective settings that changed, by name.
 
   Args:
     before: Its settings so far; None in checkpoints that do not name them.
   """
   if before is not None and (differing := differences(before, now)):
-    logging.warning("%s goes on with other settings: %s", workdir, "; ".join(differing.values()))
+    logging.warning("%s continues with other settings: %s", workdir, "; ".join(differing.values()))
 
 
 def differences(before: Mapping, now: Mapping) -> dict[str, str]:

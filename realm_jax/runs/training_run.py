@@ -345,7 +345,7 @@ class TrainingRun:
     self._collapse = alarm
 
   def _told_of_collapse(self, evaluation: Evaluation | None) -> str:
-    """Returns why the run ended and where to go on from; empty if nothing has collapsed."""
+    """Returns why the run ended and where to continue from; empty if nothing has collapsed."""
     if self._collapse is None:
       return ""
     best = None if evaluation is None else evaluation.best

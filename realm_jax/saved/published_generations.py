@@ -8,8 +8,8 @@ from realm_jax.retrieval.index_refresher import LoadedGeneration, OtherRuns
 from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.training.checkpoints import Run
 
-# A training loads more passages in another process: ScaNN holds the interpreter lock for 50 ms.
-_LOADED_BESIDE_A_STEP = 50_000
+# A training loads larger indexes in a subprocess: ScaNN holds the interpreter lock for 50 ms.
+_MAX_PASSAGES_IN_PROCESS = 50_000
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class PublishedGenerations:
       generation,
       make=self.searcher,
       spread=self.spread,
-      in_subprocess=self.run is not None and manifest.num_passages > _LOADED_BESIDE_A_STEP,
+      in_subprocess=self.run is not None and manifest.num_passages > _MAX_PASSAGES_IN_PROCESS,
     )
     return LoadedGeneration(
       generation=generation,

@@ -2,9 +2,9 @@
 
 In English they are those of bm25s: lower-cased words of two or more characters, without the stop
 words of Lucene, stemmed. In other languages there are no stop words, because rare words outweigh
-them anyway. Words are stemmed by Snowball or, where it knows the language not, cut to their first
-five characters, which finds as much. Scripts that put no spaces between words become characters and
-their n-grams.
+them anyway. Words are stemmed by Snowball or, in a language that it does not know, cut to their
+first five characters, which finds as much. Scripts that put no spaces between words become
+characters and their n-grams.
 """
 
 import re
@@ -22,7 +22,7 @@ _ENGLISH_STOP_WORDS = frozenset(
   "a an and are as at be but by for if in into is it no not of on or such that the their then "
   "there these they this to was will with".split()
 )
-# Words that a question has because it asks.
+# Words that make a text a question and say nothing about its subject.
 _QUESTION_WORDS = {
   "en": "can could did do does had has have how many me much name should tell were what when where "
   "which who whom whose why would you been",
@@ -92,7 +92,7 @@ class Analyzer:
     return language, self._analyses[language](text)
 
   def question_words(self, language: str) -> frozenset[str]:
-    """Returns the terms that a question has because it asks; none where they are not known."""
+    """Returns the terms of question words; empty if those of the language are not known."""
     return frozenset(self._analyses[language](_QUESTION_WORDS.get(language, "")))
 
 

@@ -22,7 +22,7 @@ from realm_jax.text.wordpieces import SPECIAL_TOKENS as SPECIAL_TOKENS
 from realm_jax.text.wordpieces import VOCABULARY_FILE as VOCABULARY_FILE
 
 Kind = TypeVar("Kind")
-# The characters that a learned vocabulary knows: so many, and so much of all their occurrences.
+# A learned vocabulary knows at least this many characters, and this share of their occurrences.
 _MIN_ALPHABET, _COVERED = 1000, 0.999
 _PADDED_LENGTH_OF_A_CALL = 100_000
 _MAX_BYTES_OF_A_WORD = 1_000_000  # `normalization` limits its characters

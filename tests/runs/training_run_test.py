@@ -106,7 +106,9 @@ def test_another_learning_rate_is_warned_of(read_after, caplog):
     assert not caplog.messages
     read_after(4, learning_rate=1e-3)
   (told,) = caplog.messages
-  assert told.endswith("run goes on with other settings: optimizer.learning_rate 3e-05, now 0.001")
+  assert told.endswith(
+    "run continues with other settings: optimizer.learning_rate 3e-05, now 0.001"
+  )
 
 
 def test_a_warm_start_that_takes_nothing_is_refused():

@@ -42,7 +42,7 @@ def learn_vocabulary(
 
   def texts():
     nonlocal bad
-    bad = BadRecords()  # of one pass over the texts, which are read twice
+    bad = BadRecords()  # of one pass over the texts, which are read several times
     for document in reading.read_documents(files, bad=bad):
       yield document.title
       yield document.text

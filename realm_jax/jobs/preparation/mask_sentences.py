@@ -33,7 +33,7 @@ def mask_sentences(
     output: JSON Lines to write: `id`, `text`, `spans` (bytes of the text) and `answer`.
     max_sentences: Samples at most this many.
     max_words: Longer sentences are left out, because a query must hold the span.
-    seed: Seed for the sample and the spans.
+    seed: Seeds the sample and the spans.
 
   Returns:
     The numbers of sentences written, and of passages that have one.

@@ -151,7 +151,7 @@ class _Publisher:
     except generations.ForeignGenerationError:
       raise
     except Exception as error:
-      # Of several processes each may have failed elsewhere: they end, and are started again.
+      # Processes may have failed at different points: they end, and are started again.
       if jax.process_count() > 1 or step == max(steps(self.checkpoints), default=None):
         raise
       unfinished_embeddings.remove(self.index)

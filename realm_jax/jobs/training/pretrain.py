@@ -80,7 +80,7 @@ def pretrain(
   description.check_sizes(knowledge.vocabulary)
   vocabulary = os.path.join(passages, "vocabulary")
   examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
-  # Opened before anything is waited for, because there may be none.
+  # Fails on missing examples before waiting for an index.
   features = examples.streams(seed=pretraining.run.seed)
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
   # What determines queries and passages.

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID
 from realm_jax.index import assembly
 from realm_jax.index.bm25 import Bm25Config
 from realm_jax.index.postings import Postings
@@ -121,7 +122,9 @@ def _nearest(vectors_DxE: np.ndarray) -> np.ndarray:
   for first in range(0, size, _DOCUMENTS_AT_ONCE):
     rows = np.arange(first, min(first + _DOCUMENTS_AT_ONCE, size))
     ids_BxK = searcher.search(vectors_DxE[rows], count + 1).ids_BxK
-    # Itself goes last; what an approximate search does not find is replaced by the nearest one.
-    itself = np.argsort((ids_BxK == rows[:, None]) | (ids_BxK < 0), axis=1, kind="stable")
-    nearest_DxJ[rows] = np.take_along_axis(ids_BxK, itself, axis=1)[:, :count]
+    others_BxK = np.where(ids_BxK == rows[:, None], MISSING_PASSAGE_ID, ids_BxK)
+    order_BxK = np.argsort(others_BxK < 0, axis=1, kind="stable")
+    nearest_BxJ = np.take_along_axis(others_BxK, order_BxK, axis=1)[:, :count]
+    # What an approximate search does not find is replaced by the nearest one.
+    nearest_DxJ[rows] = np.where(nearest_BxJ < 0, nearest_BxJ[:, :1], nearest_BxJ)
   return nearest_DxJ

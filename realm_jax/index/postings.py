@@ -205,7 +205,11 @@ class Postings:
       raise ValueError(f"{directory} has BM25's postings of another version; build them again")
     arrays = {}
     for name in _ARRAYS:
-      mapped = np.load(os.path.join(directory, f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+      path = os.path.join(directory, f"{name}.npy")
+      try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+      except EOFError as error:  # an empty file
+        raise ValueError(f"{path} is damaged: {error}; build the postings again") from error
       arrays[name] = mapped.view(np.ndarray)  # whose items are read several times as fast
     found = cls(languages=tuple(kept["languages"]), **arrays)
     sizes = (

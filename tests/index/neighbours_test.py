@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from realm_jax.devices.datatypes import SearchResults
 from realm_jax.index import neighbours
 from realm_jax.index.neighbours import Neighbours, find_neighbours
 from realm_jax.index.postings import Postings
@@ -63,3 +64,14 @@ def test_a_document_gets_the_mean_of_the_best_passages_of_its_neighbours():
   # Document 1 is hidden, and passage 9 was added.
   ids, scores = np.array([0, 1, 3, 9]), np.array([5.0, 1.0, -4.0, 8.0])
   assert of.mean_scores(ids, scores).tolist() == [-2, -2, 2.5, 0]
+
+
+def test_what_an_approximate_search_misses_is_replaced_by_the_nearest_document(monkeypatch):
+  class Misses:
+    def search(self, queries_BxE, k):
+      ids = np.array([[0, 2, -2, -2], [3, 2, 1, -2], [2, 0, 1, 3], [1, 0, 2, -2]])
+      return SearchResults(ids[:, :k], np.zeros((4, k), np.float32))
+
+  monkeypatch.setattr(neighbours.assembly, "assemble", lambda *_, **__: Misses())
+  found = neighbours._nearest(np.eye(4, dtype=np.float32))
+  assert found.tolist() == [[2, 2, 2], [3, 2, 3], [0, 1, 3], [1, 0, 2]]

@@ -41,6 +41,10 @@ def test_damaged_postings_are_refused(tmp_path):
   np.save(directory / "rows.npy", np.zeros(1, np.int32))
   with pytest.raises(ValueError, match=str(directory)):
     Postings.open(str(directory))
+  (directory / "rows.npy").write_bytes(b"")
+  with pytest.raises(ValueError, match=r"rows.npy is damaged"):
+    Postings.open(str(directory))
+  assert len(open_or_build(str(directory), lambda: TEXTS, identity="")) == len(TEXTS)
 
 
 def test_postings_are_built_once_for_a_corpus(tmp_path):

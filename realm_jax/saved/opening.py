@@ -38,8 +38,12 @@ class Sources:
     generation: Index generation; None uses the newest.
     searcher: Makes the searcher of the generation's embeddings; None searches it as it was built.
     retriever: What finds passages: the checkpoint's dual encoder ("dense"), "bm25", or both
-      ("hybrid"). Readers always score the passages with the dual encoder.
+      ("hybrid"). With "bm25", passages of the dual encoder follow if too few share a word with the
+      query. Readers always score the passages with the dual encoder.
     fusion: How "hybrid" fuses the two.
+
+  Raises:
+    ValueError: If a fusion is given and nothing is fused.
   """
 
   checkpoints: str = ""
@@ -53,6 +57,10 @@ class Sources:
 
   def __post_init__(self):
     choices.check_fields(self)
+    given = [n for n, value in vars(self.fusion).items() if value != getattr(Fusion(), n)]
+    if given and self.retriever != "hybrid":
+      names = ", ".join(f"--{name}" for name in given)
+      raise ValueError(f"{names} would do nothing with retriever={self.retriever!r}; omit it")
 
   def missing(self) -> list[str]:
     """Returns the directories that are not given."""

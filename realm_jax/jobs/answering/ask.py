@@ -40,6 +40,8 @@ def ask(
     ValueError: If the model cannot take the query, or the inputs do not match.
   """
   if question is not None:
+    if sources != Sources() or target is not None:
+      raise ValueError(f"{query} is a knowledge base; give it and the question alone, or a model")
     answer = KnowledgeBase(query).answer(question)
     print(answer, flush=True)
     return {"query": question, "answer": answer.text, "probability": answer.probability}

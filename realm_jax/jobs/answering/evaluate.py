@@ -109,7 +109,7 @@ def evaluate(
     changed += [
       n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
     ]
-  if qrels is not None:
+  if qrels is not None and sources.retriever == "hybrid":
     sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
   if following.follow:
     _check_followed(sources, changed, output=output)

@@ -10,6 +10,7 @@ import jax
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions
 from realm_jax.devices import processes
+from realm_jax.index.searcher import SearcherFactory
 from realm_jax.labels.answer_matching import match_answers
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns
@@ -33,11 +34,19 @@ class Retrieval(abc.ABC):
     self._store = store
     self._index = index
 
-  def generations(self, model: RealmModel, *, run: Run, other_runs: OtherRuns) -> Generations:
+  def generations(
+    self,
+    model: RealmModel,
+    *,
+    run: Run,
+    searcher: SearcherFactory | None,
+    other_runs: OtherRuns,
+  ) -> Generations:
     """Returns the source of generations, which rejects those that mismatch the model or run."""
     return PublishedGenerations(
       index=self._index,
       description=model.description,
+      searcher=searcher,
       with_embeddings=self.with_embeddings,
       run=run,
       other_runs=other_runs,

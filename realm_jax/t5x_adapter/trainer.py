@@ -123,7 +123,10 @@ class RetrievingTrainer(PublishingTrainer):
     self._wanted = retrieval.fixed_generation(model, self.train_state.params)
     watch = self._wanted is None
     generations = retrieval.generations(
-      model, run=self.run, other_runs=refresh.other_runs if watch else "accept"
+      model,
+      run=self.run,
+      searcher=refresh.searcher,
+      other_runs=refresh.other_runs if watch else "accept",
     )
     self._watch = contextlib.ExitStack()
     self._refresher = self._watch.enter_context(

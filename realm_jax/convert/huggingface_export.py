@@ -89,8 +89,13 @@ def write_sentence_encoder(
     os.path.join(directory, "sentence_bert_config.json"),
     {"max_seq_length": max_length, "do_lower_case": False},
   )
+  prompts = {"query": config.query_prompt, "document": config.passage_prompt}
   atomic_files.write_json(
-    os.path.join(directory, "config_sentence_transformers.json"), {"similarity_fn_name": "dot"}
+    os.path.join(directory, sentence_encoders.PROMPTS_FILE),
+    {
+      "similarity_fn_name": "dot",
+      "prompts": {of: f"{tokenizer.decode(ids)} " for of, ids in prompts.items() if ids},
+    },
   )
 
 

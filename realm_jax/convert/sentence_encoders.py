@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from realm_jax.convert import safetensors_files
 from realm_jax.models.dual_encoder import DualEncoderConfig, Output, Pooling
 
 MODULES_FILE = "modules.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
 LAYER_NORM_EPSILON = 1e-5  # of every layer norm in sentence-transformers
 # Before version 5.2 each mode had its own flag.
 _POOLINGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
@@ -24,12 +26,14 @@ class SentenceEncoder:
   Attributes:
     weights: Weights of pooler and projection, by the names of a REALM embedder.
     bert_directory: Directory of BERT, relative to the model's.
+    prompts: Texts that precede every text, by what it is: "query" or "passage".
   """
 
   pooling: Pooling
   output: Output
   weights: dict[str, np.ndarray]
   bert_directory: str = ""
+  prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read(directory: str | os.PathLike) -> SentenceEncoder | None:
@@ -48,12 +52,13 @@ def read(directory: str | os.PathLike) -> SentenceEncoder | None:
     raise ValueError(
       f"{os.fspath(directory)}: modules {kinds}; they must begin with a Transformer and a Pooling"
     )
-  pooling = _pooling(paths[1])
+  prompts = _prompts(directory)
+  pooling = _pooling(paths[1], prompted=bool(prompts))
   bert_directory, rest = modules[0][1], kinds[2:]
   if rest in ([], ["Normalize"]):
     output = "unit_length" if rest else "pooled"
     return SentenceEncoder(
-      pooling=pooling, output=output, weights={}, bert_directory=bert_directory
+      pooling=pooling, output=output, weights={}, bert_directory=bert_directory, prompts=prompts
     )
   weights = {}
   if rest[:2] == ["Dense", "Dense"] and pooling == "cls":
@@ -68,7 +73,11 @@ def read(directory: str | os.PathLike) -> SentenceEncoder | None:
   norm = safetensors_files.read_directory(paths[3])
   weights |= {f"cls.LayerNorm.{leaf}": norm[f"norm.{leaf}"] for leaf in ("weight", "bias")}
   return SentenceEncoder(
-    pooling=pooling, output="projection", weights=weights, bert_directory=bert_directory
+    pooling=pooling,
+    output="projection",
+    weights=weights,
+    bert_directory=bert_directory,
+    prompts=prompts,
   )
 
 
@@ -79,8 +88,19 @@ def pooling_settings(config: DualEncoderConfig) -> dict:
   return {"word_embedding_dimension": config.bert.hidden_size, **flags}
 
 
-def _pooling(path: str) -> Pooling:
+def _prompts(directory: str | os.PathLike) -> dict[str, str]:
+  path = os.path.join(directory, PROMPTS_FILE)
+  declared = _read_json(path).get("prompts", {}) if os.path.exists(path) else {}
+  # A passage is the first of these that sentence-transformers' `encode_document` finds.
+  passage = next((name for name in ("document", "passage", "corpus") if name in declared), "")
+  found = {"query": declared.get("query"), "passage": declared.get(passage)}
+  return {of: text for of, text in found.items() if text}
+
+
+def _pooling(path: str, *, prompted: bool) -> Pooling:
   settings = _read_json(os.path.join(path, "config.json"))
+  if prompted and not settings.get("include_prompt", True):
+    raise ValueError(f"{path}: a pooling that leaves out the prompt is not supported")
   mode: Any = settings.get("pooling_mode")
   if mode is None:
     flags = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]

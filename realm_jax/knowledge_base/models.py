@@ -106,8 +106,9 @@ def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
 
 
 def _imported(source: str, *, reads: bool) -> _Model:
-  model = imported_model.find([importing.read_source(source)])
+  sources = [importing.read_source(source)]
   vocabulary = importing.read_tokenizer([source])
+  model = importing.with_prompts(imported_model.find(sources), sources, vocabulary)
   model = dataclasses.replace(
     model,
     knowledge_augmented_encoder=None,
@@ -117,12 +118,13 @@ def _imported(source: str, *, reads: bool) -> _Model:
     raise ValueError(f"{source} has no span reader; fine-tune one with `realm finetune`")
   params, drawn = importing.imported_params(model, seed=0)
   _check_trained(source, drawn, params)
+  encoder = model.dual_encoder
   description = ModelDescription(
-    dual_encoder=model.dual_encoder,
+    dual_encoder=encoder,
     span_reader=model.span_reader,
     beam=BeamConfig() if model.span_reader is not None else None,
     query_length=_QUERY_LENGTH,
-    passage_length=min(_PASSAGE_LENGTH, model.dual_encoder.bert.max_length),
+    passage_length=min(_PASSAGE_LENGTH, encoder.bert.max_length - len(encoder.passage_prompt)),
     vocabulary_digest=vocabulary.digest,
     corpus_fingerprint="",
   )

@@ -6,7 +6,7 @@ pool in other ways and have no projection.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import flax.linen as nn
@@ -42,6 +42,9 @@ class DualEncoderConfig(EncoderConfig):
     layer_norm_epsilon: Epsilon of the projection's layer norm; 1e-12 for the released weights.
     ignored_ids: Ids of special wordpieces that are not embedded. With that of [MASK], a masked
       query is embedded like a question, which has no masks.
+    query_prompt: Ids of wordpieces that follow [CLS] in every query, such as those of "query: ", as
+      the encoder was trained.
+    passage_prompt: The same for passages.
   """
 
   bert: bert.BertConfig
@@ -52,6 +55,8 @@ class DualEncoderConfig(EncoderConfig):
   projection_dropout_rate: float = 0.1
   layer_norm_epsilon: float = 1e-3
   ignored_ids: tuple[int, ...] = ()
+  query_prompt: tuple[int, ...] = ()
+  passage_prompt: tuple[int, ...] = ()
 
   def __post_init__(self):
     super().__post_init__()
@@ -84,6 +89,8 @@ class DualEncoderConfig(EncoderConfig):
     return ("tower/bert" if self.towers == "shared" else "query_tower/bert"), self.bert
 
   def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
+    if prompt := max(len(self.query_prompt), len(self.passage_prompt)):
+      lengths = {f"with a prompt, {kind}": length + prompt for kind, length in lengths.items()}
     super().check(vocabulary, name=name, **lengths)
     special = {vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id}
     if words := set(self.ignored_ids) - special:
@@ -163,8 +170,26 @@ class DualEncoder(Encoder):
 
   def encode_query(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     tower = self.tower if self.config.towers == "shared" else self.query_tower
-    return tower(tokens, deterministic=deterministic)
+    return tower(_prompted(tokens, self.config.query_prompt), deterministic=deterministic)
 
   def encode_passage(self, tokens: datatypes.Tokens, *, deterministic: bool) -> jax.Array:
     tower = self.tower if self.config.towers == "shared" else self.passage_tower
-    return tower(tokens, deterministic=deterministic)
+    return tower(_prompted(tokens, self.config.passage_prompt), deterministic=deterministic)
+
+
+def _prompted(tokens: datatypes.Tokens, prompt: Sequence[int]) -> datatypes.Tokens:
+  """Returns the tokens with a prompt after [CLS]; padding stays padding."""
+  if not prompt:
+    return tokens
+
+  def insert(values_FxL: jax.Array, inserted: jax.Array) -> jax.Array:
+    rows_FxP = jnp.broadcast_to(inserted, (values_FxL.shape[0], len(prompt)))
+    first_FxC, rest_FxC = values_FxL[:, :1], values_FxL[:, 1:]
+    return jnp.concatenate([first_FxC, rows_FxP.astype(values_FxL.dtype), rest_FxC], axis=1)
+
+  filled_Fx1 = tokens.mask[:, :1]
+  return datatypes.Tokens(
+    ids=insert(tokens.ids, jnp.where(filled_Fx1, jnp.array(prompt), 0)),
+    mask=insert(tokens.mask, filled_Fx1),
+    segments=insert(tokens.segments, jnp.zeros((1, 1))),
+  )

@@ -1,5 +1,6 @@
 """Models from elsewhere: weights of BERT, Hugging Face, REALM or ORQA, described and complete."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.span_reader import SpanReader
 from realm_jax.saved import saved_models
-from realm_jax.text import tokenization
+from realm_jax.text import tokenization, wordpieces
 from realm_jax.training import checkpoints
 
 
@@ -53,6 +54,33 @@ def read_tokenizer(
     f"no {tokenization.VOCABULARY_FILE} in {', '.join(directories)}; name its directory with "
     "--vocabulary"
   )
+
+
+def with_prompts(
+  model: imported_model.ImportedModel,
+  sources: Sequence[imported_model.Source],
+  tokenizer: wordpieces.Tokenizer,
+  *,
+  query: str | None = None,
+  passage: str | None = None,
+) -> imported_model.ImportedModel:
+  """Returns a model with the texts that precede every query and passage.
+
+  Args:
+    query: The prompt of queries; None uses what the sources declare.
+    passage: The prompt of passages; the same.
+  """
+  declared = {}
+  for source in sources:
+    if source.sentence_encoder is not None:
+      declared |= source.sentence_encoder.prompts
+  prompts = {
+    f"{of}_prompt": tuple(map(int, tokenizer.encode(text)))
+    for of, given in (("query", query), ("passage", passage))
+    if (text := declared.get(of) if given is None else given)
+  }
+  dual_encoder = dataclasses.replace(model.dual_encoder, **prompts)
+  return dataclasses.replace(model, dual_encoder=dual_encoder)
 
 
 def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:

@@ -261,7 +261,10 @@ def passages_digest(config: EncoderConfig, params: Mapping) -> str:
 
   The names of its parts do not count: fine-tuning copies a shared tower under another name.
   """
-  return params_digest(config.params_of("passage", params), unnamed=1)
+  parts = config.params_of("passage", params)
+  if prompt := getattr(config, "passage_prompt", ()):
+    parts["prompt"] = {"ids": np.array(prompt)}
+  return params_digest(parts, unnamed=1)
 
 
 def params_digest(params, *, unnamed: int = 0) -> str:

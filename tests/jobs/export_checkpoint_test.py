@@ -38,6 +38,13 @@ ENCODERS = {
   "unit length": DualEncoderConfig(
     bert=BERT, projection_size=8, pooling="mean", output="unit_length"
   ),
+  "prompts": DualEncoderConfig(
+    bert=BERT,
+    projection_size=6,
+    pooling="mean",
+    query_prompt=tuple(map(int, TOKENIZER.encode("g ab"))),
+    passage_prompt=tuple(map(int, TOKENIZER.encode("f"))),
+  ),
 }
 
 
@@ -115,7 +122,7 @@ def folders(config):
   return {"query_encoder": "encode_query", "passage_encoder": "encode_passage"}
 
 
-@pytest.mark.parametrize("name", ["published", "two towers", "unit length"])
+@pytest.mark.parametrize("name", ["published", "two towers", "unit length", "prompts"])
 def test_what_is_exported_can_be_imported(name, tmp_path):
   config = ENCODERS[name]
   out = export(tmp_path, config)
@@ -127,6 +134,31 @@ def test_what_is_exported_can_be_imported(name, tmp_path):
       query_length=12,
     )
     np.testing.assert_allclose(embed(tmp_path / folder), embed(tmp_path, method=method), atol=1e-5)
+    imported = saved_models.load(str(tmp_path / folder / "checkpoints")).description.dual_encoder
+    assert (imported.query_prompt, imported.passage_prompt) == (
+      config.query_prompt,
+      config.passage_prompt,
+    )
+
+
+def test_prompts_are_given_where_a_model_declares_none(tmp_path):
+  out = export(tmp_path, ENCODERS["unit length"]) / "sentence_encoder"
+  digests = []
+  for prompt in ("c", "d"):
+    import_checkpoint(
+      source=[str(out)],
+      workdir=str(tmp_path / prompt),
+      query_prompt="a ",
+      passage_prompt=prompt,
+      retrieval=RETRIEVAL,
+      query_length=12,
+    )
+    saved = saved_models.load(str(tmp_path / prompt / "checkpoints"))
+    encoder = saved.description.dual_encoder
+    assert TOKENIZER.decode((*encoder.query_prompt, *encoder.passage_prompt)) == f"a {prompt}"
+    _, params = saved.retriever(partitioning.make_mesh())
+    digests.append(saved_models.passages_digest(encoder, params["dual_encoder"]))
+  assert digests[0] != digests[1]  # an index of one is refused by the other
 
 
 def test_masked_lm_can_be_imported(tmp_path):
@@ -156,8 +188,9 @@ def test_sentence_transformers_gives_the_same_embeddings(name, tmp_path):
   out = export(tmp_path, config)
   for folder, method in folders(config).items():
     model = library.SentenceTransformer(str(out / folder), device="cpu")
-    assert model.max_seq_length == 12
-    np.testing.assert_allclose(model.encode(TEXTS), embed(tmp_path, method=method), atol=1e-5)
+    assert model.max_seq_length == 12 + len(config.query_prompt)
+    theirs = model.encode_query if method == "encode_query" else model.encode_document
+    np.testing.assert_allclose(theirs(TEXTS), embed(tmp_path, method=method), atol=1e-5)
 
 
 @pytest.mark.parity

@@ -101,6 +101,26 @@ def test_ignored_wordpieces_are_embedded_like_padding(pairs, atol):
   assert (np.abs(found - seen).max(axis=1) > 10 * atol).all()
 
 
+@pytest.mark.parametrize("side", ["query", "passage"])
+def test_a_prompt_is_embedded_like_words_after_cls(side, pairs, atol):
+  config = dataclasses.replace(SHARED, pooling="mean")
+  module, variables = init(config, pairs)
+  query, _ = pairs
+  empty = jax.tree.map(np.zeros_like, query[:1])
+  texts = jax.tree.map(lambda *rows: np.concatenate(rows), query, empty)
+  written = jax.tree.map(lambda values: np.insert(values, [1, 1], 0, axis=1), texts)
+  written.ids[:-1, 1:3] = 8, 9
+  written.mask[:-1, 1:3] = True
+  prompting = dual_encoder.DualEncoder(dataclasses.replace(config, **{f"{side}_prompt": (8, 9)}))
+  for method in ("encode_query", "encode_passage"):
+    expected = written if method == f"encode_{side}" else texts
+    np.testing.assert_allclose(
+      apply(prompting, variables, texts, method=method),
+      apply(module, variables, expected, method=method),
+      atol=atol,
+    )
+
+
 @pytest.mark.parametrize("config", [SHARED, SEPARATE])
 def test_the_passage_tower_embeds_passages_alone(config, pairs):
   module, variables = init(config, pairs)

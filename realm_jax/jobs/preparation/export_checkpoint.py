@@ -75,7 +75,10 @@ def export_checkpoint(
   mesh = partitioning.make_mesh()
   written = []
   _, params = saved.retriever(mesh)
-  length = max(description.query_length, description.passage_length)
+  length = max(
+    description.query_length + len(encoder.query_prompt),
+    description.passage_length + len(encoder.passage_prompt),
+  )
   with atomic_files.new_directory(output, kind=_EXPORT) as directory:
     for name, tower in params["dual_encoder"].items():
       huggingface_export.write_sentence_encoder(

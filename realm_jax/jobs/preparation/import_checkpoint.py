@@ -42,6 +42,8 @@ def import_checkpoint(
   workdir: str,
   vocabulary: str | None = None,
   lower_case: bool | None = None,
+  query_prompt: str | None = None,
+  passage_prompt: str | None = None,
   released: ReleasedCorpus = ReleasedCorpus(),
   searcher: SearcherConfig = SearcherConfig(),
   retrieval: RetrievalConfig = RetrievalConfig(),
@@ -63,6 +65,9 @@ def import_checkpoint(
     workdir: Directory to write; it must not contain a checkpoint yet.
     vocabulary: Directory of the vocabulary; None uses that of the first source that has one.
     lower_case: Whether the vocabulary is "uncased"; None uses what the source declares.
+    query_prompt: Text that precedes every query, such as "query: " for E5; None uses what a
+      sentence encoder declares.
+    passage_prompt: The same for passages.
     released: Files of the passages and their embeddings.
     searcher: Settings of the index.
     retrieval: Number and lengths of the passages that the model reads.
@@ -82,7 +87,9 @@ def import_checkpoint(
   tokenizer = importing.read_tokenizer(
     source if vocabulary is None else [vocabulary], lower_case=lower_case
   )
-  model = imported_model.find(sources)
+  model = importing.with_prompts(
+    imported_model.find(sources), sources, tokenizer, query=query_prompt, passage=passage_prompt
+  )
   reads = model.knowledge_augmented_encoder is not None
   description = saved_models.ModelDescription(
     dual_encoder=model.dual_encoder,

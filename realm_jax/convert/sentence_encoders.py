@@ -26,7 +26,7 @@ class SentenceEncoder:
   Attributes:
     weights: Weights of pooler and projection, by the names of a REALM embedder.
     bert_directory: Directory of BERT, relative to the model's.
-    prompts: Texts that precede every text, by what it is: "query" or "passage".
+    prompts: Texts that precede every text, by setting: "query_prompt", "passage_prompt".
   """
 
   pooling: Pooling
@@ -93,7 +93,7 @@ def _prompts(directory: str | os.PathLike) -> dict[str, str]:
   declared = _read_json(path).get("prompts", {}) if os.path.exists(path) else {}
   # A passage is the first of these that sentence-transformers' `encode_document` finds.
   passage = next((name for name in ("document", "passage", "corpus") if name in declared), "")
-  found = {"query": declared.get("query"), "passage": declared.get(passage)}
+  found = {"query_prompt": declared.get("query"), "passage_prompt": declared.get(passage)}
   return {of: text for of, text in found.items() if text}
 
 

@@ -20,6 +20,19 @@ from realm_jax.text import tokenization, wordpieces
 from realm_jax.training import checkpoints
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompts:
+  """Texts that precede every query and passage of a sentence encoder.
+
+  Attributes:
+    query_prompt: Such as "query: " for E5; None uses what the encoder declares.
+    passage_prompt: The same for passages.
+  """
+
+  query_prompt: str | None = None
+  passage_prompt: str | None = None
+
+
 def read_source(path: str) -> imported_model.Source:
   """Reads the weights of a Hugging Face model, a TF-Hub module or a TensorFlow checkpoint.
 
@@ -60,25 +73,15 @@ def with_prompts(
   model: imported_model.ImportedModel,
   sources: Sequence[imported_model.Source],
   tokenizer: wordpieces.Tokenizer,
-  *,
-  query: str | None = None,
-  passage: str | None = None,
+  given: Prompts = Prompts(),
 ) -> imported_model.ImportedModel:
-  """Returns a model with the texts that precede every query and passage.
-
-  Args:
-    query: The prompt of queries; None uses what the sources declare.
-    passage: The prompt of passages; the same.
-  """
+  """Returns a model with the prompts that were given or declared in its dual encoder."""
   declared = {}
   for source in sources:
     if source.sentence_encoder is not None:
       declared |= source.sentence_encoder.prompts
-  prompts = {
-    f"{of}_prompt": tuple(map(int, tokenizer.encode(text)))
-    for of, given in (("query", query), ("passage", passage))
-    if (text := declared.get(of) if given is None else given)
-  }
+  texts = {**declared, **{k: v for k, v in vars(given).items() if v is not None}}
+  prompts = {name: tuple(map(int, tokenizer.encode(text))) for name, text in texts.items()}
   dual_encoder = dataclasses.replace(model.dual_encoder, **prompts)
   return dataclasses.replace(model, dual_encoder=dual_encoder)
 

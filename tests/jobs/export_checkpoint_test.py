@@ -19,6 +19,7 @@ from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import saved_models
+from realm_jax.saved.importing import Prompts
 from realm_jax.text import tokenization
 from realm_jax.training.checkpoints import Checkpointer
 from tests.configurations import tiny_bert
@@ -148,8 +149,7 @@ def test_prompts_are_given_where_a_model_declares_none(tmp_path):
     import_checkpoint(
       source=[str(out)],
       workdir=str(tmp_path / prompt),
-      query_prompt="a ",
-      passage_prompt=prompt,
+      prompts=Prompts(query_prompt="a ", passage_prompt=prompt),
       retrieval=RETRIEVAL,
       query_length=12,
     )

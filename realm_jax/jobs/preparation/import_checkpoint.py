@@ -42,8 +42,7 @@ def import_checkpoint(
   workdir: str,
   vocabulary: str | None = None,
   lower_case: bool | None = None,
-  query_prompt: str | None = None,
-  passage_prompt: str | None = None,
+  prompts: importing.Prompts = importing.Prompts(),
   released: ReleasedCorpus = ReleasedCorpus(),
   searcher: SearcherConfig = SearcherConfig(),
   retrieval: RetrievalConfig = RetrievalConfig(),
@@ -65,9 +64,7 @@ def import_checkpoint(
     workdir: Directory to write; it must not contain a checkpoint yet.
     vocabulary: Directory of the vocabulary; None uses that of the first source that has one.
     lower_case: Whether the vocabulary is "uncased"; None uses what the source declares.
-    query_prompt: Text that precedes every query, such as "query: " for E5; None uses what a
-      sentence encoder declares.
-    passage_prompt: The same for passages.
+    prompts: What precedes every query and passage.
     released: Files of the passages and their embeddings.
     searcher: Settings of the index.
     retrieval: Number and lengths of the passages that the model reads.
@@ -87,9 +84,7 @@ def import_checkpoint(
   tokenizer = importing.read_tokenizer(
     source if vocabulary is None else [vocabulary], lower_case=lower_case
   )
-  model = importing.with_prompts(
-    imported_model.find(sources), sources, tokenizer, query=query_prompt, passage=passage_prompt
-  )
+  model = importing.with_prompts(imported_model.find(sources), sources, tokenizer, prompts)
   reads = model.knowledge_augmented_encoder is not None
   description = saved_models.ModelDescription(
     dual_encoder=model.dual_encoder,

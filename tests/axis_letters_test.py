@@ -23,11 +23,6 @@ def test_every_letter_has_one_meaning():
   assert len(set(GLOSSARY)) == len(GLOSSARY) > 10
 
 
-def test_letters_are_found_in_every_kind_of_name():
-  source = "def f(a_B, *, b_BxK):\n  x.c_1xE = a_B\n  d_Nx1: int = 0\n  read_1_0 = NUM_X = MAX_Q"
-  assert axis_letters(source) == {"B", "K", "E", "N"}
-
-
 def test_every_letter_in_use_is_in_the_glossary():
   used = {
     letter

@@ -47,10 +47,3 @@ def test_an_experiment_is_short_and_says_how_to_run_it(file):
   header = text.partition("\nfrom __gin__")[0]
   jobs = re.findall(r"^#   realm (\S+) .*" + re.escape(file), header, re.MULTILINE)
   assert jobs and all(job in main.JOBS or (ROOT / job).exists() for job in jobs), "no command"
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_registers_what_it_names_itself(file):
-  assert code_lines((ROOT / file).read_text("utf-8"))[0] == (
-    "from __gin__ import dynamic_registration"
-  )

@@ -108,20 +108,6 @@ def test_a_published_result_is_reproduced(reproduce, tmp_path, monkeypatch):
   assert len(figures) == 2
 
 
-def test_jobs_of_this_repository_run_beside_inputs_elsewhere(reproduce, tmp_path, monkeypatch):
-  documents = [{"id": str(n), "title": f"Of {n}", "text": "One. Two."} for n in range(8)]
-  (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, documents)))
-  (tmp_path / "jobs.toml").write_text("""
-[split]
-document = "docs/real_text.md"
-commands = ["realm benchmarks/split_documents.py --inputs=texts.jsonl --output=parts --held_out=.5"]
-[split.expected."parts/knowledge.jsonl"]
-"7.id" = [0, 7]
-""")
-  monkeypatch.chdir(tmp_path)
-  assert len(reproduce("split", table=tmp_path / "jobs.toml")) == 1
-
-
 def test_what_is_not_reproduced_is_refused(reproduce, make_table, tmp_path):
   with pytest.raises(ValueError, match="no result 'thrice'; choose from twice, again"):
     reproduce("thrice", table=make_table())

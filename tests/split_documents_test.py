@@ -5,7 +5,6 @@ import json
 import pytest
 
 from realm_jax import main
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from tests.experiments import ROOT
 
 split_documents = main.find(str(ROOT / "benchmarks" / "split_documents.py"))
@@ -50,18 +49,6 @@ def test_every_document_is_learned_from_or_held_out(split):
   assert 5 <= len({row["title"] for row in parts["held_out"]}) <= 25
 
 
-def test_paragraphs_of_an_article_stay_together_in_random_order_of_articles(split):
-  parts = split(held_out=[0.3])
-  for rows in parts.values():
-    titles = [row["title"] for row in rows]
-    assert sum(a != b for a, b in zip(titles, titles[1:], strict=False)) + 1 == len(set(titles))
-  numbers = [row["title"] for row in parts["training"]]
-  assert numbers != sorted(numbers, key=lambda title: (title[0] == "t", int(title.split()[1])))
-  assert not {row["title"] for row in parts["training"]} & {
-    row["title"] for row in parts["held_out"]
-  }
-
-
 def test_articles_are_held_out_by_id_alone(split):
   parts = split(held_out=[0.0], held_out_ids="dev-.*")
   assert _ids(parts["held_out"]) == {"dev-4-0", "dev-4-1", "dev-4-2"}
@@ -73,16 +60,6 @@ def test_shares_and_strides_of_each_input(split):
   assert all(row["title"].startswith("article") for row in parts["held_out"])
 
 
-def test_the_seed_decides(split):
-  first, again, other = (
-    split(seed=1, held_out=[0.2]),
-    split(seed=1, held_out=[0.2]),
-    split(seed=2, held_out=[0.2]),
-  )
-  assert first == again
-  assert first["knowledge"] != other["knowledge"]
-
-
 def test_salient_spans_of_the_input_are_kept(tmp_path, split):
   path = tmp_path / "tagged.jsonl"
   rows = [{"title": str(i), "text": " born in 1854", "spans": [[9, 13]]} for i in range(9)]
@@ -90,32 +67,6 @@ def test_salient_spans_of_the_input_are_kept(tmp_path, split):
   parts = split(inputs=[str(path)], held_out=[0.5])
   assert [row["spans"] for row in parts["knowledge"]] == [[[9, 13]]] * 9
   assert parts["knowledge"][0]["text"] == " born in 1854"
-
-
-@pytest.fixture
-def damaged(tmp_path):
-  """A folder with ten good records, an empty one and a file in Latin-1."""
-  folder = tmp_path / "damaged"
-  folder.mkdir()
-  (folder / "a.jsonl").write_text('{"text": "a b"}\n' * 10 + '{"text": ""}')
-  (folder / "b.txt").write_bytes(b"caf\xe9")
-  return folder
-
-
-def test_skipped_records_are_named(damaged, tmp_path, capsys):
-  named = [
-    f"broken records: {damaged / 'b.txt'} (not UTF-8; convert it)",
-    f"records without text: {damaged / 'a.jsonl'}:11",
-  ]
-  split_documents(inputs=[str(damaged)], output=str(tmp_path / "split"), held_out=[0.5])
-  *lines, summary = capsys.readouterr().out.splitlines()
-  assert lines == named and summary.endswith(", 2 records skipped")
-  learn_vocabulary(inputs=[str(damaged)], output=str(tmp_path / "vocabulary"))
-  assert set(named) < set(capsys.readouterr().out.splitlines())
-  (damaged / "a.jsonl").unlink()
-  with pytest.raises(ValueError, match="no text to learn"):
-    learn_vocabulary(inputs=[str(damaged)], output=str(tmp_path / "vocabulary"))
-  assert named[0] in capsys.readouterr().out.splitlines()
 
 
 def _write(path, rows):

@@ -74,18 +74,6 @@ def test_every_file_of_the_package_is_in_the_wheel(installed):
   assert "realm = realm_jax.main:main" in (information / "entry_points.txt").read_text()
 
 
-def test_a_shipped_experiment_lacks_nothing_but_a_directory(installed, tmp_path):
-  shown = subprocess.run(
-    [sys.executable, "-m", "realm_jax.main", "demo", "--gin_file=gin/experiments/demo.gin"],
-    env={**os.environ, "PYTHONPATH": str(installed)},
-    cwd=tmp_path,
-    capture_output=True,
-    text=True,
-  )
-  assert shown.returncode == 2
-  assert shown.stderr == "realm: demo needs --workdir; see realm demo --help\n"
-
-
 def test_a_knowledge_base_takes_ten_lines_and_no_checkout(installed, tmp_path):
   (tmp_path / "docs").mkdir()
   (tmp_path / "docs" / "wing.txt").write_text("Wings\n\nSpeed causes the flutter of a wing.\n")

@@ -46,23 +46,3 @@ def test_cells_are_clean(category):
       assert cell == cell.strip()
       assert "  " not in cell
       assert ". " not in cell
-
-
-@pytest.mark.parametrize(
-  ("category", "subject", "relation", "value"),
-  [
-    ("country", "United Kingdom", "currency", "pound"),
-    ("country", "United Kingdom", "article", "the"),
-    ("country", "Japan", "currency", "yen"),
-    ("country", "Netherlands", "article", "the"),
-    ("country", "France", "article", ""),
-    ("element", "tungsten", "symbol", "W"),
-    ("planet", "Mars", "position", "fourth"),
-    ("moon", "Triton", "planet", "Neptune"),
-    ("work", "Hamlet", "creator", "Shakespeare"),
-    ("work", "Guernica", "kind", "painting"),
-  ],
-)
-def test_known_fact(category, subject, relation, value):
-  row = ROWS[category][subjects(category).index(subject)]
-  assert row[relation] == value

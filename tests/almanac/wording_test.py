@@ -63,8 +63,3 @@ def test_names_are_new_distinct_single_words(draw):
   assert taken == {name.lower() for name in drawn}
   assert len(taken) == 4_000
   assert all(name.isalpha() and name == name.capitalize() for name in drawn)
-
-
-def test_more_names_than_the_inventory_has_are_refused():
-  with pytest.raises(ValueError, match="1000000 invented names exceed .* lower num_invented_ent"):
-    names.draw_place_names(random.Random(0), 1_000_000, taken=set())

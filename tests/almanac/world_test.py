@@ -6,7 +6,7 @@ import pytest
 
 from realm_jax.almanac import world
 from realm_jax.almanac.real_facts import TABLES
-from realm_jax.almanac.relations import KINDS, NOUNS
+from realm_jax.almanac.relations import KINDS
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +27,6 @@ def test_invented_subjects_have_as_many_facts_as_real_ones(default_world):
     assert len({fact.relation for fact in facts}) == len(facts)
 
 
-def test_same_seed_same_world_and_another_seed_another():
-  make = lambda seed: world.make_world(seed=seed, num_invented_entities=50)  # noqa: E731
-  assert make(3).facts == make(3).facts
-  one, other = set(make(3).facts), set(make(4).facts)
-  assert len(one & other) < len(one) / 2
-
-
-def test_more_entities_leave_the_smaller_world_as_it_was():
-  ids = lambda w: {f.fact_id: f.value for f in w.facts}  # noqa: E731
-  small = ids(world.make_world(seed=3, num_invented_entities=50))
-  large = ids(world.make_world(seed=3, num_invented_entities=60))
-  assert small.items() < large.items()
-
-
 def test_subject_and_relation_determine_the_value(default_world):
   keys = {(fact.subject.casefold(), fact.relation) for fact in default_world.facts}
   assert len(keys) == len(default_world.facts)
@@ -58,30 +44,6 @@ def test_invented_names_differ(default_world):
   assert len(people) > 400  # the invented and the real ones
   assert len(cities) > 150
   assert not subjects & people and not subjects & cities and not people & cities
-
-
-def test_invented_names_are_no_real_words(monkeypatch):
-  names = set(world.make_world(seed=0, num_invented_entities=20).by_subject)
-  words = [name.lower() for name in names]
-  monkeypatch.setitem(NOUNS, "tree", NOUNS["tree"] + words)
-  again = {
-    fact.subject
-    for fact in world.make_world(seed=0, num_invented_entities=20).facts
-    if fact.kind == "invented"
-  }
-  assert len(again) == 20
-  assert not names & again
-
-
-def test_invented_values_are_hard_to_guess(default_world):
-  values = collections.defaultdict(collections.Counter)
-  for fact in default_world.facts:
-    if fact.kind == "invented":
-      values[fact.category, fact.relation][fact.value] += 1
-  assert len(values) == sum(len(relations) for relations in KINDS.values())
-  for (_, relation), counts in values.items():
-    few = relation in ("continent", "kind", "planet")  # as there are for the real subjects
-    assert max(counts.values()) / counts.total() < (0.25 if few else 0.05)
 
 
 @pytest.mark.parametrize("sentence_of", [world.document_sentence, world.training_sentence])
@@ -148,12 +110,6 @@ def test_no_training_sentence_mentions_a_held_out_fact(default_world):
         assert not re.search(rf"\b{re.escape(fact.value)}\b", text), (fact, text)
 
 
-def test_a_relation_that_no_value_fits_is_refused(monkeypatch):
-  monkeypatch.setitem(NOUNS, "tree", ["tree"])
-  with pytest.raises(ValueError, match="no tree such as 'tree' fits town/.*; reword the relation"):
-    world.make_world(seed=0, num_invented_entities=100)
-
-
 def test_edit_changes_only_the_values_it_reports(small_world):
   edited = world.edit(small_world, seed=0, num_edits=40)
   assert len(edited.edits) == 40
@@ -180,13 +136,6 @@ def test_edit_is_balanced_and_plausible(small_world):
     assert edit.fact.value in peers
     for sentence in (world.document_sentence(edit.fact), world.training_sentence(edit.fact)):
       assert sentence.text.count(edit.fact.value) == sentence.text.count(edit.fact.subject) == 1
-
-
-def test_edit_depends_on_its_seed_alone(small_world):
-  edits = lambda seed: world.edit(small_world, seed=seed, num_edits=9).edits  # noqa: E731
-  assert edits(0) == edits(0)
-  assert edits(0) != edits(1)
-  assert len(edits(0)) == 9
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.convert import bert_configs, huggingface_names, imported_model
+from realm_jax.convert import bert_configs, imported_model
 from realm_jax.convert.imported_model import Source
 
 
@@ -48,15 +48,6 @@ def test_a_masked_lm_lends_its_bert_to_the_dual_encoder(make_masked_lm, make_tow
   assert model.span_reader is None and model.unused == ()
 
 
-def test_a_bare_bert_gives_its_pooler(make_tower, settings):
-  tower = make_tower(0)
-  weights = {n: w for n, w in tower.weights("", "").items() if not n.startswith("cls.")}
-  model = imported_model.find([Source(name="x", weights=weights, settings=settings)])
-  _, missing, _ = filled(model, ("dual_encoder/tower", tower))
-  assert {path.split("/")[2] for path in missing} == {"projection", "projection_norm"}
-  assert model.knowledge_augmented_encoder == model.dual_encoder.bert
-
-
 def test_embedder_and_encoder_of_two_directories(make_masked_lm, make_tower, settings):
   tower, reader = make_tower(0), make_masked_lm(1)
   model = imported_model.find(
@@ -72,12 +63,6 @@ def test_embedder_and_encoder_of_two_directories(make_masked_lm, make_tower, set
   assert missing == []
   assert model.dual_encoder.projection_size == 4
   assert model.dual_encoder.layer_norm_epsilon == 1e-12
-
-
-def test_an_embedder_alone_is_no_reader(make_tower, settings):
-  source = Source(name="x", weights=make_tower(0).weights("realm."), settings=settings)
-  model = imported_model.find([source])
-  assert model.knowledge_augmented_encoder is None and model.span_reader is None
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -201,8 +186,3 @@ def test_sources_that_make_no_model_are_refused(change, message, make_masked_lm,
   sources = [Source(name=str(i), weights=each, settings=settings) for i, each in enumerate(weights)]
   with pytest.raises(ValueError, match=message):
     imported_model.find(sources)
-
-
-def test_names_are_each_used_once():
-  names = huggingface_names.encoder(3) | huggingface_names.pooler() | huggingface_names.masked_lm()
-  assert len(set(names.values())) == len(names)

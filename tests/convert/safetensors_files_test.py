@@ -44,11 +44,6 @@ def test_shards_are_read_together(tmp_path):
     safetensors_files.read_directory(tmp_path)
 
 
-def test_a_directory_without_weights_is_refused(tmp_path):
-  with pytest.raises(FileNotFoundError, match="should have model.safetensors"):
-    safetensors_files.read_directory(tmp_path)
-
-
 def test_a_pickle_of_weights_is_not_read(tmp_path):
   (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n.")
   with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not read"):

@@ -163,12 +163,6 @@ def test_casing_is_a_constant_of_the_module(lower_case, tmp_path):
   assert tensorflow_files.lower_case(str(tmp_path)) is lower_case
 
 
-def test_no_checkpoint_is_refused(tmp_path):
-  assert not tensorflow_files.is_checkpoint(str(tmp_path))
-  with pytest.raises(ValueError, match=r"no TensorFlow checkpoint in .*; it should have a file"):
-    tensorflow_files.read(str(tmp_path))
-
-
 @pytest.mark.parity
 def test_names_are_those_of_hugging_faces_loader(tmp_path):
   """Both read a checkpoint of the released shape; the weights must be equal."""

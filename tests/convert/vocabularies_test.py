@@ -45,15 +45,6 @@ def test_casing(files, asked, lower_case, tmp_path):
   assert list(tokenizer.vocabulary) in (UNCASED, CASED)
 
 
-def test_a_module_has_it_among_its_assets(tmp_path):
-  write(tmp_path / "assets", vocabulary=UNCASED)
-  assert list(vocabularies.read(tmp_path).vocabulary) == UNCASED
-
-
-def test_none_where_there_is_none(tmp_path):
-  assert vocabularies.read(tmp_path) is None
-
-
 @pytest.mark.parametrize(
   ("files", "message"),
   [

@@ -121,16 +121,6 @@ def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
   assert counts == Counter(long_sentences_split=1, long_titles=long_titles)
 
 
-def test_the_shortest_passage_holds_one_wordpiece():
-  chunks = chunk_sentences(
-    document([2]),
-    title_length=50,
-    config=ChunkingConfig(max_passage_length=4),
-    counts=Counter(),
-  )
-  assert [len(c.ids) for c in chunks] == [1, 1]
-
-
 def pieces_of(chunks):
   return [[s.ids.tolist() for s in c.sentences] for c in chunks]
 
@@ -171,13 +161,3 @@ def test_words_are_counted_across_sentences(num_words, overlap, expected):
   chunks, counts = chunk(sentences, budget=20, unit="words", num_words=num_words, overlap=overlap)
   assert pieces_of(chunks) == expected
   assert not counts
-
-
-def test_words_that_outgrow_the_passage_are_split_and_counted():
-  chunks, counts = chunk([sentence([3, 3, 1, 1])], budget=4, unit="words", num_words=3)
-  assert pieces_of(chunks) == [[[0, 1, 2]], [[3, 4, 5, 6]], [[7]]]
-  assert counts == Counter(long_word_passages_split=1)
-
-
-def test_no_sentences_give_no_words():
-  assert chunk([], budget=4, unit="words") == ([], Counter())

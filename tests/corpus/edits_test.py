@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import pytest
 
 from realm_jax.corpus.edits import EditedStore, Edits, write_passage
@@ -42,36 +41,8 @@ def test_edits_change_add_and_remove(store):
   assert view.title_ids([0], length=4)[0].tolist() == [[EURO, 0, 0, 0]]
 
 
-def test_without_edits_the_store_is_as_it_was(store):
-  view = EditedStore(store, Edits())
-  for column in ("title_ids", "body_ids"):
-    for mine, theirs in zip(
-      getattr(view, column)([0, 1], length=3), getattr(store, column)([0, 1], length=3), strict=True
-    ):
-      np.testing.assert_array_equal(mine, theirs)
-  assert len(view) == 2 and not view.holds(2)
-
-
-def test_edits_are_values(store):
-  before = Edits().with_passage(0, None)
-  after = before.with_passage(1, None).without(0)
-  assert dict(before.passages) == {0: None} and dict(after.passages) == {1: None}
-
-
 def test_ids_of_additions_are_not_used_twice(store):
   edits = Edits()
   assert edits.next_id(len(store)) == 2
   edits = edits.with_passage(2, write("", "old")).with_passage(2, None)
   assert edits.next_id(len(store)) == 3
-
-
-@pytest.mark.parametrize(
-  ("text", "message"),
-  [
-    ("  ", "needs text"),
-    ("old old old old old old", r"have 10 wordpieces.*at most 9; shorten"),
-  ],
-)
-def test_refuses_passages_that_no_corpus_would_have(text, message):
-  with pytest.raises(ValueError, match=message):
-    write("euro", text)

@@ -85,16 +85,3 @@ def test_files_of_unknown_format_that_were_asked_for_are_refused(folder, wanted)
   with pytest.raises(ValueError, match=r"cannot infer .*/[cd].*; end their names in "):
     find_files([str(folder / "b.md"), str(folder / wanted)])
   assert find_files([str(folder / wanted)], format="text")[0][0].format == "text"
-
-
-def test_a_directory_with_nothing_but_unknown_formats_is_refused(folder):
-  for name in ("UPPER.TXT", "a.TXT.GZ", "b.md"):
-    (folder / name).unlink()
-  with pytest.raises(ValueError, match=r"c\.xls, .*d3\.pdf and 2 more; end their names in \.jsonl"):
-    find_files([str(folder)])
-
-
-def test_a_broken_link_is_named(folder):
-  (folder / "e.txt").symlink_to(folder / "gone.txt")
-  with pytest.raises(FileNotFoundError, match=r"e\.txt links to a file that does not exist; rep"):
-    find_files([str(folder / "*.txt")])

@@ -5,7 +5,7 @@ import numpy as np
 
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document
-from realm_jax.corpus.parts import CorpusPart, PartMaker
+from realm_jax.corpus.parts import PartMaker
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -50,21 +50,9 @@ def test_records_become_rows_examples_and_counts():
   assert part.bad_records == [RECORDS[1], RECORDS[3]]
 
 
-def test_list_pages_may_stay():
-  part = part_maker(drop_list_pages=False)(RECORDS)
-  assert [row.titles for row in part.rows] == [b"Oslo", b"Oslo", b"List of towns"]
-  assert "list_pages_dropped" not in part.counts
-
-
 def test_another_process_makes_the_same_part():
   maker = part_maker()
   part = maker(RECORDS)  # TensorFlow Text's object is there by now
   again = pickle.loads(pickle.dumps(maker))
   assert again.tokenizer.digest == TOKENIZER.digest
   assert again(RECORDS) == part
-
-
-def test_parts_survive_as_bytes():
-  part = part_maker()(RECORDS)
-  assert CorpusPart.from_bytes(part.to_bytes()) == part
-  assert CorpusPart.from_bytes(part_maker()([]).to_bytes()) == part_maker()([])

@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -75,19 +74,6 @@ def test_the_metadata_say_what_the_store_is(store):
   assert store.fingerprint == metadata.fingerprint
 
 
-def test_columns_are_mapped_not_loaded(store):
-  for values, offsets in (store._titles, store._texts, store._title_ids, store._body_ids):
-    assert isinstance(values, np.memmap) and isinstance(offsets, np.memmap)
-    assert not values.flags.writeable
-
-
-def test_equal_rows_have_equal_fingerprints_and_bytes(tmp_path):
-  first, second = (write(tmp_path / name) for name in ("a", "b"))
-  assert first == second
-  for name in os.listdir(tmp_path / "a"):
-    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
 def test_every_change_changes_the_fingerprint(tmp_path):
   changed = [
     ROWS,
@@ -107,13 +93,6 @@ def test_every_change_changes_the_fingerprint(tmp_path):
   assert len(set(found)) == len(found)
 
 
-def test_an_empty_store_is_a_store(tmp_path):
-  write(tmp_path / "store", rows=())
-  store = PassageStore(tmp_path / "store")
-  assert len(store) == 0
-  assert store.lengths().tolist() == []
-
-
 @pytest.mark.parametrize(
   "name",
   ["titles.bin", "texts.offsets.bin", "title_ids.bin", "body_ids.bin", "uids.bin"],
@@ -131,27 +110,12 @@ def test_a_damaged_column_is_refused_by_name(tmp_path, name, damage):
   assert "\n" not in str(e.value)
 
 
-def test_a_directory_without_metadata_is_no_store(tmp_path):
-  with pytest.raises(FileNotFoundError, match="no passage store at .*; make one with `realm prep"):
-    PassageStore(tmp_path)
-  write(tmp_path / "store")
-  (tmp_path / "store" / "metadata.json").unlink()
-  with pytest.raises(FileNotFoundError, match="no passage store"):
-    PassageStore(tmp_path / "store")
-
-
 def test_another_format_is_refused(tmp_path):
   write(tmp_path / "store")
   path = tmp_path / "store" / "metadata.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
   with pytest.raises(ValueError, match="has format 2, not 1; write it again"):
     PassageStore(tmp_path / "store")
-
-
-def test_a_store_may_move(tmp_path):
-  write(tmp_path / "store")
-  shutil.move(tmp_path / "store", tmp_path / "elsewhere")
-  assert PassageStore(tmp_path / "elsewhere").text(2) == "c d"
 
 
 @pytest.mark.parametrize(

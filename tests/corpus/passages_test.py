@@ -123,7 +123,3 @@ def test_a_document_gives_the_same_passages_in_any_company(size):
     (p.uid, p.text, p.sentences, p.body_ids.tolist()) for p in expected
   ]
   assert counts == expected_counts
-
-
-def test_no_documents_give_no_passages():
-  assert make() == ([], Counter())

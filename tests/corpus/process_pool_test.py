@@ -1,5 +1,4 @@
 import os
-import time
 
 import pytest
 
@@ -10,11 +9,6 @@ def described(number):
   if number < 0:
     raise ValueError(f"{number} is below 0")
   return number * number, os.getpid()
-
-
-def slow(number):
-  time.sleep(0.05)
-  return os.getpid()
 
 
 def die_elsewhere(pid):
@@ -29,27 +23,6 @@ def test_answers_come_in_the_order_of_the_items(num_workers):
   here = os.getpid()
   assert len({pid for _, pid in found}) <= num_workers
   assert (num_workers == 1) == all(pid == here for _, pid in found)
-
-
-def test_this_process_works_too_while_the_others_are_busy():
-  found = list(ordered_map(slow, range(12), num_workers=2))
-  assert sum(pid == os.getpid() for pid in found) >= 3
-  assert len(set(found)) == 2
-
-
-def test_items_are_taken_only_as_fast_as_answers():
-  taken = []
-
-  def items():
-    for number in range(100):
-      taken.append(number)
-      yield number
-
-  answers = ordered_map(described, items(), num_workers=2)
-  for n in range(10):
-    next(answers)
-    assert len(taken) <= n + 18
-  answers.close()
 
 
 def test_an_error_of_the_function_reaches_the_caller():

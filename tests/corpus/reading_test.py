@@ -5,14 +5,12 @@ import csv
 import gzip
 import io
 import json
-import sys
-from collections import Counter
 
 import pytest
 
-from realm_jax.corpus.documents import BadRecord, BadRecords, Document
+from realm_jax.corpus.documents import BadRecord, Document
 from realm_jax.corpus.input_files import find_files
-from realm_jax.corpus.reading import DocumentReader, batches, read_documents
+from realm_jax.corpus.reading import DocumentReader, batches
 
 PAGES = (
   ("12", "AT&T", "AT&T is <big>.\n\nHistory.\nIt began in 1885."),
@@ -53,10 +51,6 @@ def test_compressed_or_not_the_documents_are_the_same(tmp_path, name, content):
   assert records(tmp_path / name, content) == EXPECTED
 
 
-def test_a_format_may_be_told(tmp_path):
-  assert records(tmp_path / "dump", JSON_LINES, format="jsonl") == EXPECTED
-
-
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
 def test_a_file_without_records_is_named(tmp_path, content):
   path = tmp_path / "a.jsonl"
@@ -71,11 +65,6 @@ def test_a_long_first_line_is_no_title_and_a_heading_loses_its_marks(tmp_path):
   assert records(tmp_path / "notes.md", b"## C# notes ##\nMore.") == [
     Document(id="notes.md", title="C# notes", text="More.")
   ]
-
-
-def test_the_id_of_a_record_may_be_that_of_a_test_collection(tmp_path):
-  (document,) = records(tmp_path / "corpus.jsonl", b'{"_id": "d7", "title": "", "text": "x"}')
-  assert document.id == "d7"
 
 
 def test_text_files_begin_with_their_title(tmp_path):
@@ -128,16 +117,6 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path, content, place, reason):
   assert bad.name == f"{path}{place}" and reason in bad.reason
 
 
-def test_bad_json_lines_are_named_by_file_and_line(tmp_path):
-  content = b'{"text": "a"}\n\n{"text":\n{"text": ""}\ncaf\xe9'
-  _, *bad = records(tmp_path / "a.jsonl", content)
-  assert bad == [
-    BadRecord(kind="broken_records", name=f"{tmp_path / 'a.jsonl'}:3"),
-    BadRecord(kind="records_without_text", name=f"{tmp_path / 'a.jsonl'}:4"),
-    BadRecord(kind="broken_records", name=f"{tmp_path / 'a.jsonl'}:5"),
-  ]
-
-
 @pytest.fixture
 def parquet():
   pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
@@ -181,38 +160,6 @@ def test_broken_utf8_spoils_one_row_of_parquet(tmp_path, parquet):
   first, bad, last = parquet(tmp_path / "a.parquet", {"text": broken})
   assert (first.text, last.text) == ("good", "fine")
   assert bad == BadRecord(kind="broken_records", name=f"{tmp_path / 'a.parquet'}:row 1")
-
-
-def test_a_parquet_file_cut_off_is_named(tmp_path, parquet):
-  parquet(tmp_path / "a.parquet", {"text": ["One."]})
-  content = (tmp_path / "a.parquet").read_bytes()
-  with pytest.raises(ValueError, match=r"a\.parquet is not a complete Parquet file"):
-    records(tmp_path / "a.parquet", content[:-20])
-
-
-def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch):
-  monkeypatch.setitem(sys.modules, "pyarrow", None)
-  with pytest.raises(ValueError, match=r"needs pyarrow .*; install realm_jax with the extra `parq"):
-    records(tmp_path / "a.parquet", b"")
-
-
-def test_documents_and_bad_records_are_counted(tmp_path):
-  (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{\n{"text": "b"}')
-  (tmp_path / "b.txt").write_text(" ")
-  bad = BadRecords()
-  documents = read_documents(found(tmp_path), bad=bad)
-  assert [document.text for document in documents] == ["a", "b"]
-  assert bad.counts == Counter(broken_records=1, records_without_text=1)
-
-
-def test_the_fraction_read_goes_from_none_to_all(tmp_path):
-  for name in ("a.jsonl", "b.jsonl"):
-    (tmp_path / name).write_text('{"text": "x"}\n' * 50_000)
-  reader = DocumentReader(found(tmp_path))
-  fractions = [reader.fraction()] + [reader.fraction() for _ in reader] + [reader.fraction()]
-  assert fractions == sorted(fractions)
-  assert fractions[0] == 0 and fractions[-1] == 1
-  assert any(0.1 < fraction < 0.4 for fraction in fractions)
 
 
 def test_batches_are_bounded_by_records_and_by_text():

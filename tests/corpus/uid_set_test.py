@@ -19,14 +19,3 @@ def test_every_uid_is_new_once(tmp_path, newest, sorted_in_memory):
       seen.add(uid)
     assert uids.add(wanted) == expected
   assert (len(os.listdir(tmp_path)) > 2) == (sorted_in_memory < 100)
-
-
-def test_nothing_is_added_to_nothing(tmp_path):
-  assert UidSet(tmp_path).add([]) == []
-
-
-def test_memory_is_bounded(tmp_path):
-  uids = UidSet(tmp_path, newest=10, sorted_in_memory=50)
-  for first in range(0, 2000, 5):
-    uids.add(range(first, first + 5))
-    assert len(uids._newest) < 10 and len(uids._sorted) < 50

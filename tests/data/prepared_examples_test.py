@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.data import prepared_examples
-from realm_jax.data.batches import Shard, Streams
+from realm_jax.data.batches import Shard
 
 SETTINGS = {"task": "numbers", "query_length": 3}
 
@@ -65,22 +65,6 @@ def test_evaluation_is_one_pass_filled_up_with_zeros(tmp_path):
   assert second["query"].shape == (8, 3)
 
 
-def test_streams_are_read_side_by_side(tmp_path):
-  write(tmp_path / "examples", streams=((0, 10), (100, 120)))
-
-  def open_stream(*, batch_size, shard):
-    return open_batches(tmp_path / "examples", batch_size=batch_size, shard=shard)
-
-  batches = Streams(open_stream, num_streams=2, batch_size=4)
-  next(batches)
-  position = batches.position()
-  expected = next(batches)
-  np.testing.assert_array_equal(expected["query"][:, 1], [2, 3, 102, 103])
-  again = Streams(open_stream, num_streams=2, batch_size=4)
-  again.restore(position)
-  assert_equal_batches(next(again), expected)
-
-
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
@@ -128,12 +112,3 @@ def test_damaged_examples_are_refused(tmp_path):
   assert not prepared_examples.is_prepared(tmp_path / "examples")
   with pytest.raises(FileNotFoundError, match="write it with `realm prepare_examples`"):
     open_batches(tmp_path / "examples")
-
-
-def test_values_that_do_not_fit_are_refused(tmp_path):
-  writer = prepared_examples.Writer(str(tmp_path), vocab_size=100)
-  with pytest.raises(ValueError, match="query has values that uint16 cannot represent"):
-    writer.write_stream([{"query": np.array([[-1]], np.int32)}])
-  writer = prepared_examples.Writer(str(tmp_path), vocab_size=100)
-  with pytest.raises(ValueError, match="a feature of dtype bool cannot be stored; int32"):
-    writer.write_stream([{"mask": np.array([[True]])}])

@@ -104,18 +104,6 @@ def test_of_a_long_answer_the_first_wordpieces_are_asked_for_and_the_others_hidd
   assert words(queries.mlm_targets_BxM[0]) == "pound is the"
 
 
-@pytest.mark.parametrize(
-  ("text", "answer", "message"),
-  [
-    ("is " * 10 + "pound", "pound", r"'pound' takes wordpieces \[10\]; a query holds 10"),
-    ("the pound", "oun", r"'oun' takes wordpieces \[\]"),
-  ],
-)
-def test_answers_that_cannot_be_masked_are_refused(text, answer, message):
-  with pytest.raises(ValueError, match=message):
-    list(masked_query_batches([question(text, answer)], batch_size=1, **SIZES))
-
-
 def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():
   text = "The [MASK] is the currency of UK."
   one = masked_text_query(text, num_masks=1, **SIZES)
@@ -169,25 +157,6 @@ def test_answers_may_be_missing_where_they_are_asked_for(tmp_path):
   assert read_questions(path, answers_known=False)[0].answers == ()
   with pytest.raises(ValueError, match=r"q\.jsonl, line 1 is not a question: .*'who\?'}; write"):
     read_questions(path)
-
-
-@pytest.mark.parametrize(
-  ("record", "message"),
-  [
-    ({"question": "a", "answer": []}, "line 2 is not a question: .*it has no answer"),
-    ({"question": " ", "answer": ["b"]}, "line 2 is not a question: .*is empty"),
-    ({"question": "a", "answer": ["b", ""]}, "line 2 is not a question: .*is empty"),
-    (
-      {"question": "a", "answer": "(b", "regex": True},
-      r"line 2: .*'\(b' is not a regular",
-    ),
-    ({"text": "ab", "answer": "b", "spans": [[1, 2]]}, "mixes questions with masked sentences"),
-  ],
-)
-def test_what_is_wrong_with_a_question_is_named(tmp_path, record, message):
-  good = {"question": "a", "answer": ["b"]}
-  with pytest.raises(ValueError, match=message):
-    read_questions(write_lines(tmp_path / "q.jsonl", good, record))
 
 
 def test_a_file_that_is_not_its_manifests_is_refused(tmp_path):

@@ -148,30 +148,6 @@ def test_words_capitalised_by_the_sentence_are_no_names(text, expected):
   assert found(text) == expected
 
 
-def test_spans_are_in_order_and_do_not_overlap():
-  text = (
-    "Zürich – On 20 July 1969 Åse Öberg paid 1,234 to the U.S. Army; 日本 in May 1970, J. Smith."
-  )
-  spans = find_salient_spans(text)
-  assert len(spans) == 7
-  assert all(start < limit for start, limit in spans)
-  assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
-
-
-def test_byte_offsets():
-  assert to_byte_offsets("abc", [(0, 1), (2, 3)]) == [(0, 1), (2, 3)]
-  assert to_byte_offsets("é日😀x", [(0, 1), (1, 3), (3, 4)]) == [(0, 2), (2, 9), (9, 10)]
-  assert to_byte_offsets("é", []) == []
-
-
-def test_merged_spans_keep_the_longer_of_two_that_overlap():
-  assert merge_spans([(5, 9), (20, 24)], [(0, 9), (10, 15)]) == [(0, 9), (10, 15), (20, 24)]
-  assert merge_spans([(0, 4), (6, 9)], [(3, 8)]) == [(3, 8)]
-  assert merge_spans([(0, 4)], [(2, 7)], [(6, 9)]) == [(2, 7)]
-  assert merge_spans([(0, 3)], [(0, 3)], [(3, 4)]) == [(0, 3), (3, 4)]
-  assert merge_spans([], []) == []
-
-
 def test_merged_spans_are_apart_and_none_could_be_added():
   random = np.random.default_rng(0)
   for _ in range(50):

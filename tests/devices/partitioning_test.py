@@ -21,11 +21,6 @@ def batch(make_retrieved_batch):
   return make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=12)
 
 
-def test_mesh_takes_all_devices():
-  assert dict(partitioning.make_mesh().shape) == {"data": 8, "model": 1}
-  assert dict(partitioning.make_mesh(model=4).shape) == {"data": 2, "model": 4}
-
-
 @pytest.mark.parametrize("model", [0, 3, 16])
 def test_a_mesh_that_does_not_fit_is_refused(model):
   with pytest.raises(ValueError, match=f"model={model} does not divide 8 devices; give a size"):
@@ -51,13 +46,6 @@ def test_fully_sharded_parameters_lie_on_both_axes():
     assert partitioning.sharding(mesh, "embed", "mlp", layout=layout).spec == spec
   with pytest.raises(ValueError, match="layout='zero'; choose one of"):
     partitioning.sharding(mesh, "embed", layout="zero")
-
-
-def test_a_mesh_of_some_devices():
-  mesh = partitioning.make_mesh(model=2, devices=jax.devices()[:4])
-  assert dict(mesh.shape) == {"data": 2, "model": 2}
-  with pytest.raises(ValueError, match="model=2 does not divide 1 devices"):
-    partitioning.make_mesh(model=2, devices=jax.devices()[:1])
 
 
 class Chip:
@@ -99,19 +87,6 @@ def test_a_process_alone_uses_its_own_devices_as_its_slice_allows(kind, hosts, s
   assert {d.process_index for mesh in meshes for d in mesh.devices.flat} == {0}
 
 
-def test_two_claims_on_one_mesh_axis_are_refused():
-  mesh = partitioning.make_mesh()
-  for axes in (("vocab", "mlp"), ("vocab", "passages")):
-    message = f"'{axes[0]}' and '{axes[1]}' of one array both claim mesh axis 'model'"
-    with pytest.raises(ValueError, match=message):
-      partitioning.sharding(mesh, *axes)
-
-
-def test_an_unknown_logical_axis_is_refused():
-  with pytest.raises(ValueError, match="unknown logical axis 'width'; choose one of"):
-    partitioning.sharding(partitioning.make_mesh(), "width")
-
-
 def make_state(batch):
   params = MODEL.init(jax.random.key(0), batch, deterministic=True)["params"]
   return {"step": np.int32(0), "params": params, "optimizer": optax.adamw(1e-3).init(params)}
@@ -140,12 +115,6 @@ def test_a_dimension_that_does_not_divide_stays_whole_and_is_named(batch, caplog
   assert layer["mlp_in"]["kernel"].spec == PartitionSpec(None, "model")
   assert "['layers_0']['attention']['query']['kernel'] heads=2" in caplog.text
   assert "vocab" not in caplog.text
-
-
-def test_names_that_do_not_match_the_shape_are_refused():
-  boxed = {"w": nn.LogicallyPartitioned(np.zeros((2, 3)), ("embed",))}
-  with pytest.raises(ValueError, match=r"\['w'\] has shape \(2, 3\) but logical axes \('embed',\)"):
-    partitioning.tree_shardings(partitioning.make_mesh(), boxed)
 
 
 def realm_figures(params, batch):

@@ -46,15 +46,6 @@ def test_an_exchange_runs_on_every_device():
   assert shared.is_fully_replicated and np.asarray(shared).tolist() == [[3, 4]]
 
 
-def test_what_is_gathered_has_few_sizes():
-  """Each size is a program of its own."""
-  sizes = np.unique(np.geomspace(1, 2**30, 10_000).astype(int)).tolist()
-  padded = [processes._rounded_up(size) for size in sizes]
-  assert all(size <= more <= 1.25 * size + 1024 for size, more in zip(sizes, padded, strict=True))
-  assert len(set(padded)) < 100
-  assert len({processes._rounded_up(size) for size in range(1, 1000)}) == 1
-
-
 @pytest.fixture
 def asked_anew():
   """Devices are asked for again, before and after the test."""

@@ -28,13 +28,6 @@ def test_a_file_is_replaced_whole(tmp_path):
   assert os.listdir(tmp_path) == ["notes.txt"]
 
 
-def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):
-  (tmp_path / "taken").mkdir()
-  with pytest.raises(OSError):
-    atomic_files.write_text(tmp_path / "taken", "x")
-  assert os.listdir(tmp_path) == ["taken"]
-
-
 def test_a_directory_appears_when_it_is_finished(tmp_path):
   path = tmp_path / "runs" / "store"
   with atomic_files.new_directory(path, kind=KIND) as directory:

@@ -1,6 +1,5 @@
 """Settings that are one of several strings, and counts, checked where they enter."""
 
-import dataclasses
 import typing
 from typing import Literal
 
@@ -11,10 +10,6 @@ from realm_jax.command_line import flags
 from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.runs.example_sources import MaskedQueryData, PairData
-from realm_jax.runs.pretraining import Pretraining
-from realm_jax.runs.question_evaluation import DevConfig
-from realm_jax.runs.training_config import MeshConfig, RunConfig
 
 BERT = {"bert": BertConfig()}
 
@@ -35,36 +30,3 @@ def test_every_choice_of_every_job_is_checked_where_it_enters():
           config(**(BERT if config is DualEncoderConfig else {}), **{name: "nosuch"})
         checked += 1
   assert checked > 20
-
-
-def test_counts_have_a_least_value():
-  @dataclasses.dataclass(frozen=True)
-  class Counts:
-    steps: int | None = None
-    parts: int = 1
-
-    def __post_init__(self):
-      choices.check_counts(self, "steps", least=0)
-      choices.check_counts(self, "parts")
-
-  assert Counts(steps=0).parts == 1
-  with pytest.raises(ValueError, match="^steps=-1; give at least 0$"):
-    Counts(steps=-1)
-  with pytest.raises(ValueError, match="^parts=0; give at least 1$"):
-    Counts(parts=0)
-
-
-@pytest.mark.parametrize(
-  ("config", "setting", "value"),
-  [
-    (RunConfig, "log_every", 0),
-    (MeshConfig, "accumulate_steps", 0),
-    (MaskedQueryData, "batch_size", 0),
-    (PairData, "passage_length", 0),
-    (Pretraining, "eval_steps", 0),
-    (DevConfig, "eval_every", 0),
-  ],
-)
-def test_a_training_checks_its_settings_where_they_enter(config, setting, value):
-  with pytest.raises(ValueError, match=f"^{setting}={value!r}; give at least 1"):
-    config(**{setting: value})

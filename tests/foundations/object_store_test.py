@@ -5,11 +5,6 @@ import itertools
 import json
 import os
 import pathlib
-import signal
-import subprocess
-import sys
-import urllib.parse
-import urllib.request
 
 import jax
 import numpy as np
@@ -17,11 +12,8 @@ import pytest
 
 from launch.upload import upload
 from realm_jax.corpus import input_files, passage_store, reading
-from realm_jax.data import batches, prepared_examples
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
-from realm_jax.index import generations
-from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.training import checkpoints, metric_writers
 
 KIND = DirectoryKind(name="a thing", files=ANYTHING)
@@ -85,14 +77,6 @@ def test_a_directory_that_is_replaced_is_read_anew_and_without_its_old_files(roo
   write_directory(root, a="two")
   assert read(root, "a") == "two"
   assert not os.path.exists(os.path.join(object_store.local_copy(root, "*"), "b"))
-
-
-def test_a_failed_publication_leaves_what_was_there(root):
-  write_directory(root, a="one")
-  with pytest.raises(KeyboardInterrupt), atomic_files.new_directory(root, kind=KIND) as directory:
-    pathlib.Path(directory, "a").write_text("two")
-    raise KeyboardInterrupt
-  assert read(root, "a") == "one"
 
 
 def test_what_lies_in_the_cache_is_not_copied_again(root, emulated_gcs):
@@ -166,56 +150,6 @@ def test_documents_are_read_where_they_lie(root):
     input_files.input_files(f"{root}/*.jsonl")
 
 
-def test_what_another_process_writes_is_seen(root, emulated_gcs):
-  atomic_files.write_text(f"{root}/a", "one")
-  listed = lambda: sorted(path.name for path in object_store.absolute(root).iterdir())  # noqa: E731
-  assert listed() == ["a"]
-  query = urllib.parse.urlencode({"uploadType": "media", "name": name_in(root, "b")})
-  address = f"{os.environ['STORAGE_EMULATOR_HOST']}/upload/storage/v1/b/bucket/o?{query}"
-  urllib.request.urlopen(urllib.request.Request(address, data=b"two")).close()
-  assert listed() == ["a", "b"]
-
-
-def test_a_file_is_copied_in_ranges(root, monkeypatch):
-  monkeypatch.setattr(object_store, "_RANGE", 3)
-  write_directory(root, a="0123456789", b="", c="012")
-  assert [read(root, name) for name in "abc"] == ["0123456789", "", "012"]
-
-
-def test_text_of_a_corpus_that_was_replaced_is_refused(root):
-  for title in ("one", "two"):
-    with atomic_files.new_directory(root, kind=KIND) as directory:
-      writer = passage_store.PassageStoreWriter(
-        directory, tokenizer=Vocabulary, max_passage_length=9
-      )
-      ids = np.arange(3)
-      writer.append(title=title, text="Text.", title_ids=ids, body_ids=ids, uid=7)
-      writer.finish(counts={})
-    if title == "one":
-      store = passage_store.PassageStore(root)
-  with pytest.raises(ValueError, match="was replaced after it had been opened; open it again"):
-    store.title(0)
-
-
-def test_a_process_copies_only_its_own_prepared_examples(root):
-  with atomic_files.new_directory(root, kind=KIND) as directory:
-    writer = prepared_examples.Writer(directory, vocab_size=100)
-    for stream in range(2):
-      writer.write_stream([{"ids": np.full((3, 2), stream, np.int32)}])
-    writer.write_arrays({"labels": np.arange(4)})
-    written = writer.finish(settings={}, order="shuffled", seed=0)
-  assert prepared_examples.read_manifest(root) == written
-  shard = batches.Shard(index=1, num_shards=2)
-  rows = prepared_examples.open_batches(
-    root, settings={}, order="shuffled", batch_size=2, shard=shard
-  )
-  assert next(rows)["ids"].tolist() == [[1, 1], [1, 1]]
-  names = os.listdir(object_store.local_copy(root))
-  assert "stream_001.ids.bin" in names
-  assert "stream_000.ids.bin" not in names and "labels.bin" not in names
-  assert prepared_examples.read_arrays(root)["labels"].tolist() == [0, 1, 2, 3]
-
-
 class Vocabulary:
   vocab_size, digest, cls_id, sep_id = 100, "v1", 2, 3
 
@@ -276,70 +210,6 @@ def test_a_checkpoint_without_its_mark_is_none(root):
   np.testing.assert_array_equal(restored.state["params"]["w"], make_state(7)["params"]["w"])
 
 
-MANIFEST = generations.Manifest(
-  training_step=0,
-  parameters_digest="",
-  corpus_fingerprint="",
-  vocabulary_digest="",
-  num_passages=300,
-  embedding_size=8,
-  dtype="float32",
-  searcher={},
-)
-PUBLISHER = """
-import sys
-import numpy as np
-from realm_jax.index import generations
-manifest = generations.Manifest(
-  training_step=0, parameters_digest="", corpus_fingerprint="", vocabulary_digest="",
-  num_passages=300, embedding_size=8, dtype="float32", searcher={})
-shards = [{"embeddings": np.ones((100, 8), np.float32)} for _ in range(3)]
-print("ready", flush=True)
-generations.publish(sys.argv[1], 1, shards, manifest=manifest, keep=2)
-"""
-
-
-def publish(root, generation):
-  shards = [{"embeddings": np.full((150, 8), generation, np.float32)} for _ in range(2)]
-  generations.publish(root, generation, shards, manifest=MANIFEST, keep=5)
-
-
-def test_a_publisher_killed_in_mid_publication_leaves_nothing_visible(root, emulated_gcs):
-  publish(root, 0)
-  publisher = subprocess.Popen(
-    [sys.executable, "-c", PUBLISHER, root], stdout=subprocess.PIPE, text=True
-  )
-
-  def kill_at_the_second_shard(names):
-    if any(name.startswith(name_in(root, "1/shard_00001/")) for name in names):
-      publisher.send_signal(signal.SIGKILL)
-
-  emulated_gcs.watch = kill_at_the_second_shard
-  publisher.communicate(timeout=100)
-  assert publisher.returncode == -signal.SIGKILL
-  emulated_gcs.watch = lambda names: None
-  assert any(name.startswith(name_in(root, "1/")) for name in emulated_gcs.names())
-  assert generations.all_generations(root) == [0]
-  with pytest.raises(FileNotFoundError, match="generation 1 is not in"):
-    generations.restore(root, 1, 0)
-  publish(root, 1)
-  assert generations.all_generations(root) == [0, 1]
-  assert (generations.restore(root, 1, 1)["embeddings"] == 1).all()
-
-
-def test_damage_of_a_generation_is_found(root, emulated_gcs):
-  publish(root, 0)
-  arrays = [n for n in emulated_gcs.names() if n.startswith(name_in(root, "0/shard_00000/"))]
-  longest = max(arrays, key=lambda name: len(emulated_gcs.read(name)))
-  content = bytearray(emulated_gcs.read(longest))
-  content[len(content) // 2] ^= 1
-  emulated_gcs.write(longest, bytes(content))
-  with pytest.raises(
-    generations.DamagedGenerationError, match="generation 0 in gs://.* is damaged"
-  ):
-    generations.restore(root, 0, 0)
-
-
 def test_logs_go_on_from_what_was_copied_last(root, emulated_gcs):
   def append(logs, step):
     writer = metric_writers.JsonLinesWriter(logs.directory, step=step - 1)
@@ -356,13 +226,3 @@ def test_logs_go_on_from_what_was_copied_last(root, emulated_gcs):
   assert not os.path.exists(second.directory)
   rows = emulated_gcs.read(name_in(root, "metrics.jsonl")).decode().splitlines()
   assert [json.loads(row)["step"] for row in rows] == [1, 2]
-
-
-def test_what_needs_a_disk_says_so():
-  with pytest.raises(ValueError, match="workdir=gs://b/run is in an object store; use a local"):
-    launch_local(workdir="gs://b/run", corpus="c", passages="p")
-
-
-def test_a_store_that_no_library_reads_is_named(tmp_path):
-  with pytest.raises(ValueError, match="extra `gcs`"):
-    object_store.absolute("nowhere://bucket/x")

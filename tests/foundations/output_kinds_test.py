@@ -18,7 +18,6 @@ GIN_FILES = {"demo": "demo.gin", "ablate": "ablation.gin"}
 # Every keyword whose value may be a path, by its last name: a new one has to be sorted in here.
 WRITTEN = {"output", "workdir"}
 WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("create", "path")}
-OF_FILES = {"mask_sentences", "compare_runs", "predict", "report"}  # whose output is a file
 READ = {
   *("input", "inputs", "vocabulary", "train", "test", "dev", "warm_start", "corpus"),
   *("passages", "answerable_from", "checkpoints", "index", "source", "blocks", "titles"),

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import assembly, generations, scann_searcher, searcher
+from realm_jax.index import assembly, generations, searcher
 from realm_jax.index.device_searcher import DeviceSearcher
 from realm_jax.index.exact_searcher import ExactSearcher
 
@@ -58,21 +58,6 @@ def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards,
       "device": "DeviceSearcher",
     }[kind]
   )
-
-
-@pytest.mark.parametrize(("count", "threads"), [(1, [13, 13, 13]), (3, [40])])
-def test_the_shards_of_a_process_are_built_with_all_its_cores(monkeypatch, count, threads):
-  config = searcher.SearcherConfig(kind="scann", num_shards=3, threads=40)
-  config = config.for_corpus(NUM_PASSAGES)
-  part = searcher.own_part(NUM_PASSAGES, num_shards=3, index=0, count=count)
-  seen = []
-  builder = scann_searcher.scann_builder.ScannBuilder
-  set_threads = builder.set_n_training_threads
-  monkeypatch.setattr(
-    builder, "set_n_training_threads", lambda self, n: seen.append(n) or set_threads(self, n)
-  )
-  assembly.build_shards(embeddings()[part.rows], config=config, part=part)
-  assert seen == threads
 
 
 @pytest.mark.parametrize("kind", ["exact", "scann"])
@@ -135,13 +120,3 @@ def test_a_library_that_is_missing_is_named(monkeypatch, library):
   monkeypatch.setitem(sys.modules, library, None)
   with pytest.raises(ValueError, match=f'kind="{library}" cannot be imported .*; install'):
     assembly.build_shards(embeddings(), config=config)
-
-
-def test_a_damaged_generation_never_becomes_a_searcher(tmp_path):
-  publish(tmp_path, config=searcher.SearcherConfig(), embeddings_NxE=embeddings())
-  largest = max((path for path in tmp_path.rglob("*.bin")), key=lambda path: path.stat().st_size)
-  content = bytearray(largest.read_bytes())
-  content[len(content) // 2] ^= 1
-  largest.write_bytes(content)
-  with pytest.raises(generations.DamagedGenerationError, match="generation 3 in"):
-    assembly.load_searcher(str(tmp_path), 3)

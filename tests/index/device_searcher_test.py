@@ -1,7 +1,6 @@
 """Search split over eight devices equals brute force in numpy."""
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -48,21 +47,6 @@ def test_approximate_search_reaches_its_recall(dtype):
   assert (np.diff(found.scores_BxK, axis=1) <= 0).all()
 
 
-def test_approximate_search_uses_the_approximate_operation():
-  mesh = partitioning.make_mesh()
-  shapes = (
-    device_searcher.abstract_embeddings(
-      mesh, num_passages=1000, embedding_size=16, dtype=jnp.bfloat16
-    ),
-    jax.ShapeDtypeStruct((30, 16), jnp.float32),
-  )
-  for recall_target, there in ((None, False), (0.9, True)):
-    program = device_searcher.search_program(
-      mesh, num_passages=1000, k=5, recall_target=recall_target
-    )
-    assert ("approx_top_k" in str(program.trace(*shapes).jaxpr)) == there
-
-
 def test_every_device_holds_its_rows_only():
   index = device_searcher.DeviceSearcher(embeddings(1001))
   shards = index._embeddings_NxE.addressable_shards
@@ -81,13 +65,6 @@ def test_a_corpus_smaller_than_k_is_filled_up(recall_target):
   found = index.search(np.ones((2, 1)), 5)
   np.testing.assert_array_equal(found.ids_BxK, [[2, 1, 0, -2, -2]] * 2)
   np.testing.assert_array_equal(found.scores_BxK[:, 3:], -np.inf)
-
-
-def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monkeypatch):
-  monkeypatch.setattr(query_buckets, "_MAX_SCORES", 16 * 50)
-  given, queries = embeddings(400), embeddings(37, seed=1)
-  found = device_searcher.DeviceSearcher(given).search(queries, 5)
-  np.testing.assert_array_equal(found.ids_BxK, brute_force(given, queries, 5)[0])
 
 
 @pytest.mark.parametrize("at_once", [2**27, 16 * 50])
@@ -120,8 +97,3 @@ def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():
       num_devices=4,
       memory_bytes=8 * 2**30,
     )
-
-
-def test_no_embeddings_are_refused():
-  with pytest.raises(ValueError, match=r"shape \(0, 4\)"):
-    device_searcher.DeviceSearcher(np.zeros((0, 4), np.float32))

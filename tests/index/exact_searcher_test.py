@@ -67,25 +67,9 @@ def test_a_corpus_smaller_than_k_is_filled_up(num_passages):
   assert np.isfinite(found.scores_BxK[:, :num_passages]).all()
 
 
-def test_batch_sizes_of_one_bucket_share_a_compiled_program():
-  index = exact_searcher.ExactSearcher(np.ones((20, 3), np.float32))
-  index.search(np.ones((9, 3)), 2)
-  compiled = exact_searcher._top_k._cache_size()
-  for batch_size in (10, 13, 16):
-    index.search(np.ones((batch_size, 3)), 2)
-  assert exact_searcher._top_k._cache_size() == compiled
-  index.search(np.ones((17, 3)), 2)
-  assert exact_searcher._top_k._cache_size() == compiled + 1
-
-
 def test_runs_on_the_device_it_is_given():
   device = jax.local_devices()[-1]
   index = exact_searcher.ExactSearcher(np.eye(3, dtype=np.float32), device=device)
   assert index._embeddings_NxE.devices() == {device}
   assert index.num_passages == 3
   np.testing.assert_array_equal(index.search(np.eye(3), 1).ids_BxK, [[0], [1], [2]])
-
-
-def test_no_embeddings_are_refused():
-  with pytest.raises(ValueError, match=r"shape \(0, 4\)"):
-    exact_searcher.ExactSearcher(np.zeros((0, 4), np.float32))

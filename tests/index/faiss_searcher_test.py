@@ -51,11 +51,6 @@ def test_a_k_above_the_corpus_returns_all_of_it(num_passages):
   np.testing.assert_array_equal(found.scores_BxK[:, num_passages:], -np.inf)
 
 
-def test_building_and_loading_say_nothing(capfd):
-  build(clustered(100)[0], SMALL_TREES)
-  assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(
   ("change", "message"),
   [

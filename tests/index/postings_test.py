@@ -60,10 +60,3 @@ def test_postings_are_built_once_for_a_corpus(tmp_path):
   with open(os.path.join(directory, "identity.json"), "w") as file:
     json.dump({"identity": "first", "languages": ["en"], "k1": 1.5}, file)  # of another version
   assert len(open_or_build(directory, lambda: TEXTS[:2], **given)) == 2
-
-
-def test_without_room_for_the_postings_they_are_made_in_memory(tmp_path, caplog):
-  (tmp_path / "file").write_text("")
-  postings = open_or_build(str(tmp_path / "file" / "bm25"), lambda: TEXTS, identity="x")
-  assert len(postings) == len(TEXTS)
-  assert "cannot save the BM25 index" in caplog.text

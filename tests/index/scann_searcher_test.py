@@ -74,12 +74,6 @@ def test_tiny_corpora(num_passages, num_shards):
   assert ((found.ids_BxK == -2).sum(axis=1) == 5 - num_passages).all()
 
 
-def test_building_and_loading_say_nothing(capfd):
-  embeddings_NxE, _ = clustered(100)
-  build(embeddings_NxE, SMALL_TREES)
-  assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_a_shard_survives_its_arrays(dtype):
   embeddings_NxE, queries_BxE = clustered(800, dtype=dtype)
@@ -143,21 +137,6 @@ def test_arrays_that_scann_would_read_past_are_refused(name, change, message):
   scann_searcher.load_shard(arrays, config=config)
   with pytest.raises(ValueError, match=message):
     scann_searcher.load_shard({**arrays, name: change(arrays[name])}, config=config)
-
-
-def test_missing_arrays_are_refused():
-  embeddings_NxE, _ = clustered(100)
-  config = SMALL_TREES.for_corpus(100)
-  arrays = scann_searcher.build_shard(embeddings_NxE, config=config).to_arrays(embeddings_NxE)
-  del arrays["ah_codebook.pb"]
-  with pytest.raises(ValueError, match=r"lacks \['ah_codebook.pb'\]"):
-    scann_searcher.load_shard(arrays, config=config)
-
-
-def test_loading_leaves_no_files_behind(tmp_path, monkeypatch):
-  monkeypatch.setattr(scann_searcher.tempfile, "tempdir", str(tmp_path))
-  build(clustered(100)[0], SMALL_TREES)
-  assert not list(tmp_path.iterdir())
 
 
 def test_embeddings_on_which_scann_would_end_the_process_are_refused():

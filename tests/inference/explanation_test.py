@@ -34,21 +34,6 @@ def test_a_passage_taken_away_makes_room_for_the_reserve(slot, left, prior):
   )
 
 
-def test_a_small_corpus_leaves_no_reserve():
-  weights = leave_one_out(
-    SCORES_K, np.log(PROBS_CxK), valid_K=np.array([True, True, False, False]), corpus_K=CORPUS_K
-  )
-  np.testing.assert_allclose(weights.prior_K, [1 / 6, 5 / 6, 0, 0], rtol=1e-6)
-  np.testing.assert_allclose(np.exp(weights.log_probs_without_KxC[1]), PROBS_CxK[:, 0], rtol=1e-6)
-
-
-def test_without_any_passage_nothing_is_likely():
-  weights = leave_one_out(
-    SCORES_K, np.log(PROBS_CxK), valid_K=np.array([True, False, False, False]), corpus_K=CORPUS_K
-  )
-  assert np.isneginf(weights.log_probs_without_KxC[0]).all()
-
-
 def test_the_best_passage_alone_may_decide():
   weights = leave_one_out(
     SCORES_K, np.log(PROBS_CxK), valid_K=ALL_K, corpus_K=CORPUS_K, over_passages="best"

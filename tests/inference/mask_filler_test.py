@@ -1,4 +1,3 @@
-import dataclasses
 import os
 
 import jax
@@ -113,32 +112,6 @@ def test_an_answer_has_as_many_wordpieces_as_there_are_masks(filler):
   assert filler.fill(query(2))[0].ids == (EURO, EURO)
   empty = query().replace(mlm_weights_BxM=np.zeros((1, 3), np.float32))
   assert filler.fill(empty)[0].ids == ()
-
-
-def test_targets_are_not_looked_at(filler):
-  told = query(2)
-  told.mlm_targets_BxM[0, :2] = POUND, IS
-  answers = []
-  read = filler.model.read
-  model = dataclasses.replace(
-    filler.model,
-    read=lambda params, batch: (
-      answers.extend(batch.queries.mlm_targets_BxM.tolist()) or read(params, batch)
-    ),
-  )
-  assert MaskFiller(model, filler.corpus).fill(told) == filler.fill(query(2))
-  assert answers == [[0, 0, 0]]
-
-
-def test_the_best_passages_come_without_the_null_passage(filler):
-  assert filler.retrieve(query(), k=1).tolist() == [[1]]
-  assert filler.retrieve(query(), k=3).tolist() == [[1, 0, -2]]
-
-
-def test_a_model_trained_in_buckets_reads_as_any_other(filler):
-  sizes = dataclasses.replace(filler.model.retrieval, padding="buckets")
-  bucketed = MaskFiller(dataclasses.replace(filler.model, retrieval=sizes), filler.corpus)
-  assert bucketed.fill(query()) == filler.fill(query())
 
 
 def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):

@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -121,12 +119,6 @@ def test_a_question_longer_than_the_model_is_cut_and_says_so(make_answerer):
   short, long = answerer.answer(["who in the", "who in the cafe"])
   assert (short.truncated, long.truncated) == (False, True)
   assert long.answers[0].text == "The"
-
-
-def test_without_a_span_there_is_no_answer(make_answerer):
-  (found,) = make_answerer(spans_of()).answer(["who"])
-  assert found.answers == ()
-  assert dataclasses.asdict(found)["passage_ids"] == (0, 1)
 
 
 def test_a_hybrid_retriever_reads_what_the_words_find_and_follows_edits(make_answerer):

@@ -88,36 +88,3 @@ def test_the_best_of_several_wordpieces_beats_every_other_candidate(rtol):
       assert tuple(found.answers_BxCxM[b, 0].tolist()) == best
       better_than_word_by_word += marginal[best] > marginal[word_by_word]
   assert better_than_word_by_word > 0
-
-
-def test_the_order_of_the_passages_changes_nothing(rtol):
-  scores, logits, weights, valid = problem(0, masks=2)
-  order = np.array([2, 0, 3, 1])
-  found = reading(scores, logits, weights, valid)
-  permuted = reading(scores[:, order], logits[:, order], weights, valid[:, order])
-  np.testing.assert_array_equal(found.answers_BxCxM[:, 0], permuted.answers_BxCxM[:, 0])
-  np.testing.assert_allclose(found.log_probs_BxC, permuted.log_probs_BxC, rtol=rtol)
-  np.testing.assert_allclose(
-    found.log_probs_BxCxK[:, 0][:, order], permuted.log_probs_BxCxK[:, 0], rtol=rtol
-  )
-
-
-def test_positions_without_weight_do_not_matter(rtol):
-  scores, logits, weights, valid = problem(0, masks=3)
-  weights[:, 1:] = 0
-  found = reading(scores, logits, weights, valid)
-  other = logits.copy()
-  other[:, :, 1:] = np.random.default_rng(9).normal(size=other[:, :, 1:].shape)
-  changed = reading(scores, other, weights, valid)
-  np.testing.assert_array_equal(found.answers_BxCxM[:, 0, 0], changed.answers_BxCxM[:, 0, 0])
-  np.testing.assert_allclose(found.log_probs_BxC[:, 0], changed.log_probs_BxC[:, 0], rtol=rtol)
-
-
-def test_a_passage_alone_answers_as_if_there_were_no_other(rtol):
-  scores, logits, weights, valid = problem(0, masks=2)
-  valid[:] = [True, False, False, False]
-  found = reading(scores, logits, weights, valid)
-  alone = reading(scores[:, :1], logits[:, :1], weights, valid[:, :1])
-  np.testing.assert_array_equal(found.answers_BxCxM[:, 0], alone.answers_BxCxM[:, 0])
-  np.testing.assert_allclose(found.log_probs_BxC[:, 0], alone.log_probs_BxC[:, 0], rtol=rtol)
-  np.testing.assert_array_equal(np.exp(found.retrieval_log_probs_BxK), [[1, 0, 0, 0]] * 3)

@@ -25,14 +25,3 @@ def test_spans_within_the_same_words_are_one():
   total = np.log(np.exp(logits[logits > LOWEST].astype(np.float64)).sum())
   assert spans.log_total == pytest.approx(total)
   assert found == pytest.approx({key: value - total for key, value in best.items()})
-
-
-def test_a_passage_may_begin_inside_of_a_word():
-  spans = by_words(np.zeros((3, 1), np.float32), np.array([True, True, False]))
-  assert (spans.firsts_S.tolist(), spans.lasts_S.tolist()) == ([0, 2], [1, 2])
-
-
-def test_where_no_span_is_there_is_none():
-  spans = by_words(np.full((2, 2), LOWEST), np.zeros(2, bool))
-  assert len(spans.log_probs_S) == 0 and np.isneginf(spans.log_total)
-  assert len(by_words(np.zeros((0, 2)), np.zeros(0, bool)).log_probs_S) == 0

@@ -59,29 +59,6 @@ def test_the_answer_is_seen_at_once_and_has_the_focus(base, open_app, tmp_path, 
   keep(page, "knowledge-base-answer")
 
 
-def test_an_example_of_the_corpus_is_found(base, open_app):
-  page = open_app(make_app(base), **PHONE)
-  example = page.locator("[data-text]").first
-  assert (title := example.inner_text()) in {document["title"] for document in DOCUMENTS}
-  example.click()
-  page.wait_for_selector("#results:focus")
-  assert page.locator(".card a").first.inner_text() == title
-
-
-def test_a_filter_keeps_the_first_hit_in_sight(base, open_app):
-  page = open_app(make_app(base), **PHONE)
-  page.get_by_label("A question").fill("shade")
-  page.locator(".filter summary").click()
-  page.get_by_label("Field").select_option("year")
-  page.get_by_label("at least").fill("1958")
-  assert fits(page)
-  page.get_by_role("button", name="Search").click()
-  expect(page.locator(".card")).to_have_count(2)
-  page.goto(page.url)
-  assert page.locator(".card").first.bounding_box()["y"] < 300
-  assert "year 1958" in page.locator(".filter summary").inner_text()
-
-
 def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, open_app, keep):
   page = open_app(make_app(base, edit_token=TOKEN), **PHONE)
   page.get_by_role("link", name="Documents").click()

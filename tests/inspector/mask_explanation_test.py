@@ -65,38 +65,3 @@ def test_many_texts_are_answered_as_each_alone(filler):
   assert [one.likeliest for one in together] == ["Pound", "Euro", "Yen"]
   for text, one in zip(texts, together, strict=True):
     assert dataclasses.asdict(one) == dataclasses.asdict(filler.explain([text])[0])
-
-
-def test_answers_are_tried_up_to_their_length_and_read_with_as_many_masks(filler, make_filler):
-  sizes, read = [], filler.model.read
-  filler = make_filler(
-    read=lambda params, batch: (
-      sizes.append(batch.queries.mlm_weights_BxM.shape) or read(params, batch)
-    )
-  )
-  filler.explain([QUERY])
-  (explanation,) = filler.explain([QUERY], target="euro is")
-  assert sizes == [(1, 1), (2, 2)] and explanation.answers[0].text == "euro is"
-
-
-def test_rankings_follow_the_generations(filler):
-  (explanation,) = filler.explain([QUERY], with_rankings=True)
-  before, now = explanation.rankings
-  assert before.passage_ids[0] == 1 and now.passage_ids[:2] == (0, 3)
-  assert (before.own_query_encoder, now.own_query_encoder) == (False, True)
-
-
-def test_refuses_a_text_without_a_mask(filler):
-  with pytest.raises(ValueError, match=r"has 0 \[MASK\]; write exactly one"):
-    filler.explain(["no mask"])
-
-
-def test_a_text_with_little_room_is_asked_for_short_answers_alone(make_filler):
-  text = f"{'old ' * 9}[MASK]"  # the last place but one of a query
-  filler = make_filler(max_answer_length=2)
-  short, other = filler.explain([text, QUERY])
-  assert len(short.likeliest.split()) == 1 and other.likeliest
-  with pytest.raises(ValueError, match="too long"):
-    filler.explain([text], target="euro is")
-  with pytest.raises(ValueError, match="too long"):
-    filler.explain([f"old {text}"])

@@ -82,36 +82,6 @@ def test_an_answer_that_no_passage_gives_has_no_probability(answerer):
   assert all(p.spans == () and p.contribution == 0 for p in explanation.passages)
 
 
-def test_without_any_other_passage_there_is_no_answer(answerer):
-  edits = Edits({1: None, 2: None, 3: None})
-  (explanation,) = answerer.explain([QUESTION], edits=edits)
-  (passage,) = explanation.passages
-  assert (passage.probability_without, passage.answer_without) == (0, "")
-  with pytest.raises(ValueError, match="no passage is left to read; undo an edit"):
-    answerer.explain([QUESTION], edits=edits.with_passage(0, None))
-
-
-def test_rankings_follow_the_generations(answerer):
-  (explanation,) = answerer.explain([QUESTION], with_rankings=True)
-  before, now = explanation.rankings
-  assert before.passage_ids[0] == 1 and now.passage_ids[:2] == (0, 3)
-  assert (before.own_query_encoder, now.own_query_encoder) == (False, True)
-
-
-@pytest.mark.parametrize(
-  ("text", "target", "message"),
-  [
-    ("[MASK] is old", None, r"has a \[MASK\]; this model answers questions instead"),
-    ("old " * 11, None, "has 11 wordpieces; this model reads 1 to 10"),
-    (" ", None, "has 0 wordpieces"),
-    (QUESTION, " ", "the target is empty"),
-  ],
-)
-def test_refuses_what_is_no_question(answerer, text, target, message):
-  with pytest.raises(ValueError, match=message):
-    answerer.explain([text], target=target)
-
-
 def test_an_explained_answer_is_the_answer(answerer):
   texts = [QUESTION, "money of France", "Japan", "old", "is here"]
   for found, explanation in zip(answerer.answer(texts), answerer.explain(texts), strict=True):

@@ -2,10 +2,9 @@
 
 import html.parser
 
-import jinja2
 import pytest
 
-from realm_jax.inspector.rendering import environment, highlighted, probability, signed
+from realm_jax.inspector.rendering import environment, highlighted, probability
 
 HOSTILE = "<script>alert('x')</script>\"&"
 
@@ -24,11 +23,6 @@ def test_texts_and_attributes_are_escaped():
   parser.feed(made)
   assert seen[0] == ("p", {"title": HOSTILE, "open": None})
   assert "".join(seen[1:]) == HOSTILE
-
-
-def test_what_a_template_lacks_is_an_error():
-  with pytest.raises(jinja2.UndefinedError, match="'missing' is undefined"):
-    rendered("{{ missing }}")
 
 
 def test_highlights_are_marked_and_the_rest_escaped():
@@ -51,13 +45,3 @@ def test_highlights_are_marked_and_the_rest_escaped():
 )
 def test_probabilities(value, text):
   assert probability(value) == text
-
-
-def test_a_sign_is_written():
-  assert signed(-0.5) == "−0.50" and signed(0.5, digits=1) == "+0.5"
-
-
-def test_a_bar_is_as_long_as_its_share():
-  bar = environment().get_template("answers.html").module.bar
-  assert 'width="25.0"' in bar(0.25, kind="prior")
-  assert 'width="100.0"' in bar(1.5, kind="prior") and 'width="0.0"' in bar(-1, kind="prior")

@@ -2,7 +2,6 @@
 
 import html.parser
 import re
-import xml.etree.ElementTree
 
 import pytest
 
@@ -80,15 +79,3 @@ def test_points_lie_where_their_values_are():
   assert x1 - x0 == pytest.approx(x2 - x1) and 3 * (y0 - y1) == pytest.approx(y1 - y2, abs=1e-3)
   assert y0 > y2
   assert chart.count("stroke-dasharray") == 1 and f'd="M {x1}' in chart
-
-
-def test_a_chart_can_be_listened_to_and_has_no_colours_of_its_own():
-  span = charts.GenerationSpan(1, made=10, start=20, end=40)
-  for chart, described in (
-    (charts.draw_curves("t & u", [charts.Curve("<c>", [(1, 2.0)])], swaps=[]), "&lt;c&gt; from 2"),
-    (charts.draw_timeline([span]), "generation 1 of step 10 from step 20 to 40"),
-  ):
-    root = xml.etree.ElementTree.fromstring(chart)
-    assert root.get("role") == "img" and [child.tag for child in root[:2]] == ["title", "desc"]
-    assert f"<desc>{described}" in chart
-    assert not re.search(r"(?:fill|stroke): #|url\(| id=", chart)

@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import json
 
 import flax.linen as nn
 import flax.traverse_util
@@ -250,10 +249,3 @@ def test_another_vocabulary_is_refused(tmp_path):
       vocabulary=str(tmp_path / "other"),
       output=str(tmp_path / "out"),
     )
-
-
-def test_the_settings_name_the_architecture(tmp_path):
-  out = export(tmp_path, dataclasses.replace(ENCODERS["published"], temperature=2.0))
-  settings = json.loads((out / "masked_lm" / "config.json").read_text())
-  assert settings["architectures"] == ["BertForMaskedLM"]
-  assert settings["hidden_act"] == "gelu" and settings["vocab_size"] == 16

@@ -112,22 +112,16 @@ def test_a_head_drawn_at_random_fills_no_masks(bert_directory, tmp_path):
   assert trained.fills_masks
 
 
-def test_a_workdir_is_used_once(bert_directory, tmp_path):
+def test_what_cannot_be_imported_is_refused(bert_directory, tmp_path):
   workdir = str(tmp_path / "run")
+  with pytest.raises(ValueError, match="query_length=96 exceeds the 12 positions"):
+    import_checkpoint(source=[str(bert_directory)], workdir=workdir)
   import_checkpoint(source=[str(bert_directory)], workdir=workdir, **LENGTHS)
   with pytest.raises(ValueError, match="already has a checkpoint; choose another workdir"):
     import_checkpoint(source=[str(bert_directory)], workdir=workdir, **LENGTHS)
-
-
-def test_a_source_without_vocabulary_is_refused(bert_directory, tmp_path):
   (bert_directory / "vocab.txt").unlink()
   with pytest.raises(FileNotFoundError, match=re.escape(f"no vocab.txt in {bert_directory}")):
-    import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "run"), **LENGTHS)
-
-
-def test_lengths_beyond_the_positions_are_refused(bert_directory, tmp_path):
-  with pytest.raises(ValueError, match="query_length=96 exceeds the 12 positions"):
-    import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "run"))
+    import_checkpoint(source=[str(bert_directory)], workdir=str(tmp_path / "new"), **LENGTHS)
 
 
 REALM = pathlib.Path(__file__).parent.parent / "testdata" / "realm"
@@ -192,18 +186,6 @@ def test_embeddings_of_another_corpus_are_refused(released):
   with pytest.raises(ValueError, match=message):
     import_released(released)
   assert not (released / "run" / "checkpoints").exists()
-
-
-@pytest.mark.parametrize(
-  ("titles", "message"),
-  [(["a"] * 3, "text 4 has no title"), (["a"] * 9, "more titles than the 7 texts")],
-)
-def test_titles_of_another_corpus_are_refused(titles, message, released):
-  with tf.io.TFRecordWriter(str(released / "titles.tfr")) as writer:
-    for title in titles:
-      writer.write(title.encode())
-  with pytest.raises(ValueError, match=message):
-    import_released(released, titles=str(released / "titles.tfr"))
 
 
 def test_embeddings_may_come_from_a_file_of_their_own(released):

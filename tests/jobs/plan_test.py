@@ -75,18 +75,6 @@ def test_a_training_fits_or_the_accumulation_that_does_is_named(capsys, monkeypa
   assert "the train step" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["v3", "v3:0x8", "v9:8x8", "cpu:2x2x2x2", ""])
-def test_an_unknown_topology_is_refused(name):
-  with pytest.raises(ValueError, match=f"topology '{name}'"):
-    ahead_of_time.open_topology(name)
-
-
-def test_a_tpu_needs_libtpu(monkeypatch):
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  with pytest.raises(ValueError, match=r"v3:2x2 needs libtpu: pip install -e '\.\[tpu\]'"):
-    ahead_of_time.open_topology("v3:2x2")
-
-
 @needs_libtpu
 @pytest.mark.parametrize("kind", ["v5e", "v6e"])
 def test_a_search_on_the_devices_is_compiled_for_a_slice_of_several_hosts(capsys, kind):

@@ -1,18 +1,15 @@
 import json
 import os
 import pathlib
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax import corpus
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
 from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, prepare_corpus
-from realm_jax.text import tokenization
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -80,35 +77,9 @@ def test_several_inputs_make_one_corpus(tmp_path, many):
   assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-def test_a_file_may_have_a_comma_in_its_name(tmp_path, inputs):
-  (tmp_path / "a, b.txt").write_text("Oslo\nOslo is the capital of Norway.\n")
-  inputs["input"] = str(tmp_path / "a, b.txt")
-  assert prepare_corpus(output=str(tmp_path / "out"), **inputs).counts["documents"] == 1
-
-
-def test_the_vocabulary_goes_with_the_store(tmp_path, inputs):
-  metadata = prepare_corpus(output=str(tmp_path / "out"), **inputs)
-  tokenizer = tokenization.load(tmp_path / "out" / "vocabulary")
-  assert tokenizer.digest == metadata.vocabulary_digest
-  ids, lengths = PassageStore(tmp_path / "out").body_ids([0], length=10)
-  np.testing.assert_array_equal(
-    ids[0, : lengths[0]], tokenizer.encode("Oslo is the capital of Norway.")
-  )
-
-
 def contents(directory):
   files = [path for path in pathlib.Path(directory).rglob("*") if path.is_file()]
   return {str(path.relative_to(directory)): path.read_bytes() for path in files}
-
-
-def test_two_runs_write_the_same_bytes(tmp_path, inputs):
-  for name in ("a", "b"):
-    prepare_corpus(output=str(tmp_path / name), **inputs)
-  first = contents(tmp_path / "a")
-  assert first == contents(tmp_path / "b")
-  assert {"metadata.json", "vocabulary/vocab.txt", "examples-00001-of-00002.tfrecord.gz"} <= set(
-    first
-  )
 
 
 def many_documents(path, count=600):
@@ -152,15 +123,6 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
     assert os.listdir(tmp_path / directory) == []
 
 
-def test_beam_without_its_library_says_what_to_install(tmp_path, inputs, monkeypatch):
-  monkeypatch.delattr(corpus, "beam_pipeline", raising=False)
-  monkeypatch.setitem(sys.modules, "realm_jax.corpus.beam_pipeline", None)
-  with pytest.raises(
-    ValueError, match="cannot be imported .*; install realm_jax with the extra `b"
-  ):
-    prepare_corpus(output=str(tmp_path / "out"), engine="beam", **inputs)
-
-
 def test_exact_duplicates_are_dropped_and_counted(tmp_path, inputs):
   documents = [
     {"title": "A", "text": "One."},
@@ -194,29 +156,6 @@ def test_documents_with_equal_ids_are_named_and_counted(tmp_path, many, capsys, 
   prepare_corpus(output=str(tmp_path / "out"), engine=engine, **many)
   (line,) = [row for row in capsys.readouterr().out.splitlines() if "id of an earlier" in row]
   assert ": '0', '1', '2', " in line and line.endswith("and 280 more")
-
-
-def test_only_the_first_bad_records_are_named(tmp_path, inputs, capsys):
-  (tmp_path / "documents.jsonl").write_text("{\n" * 25 + '{"text": "Oslo."}')
-  prepare_corpus(output=str(tmp_path / "out"), **inputs)
-  printed = capsys.readouterr().out
-  assert "documents.jsonl:20 and 5 more\n" in printed and "documents.jsonl:21" not in printed
-
-
-def test_the_report_has_the_counts(tmp_path, many, capsys):
-  counts = prepare_corpus(output=str(tmp_path / "out"), **many).counts
-  report = capsys.readouterr().out
-  for name in ("documents", "passages", "wordpieces", "duplicate_passages", "broken_records"):
-    assert f"{counts[name]:,} {name.replace('_', ' ')}" in report
-  share = counts["unknown_wordpieces"] / counts["wordpieces"]
-  assert 0.1 < share < 0.5 and f"{share:.3%} of the wordpieces unknown" in report
-
-
-def test_a_corpus_without_text_is_refused(tmp_path, inputs):
-  write_documents(tmp_path / "documents.jsonl", [])
-  with pytest.raises(ValueError, match="no text in"):
-    prepare_corpus(output=str(tmp_path / "out"), **inputs)
-  assert not (tmp_path / "out").exists()
 
 
 def test_words_and_overlap_reach_the_passages(tmp_path, inputs):
@@ -281,11 +220,6 @@ def test_sentences_end_as_the_language_of_the_document_has_it(tmp_path, inputs):
     examples = read_examples(tmp_path / "out")
     counts[language] = sum(len(cut(example, "sentence")) for example in examples)
   assert counts["de"] == 2 < counts["en"]
-
-
-def test_auto_is_no_language_among_others(tmp_path, inputs):
-  with pytest.raises(ValueError, match="auto,de"):
-    prepare_corpus(output=str(tmp_path / "out"), language=("auto", "de"), **inputs)
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.1, 0.5])

@@ -62,9 +62,7 @@ def encoder(tmp_path_factory):
   return tiny_models.write(tmp_path_factory.mktemp("encoder"))
 
 
-@pytest.mark.parametrize(
-  ("seed", "embeds"), [(0, False), (1, False), (2, False), (3, True), (4, True)]
-)
+@pytest.mark.parametrize(("seed", "embeds"), [(0, False), (1, False), (3, True)])
 def test_after_any_history_searches_find_what_a_fresh_build_finds(
   seed, embeds, encoder, tmp_path, monkeypatch
 ):

@@ -35,8 +35,3 @@ def test_literals_of_patterns(pattern, literals):
 def test_a_match_always_holds_a_literal(pattern, text):
   if re.search(pattern, text, re.IGNORECASE):
     assert any(literal in fold(text) for literal in required_literals(pattern))
-
-
-def test_invalid_expressions_are_errors():
-  with pytest.raises(re.error):
-    required_literals("(")

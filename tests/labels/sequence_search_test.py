@@ -39,9 +39,3 @@ def test_sequences_inside_of_each_other_and_at_the_ends():
     (3, 0),
     (3, 1),
   ]
-
-
-def test_nothing_to_search_or_to_find():
-  for sequences, values in (([], [1, 2]), ([(1,)], []), ([(1,)], [2, 3])):
-    positions, numbers = SequenceSearch(sequences, alphabet_size=4).find(np.array(values, np.int32))
-    assert len(positions) == len(numbers) == 0

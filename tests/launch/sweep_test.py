@@ -110,12 +110,6 @@ def test_a_sweep_goes_on_where_it_was_and_ends_in_a_table(file, tmp_path, progra
   )
 
 
-def test_a_figure_that_is_missing_is_named(file, tmp_path, program):
-  program(PROGRAM.replace("exact_match", "f1"))
-  with pytest.raises(ValueError, match="has no metric heldout.exact_match"):
-    sweep.sweep(file=file, workdir=str(tmp_path / "out"), parallel=2)
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_runs(file, tmp_path, sent):
   ready = tmp_path / "ready"

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 
 import pytest
@@ -94,26 +93,6 @@ def test_a_slice_is_not_held_before_there_is_an_index(gcloud, monkeypatch, capsy
   assert "permission denied" in capsys.readouterr().err
 
 
-def test_waiting_ends_when_the_slice_is_there_or_will_never_be(gcloud, capsys):
-  gcloud(state("ACTIVE"))
-  assert tpu.main(["wait", "trainer"]) == 0
-  gcloud(state("FAILED"))
-  assert tpu.main(["wait", "trainer"]) == 1
-  assert "trainer is FAILED; `delete` and `create` it" in capsys.readouterr().err
-
-
-def test_what_is_not_committed_is_named(gcloud, capsys, monkeypatch, tmp_path):
-  git = ("git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e")
-  monkeypatch.setattr(tpu, "ROOT", str(tmp_path))
-  (tmp_path / "committed.py").touch()
-  for words in (["init", "-q"], ["add", "committed.py"], ["commit", "-q", "-m", "first"]):
-    subprocess.run([*git, *words], check=True)
-  (tmp_path / "new.py").touch()
-  assert tpu.main(["copy", "trainer"]) == 0
-  assert "not committed, so not copied:" in (error := capsys.readouterr().err)
-  assert "new.py" in error and "committed.py" not in error
-
-
 @pytest.mark.parametrize("command", tpu.COMMANDS)
 def test_a_dry_run_runs_nothing(gcloud, capsys, command):
   job = ["--", "pretrain", "--workdir=gs://b/run"]
@@ -153,20 +132,6 @@ def test_a_complaint_is_one_line_that_says_what_to_do(gcloud, capsys, said, mean
   *shown, error = capsys.readouterr().err.splitlines()
   assert "\n".join(shown) == said  # gcloud's own words come first
   assert error.startswith("stop trainer: ") and meaning in error
-
-
-def test_gcloud_asks_on_a_terminal(gcloud, capsys, monkeypatch):
-  monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-  gcloud({"ssh": [1, "", "quota"]})
-  assert tpu.main(["stop", "trainer"]) == 1
-  error = capsys.readouterr().err
-  assert error.startswith("Do you want to continue (Y/n)? quota") and "no quota left" in error
-
-
-def test_a_machine_without_gcloud(monkeypatch, capsys, tmp_path):
-  monkeypatch.setenv("PATH", str(tmp_path))
-  assert tpu.main(["stop", "trainer"]) == 1
-  assert "gcloud is not on the PATH" in capsys.readouterr().err
 
 
 # A slice that is taken away when the job is asked about the first time, but seems active for some
@@ -233,15 +198,6 @@ def test_a_slice_whose_job_will_never_finish_is_not_kept_forever(
   assert sum(tpu.JOB_STATE in " ".join(call) for call in gcloud.calls()) == asked
 
 
-def test_a_job_that_runs_is_kept_without_another_copy(gcloud, monkeypatch):
-  """So `keep` may be killed, and started again on another machine."""
-  monkeypatch.setattr(tpu, "_POLL_SECONDS", 0)
-  gcloud({**state("ACTIVE"), "realm_jax/finished": [0, "a-0 active\na-1 activating", ""]})
-  monkeypatch.setattr(tpu, "_is_finished", lambda *_: True)
-  assert tpu.main(["keep", "trainer", "--type=v6e-64", "--", "pretrain"]) == 0
-  assert {call[3] for call in gcloud.calls()} == {"describe", "ssh"}
-
-
 @pytest.mark.parametrize(
   ("type_", "slices", "promised"),
   [("v4-128", 1, "tpu:64"), ("v3-128", 1, "tpu:128"), ("v5litepod-16", 4, "tpu:64"), ("", 1, None)],
@@ -254,20 +210,6 @@ def test_a_job_is_promised_the_devices_of_its_slices(gcloud, type_, slices, prom
   [script] = [word for word in gcloud.calls()[-1] if word.startswith("--command=")]
   assert 'Environment="JAX_PLATFORMS=tpu"' in script
   assert re.findall('"REALM_DEVICES=(.+)"', script) == [promised] * (promised is not None)
-
-
-@pytest.mark.parametrize(
-  ("end", "message"),
-  [
-    ([], "no job is given; end the line with: -- pretrain"),
-    (["--env=A", "--", "pretrain"], "--env=A is not of the form NAME=VALUE"),
-  ],
-)
-def test_a_job_that_cannot_start_is_given_no_slice(gcloud, capsys, end, message):
-  gcloud(ABSENT)
-  assert tpu.main(["keep", "trainer", "--type=v6e-64", *end]) == 1
-  assert f"keep trainer: {message}" in capsys.readouterr().err
-  assert not gcloud.calls()
 
 
 def test_gcloud_s_own_flags_are_passed_on(gcloud):
@@ -284,55 +226,6 @@ def test_gcloud_s_own_flags_are_passed_on(gcloud):
   assert {"--node=all", "--worker=all", "--internal-ip"} < set(gcloud.calls()[-1])
   with pytest.raises(SystemExit):
     tpu.main(["stop", "builder", "--reserved"])
-
-
-SAID = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)"
-# Apt is locked every first time; what it installs is a Python that makes the environment.
-SUDO = """#!/bin/bash
-shift 2; echo "$@" >> $HOME/said; mapfile -t said < $HOME/said
-[ $1 = apt-get ] && [ -e $HOME/offline ] && {{ echo "E: Unable to fetch some archives"; exit 100; }}
-(( ${{#said[@]}} % 2 )) && {{ echo "{}" >&2; exit 100; }}
-[ $1 = apt-get ] || exit 0
-echo '#!/bin/bash' > $HOME/bin/python3.12; chmod +x $HOME/bin/python3.12
-echo 'mkdir -p .venv/bin; ln -s $HOME/bin/note .venv/bin/python' >> $HOME/bin/python3.12
-"""
-
-
-@pytest.mark.parametrize("offline", [False, True])
-def test_an_installation_waits_for_apt_but_not_for_a_network(tmp_path, offline):
-  programs = tmp_path / "bin"
-  programs.mkdir()
-  for name in ("mkdir", "ln", "chmod", "tar", "gzip"):
-    (programs / name).symlink_to(shutil.which(name))
-  for name, content in (
-    ("sudo", SUDO.format(SAID)),
-    ("note", '#!/bin/bash\necho "$@" >> $HOME/said\n'),
-    ("sleep", "#!/bin/bash\n"),
-  ):
-    (programs / name).write_text(content)
-    (programs / name).chmod(0o755)
-  with tarfile.open(tmp_path / tpu.ARCHIVE, "w:gz"):
-    pass
-  if offline:
-    (tmp_path / "offline").touch()
-  done = subprocess.run(
-    ["/bin/bash", "-c", tpu.INSTALL],
-    cwd=tmp_path,
-    env={"HOME": str(tmp_path), "PATH": str(programs)},
-    capture_output=True,
-    text=True,
-    timeout=20,
-  )
-  said = (tmp_path / "said").read_text().splitlines()
-  asked = ["add-apt-repository -y ppa:deadsnakes/ppa"] * 2
-  asked += ["apt-get install -qy python3.12 python3.12-venv"] * (1 if offline else 2)
-  assert said[: len(asked)] == asked
-  assert SAID in done.stderr
-  if offline:
-    assert done.returncode and said == asked and "Unable to fetch" in done.stderr
-  else:
-    assert not done.returncode, done.stderr
-    assert said[4:] == ["-m pip install -q -c constraints.txt -e .[tpu,gcs]"]
 
 
 def run_job(directory, python):

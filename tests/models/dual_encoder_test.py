@@ -195,27 +195,6 @@ def test_an_empty_slot_has_a_finite_gradient(pairs):
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
-def test_dropout_of_the_projection_comes_last(pairs, atol):
-  config = dataclasses.replace(
-    SHARED, bert=dataclasses.replace(BERT, dropout_rate=0.0, attention_dropout_rate=0.0)
-  )
-  config = dataclasses.replace(config, projection_dropout_rate=0.5)
-  module, variables = init(config, pairs)
-  full_FxE, dropped_FxE = (
-    apply(
-      module,
-      variables,
-      pairs[0],
-      deterministic=deterministic,
-      method="encode_query",
-    )
-    for deterministic in (True, False)
-  )
-  kept = np.asarray(dropped_FxE) != 0
-  assert kept.any() and not kept.all()
-  np.testing.assert_allclose(dropped_FxE[kept], 2 * full_FxE[kept], atol=atol)
-
-
 def test_the_null_passage_is_embedded_once_for_all_queries(pairs):
   """Its tokens beyond those of the first query do not matter."""
   module, variables = init(SHARED, pairs)

@@ -166,33 +166,6 @@ def test_sign_vectors_are_nearly_orthogonal():
   assert abs(vectors.mean()) < 0.01 / 512**0.5
 
 
-def test_weights_learn_and_constants_do_not(params):
-  module = CONFIG.make()
-  tree = jax.tree.map(jnp.asarray, params)
-  config = optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0, weight_decay=0.1)
-  optimize = optimizer.make_optimizer(config, num_steps=10)
-  state = optimize.init({"dual_encoder": tree})
-
-  def loss(tree):
-    def apply(text, side):
-      return module.apply({"params": tree}, text, method=f"encode_{side}")
-
-    scores = apply(tokens("speed"), "query") @ apply(PASSAGE_TOKENS, "passage").T
-    return -jax.nn.log_softmax(scores)[0, 4]
-
-  before = dict(tree)
-  for _ in range(5):
-    updates, state = optimize.update(
-      {"dual_encoder": jax.grad(loss)(tree)}, state, {"dual_encoder": tree}
-    )
-    tree = jax.tree.map(jnp.add, tree, updates["dual_encoder"])
-  assert loss(tree) < loss(before)
-  moved_V = np.abs(tree.pop("log_factors")["embedding"]).ravel() > 1e-6
-  assert np.flatnonzero(moved_V).tolist() == [ID["speed"]]
-  for name, leaf in tree.items():
-    np.testing.assert_array_equal(leaf["values"], before[name]["values"])
-
-
 def test_weight_decay_keeps_factors_near_one(params):
   config = optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0, weight_decay=0.5)
   optimize = optimizer.make_optimizer(config, num_steps=10)

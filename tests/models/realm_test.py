@@ -109,19 +109,6 @@ def test_masked_lm_head_is_tied_to_the_word_embeddings(variables, batch, atol):
   np.testing.assert_allclose(logits_BxMxV, expected, atol=atol)
 
 
-def test_longer_padding_changes_nothing(variables, batch, atol):
-  def pad(tokens):
-    return jax.tree.map(lambda leaf: np.pad(leaf, [(0, 0)] * (leaf.ndim - 1) + [(0, 2)]), tokens)
-
-  padded = batch.replace(
-    queries=batch.queries.replace(query=pad(batch.queries.query)),
-    passage=pad(batch.passage),
-    joint=pad(batch.joint),
-  )
-  outputs, padded_outputs = (apply(MODEL, variables["params"], b) for b in (batch, padded))
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), outputs, padded_outputs)
-
-
 def test_buckets_change_nothing(variables, batch, atol):
   def buckets(tokens, rows):
     lengths = np.sort(tokens.mask.sum(-1).reshape(-1))

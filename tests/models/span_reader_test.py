@@ -70,10 +70,3 @@ def test_a_score_is_the_mlp_of_first_and_last_wordpiece(params, near):
     normed_C = normed_C * params["span_norm"]["scale"] + params["span_norm"]["bias"]
     score = normed_C @ params["span_score"]["kernel"][:, 0] + params["span_score"]["bias"][0]
     assert logits_of(params, tokens)[0, start, end - start] == near(score)
-
-
-def test_no_span_is_wider_than_the_input(params):
-  config = span_reader.SpanReaderConfig(bert=BERT, max_span_width=50, span_hidden_size=6)
-  wide_FxTxW = logits_of(params, joint((1, 4)), config)
-  assert wide_FxTxW.shape == (1, 9, 9)
-  np.testing.assert_array_equal(wide_FxTxW[..., :3], logits_of(params, joint((1, 4))))

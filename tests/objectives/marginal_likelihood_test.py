@@ -134,26 +134,6 @@ def test_gradient_identity(outputs, batch, atol):
   )
 
 
-def test_probabilities_of_all_spans_sum_to_one(outputs, batch, atol):
-  """Σ_y p(y|x) over every pair of words is 1: an empty slot gets no probability."""
-  scores_BxK, logits_BxKxMxV = outputs
-  log_probs_BxKxMxV = jax.nn.log_softmax(logits_BxKxMxV[:, :, :2])
-  first, second = np.divmod(np.arange(V * V), V)
-  total_B = np.zeros(B)
-  for y in zip(first, second, strict=True):
-    log_probs_BxKxM = np.stack([log_probs_BxKxMxV[:, :, m, y[m]] for m in range(2)], axis=-1)
-    total_B += np.exp(
-      marginal_likelihood.marginal_log_likelihood(
-        scores_BxK,
-        log_probs_BxKxM,
-        np.ones((B, 2), np.float32),
-        valid_BxK=batch.valid_BxK,
-        marginalize="span",
-      )
-    )
-  np.testing.assert_allclose(total_B, 1, atol=atol)
-
-
 @MODES
 def test_null_passage_alone_is_plain_masked_lm(outputs, batch, atol, marginalize):
   null_only = batch.replace(valid_BxK=np.arange(K)[None] < np.ones((B, 1)))
@@ -171,51 +151,6 @@ def test_null_passage_alone_is_plain_masked_lm(outputs, batch, atol, marginalize
   scores_gradient, logits_gradient = gradients(*outputs, null_only, marginalize=marginalize)
   np.testing.assert_array_equal(scores_gradient, 0)
   np.testing.assert_array_equal(logits_gradient[:, 1:], 0)
-
-
-@MODES
-def test_order_of_the_passages_changes_nothing(outputs, batch, atol, marginalize):
-  """All K for the loss; all but the null passage for the figures that compare with it."""
-  for order in ([2, 0, 1], [0, 2, 1]):
-    shuffled = batch.replace(
-      valid_BxK=batch.valid_BxK[:, order], stale_scores_BxK=batch.stale_scores_BxK[:, order]
-    )
-    loss, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize)
-    shuffled_loss, shuffled_metrics = loss_and_metrics(
-      outputs[0][:, order], outputs[1][:, order], shuffled, marginalize=marginalize
-    )
-    np.testing.assert_allclose(loss, shuffled_loss, atol=atol)
-    if order[0] == 0:
-      for name in metrics:
-        np.testing.assert_allclose(metrics[name], shuffled_metrics[name], atol=atol, err_msg=name)
-
-
-@MODES
-def test_retriever_learns_nothing_when_all_passages_predict_alike(
-  outputs, batch, atol, marginalize
-):
-  scores_BxK, logits_BxKxMxV = outputs
-  alike_BxKxMxV = np.broadcast_to(logits_BxKxMxV[:, :1], logits_BxKxMxV.shape)
-  scores_gradient, _ = gradients(scores_BxK, alike_BxKxMxV, batch, marginalize=marginalize)
-  np.testing.assert_allclose(scores_gradient, 0, atol=atol)
-  scores_gradient, _ = gradients(scores_BxK, logits_BxKxMxV, batch, marginalize=marginalize)
-  assert np.abs(scores_gradient).max() > 1e-2
-
-
-def test_span_is_token_for_spans_of_one_token(outputs, batch, atol):
-  one = np.zeros((B, M), np.float32)
-  one[:3, 0] = 1
-  batch = batch.replace(queries=batch.queries.replace(mlm_weights_BxM=one))
-  span, token = (loss_and_metrics(*outputs, batch, marginalize=m)[1] for m in ("span", "token"))
-  for name in span:
-    np.testing.assert_allclose(span[name], token[name], atol=atol, err_msg=name)
-
-
-@MODES
-def test_span_differs_from_token_for_longer_spans(outputs, batch, marginalize):
-  other = {"span": "token", "token": "span"}[marginalize]
-  loss, _ = loss_and_metrics(*outputs, batch, marginalize=marginalize)
-  assert abs(loss - reference(*outputs, batch, marginalize=other)) > 1e-2
 
 
 @MODES
@@ -295,11 +230,3 @@ def test_rank_correlation_is_spearmans(make_retrieved_batch, atol):
     real = valid_BxK[0] & (np.arange(8) > 0)
     expected = stats.spearmanr(stale_BxK[0, real], fresh_BxK[0, real]).statistic
     np.testing.assert_allclose(metrics["stale_rank_correlation"], expected, atol=atol)
-
-
-def test_words_that_are_all_alike_are_not_right(make_retrieved_batch):
-  batch = make_retrieved_batch(0, queries=2, passages=3, masks=2, vocab_size=V)
-  outputs = np.zeros((2, 3), np.float32), np.zeros((2, 3, 2, V), np.float32)
-  _, metrics = loss_and_metrics(*outputs, batch, marginalize="span")
-  assert metrics["masked_token_accuracy"] == 0
-  assert metrics["span_accuracy"] == 0

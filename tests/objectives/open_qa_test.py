@@ -79,7 +79,7 @@ def mean_loss(scores_BxR, logits_BxKxTxW, batch):
 
 
 @pytest.mark.parametrize("missing", [0, 5])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_agrees_with_brute_force(seed, missing, near):
   batch = make_batch(seed, missing=missing)
   scores_BxR, logits_BxKxTxW = make_scores(seed + 10, batch)
@@ -88,17 +88,6 @@ def test_agrees_with_brute_force(seed, missing, near):
   assert float(figures["loss"].value) == near(losses_B.mean())
   assert float(figures["span_exact_match"].value) == near(right_B.mean())
   assert losses_B.min() == 0 or losses_B.min() > 0.01
-
-
-def test_a_batch_is_the_mean_of_its_questions_alone(near):
-  batch = make_batch(3)
-  scores_BxR, logits_BxKxTxW = make_scores(4, batch)
-  together = mean_loss(scores_BxR, logits_BxKxTxW, batch)
-  alone = []
-  for b in range(len(scores_BxR)):
-    part = jax.tree.map(lambda leaf, b=b: leaf[b : b + 1], batch)
-    alone.append(mean_loss(scores_BxR[b : b + 1], logits_BxKxTxW[b : b + 1], part))
-  assert float(together) == near(np.mean(alone))
 
 
 def test_padding_changes_nothing(near):
@@ -132,14 +121,3 @@ def test_gradients_stay_finite_with_slots_empty_and_answers_outside_of_spans():
   for gradient in gradients:
     assert np.isfinite(gradient).all()
   np.testing.assert_array_equal(gradients[0][:, 2:], 0)
-
-
-def test_both_losses_move_the_scores_towards_passages_with_answers():
-  batch = make_batch(11, questions=1, beam=4, read=2)
-  batch.has_answer_BxR[:] = [[True, False, True, False]]
-  batch.gold_BxKxTxW[:] = False
-  batch.gold_BxKxTxW[0, 0, 3, 1] = True
-  scores_BxR, logits_BxKxTxW = make_scores(12, batch)
-  gradient_R = np.asarray(jax.grad(mean_loss)(scores_BxR, logits_BxKxTxW, batch))[0]
-  assert (gradient_R[[0, 2]] < 0).all()
-  assert (gradient_R[[1, 3]] > 0).all()

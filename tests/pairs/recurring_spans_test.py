@@ -14,12 +14,6 @@ def test_the_longest_spans_that_several_passages_hold_with_their_places():
   }
 
 
-def test_a_span_must_recur_in_another_passage():
-  assert recurring_spans.recurring_spans(["a b a b".split(), "b a".split()]) == {
-    ("b", "a"): [(0, 1), (1, 0)]
-  }
-
-
 def test_spans_equal_brute_force():
   random = np.random.default_rng(0)
   words = [[str(w) for w in random.integers(0, 3, random.integers(0, 30))] for _ in range(4)]

@@ -1,10 +1,7 @@
-import dataclasses
 import functools
-import gc
 import logging
 import threading
 import time
-import weakref
 
 import numpy as np
 import pytest
@@ -84,24 +81,6 @@ def test_the_first_generation_is_waited_for():
     assert refresher.age_seconds() == pytest.approx(100, abs=30)
 
 
-def test_waiting_for_the_first_generation_ends_when_told_to_stop():
-  asked = []
-  with IndexRefresher(Shelf(), config=SOON) as refresher:
-    assert not refresher.first(stop=lambda: len(asked) == 2 or asked.append(1))
-    with pytest.raises(RuntimeError, match="there is no index generation yet"):
-      _ = refresher.current
-
-
-def test_a_first_generation_that_does_not_fit_ends_the_wait():
-  shelf = Shelf(1)
-  shelf.unloadable[1] = ValueError("of another corpus")
-  with (
-    IndexRefresher(shelf, config=SOON) as refresher,
-    pytest.raises(ValueError, match="of another corpus"),
-  ):
-    refresher.first(stop=never)
-
-
 def test_a_first_generation_that_is_damaged_is_waited_out():
   shelf = Shelf(1)
   shelf.unloadable[1] = DamagedGenerationError("torn")
@@ -142,20 +121,6 @@ def test_a_new_generation_is_taken_between_steps_and_only_when_asked():
     assert refresher.swaps == 1
 
 
-def test_asking_does_not_wait_for_a_generation_that_is_being_loaded():
-  shelf = Shelf(1)
-  with IndexRefresher(shelf, config=SOON) as refresher:
-    refresher.first(stop=never)
-    shelf.gate.clear()
-    shelf.published.append(2)
-    further_looks(shelf, 1)
-    started = time.perf_counter()
-    assert not swapped(refresher, 1)
-    assert time.perf_counter() - started < 0.5
-    shelf.gate.set()
-    eventually(lambda: swapped(refresher, 2))
-
-
 def test_only_the_newest_is_loaded_each_once_and_never_an_older_one():
   shelf = Shelf(5)
   with IndexRefresher(shelf, config=SOON) as refresher:
@@ -170,40 +135,6 @@ def test_only_the_newest_is_loaded_each_once_and_never_an_older_one():
     further_looks(shelf)
   assert shelf.loaded == [5, 8]
   assert refresher.swaps == 1
-
-
-class Searcher:
-  """An object as large as a generation."""
-
-
-class CountingShelf(Shelf):
-  """Counts how many searchers are in memory while another is loaded."""
-
-  def __init__(self, *published):
-    super().__init__(*published)
-    self.alive = weakref.WeakSet()
-    self.most = 0
-
-  def load(self, generation):
-    searcher = Searcher()
-    self.alive.add(searcher)
-    loaded = dataclasses.replace(super().load(generation), searcher=searcher)
-    gc.collect()
-    self.most = max(self.most, len(self.alive))
-    return loaded
-
-
-def test_no_third_generation_is_loaded_before_the_one_that_is_ready_was_taken():
-  shelf = CountingShelf(1)
-  with IndexRefresher(shelf, config=SOON) as refresher:
-    refresher.first(stop=never)
-    shelf.published.append(2)
-    eventually(lambda: 2 in shelf.loaded)
-    shelf.published.append(3)  # while the trainer is busy
-    time.sleep(0.1)
-    assert shelf.loaded == [1, 2]
-    eventually(lambda: swapped(refresher, 30) == [3])
-  assert (shelf.loaded, shelf.most) == ([1, 2, 3], 2)
 
 
 @pytest.mark.parametrize(
@@ -324,35 +255,6 @@ def test_what_one_process_cannot_use_none_uses(monkeypatch, caplog):
     assert other.loaded[-1] == 4 and job.step() == [4, 4]
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2])
-def test_what_one_process_cannot_load_yet_all_load_again(monkeypatch, failing):
-  shelves = Shelf(1), Shelf(), Shelf()
-  shelves[failing].unloadable[1] = OSError("503")
-  with Job(monkeypatch, *shelves) as job:
-    eventually(lambda: job.step() == [None] * 3 and shelves[failing].loaded.count(1) == 3)
-    del shelves[failing].unloadable[1]
-    eventually(lambda: set(job.step()) == {1})
-    assert [refresher.swaps for refresher in job.refreshers] == [0] * 3
-    shelves[0].published.append(2)
-    eventually(lambda: all(generation == 2 for generation in job.step()))
-
-
-def test_a_failure_that_is_told_again_does_not_undo_the_next_choice(monkeypatch):
-  first, other = Shelf(1), Shelf()
-  other.unloadable[2] = DamagedGenerationError("torn")
-  with Job(monkeypatch, first, other) as job:
-    eventually(lambda: job.step() == [1, 1])
-    first.published.append(2)
-    leader = job.refreshers[0]
-    eventually(lambda: job.step() == [1, 1] and 2 in other.loaded and leader._choice is None)
-    first.gate.clear()
-    first.published.append(3)
-    eventually(lambda: leader._choice is not None)
-    assert job.step() == [1, 1]
-    first.gate.set()
-    eventually(lambda: job.step() == [3, 3])
-
-
 def test_processes_swap_together_whatever_fails_and_however_late(monkeypatch):
   """Rounds, loads and failures in random order: no round ends with different generations."""
   random = np.random.default_rng(0)
@@ -378,13 +280,6 @@ def test_processes_swap_together_whatever_fails_and_however_late(monkeypatch):
 
 def late(when_late, **settings):
   return RefreshConfig(poll_seconds=0.005, when_late=when_late, **settings)
-
-
-def test_a_late_index_is_used_on_where_so_configured():
-  for config in (late("continue", max_staleness_steps=5), late("continue")):
-    with IndexRefresher(Shelf(1), config=config) as refresher:
-      refresher.first(stop=never)
-      assert not swapped(refresher, 1000)
 
 
 def test_a_late_index_stops_the_run_where_so_configured():

@@ -73,10 +73,3 @@ def test_every_query_is_read_with_each_of_its_passages(store, make_queries):
   assert batch.passage_ids_BxK.dtype == np.int32
   np.testing.assert_array_equal(batch.stale_scores_BxK, passages.scores_BxK)
   assert batch.queries is queries
-
-
-def test_a_joint_length_without_room_is_refused(store, make_queries):
-  queries = make_queries(([20], 0), length=7)
-  with pytest.raises(ValueError, match="joint length 8 leaves no room .* queries of 7; raise"):
-    joint_tokens(store, queries.query, np.array([[0]]), length=8)
-  joint_tokens(store, queries.query, np.array([[0]]), length=9)

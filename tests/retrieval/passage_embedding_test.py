@@ -44,17 +44,6 @@ def test_every_passage_comes_once_in_few_shapes(
     assert whole.mask[:, max(0, length - 16) :].any(axis=1).all()  # and no more padding than needed
 
 
-def test_rows_of_some_passages_are_counted_among_these(long_store):
-  some = np.arange(40, 100, 2)
-  batches = passage_batches(long_store, passage_length=64, tokens_per_batch=512, passages_N=some)
-  seen = []
-  for rows, tokens in batches:
-    whole = passage_tokens(long_store, some[rows], length=64)
-    np.testing.assert_array_equal(tokens.ids[: len(rows)], whole.ids[:, : tokens.shape[1]])
-    seen += rows.tolist()
-  assert sorted(seen) == list(range(30))
-
-
 def mean_of_ids(tokens: Tokens) -> np.ndarray:
   return np.stack([tokens.ids.sum(1), tokens.mask.sum(1)], axis=1).astype(np.float32)
 
@@ -91,21 +80,3 @@ def test_embeddings_that_are_not_finite_are_refused(long_store, value):
   message = f"{len(broken)} of 150 passages have no finite .* first in row {broken[0]};"
   with pytest.raises(ValueError, match=message):
     embed(long_store, encode)
-
-
-def test_an_encoder_that_fails_ends_the_others(long_store):
-  def fails(tokens):
-    raise RuntimeError("no such device")
-
-  batches = iter(list(passage_batches(long_store, passage_length=64, tokens_per_batch=500)) * 1000)
-  for encoders in ((fails, mean_of_ids), (mean_of_ids, fails)):
-    with pytest.raises(RuntimeError, match="no such device"):
-      embed(long_store, *encoders, batches=batches)
-  assert next(batches, None) is not None
-
-
-def test_a_passage_left_out_is_noticed(long_store):
-  batches = list(passage_batches(long_store, passage_length=64, tokens_per_batch=500))
-  left_out = len(batches[-1][0])
-  with pytest.raises(ValueError, match=f"{left_out} of 150 passages have no finite embedding"):
-    embed(long_store, mean_of_ids, batches=iter(batches[:-1]))

@@ -119,12 +119,6 @@ def test_one_passage_and_a_beam_beyond_the_corpus(make_retriever):
   assert not more_read.has_answer_BxR[:, 4:].any()
 
 
-def test_padding_has_no_answers(make_retriever):
-  batch = retrieve(make_retriever(), questions([20], [21, 22], weights=[1, 0]))
-  assert not batch.has_answer_BxR[1].any()
-  assert not batch.gold_BxKxTxW[1].any()
-
-
 def test_the_batch_in_flight_is_made_anew(make_retriever):
   retriever = make_retriever(fresh=6)
   batch = retrieve(retriever)

@@ -2,8 +2,6 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.index import device_searcher
-from realm_jax.index.device_searcher import DeviceSearcher
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, closed_book
 
@@ -31,18 +29,6 @@ def retrieve(retriever, queries):
   batch, figures = retriever.finish(retriever.begin(PARAMS, queries))
   assert min(figures.values()) >= 0
   return batch
-
-
-def test_devices_are_given_the_search_before_the_step(store, queries, monkeypatch):
-  """What is enqueued after the step would wait for it."""
-  retriever = make_retriever(store)
-  expected = retrieve(retriever, queries)
-  retriever.searcher = DeviceSearcher(EMBEDDINGS_NxE)
-  begun = retriever.begin(PARAMS, queries)
-  monkeypatch.setattr(device_searcher, "search_program", None)
-  found, _ = retriever.finish(begun)
-  np.testing.assert_array_equal(found.passage_ids_BxK, expected.passage_ids_BxK)
-  np.testing.assert_array_equal(found.stale_scores_BxK, expected.stale_scores_BxK)
 
 
 @pytest.fixture
@@ -123,15 +109,6 @@ def test_closed_book_leaves_only_the_null_passage(store, queries):
   assert closed.valid_BxK.tolist() == [[True, False, False]] * 4
   assert open_book.valid_BxK.all()
   assert closed.joint is open_book.joint
-
-
-def test_a_new_searcher_serves_the_next_retrieval(store, queries):
-  retriever = make_retriever(store)
-  begun = retriever.begin(PARAMS, queries)
-  retriever.searcher = ExactSearcher(EMBEDDINGS_NxE[::-1].copy())
-  before, after = retriever.finish(begun)[0], retrieve(retriever, queries)
-  assert before.passage_ids_BxK[1].tolist() == [-1, 0, 1]
-  assert after.passage_ids_BxK[1].tolist() == [-1, 3, 2]
 
 
 def test_buckets_hold_each_batch_and_leave_it_as_it_is(store, queries):

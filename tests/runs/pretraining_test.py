@@ -110,17 +110,6 @@ def test_a_checkpoint_goes_on_in_another_layout(
     assert losses == begun.losses(range(2, STEPS))
 
 
-def test_fully_sharded_state_is_a_share_of_the_whole(make_retrieved_batch):
-  def bytes_on_a_device(layout, model=1):
-    state = Training(model, layout, make_retrieved_batch).state
-    return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
-
-  whole = bytes_on_a_device("replicated")
-  assert bytes_on_a_device("fully_sharded") < 0.16 * whole
-  assert bytes_on_a_device("fully_sharded", model=2) < 0.18 * whole
-  assert 0.5 * whole < bytes_on_a_device("replicated", model=2) < 0.65 * whole
-
-
 def test_a_batch_is_described_as_it_is(make_retrieved_batch):
   real = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
   described = make_pretraining().abstract_batch()
@@ -129,12 +118,6 @@ def test_a_batch_is_described_as_it_is(make_retrieved_batch):
   )
   placed = jax.tree.map(lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype), real)
   assert placed == jax.tree.map(lambda leaf: leaf.dtype, described)
-
-
-def test_parameters_are_those_of_the_model():
-  made = make_pretraining()
-  params = nn.unbox(jax.eval_shape(made.init_params, jax.random.key(0)))
-  assert set(params) == {"dual_encoder", "knowledge_augmented_encoder"}
 
 
 def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_retrieved_batch, rtol):
@@ -244,22 +227,3 @@ def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, froz
   assert training.dual_encoder_learns == training.stops_on_collapse == learns
   told_to_go_on = dataclasses.replace(training, run=RunConfig(on_collapse="warn"))
   assert not told_to_go_on.stops_on_collapse
-
-
-def test_an_evaluation_takes_the_memory_of_a_part_and_has_the_figures_of_all(
-  make_retrieved_batch, float_tolerance
-):
-  whole = make_pretraining()
-  divided = dataclasses.replace(whole, mesh=MeshConfig(accumulate_steps=8))
-  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
-  _, state = program_and_state(1, "replicated", 1)
-  programs = [jax.jit(training.figures) for training in (whole, divided)]
-  expected, found = (jax.device_get(program(state.params, batch)) for program in programs)
-  for name, mean in expected.items():
-    near = float_tolerance(depth=64, scale=10)
-    np.testing.assert_allclose(found[name].total, mean.total, atol=near, err_msg=name)
-    np.testing.assert_allclose(found[name].count, mean.count, atol=near, err_msg=name)
-  compiled = [program.lower(state.params, batch).compile() for program in programs]
-  whole_memory, part_memory = (program.memory_analysis() for program in compiled)
-  assert whole_memory and part_memory
-  assert part_memory.temp_size_in_bytes < whole_memory.temp_size_in_bytes / 4

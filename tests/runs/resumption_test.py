@@ -18,10 +18,6 @@ def changes(before=SAVED, *, allowed=(), **other):
   return resumption.changes(before, {**MADE_OF, **other}, allowed=allowed, workdir="runs/x")
 
 
-def test_the_same_batches_go_on():
-  assert changes() == []
-
-
 @pytest.mark.parametrize("other", [{"seed": 7}, {"batch_size": 16}, {"examples": "b2"}])
 def test_other_batches_are_refused_by_name_with_both_values(other):
   ((name, value),) = other.items()

@@ -72,19 +72,3 @@ def test_the_trace_of_another_run_is_refused_by_name(tmp_path, other):
   ((name, value),) = other.items()
   with pytest.raises(ValueError, match=f"other batches \\({name} {SETTINGS[name]}, now {value}\\)"):
     Trace(str(tmp_path), settings={**SETTINGS, **other})[1]
-
-
-def test_a_damaged_file_is_refused_wherever_it_is_damaged(tmp_path):
-  write(tmp_path, range(1, 3))
-  (file,) = tmp_path.glob("*.npz")
-  whole = file.read_bytes()
-  for place in range(0, len(whole), 97):
-    file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    try:
-      found = Trace(str(tmp_path), settings=SETTINGS)[1].passages
-    except ValueError:
-      continue
-    np.testing.assert_array_equal(found, retrieved(1))  # a byte that means nothing, such as a date
-  file.write_bytes(whole[:-40])
-  with pytest.raises(ValueError, match="is damaged"):
-    Trace(str(tmp_path), settings=SETTINGS)[1]

@@ -1,5 +1,4 @@
 import dataclasses
-import os
 import signal
 import subprocess
 import sys
@@ -7,7 +6,7 @@ import time
 
 import pytest
 
-from realm_jax.runs.supervisor import STOPPED, Process, realm_command, supervise
+from realm_jax.runs.supervisor import STOPPED, Process, supervise
 
 
 def python(name, program, **settings):
@@ -113,11 +112,3 @@ supervise([Process(name="trainer", command=[sys.executable, "-c", {saves!r}])],
   _, errors = process.communicate(timeout=30)
   assert b"KeyboardInterrupt" in errors
   assert (tmp_path / "saved").exists()
-
-
-def test_the_command_of_a_job():
-  command = realm_command("pretrain", gin_file="a.gin", keywords={"num_steps": 3})
-  assert command == [
-    sys.executable, "-m", "realm_jax.main", "pretrain", "--gin_file=a.gin", "--num_steps=3"
-  ]  # fmt: skip
-  assert os.path.exists(command[0])

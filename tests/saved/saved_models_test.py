@@ -91,10 +91,6 @@ def test_only_special_wordpieces_can_be_ignored():
     dataclasses.replace(WARM_START, dual_encoder=dual_encoder).check_sizes(vocabulary)
 
 
-def test_sizes_may_be_as_large_as_the_model():
-  check_sizes()
-
-
 def test_embeddings_that_no_wordpiece_uses_are_warned_of(caplog):
   with caplog.at_level("WARNING", logger="absl"):
     check_sizes(vocab_size=50)

@@ -56,11 +56,3 @@ def test_every_epoch_has_all_questions_in_an_order_of_its_own_that_can_be_resume
   assert next(batches(task, batch_size=10, training=True, seed=1))["question_index"].tolist() != [
     [i] for i in epochs[0]
   ]
-
-
-def test_a_file_is_registered_once_for_each_content(tmp_path):
-  given = write(tmp_path, ["w0"])
-  task = open_qa.register(**given)
-  assert open_qa.register(**given) is task
-  write(tmp_path, ["w1"])
-  assert open_qa.register(**given).name != task.name

@@ -1,11 +1,10 @@
-import pytest
 import seqio
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from tasks import inverse_cloze, salient_span_masking
+from tasks import salient_span_masking
 
 
 def make_corpus(directory, pieces=("a", "b")):
@@ -28,18 +27,6 @@ def test_a_corpus_is_registered_once_for_each_way_of_masking(tmp_path):
   assert tasks[0].source.list_shards("train") == tagged_examples.files(given["corpus"])
 
 
-def test_settings_of_pairs_are_tasks_of_their_own(tmp_path):
-  given = make_corpus(tmp_path / "corpus")
-  tasks = [
-    inverse_cloze.register(**given),
-    inverse_cloze.register(**given, removal_rate=0.5),
-    inverse_cloze.register(**given, removal_rate=1e-7),
-    inverse_cloze.register(**given, hide_salient_spans=True),
-  ]
-  assert len({task.name for task in tasks}) == len(tasks)
-  assert inverse_cloze.register(**given, removal_rate=0.5) is tasks[1]
-
-
 def test_corpora_and_vocabularies_are_told_apart_by_name(tmp_path):
   names = {
     salient_span_masking.register(**make_corpus(tmp_path / name)).name
@@ -51,12 +38,3 @@ def test_corpora_and_vocabularies_are_told_apart_by_name(tmp_path):
   name = salient_span_masking.seqio_name
   assert name("kind", "/c", one) == name("kind", "/c/", one)
   assert len({name("kind", "/c", one), name("kind", "/c", other), name("other", "/c", one)}) == 3
-
-
-@pytest.mark.parametrize("register", [salient_span_masking.register, inverse_cloze.register])
-def test_a_missing_corpus_or_vocabulary_is_named(tmp_path, register):
-  given = make_corpus(tmp_path / "corpus")
-  with pytest.raises(FileNotFoundError, match=r"no file matches '.*none/examples-"):
-    register(corpus=str(tmp_path / "none"), vocabulary=given["vocabulary"])
-  with pytest.raises(FileNotFoundError, match="no vocabulary at"):
-    register(corpus=given["corpus"], vocabulary=str(tmp_path / "none"))

@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 
@@ -53,12 +51,6 @@ def test_of_several_languages_each_text_has_its_own():
   }
   for language, text in texts.items():
     assert mixed.terms(text) == Analyzer([language]).terms(text)
-
-
-def test_an_analyzer_can_be_sent_to_other_processes():
-  analyzer = pickle.loads(pickle.dumps(Analyzer(["de-CH"])))
-  assert analyzer.languages == ("de",)
-  assert analyzer.terms("Häuser") == ["haus"]
 
 
 def test_what_is_no_tag_is_refused():

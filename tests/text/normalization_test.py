@@ -80,8 +80,7 @@ def lines():
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs the data in ../shared/data")
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_ten_thousand_lines_of_real_text(lower_case):
+def test_ten_thousand_lines_of_real_text():
   texts, kinds = lines()
   # Emoji and control characters do not stand in an encyclopedia: every tenth line is given some.
   extras = np.random.default_rng(0).choice(
@@ -94,5 +93,5 @@ def test_ten_thousand_lines_of_real_text(lower_case):
   texts.append("".join(extras))
   assert len(texts) == NUM_LINES
   assert {"Lo", "Mn", "Lu", "So", "No", "Pi", "Cf"} <= kinds
-  tokenizer = tokenization.learn(lambda: texts[::5], vocab_size=12_000, lower_case=lower_case)
+  tokenizer = tokenization.learn(lambda: texts[::5], vocab_size=12_000)
   assert_same(tokenizer, texts)

@@ -110,12 +110,6 @@ def test_many_texts_of_any_lengths_are_tokenized_as_each_alone(monkeypatch):
         np.testing.assert_array_equal(part, expected_part)
 
 
-def test_one_long_text_does_not_pad_the_short_ones(monkeypatch):
-  monkeypatch.setattr(tokenization, "_PADDED_LENGTH_OF_A_CALL", 1000)
-  groups = tokenization._groups_of_similar_length(["x" * n for n in (5000, 1, 30, 30, 1, 600)])
-  assert list(groups) == [[1, 4, 2, 3], [5], [0]]
-
-
 def test_a_literal_mask_is_one_wordpiece():
   the, cat = (TOKENIZER.vocabulary.index(word) for word in ("the", "cat"))
   mask = TOKENIZER.mask_id
@@ -149,13 +143,6 @@ def test_a_wordpiece_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path):
   assert tokenization.load(tmp_path).vocabulary == odd.vocabulary
 
 
-def test_a_bare_vocabulary_file_is_uncased(tmp_path):
-  (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a"]))  # no newline at the end
-  loaded = tokenization.load(tmp_path)
-  assert loaded.lower_case
-  assert loaded.vocabulary == (*SPECIAL_TOKENS, "a")
-
-
 def test_the_digest_names_wordpieces_order_and_casing():
   vocabularies = (
     WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"]),
@@ -179,13 +166,6 @@ def test_the_digest_names_wordpieces_order_and_casing():
 def test_unusable_vocabularies_are_refused(vocabulary, message):
   with pytest.raises(ValueError, match=message):
     WordPieceTokenizer(vocabulary)
-
-
-def test_a_missing_vocabulary_names_the_way_out(tmp_path):
-  with pytest.raises(
-    FileNotFoundError, match=r"vocab\.txt; make one with `realm learn_vocabulary`"
-  ):
-    tokenization.load(tmp_path)
 
 
 def tied_texts():
@@ -222,27 +202,6 @@ def test_learned_wordpieces_cover_frequent_words_and_every_character():
   cased = tokenization.learn(lambda: iter(texts), vocab_size=60, lower_case=False)
   assert {"The", "Café"} <= set(cased.vocabulary)
   assert not cased.lower_case
-
-
-def test_words_that_are_always_unknown_are_not_learned_from():
-  texts = ["x" * 101 + " " + "y" * 100 + ",日日", "ab" * 1_000_000]  # quadratic if it were learned
-  learned = tokenization.learn(lambda: texts, vocab_size=20)
-  assert {"##y", ",", "日"} <= set(learned.vocabulary)
-  assert not [piece for piece in learned.vocabulary if "xx" in piece or "ab" in piece]
-
-
-def test_of_equally_frequent_characters_the_first_are_known():
-  rare = [chr(0x4E00 + number) for number in range(1200)]  # of which the learner knows a thousand
-  random.Random(0).shuffle(rare)
-  learned = tokenization.learn(lambda: ["".join(rare), "a À " * 600_000], vocab_size=2000)
-  assert list(learned.vocabulary[5:]) == ["a", *sorted(rare)[:999]]
-
-
-def test_a_vocabulary_knows_almost_all_occurrences_of_characters():
-  frequent = "".join(chr(0x4E00 + number) for number in range(2000))
-  learned = tokenization.learn(lambda: [frequent * 9, "\u9fff"], vocab_size=4000)
-  assert len({*frequent} & {*learned.vocabulary}) >= 0.999 * len(frequent)
-  assert "\u9fff" not in learned.vocabulary
 
 
 def test_marks_stay_where_they_carry_meaning():

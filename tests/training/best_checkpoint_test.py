@@ -26,14 +26,6 @@ def test_only_a_better_value_replaces_the_best(tmp_path):
   assert checkpoints.steps(tmp_path) == [30]
 
 
-def test_of_losses_the_lowest_is_best(tmp_path):
-  with BestCheckpoint(tmp_path, metric="em", better="lower") as best:
-    assert offer(best, 0, 5.0)
-    assert not offer(best, 10, 5.5)
-    assert offer(best, 20, 4.5)
-  assert kept(tmp_path) == (20, [20, 20, 20])
-
-
 def test_a_restart_remembers_the_best(tmp_path):
   with BestCheckpoint(tmp_path, metric="em") as best:
     offer(best, 10, 0.5, f1=0.7)

@@ -81,12 +81,6 @@ def test_a_state_comes_back_with_the_shardings_asked_for(saved, model):
   assert restored.input == {}
 
 
-def test_a_new_directory_has_nothing_to_restore(tmp_path):
-  with checkpoints.Checkpointer(tmp_path / "new") as checkpointer:
-    assert checkpointer.latest_step() is None
-    assert checkpointer.restore(make_state()[1]) is None
-
-
 def test_input_comes_back_to_the_bit(tmp_path):
   random = np.random.default_rng(0)
   input = {
@@ -169,26 +163,6 @@ def test_steps_and_resolve(tmp_path, saved):
     checkpoints.resolve(saved, step=4)
 
 
-def test_metadata_are_read_alone(saved):
-  assert checkpoints.read_metadata(saved / "3") == {"model": {"width": 8}, "generation": 5}
-
-
-def test_shapes_are_read_alone(saved):
-  shapes = checkpoints.saved_arrays(saved / "3")
-  assert shapes["params", "dual_encoder", "tower", "kernel"] == (4, 8)
-  assert shapes["step",] == ()
-  assert len(shapes) == len(jax.tree.leaves(make_state()[0]))
-
-
-def test_one_encoder_is_restored_alone(saved):
-  state, abstract = make_state(model=4)
-  wanted = {"dual_encoder": {"tower": abstract.params["dual_encoder"]["tower"]}}
-  restored = checkpoints.restore_params(saved / "3", wanted)
-  assert_same_arrays(restored, {"dual_encoder": {"tower": state.params["dual_encoder"]["tower"]}})
-  sharding = restored["dual_encoder"]["tower"]["kernel"].sharding
-  assert sharding == wanted["dual_encoder"]["tower"]["kernel"].sharding
-
-
 def refusal(call, *arguments):
   with pytest.raises(ValueError) as error:
     call(*arguments)
@@ -224,15 +198,3 @@ def test_a_checkpoint_with_more_than_the_model_is_refused(saved):
   _, smaller = make_state(init=lambda key: {"reader": init_params(key)["reader"]})
   message = refusal(restore, saved, smaller)
   assert "dual_encoder/other_tower/kernel is not in this model" in message
-
-
-def test_small_arrays_are_not_sliced_among_replicas(tmp_path, monkeypatch):
-  sliced = []
-  slices = jax.lax.slice_in_dim
-  monkeypatch.setattr(
-    jax.lax, "slice_in_dim", lambda *args, **keywords: sliced.append(1) or slices(*args, **keywords)
-  )
-  state, _ = make_state()
-  with checkpoints.Checkpointer(tmp_path) as checkpointer:
-    checkpointer.save(0, state, input={}, metadata={})
-  assert not sliced

@@ -1,7 +1,6 @@
 """Bits of dropout keys: fair, independent, and the same on every mesh."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
@@ -40,18 +39,6 @@ def test_steps_seeds_and_uses_are_independent():
   for i, mask in enumerate(kept):
     assert abs(mask.mean() - 0.9) < 5 * 0.3 / np.sqrt(mask.size)
     assert all(correlation(mask, other) < 5 / np.sqrt(mask.size) for other in kept[:i])
-
-
-@pytest.mark.parametrize("shape", [(), (5,), (3, 4)])
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
-def test_any_shape_and_width(shape, dtype):
-  drawn = jax.random.bits(dropout_key(0, 0), shape, dtype)
-  assert (drawn.shape, drawn.dtype) == (shape, dtype)
-
-
-def test_a_row_too_long_to_count_is_refused():
-  with pytest.raises(ValueError, match=r"a row of shape \(65536, 65537\) has more numbers"):
-    jax.jit(lambda: jax.random.bits(dropout_key(0, 0), (1, 65536, 65537))).lower()
 
 
 @pytest.mark.parametrize("spec", [("data", "model"), ("model", None), (None, ("data", "model"))])

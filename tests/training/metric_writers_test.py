@@ -9,7 +9,6 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from realm_jax.training import metric_writers
-from realm_jax.training.alarms import AlarmSettings
 
 
 def read_lines(directory):
@@ -66,17 +65,6 @@ def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path)
     (6, 46),
     (8, 48),
   ]
-
-
-def test_a_new_run_begins_a_new_file(tmp_path):
-  write_steps(tmp_path, 1, 2, after=0)
-  write_steps(tmp_path, 1, after=0)
-  assert [line["step"] for line in read_lines(tmp_path)] == [1]
-
-
-def test_rows_of_a_missing_file_are_none(tmp_path):
-  metric_writers.drop_rows_after(tmp_path / "absent.jsonl", 3)
-  assert list(tmp_path.iterdir()) == []
 
 
 def test_tensorboard_reads_what_a_run_writes(tmp_path):
@@ -136,14 +124,3 @@ def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over():
   assert (alarm.name, alarm.first_step) == ("one passage for everything", 100)
   write([175, 200, 225], 0.1)
   assert len(reported) == 1
-
-
-def test_what_is_alarming_is_a_setting(tmp_path, caplog):
-  writer = metric_writers.make_writer(
-    tmp_path, step=0, first_process=True, alarm_settings=AlarmSettings(null_mass=1.0)
-  )
-  with caplog.at_level("WARNING", logger="absl"):
-    for step in range(1, 8):
-      writer.write_scalars(step, {"retrieval/null_mass": 1.0})
-  writer.close()
-  assert not caplog.records

@@ -98,26 +98,6 @@ def test_bert_adam_is_that_of_the_released_code(rtol):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), params, expected)
 
 
-def test_no_clipping_where_none_is_asked_for(rtol):
-  config = optimizer.OptimizerConfig(learning_rate=LEARNING_RATE, warmup_steps=0, clip_norm=None)
-  params = take_steps(make(config), make_params(), num_steps=2)
-  expected = reference_bert_adam(
-    make_params(),
-    num_steps=2,
-    schedule=[LEARNING_RATE, LEARNING_RATE * (1 - 1 / 20)],
-    clip_norm=np.inf,
-    weight_decay=0.01,
-    no_decay={
-      "dual_encoder/dense/bias",
-      "dual_encoder/mlp_norm/scale",
-      "dual_encoder/mlp_norm/bias",
-      "knowledge_augmented_encoder/mlm_bias",
-    },
-    factors={},
-  )
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), params, expected)
-
-
 @pytest.mark.parametrize(
   ("step", "share"), [(0, 0), (50, 0.5), (99, 0.99), (100, 0.9), (500, 0.5), (1000, 0), (1200, 0)]
 )
@@ -150,15 +130,6 @@ def test_a_warm_up_longer_than_the_run_is_refused():
   assert config.warmup(0) == 50  # nothing is trained
   with pytest.raises(ValueError, match="warmup_steps=50 exceeds num_steps=49; "):
     optimizer.make_optimizer(config, num_steps=49)
-
-
-def test_a_constant_rate_stays_after_the_warm_up(rtol):
-  config = optimizer.OptimizerConfig(
-    learning_rate=LEARNING_RATE, warmup_steps=10, schedule="constant"
-  )
-  schedule = optimizer.learning_rate_schedule(config, num_steps=1000)
-  rates = [float(schedule(step)) for step in (5, 10, 999, 5000)]
-  np.testing.assert_allclose(rates, np.multiply(LEARNING_RATE, [0.5, 1, 1, 1]), rtol=rtol)
 
 
 def test_adamw_is_that_of_optax_where_nothing_is_clipped_or_exempt(rtol):

@@ -140,11 +140,6 @@ def losses(*, seed, num_steps=5):
   return found
 
 
-def test_the_same_seed_gives_the_same_losses():
-  assert losses(seed=3) == losses(seed=3)
-  assert losses(seed=3) != losses(seed=4)
-
-
 def test_runs_that_differ_in_their_seed_share_the_compiled_step():
   compiled = set()
   for seed in (3, 4, 2**32 + 3):  # of which the low 32 bits count
@@ -163,12 +158,3 @@ def test_runs_that_differ_in_their_seed_share_the_compiled_step():
     _, metrics = program.train_step(state, make_batch())
     assert float(metrics[LOSS]) == losses(seed=seed % 2**32, num_steps=1)[0]
   assert len(compiled) == 1
-
-
-def test_training_lowers_the_loss():
-  step = jax.jit(make_train_step(regression, OPTIMIZER, seed=0))
-  state, batch = make_state(), make_batch()
-  _, first = step(state, batch)
-  for _ in range(30):
-    state, metrics = step(state, batch)
-  assert float(metrics[LOSS]) < 0.5 * float(first[LOSS])

@@ -138,35 +138,14 @@ def test_imports_follow_the_arrows():
 @pytest.mark.parametrize(
   ("file", "source", "count"),
   [
-    (
-      "models/bert.py",
-      "from realm_jax.devices import x\nfrom realm_jax.models import y",
-      0,
-    ),
-    ("models/bert.py", "from realm_jax.objectives import masked_lm", 1),
+    ("models/bert.py", "from realm_jax.devices import x\nfrom realm_jax.models import y", 0),
     ("models/bert.py", "def f():\n  import realm_jax.training.hooks", 1),
-    ("foundations/choices.py", "from realm_jax.devices import processes", 1),
-    ("text/words.py", "from realm_jax.foundations import x\nfrom realm_jax.devices import y", 1),
     ("index/searcher.py", "import scann", 1),
     ("index/scann_searcher.py", "from scann.ops import pybind", 0),
-    ("retrieval/retriever.py", "from realm_jax.index import searcher\nimport tensorflow as tf", 1),
     ("almanac/world.py", "from realm_jax.devices import datatypes", 1),
-    ("evaluation/x.py", "from realm_jax.inference import p\nfrom realm_jax.training import q", 1),
-    ("data/masking.py", "from tasks import inverse_cloze", 1),
-    ("tasks/open_qa.py", "import seqio\nfrom realm_jax.data import masking", 0),
-    ("training/hooks.py", "from realm_jax.jobs import pretrain", 1),
     ("jobs/training/pretrain.py", "from realm_jax.jobs.answering import evaluate", 1),
-    (
-      "jobs/training/pretrain.py",
-      "from realm_jax.text import x\nfrom tasks import y",
-      0,
-    ),
-    ("jobs/training/demo.py", "from realm_jax.jobs.answering.evaluate import evaluate", 0),
-    ("t5x_adapter/models.py", "import t5x\nfrom realm_jax.saved import saved_models", 0),
-    ("t5x_adapter/models.py", "import gin\nfrom realm_jax.jobs import pretrain", 2),
     ("jobs/training/demo.py", "import gin\nfrom realm_jax import main", 2),
     ("index/generations.py", "import pickle", 1),
-    ("devices/processes.py", "from socket import create_server", 1),
   ],
 )
 def test_the_walk_sees_what_is_forbidden(file, source, count):

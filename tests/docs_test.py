@@ -21,7 +21,6 @@ _FENCED = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(
   r"(?:docs|gin|tests|launch|tasks|benchmarks|realm_jax)/[\w./-]*\w\.(?:py|md|gin|sweep|png)"
 )
-_MAX_COLUMNS = 100
 
 
 def commands(program):
@@ -101,15 +100,6 @@ def test_every_path_and_link_exists(document):
   missing = [path for path in _PATH.findall(TEXTS[document]) if not (ROOT / path).exists()]
   missing += [link for link in links if not (folder / link).exists()]
   assert missing == []
-
-
-@pytest.mark.parametrize("document", TEXTS)
-def test_lines_fit(document):
-  lines = _FENCED.sub("", TEXTS[document]).splitlines()
-  lines = [line for line in lines if not re.match(r"[|!]", line)]
-  for block in _FENCED.findall(TEXTS[document]):
-    lines += [line for line in block.splitlines() if re.match(r"(realm|python|pip) ", line)]
-  assert [line for line in lines if len(line) > _MAX_COLUMNS] == []
 
 
 def test_the_readme_lists_every_document():

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-CRANFIELD = ROOT.parent / "shared/data/cranfield"
 INPUT = '{"id": "1", "figures": {"hits": 0.5}}\n'
 TABLE = """
 [words]
@@ -88,24 +87,6 @@ def test_a_command_that_has_ended_well_is_not_run_again(
   assert "listed in runs/reproduced.txt, not run again: realm compare_runs --first=a.jsonl" in shown
   assert "$ realm compare_runs --first=b.jsonl" in shown
   assert "$ realm compare_runs --first=a.jsonl" not in shown
-
-
-def test_the_commands_of_the_result_before_run_first(reproduce, make_table):
-  figures = reproduce("again", table=make_table())
-  assert figures == {
-    "other.json 0.mean": 0.25,
-    "table.json 0.mean": 0.5,
-    "a.jsonl -1.figures.hits": 0.5,
-  }
-
-
-@pytest.mark.skipif(not CRANFIELD.exists(), reason="needs the data in ../shared/data")
-def test_a_published_result_is_reproduced(reproduce, tmp_path, monkeypatch):
-  pytest.importorskip("ir_measures", reason="the extra trec is not installed")
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "cranfield").symlink_to(CRANFIELD)
-  figures = reproduce("cranfield_bm25")
-  assert len(figures) == 2
 
 
 def test_what_is_not_reproduced_is_refused(reproduce, make_table, tmp_path):

@@ -66,16 +66,6 @@ def test_documents_state_every_fact_once(small_world, written):
     assert all(document["title"] in sentence for sentence in sentences)
 
 
-def test_training_has_each_trained_fact_once_shuffled(small_world, written):
-  records = read(written / "training.jsonl")
-  trained = {fact.fact_id: fact for fact in small_world.facts if not fact.held_out}
-  assert sorted(record["id"] for record in records) == sorted(trained)
-  assert [record["id"] for record in records] != list(trained)
-  for record in records:
-    assert record["title"] == ""
-    assert spanned(record) == [trained[record["id"]].value]
-
-
 def test_held_out_questions_and_their_passages(small_world, written):
   questions = read(written / "heldout.jsonl")
   texts = {d["title"]: d["text"] for d in read(written / "documents.jsonl")}
@@ -89,21 +79,6 @@ def test_held_out_questions_and_their_passages(small_world, written):
   assert seed["text"] == "The pound is the currency of the United Kingdom."
   assert seed["spans"] == [[4, 9]]
   assert (seed["answer"], seed["kind"], seed["relation"]) == ("pound", "real", "currency")
-
-
-def test_the_same_facts_are_asked_for_as_are_masked(tmp_path):
-  writing.write_world(world.make_world(seed=3, num_invented_entities=40), tmp_path)
-  for masked, asked in (
-    (writing.TRAINING, writing.TRAINING_QUESTIONS),
-    (writing.HELD_OUT, writing.HELD_OUT_QUESTIONS),
-  ):
-    masked, asked = read(tmp_path / masked), read(tmp_path / asked)
-    assert [record["id"] for record in asked] == [record["id"] for record in masked]
-    for before, after in zip(masked, asked, strict=True):
-      start, limit = before["spans"][0]
-      assert after["answer"] == [before["text"].encode()[start:limit].decode()]
-      assert after["answer"][0] in after["passage"]
-      assert after["answer"][0] not in after["question"].split()
 
 
 def test_manifest_counts_and_digests(small_world, written):

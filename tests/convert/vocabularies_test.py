@@ -72,9 +72,3 @@ def test_accents_may_be_kept_without_their_case(tmp_path):
   whole_file = whole(UNCASED, lowercase=True, strip_accents=False)
   tokenizer = vocabularies.read(write(tmp_path / "whole", tokenizer=whole_file))
   assert tokenizer.lower_case and not tokenizer.strip_accents
-
-
-def test_sentencepiece_is_refused_by_name(tmp_path):
-  (tmp_path / "sentencepiece.bpe.model").write_bytes(b"")
-  with pytest.raises(ValueError, match="sentencepiece.bpe.model: SentencePiece is not supported"):
-    vocabularies.read(tmp_path)

@@ -103,24 +103,6 @@ def test_long_sentences_are_cut_between_words_where_there_is_such_a_place(words,
   assert [len(piece.ids) for piece in pieces] == expected
 
 
-@pytest.mark.parametrize(
-  ("title_length", "expected", "long_titles"),
-  [(0, [7, 4], 0), (1, [6, 5], 0), (5, [2, 2, 2, 2, 2, 1], 0), (6, [2, 2, 2, 2, 2, 1], 1)],
-)
-def test_the_title_counts_against_the_passage_but_leaves_the_body_a_quarter(
-  title_length, expected, long_titles
-):
-  counts = Counter()
-  chunks = chunk_sentences(
-    document([11]),
-    title_length=title_length,
-    config=ChunkingConfig(max_passage_length=10),
-    counts=counts,
-  )
-  assert [len(c.ids) for c in chunks] == expected
-  assert counts == Counter(long_sentences_split=1, long_titles=long_titles)
-
-
 def pieces_of(chunks):
   return [[s.ids.tolist() for s in c.sentences] for c in chunks]
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from realm_jax.corpus.documents import BadRecords
-from realm_jax.corpus.input_files import find_files, format_of, input_files
+from realm_jax.corpus.input_files import find_files, input_files
 from realm_jax.corpus.reading import read_documents
 
 
@@ -41,26 +41,6 @@ def test_files_are_named_by_their_path_below_the_inputs(tmp_path, monkeypatch, i
     assert [file.name for file in files] == names
     ids = [document.id for document in read_documents(files, bad=BadRecords())]
     assert ids == [name + ":0" * name.endswith(".jsonl") for name in names]
-
-
-@pytest.mark.parametrize(
-  ("name", "format"),
-  [
-    ("x/a.jsonl", "jsonl"),
-    ("a.json.gz", "jsonl"),
-    ("a.jsonl.bz2", "jsonl"),
-    ("train-00000-of-00041.parquet", "parquet"),
-    ("news.txt.gz", "text"),
-    ("notes.md", "text"),
-    ("UPPER.TXT", "text"),
-    ("A.JSONL.GZ", "jsonl"),
-    ("a.csv", "table"),
-    ("a.TSV.gz", "table"),
-    ("a.pdf", None),
-  ],
-)
-def test_names_tell_formats(name, format):
-  assert format_of(name) == format
 
 
 @pytest.fixture

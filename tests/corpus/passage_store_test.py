@@ -1,10 +1,9 @@
-import json
 import os
 
 import numpy as np
 import pytest
 
-from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, id_dtype, passage_uid
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"abcdefgh"])
@@ -64,16 +63,6 @@ def test_ids_are_cut_or_padded(store):
   assert ids.shape == (0, 4)
 
 
-def test_the_metadata_say_what_the_store_is(store):
-  metadata = store.metadata
-  assert metadata.num_passages == 3
-  assert metadata.vocabulary_digest == TOKENIZER.digest
-  assert (metadata.vocab_size, metadata.cls_id, metadata.sep_id) == (13, 2, 3)
-  assert metadata.max_passage_length == 9
-  assert metadata.counts == {"passages": 3}
-  assert store.fingerprint == metadata.fingerprint
-
-
 def test_every_change_changes_the_fingerprint(tmp_path):
   changed = [
     ROWS,
@@ -108,22 +97,6 @@ def test_a_damaged_column_is_refused_by_name(tmp_path, name, damage):
   with pytest.raises(ValueError, match=f"{name} has .* bytes instead of {len(content)}") as e:
     PassageStore(tmp_path / "store")
   assert "\n" not in str(e.value)
-
-
-def test_another_format_is_refused(tmp_path):
-  write(tmp_path / "store")
-  path = tmp_path / "store" / "metadata.json"
-  path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
-  with pytest.raises(ValueError, match="has format 2, not 1; write it again"):
-    PassageStore(tmp_path / "store")
-
-
-@pytest.mark.parametrize(
-  ("vocab_size", "dtype"), [(10, np.uint16), (65_536, np.uint16), (65_537, np.int32)]
-)
-def test_every_id_of_the_vocabulary_fits(vocab_size, dtype):
-  assert id_dtype(vocab_size) == dtype
-  assert dtype(vocab_size - 1) == vocab_size - 1
 
 
 def test_uids_name_title_and_text():

@@ -84,18 +84,6 @@ def test_examples_for_something_else_are_refused(tmp_path, settings, message):
     open_batches(tmp_path / "examples", **settings)
 
 
-def test_a_position_in_other_examples_is_refused(tmp_path):
-  write(tmp_path / "examples")
-  write(tmp_path / "others", streams=((1, 11),))
-  batches = open_batches(tmp_path / "examples")
-  for position in (
-    open_batches(tmp_path / "others").position(),
-    {"iterator.index": np.zeros(3, np.uint8)},
-  ):
-    with pytest.raises(ValueError, match="read other examples than those in .*examples; use the"):
-      batches.restore(position)
-
-
 def test_damaged_examples_are_refused(tmp_path):
   write(tmp_path / "examples")
   file = tmp_path / "examples" / "stream_000.query.bin"

@@ -94,16 +94,6 @@ def test_published_formats_are_read(tmp_path, name, content, expected):
   assert read_raw(tmp_path / f"{name}.gz") == expected
 
 
-@pytest.mark.parametrize(
-  ("name", "content"),
-  [("q.jsonl", '{"text": 1}'), ("p.json", "[{}]"), ("q.json", '{"a": 1}'), ("q.tsv", "a\tb")],
-)
-def test_unknown_formats_are_refused(tmp_path, name, content):
-  (tmp_path / name).write_text(content)
-  with pytest.raises(ValueError, match=rf"{name} is not in a known question format"):
-    read_raw(tmp_path / name)
-
-
 def test_the_split_is_the_originals():
   # Fingerprints modulo 100,000: 29626, 34568 and 37750.
   questions = ["what type of fuel goes in a zippo", "who is the president", "what is x2?"]

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -52,31 +50,6 @@ def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
   settings = {"corpus_fingerprint": PassageStore(str(world / "passages")).fingerprint}
   trace = Trace(f"{ROOT}/run/{RETRIEVALS}", settings=settings)
   assert [trace[step].generation for step in range(1, 6)] == [0] * 5
-
-
-COMPILE = """
-import sys
-import jax
-from realm_jax.devices import backend
-events = []
-jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
-backend.keep_programs(sys.argv[1])
-jax.jit(lambda x: 2 * x + 1)(1.0)
-print(events.count("/jax/compilation_cache/cache_hits"))
-"""
-
-
-def test_its_programs_are_compiled_once(store):
-  environment = {n: v for n, v in os.environ.items() if n != "JAX_COMPILATION_CACHE_DIR"}
-
-  def found():
-    command = [sys.executable, "-c", COMPILE, f"{ROOT}/run"]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-    return int(done.stdout)
-
-  assert found() == 0
-  assert any(name.startswith("everything/compiled/") for name in store.names())
-  assert found() > 0
 
 
 def test_its_index_is_built_and_its_report_made_there(store):

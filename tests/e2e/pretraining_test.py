@@ -41,35 +41,6 @@ def test_a_resumed_training_has_the_losses_of_one_never_stopped(world, start, lo
   assert losses("halves") == whole
 
 
-def test_another_seed_gives_other_losses(start, losses):
-  start("other", num_steps=1, seed=1)
-  start("same", num_steps=1, seed=0)
-  assert losses("other")[1] != losses("same")[1]
-
-
-def test_an_evaluation_asks_the_same_on_every_run(world, start, rows):
-  still = {
-    "warm_start": str(world / "first" / "checkpoints"),
-    "optimizer": STILL,
-    "eval_corpus": str(world / "passages"),
-    "eval_every": 2,
-    "eval_steps": 3,
-    "log_every": 3,
-    "num_steps": 5,
-  }
-  start("asking", seed=0, **still)
-  start("asking_too", seed=1, **still)
-  asked = [
-    [{k: v for k, v in row.items() if k == "step" or k.startswith("eval/")} for row in rows(name)]
-    for name in ("asking", "asking_too")
-  ]
-  assert [row["step"] for row in asked[0]] == [2, 3, 4, 5]
-  assert ["eval/loss" in row for row in asked[0]] == [True, False, True, True]
-  assert asked[0] == asked[1]
-  assert asked[0][0]["eval/loss"] == asked[0][-1]["eval/loss"]
-  assert rows("asking")[0]["loss/total"] != rows("asking_too")[0]["loss/total"]
-
-
 def test_an_evaluation_changes_no_training_and_keeps_the_best(world, start, losses, rows, capsys):
   start("unasked", num_steps=3)
   start("asked_between", num_steps=3, eval_corpus=str(world / "passages"), eval_every=1)

@@ -123,11 +123,6 @@ def test_figures_are_means_over_all_and_over_each_group():
   }
 
 
-def test_closed_book_answers_without_passages():
-  predictions = run(without_retrieval=True)
-  assert [p.filled.exact_match for p in predictions] == [False, False, False, True, False, False]
-
-
 def test_without_a_reader_only_passages_are_ranked():
   asked = [t.question for t in TOLD[:3]]
   ids = np.array([t.retrieved for t in TOLD[:3]])

@@ -28,16 +28,6 @@ def test_a_file_is_replaced_whole(tmp_path):
   assert os.listdir(tmp_path) == ["notes.txt"]
 
 
-def test_a_directory_appears_when_it_is_finished(tmp_path):
-  path = tmp_path / "runs" / "store"
-  with atomic_files.new_directory(path, kind=KIND) as directory:
-    open(os.path.join(directory, "a"), "w").close()
-    assert not path.exists()
-  assert os.listdir(path) == ["a"]
-  assert os.listdir(path.parent) == ["store"]
-  assert stat.S_IMODE(path.stat().st_mode) == 0o755
-
-
 @pytest.mark.usefixtures("replaced")
 def test_a_directory_is_replaced_as_a_whole(tmp_path):
   path = tmp_path / "store"

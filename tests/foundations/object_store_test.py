@@ -79,19 +79,6 @@ def test_a_directory_that_is_replaced_is_read_anew_and_without_its_old_files(roo
   assert not os.path.exists(os.path.join(object_store.local_copy(root, "*"), "b"))
 
 
-def test_what_lies_in_the_cache_is_not_copied_again(root, emulated_gcs):
-  write_directory(root, a="one" * 1000)
-  read(root, "a")
-  before = emulated_gcs.requests["GET"]
-  read(root, "a")
-  listing_alone = emulated_gcs.requests["GET"] - before
-  (cached,) = pathlib.Path(object_store.local_copy(root)).glob("a")
-  cached.write_text("cut short")
-  before = emulated_gcs.requests["GET"]
-  assert read(root, "a") == "one" * 1000
-  assert emulated_gcs.requests["GET"] - before > listing_alone
-
-
 @pytest.mark.parametrize("content", [b"two", b"on", b""])
 def test_a_file_that_is_not_the_one_listed_is_refused(root, emulated_gcs, content):
   write_directory(root, a="one")

@@ -47,12 +47,6 @@ def test_approximate_search_reaches_its_recall(dtype):
   assert (np.diff(found.scores_BxK, axis=1) <= 0).all()
 
 
-def test_every_device_holds_its_rows_only():
-  index = device_searcher.DeviceSearcher(embeddings(1001))
-  shards = index._embeddings_NxE.addressable_shards
-  assert [shard.data.shape for shard in shards] == [(126, 16)] * 8
-
-
 def test_equal_scores_come_by_lower_id_across_devices():
   index = device_searcher.DeviceSearcher(np.ones((40, 3), np.float32))
   np.testing.assert_array_equal(index.search(np.ones((1, 3)), 9).ids_BxK, [list(range(9))])

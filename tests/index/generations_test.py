@@ -87,15 +87,6 @@ def test_the_manifest_comes_back_as_published(tmp_path):
   assert dataclasses.replace(published, generation=-1, created=0.0, shards=()) == MANIFEST
 
 
-def test_only_the_newest_are_kept(tmp_path):
-  for generation in (0, 2, 5, 6):
-    publish(tmp_path, generation, keep=2)
-  assert generations.all_generations(str(tmp_path)) == [5, 6]
-  assert generations.newest(str(tmp_path)) == 6
-  with pytest.raises(FileNotFoundError, match=r"generation 2 is not in .* it has \[5, 6\]"):
-    generations.restore(str(tmp_path), 2, 0)
-
-
 @pytest.mark.parametrize("generation", [5, 4, -1])
 def test_published_and_lower_numbers_are_refused(tmp_path, generation):
   publish(tmp_path, 5)

@@ -26,28 +26,8 @@ def load_slowly():
   return FirstRows()
 
 
-class BrokenShardError(Exception):
-  """Has two arguments, so it can be sent but not restored."""
-
-  def __init__(self, shard, reason):
-    super().__init__(f"shard {shard} is broken: {reason}")
-
-
 def fail():
   raise FileNotFoundError("generation 3 is gone")
-
-
-def fail_with_a_lock():
-  raise RuntimeError("shard 3 is broken", threading.Lock())
-
-
-def fail_with_two_arguments():
-  raise BrokenShardError(3, "truncated")
-
-
-class Broken:
-  def search(self, queries_BxE, k):
-    fail_with_two_arguments()
 
 
 def start(load):
@@ -83,19 +63,6 @@ def test_errors_of_loading_and_searching_are_raised_here():
   with pytest.raises(ValueError, match="k=10 is too many"):
     searcher.search(QUERIES, 10)
   assert searcher.search(QUERIES, 2).ids_BxK.shape == (3, 2)
-
-
-@pytest.mark.parametrize("load", [fail_with_a_lock, fail_with_two_arguments])
-def test_an_error_that_cannot_be_pickled_is_still_the_one_reported(load):
-  with pytest.raises(RuntimeError, match="shard 3 is broken"):
-    start(load)
-
-
-def test_a_searcher_survives_every_error_of_a_search():
-  searcher = start(Broken)
-  for _ in range(2):
-    with pytest.raises(RuntimeError, match="shard 3 is broken: truncated"):
-      searcher.search(QUERIES, 1)
 
 
 def test_the_process_ends_with_its_searcher_and_its_death_is_reported():

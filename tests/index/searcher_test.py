@@ -13,14 +13,6 @@ def results(ids, scores):
   return datatypes.SearchResults(np.array(ids, np.int32), np.array(scores, np.float32))
 
 
-def test_merge_takes_the_best_of_all_shards_and_the_lower_id_of_equal_ones():
-  left = results([[4, 1, 0], [2, 3, 1]], [[9, 5, 1], [7, 7, 2]])
-  right = results([[7, 5, 6], [6, 5, 7]], [[8, 5, 4], [7, 3, 2]])
-  merged = searcher.merge([right, left], 4)
-  np.testing.assert_array_equal(merged.ids_BxK, [[4, 7, 1, 5], [2, 3, 6, 5]])
-  np.testing.assert_array_equal(merged.scores_BxK, [[9, 8, 5, 5], [7, 7, 7, 3]])
-
-
 def test_merge_puts_empty_slots_last_and_fills_up_to_k():
   left = results([[1, -2]], [[-5, -np.inf]])
   right = results([[3]], [[2]])

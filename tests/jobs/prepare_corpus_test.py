@@ -123,21 +123,6 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
     assert os.listdir(tmp_path / directory) == []
 
 
-def test_exact_duplicates_are_dropped_and_counted(tmp_path, inputs):
-  documents = [
-    {"title": "A", "text": "One."},
-    {"title": "B", "text": "One."},
-    {"title": "A", "text": "One."},
-    {"title": "A", "text": "One. Two. One."},
-  ]
-  write_documents(tmp_path / "documents.jsonl", documents)
-  metadata = prepare_corpus(output=str(tmp_path / "out"), **inputs)
-  store = PassageStore(tmp_path / "out")
-  found = [(store.title(row), store.text(row)) for row in range(len(store))]
-  assert found == [("A", "One."), ("B", "One."), ("A", "Two.")]
-  assert metadata.counts["duplicate_passages"] == 3
-
-
 def test_bad_records_are_named_and_not_fatal(tmp_path, many, capsys):
   metadata = prepare_corpus(output=str(tmp_path / "out"), **many)
   assert metadata.counts["broken_records"] == 5
@@ -156,24 +141,6 @@ def test_documents_with_equal_ids_are_named_and_counted(tmp_path, many, capsys, 
   prepare_corpus(output=str(tmp_path / "out"), engine=engine, **many)
   (line,) = [row for row in capsys.readouterr().out.splitlines() if "id of an earlier" in row]
   assert ": '0', '1', '2', " in line and line.endswith("and 280 more")
-
-
-def test_words_and_overlap_reach_the_passages(tmp_path, inputs):
-  chunking = ChunkingConfig(unit="words", max_passage_length=20, num_words=4, overlap=1)
-  metadata = prepare_corpus(output=str(tmp_path / "out"), **{**inputs, "chunking": chunking})
-  store = PassageStore(tmp_path / "out")
-  texts = [store.text(row) for row in range(len(store))]
-  assert texts[:3] == ["Oslo is the capital", "capital of Norway. The", "The café opens in"]
-  assert len(texts) == metadata.num_passages
-
-
-@pytest.mark.parametrize("documents", [[], [{"text": " "}], [{"title": "only a title"}]])
-def test_a_corpus_without_text_leaves_nothing_behind(tmp_path, inputs, documents):
-  write_documents(tmp_path / "documents.jsonl", documents)
-  before = sorted(os.listdir(tmp_path))
-  with pytest.raises(ValueError, match=r"no text in '.*documents\.jsonl'"):
-    prepare_corpus(output=str(tmp_path / "out"), **inputs)
-  assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_an_old_output_stays_when_a_new_run_fails(tmp_path, inputs):

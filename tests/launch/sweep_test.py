@@ -74,21 +74,6 @@ def test_every_row_is_run_at_every_point_under_a_readable_name(file):
   }
 
 
-@pytest.mark.parametrize(
-  ("text", "message"),
-  [
-    ("title line", "is not a TOML file"),
-    ('job = "plan"', "lacks gin_file, summary, figures"),
-    ('jobs = "plan"', "has no jobs"),
-    (FILE.replace("[0, 1, 2]", "3"), r"RunConfig.seed = 3 in \[grid\]"),
-  ],
-)
-def test_what_is_no_sweep_is_refused_by_name(tmp_path, text, message):
-  (tmp_path / "own.sweep").write_text(text)
-  with pytest.raises(ValueError, match=rf"own\.sweep.*{message}"):
-    sweep.read_sweep(str(tmp_path / "own.sweep"))
-
-
 def test_a_sweep_goes_on_where_it_was_and_ends_in_a_table(file, tmp_path, program, capsys):
   program(PROGRAM)
   workdir = tmp_path / "out"

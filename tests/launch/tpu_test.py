@@ -2,7 +2,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -102,15 +101,6 @@ def test_a_dry_run_runs_nothing(gcloud, capsys, command):
   assert "gcloud compute tpus" in capsys.readouterr().out
 
 
-def test_a_slice_that_is_not_there_is_not_deleted(gcloud, capsys):
-  gcloud(ABSENT)
-  assert tpu.main(["delete", "trainer"]) == 0
-  assert [call[3] for call in gcloud.calls()] == ["describe"]
-  gcloud(state("ACTIVE"))
-  assert tpu.main(["delete", "trainer"]) == 0
-  assert gcloud.calls()[-1][3:] == ["delete", "trainer", "--force", "--quiet"]
-
-
 @pytest.mark.parametrize(
   ("said", "meaning"),
   [
@@ -198,20 +188,6 @@ def test_a_slice_whose_job_will_never_finish_is_not_kept_forever(
   assert sum(tpu.JOB_STATE in " ".join(call) for call in gcloud.calls()) == asked
 
 
-@pytest.mark.parametrize(
-  ("type_", "slices", "promised"),
-  [("v4-128", 1, "tpu:64"), ("v3-128", 1, "tpu:128"), ("v5litepod-16", 4, "tpu:64"), ("", 1, None)],
-)
-def test_a_job_is_promised_the_devices_of_its_slices(gcloud, type_, slices, promised):
-  node = {"node": {"acceleratorType": type_}, "multisliceParams": {"nodeCount": slices}}
-  described = {"state": {"state": "ACTIVE"}, "tpu": {"nodeSpec": [node]}}
-  gcloud({"describe": [0, json.dumps(described), ""]})
-  assert tpu.main(["start", "trainer", "--", "pretrain"]) == 0
-  [script] = [word for word in gcloud.calls()[-1] if word.startswith("--command=")]
-  assert 'Environment="JAX_PLATFORMS=tpu"' in script
-  assert re.findall('"REALM_DEVICES=(.+)"', script) == [promised] * (promised is not None)
-
-
 def test_gcloud_s_own_flags_are_passed_on(gcloud):
   gcloud(ABSENT)
   extra = ["--reserved", "--internal-ips", "--network=n", "--service-account=a@b"]
@@ -274,16 +250,6 @@ def on_host(tmp_path):
     return subprocess.run(command, cwd=tmp_path, env=host, capture_output=True, text=True)
 
   return run
-
-
-def test_a_host_starts_no_second_job(on_host, tmp_path):
-  runs = "exit 0"
-  (tmp_path / "realm_jax" / "job.sh").write_text(tpu.job_script(["pretrain"]))
-  assert on_host(tpu.start_script(["pretrain"]), runs).returncode == 0
-  refused = on_host(tpu.start_script(["train_retriever"]), runs)
-  assert refused.returncode == 1
-  assert refused.stderr == "another job runs here; `stop` it first\n"
-  assert not (tmp_path / "said").exists()
 
 
 @pytest.mark.parametrize(

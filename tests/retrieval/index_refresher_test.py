@@ -227,34 +227,6 @@ class Job:
       refresher.__exit__()
 
 
-def test_all_processes_load_a_generation_while_the_first_one_does(monkeypatch):
-  first, other = Shelf(1), Shelf()
-  first.gate.clear()
-  with Job(monkeypatch, first, other) as job:
-    eventually(lambda: job.step() == [None, None] and other.loaded == [1])
-    assert not first.loaded
-    first.gate.set()
-    eventually(lambda: all(job.step()))
-    assert job.step() == [1, 1]
-
-
-def test_what_one_process_cannot_use_none_uses(monkeypatch, caplog):
-  first, other = Shelf(1), Shelf()
-  with Job(monkeypatch, first, other) as job:
-    eventually(lambda: job.step() == [1, 1])
-    first.unloadable[2] = other.unloadable[3] = DamagedGenerationError("torn")
-    for generation in (2, 3):
-      first.published.append(generation)
-      seen = f"index generation {generation} not used"
-      eventually(lambda seen=seen: job.step() == [1, 1] and seen in caplog.text)
-      looks = first.looks + 5
-      eventually(lambda looks=looks: job.step() == [1, 1] and first.looks > looks)
-    assert first.loaded.count(3) == other.loaded.count(3) == 1
-    first.published.append(4)
-    eventually(lambda: set(job.step()) == {4})
-    assert other.loaded[-1] == 4 and job.step() == [4, 4]
-
-
 def test_processes_swap_together_whatever_fails_and_however_late(monkeypatch):
   """Rounds, loads and failures in random order: no round ends with different generations."""
   random = np.random.default_rng(0)

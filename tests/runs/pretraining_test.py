@@ -175,16 +175,6 @@ def test_the_mean_losses_of_a_sum_add_up_with_their_weights(make_retrieved_batch
   assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(added["dual_encoder"])) > 1e-3
 
 
-def test_an_evaluation_is_by_the_first_term_and_needs_no_pairs(make_retrieved_batch):
-  made = make_pretraining()
-  summed = dataclasses.replace(made, objective=made.objective + Contrastive())
-  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
-  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
-  expected, found = (jax.jit(training.figures)(params, batch) for training in (made, summed))
-  assert {"loss", "span_accuracy", "null_mass"} <= found.keys()
-  jax.tree.map(np.testing.assert_array_equal, found, expected)
-
-
 def test_pairs_for_a_dual_encoder_that_never_learns_are_refused():
   frozen = OptimizerConfig(frozen_parts=("dual_encoder",))
   pretraining = dataclasses.replace(make_pretraining(), optimizer=frozen)

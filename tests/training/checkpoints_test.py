@@ -128,15 +128,6 @@ def test_a_saved_state_may_be_donated_at_once(tmp_path):
   assert_same_arrays(jax.tree.map(np.array, restored.state), expected)
 
 
-def test_only_the_newest_are_kept(tmp_path):
-  state, _ = make_state()
-  with checkpoints.Checkpointer(tmp_path, keep=2) as checkpointer:
-    for step in (1, 4, 9):
-      checkpointer.save(step, state, input={}, metadata={})
-  assert checkpoints.steps(tmp_path) == [4, 9]
-  assert checkpoints.resolve(tmp_path).name == "9"
-
-
 def test_an_unfinished_checkpoint_is_invisible(tmp_path):
   state, abstract = make_state()
   save(tmp_path, state)
@@ -185,13 +176,6 @@ def test_another_shape_is_refused(saved):
   # Three kernels, and the two moments of each.
   message = refusal(restore, saved, wider)
   assert "; and 5 more" in message
-
-
-def test_a_missing_parameter_is_refused(saved):
-  _, abstract = make_state()
-  wanted = {"span_reader": abstract.params["reader"]}
-  message = refusal(checkpoints.restore_params, saved / "3", wanted)
-  assert "params/span_reader/bias is missing instead of (3,)" in message
 
 
 def test_a_checkpoint_with_more_than_the_model_is_refused(saved):

@@ -30,6 +30,9 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   assert len(suggested) == 3 and {*suggested} <= main.JOBS.keys()
   assert "moss.md" in realm("search", "kb", "--k=1", "where does moss grow")[1]
 
+  (tmp_path / "asked.jsonl").write_text('{"question": "what grows in shade", "answer": "moss"}')
+  assert "recall@5" in realm("evaluate", "kb", "asked.jsonl")[1]
+
   (tmp_path / "docs" / "moss.md").write_text("# Moss\n\nMoss likes water.\n")
   (tmp_path / "docs" / "fern.txt").unlink()
   code, said = realm("add", "kb", "docs")
@@ -50,6 +53,9 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
 @pytest.mark.parametrize(
   ("words", "named"),
   [
+    (["evaluate", "kb"], "questions.jsonl"),
+    (["evaluate", "kb", "docs", "--max_questions=3"], "alone"),
+    (["evaluate"], "--questions"),
     (["search", "absent", "moss"], "absent"),
     (["create", "docs"], "docs"),
     (["search", "kb", "moss", "--where=year"], "year"),

@@ -43,6 +43,6 @@ def create(
     "next:\n"
     f"  realm search {shlex.quote(path)} {shlex.quote(question)}\n"
     f"  realm add {shlex.quote(path)} more_texts/\n"
-    f"  realm delete {shlex.quote(path)} AN_ID",
+    f"  realm serve {shlex.quote(path)}",
     flush=True,
   )

@@ -4,8 +4,10 @@ Passages are windows of a corpus, so many words long that it has as many as are 
 document. A question counts as found if a window of its own document is among the first ten. bm25s
 has no additions or deletions, so for one it indexes its terms, which it has in memory, anew. With
 an encoder FAISS searches embeddings of the same encoder, exactly as the knowledge base does, and
-its first hundred passages and those of bm25s are fused by reciprocal rank. Every phase has a
-process of its own, whose peak memory includes the pages of mapped files.
+its first hundred passages and those of bm25s are fused by reciprocal rank. With --encoder=random
+embeddings are drawn, 384 numbers a text, so that times are those of searching without a model, and
+recall says nothing. Every phase has a process of its own, whose peak memory includes the pages of
+mapped files.
 
   python benchmarks/knowledge_base.py --corpus PASSAGES.jsonl.gz WIKI.jsonl.gz \\
     --questions QUESTIONS.jsonl.gz --sizes 1000 100000 1000000
@@ -25,8 +27,11 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 import realm_jax
 
@@ -38,6 +43,27 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
   start = time.perf_counter()
   result = call()
   return time.perf_counter() - start, result
+
+
+class RandomEncoder:
+  """Embeds at random, the same text always as the same vector of length 1."""
+
+  def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
+    drawn = (np.random.default_rng(zlib.crc32(text.encode())) for _, text in passages)
+    rows = [draw.standard_normal(384, np.float32) for draw in drawn]
+    vectors = np.stack(rows) if rows else np.zeros((0, 384), np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+  def question(self, text: str) -> np.ndarray:
+    return self.passages([("", text)])[0]
+
+
+def use_random_encoder() -> None:
+  """Lets knowledge bases of this process embed at random."""
+  from realm_jax.knowledge_base import folder, models
+
+  models.copy_encoder = lambda directory, source: "0" * 16
+  folder.encoder = lambda directory, name: RandomEncoder()
 
 
 class Ours:
@@ -126,14 +152,13 @@ class Bm25sFaiss(Bm25s):
   def __init__(self, directory: pathlib.Path, encoder: str | None):
     import faiss
 
-    from realm_jax.knowledge_base import commits, models
-    from realm_jax.knowledge_base.encoder import Encoder
+    from realm_jax.knowledge_base import folder, models
 
     assert encoder is not None
     super().__init__(directory, encoder)
     self._faiss, self._file = faiss, str(directory / "faiss")
     name = models.copy_encoder(str(directory), encoder)
-    self._encoder = Encoder(commits.model_path(str(directory), name))
+    self._encoder = folder.encoder(str(directory), name)
 
   def _create(self, passages: str) -> None:
     super()._create(passages)
@@ -186,6 +211,8 @@ def phase(
   name: str, system_name: str, directory: pathlib.Path, encoder: str | None, given: Any
 ) -> dict[str, float]:
   """Returns the figures of one phase, with its peak memory in MiB."""
+  if encoder == "random":
+    use_random_encoder()
   system = SYSTEMS[system_name](directory, encoder)
   if name == "build":
     found = system.build(given)
@@ -239,7 +266,7 @@ def main() -> None:
   parser.add_argument("--questions", required=True, help="with `question` and `passage_id`")
   parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 100_000, 1_000_000])
   parser.add_argument("--words", type=int, default=36, help="of a passage")
-  parser.add_argument("--encoder", help="directory; only realm_jax and bm25s without")
+  parser.add_argument("--encoder", help="directory, or random; only realm_jax and bm25s without")
   asked = parser.parse_args()
   systems = [
     name

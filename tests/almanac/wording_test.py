@@ -1,8 +1,6 @@
-import random
-
 import pytest
 
-from realm_jax.almanac import names, wording
+from realm_jax.almanac import wording
 from realm_jax.almanac.wording import Relation
 
 
@@ -54,12 +52,3 @@ def test_is_clear(subject, value, clear):
     question="Where is {subject}?",
   )
   assert wording.is_clear(relation, noun="", article="", subject=subject, value=value) == clear
-
-
-@pytest.mark.parametrize("draw", [names.draw_place_names, names.draw_person_names])
-def test_names_are_new_distinct_single_words(draw):
-  taken: set[str] = set()
-  drawn = draw(random.Random(0), 2_000, taken=taken) + draw(random.Random(0), 2_000, taken=taken)
-  assert taken == {name.lower() for name in drawn}
-  assert len(taken) == 4_000
-  assert all(name.isalpha() and name == name.capitalize() for name in drawn)

@@ -159,17 +159,6 @@ def test_an_encoder_is_never_drawn(make_masked_lm, settings):
     filled(model, ("knowledge_augmented_encoder", network))
 
 
-def test_what_is_not_ours_is_named_unless_it_is_known(make_masked_lm, settings):
-  weights = make_masked_lm(0).weights("bert.") | {
-    "bert.embeddings.position_ids": np.arange(10),
-    "cls.seq_relationship.weight": np.zeros((2, 8)),
-    "classifier.weight": np.zeros((2, 8)),
-  }
-  weights["cls.predictions.decoder.weight"] = weights["bert.embeddings.word_embeddings.weight"]
-  source = Source(name="x", weights=weights, settings=settings)
-  assert imported_model.find([source]).unused == ("classifier.weight",)
-
-
 @pytest.mark.parametrize(
   ("change", "message"),
   [

@@ -37,13 +37,6 @@ def test_text_with_spans_keeps_its_white_space_because_offsets_count_it(tmp_path
   assert read(tmp_path / "x.jsonl")[0][0].spans == ()  # tagged, and nothing found
 
 
-def test_what_else_a_record_has_is_kept_unless_it_is_empty(tmp_path):
-  record = {"_id": "x", "text": "Oslo.", "year": 0, "wet": False, "note": "", "tags": ["a"]}
-  (tmp_path / "x.jsonl").write_text(json.dumps({**record, "metadata": {}, "url": None}))
-  ((document,), _) = read(tmp_path / "x.jsonl")
-  assert document.fields == {"year": 0, "wet": False, "tags": ["a"]}
-
-
 @pytest.mark.parametrize("empty", [None, ""])
 def test_an_empty_id_is_none(tmp_path, empty):
   lines = [json.dumps({"id": empty, "_id": empty, "text": "Oslo."})] * 2

@@ -39,10 +39,3 @@ def test_edits_change_add_and_remove(store):
   assert ids.tolist() == [[OLD, 0], [EURO, IS], [0, 0]]
   assert lengths.tolist() == [1, 2, 0]
   assert view.title_ids([0], length=4)[0].tolist() == [[EURO, 0, 0, 0]]
-
-
-def test_ids_of_additions_are_not_used_twice(store):
-  edits = Edits()
-  assert edits.next_id(len(store)) == 2
-  edits = edits.with_passage(2, write("", "old")).with_passage(2, None)
-  assert edits.next_id(len(store)) == 3

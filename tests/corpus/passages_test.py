@@ -98,15 +98,6 @@ def test_text_is_cut_between_characters_even_where_one_is_several_wordpieces():
   assert "".join(passage.text for passage in found) == "한난단"
 
 
-def test_a_long_title_is_cut_to_what_the_body_leaves():
-  ((passage,), counts) = make(
-    Document(id="1", title="one " * 20, text="Two is far."), max_passage_length=16
-  )
-  assert len(passage.body_ids) == 4
-  assert words(passage.title_ids) == ["one"] * 9
-  assert counts["long_titles"] == 1
-
-
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_document_gives_the_same_passages_in_any_company(size):
   documents = [

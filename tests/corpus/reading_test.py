@@ -10,7 +10,7 @@ import pytest
 
 from realm_jax.corpus.documents import BadRecord, Document
 from realm_jax.corpus.input_files import find_files
-from realm_jax.corpus.reading import DocumentReader, batches
+from realm_jax.corpus.reading import DocumentReader
 
 PAGES = (
   ("12", "AT&T", "AT&T is <big>.\n\nHistory.\nIt began in 1885."),
@@ -132,12 +132,6 @@ def parquet():
   return write
 
 
-def test_parquet_has_the_columns_of_the_public_set(tmp_path, parquet):
-  ids, titles, texts = zip(*PAGES, strict=True)
-  columns = {"id": ids, "url": ["", ""], "title": titles, "text": texts}
-  assert parquet(tmp_path / "a.parquet", columns) == EXPECTED
-
-
 def test_parquet_needs_nothing_but_a_text(tmp_path, parquet):
   rows = parquet(tmp_path / "a.parquet", {"text": ["One.", None, "Two."], "id": [3, 4, 5]})
   assert rows == [
@@ -160,12 +154,3 @@ def test_broken_utf8_spoils_one_row_of_parquet(tmp_path, parquet):
   first, bad, last = parquet(tmp_path / "a.parquet", {"text": broken})
   assert (first.text, last.text) == ("good", "fine")
   assert bad == BadRecord(kind="broken_records", name=f"{tmp_path / 'a.parquet'}:row 1")
-
-
-def test_batches_are_bounded_by_records_and_by_text():
-  short, long = (Document(id="", title="", text="x" * n) for n in (1, 60))
-  bad = BadRecord(kind="broken_records", name="")
-  lists = batches([short, bad, short, short, long, long, short], max_records=3, max_characters=100)
-  assert list(lists) == [[short, bad, short], [short, long, long], [short]]
-  assert [len(b) for b in batches([long] * 5, max_records=9, max_characters=100)] == [2, 2, 1]
-  assert list(batches([])) == []

@@ -23,11 +23,3 @@ def test_documents_are_spread_over_the_corpus(tmp_path):
   assert strides == {8}
   assert 700 // 8 <= sum(text[0] == "a" for text in texts) <= 700 // 8 + 1
   assert texts == texts_of(tmp_path)
-
-
-def test_the_last_of_many_files_are_seen_as_well(tmp_path):
-  for i in range(600):
-    (tmp_path / f"{i:03}.txt").write_text(f"Title\ntext {i}")
-  numbers = [int(text.split()[-1]) for text in texts_of(tmp_path)]
-  assert len(numbers) == 200
-  assert max(numbers) > 590

@@ -78,6 +78,14 @@ def test_a_regular_expression_that_backtracks_for_ever_is_named(monkeypatch):
       exact_match(text, [r"(a+)+$"], regex=True, normalization=normalization)
 
 
+def test_answers_are_compared_in_their_language():
+  assert exact_match("die Panther", ["Panther"], language="de")
+  assert not exact_match("die Panther", ["Panther"], language="en")
+  assert not exact_match("हिंद", ["हिंदी"], normalization="corrected", language="hi")
+  assert f1("黑豹队", ["黑豹"], language="zh") == pytest.approx(0.8)
+  assert f1("黑豹队", ["黑豹"]) == 0
+
+
 def test_what_precedes_matches_and_many_quick_ones_may_take_longer_than_one_match(monkeypatch):
   monkeypatch.setattr(answers, "_SECONDS_PER_MATCH", 0.02)
   with answers.MatchingClock() as clock:
@@ -85,11 +93,3 @@ def test_what_precedes_matches_and_many_quick_ones_may_take_longer_than_one_matc
       until = time.thread_time() + 0.2
       while time.thread_time() < until:
         begin()
-
-
-def test_answers_are_compared_in_their_language():
-  assert exact_match("die Panther", ["Panther"], language="de")
-  assert not exact_match("die Panther", ["Panther"], language="en")
-  assert not exact_match("हिंद", ["हिंदी"], normalization="corrected", language="hi")
-  assert f1("黑豹队", ["黑豹"], language="zh") == pytest.approx(0.8)
-  assert f1("黑豹队", ["黑豹"]) == 0

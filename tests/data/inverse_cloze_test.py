@@ -80,22 +80,6 @@ def test_a_sentence_that_stays_is_found_in_its_passage():
   assert {e["query"] for e in examples} == {f"[CLS] {body} [SEP]" for body in BODIES}
 
 
-def test_passages_of_different_sizes_are_not_mixed():
-  sizes = {"zurich": 1, "town": 3, "old": 2}
-  passages = [
-    passage([f"{word} {'cat ' * i}." for i in range(size)], spans=[word], title=word)
-    for word, size in sizes.items()
-  ]
-  examples = build(*passages * 20, removal_rate=0.0, hide_salient_spans=True)
-  assert [e["title"] for e in examples] == [*sizes] * 20
-  for word, size in sizes.items():
-    cats = [" cat" * i for i in range(size)]
-    own = [e for e in examples if e["title"] == word]
-    assert {e["body"] for e in own} == {" ".join(f"{word}{cat} ." for cat in cats)}
-    first = {f"[CLS] [MASK]{cats[0]} . [SEP]"}
-    assert {e["query"] for e in own} == first | {f"[CLS] {word}{cat} . [SEP]" for cat in cats[1:]}
-
-
 def test_passages_that_would_be_empty_are_dropped():
   single, none = passage(SENTENCES[:1]), passage(SENTENCES[:1])
   none = {

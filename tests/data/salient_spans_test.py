@@ -1,10 +1,7 @@
-import itertools
-
-import numpy as np
 import pytest
 
 from realm_jax.corpus.sentences import to_byte_offsets
-from realm_jax.data.salient_spans import DATE, find_dates, find_salient_spans, merge_spans
+from realm_jax.data.salient_spans import DATE, find_dates, find_salient_spans
 
 
 def found(text):
@@ -146,15 +143,3 @@ def test_numbers(text, expected):
 )
 def test_words_capitalised_by_the_sentence_are_no_names(text, expected):
   assert found(text) == expected
-
-
-def test_merged_spans_are_apart_and_none_could_be_added():
-  random = np.random.default_rng(0)
-  for _ in range(50):
-    starts = random.integers(0, 60, 12)
-    spans = [(int(s), int(s + n)) for s, n in zip(starts, random.integers(1, 9, 12), strict=True)]
-    merged = merge_spans(spans[:5], spans[5:])
-    assert set(merged) <= set(spans)
-    assert all(one[1] <= other[0] for one, other in itertools.pairwise(merged))
-    for start, limit in set(spans) - set(merged):
-      assert any(start < taken[1] and taken[0] < limit for taken in merged)

@@ -1,9 +1,7 @@
 """With one process; tests/e2e has the case of two."""
 
-import jax
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
 from realm_jax.devices import partitioning, processes
 
@@ -24,26 +22,6 @@ def test_alone_an_exchange_returns_at_once_what_it_was_told():
   exchange = processes.Exchange()
   assert exchange([3, 4]).tolist() == [[3, 4]]
   assert exchange([5, 6]).tolist() == [[5, 6]]
-
-
-@pytest.mark.parametrize("model", [1, 4])
-def test_rows_placed_come_back_in_order(model):
-  sharding = partitioning.batch_sharding(partitioning.make_mesh(model=model))
-  rows = {"a": np.arange(16.0).reshape(8, 2), "b": np.arange(8)}
-  placed = processes.place(rows, sharding)
-  assert placed["a"].sharding == sharding
-  jax.tree.map(
-    lambda found, own: np.testing.assert_array_equal(processes.local_rows(found), own), placed, rows
-  )
-
-
-def test_an_exchange_runs_on_every_device():
-  mesh = processes.process_mesh(jax.devices()[::-1])
-  assert dict(mesh.shape) == {"processes": 1, "local": 8}
-  split = NamedSharding(mesh, PartitionSpec("processes"))
-  told = jax.make_array_from_process_local_data(split, np.array([[3, 4]], np.int32))
-  shared = processes.exchange_program(mesh)(told)
-  assert shared.is_fully_replicated and np.asarray(shared).tolist() == [[3, 4]]
 
 
 @pytest.fixture

@@ -63,16 +63,6 @@ def test_answers_are_scored_and_split(questions, told, match):
   }
 
 
-def test_the_oracle_looks_at_what_was_read(ask, told, match):
-  questions = [ask("where?", "oslo"), ask("what?", "oslo")]
-  outcomes = ask_told(told(FOUND, SAID), questions, retrieve_k=3)
-  scores = question_scores(outcomes, matcher=match(questions))
-  assert scores["reader_oracle"].tolist() == [1, 0]
-  assert scores["recall@1"].tolist() == [1, 0]
-  assert list(scores) == score_names(questions, width=3)
-  assert "recall@5" not in scores and "recall@5" in score_names(questions, width=5)
-
-
 def test_regular_expressions_have_no_f1(ask, told, match):
   questions = [ask("where?", r"fra\w+", regex=True)]
   outcomes = ask_told(told(FOUND, SAID), questions, retrieve_k=2)

@@ -50,13 +50,6 @@ def test_neither_titles_nor_the_sentences_asked_for_are_in_the_texts():
   assert probes.make(DOCUMENTS, num_queries=30, seed=1) != made
 
 
-def test_large_corpora_are_sampled_and_equal_titles_share_their_query():
-  made = probes.make([document(i, title="One") for i in range(50)], max_documents=20)
-  assert len(made.documents) == 20
-  (title,) = made.queries["titles"]
-  assert title.right == {d.id for d in made.documents}
-
-
 def test_all_documents_of_a_title_count():
   made = probes.make([document(i, title=["One", "Two"][i % 2]) for i in range(20)])
   choice = probes.choose({"first": always_the_first(made)}, made.queries, start="first")

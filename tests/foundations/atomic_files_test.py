@@ -82,17 +82,6 @@ def test_a_directory_that_a_kill_left_aside_is_put_back(tmp_path):
     assert os.listdir(tmp_path) == ["store"]
 
 
-def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path):
-  path, link = tmp_path / "store", tmp_path / "link"
-  path.mkdir()
-  (path / "old").touch()
-  link.symlink_to(path)
-  with atomic_files.new_directory(link, kind=KIND) as directory:
-    open(os.path.join(directory, "new"), "w").close()
-  assert link.is_symlink() and os.listdir(path) == ["new"]
-  assert sorted(os.listdir(tmp_path)) == ["link", "store"]
-
-
 def test_what_a_killed_job_left_is_removed_but_not_that_of_a_living_one(tmp_path):
   path = tmp_path / "store"
   unfinished = f"""
@@ -114,3 +103,14 @@ with atomic_files.new_directory({str(path)!r}, kind=KIND):
   assert sorted(os.listdir(tmp_path)) == [left, "store"]
   with atomic_files.new_directory(path, kind=KIND):
     assert left not in os.listdir(tmp_path)
+
+
+def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path):
+  path, link = tmp_path / "store", tmp_path / "link"
+  path.mkdir()
+  (path / "old").touch()
+  link.symlink_to(path)
+  with atomic_files.new_directory(link, kind=KIND) as directory:
+    open(os.path.join(directory, "new"), "w").close()
+  assert link.is_symlink() and os.listdir(path) == ["new"]
+  assert sorted(os.listdir(tmp_path)) == ["link", "store"]

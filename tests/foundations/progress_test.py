@@ -42,10 +42,5 @@ def test_a_bar_shows_the_share_that_is_done(monkeypatch):
   assert "".join(cleared).strip() == ""
 
 
-def test_without_a_share_there_is_no_bar(monkeypatch):
-  text = shown(monkeypatch, [1, 2], stream=Terminal(), what="steps")
-  assert "\r1 steps [" in text and "%" not in text
-
-
 def test_a_file_is_not_written_to(monkeypatch):
   assert shown(monkeypatch, [1], stream=io.StringIO(), what="steps") == ""

@@ -31,13 +31,6 @@ def test_passages_without_a_word_of_the_question_are_not_found():
   assert np.isneginf(found.scores_BxK[:, 3:]).all()
 
 
-def test_of_equal_scores_the_lowest_ids_are_found_however_few_are_asked_for():
-  retriever = bm25(["rivers flow"] * 40 + ["a cat"] * 40)
-  for k in (1, 3, 17, 79):
-    ids = retriever.retrieve(["cat"], k=k).ids_BxK[0]
-    assert ids[:40].tolist() == list(range(40, 80))[:k]
-
-
 def test_a_mask_is_no_word():
   found = bm25([*TEXTS, "a mask"]).retrieve(["who [MASK] loudly?"], k=2)
   assert found.ids_BxK[0].tolist() == [2, MISSING_PASSAGE_ID]

@@ -24,14 +24,3 @@ def test_edits_are_found_as_if_the_index_had_been_built_anew():
     want = ids[row][keep[row]]
     assert found.ids_BxK[row, : len(want)].tolist() == want.tolist()
   assert not np.isin(found.ids_BxK, [5, 8]).any()
-
-
-def test_a_corpus_that_was_removed_gives_nothing():
-  searcher = EditedSearcher(
-    ExactSearcher(np.eye(2, dtype=np.float32)),
-    hidden=[0, 1],
-    ids=[],
-    embeddings=np.zeros((0, 1), np.float32),
-  )
-  found = searcher.search(np.ones((1, 2), np.float32), 2)
-  assert found.ids_BxK.tolist() == [[-2, -2]]

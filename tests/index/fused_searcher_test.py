@@ -31,16 +31,6 @@ def test_reciprocal_ranks_are_added():
   np.testing.assert_allclose(found.scores_BxK[0, :4], expected, rtol=1e-6)
 
 
-def test_equal_sums_of_ranks_are_broken_by_lower_id_whichever_ranking_they_are_from():
-  rows = [np.random.default_rng(seed).permutation(50).astype(np.int32)[None] for seed in range(2)]
-  one, other = (SearchResults(ids, -np.arange(50.0, dtype=np.float32)[None]) for ids in rows)
-  found = fuse_ranks(one, other, 50, weight=0.5)
-  pairs = list(zip((-found.scores_BxK[0]).tolist(), found.ids_BxK[0].tolist(), strict=True))
-  assert len({score for score, _ in pairs}) < 50  # there are ties
-  assert pairs == sorted(pairs)
-  np.testing.assert_array_equal(fuse_ranks(other, one, 50, weight=0.5).ids_BxK, found.ids_BxK)
-
-
 RNG = np.random.default_rng(0)
 WORDS = [f"w{i}" for i in range(30)]
 TEXTS = [" ".join(RNG.choice(WORDS, 8)) for _ in range(60)]

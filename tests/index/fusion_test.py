@@ -26,9 +26,3 @@ def test_what_is_not_in_the_sample_changes_nothing():
   again = fuse_scores(DENSE + deleted, SPARSE - deleted, sample=live)
   np.testing.assert_array_equal(again[:, live], fused[:, live])
   np.testing.assert_allclose(fused[:, live], fuse_scores(DENSE[:, live], SPARSE[:, live]))
-
-
-def test_a_question_without_known_words_leaves_the_order_to_the_dual_encoder():
-  fused = fuse_scores(DENSE, np.zeros_like(SPARSE))
-  np.testing.assert_array_equal(np.argsort(fused), np.argsort(DENSE))
-  assert fuse_scores(np.zeros(0), np.zeros(0)).shape == (0,)

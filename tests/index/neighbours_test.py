@@ -34,17 +34,6 @@ def test_the_nearest_documents_are_those_of_the_same_topic(monkeypatch, kind):
   np.testing.assert_array_equal(found.document_N, np.repeat(np.arange(180), 2))
 
 
-@pytest.mark.parametrize("without", ["words", "embeddings"])
-def test_words_and_embeddings_each_tell_documents_apart(without):
-  names, texts, embeddings_NxE = topics(count=4)
-  if without == "words":
-    texts = ["same"] * len(texts)
-  else:
-    embeddings_NxE = np.ones_like(embeddings_NxE)
-  found = find_neighbours(names, embeddings_NxE=embeddings_NxE, postings=Postings.build(texts))
-  assert (found.nearest_DxJ[:, :2] // 3 == np.arange(12)[:, None] // 3).all()
-
-
 def test_passages_without_a_document_are_their_own():
   found = find_neighbours(
     ["", "", "x"], embeddings_NxE=np.eye(3, dtype=np.float32), postings=Postings.build("abc")

@@ -64,16 +64,6 @@ def test_a_k_as_large_as_the_corpus_returns_all_of_it(num_shards):
   np.testing.assert_array_equal(found.scores_BxK[:, 400:], -np.inf)
 
 
-@pytest.mark.parametrize("num_passages", [1, 3])
-@pytest.mark.parametrize("num_shards", [1, 3])
-def test_tiny_corpora(num_passages, num_shards):
-  embeddings_NxE = np.eye(num_passages, 4, dtype=np.float32)
-  config = searcher.SearcherConfig(kind="scann", num_shards=num_shards)
-  found = build(embeddings_NxE, config)[0].search(embeddings_NxE, 5)
-  np.testing.assert_array_equal(found.ids_BxK[:, 0], np.arange(num_passages))
-  assert ((found.ids_BxK == -2).sum(axis=1) == 5 - num_passages).all()
-
-
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_a_shard_survives_its_arrays(dtype):
   embeddings_NxE, queries_BxE = clustered(800, dtype=dtype)
@@ -146,12 +136,6 @@ def test_embeddings_on_which_scann_would_end_the_process_are_refused():
     scann_searcher.build_shard(embeddings_NxE, config=SMALL_TREES.for_corpus(100))
   with pytest.raises(ValueError, match="are float64"):
     scann_searcher.build_shard(np.zeros((5, 4)), config=SMALL_TREES.for_corpus(5))
-
-
-def test_embeddings_that_are_all_the_same_can_be_searched(float_tolerance):
-  index, *_ = build(np.ones((200, 8), np.float32), SMALL_TREES)
-  found = index.search(np.ones((2, 8)), 5)
-  np.testing.assert_allclose(found.scores_BxK[found.ids_BxK >= 0], 8, rtol=float_tolerance(depth=8))
 
 
 def test_threads_do_not_change_the_answer():

@@ -108,12 +108,6 @@ def test_what_gives_the_answer_away_is_not_read(filler):
   assert answer == filler.fill(query(), without_retrieval=True)[0]
 
 
-def test_an_answer_has_as_many_wordpieces_as_there_are_masks(filler):
-  assert filler.fill(query(2))[0].ids == (EURO, EURO)
-  empty = query().replace(mlm_weights_BxM=np.zeros((1, 3), np.float32))
-  assert filler.fill(empty)[0].ids == ()
-
-
 def test_a_hybrid_retriever_searches_for_the_words_around_the_mask(store):
   texts = [text for _, text, _ in ROWS]
   hybrid = Hybrid(

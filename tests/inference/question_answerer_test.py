@@ -114,13 +114,6 @@ def test_each_question_has_its_own_answers_whatever_the_batch(make_answerer):
   assert answerer.retrieve(questions, k=3).ids_BxK.tolist() == [[0, 1, 2]] * 5
 
 
-def test_a_question_longer_than_the_model_is_cut_and_says_so(make_answerer):
-  answerer = make_answerer(spans_of((0, 0, 0)), query_length=5)
-  short, long = answerer.answer(["who in the", "who in the cafe"])
-  assert (short.truncated, long.truncated) == (False, True)
-  assert long.answers[0].text == "The"
-
-
 def test_a_hybrid_retriever_reads_what_the_words_find_and_follows_edits(make_answerer):
   hybrid = Hybrid(
     bm25=Bm25Retriever([Postings.build(TEXTS)]),

@@ -2,7 +2,6 @@
 
 import pytest
 
-from realm_jax.inspector.limit_settings import LimitSettings
 from realm_jax.inspector.limits import RateLimit
 
 
@@ -17,8 +16,3 @@ def test_a_burst_and_then_the_rate():
   assert rate.seconds_to_wait("a") > 0
   now[0] = 1000
   assert [rate.seconds_to_wait("a") for _ in range(4)][2:] == [0, pytest.approx(1)]
-
-
-def test_settings_of_nothing_are_refused():
-  with pytest.raises(ValueError, match="burst=0; it must be at least 1"):
-    LimitSettings(burst=0)

@@ -146,17 +146,3 @@ def test_labels_come_back_from_arrays(store):
     AnswerMatcher.from_arrays({**arrays, "occurrences": arrays["occurrences"][:3]})
   with pytest.raises(ValueError, match=r"not labels of questions: KeyError\('occurrences'\)"):
     AnswerMatcher.from_arrays({})
-
-
-def test_no_passage_and_passages_left_out(store):
-  asked = [question("cat"), question("cats"), question("cats", regex=True)]
-  rows = np.array([2, 0, -2, 2])
-  matcher = match_answers(asked, store=store, tokenizer=TOKENIZER, rows=rows)
-  ids_BxR = np.array([[-1, 0, 1, 2, -2]] * 3)
-  assert matcher.contains(np.arange(3), ids_BxR).tolist() == [
-    [False, True, False, True, False],
-    [False] * 5,
-    [False] * 5,
-  ]
-  assert matcher.spans(1, 0).shape == (0, 2)
-  assert matcher.unanswerable == 2

@@ -27,15 +27,3 @@ def test_all_occurrences_are_found(monkeypatch, alphabet_size, filter_bits):
   found = list(zip(positions.tolist(), numbers.tolist(), strict=True))
   assert len(found) == len(set(found))
   assert set(found) == slow_search(sequences, values)
-
-
-def test_sequences_inside_of_each_other_and_at_the_ends():
-  search = SequenceSearch([(1,), (1, 2), (2, 1, 2, 1, 2), (7,)], alphabet_size=8)
-  positions, numbers = search.find(np.array([2, 1, 2, 1, 2]))
-  assert sorted(zip(positions.tolist(), numbers.tolist(), strict=True)) == [
-    (0, 2),
-    (1, 0),
-    (1, 1),
-    (3, 0),
-    (3, 1),
-  ]

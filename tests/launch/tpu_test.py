@@ -188,22 +188,6 @@ def test_a_slice_whose_job_will_never_finish_is_not_kept_forever(
   assert sum(tpu.JOB_STATE in " ".join(call) for call in gcloud.calls()) == asked
 
 
-def test_gcloud_s_own_flags_are_passed_on(gcloud):
-  gcloud(ABSENT)
-  extra = ["--reserved", "--internal-ips", "--network=n", "--service-account=a@b"]
-  assert tpu.main(["create", "trainer", "--type=v5p-128", *extra]) == 0
-  asked = gcloud.calls()[-1]
-  assert set(extra) < set(asked) and "--runtime-version=v2-alpha-tpuv5" in asked
-  assert tpu.main(["create", "builder", "--type=v6e-16", "--node-count=2"]) == 0
-  asked = gcloud.calls()[-1]
-  assert {"--node-count=2", "--node-prefix=builder"} < set(asked)
-  assert not any(word.startswith("--node-id") for word in asked)
-  assert tpu.main(["stop", "builder", "--ssh=--internal-ip"]) == 0
-  assert {"--node=all", "--worker=all", "--internal-ip"} < set(gcloud.calls()[-1])
-  with pytest.raises(SystemExit):
-    tpu.main(["stop", "builder", "--reserved"])
-
-
 def run_job(directory, python):
   """Starts the job's script with this shell script as its Python."""
   program = directory / ".venv" / "bin" / "python"

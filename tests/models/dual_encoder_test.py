@@ -177,14 +177,3 @@ def test_without_a_projection_the_embedding_is_the_pooled_vector(pooling, pairs,
   unit_FxE = apply(unit, {"params": params}, query)
   lengths_Fx1 = np.linalg.norm(expected_FxE, axis=1, keepdims=True)
   np.testing.assert_allclose(unit_FxE, expected_FxE / lengths_Fx1, atol=atol)
-
-
-def test_the_null_passage_is_embedded_once_for_all_queries(pairs):
-  """Its tokens beyond those of the first query do not matter."""
-  module, variables = init(SHARED, pairs)
-  query, passage = pairs
-  others = jax.tree.map(np.copy, passage)
-  others.ids[1:, 0] = 9
-  np.testing.assert_array_equal(
-    apply(module, variables, query, others), apply(module, variables, query, passage)
-  )

@@ -35,15 +35,3 @@ def test_a_query_is_a_stretch_of_a_passage(store, query_length):
     assert (ids[0], ids[length - 1]) == (CLS, SEP)
     assert (np.diff(ids[1 : length - 1]) == 1).all()
     assert (ids[length:] == 0).all()
-
-
-def test_of_a_masked_query_two_wordpieces_in_the_middle_are_hidden(store):
-  plain, masked = (
-    sample_queries(store, num_queries=50, query_length=24, mask_id=mask) for mask in (None, MASK)
-  )
-  np.testing.assert_array_equal(plain.mask, masked.mask)
-  hidden = plain.ids != masked.ids
-  assert (masked.ids[hidden] == MASK).all()
-  real = plain.mask.sum(axis=1) > 2
-  np.testing.assert_array_equal(hidden.sum(axis=1)[real], 2)
-  assert not hidden[~real].any()

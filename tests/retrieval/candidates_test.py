@@ -31,13 +31,3 @@ def test_the_null_passage_comes_first_and_the_trivial_one_never(ids, trivial, ex
   assert chosen.ids_BxK.tolist() == [expected]
   assert chosen.scores_BxK.tolist() == [[score_of[i] if i >= 0 else 0 for i in expected]]
   assert (chosen.ids_BxK.dtype, chosen.scores_BxK.dtype) == (np.int32, np.float32)
-
-
-def test_queries_are_dealt_with_each_for_itself():
-  results = SearchResults(
-    np.array([[4, 2, 1], [2, 1, 4]], np.int32), np.array([[3, 2, 1], [9, 8, 7]], np.float32)
-  )
-  trivial = np.array([[False, True, False], [False, False, False]])
-  chosen = choose_passages(results, trivial_BxR=trivial, num_passages=3)
-  assert chosen.ids_BxK.tolist() == [[-1, 4, 1], [-1, 2, 1]]
-  assert chosen.scores_BxK.tolist() == [[0, 3, 1], [0, 9, 8]]

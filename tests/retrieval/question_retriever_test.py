@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, Questions, SearchResults, Tokens
+from realm_jax.devices.datatypes import Questions, SearchResults, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.question_retriever import (
@@ -105,18 +105,6 @@ def test_answers_too_wide_or_cut_off_are_not_marked(make_retriever):
 def test_exact_scores_order_the_beam_unless_the_searcher_is_asked_to(make_retriever, order, found):
   batch = retrieve(make_retriever(ShuffledSearcher, order=order))
   assert batch.passage_ids_BxR[0].tolist() == found
-
-
-def test_one_passage_and_a_beam_beyond_the_corpus(make_retriever):
-  one = retrieve(make_retriever(beam_size=1, num_read=1))
-  assert one.passage_ids_BxR.tolist() == [[0], [3]]
-  assert one.joint.shape == (2, 1, 9)
-  all_of_it = retrieve(make_retriever(beam_size=5000))
-  assert all_of_it.passage_ids_BxR.shape == (2, 4)
-  more_read = retrieve(make_retriever(beam_size=5000, num_read=6))
-  assert more_read.passage_ids_BxR[0].tolist() == [0, 1, 2, 3, *[MISSING_PASSAGE_ID] * 2]
-  assert more_read.valid_BxR.sum() == 8
-  assert not more_read.has_answer_BxR[:, 4:].any()
 
 
 def test_the_batch_in_flight_is_made_anew(make_retriever):

@@ -128,16 +128,6 @@ def test_the_batch_in_flight_is_the_same_after_a_restart(make_source):
   assert_same(source.in_flight(), saved)
 
 
-def test_a_resumed_batch_keeps_its_passages_when_the_index_has_moved_on(
-  make_source, generations, refresher
-):
-  source = make_source()
-  placed, _ = take(source)
-  saved = source.in_flight()
-  refresher.first(wanted=3, stop=lambda: False)
-  assert_same(make_source().resume(saved), placed)
-
-
 def test_hub_share_is_of_the_passage_that_most_queries_got():
   assert hub_share(np.array([[-1, 4, 5], [-1, 5, 6], [-1, 5, -2], [-1, 7, 8]])) == 0.75
   assert hub_share(np.array([[-1, -2]] * 4)) == 0

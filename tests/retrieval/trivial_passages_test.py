@@ -32,13 +32,6 @@ def test_a_passage_holds_a_sentence_whole_and_in_order(make_store, make_queries,
   assert find(store, queries) == [[False, False, holds, False]]
 
 
-def test_a_mask_that_is_not_predicted_may_be_any_wordpiece(make_store, make_queries):
-  store = make_store(*(([5], body) for body in ([20, 30, 21, 31], [20, 7, 21, 31], [20, 21, 31])))
-  queries = make_queries(([20, 30, 21, 31], 999))
-  queries.query.ids[0, 2] = queries.query.ids[0, 4]  # is masked as well
-  assert find(store, queries) == [[False, False, True, True, False]]
-
-
 def test_the_source_is_trivial_without_its_sentence_and_nothing_is_without_a_source(
   make_store, make_queries
 ):

@@ -56,12 +56,6 @@ def test_a_single_gpu_is_shared_with_a_part_of_its_memory_each(machine):
   assert (shares.trainer, shares.builder) == ({}, {})
 
 
-def test_the_builder_may_compute_on_the_cpu_of_any_machine(machine):
-  for variables in ({"JAX_PLATFORMS": "tpu"}, {"JAX_PLATFORMS": "cuda"}, {"JAX_PLATFORMS": "cpu"}):
-    shares = device_shares.share("cpu", **machine(1, **variables))
-    assert (shares.trainer, shares.builder) == ({}, {"JAX_PLATFORMS": "cpu"})
-
-
 @pytest.mark.parametrize(
   ("gpus", "platform", "wanted", "message"),
   [

@@ -74,12 +74,6 @@ def test_without_tensorflow_wordpieces_and_offsets_are_the_same(tokenizer):
   assert [ids.tolist() for ids in without.encode_batch(texts)] == [row[0] for row in expected]
 
 
-def test_words_are_those_of_bert():
-  raw = "−63 °C, CO2-rich: Zürich's 中国.".encode()
-  words = [raw[start:limit].decode() for start, limit in tokenization.word_offsets(raw.decode())]
-  assert words == ["−63", "°C", ",", "CO2", "-", "rich", ":", "Zürich", "'", "s", "中", "国", "."]
-
-
 def test_a_cased_vocabulary_keeps_case_and_accents():
   assert shown(CASED, "Café cafe") == [
     ("Caf", "Caf"),
@@ -137,12 +131,6 @@ def test_a_saved_vocabulary_comes_back(tmp_path, tokenizer):
   assert config["do_lower_case"] == tokenizer.lower_case
 
 
-def test_a_wordpiece_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path):
-  odd = WordPieceTokenizer([*SPECIAL_TOKENS, "a\u2028b", "\x85", "z"])
-  odd.save(tmp_path)
-  assert tokenization.load(tmp_path).vocabulary == odd.vocabulary
-
-
 def test_the_digest_names_wordpieces_order_and_casing():
   vocabularies = (
     WordPieceTokenizer([*SPECIAL_TOKENS, "a", "b"]),
@@ -168,6 +156,26 @@ def test_unusable_vocabularies_are_refused(vocabulary, message):
     WordPieceTokenizer(vocabulary)
 
 
+def test_learned_wordpieces_cover_frequent_words_and_every_character():
+  texts = ["The Café serves tea."] * 5 + ["Bees hum."]
+  uncased = tokenization.learn(lambda: iter(texts), vocab_size=60)
+  assert uncased.vocabulary[:5] == SPECIAL_TOKENS
+  assert {"the", "cafe", "serves", "tea", "."} <= set(uncased.vocabulary)
+  assert "bees" not in uncased.vocabulary  # seen once
+  assert uncased.vocab_size <= 60
+  assert uncased.unk_id not in uncased.encode("Bees hum the tea.")
+  cased = tokenization.learn(lambda: iter(texts), vocab_size=60, lower_case=False)
+  assert {"The", "Café"} <= set(cased.vocabulary)
+  assert not cased.lower_case
+
+
+def test_marks_stay_where_they_carry_meaning():
+  assert [MARKED.vocabulary[i] for i in MARKED.encode("CAFÉ Cafe हिंदी")] == ["café", "cafe", "हिंदी"]
+  learned = tokenization.learn(lambda: ["हिंदी Й"] * 9, vocab_size=40, strip_accents=False)
+  assert {"हिंदी", "й"} <= set(learned.vocabulary)
+  assert pickle.loads(pickle.dumps(learned)).digest == learned.digest
+
+
 def tied_texts():
   """Many merges of equal frequency, whose order decides which of them fit into the vocabulary."""
   draw = random.Random(0)
@@ -189,23 +197,3 @@ def test_learning_gives_the_same_vocabulary_in_every_process():
     env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
   )
   assert run.stdout.strip() == tokenization.learn(tied_texts, vocab_size=60).digest
-
-
-def test_learned_wordpieces_cover_frequent_words_and_every_character():
-  texts = ["The Café serves tea."] * 5 + ["Bees hum."]
-  uncased = tokenization.learn(lambda: iter(texts), vocab_size=60)
-  assert uncased.vocabulary[:5] == SPECIAL_TOKENS
-  assert {"the", "cafe", "serves", "tea", "."} <= set(uncased.vocabulary)
-  assert "bees" not in uncased.vocabulary  # seen once
-  assert uncased.vocab_size <= 60
-  assert uncased.unk_id not in uncased.encode("Bees hum the tea.")
-  cased = tokenization.learn(lambda: iter(texts), vocab_size=60, lower_case=False)
-  assert {"The", "Café"} <= set(cased.vocabulary)
-  assert not cased.lower_case
-
-
-def test_marks_stay_where_they_carry_meaning():
-  assert [MARKED.vocabulary[i] for i in MARKED.encode("CAFÉ Cafe हिंदी")] == ["café", "cafe", "हिंदी"]
-  learned = tokenization.learn(lambda: ["हिंदी Й"] * 9, vocab_size=40, strip_accents=False)
-  assert {"हिंदी", "й"} <= set(learned.vocabulary)
-  assert pickle.loads(pickle.dumps(learned)).digest == learned.digest

@@ -38,14 +38,6 @@ def test_a_restart_remembers_the_best(tmp_path):
   assert metadata["model"] == {"a": 1}
 
 
-def test_a_step_done_again_is_never_kept_in_place_of_a_later_one(tmp_path):
-  with BestCheckpoint(tmp_path, metric="em") as best:
-    offer(best, 20, 0.4)
-    assert not offer(best, 10, 0.5) and not offer(best, 20, 0.5)
-    assert offer(best, 30, 0.45)
-  assert kept(tmp_path) == (30, [30, 30, 30])
-
-
 @pytest.mark.parametrize("better", ["higher", "lower"])
 def test_every_number_is_better_than_none(tmp_path, better):
   with BestCheckpoint(tmp_path, metric="em", better=better) as best:

@@ -21,7 +21,3 @@ def test_a_host_that_holds_up_the_others_is_named_with_its_reason():
 def test_a_difference_that_costs_less_than_a_tenth_of_a_step_is_not_worth_a_line():
   figures, line = host_times.slowest(hosts(0.2, 0.2, 0.3), step_seconds=2.0)
   assert figures["hosts/slowest"] == 2 and line is None
-
-
-def test_one_host_is_not_compared():
-  assert host_times.compare(1, {"throughput/step_seconds": 1.0}) == {}

@@ -33,14 +33,6 @@ def test_every_write_is_one_json_line(tmp_path):
   assert second == {"step": 20, "loss/total": 0.25}
 
 
-def test_what_is_not_finite_becomes_null(tmp_path):
-  writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
-  writer.write_scalars(1, {"nan": np.nan, "inf": jnp.inf, "low": -np.inf, "zero": 0.0})
-  writer.close()
-  (line,) = read_lines(tmp_path)
-  assert (line["nan"], line["inf"], line["low"], line["zero"]) == (None, None, None, 0.0)
-
-
 def write_steps(directory, *steps, after):
   writer = metric_writers.JsonLinesWriter(directory, step=after)
   for step in steps:
@@ -82,13 +74,6 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
   assert found.PluginTagToContent("text").keys() == {"samples/retrieved"}
 
 
-def test_other_processes_write_nothing(tmp_path):
-  writer = metric_writers.make_writer(tmp_path, step=0, first_process=False)
-  writer.write_scalars(1, {"loss": 1.0})
-  writer.close()
-  assert list(tmp_path.iterdir()) == []
-
-
 def test_texts_are_kept_for_reports(tmp_path):
   for step in (1, 2):
     writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
@@ -124,3 +109,11 @@ def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over():
   assert (alarm.name, alarm.first_step) == ("one passage for everything", 100)
   write([175, 200, 225], 0.1)
   assert len(reported) == 1
+
+
+def test_what_is_not_finite_becomes_null(tmp_path):
+  writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
+  writer.write_scalars(1, {"nan": np.nan, "inf": jnp.inf, "low": -np.inf, "zero": 0.0})
+  writer.close()
+  (line,) = read_lines(tmp_path)
+  assert (line["nan"], line["inf"], line["low"], line["zero"]) == (None, None, None, 0.0)

@@ -144,20 +144,3 @@ def test_a_stop_signal_ends_after_the_current_step(tmp_path, number):
   assert int(state.step) == 3
   assert hooked == [1, 2, 3]
   assert signal.getsignal(number) is before
-
-
-def test_asked_twice_it_ends_at_once():
-  with train_loop.StopSignal() as stop:
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert stop()
-    with pytest.raises(KeyboardInterrupt):
-      os.kill(os.getpid(), signal.SIGTERM)
-      stop()
-
-
-def test_progress_names_step_loss_and_rate(tmp_path, capsys):
-  train(make_state(), tmp_path=tmp_path, log_every=4)
-  lines = capsys.readouterr().err.splitlines()
-  assert lines[0].startswith("step 4/5  loss 1.500  ")
-  assert "steps/s  0:00:00 left" in lines[0]
-  assert len(lines) == 2

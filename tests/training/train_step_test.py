@@ -100,16 +100,6 @@ def test_schedules_go_on_over_a_skipped_step(skipped):
   assert_trees_equal(ended.params, thawed.params)
 
 
-def test_the_gradient_norm_is_that_before_clipping(rtol):
-  _, metrics = make_train_step(regression, OPTIMIZER, seed=0)(make_state(), make_batch())
-  gradients = jax.grad(lambda params: regression.figures(params, make_batch())[LOSS].value)(
-    make_state().params
-  )
-  norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))
-  assert norm > 1
-  np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=rtol)
-
-
 def test_the_dropout_key_depends_on_seed_and_step_alone():
   def outputs(params, batch, key):
     del params

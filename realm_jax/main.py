@@ -29,7 +29,7 @@ from realm_jax.devices import backend
 _ROOMS = {
   "knowledge": "create add delete search",
   "preparation": "prepare_corpus make_almanac learn_vocabulary "
-  "mask_sentences prepare_questions prepare_examples prepare_pairs "
+  "mask_sentences prepare_questions prepare_examples "
   "import_checkpoint export_checkpoint",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
   "answering": "evaluate choose_retriever compare_runs predict ask serve report",

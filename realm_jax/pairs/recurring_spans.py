@@ -7,14 +7,15 @@ document without the span are hard negatives.
 """
 
 import collections
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.pairs.found_pairs import FoundPair, PairSettings
+from realm_jax.corpus.passage_store import PassageStore, StoreMetadata
+from realm_jax.foundations import choices, progress
 from realm_jax.text import analysis, tokenization, words
 
 _SHORTEST, _LONGEST = 2, 10  # words of a span
@@ -25,8 +26,42 @@ _COMMON_SHARE, _COMMON_NUMBER = 0.05, 20
 _DOCUMENTS_AT_ONCE = 256
 _WORD = re.compile(r"\w+")
 
+NO_PASSAGE = -1
+
 Place = tuple[int, int]  # passage of a document, and word of the passage
 Places = dict[tuple[str, ...], list[Place]]  # by span
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairSettings:
+  """How many passages a mined pair has.
+
+  Attributes:
+    num_right: Maximum number of positive passages per query; the best are kept.
+    num_wrong: Maximum number of hard negatives per query; the hardest are kept.
+  """
+
+  num_right: int = 8
+  num_wrong: int = 4
+
+  def __post_init__(self):
+    choices.check_counts(self, "num_right")
+    choices.check_counts(self, "num_wrong", least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoundPair:
+  """A query and its passages, as rows of the store.
+
+  Attributes:
+    query: Its wordpieces without special tokens.
+    right: Positive passages, at least one, best first.
+    wrong: Hard negatives, hardest first.
+  """
+
+  query: np.ndarray
+  right: Sequence[int]
+  wrong: Sequence[int]
 
 
 class Word(NamedTuple):
@@ -49,11 +84,40 @@ def reader(languages: Sequence[str]) -> Callable[[str], list[Word]]:
   return lambda text: [Word(stem(text[a:b]), a, b) for a, b in words.word_spans(text)]
 
 
+def mine(
+  store: PassageStore, settings: PairSettings, *, query_length: int, seed: int
+) -> dict[str, np.ndarray]:
+  """Returns the pairs of a corpus in random order, as arrays.
+
+  Args:
+    query_length: Maximum wordpieces of a query; longer queries are truncated.
+    seed: Seeds the draws and the order of the pairs.
+
+  Raises:
+    ValueError: If no span recurs.
+  """
+  if query_length < 3:
+    raise ValueError(f"query_length={query_length}; [CLS] x [SEP] needs at least 3")
+  finder = RecurringSpans(store)
+  chunks, parts = finder.chunks(), []
+  done = lambda: len(parts) / len(chunks)  # noqa: E731
+  for number, chunk in enumerate(progress.track(chunks, what="parts", fraction=done)):
+    found = finder.find(chunk, np.random.default_rng([seed, number]))
+    parts.append(_features(found, settings, store.metadata, query_length=query_length))
+  if not sum(len(part["query"]) for part in parts):
+    raise ValueError(
+      f"{store.directory} yields no pairs: no span recurs in a document; use another corpus"
+    )
+  pairs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+  order = np.random.default_rng(seed).permutation(len(pairs["query"]))
+  return {name: rows[order] for name, rows in pairs.items()}
+
+
 class RecurringSpans:
   """Finds the recurring spans of a corpus."""
 
-  def __init__(self, store: PassageStore, settings: PairSettings):
-    self._store, self._settings = store, settings
+  def __init__(self, store: PassageStore):
+    self._store = store
     self._tokenizer = tokenization.load(f"{store.directory}/vocabulary")
     self._read = reader(store.metadata.languages)
     self._common = common_words(store, self._read)
@@ -149,3 +213,24 @@ def _window(
   if random.random() < _KEEPS_SPAN:
     return text[start:end]
   return f"{text[start : words[first].start]} {text[words[limit - 1].limit : end]}"
+
+
+def _features(
+  pairs: Sequence[FoundPair], settings: PairSettings, corpus: StoreMetadata, *, query_length: int
+) -> dict[str, np.ndarray]:
+  """Returns pairs as arrays: `query` `[n, L]`, `right` and `wrong`, padded with `NO_PASSAGE`."""
+  queries = [
+    [corpus.cls_id, *pair.query[: query_length - 2].tolist(), corpus.sep_id] for pair in pairs
+  ]
+  return {
+    "query": _rows(queries, query_length, filling=0).astype(np.int32),
+    "right": _rows([pair.right for pair in pairs], settings.num_right, filling=NO_PASSAGE),
+    "wrong": _rows([pair.wrong for pair in pairs], settings.num_wrong, filling=NO_PASSAGE),
+  }
+
+
+def _rows(values: Sequence[Sequence[int]], length: int, *, filling: int) -> np.ndarray:
+  rows_FxL = np.full((len(values), length), filling, np.int64)
+  for row_L, value in zip(rows_FxL, values, strict=True):
+    row_L[: len(value)] = value[:length]
+  return rows_FxL

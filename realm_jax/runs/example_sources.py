@@ -96,7 +96,7 @@ class PairData(DataConfig):
 
   Attributes:
     pairs: "inverse_cloze" pairs a sentence with the rest of its passage (Lee et al. 2019), while
-      training; "recurring_spans", mined by `realm prepare_pairs`, pairs the words around a span
+      training; "recurring_spans", mined by `realm prepare_examples`, pairs the words around a span
       with another passage of the document that has it (Ram et al. 2022).
     passage_length: Maximum wordpieces of a passage.
     removal_rate: For "inverse_cloze", probability of removing the sentence from its passage.
@@ -137,8 +137,8 @@ class PairData(DataConfig):
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
     if self.mined:
       raise ValueError(
-        f"pairs={self.pairs!r} are mined before training: run `realm prepare_pairs`, and give its "
-        "output with --examples"
+        f"pairs={self.pairs!r} are mined before training: run `realm prepare_examples`, and give "
+        "its output with --examples"
       )
     from realm_jax.data.feature_converters import PairConverter
     from tasks import inverse_cloze

@@ -1,6 +1,8 @@
 """The configuration of pre-training, and its model, loss and batch."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.training_config import RunConfig, TrainingConfig, changed
@@ -21,6 +24,7 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.alarms import AlarmSettings
 from realm_jax.training.objective import LOSS, Minimised, Objective
+from realm_jax.training.train_loop import BatchSource
 from realm_jax.training.train_program import TrainProgram
 
 _PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
@@ -195,3 +199,19 @@ def abstract_tokens(*shape: int) -> datatypes.Tokens:
     mask=jax.ShapeDtypeStruct(shape, jnp.bool_),
     segments=jax.ShapeDtypeStruct(shape, jnp.int32),
   )
+
+
+class SourceFactory(Protocol):
+  """Makes the source of a pre-training's batches from the one that retrieves passages."""
+
+  def settings(self, training: Pretraining) -> Mapping[str, Any]:
+    """Returns what determines its batches, by name; a resumed run must have the same.
+
+    Raises:
+      ValueError: If it does not fit the training.
+    """
+    ...
+
+  def open(self, source: RetrievedBatches, training: Pretraining) -> BatchSource:
+    """Returns the source of the batches."""
+    ...

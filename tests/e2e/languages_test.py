@@ -18,10 +18,8 @@ from realm_jax.jobs.preparation.prepare_examples import (
   ReadingOrder,
   prepare_examples,
 )
-from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.saved.opening import Sources
 from tests.configurations import changed
@@ -95,8 +93,9 @@ def test_from_raw_text_to_answers(given):
 
   masked = str(root / "masked.jsonl")
   assert mask_sentences(corpus=passages, output=masked)["passages"] >= len(store) / 2
-  pairs = PairSettings(query_length=32, num_right=2, num_wrong=1)
-  assert prepare_pairs(passages=passages, output=str(root / "pairs"), settings=pairs)
+  settings = ExampleSettings(query_length=32)
+  pairs = str(root / "pairs")
+  prepare_examples(task="recurring_spans", corpus=passages, output=pairs, settings=settings)
   prepare_examples(
     task="masked_queries",
     corpus=passages,

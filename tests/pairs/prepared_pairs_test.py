@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
-from realm_jax.pairs.found_pairs import PairSettings
+from realm_jax.jobs.preparation.prepare_examples import (
+  ExampleSettings,
+  ReadingOrder,
+  prepare_examples,
+)
+from realm_jax.pairs.recurring_spans import PairSettings
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.runs.example_sources import PairData, pair_examples
 
@@ -14,11 +18,14 @@ DATA = PairData(
 )
 
 
-def prepare(store, output, **settings):
-  return prepare_pairs(
-    passages=store.directory,
+def prepare(store, output, *, query_length=12, **reading):
+  return prepare_examples(
+    task="recurring_spans",
+    corpus=store.directory,
     output=str(output),
-    settings=PairSettings(**{"query_length": 12, "num_right": 2, "num_wrong": 2, **settings}),
+    reading=ReadingOrder(**reading),
+    settings=ExampleSettings(query_length=query_length),
+    pairs=PairSettings(num_right=2, num_wrong=2),
   )
 
 
@@ -78,5 +85,10 @@ def test_what_does_not_fit_is_refused(store, prepared, tmp_path):
   data = PairData(**{**vars(DATA), "hard_negatives": 3})
   with pytest.raises(ValueError, match="hard_negatives=3, but 2 were prepared; lower"):
     next(pair_examples(data, source=prepared, store=store).streams(seed=0))
-  with pytest.raises(ValueError, match="num_queries=0; it must be at least 1"):
-    prepare(store, tmp_path / "none", num_queries=0)
+  with pytest.raises(ValueError, match="query_length=2; .* needs at least 3"):
+    prepare(store, tmp_path / "none", query_length=2)
+
+
+def test_streams_divide_the_pairs_that_are_wanted(store, tmp_path):
+  assert prepare(store, tmp_path / "all", data_streams=2).num_examples == (1, 1)
+  assert prepare(store, tmp_path / "some", num_examples=1).num_examples == (1,)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from realm_jax.pairs import recurring_spans
-from realm_jax.pairs.found_pairs import PairSettings
 
 
 def test_the_longest_spans_that_several_passages_hold_with_their_places():
@@ -44,7 +43,7 @@ def test_documents_are_passages_of_one_title(store):
 @pytest.fixture
 def pairs(store):
   """A few hundred pairs; each seed draws different windows."""
-  finder = recurring_spans.RecurringSpans(store, PairSettings())
+  finder = recurring_spans.RecurringSpans(store)
   (chunk,) = finder.chunks()
   return [pair for seed in range(100) for pair in finder.find(chunk, np.random.default_rng(seed))]
 
@@ -78,6 +77,6 @@ def test_common_words_neither_begin_nor_end_a_span(store, monkeypatch):
   assert {"babbage", "london", "it"} <= recurring_spans.common_words(
     store, recurring_spans.reader(["en"])
   )
-  finder = recurring_spans.RecurringSpans(store, PairSettings())
+  finder = recurring_spans.RecurringSpans(store)
   (chunk,) = finder.chunks()
   assert finder.find(chunk, np.random.default_rng(0)) == []

@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 
-from realm_jax.jobs.preparation.prepare_pairs import prepare_pairs
+from realm_jax.jobs.preparation.prepare_examples import ExampleSettings, prepare_examples
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.pairs.found_pairs import PairSettings
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import PairData
 from realm_jax.runs.training_config import RunConfig
@@ -59,8 +58,11 @@ def learned(rows):
 
 def test_pairs_mined_before_training_are_learned(people, tmp_path):
   mined = tmp_path / "pairs"
-  prepare_pairs(
-    passages=people.directory, output=str(mined), settings=PairSettings(query_length=16)
+  prepare_examples(
+    task="recurring_spans",
+    corpus=people.directory,
+    output=str(mined),
+    settings=ExampleSettings(query_length=16),
   )
   assert not (tmp_path / "pairs.unfinished").exists()
   trained = rows(people, tmp_path / "run", pairs="recurring_spans", examples=mined)

@@ -19,8 +19,7 @@ from realm_jax.retrieval.retriever import Retriever
 from realm_jax.runs import retrieved_samples
 from realm_jax.runs.example_sources import Examples
 from realm_jax.runs.fixed_evaluation import FixedEvaluation
-from realm_jax.runs.paired import SourceFactory
-from realm_jax.runs.pretraining import Pretraining
+from realm_jax.runs.pretraining import Pretraining, SourceFactory
 from realm_jax.runs.retrieval_trace import RETRIEVALS, TraceWriter
 from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
 from realm_jax.saved import saved_models
@@ -58,8 +57,8 @@ def pretrain(
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
       evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
       with the lowest loss on it, which may be the warm start.
-    source: Makes the batches of those that are retrieved, such as `paired.Paired`, which adds pairs
-      for the dual encoder to go on learning from.
+    source: Makes the batches of those that are retrieved; a Contrastive term of the objective needs
+      one that adds `pairs`.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
@@ -68,7 +67,7 @@ def pretrain(
   """
   terms = [term for _, term in pretraining.objective.weighted_terms()]
   if source is None and any(isinstance(term, Contrastive) for term in terms):
-    raise ValueError("the objective has a Contrastive term, but no pairs; give a source, `Paired`")
+    raise ValueError("the objective has a Contrastive term, but no pairs; give a source of them")
   starts = [
     *warm_starts,
     *_parts(retriever_checkpoints, "dual_encoder"),

@@ -20,8 +20,8 @@ def train_retriever(
   Args:
     workdir: Directory of the run; an existing run is resumed.
     passages: Directory of a prepared corpus.
-    examples: Directory of pairs from `realm prepare_pairs` or `realm prepare_examples`, which need
-      no TensorFlow; None makes pairs while training.
+    examples: Directory of pairs from `realm prepare_examples`, which need no TensorFlow; None
+      makes pairs while training.
     warm_start: Checkpoint to take parameters from; None starts from random weights.
     contrastive: The configuration of the training.
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from realm_jax.foundations import atomic_files, choices, object_store
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.preparation.make_almanac import add_training_sentences, make_corpora
+from realm_jax.jobs.training.almanac_corpora import add_training_sentences, make_corpora
 from realm_jax.jobs.training.demo import warm_up
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local

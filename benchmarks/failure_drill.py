@@ -40,16 +40,12 @@ import jax
 from emulated_gcs import ROOT, EmulatedGcs
 
 from realm_jax import main as realm
+from realm_jax.almanac.make_almanac import make_almanac
 from realm_jax.corpus import chunking
 from realm_jax.devices import backend
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
-from realm_jax.jobs.preparation import (
-  learn_vocabulary,
-  make_almanac,
-  prepare_corpus,
-  prepare_examples,
-)
+from realm_jax.jobs.preparation import prepare_corpus, prepare_examples
 from realm_jax.retrieval import index_refresher
 from realm_jax.runs import training_run
 from realm_jax.runs.supervisor import sigterm_interrupts
@@ -145,22 +141,17 @@ class World:
   def prepare(self, *, num_steps: int) -> None:
     """Makes corpora, examples for runs of so many steps, and the configuration."""
     here = self.directory
-    make_almanac.make_almanac(
-      output=f"{here}/almanac", num_invented_entities=60, num_edits=6, seed=0
-    )
-    texts = {"passages": f"{here}/documents.jsonl", "training": f"{here}/almanac/training.jsonl"}
+    make_almanac(output=f"{here}/almanac", num_invented_entities=60, num_edits=6, seed=0)
+    texts = {"training": f"{here}/almanac/training.jsonl", "passages": f"{here}/documents.jsonl"}
     with open(f"{here}/almanac/documents.jsonl", "rb") as file:
       documents = itertools.islice(file, _NUM_DOCUMENTS)
       pathlib.Path(texts["passages"]).write_bytes(b"".join(documents))
-    vocabulary = f"{here}/vocabulary"
-    learn_vocabulary.learn_vocabulary(
-      inputs=list(texts.values()), output=vocabulary, vocab_size=1024
-    )
     for name, path in texts.items():
       prepare_corpus.prepare_corpus(
         input=path,
         output=f"{here}/{name}",
-        vocabulary=vocabulary,
+        vocabulary=f"{here}/vocabulary",
+        learning=prepare_corpus.LearningConfig(vocab_size=1024),
         chunking=chunking.ChunkingConfig(max_passage_length=32),
         num_shards=1,
       )

@@ -28,11 +28,10 @@ from realm_jax.devices import backend
 
 _ROOMS = {
   "knowledge": "create add delete search",
-  "preparation": "prepare_corpus make_almanac learn_vocabulary "
-  "mask_sentences prepare_questions prepare_examples "
+  "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
   "import_checkpoint export_checkpoint",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
-  "answering": "evaluate choose_retriever compare_runs predict ask serve report",
+  "answering": "evaluate choose_retriever compare_runs ask serve report",
 }
 JOBS: Mapping[str, str] = {
   job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()

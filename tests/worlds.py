@@ -1,8 +1,11 @@
 """The small world of end-to-end tests."""
 
+import itertools
+
+from realm_jax.almanac.make_almanac import make_almanac
+from realm_jax.corpus import vocabulary as vocabularies
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.make_almanac import make_almanac
+from realm_jax.corpus.input_files import find_files
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
 
@@ -11,7 +14,8 @@ def make_corpora(root):
   make_almanac(output=str(root / "almanac"), num_invented_entities=60, num_edits=6)
   documents, training = (str(root / "almanac" / f"{n}.jsonl") for n in ("documents", "training"))
   vocabulary = str(root / "vocabulary")
-  learn_vocabulary(inputs=[documents, training], output=vocabulary, vocab_size=1024)
+  files = itertools.chain(*find_files([documents, training]))
+  vocabularies.learn([*files], vocab_size=1024).save(vocabulary)
   for source, name in ((documents, "passages"), (training, "training")):
     prepare_corpus(
       input=source,

@@ -5,7 +5,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 from realm_jax.corpus.documents import (
@@ -54,7 +54,12 @@ def open_file(path: str) -> BinaryIO:
   return cast(BinaryIO, object_store.Path(path).open("rb"))
 
 
-def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[Document]:
+def read_documents(
+  files: Sequence[InputFile],
+  *,
+  bad: BadRecords,
+  open_file: Callable[[str], BinaryIO] = open_file,
+) -> Iterator[Document]:
   """Yields the documents of files; skips bad records.
 
   Args:
@@ -64,12 +69,14 @@ def read_documents(files: Sequence[InputFile], *, bad: BadRecords) -> Iterator[D
   Raises:
     ValueError: If a file is damaged.
   """
-  for record in DocumentReader(files):
-    if isinstance(record, BadRecord):
-      bad.add(record)
-    else:
-      bad.add_ids([record.id])
-      yield record
+  for file in files:
+    with open_file(file.path) as content:
+      for record in read_records(content, file=file):
+        if isinstance(record, BadRecord):
+          bad.add(record)
+        else:
+          bad.add_ids([record.id])
+          yield record
 
 
 def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:

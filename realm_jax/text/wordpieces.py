@@ -129,7 +129,7 @@ def load(directory: str | os.PathLike) -> WordPieces:
   """
   path = object_store.absolute(directory) / VOCABULARY_FILE
   if not path.exists():
-    raise FileNotFoundError(f"no vocabulary at {path}; make one with `realm learn_vocabulary`")
+    raise FileNotFoundError(f"no vocabulary at {path}; prepare_corpus learns one with --vocab_size")
   # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
   vocabulary = path.read_text().removesuffix("\n").split("\n")
   config_path = path.parent / CONFIG_FILE

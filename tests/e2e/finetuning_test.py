@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.answering.ask import ask
-from realm_jax.jobs.answering.predict import predict
+from realm_jax.jobs.answering.ask import ManyQuestions, ask
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -115,7 +114,8 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, ca
     index=str(world / "index"),
   )
   output = world / "answers.jsonl"
-  predict(sources=sources, questions=dev, output=str(output), num_answers=2)
+  many = ManyQuestions(questions=dev, output=str(output))
+  ask(sources=sources, many=many, answers=2)
   assert "embedded by" not in caplog.text  # the passage encoder is frozen
   asked = [json.loads(line) for line in open(dev, encoding="utf-8")]
   lines = [json.loads(line) for line in output.read_text("utf-8").splitlines()]

@@ -10,9 +10,8 @@ from realm_jax.data import tagged_examples
 from realm_jax.evaluation.asking import Asking
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 from realm_jax.jobs.preparation.prepare_examples import (
   ExampleSettings,
   ReadingOrder,
@@ -77,11 +76,11 @@ def test_from_raw_text_to_answers(given):
   documents, passages, vocabulary = (
     str(root / name) for name in ("documents.jsonl", "passages", "vocabulary")
   )
-  learn_vocabulary(inputs=[documents], output=vocabulary, vocab_size=1024)
   prepare_corpus(
     input=documents,
     output=passages,
     vocabulary=vocabulary,
+    learning=LearningConfig(vocab_size=1024),
     chunking=ChunkingConfig(max_passage_length=32),
     num_shards=1,
   )

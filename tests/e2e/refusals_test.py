@@ -13,8 +13,7 @@ import pytest
 
 from realm_jax import main
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -80,7 +79,6 @@ def elsewhere(world, tmp_path_factory):
   (root / "empty").mkdir()
   shutil.copytree(world / "passages", root / "damaged")
   os.truncate(next((root / "damaged").glob("*.bin")), 3)
-  learn_vocabulary(inputs=[documents], output=str(root / "vocabulary"), vocab_size=900)
   for source, vocabulary, name in (
     (documents, root / "vocabulary", "other"),
     (root / "plain.jsonl", world / "vocabulary", "spanless"),
@@ -90,6 +88,7 @@ def elsewhere(world, tmp_path_factory):
       input=str(source),
       output=str(root / name),
       vocabulary=str(vocabulary),
+      learning=LearningConfig(vocab_size=1024),
       chunking=ChunkingConfig(max_passage_length=64),
       num_shards=1,
     )

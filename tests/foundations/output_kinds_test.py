@@ -70,7 +70,7 @@ def arguments(job, name, path):
       given[keyword.name] = (
         choices[0] if literal else "1" if keyword.annotation is int else "absent"
       )
-  if job == "predict":
+  if job == "ask":
     given["questions"] = "absent"
   found = [f"--{keyword}={value}" for keyword, value in given.items()]
   return found + ([f"--gin_file={GIN / GIN_FILES[job]}"] if job in GIN_FILES else [])

@@ -10,8 +10,7 @@ from realm_jax.data.judgements import read_judgements
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import read_run
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 from realm_jax.saved.opening import Sources
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -121,9 +120,11 @@ def test_figures_on_cranfield_are_those_of_pytrec_eval(tmp_path):
   import pytrec_eval
 
   corpus = str(CRANFIELD / "corpus.jsonl")
-  learn_vocabulary(inputs=[corpus], output=str(tmp_path / "vocabulary"), vocab_size=2000)
   prepare_corpus(
-    input=corpus, vocabulary=str(tmp_path / "vocabulary"), output=str(tmp_path / "passages")
+    input=corpus,
+    vocabulary=str(tmp_path / "vocabulary"),
+    learning=LearningConfig(vocab_size=2000),
+    output=str(tmp_path / "passages"),
   )
   figures = evaluate(
     questions=str(CRANFIELD / "queries.jsonl"),

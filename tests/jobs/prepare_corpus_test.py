@@ -196,7 +196,7 @@ def test_a_vocabulary_must_know_the_text(tmp_path, inputs, unknown, caplog):
   write_documents(tmp_path / "documents.jsonl", [{"text": " ".join(words)}])
   prepare = {**inputs, "output": str(tmp_path / "out"), "language": ("und",)}
   if unknown == 0.5:
-    with pytest.raises(ValueError, match="does not know [45].*realm learn_vocabulary"):
+    with pytest.raises(ValueError, match="does not know [45].*learn one with another --vocabulary"):
       prepare_corpus(**prepare)
     assert not (tmp_path / "out").exists()
   else:

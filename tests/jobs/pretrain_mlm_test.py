@@ -6,8 +6,7 @@ import jax
 import numpy as np
 
 from realm_jax.devices import partitioning
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
-from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.bert import BertConfig
@@ -35,8 +34,13 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
       # Longer than a query: other words of it are read each time.
       text = f"{i} is one more than {i - 1}, and {i + 1} is one more than {i}. " * 3
       file.write(json.dumps({"id": str(i), "title": str(i), "text": text}) + "\n")
-  learn_vocabulary(inputs=[documents], output=vocabulary, vocab_size=256)
-  prepare_corpus(input=documents, output=passages, vocabulary=vocabulary, num_shards=1)
+  prepare_corpus(
+    input=documents,
+    output=passages,
+    vocabulary=vocabulary,
+    learning=LearningConfig(vocab_size=256),
+    num_shards=1,
+  )
   pretrain_mlm(
     workdir=str(tmp_path / "mlm"),
     passages=passages,

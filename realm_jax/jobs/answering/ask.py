@@ -1,22 +1,56 @@
-"""Fills a [MASK] or answers a question, and shows the contribution of each passage read."""
+"""Fills a [MASK] or answers questions, and shows the contribution of each passage read."""
 
 import dataclasses
+import json
+from collections.abc import Mapping
 
+from realm_jax.data.questions import read_questions
+from realm_jax.foundations import atomic_files, progress
+from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
+from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.saved.answering_models import open_answerer
-from realm_jax.saved.opening import Sources
+from realm_jax.saved.answering_models import open_answerer, question_answerer
+from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.text.terminal import column, isolated
+
+_ANSWERS = FileKind(name="a file of answers", start=r'\{.*"prediction": ')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ManyQuestions:
+  """A file of questions for a fine-tuned model, instead of one query.
+
+  Attributes:
+    questions: JSON Lines with `question`, plain or gzip.
+    output: File for the answers and the passages read, JSON Lines (docs/open_qa.md).
+    answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
+      as the released ORQA does.
+    batch_size: Questions per batch.
+  """
+
+  questions: str | None = None
+  output: str | None = None
+  answer_text: AnswerText = "raw"
+  batch_size: int = 32
+
+  def __post_init__(self):
+    given = [
+      f"--{name}" for name, value in vars(self).items() if value != getattr(type(self), name)
+    ]
+    if given and (self.questions is None or self.output is None):
+      raise ValueError(f"{', '.join(given)}: a file of questions needs --questions and --output")
 
 
 def ask(
-  query: str,
+  query: str | None = None,
   question: str | None = None,
   *,
   sources: Sources = Sources(),
   answers: int = 3,
   target: str | None = None,
   max_answer_length: int = 4,
+  many: ManyQuestions = ManyQuestions(),
 ) -> dict:
   """Prints the most likely answers, and the contributions of the passages to the first.
 
@@ -31,9 +65,10 @@ def ask(
     answers: Number of answers to show.
     target: An answer to explain instead of the most likely one.
     max_answer_length: Maximum wordpieces that fill a mask.
+    many: A file of questions, whose answers are written instead of printed.
 
   Returns:
-    The explanation as plain values, and `answer`, the most likely one.
+    The explanation as plain values, and `answer`, the most likely one; of a file, nothing.
 
   Raises:
     FileNotFoundError: If an input is missing.
@@ -47,10 +82,52 @@ def ask(
     return {"query": question, "answer": answer.text, "probability": answer.probability}
   if answers < 1:
     raise ValueError(f"answers={answers}; show at least 1")
+  if (query is None) == (many.questions is None) or (many.questions and target):
+    raise ValueError("needs --query or --questions, a file; only a query has a --target")
+  if query is None:
+    _answer_file(many, sources, num_answers=answers)
+    return {}
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)
   print(shown(explanation), flush=True)
   return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
+
+
+def _answer_file(many: ManyQuestions, sources: Sources, *, num_answers: int) -> None:
+  output, size = str(many.output), many.batch_size
+  _ANSWERS.check(output)
+  opened = open_sources(sources)
+  answerer = question_answerer(opened, answer_text=many.answer_text, batch_size=size)
+  entries = read_questions(str(many.questions), answers_known=False)
+  batches = [entries[i : i + size] for i in range(0, len(entries), size)]
+  answers = [
+    found
+    for batch in progress.track(batches, what="batches of questions")
+    for found in answerer.answer([question.text for question in batch], num_answers=num_answers)
+  ]
+  lines = (
+    json.dumps(_record(question.record, found), ensure_ascii=False) + "\n"
+    for question, found in zip(entries, answers, strict=True)
+  )
+  atomic_files.write_text(output, "".join(lines), kind=_ANSWERS)
+  truncated = sum(found.truncated for found in answers)
+  longer = f"; {truncated} exceeded the model's input and were truncated" if truncated else ""
+  print(f"{output}: answers to {len(answers):,} questions{longer}", flush=True)
+
+
+def _record(entry: Mapping, found: QuestionAnswers) -> dict:
+  """Returns the output line of a question: its input fields and its answers."""
+  passages = zip(
+    found.passage_ids, found.titles, found.scores, found.retrieval_probabilities, strict=True
+  )
+  names = ("passage_id", "title", "score", "retrieval_probability")
+  return {
+    **entry,
+    "prediction": found.answers[0].text if found.answers else "",
+    "answers": [dataclasses.asdict(answer) for answer in found.answers],
+    "passages": [dict(zip(names, passage, strict=True)) for passage in passages],
+    "truncated": found.truncated,
+  }
 
 
 def shown(explanation: Explanation) -> str:

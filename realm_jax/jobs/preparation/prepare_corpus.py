@@ -1,6 +1,7 @@
 """Converts raw documents to a passage store and tagged examples."""
 
 import dataclasses
+import functools
 import itertools
 import os
 import tempfile
@@ -12,6 +13,7 @@ import numpy as np
 from absl import logging
 
 from realm_jax.corpus import input_files, process_pool, reading, sample
+from realm_jax.corpus import vocabulary as vocabularies
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecords
 from realm_jax.corpus.parts import CorpusPart, PartMaker
@@ -25,8 +27,8 @@ from realm_jax.corpus.passage_store import (
 from realm_jax.corpus.uid_set import UidSet
 from realm_jax.data import tagged_examples
 from realm_jax.data.rare_spans import SpanFinder
-from realm_jax.foundations import atomic_files, progress
-from realm_jax.text import tokenization
+from realm_jax.foundations import atomic_files, object_store, progress
+from realm_jax.text import tokenization, wordpieces
 
 _UNKNOWN = (0.01, 0.2)  # shares of the wordpieces: more are warned of, or refused
 _ENOUGH_TO_JUDGE = 1_000  # wordpieces
@@ -47,6 +49,45 @@ class BeamConfig:
   beam_parts: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningConfig:
+  """Whether to learn the vocabulary, from the same input, if its directory does not exist.
+
+  Attributes:
+    vocab_size: Maximum number of wordpieces, including the five special tokens; None learns none.
+    lower_case: Whether a learned vocabulary lower-cases text.
+  """
+
+  vocab_size: int | None = None
+  lower_case: bool = True
+
+  def tokenizer(
+    self, directory: str, *, learn: Callable[..., tokenization.WordPieceTokenizer]
+  ) -> tokenization.WordPieceTokenizer:
+    """Reads the vocabulary, or else learns and writes it.
+
+    Raises:
+      FileNotFoundError: If there is none, and none is to be learned.
+      ValueError: If the one that is there is not what would be learned.
+    """
+    if (
+      self.vocab_size is None
+      or (object_store.absolute(directory) / tokenization.VOCABULARY_FILE).exists()
+    ):
+      found = tokenization.load(directory)
+      if self.vocab_size is not None and found.vocab_size > self.vocab_size:
+        raise ValueError(
+          f"{directory} has {found.vocab_size:,} wordpieces, more than vocab_size="
+          f"{self.vocab_size}; give another directory, or omit the size"
+        )
+      return found
+    wordpieces.VOCABULARY.check(directory)
+    learned = learn(vocab_size=self.vocab_size, lower_case=self.lower_case)
+    learned.save(directory)
+    print(f"{directory}: {learned.vocab_size:,} wordpieces, digest {learned.digest}", flush=True)
+    return learned
+
+
 def prepare_corpus(
   *,
   input: str,
@@ -54,6 +95,7 @@ def prepare_corpus(
   output: str,
   format: input_files.Format = "auto",
   language: Sequence[str] = ("auto",),
+  learning: LearningConfig = LearningConfig(),
   chunking: ChunkingConfig = ChunkingConfig(),
   drop_list_pages: bool = True,
   num_shards: int = 8,
@@ -71,12 +113,13 @@ def prepare_corpus(
     input: Glob patterns or directories, separated by commas, of JSON Lines with `id`, `title`,
       `text` (plain or gzip), Parquet with the same columns, or texts with a
       title line.
-    vocabulary: Directory with `vocab.txt`.
+    vocabulary: Directory with `vocab.txt`; with `vocab_size`, to be written if it does not exist.
     output: Directory to write; replaced as a whole when finished.
     format: Format of the input; "auto" infers it from the file names.
     language: Languages of the documents as BCP 47 tags, such as `de` or `en,zh`; "auto" detects
       them in a sample. They decide where sentences end, what a salient span is and which words
       BM25 compares.
+    learning: How to learn the vocabulary.
     chunking: How documents are cut into passages.
     drop_list_pages: Whether to skip an encyclopedia's list and disambiguation pages.
     num_shards: Number of files of tagged examples.
@@ -100,13 +143,18 @@ def prepare_corpus(
   other = {"num_workers": num_workers > 1} if engine == "beam" else dataclasses.asdict(beam)
   if unused := [f"--{name}" for name, given in other.items() if given]:
     raise ValueError(f"{', '.join(unused)} would do nothing with engine={engine!r}; omit it")
-  tokenizer = tokenization.load(vocabulary)
+  if learning.vocab_size is None:
+    tokenization.load(vocabulary)  # refused before anything is read
   inputs = [input] if os.path.exists(input) else input.split(",")  # a name may have a comma
   maker = _Beam(beam) if engine == "beam" else _Processes(num_workers)
   files = list(itertools.chain(*input_files.find_files(inputs, format=format, expand=maker.expand)))
   texts = sample.sample_texts(files, open_file=maker.open_file)
   languages = sample.languages(language, texts)
   print(f"language: {', '.join(languages)}", flush=True)
+  learn = functools.partial(
+    vocabularies.learn, files, languages=languages, open_file=maker.open_file
+  )
+  tokenizer = learning.tokenizer(vocabulary, learn)
   make_part = PartMaker(
     tokenizer=tokenizer,
     tag=SpanFinder(languages, texts),
@@ -231,7 +279,7 @@ class _Gathered:
     share = self.counts["unknown_wordpieces"] / max(self.counts["wordpieces"], _ENOUGH_TO_JUDGE)
     if share > _UNKNOWN[0]:
       says = f"the vocabulary does not know {share:.1%} of the wordpieces of {pattern!r}"
-      says += "; learn one from this text with `realm learn_vocabulary`"
+      says += "; learn one with another --vocabulary and --vocab_size"
       if share > _UNKNOWN[1]:
         raise ValueError(f"{says}, or take an encoder of these languages")
       logging.warning("%s", says)

@@ -18,7 +18,7 @@ from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.jobs.preparation.make_almanac import make_corpora, prepare_facts
+from realm_jax.jobs.training.almanac_corpora import make_corpora, prepare_facts
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain

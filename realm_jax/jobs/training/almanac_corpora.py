@@ -1,41 +1,13 @@
-"""Writes the built-in world: documents, training sentences, questions, and an edited copy."""
+"""The corpora of the demonstration: the almanac, cut into passages in several ways."""
 
+import itertools
 import os
 import shutil
 
-from realm_jax.almanac import world as almanac
-from realm_jax.almanac import writing
+from realm_jax.almanac.make_almanac import make_almanac
+from realm_jax.corpus import input_files, vocabulary
 from realm_jax.corpus.chunking import ChunkingConfig
-from realm_jax.foundations import atomic_files, object_store
-from realm_jax.jobs.preparation.learn_vocabulary import learn_vocabulary
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
-
-
-def make_almanac(
-  *,
-  output: str,
-  seed: int = 0,
-  num_invented_entities: int = 6_500,
-  num_edits: int = 100,
-) -> None:
-  """Writes `documents`, `training`, `heldout` and `values.jsonl`, and `edited/`, into `output`.
-
-  Args:
-    output: Directory to write; replaced as a whole when finished.
-    seed: Seeds names, values, wordings and the held-out facts.
-    num_invented_entities: Invented towns, ships, stars and the like, with two facts each.
-    num_edits: Number of facts with a new value in `edited/documents.jsonl`, asked for in
-      `edited/questions.jsonl`.
-  """
-  object_store.check_local(output=output)
-  writing.ALMANAC.check(output)
-  world = almanac.make_world(seed=seed, num_invented_entities=num_invented_entities)
-  edited = almanac.edit(world, seed=seed + 1, num_edits=num_edits)
-  with atomic_files.new_directory(output, kind=writing.ALMANAC) as directory:
-    writing.write_world(world, directory)
-    writing.write_edits(edited, os.path.join(directory, writing.EDITED))
-  held_out = sum(fact.held_out for fact in world.facts)
-  print(f"{output}: {len(world.facts):,} facts, {held_out:,} of them held out", flush=True)
 
 
 def make_corpora(
@@ -54,16 +26,15 @@ def make_corpora(
   Args:
     seed: Seeds the world.
     passage_length: Maximum wordpieces of a passage.
-    num_invented_entities: See `realm make_almanac`.
+    num_invented_entities: See `make_almanac`.
   """
   almanac = os.path.join(directory, "almanac")
   make_almanac(output=almanac, seed=seed, num_invented_entities=num_invented_entities)
   documents, training = (os.path.join(almanac, f"{n}.jsonl") for n in ("documents", "training"))
-  learn_vocabulary(
-    inputs=[documents, training, os.path.join(almanac, "values.jsonl")],
-    output=os.path.join(directory, "vocabulary"),
-    vocab_size=vocab_size,
-  )
+  read = [documents, training, os.path.join(almanac, "values.jsonl")]
+  files = itertools.chain(*input_files.find_files(read, format="jsonl"))
+  learned = vocabulary.learn([*files], vocab_size=vocab_size)
+  learned.save(os.path.join(directory, "vocabulary"))
   prepare_facts(directory, documents, name="passages", passage_length=passage_length)
   _prepare(directory, documents, name="whole_documents", max_passage_length=3 * passage_length // 2)
   _prepare(directory, training, name="training", max_passage_length=64)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, LearningConfig, prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -202,3 +202,15 @@ def test_a_vocabulary_must_know_the_text(tmp_path, inputs, unknown, caplog):
   else:
     prepare_corpus(**prepare)
     assert ("the vocabulary does not know" in caplog.text) == (unknown == 0.1)
+
+
+def test_a_vocabulary_is_learned_from_one_corpus_and_cuts_others(tmp_path, inputs, capsys):
+  new = str(tmp_path / "learned")
+  learning = LearningConfig(vocab_size=80)
+  prepare_corpus(**{**inputs, "vocabulary": new}, output=str(tmp_path / "first"), learning=learning)
+  written = pathlib.Path(new, "vocab.txt").read_bytes()
+  assert len(written.splitlines()) <= 80 and " wordpieces, digest " in capsys.readouterr().out
+  write_documents(tmp_path / "other.jsonl", [{"text": "Zinc is a metal."}])
+  other = {**inputs, "input": str(tmp_path / "other.jsonl"), "vocabulary": new}
+  prepare_corpus(**other, output=str(tmp_path / "second"), learning=learning)
+  assert pathlib.Path(new, "vocab.txt").read_bytes() == written

@@ -74,8 +74,8 @@ def ask(
     FileNotFoundError: If an input is missing.
     ValueError: If the model cannot take the query, or the inputs do not match.
   """
-  if question is not None:
-    if sources != Sources() or target is not None:
+  if query is not None and question is not None:
+    if sources != Sources() or target is not None or many != ManyQuestions():
       raise ValueError(f"{query} is a knowledge base; give it and the question alone, or a model")
     answer = KnowledgeBase(query).answer(question)
     print(answer, flush=True)

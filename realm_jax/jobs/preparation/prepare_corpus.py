@@ -154,7 +154,7 @@ def prepare_corpus(
   learn = functools.partial(
     vocabularies.learn, files, languages=languages, open_file=maker.open_file
   )
-  tokenizer = learning.tokenizer(vocabulary, learn)
+  tokenizer = learning.tokenizer(vocabulary, learn=learn)
   make_part = PartMaker(
     tokenizer=tokenizer,
     tag=SpanFinder(languages, texts),

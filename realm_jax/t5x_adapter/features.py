@@ -12,7 +12,7 @@ import tensorflow as tf
 from realm_jax.data import batches
 from realm_jax.data.feature_converters import MaskedQueryConverter
 from realm_jax.devices import processes
-from realm_jax.devices.datatypes import Array, MaskedQueries, Questions, Tokens
+from realm_jax.devices.datatypes import Array, MaskedQueries, Tokens
 
 Features = Mapping[str, Array]
 _PARTS = {"queries": MaskedQueries, "query": Tokens, "passage": Tokens, "joint": Tokens}
@@ -87,19 +87,9 @@ def batch_of(kind: type, features: Features, *, prefix: str = ""):
 
 def masked_queries(features: Features) -> MaskedQueries:
   """Returns the queries of this process, made from `MaskedQueryFeatures`."""
-  rows = own_rows(features)
-  uids_Bx1 = np.ascontiguousarray(rows["source_uid"], np.int32).view(np.int64)
-  return batches.masked_queries({**rows, "source_uid": uids_Bx1})
-
-
-def questions(features: Features) -> Questions:
-  """Returns the questions of this process, made from `OpenQuestionConverter`'s features."""
-  return batches.questions(own_rows(features))
-
-
-def own_rows(features: Features) -> dict[str, np.ndarray]:
-  """Returns the rows of this process on the host; waits for them."""
-  return {
+  rows = {
     name: rows if isinstance(rows, np.ndarray) else processes.local_rows(rows)
     for name, rows in features.items()
   }
+  uids_Bx1 = np.ascontiguousarray(rows["source_uid"], np.int32).view(np.int64)
+  return batches.masked_queries({**rows, "source_uid": uids_Bx1})

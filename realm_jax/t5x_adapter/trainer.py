@@ -17,8 +17,8 @@ from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import training_run
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.t5x_adapter import features, metrics
-from realm_jax.t5x_adapter.models import RealmModel
-from realm_jax.t5x_adapter.retrieval import Retrieval
+from realm_jax.t5x_adapter.models import PretrainingModel
+from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
 from realm_jax.training import checkpoints
 
 
@@ -29,7 +29,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
   that t5x resumes from. A new run first applies the model's warm starts.
 
   Args:
-    model: One of `models`.
+    model: The model of the pre-training.
     publish_every: Steps between published checkpoints; the first and last are published too.
     keep_published: Number of published checkpoints to keep.
     trainer: Arguments of t5x's trainer. Its `learning_rate_fn` is only reported if the optimizer
@@ -39,7 +39,9 @@ class PublishingTrainer(t5x_trainer.Trainer):
     ValueError: If there are several microbatches; use the model's `accumulate_steps` instead.
   """
 
-  def __init__(self, model: RealmModel, *, publish_every: int, keep_published: int = 5, **trainer):
+  def __init__(
+    self, model: PretrainingModel, *, publish_every: int, keep_published: int = 5, **trainer
+  ):
     num_microbatches, summary_dir = trainer["num_microbatches"], trainer["summary_dir"]
     if (num_microbatches or 1) != 1:
       raise ValueError(
@@ -103,15 +105,15 @@ class RetrievingTrainer(PublishingTrainer):
   step; the first step of each call (every `stats_period` steps) waits for its passages.
 
   Args:
-    model: `PretrainingModel` or `OpenQaModel`.
+    model: The model of the pre-training.
     trainer: See `PublishingTrainer`; the index builder follows its checkpoints.
   """
 
   def __init__(
     self,
-    model: RealmModel,
+    model: PretrainingModel,
     *,
-    retrieval: Retrieval,
+    retrieval: MaskedQueryRetrieval,
     refresh: RefreshConfig = RefreshConfig(),
     **trainer,
   ):
@@ -120,7 +122,7 @@ class RetrievingTrainer(PublishingTrainer):
     partitioner = trainer["partitioner"]
     self._retrieval = retrieval
     self._sharding = NamedSharding(partitioner.mesh, partitioner.data_partition_spec)
-    self._wanted = retrieval.fixed_generation(model, self.train_state.params)
+    self._wanted = retrieval.generation
     watch = self._wanted is None
     generations = retrieval.generations(
       model,

@@ -9,7 +9,7 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 import tensorflow as tf
 
 from realm_jax.data.feature_converters import MaskedQueryConverter
-from realm_jax.devices.datatypes import RetrievedBatch, RetrievedQuestions
+from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.t5x_adapter import features
 
 LENGTHS = {"query": 6, "mlm_positions": 2, "mlm_targets": 2}
@@ -24,26 +24,6 @@ def test_a_batch_is_made_again_of_its_arrays(make_retrieved_batch):
   again = features.batch_of(RetrievedBatch, named)
   assert jax.tree.structure(again) == jax.tree.structure(batch)
   assert all(a is b for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(batch), strict=True))
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-def test_questions_may_have_no_fresh_passages(make_tokens, fresh):
-  random = np.random.default_rng(0)
-  tokens = make_tokens(random, 2, 3, 5, vocab_size=9)
-  zeros = np.zeros(2, np.float32)
-  batch = RetrievedQuestions(
-    query=make_tokens(random, 2, 4, vocab_size=9),
-    weights_B=zeros,
-    question_index_B=zeros,
-    passage_ids_BxR=zeros,
-    embeddings_BxRxE=zeros,
-    has_answer_BxR=zeros,
-    joint=tokens,
-    gold_BxKxTxW=zeros,
-    passage=tokens if fresh else None,
-  )
-  again = features.batch_of(RetrievedQuestions, features.features_of(batch))
-  assert jax.tree.structure(again) == jax.tree.structure(batch)
 
 
 def test_source_uids_stay_whole():

@@ -50,8 +50,7 @@ def test_a_training_uses_all_its_macros_and_says_how_to_run_it(file):
 @pytest.mark.parametrize("file", RUNS)
 def test_a_pretraining_begins_with_a_reader_that_can_read(file):
   gin.parse_config_file(file)
-  config = gin.config_str()
-  assert ("PretrainingModel.warm_starts" in config) == ("PretrainingModel.passages" in config)
+  assert "PretrainingModel.warm_starts" in gin.config_str()
 
 
 @pytest.mark.timeout(600)

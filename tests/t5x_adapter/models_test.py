@@ -15,14 +15,12 @@ from t5x import train_state
 
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import RetrievedBatch
-from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.t5x_adapter import features
-from realm_jax.t5x_adapter.models import InverseClozeModel, PretrainingModel
+from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
 from realm_jax.t5x_adapter.trainer import PublishingTrainer
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
-from tests.configurations import tiny_bert
 
 FROZEN = ("dual_encoder/tower/bert",)
 
@@ -141,30 +139,6 @@ def test_the_optimizer_is_ours(make_model, params):
   )
   restored = state.restore_state(state.state_dict())
   assert jax.tree.structure(restored.state) == jax.tree.structure(state.state)
-
-
-@pytest.mark.parametrize(("output", "scale"), [("projection", 1.0), ("unit_length", 20.0)])
-def test_inverse_cloze(world, optimizer_settings, make_tokens, output, scale):
-  bert = tiny_bert(vocab_size=1024, hidden_size=16, mlp_size=32, max_length=32)
-  model = InverseClozeModel(
-    RealmOptimizer(optimizer_settings, num_steps=10),
-    passages=str(world / "passages"),
-    dual_encoder=DualEncoderConfig(bert=bert, projection_size=bert.hidden_size, output=output),
-    query_length=8,
-    passage_length=12,
-  )
-  assert model.scale == scale
-  params = model.get_initial_variables(jax.random.key(0), {})["params"]
-  random = np.random.default_rng(0)
-  query, passage = (make_tokens(random, 8, n, vocab_size=1024) for n in (8, 12))
-  batch = {"query": query.ids, "passage": passage.ids, "passage_segments": passage.segments}
-  loss, metrics = model.eval_fn(params, batch)
-  np.testing.assert_allclose(-np.mean(model.score_batch(params, batch)), loss, rtol=1e-5)
-  found, aux = model.predict_batch_with_aux(params, batch)
-  assert np.mean(found == np.arange(8)) == float(metrics["loss/accuracy"].compute())
-  assert (aux["scores"] >= model.score_batch(params, batch)).all()
-  with_dropout = model.loss_fn(params, batch, jax.random.PRNGKey(0))[0]
-  assert float(with_dropout) != float(loss)
 
 
 def flat(tree):

@@ -1,13 +1,11 @@
 """Training in t5x's loop: our own losses, a live swap, a restart, published checkpoints."""
 
-import dataclasses
 import functools
 import glob
 import json
 import os
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -17,30 +15,20 @@ import tensorflow as tf
 from t5x import partitioning, utils
 from t5x import train as t5x_train
 
-from realm_jax.index import generations
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.jobs.training.finetune import finetune
-from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.runs.contrastive import ContrastiveTraining
-from realm_jax.runs.example_sources import PairData, QuestionData
-from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.starting_points import StartConfig
-from realm_jax.runs.training_config import RunConfig
 from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Sources
-from realm_jax.t5x_adapter.models import InverseClozeModel, OpenQaModel, PretrainingModel
+from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
-from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval, QuestionRetrieval
-from realm_jax.t5x_adapter.trainer import PublishingTrainer, RetrievingTrainer
+from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
+from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
-from realm_jax.training.optimizer import OptimizerConfig, learning_rate_schedule
-from tasks import inverse_cloze, open_qa, salient_span_masking
+from realm_jax.training.optimizer import learning_rate_schedule
+from tasks import salient_span_masking
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -51,10 +39,10 @@ BOTH = (
 LENGTHS = {"query": 32, "mlm_positions": 3, "mlm_targets": 3}
 
 
-def recording(trainer_cls, losses):
+def recording(losses):
   """Returns a trainer that records the loss of every step."""
 
-  class Recording(trainer_cls):
+  class Recording(RetrievingTrainer):
     def train(self, *arguments, **keywords):
       summary = super().train(*arguments, **keywords)
       losses.append((self._host_step, float(summary.result()["loss/total"].value)))
@@ -72,9 +60,7 @@ def train(world, optimizer_settings):
     *,
     model,
     task,
-    lengths=LENGTHS,
     eval_task=None,
-    trainer_cls=RetrievingTrainer,
     total_steps,
     period,
     stats_period=1,
@@ -85,7 +71,7 @@ def train(world, optimizer_settings):
     def data(of, *, shuffle):
       return utils.DatasetConfig(
         mixture_or_task_name=of,
-        task_feature_lengths=lengths,
+        task_feature_lengths=LENGTHS,
         split="train",
         batch_size=8,
         shuffle=shuffle,
@@ -106,7 +92,7 @@ def train(world, optimizer_settings):
         logical_axis_rules=partitioning.standard_logical_axis_rules(),
       ),
       trainer_cls=functools.partial(
-        recording(trainer_cls, losses),
+        recording(losses),
         learning_rate_fn=learning_rate_schedule(optimizer_settings, num_steps=100),
         num_microbatches=None,
         publish_every=period,
@@ -271,104 +257,3 @@ def test_published_checkpoints_are_our_jobs(world, whole):
     max_questions=8,
   )
   assert figures["questions"] == 8
-
-
-def test_inverse_cloze(world, train, model_settings, optimizer_settings):
-  passages, first = str(world / "passages"), str(world / "first" / "checkpoints")
-  start = WarmStart(first, BOTH[:1])
-  settings = {"dual_encoder": model_settings["dual_encoder"], "query_length": 16}
-  train_retriever(
-    workdir=str(world / "own_ict"),
-    passages=passages,
-    warm_start=start,
-    contrastive=ContrastiveTraining(
-      run=RunConfig(num_steps=2, log_every=1),
-      optimizer=optimizer_settings,
-      data=PairData(batch_size=8, query_length=16, passage_length=32),
-      dual_encoder=model_settings["dual_encoder"],
-    ),
-  )
-  losses = train(
-    "ict",
-    model=InverseClozeModel(
-      RealmOptimizer(optimizer_settings, num_steps=100),
-      passages=passages,
-      passage_length=32,
-      warm_starts=[start],
-      **settings,
-    ),
-    task=inverse_cloze.register(corpus=passages, vocabulary=os.path.join(passages, "vocabulary")),
-    lengths={"query": 16, "title": 32, "body": 32},
-    trainer_cls=PublishingTrainer,
-    total_steps=2,
-    period=2,
-  )
-  assert list(losses.values()) == pytest.approx(own_losses(world / "own_ict"), abs=1e-5)
-  saved = saved_models.load(str(world / "ict" / "checkpoints"))
-  assert saved.step == 2
-  assert saved.description == saved_models.load(str(world / "own_ict" / "checkpoints")).description
-
-
-QUESTION_OPTIMIZER = OptimizerConfig(learning_rate=1e-3, warmup_steps=0, schedule="constant")
-
-
-@pytest.fixture(scope="module")
-def answering(world):
-  """Keywords with which `OpenQaModel` and `finetune` start from the same parameters."""
-  first = str(world / "first" / "checkpoints")
-  settings = {
-    "passages": str(world / "passages"),
-    "retriever": first,
-    "beam": BeamConfig(beam_size=60, num_read=4, joint_length=48),
-    "start": StartConfig(max_span_width=4, span_hidden_size=8),
-    "query_length": 32,
-  }
-  tune(world, "reader", num_steps=1, **{**settings, "reader": first})
-  return {**settings, "reader": str(world / "reader" / "checkpoints")}
-
-
-def tune(world, name, *, num_steps, beam, start, query_length, **places):
-  finetune(
-    workdir=str(world / name),
-    questions=str(world / "almanac" / "training_questions.jsonl"),
-    index=str(world / "index"),
-    finetuning=Finetuning(
-      run=RunConfig(num_steps=num_steps, log_every=1),
-      optimizer=QUESTION_OPTIMIZER,
-      data=QuestionData(batch_size=8, query_length=query_length),
-      start=start,
-      beam=beam,
-    ),
-    **places,
-  )
-
-
-def test_questions(world, train, answering):
-  questions, passages = str(world / "almanac" / "training_questions.jsonl"), answering["passages"]
-  tune(world, "own_questions", num_steps=2, **answering)
-  frozen = dataclasses.replace(QUESTION_OPTIMIZER, frozen_parts=("dual_encoder/passage_tower",))
-  losses = train(
-    "questions",
-    model=OpenQaModel(RealmOptimizer(frozen, num_steps=100), **answering),
-    task=open_qa.register(questions=questions, vocabulary=os.path.join(passages, "vocabulary")),
-    lengths={"query": 32, "question_index": 1},
-    total_steps=2,
-    period=2,
-    stats_period=2,  # a chunk of one step would be read with passages of newer parameters
-    retrieval=QuestionRetrieval(passages=passages, index=str(world / "index"), questions=questions),
-  )
-  assert losses[2] == pytest.approx(np.mean(own_losses(world / "own_questions")), abs=1e-5)
-  assert saved_models.load(str(world / "questions" / "checkpoints")).step == 2
-
-
-def test_questions_refuse_an_index_of_another_passage_encoder(world, whole, train, answering):
-  model = OpenQaModel(RealmOptimizer(OptimizerConfig(), num_steps=100), **answering)
-  retrieval = QuestionRetrieval(
-    passages=answering["passages"],
-    index=str(world / "whole_index"),
-    questions=str(world / "almanac" / "training_questions.jsonl"),
-  )
-  made_by = generations.read_manifest(str(world / "whole_index"), 1).parameters_digest
-  params = model.get_initial_variables(jax.random.key(0), {})["params"]
-  with pytest.raises(ValueError, match=f"another passage encoder .{made_by}"):
-    retrieval.fixed_generation(model, params)

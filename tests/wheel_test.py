@@ -1,7 +1,9 @@
 """What a wheel provides on a machine without the checkout."""
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -9,22 +11,23 @@ import zipfile
 
 import pytest
 
+from tests.knowledge_base import tiny_models
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("gin", "realm_jax", "tasks")
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
 SHOW = "import site; site.addsitedir({!r}); import realm_jax as r; print(r.__version__, r.__file__)"
 
-TEN_LINES = """
-import realm_jax as realm
-
-kb = realm.KnowledgeBase.create("kb", texts="docs/")
-kb.add([{"id": "n1", "title": "A note", "text": "Wings flutter in dives.", "year": 1958}])
-for hit in kb.search("what causes the flutter of a wing", k=5, where={"year": 1958}):
-  print(hit.id, hit.title, hit.text, hit.score > 0)
-kb.update([{"id": "n1", "text": "Wings flutter in steep dives.", "year": 1959}])
+README = (ROOT / "README.md").read_text("utf-8")
+(CHANGING,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+TEN_LINES = f"""
+import realm_jax
+realm_jax.KnowledgeBase.create("kb", texts="docs/")
+{CHANGING}
+print(kb.answer("what causes the flutter of a wing"))
 kb.delete(["wing.txt"])
-print(kb, realm.__file__, *[hit.fields["year"] for hit in realm.KnowledgeBase("kb").search("wing")])
+print(kb, realm.__file__)
 """
 
 
@@ -74,9 +77,13 @@ def test_every_file_of_the_package_is_in_the_wheel(installed):
   assert "realm = realm_jax.main:main" in (information / "entry_points.txt").read_text()
 
 
+@pytest.mark.timeout(600)
 def test_a_knowledge_base_takes_ten_lines_and_no_checkout(installed, tmp_path):
   (tmp_path / "docs").mkdir()
   (tmp_path / "docs" / "wing.txt").write_text("Wings\n\nSpeed causes the flutter of a wing.\n")
+  question = {"question": "what causes the flutter of a wing", "answer": "speed"}
+  (tmp_path / "questions.jsonl").write_text(json.dumps(question))
+  tiny_models.write(tmp_path / "runs/squad/finetune", reads=True)
   shown = subprocess.run(
     [sys.executable, "-c", TEN_LINES],
     env={**os.environ, "PYTHONPATH": str(installed)},
@@ -85,10 +92,11 @@ def test_a_knowledge_base_takes_ten_lines_and_no_checkout(installed, tmp_path):
     text=True,
     check=True,
   )
-  found, last = shown.stdout.splitlines()
-  assert found == "n1 A note Wings flutter in dives. True"
-  assert last.startswith("kb: 1 documents in 1 passages") and last.endswith(" 1959")
-  assert str(installed) in last
+  first, *rest = shown.stdout.splitlines()
+  assert "n1 A note Wings flutter in dives." in first and "wing.txt" not in first
+  assert any(re.fullmatch(r"words +1\.000 .*", line) for line in rest), "evaluated"
+  assert any("(p = " in line for line in rest), "answered"
+  assert rest[-1] == f"kb: 1 documents in 1 passages {installed}/realm_jax/__init__.py"
 
 
 @pytest.mark.parametrize("build", ["build_wheel", "build_editable"])

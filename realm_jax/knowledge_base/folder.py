@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.edit import Edit, due
@@ -38,6 +39,19 @@ KIND = DirectoryKind(
     "directory.lock",
   ),
 )
+
+
+def check_local(path: str) -> None:
+  """Checks that a folder is on this machine.
+
+  Raises:
+    ValueError: If it is in an object store.
+  """
+  if object_store.is_remote(path):
+    raise ValueError(
+      f"{path} is in an object store, whose files cannot be mapped into memory; give a local "
+      "folder (its texts may be in a bucket), or see docs/own_corpus.md, Growing out of one machine"
+    )
 
 
 class Folder:

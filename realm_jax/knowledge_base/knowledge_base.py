@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
-from realm_jax.foundations import object_store
 from realm_jax.knowledge_base import commits, folder
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
@@ -79,7 +78,7 @@ class KnowledgeBase:
 
   def __init__(self, path: str | os.PathLike):
     self.path = os.fspath(path)
-    object_store.check_local(path=self.path)
+    folder.check_local(self.path)
     self._folder = Folder(self.path)
 
   @classmethod
@@ -111,7 +110,7 @@ class KnowledgeBase:
         texts.
     """
     directory = os.fspath(path)
-    object_store.check_local(path=directory)
+    folder.check_local(directory)
     if passage_words < 1:
       raise ValueError(f"passage_words={passage_words}; use at least 1")
     given = [language] if isinstance(language, str) else language

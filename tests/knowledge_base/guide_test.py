@@ -4,18 +4,29 @@ import json
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
+import urllib.request
 
 import pytest
 
 from realm_jax import main
+from realm_jax.foundations import object_store
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base import tiny_models
 
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "own_corpus.md"
-SECTION = GUIDE.read_text("utf-8").partition("## Ten minutes")[2].partition("\n## ")[0]
 
 
-def blocks(language):
-  found = re.findall(r"^```(\w*)\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
+def section(title):
+  return GUIDE.read_text("utf-8").partition(f"## {title}")[2].partition("\n## ")[0]
+
+
+SECTION = section("Ten minutes")
+
+
+def blocks(language, text=SECTION):
+  found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
   return [block for of, block in found if of == language]
 
 
@@ -60,3 +71,44 @@ def test_with_an_encoder_and_a_reader_the_guide_searches_by_meaning_and_answers(
   exec(blocks("python")[1], {})
   printed = capsys.readouterr().out
   assert "['wing.txt']" in printed and re.search(r"fused +1\.000", printed)
+
+
+@pytest.fixture
+def texts(emulated_gcs):
+  rows = [{"id": str(n), "title": f"Wing {n}", "text": f"Wing {n} flutters."} for n in range(9)]
+  file = object_store.absolute("gs://bucket/texts/wings.jsonl")
+  file.write_text("\n".join(map(json.dumps, rows)))
+  return "gs://bucket/texts"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("texts")
+def test_documents_in_a_bucket_are_prepared_embedded_and_served():
+  tiny_models.write("gs://bucket/reader", reads=True)
+  (commands,) = blocks("", section("Growing out of one machine"))
+  prepare, build, serve = map(shlex.split, commands.replace("\\\n", "").splitlines())
+  assert main.main(prepare[1:]) == 0 and main.main(build[1:]) == 0
+  serving = [sys.executable, "-m", "realm_jax.main", *serve[1:], "--port=0"]
+  server = subprocess.Popen(serving, stdout=subprocess.PIPE, text=True)
+  try:
+    assert server.stdout
+    address = next(line.strip() for line in server.stdout if line.startswith("http"))
+    (found,) = asked(address, "/api/answer", texts=["what flutters"])["explanations"]
+    assert found["answers"][0]["text"] and "Wing" in found["passages"][0]["title"]
+  finally:
+    server.terminate()
+    server.wait()
+
+
+def test_texts_may_be_in_a_bucket_but_not_a_knowledge_base(texts, tmp_path, capsys):
+  base = KnowledgeBase.create(tmp_path / "kb", texts, language="en")
+  assert len(base) == 9 and base.add(texts).unchanged == 9
+  assert main.main(["create", "gs://bucket/kb", texts]) == 1
+  assert "Growing out of one machine" in capsys.readouterr().err
+
+
+def asked(address, path, **body):
+  content = json.dumps(body).encode() if body else None
+  request = urllib.request.Request(address + path, content, {"content-type": "application/json"})
+  with urllib.request.urlopen(request, timeout=60) as response:
+    return json.load(response)

@@ -48,6 +48,8 @@ class BertConfig:
       "auto", fused where a program is compiled for a mesh of TPUs. The two draw different dropout.
     remat: Keeps only each layer's input for the backward pass and recomputes the rest.
     initializer_range: Standard deviation of the initializer of kernels and embeddings.
+    copies: For a reader, whether it can also copy words of a passage (`models/copying.py`), which a
+      small one then learns in minutes; it is then no BERT that other programs know.
   """
 
   vocab_size: int = 30522
@@ -65,6 +67,7 @@ class BertConfig:
   attention: Literal["auto", "plain", "fused"] = "auto"
   remat: bool = False
   initializer_range: float = 0.02
+  copies: bool = False
 
   def __post_init__(self):
     choices.check_fields(self)
@@ -340,6 +343,13 @@ class BertEncoder(TypedModule):
     Raises:
       ValueError: If the sequences are longer than `config.max_length`.
     """
+    last = self.last_two(tokens, deterministic=deterministic, positions_FxQ=positions_FxQ)
+    return last[1]
+
+  def last_two(
+    self, tokens: datatypes.Tokens, *, deterministic: bool, positions_FxQ: jax.Array | None = None
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what the last layer reads, `[F, L, D]`, and what `__call__` returns."""
     config = self.config
     length = tokens.shape[-1]
     if length > config.max_length:
@@ -360,7 +370,8 @@ class BertEncoder(TypedModule):
     hidden_FxLxD = self.dropout(hidden_FxLxD, deterministic=deterministic)
     for layer in self.layers[:-1]:
       hidden_FxLxD = layer(hidden_FxLxD, tokens.mask, None, deterministic)
-    return self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, deterministic)
+    last = self.layers[-1](hidden_FxLxD, tokens.mask, positions_FxQ, deterministic)
+    return hidden_FxLxD, last
 
   def word_logits(self, hidden: jax.Array) -> jax.Array:
     """Returns float32 products `[..., V]` of vectors `[..., D]` and the word embeddings."""

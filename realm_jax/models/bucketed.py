@@ -1,23 +1,27 @@
 """Encodes sequences of similar length together, to avoid padding."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 
+Encoded = TypeVar("Encoded")
+
 
 def in_buckets(
-  encode: Callable[..., jax.Array],
+  encode: Callable[..., Encoded],
   tokens_FxL: datatypes.Tokens,
   *others: jax.Array,
   buckets: datatypes.Buckets,
-) -> jax.Array:
+) -> Encoded:
   """Returns `encode(tokens_FxL, *others)`, computed bucket by bucket.
 
   Args:
-    encode: Maps F sequences of any length, and their rows of `others`, to F rows.
+    encode: Maps F sequences of any length, and their rows of `others`, to F rows, in
+      one array or several.
     tokens_FxL: The sequences, padded at the end.
     *others: Further arrays of F rows.
     buckets: Rows and length of each bucket, F rows in total. The sequences, sorted by length, must
@@ -31,4 +35,5 @@ def in_buckets(
     taken = order_F[first : first + rows]
     encoded.append(encode(tokens_FxL[taken, :length], *(array[taken] for array in others)))
     first += rows
-  return jnp.concatenate(encoded)[jnp.argsort(order_F)]
+  back_F = jnp.argsort(order_F)
+  return jax.tree.map(lambda *parts: jnp.concatenate(parts)[back_F], *encoded)

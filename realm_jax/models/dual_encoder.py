@@ -61,6 +61,8 @@ class DualEncoderConfig(EncoderConfig):
   def __post_init__(self):
     super().__post_init__()
     choices.check_fields(self)
+    if self.bert.copies:
+      raise ValueError("copies=True in a dual encoder's BERT; only a reader copies")
     if self.projection_size < 1:
       raise ValueError(f"projection_size={self.projection_size}; it must be at least 1")
     if not 0 <= self.projection_dropout_rate < 1:

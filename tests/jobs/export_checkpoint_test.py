@@ -61,7 +61,7 @@ def float32_here(monkeypatch):
   monkeypatch.setattr(bert, "fastest_dtype", lambda: "float32")
 
 
-def save(workdir, config):
+def save(workdir, config, reader=BERT):
   """Writes a checkpoint with random parameters, small projections among them."""
   example = example_tokens(1, 8)
   positions = jnp.zeros((1, 1), jnp.int32)
@@ -70,7 +70,7 @@ def save(workdir, config):
       "dual_encoder": DualEncoder(config).init(
         key, example, example.reshape(1, 1, 8), deterministic=True
       )["params"],
-      "knowledge_augmented_encoder": KnowledgeAugmentedEncoder(BERT).init(
+      "knowledge_augmented_encoder": KnowledgeAugmentedEncoder(reader).init(
         key, example, positions, deterministic=True
       )["params"],
     },
@@ -83,7 +83,7 @@ def save(workdir, config):
   }
   description = saved_models.ModelDescription(
     dual_encoder=config,
-    knowledge_augmented_encoder=BERT,
+    knowledge_augmented_encoder=reader,
     retrieval=RETRIEVAL,
     query_length=12,
     passage_length=10,
@@ -247,5 +247,15 @@ def test_another_vocabulary_is_refused(tmp_path):
     export_checkpoint(
       checkpoints=str(tmp_path / "checkpoints"),
       vocabulary=str(tmp_path / "other"),
+      output=str(tmp_path / "out"),
+    )
+
+
+def test_a_reader_that_copies_is_refused(tmp_path):
+  save(tmp_path, ENCODERS["published"], reader=dataclasses.replace(BERT, copies=True))
+  with pytest.raises(ValueError, match="a reader that copies, which a BertForMaskedLM cannot"):
+    export_checkpoint(
+      checkpoints=str(tmp_path / "checkpoints"),
+      vocabulary=str(tmp_path / "vocabulary"),
       output=str(tmp_path / "out"),
     )

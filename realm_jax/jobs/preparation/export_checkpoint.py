@@ -56,7 +56,7 @@ def export_checkpoint(
 
   Raises:
     FileNotFoundError: If checkpoint, vocabulary or index is missing.
-    ValueError: If the vocabulary is not the checkpoint's, or its encoder is not BERT's.
+    ValueError: If the vocabulary is not the checkpoint's, or an encoder is not BERT's.
   """
   object_store.check_local(output=output)
   if generation is not None and index is None:
@@ -70,6 +70,9 @@ def export_checkpoint(
       f"{saved.path} has a {type(encoder).__name__}, which sentence-transformers cannot express; "
       "only a DualEncoderConfig can be exported"
     )
+  reader = description.knowledge_augmented_encoder
+  if reader is not None and reader.copies:
+    raise ValueError(f"{saved.path} has a reader that copies, which a BertForMaskedLM cannot")
   tokenizer = tokenization.load(vocabulary)
   saved.check_vocabulary(tokenizer.digest, source=vocabulary)
   mesh = partitioning.make_mesh()
@@ -89,12 +92,12 @@ def export_checkpoint(
         max_length=length,
       )
       written.append(_TOWERS[name])
-    if description.knowledge_augmented_encoder is not None:
+    if reader is not None:
       _, params = saved.pretraining_model(mesh)
       huggingface_export.write_masked_lm(
         os.path.join(directory, MASKED_LM),
         _flat(params["knowledge_augmented_encoder"]),
-        config=description.knowledge_augmented_encoder,
+        config=reader,
         tokenizer=tokenizer,
       )
       written.append(MASKED_LM)

@@ -62,6 +62,24 @@ UNSEEN_OF_RUN = (
   *("seed", "log_every", "checkpoint_every", "keep_checkpoints", "allow_changes"),
   "on_collapse",
 )
+# On a machine without TensorFlow, parses the experiments and runs command lines as processes do.
+WITHOUT_TENSORFLOW = """
+import glob, importlib.abc, json, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+  def find_spec(self, name, path, target=None):
+    if name.split(".")[0] in ("tensorflow", "tensorflow_text", "seqio", "tokenizers"):
+      raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import gin
+from realm_jax import main
+from realm_jax.jobs.training import finetune, launch_local, pretrain, train_retriever
+for experiment in glob.glob("gin/experiments/*.gin"):
+  gin.parse_config_file(experiment)
+  gin.clear_config()
+sys.exit(main.main(json.loads(sys.argv[1])))
+"""
 # Losses are compared, on processors with matrix units for bfloat16 as well.
 AS_HERE = """
 bert.BertConfig.dtype = "float32"

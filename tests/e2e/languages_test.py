@@ -103,6 +103,12 @@ def test_from_raw_text_to_answers(given):
     reading=ReadingOrder(num_examples=24),
   )
 
+  asking = Asking(recall_at=(1, 2))
+  bm25 = Sources(passages=passages, retriever="bm25")
+  asked = {"questions": str(root / "questions.jsonl"), "asking": asking}
+  assert evaluate(**asked, sources=bm25)["recall@2"] >= 2 / 3
+  if language != "zh":
+    return  # from here on there are wordpieces, whose language no program knows
   places = {"passages": passages, "index": str(root / "index")}
   training = {"corpus": str(root / "examples"), "workdir": str(root / "run"), **places}
   checkpoints = str(root / "run" / "checkpoints")
@@ -111,11 +117,6 @@ def test_from_raw_text_to_answers(given):
     checkpoints=checkpoints, **places, builder=BuilderConfig(searcher=SearcherConfig(kind="exact"))
   )
   pretrain(**training, pretraining=changed(PRETRAINING, num_steps=2))
-
-  asking = Asking(recall_at=(1, 2))
-  bm25 = Sources(passages=passages, retriever="bm25")
-  asked = {"questions": str(root / "questions.jsonl"), "asking": asking}
-  assert evaluate(**asked, sources=bm25)["recall@2"] >= 2 / 3
   trained = Sources(checkpoints=checkpoints, step=2, **places)
   figures = evaluate(questions=masked, sources=trained, asking=asking)
   assert 0 <= figures["exact_match"] <= 1

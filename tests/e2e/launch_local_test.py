@@ -16,7 +16,7 @@ def test_one_command_trains_beside_an_index_builder_and_evaluates(world, capfd):
     "launch_local",
     f"--gin_file={world / 'tiny.gin'}",
     f"--workdir={workdir}",
-    f"--corpus={world / 'training'}",
+    f"--corpus={world / 'examples'}",
     f"--passages={world / 'passages'}",
     f"--retriever_checkpoints={world / 'first' / 'checkpoints'}",
     f"--questions={world / 'almanac' / 'heldout.jsonl'}",

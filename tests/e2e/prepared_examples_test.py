@@ -1,10 +1,11 @@
-"""A trainer fed from prepared arrays, without TensorFlow, has the losses of one fed by a task."""
+"""Prepared arrays are the examples of their task; see `killed_trainer_test.py` for pre-training."""
 
 import dataclasses
 import json
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -14,50 +15,20 @@ from realm_jax.data import prepared_examples
 from realm_jax.data.questions import read_questions
 from realm_jax.runs.example_sources import (
   Examples,
+  MaskedQueryData,
   PairData,
   QuestionData,
   question_examples,
 )
 from tests.configurations import changed
+from tests.e2e.conftest import WITHOUT_TENSORFLOW
 from tests.experiments import ROOT
 
 pytestmark = pytest.mark.timeout(600)
 
-# On a machine without TensorFlow, parses the experiments and runs command lines as processes do.
-WITHOUT_TENSORFLOW = """
-import glob, importlib.abc, json, sys
-
-class Missing(importlib.abc.MetaPathFinder):
-  def find_spec(self, name, path, target=None):
-    if name.split(".")[0] in ("tensorflow", "tensorflow_text", "seqio", "tokenizers"):
-      raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Missing())
-import gin
-from realm_jax import main
-from realm_jax.jobs.training import finetune, launch_local, pretrain, train_retriever
-for experiment in glob.glob("gin/experiments/*.gin"):
-  gin.parse_config_file(experiment)
-  gin.clear_config()
-sys.exit(any(main.main(command) for command in json.loads(sys.argv[1])))
-"""
-MASKED = ("--task=masked_queries", "--query_length=32", "--max_masks=3")
-
 
 def prepare(world, name, *flags):
   assert main.main(["prepare_examples", f"--output={world / name}", *flags]) == 0
-
-
-@pytest.fixture(scope="module")
-def pretrain(world, arguments):
-  """`pretrain(name, corpus=..., eval_corpus=..., num_steps=N)` is a command line."""
-
-  def command(name, *, corpus, eval_corpus, num_steps):
-    places = {"corpus": world / corpus, "eval_corpus": world / eval_corpus}
-    often = {"eval_every": 2, "eval_steps": 2, "checkpoint_every": 2}
-    return arguments(name, **places, **often, num_steps=num_steps)
-
-  return command
 
 
 @pytest.fixture(scope="module")
@@ -81,38 +52,6 @@ def finetune(world):
     return ["finetune", *sizes, *(f"--{k}={v}" for k, v in given.items())]
 
   return command
-
-
-FED = {"corpus": "trained_on", "eval_corpus": "evaluated_on"}
-
-
-@pytest.fixture(scope="module")
-def trained_without_tensorflow(world, pretrain, finetune):
-  """Pre-trains `from_arrays` and fine-tunes `tuned_on_arrays` in a process of their own."""
-  questions, passages = world / "almanac" / "training_questions.jsonl", world / "passages"
-  prepare(world, "trained_on", *MASKED, f"--corpus={world / 'training'}", "--num_examples=60")
-  prepare(world, "evaluated_on", *MASKED, f"--corpus={passages}", "--order=corpus")
-  asked = ["--task=questions", f"--corpus={questions}", f"--passages={passages}"]
-  prepare(world, "asked", *asked, "--query_length=32")
-  commands = [
-    pretrain("from_arrays", **FED, num_steps=2),
-    finetune("tuned_on_arrays", examples=world / "asked"),
-  ]
-  child = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(commands)]
-  assert subprocess.run(child, cwd=ROOT).returncode == 0
-
-
-@pytest.mark.usefixtures("trained_without_tensorflow")
-def test_a_trainer_without_tensorflow_has_the_losses_of_the_task(pretrain, rows, losses):
-  assert main.main(pretrain("from_arrays", **FED, num_steps=4)) == 0
-  plain = {"corpus": "training", "eval_corpus": "passages"}
-  assert main.main(pretrain("from_task", **plain, num_steps=4)) == 0
-  assert list(losses("from_arrays")) == [1, 2, 3, 4]
-  arrays, task = rows("from_arrays"), rows("from_task")
-  for name in ("loss/total", "eval/span_accuracy"):
-    assert [row.get(name) for row in arrays] == [row.get(name) for row in task]
-    assert any(name in row for row in task)
-  assert [row["data/rejected_no_salient_span"] for row in (arrays[-1], task[-1])] == [0, 0]
 
 
 def test_other_tasks_come_back_from_arrays(world, tmp_path):
@@ -167,9 +106,30 @@ def test_other_tasks_come_back_from_arrays(world, tmp_path):
   assert counts == (20, 20)
 
 
-@pytest.mark.usefixtures("trained_without_tensorflow")
-def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(finetune, losses):
+def test_a_fine_tuning_without_tensorflow_has_the_losses_of_the_task(world, finetune, losses):
+  questions, passages = world / "almanac" / "training_questions.jsonl", world / "passages"
+  asked = ["--task=questions", f"--corpus={questions}", f"--passages={passages}"]
+  prepare(world, "asked", *asked, "--query_length=32")
+  command = finetune("tuned_on_arrays", examples=world / "asked")
+  child = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(command)]
+  assert subprocess.run(child, cwd=ROOT).returncode == 0
   assert main.main(finetune("tuned_on_task")) == 0
   assert list(losses("tuned_on_arrays")) == [1, 2]
   assert losses("tuned_on_arrays") == losses("tuned_on_task")
   assert losses("tuned_on_task")[1] > 0
+
+
+def test_an_evaluation_reads_the_same_from_arrays(world):
+  masked = ("--task=masked_queries", "--query_length=32", "--max_masks=3", "--order=corpus")
+  prepare(world, "evaluated_on", *masked, f"--corpus={world / 'passages'}")
+  data = MaskedQueryData(batch_size=64, query_length=32, max_masks=3)
+  made, found = (
+    Examples(data=data, source=str(world / name), vocabulary=str(world / "vocabulary"))
+    for name in ("passages", "evaluated_on")
+  )
+  opened = (examples.open(batch_size=64, seed=0, training=False) for examples in (made, found))
+  pairs = list(zip(*opened, strict=True))
+  assert len(pairs) > 3
+  for one, other in pairs:
+    assert one.keys() == other.keys()
+    jax.tree.map(np.testing.assert_array_equal, one, other)

@@ -108,9 +108,16 @@ def _digest(file, *written):
   return hashlib.sha256(file.read_bytes()).digest()
 
 
+@pytest.fixture(scope="module")
+def before(world, elsewhere):
+  """What lies there before the first of these command lines."""
+  return _digests(world, elsewhere)
+
+
 @pytest.mark.parametrize(("row", "complaint"), ROWS, ids=[" ".join(row) for row, _ in ROWS])
-def test_it_ends_in_one_line_and_nothing_is_lost(world, elsewhere, tmp_path, capfd, row, complaint):
-  before = _digests(world, elsewhere)
+def test_it_ends_in_one_line_and_nothing_is_lost(
+  world, elsewhere, before, tmp_path, capfd, row, complaint
+):
   arguments = [part.replace("{w}", f"{world}").replace("{e}", f"{elsewhere}") for part in row]
   assert main.main([part.replace("{o}", f"{tmp_path}") for part in arguments]) in (1, 2)
   shown = capfd.readouterr().err

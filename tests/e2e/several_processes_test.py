@@ -97,22 +97,31 @@ def free_port():
     return listener.getsockname()[1]
 
 
+def prepare(world, name, corpus, *flags):
+  places = [f"--corpus={world / corpus}", f"--output={world / name}"]
+  assert main.main(["prepare_examples", *places, *flags]) == 0
+
+
 @pytest.fixture(scope="module")
 def command(world, arguments):
   """`command(name, num_steps=N, ...)` is the command line of a run that waits for generations."""
   gin = world / "waiting.gin"
   gin.write_text((world / "tiny.gin").read_text() + REFRESH)
+  # Without TensorFlow in the processes.
+  masked = ["--task=masked_queries", "--query_length=32", "--max_masks=3"]
+  prepare(world, "two_streams", "training", *masked, "--num_examples=200", "--data_streams=2")
+  prepare(world, "in_order", "passages", *masked, "--order=corpus")
 
   def make(name, *, num_steps, **keywords):
     settings = {
       "gin_file": gin,
-      "corpus": world / "training",
+      "corpus": world / "two_streams",
       "index": world / f"{name}_index",
       "generation": "none",
       "num_steps": num_steps,
       "checkpoint_every": 10,
       "data_streams": 2,
-      "eval_corpus": world / "passages",
+      "eval_corpus": world / "in_order",
       "eval_every": 10,
       "eval_steps": 2,
     }
@@ -154,11 +163,15 @@ def test_two_processes_and_then_one_train_like_one(world, command, losses, losse
 def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
   """With parameters that no process has whole, from the digest of the encoder to the checkpoint."""
   first = world / "first" / "checkpoints"
+  questions = "almanac/training_questions.jsonl"
+  flags = ["--task=questions", f"--passages={world / 'passages'}", "--query_length=32"]
+  prepare(world, "asked_of_two", questions, *flags, "--data_streams=2")
 
   def command(name, *, layout):
     places = {
       "workdir": world / name,
-      "questions": world / "almanac" / "training_questions.jsonl",
+      "questions": world / questions,
+      "examples": world / "asked_of_two",
       "passages": world / "passages",
       "index": world / "index",
       "retriever": first,

@@ -13,7 +13,6 @@ from realm_jax.data.answers import (
   ("prediction", "answer", "official", "corrected"),
   [
     ("The  Beatles!", "beatles", True, True),
-    ("beatle", "beatles", False, False),
     ("a dog", "The dog", True, True),
     # Accents: decomposed by the official rule, not removed.
     ("café", "cafe", False, True),
@@ -25,15 +24,10 @@ from realm_jax.data.answers import (
     ("the", "a", True, False),
     ("The The", "the", True, False),
     # The combining mark ends the word "a".
-    ("á la carte", "la carte", False, False),
     ("á la carte", "a\u0301 la carte", True, True),
-    ("Á Bao", "\u0301 bao", True, False),
     # Answers rebuilt of tokens: punctuation leaves a space behind.
     ("U . S .", "U.S.", False, False),
-    ("1 , 000", "1,000", False, False),
-    ("jean - paul", "Jean-Paul", False, False),
     ("1,000", "1000", True, True),
-    ("Jean-Paul", "jeanpaul", True, True),
     ("\u200bParis", "Paris", False, True),
     ("Straße", "STRASSE", False, True),
   ],

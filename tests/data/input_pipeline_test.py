@@ -4,11 +4,11 @@ import tensorflow as tf
 
 from realm_jax.data import tagged_examples
 from realm_jax.data.batches import Streams
-from realm_jax.data.feature_converters import MaskedQueryConverter, PairConverter
+from realm_jax.data.feature_converters import MaskedQueryConverter
 from realm_jax.data.input_pipeline import BatchIterator, task_batches
 from realm_jax.data.tagged_examples import TaggedPassage
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from tasks import inverse_cloze, salient_span_masking
+from tasks import salient_span_masking
 
 WORDS = tuple(f"w{a}{b}" for a in "abcdef" for b in "abcde")
 LENGTHS = {"query": 8, "mlm_positions": 2, "mlm_targets": 2}
@@ -121,37 +121,6 @@ def test_evaluation_is_one_pass_in_a_fixed_order_filled_up_with_no_weight(corpus
   assert (first[-1]["mlm_weights"][:4].sum(axis=1) == 1).all()
   for name, value in first[-1].items():
     assert not value[4:].any(), name
-
-
-def test_inverse_cloze_batches(corpus):
-  batches = task_batches(
-    inverse_cloze.register(
-      corpus=str(corpus), vocabulary=str(corpus / "vocabulary"), removal_rate=1.0
-    ),
-    converter=PairConverter(cls_id=2, sep_id=3),
-    lengths={"query": 8, "title": 10, "body": 10},
-    batch_size=4,
-    seed=0,
-    training=True,
-  )
-  batch = next(batches)
-  assert {name: value.shape for name, value in batch.items()} == {
-    "query": (4, 8),
-    "passage": (4, 10),
-    "passage_segments": (4, 10),
-    "passage_uid": (4, 1),
-  }
-  for query, passage in zip(batch["query"], batch["passage"], strict=True):
-    title, body = passage[1], passage[3:7]
-    assert passage.tolist() == [2, title, 3, *body, 3, 0, 0]
-    assert query.tolist() == [2, *body, 3, 0, 0]  # both sentences are alike, one is left
-  # Passage i has the title of word i, and the uid i + 1.
-  titles = batch["passage"][:, 1] - len(SPECIAL_TOKENS)
-  np.testing.assert_array_equal(batch["passage_uid"][:, 0], titles + 1)
-  position = batches.position()
-  expected = next(batches)
-  batches.restore(position)
-  assert_equal_batches(next(batches), expected)
 
 
 def streams(*, num_streams, batch_size=4):

@@ -13,8 +13,6 @@ from realm_jax.jobs.training.finetune import finetune
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.runs import starting_points
-from realm_jax.runs.starting_points import StartConfig
 from realm_jax.saved.opening import Sources
 from realm_jax.training import checkpoints
 from tests.configurations import changed, names
@@ -162,16 +160,6 @@ def test_a_start_may_be_mixed_of_two_checkpoints(tune, world):
     kernel("tuned_mixed", "dual_encoder", "query_tower", "projection"),
     kernel("first", "dual_encoder", "tower", "projection"),
   )
-
-
-def test_a_start_takes_another_dropout(world):
-  checkpoints = str(world / "first" / "checkpoints")
-  start = starting_points.find(
-    retriever=checkpoints, reader=checkpoints, config=StartConfig(dropout_rate=0.25)
-  )
-  assert start.dual_encoder.projection_dropout_rate == 0.25
-  for bert in (start.dual_encoder.bert, start.span_reader.bert):
-    assert (bert.dropout_rate, bert.attention_dropout_rate) == (0.25, 0.25)
 
 
 def test_an_index_of_another_passage_encoder_is_refused(tune, world, start):

@@ -60,22 +60,6 @@ def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards,
   )
 
 
-@pytest.mark.parametrize("kind", ["exact", "scann"])
-def test_parts_of_several_processes_are_the_shards_of_the_whole(kind):
-  config = searcher.SearcherConfig(kind=kind, num_shards=3).for_corpus(NUM_PASSAGES)
-  whole = assembly.build_shards(embeddings(), config=config)
-  parts = [searcher.own_part(NUM_PASSAGES, num_shards=3, index=i, count=2) for i in range(2)]
-  built = [
-    shard
-    for part in parts
-    for shard in assembly.build_shards(embeddings()[part.rows], config=config, part=part)
-  ]
-  assert len(built) == len(whole) == 3
-  for one, other in zip(built, whole, strict=True):
-    np.testing.assert_array_equal(one["embeddings"], other["embeddings"])
-    assert one.keys() == other.keys()
-
-
 @pytest.mark.parametrize("where", ["spread", "in_subprocess"])
 def test_spread_over_one_process_or_in_its_own_it_is_the_same(tmp_path, where):
   config = searcher.SearcherConfig(kind="scann", num_shards=2, min_passages_for_tree=100)

@@ -181,14 +181,11 @@ def test_what_is_stored_and_typed_is_escaped(base, path):
 @pytest.mark.parametrize(
   ("path", "status"),
   [
-    ("/api/search", 422),
     ("/api/search?q=moss&k=0", 422),
     ("/api/search?q=moss&k=1000000000", 422),
     ("/api/search?q=" + "a" * 3000, 422),
     ("/api/search?q=%ff%00", 200),
-    ("/api/search?q=", 200),
     ("/api/search?q=moss&where=year", 422),
-    ("/api/search?q=moss&where=[1]", 422),
     ("/api/search?q=moss&where=" + "[" * 1999, 422),
     ('/api/search?q=moss&where={"yaer":1}', 422),
     ('/api/search?q=moss&where={"year":[[1]]}', 422),
@@ -197,10 +194,7 @@ def test_what_is_stored_and_typed_is_escaped(base, path):
     ("/?q=moss&field=yaer&equal=1", 422),
     ("/?q=moss&field=year&equal=" + "[" * 1999, 200),
     ("/documents?first=-1", 422),
-    ("/documents?first=99999", 200),
-    ("/document?id=elm", 404),
     ("/api/document?id=..%2F..%2Fetc%2Fpasswd", 404),
-    ("/api/nowhere", 404),
   ],
 )
 def test_what_makes_no_sense_is_refused_with_4xx(base, path, status):

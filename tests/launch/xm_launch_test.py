@@ -67,26 +67,6 @@ def test_a_training_is_three_jobs_that_share_a_directory(command_line):
   }
 
 
-@pytest.mark.parametrize("job", ["pretrain", "own.py"])
-def test_a_sweep_is_a_work_unit_a_run_under_its_name(command_line, tmp_path, job):
-  file = tmp_path / "some.sweep"
-  file.write_text(SWEEP.replace("JOB", job))
-  command_line(f"--sweep={file}", *(TRAINING if job == "pretrain" else []))
-  found = xm_launch.units()
-  assert [unit.name for unit in found] == ["span,SEED=0", "span,SEED=1"]
-  bindings = [
-    "--gin_file=some.gin",
-    "--gin.pretraining/example_sources.MaskedQueryData.mask='random_span'",
-    "--gin.SEED=1",
-  ]
-  if job == "pretrain":
-    assert list(found[1].jobs) == ["pretrain", "build_index"]
-    trainer = found[1].jobs["pretrain"]
-    assert trainer[1:5] == [*bindings, "--workdir=gs://b/run/span,SEED=1/pretrain"]
-  else:
-    assert found[1].jobs == {"own": [job, *bindings, "--workdir=gs://b/run/span,SEED=1"]}
-
-
 class Recorder:
   """A fake of Vertex AI's client."""
 

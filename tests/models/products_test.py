@@ -40,19 +40,3 @@ def test_sums_and_gradients_lose_no_more_than_the_factors(form, dtype):
     # Both factors of each summand are rounded, then up to D sums, each of the size of 16.
     limit = D * 4 * (2 * EPSILON[dtype]) + D * 16 * EPSILON["float32"]
     np.testing.assert_allclose(ours, np.asarray(true), atol=limit)
-
-
-@pytest.mark.parametrize(
-  ("flags", "dtype"),
-  [
-    ("fpu avx512_bf16 amx_bf16", "bfloat16"),
-    ("fpu avx512_bf16", "bfloat16"),
-    ("fpu avx512f", "float32"),
-    (None, "float32"),
-  ],
-)
-def test_the_fastest_dtype_follows_from_the_processor(tmp_path, flags, dtype):
-  file = tmp_path / "cpuinfo"
-  if flags is not None:
-    file.write_text(f"processor: 0\nflags: {flags}\n")
-  assert products.fastest_dtype(processors=str(file)) == dtype

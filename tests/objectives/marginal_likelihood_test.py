@@ -106,34 +106,6 @@ def test_loss_and_gradients_equal_brute_force(outputs, batch, atol, marginalize)
   )
 
 
-def test_gradient_identity(outputs, batch, atol):
-  """∇ log p(y|x) = Σ_z r(z) ∇f(x,z), r(z) = [p(y|z,x) / p(y|x) - 1] p(z|x) (paper, section 3.3)."""
-  scores_BxK, logits_BxKxMxV = outputs
-  random = np.random.default_rng(2)
-  query_BxE = random.normal(size=(B, 4)).astype(np.float32)
-  passage_BxKxE = random.normal(size=(B, K, 4)).astype(np.float32)
-  log_probs_BxKxM = np.asarray(jax.nn.log_softmax(logits_BxKxMxV))[..., 0]
-  weights_BxM = batch.queries.mlm_weights_BxM
-
-  def log_likelihood(query_BxE):
-    scores_BxK = jnp.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
-    return jnp.sum(
-      marginal_likelihood.marginal_log_likelihood(
-        scores_BxK, log_probs_BxKxM, weights_BxM, valid_BxK=batch.valid_BxK, marginalize="span"
-      )
-    )
-
-  scores_BxK = np.einsum("BE,BKE->BK", query_BxE, passage_BxKxE)
-  prior_BxK = np.where(batch.valid_BxK, np.exp(scores_BxK), 0)
-  prior_BxK /= prior_BxK.sum(1, keepdims=True)
-  likelihood_BxK = np.exp(np.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM))
-  marginal_Bx1 = np.sum(prior_BxK * likelihood_BxK, axis=1, keepdims=True)
-  r_BxK = (likelihood_BxK / marginal_Bx1 - 1) * prior_BxK
-  np.testing.assert_allclose(
-    jax.grad(log_likelihood)(query_BxE), np.einsum("BK,BKE->BE", r_BxK, passage_BxKxE), atol=atol
-  )
-
-
 @MODES
 def test_null_passage_alone_is_plain_masked_lm(outputs, batch, atol, marginalize):
   null_only = batch.replace(valid_BxK=np.arange(K)[None] < np.ones((B, 1)))
@@ -212,21 +184,3 @@ def test_figures_of_a_batch_made_by_hand(make_retrieved_batch, atol):
   for name, value in expected.items():
     assert metrics[name].dtype == jnp.float32 and metrics[name].shape == ()
     np.testing.assert_allclose(metrics[name], value, atol=atol, err_msg=name)
-
-
-def test_rank_correlation_is_spearmans(make_retrieved_batch, atol):
-  """Against scipy, with ties, over the real and valid passages only."""
-  random = np.random.default_rng(3)
-  for _ in range(20):
-    batch = make_retrieved_batch(0, queries=1, passages=8, masks=1, vocab_size=V)
-    stale_BxK, fresh_BxK = random.integers(0, 5, (2, 1, 8)).astype(np.float32)
-    valid_BxK = random.random((1, 8)) < 0.8
-    valid_BxK[:, :4] = True
-    stale_BxK[:, 1:3], fresh_BxK[:, 2:4] = [[0, 1]], [[0, 1]]  # never all ties
-    batch = batch.replace(valid_BxK=valid_BxK, stale_scores_BxK=stale_BxK)
-    _, metrics = loss_and_metrics(
-      fresh_BxK, np.zeros((1, 8, 1, V), np.float32), batch, marginalize="span"
-    )
-    real = valid_BxK[0] & (np.arange(8) > 0)
-    expected = stats.spearmanr(stale_BxK[0, real], fresh_BxK[0, real]).statistic
-    np.testing.assert_allclose(metrics["stale_rank_correlation"], expected, atol=atol)

@@ -105,7 +105,6 @@ def test_what_is_not_reproduced_is_refused(reproduce, make_table, tmp_path):
   )
   (tmp_path / "table.json").write_text(json.dumps([{"mean": 0.5}]))
   with pytest.raises(
-    ValueError,
-    match=r"not reproduced: table.json 0.mean = 0.5, published 0.55 to 0.6",
+    ValueError, match=r"not reproduced: table.json 0.mean = 0.5, published 0.55 to 0.6"
   ):
     reproduce("twice", table=make_table(low=0.55))

@@ -130,10 +130,7 @@ def changed(**values):
     (["--duet.high.volume=7"], changed(duet__high__volume=7)),
     (["--low.volume=7", "--verses=9"], changed(duet__low__volume=7, duet__verses=9)),
     (["--solo.pitch=1"], changed(solo__pitch=1.0)),
-    (
-      ["--guest.volume=5"],
-      changed(duet__guest={"volume": 5, "pitch": 0.5, "tags": {}}),
-    ),
+    (["--guest.volume=5"], changed(duet__guest={"volume": 5, "pitch": 0.5, "tags": {}})),
     # What gin binds without a scope reaches every voice, with one that voice, and a flag beats it.
     (
       ["gin:singing.Singer.pitch = 3.0", "--solo.pitch=4"],

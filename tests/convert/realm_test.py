@@ -168,8 +168,7 @@ def test_pretraining_scores_logits_loss_and_gradients(scorer, reference):
   assert_close(outputs.logits_BxKxMxV[:, 1:], arrays["mlm_logits"])
   assert_close(loss, arrays[f"{scorer}/loss"])
   model.check_gradients(
-    gradients,
-    [taken(arrays, f"{scorer}/gradient/{part}/") for part in ("scorer", "encoder")],
+    gradients, [taken(arrays, f"{scorer}/gradient/{part}/") for part in ("scorer", "encoder")]
   )
 
 

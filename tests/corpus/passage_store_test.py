@@ -83,8 +83,7 @@ def test_every_change_changes_the_fingerprint(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "name",
-  ["titles.bin", "texts.offsets.bin", "title_ids.bin", "body_ids.bin", "uids.bin"],
+  "name", ["titles.bin", "texts.offsets.bin", "title_ids.bin", "body_ids.bin", "uids.bin"]
 )
 @pytest.mark.parametrize("damage", ["shorter", "longer", "missing"])
 def test_a_damaged_column_is_refused_by_name(tmp_path, name, damage):

@@ -16,11 +16,7 @@ TOKENIZER = WordPieceTokenizer(
 
 
 def make(
-  *documents,
-  max_passage_length=40,
-  max_sentences=None,
-  tag=lambda *text: [],
-  tokenizer=TOKENIZER,
+  *documents, max_passage_length=40, max_sentences=None, tag=lambda *text: [], tokenizer=TOKENIZER
 ):
   counts = Counter()
   found = passages.make_passages(

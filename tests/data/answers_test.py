@@ -3,10 +3,7 @@ import time
 import pytest
 
 from realm_jax.data import answers
-from realm_jax.data.answers import (
-  exact_match,
-  f1,
-)
+from realm_jax.data.answers import exact_match, f1
 
 
 @pytest.mark.parametrize(

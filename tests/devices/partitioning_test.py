@@ -120,10 +120,7 @@ def test_a_dimension_that_does_not_divide_stays_whole_and_is_named(batch, caplog
 def realm_figures(params, batch):
   outputs = MODEL.apply({"params": params}, batch, deterministic=True)
   return marginal_likelihood.masked_lm_over_retrieval(
-    outputs.scores_BxK,
-    outputs.logits_BxKxMxV,
-    batch,
-    marginalize="span",
+    outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
   )
 
 

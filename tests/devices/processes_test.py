@@ -40,8 +40,7 @@ def test_a_job_logs_its_devices_once(asked_anew, caplog):
 
 
 @pytest.mark.parametrize(
-  ("promised", "found"),
-  [("tpu:8", "cpu:8"), ("cpu:16", "cpu:8"), ("cpu", "PLATFORM:COUNT")],
+  ("promised", "found"), [("tpu:8", "cpu:8"), ("cpu:16", "cpu:8"), ("cpu", "PLATFORM:COUNT")]
 )
 def test_less_than_the_launcher_promised_is_refused(asked_anew, monkeypatch, promised, found):
   monkeypatch.setenv(processes.PROMISED, promised)

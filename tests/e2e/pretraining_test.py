@@ -212,12 +212,7 @@ def test_a_second_job_in_a_directory_ends_in_one_line(world, tmp_path, capsys, j
 
 @pytest.mark.parametrize(
   ("name", "kind"),
-  [
-    ("almanac", ALMANAC),
-    ("vocabulary", VOCABULARY),
-    ("passages", CORPUS),
-    ("examples", EXAMPLES),
-  ],
+  [("almanac", ALMANAC), ("vocabulary", VOCABULARY), ("passages", CORPUS), ("examples", EXAMPLES)],
 )
 def test_results_are_known_and_a_file_among_them_is_not_replaced(world, tmp_path, name, kind):
   copy = tmp_path / name

@@ -6,11 +6,7 @@ import pytest
 
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.open_qa import evaluate_questions, question_scores
-from realm_jax.evaluation.prediction_files import (
-  answered,
-  dpr_json,
-  read_scores,
-)
+from realm_jax.evaluation.prediction_files import answered, dpr_json, read_scores
 
 FOUND = {"where?": [1, 3], "w h a t?": [1]}
 SAID = {"where?": ["Norway"], "w h a t?": ["Oslo"]}

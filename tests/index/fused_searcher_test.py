@@ -41,9 +41,7 @@ QUESTIONS = ["w3 w4 [MASK]", "w9 w11 w12"]
 
 def hybrid(*, texts=TEXTS, embeddings=EMBEDDINGS, **fusion):
   return Hybrid(
-    bm25=Bm25Retriever([Postings.build(texts)]),
-    fusion=Fusion(**fusion),
-    embeddings_IxE=embeddings,
+    bm25=Bm25Retriever([Postings.build(texts)]), fusion=Fusion(**fusion), embeddings_IxE=embeddings
   )
 
 

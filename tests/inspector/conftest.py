@@ -197,8 +197,7 @@ def open_app(browser):
       page.on("console", lambda message: complaints.append(message.text))
       page.on("pageerror", lambda error: complaints.append(str(error)))
       page.on(
-        "request",
-        lambda request: request.url.startswith(address) or elsewhere.append(request.url),
+        "request", lambda request: request.url.startswith(address) or elsewhere.append(request.url)
       )
       page.goto(address)
       return page

@@ -50,13 +50,7 @@ def test_the_report_shows_everything_and_needs_nothing():
       ],
     )
   )
-  for part in (
-    "Loss",
-    "Evaluation: loss",
-    "null mass",
-    "2.50",
-    "Step 40",
-  ):
+  for part in ("Loss", "Evaluation: loss", "null mass", "2.50", "Step 40"):
     assert part in page
   assert "the [MASK] | x" in page
   assert "<script" not in page and page.count("&lt;script&gt;") == 4

@@ -26,10 +26,7 @@ def test_sets_are_compared_question_by_question_with_holms_correction(tmp_path, 
   ]
   bm25 = [evaluation(tmp_path / f"bm25/{name}", hits=worse) for name in ("nq", "wq")]
   rows = compare_runs(first=hybrid, second=bm25, output=str(tmp_path / "table.json"))
-  assert [(row["figure"], row["questions"]) for row in rows] == [
-    *[("hits", 20)] * 2,
-    ("hits", 40),
-  ]
+  assert [(row["figure"], row["questions"]) for row in rows] == [*[("hits", 20)] * 2, ("hits", 40)]
   assert [row["difference"] for row in rows] == [0.5, 0.25, 0.375]
   p_nq, p_wq, p_both = (row["p_value"] for row in rows)
   assert (p_nq, p_wq) == (pytest.approx(2 / 2**10), pytest.approx(2 / 2**5))

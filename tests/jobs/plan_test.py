@@ -29,8 +29,7 @@ def planned(*, batch_size=8, bert=BERT, mesh=MeshConfig(), **settings):
     mesh=mesh,
     data=MaskedQueryData(batch_size=batch_size, query_length=8, max_masks=2),
     model=ModelConfig(
-      dual_encoder=DualEncoderConfig(bert=bert, projection_size=8),
-      knowledge_augmented_encoder=bert,
+      dual_encoder=DualEncoderConfig(bert=bert, projection_size=8), knowledge_augmented_encoder=bert
     ),
     retrieval=RetrievalConfig(num_passages=3, passage_length=8, joint_length=16),
   )

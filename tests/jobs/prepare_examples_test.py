@@ -1,9 +1,6 @@
 import pytest
 
-from realm_jax.jobs.preparation.prepare_examples import (
-  ReadingOrder,
-  prepare_examples,
-)
+from realm_jax.jobs.preparation.prepare_examples import ReadingOrder, prepare_examples
 from tests.pairs import conftest
 
 

@@ -67,10 +67,7 @@ def test_wordpieces_are_found_at_the_borders_of_words(store):
 
 
 def test_regular_expressions_are_mapped_to_wordpieces(store):
-  assert found(store, r"july\s*19\d\d|\bmat\b", regex=True) == (
-    [0, 2],
-    {0: [(5, 5)], 2: [(1, 2)]},
-  )
+  assert found(store, r"july\s*19\d\d|\bmat\b", regex=True) == ([0, 2], {0: [(5, 5)], 2: [(1, 2)]})
   assert found(store, "cat", regex=True)[1][1] == [(0, 0), (7, 7)]
   assert found(store, r"\d{4}", regex=True)[0] == [2, 4]  # no literal to look for
   assert found(store, ".*1969.*", regex=True) == ([2], {2: [(2, 2)]})

@@ -87,10 +87,7 @@ def test_vertex_ai_gets_a_pool_a_job(command_line, tmp_path, monkeypatch):
   monkeypatch.setattr(auth, "get_project_name", lambda: "p")
   monkeypatch.setattr(vertex, "_default_client", recorder)
   command_line(
-    *TRAINING,
-    "--executor=vertex",
-    "--image=gcr.io/p/realm:1",
-    "--resources=pretrain:tpu_v3=8",
+    *TRAINING, "--executor=vertex", "--image=gcr.io/p/realm:1", "--resources=pretrain:tpu_v3=8"
   )
   assert xm_launch.main([]) == 0
   images, arguments, machines = zip(*recorder.pools, strict=True)

@@ -62,8 +62,7 @@ def describe(params):
 
 
 @pytest.mark.parametrize(
-  ("towers", "names"),
-  [("shared", ["tower"]), ("separate", ["passage_tower", "query_tower"])],
+  ("towers", "names"), [("shared", ["tower"]), ("separate", ["passage_tower", "query_tower"])]
 )
 def test_parameters(make_retrieved_batch, towers, names):
   batch = make_retrieved_batch(0, queries=1, passages=2, masks=1, vocab_size=11)

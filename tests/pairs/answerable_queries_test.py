@@ -60,11 +60,7 @@ def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_w
   answerable = [i for i, rows in enumerate(expected) if rows]
   assert 0 < len(answerable) < len(expected)
   manifest, kept = prepare(
-    store,
-    tmp_path / "kept",
-    answerable_from=store.directory,
-    searched=100,
-    read_with=read_with,
+    store, tmp_path / "kept", answerable_from=store.directory, searched=100, read_with=read_with
   )
   assert manifest.selection == {
     "answerable_from": store.fingerprint,
@@ -84,8 +80,7 @@ def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_w
 
 def test_a_passage_answers_with_every_run_of_adjacent_masks(tmp_path):
   store = conftest.write(
-    tmp_path / "corpus",
-    {"": ["a b x c.", "a b c.", "b a x c.", "c x a b.", "a b.", "q a b w c."]},
+    tmp_path / "corpus", {"": ["a b x c.", "a b c.", "b a x c.", "c x a b.", "a b.", "q a b w c."]}
   )
   words = wordpieces.load(f"{store.directory}/vocabulary")
   ids = {word: words.vocabulary.index(word) for word in "abcqw"}

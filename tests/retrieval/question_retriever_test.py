@@ -5,10 +5,7 @@ import pytest
 from realm_jax.devices.datatypes import Questions, SearchResults, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.retrieval.question_retriever import (
-  BeamConfig,
-  QuestionRetriever,
-)
+from realm_jax.retrieval.question_retriever import BeamConfig, QuestionRetriever
 
 CLS, SEP = 2, 3
 # Rows of `store`: bodies [6 7], [8], [11 12 13 14 15], [17 18 19].

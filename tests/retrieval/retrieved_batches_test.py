@@ -25,10 +25,7 @@ class Generations:
   def load(self, generation):
     searcher = ExactSearcher(np.roll(EMBEDDINGS_NxE, generation, axis=0))
     return LoadedGeneration(
-      generation=generation,
-      searcher=searcher,
-      training_step=10 * generation,
-      created=time.time(),
+      generation=generation, searcher=searcher, training_step=10 * generation, created=time.time()
     )
 
 

@@ -115,9 +115,7 @@ def test_buckets_hold_each_batch_and_leave_it_as_it_is(store, queries):
   batch = retrieve(make_retriever(store, num_passages=2), queries)
   bucketed = retrieve(make_retriever(store, num_passages=2, padding="buckets"), queries)
   jax.tree.map(
-    np.testing.assert_array_equal,
-    bucketed.replace(passage_buckets=(), joint_buckets=()),
-    batch,
+    np.testing.assert_array_equal, bucketed.replace(passage_buckets=(), joint_buckets=()), batch
   )
   for tokens, buckets in (
     (bucketed.passage[:, 1:], bucketed.passage_buckets),

@@ -32,8 +32,7 @@ def make_pretraining(layout="replicated"):
     optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
     data=MaskedQueryData(batch_size=8, query_length=6, max_masks=2),
     model=ModelConfig(
-      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
-      knowledge_augmented_encoder=BERT,
+      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8), knowledge_augmented_encoder=BERT
     ),
     retrieval=RetrievalConfig(num_passages=2, passage_length=7, joint_length=9),
   )

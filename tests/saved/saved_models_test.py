@@ -71,10 +71,7 @@ def test_a_description_runs_no_code_of_others(named, message, tmp_path, monkeypa
 def check_sizes(*, vocab_size=100, passage_length=16, joint_length=16):
   retrieval = RetrievalConfig(num_passages=3, passage_length=9, joint_length=joint_length)
   description = dataclasses.replace(
-    WARM_START,
-    passage_length=passage_length,
-    knowledge_augmented_encoder=BERT,
-    retrieval=retrieval,
+    WARM_START, passage_length=passage_length, knowledge_augmented_encoder=BERT, retrieval=retrieval
   )
   description.check_sizes(
     types.SimpleNamespace(vocab_size=vocab_size, cls_id=2, sep_id=3, mask_id=4)

@@ -55,17 +55,7 @@ def recording(losses):
 def train(world, optimizer_settings):
   """`train(name, model, task, ...)` trains in t5x's loop; returns the losses by step."""
 
-  def run(
-    name,
-    *,
-    model,
-    task,
-    eval_task=None,
-    total_steps,
-    period,
-    stats_period=1,
-    **keywords,
-  ):
+  def run(name, *, model, task, eval_task=None, total_steps, period, stats_period=1, **keywords):
     losses = []
 
     def data(of, *, shuffle):
@@ -249,9 +239,7 @@ def test_published_checkpoints_are_our_jobs(world, whole):
   assert metadata["generation"] == 1
   figures = evaluate(
     sources=Sources(
-      checkpoints=published,
-      passages=str(world / "passages"),
-      index=str(world / "whole_index"),
+      checkpoints=published, passages=str(world / "passages"), index=str(world / "whole_index")
     ),
     questions=str(world / "almanac" / "heldout.jsonl"),
     max_questions=8,

@@ -142,10 +142,7 @@ def _outputs(models, inputs) -> dict[str, np.ndarray]:
       **query, **{f"candidate_{key}": value for key, value in passage.items()}
     ).relevance_score
     pretrained = encoder(
-      **joint,
-      relevance_score=relevance,
-      labels=torch.tensor(labels),
-      mlm_mask=torch.tensor(mask),
+      **joint, relevance_score=relevance, labels=torch.tensor(labels), mlm_mask=torch.tensor(mask)
     )
     pretrained.loss.backward()
     outputs[f"{name}/relevance"] = relevance

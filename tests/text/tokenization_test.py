@@ -75,12 +75,7 @@ def test_without_tensorflow_wordpieces_and_offsets_are_the_same(tokenizer):
 
 
 def test_a_cased_vocabulary_keeps_case_and_accents():
-  assert shown(CASED, "Café cafe") == [
-    ("Caf", "Caf"),
-    ("##é", "é"),
-    ("caf", "caf"),
-    ("##e", "e"),
-  ]
+  assert shown(CASED, "Café cafe") == [("Caf", "Caf"), ("##é", "é"), ("caf", "caf"), ("##e", "e")]
 
 
 def test_texts_are_tokenized_each_for_itself_inside_a_graph_and_outside():

@@ -7,11 +7,7 @@ def hosts(*searches):
 
 def test_a_host_that_holds_up_the_others_is_named_with_its_reason():
   figures, line = host_times.slowest(hosts(0.2, 0.3, 0.9), step_seconds=2.0)
-  assert figures == {
-    "hosts/slowest": 2,
-    "hosts/slowest_seconds": 1.0,
-    "hosts/median_seconds": 0.4,
-  }
+  assert figures == {"hosts/slowest": 2, "hosts/slowest_seconds": 1.0, "hosts/median_seconds": 0.4}
   assert line == (
     "host 2 is slow, 1.000 s a step where the median host takes 0.400 s; most of it is search, "
     "0.900 s instead of 0.300 s"

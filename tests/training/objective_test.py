@@ -58,10 +58,7 @@ def masked_lm_and_pairs(make_retrieved_batch):
   return objective.build(model), init, batch
 
 
-JOBS = {
-  "pairs": pairs,
-  "masked lm and pairs": masked_lm_and_pairs,
-}
+JOBS = {"pairs": pairs, "masked lm and pairs": masked_lm_and_pairs}
 
 
 @functools.cache

@@ -109,12 +109,7 @@ def test_the_rate_falls_from_a_line_that_began_at_step_0(step, share, rtol):
 
 @pytest.mark.parametrize(
   ("settings", "num_steps", "warmup"),
-  [
-    ({}, 500, 50),
-    ({}, 5000, 500),
-    ({}, 200_000, 10_000),
-    ({"warmup_steps": 300}, 1000, 300),
-  ],
+  [({}, 500, 50), ({}, 5000, 500), ({}, 200_000, 10_000), ({"warmup_steps": 300}, 1000, 300)],
 )
 def test_the_warm_up_meets_the_line_to_the_end_of_the_run(settings, num_steps, warmup, rtol):
   config = optimizer.OptimizerConfig(learning_rate=1.0, **settings)

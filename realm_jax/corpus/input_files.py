@@ -4,7 +4,7 @@ import dataclasses
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from realm_jax.foundations import object_store
@@ -49,8 +49,7 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
   files = []
   for path in glob.glob(os.fspath(pattern), recursive=True):
     if os.path.isdir(path):
-      below = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-      files += filter(os.path.isfile, below)
+      files += _below(path)
     elif not os.path.exists(path):
       raise FileNotFoundError(f"{path} links to a file that does not exist; repair or remove it")
     else:
@@ -94,6 +93,21 @@ def format_of(path: str) -> Format | None:
   """Returns the format that a file's name implies, or None."""
   name = os.path.basename(path).lower().removesuffix(".gz").removesuffix(".bz2")
   return _FORMATS.get(os.path.splitext(name)[1])
+
+
+def _below(directory: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+  """Yields the files below a directory, hidden ones apart; a link to one above it ends there."""
+  real = os.path.realpath(directory)
+  if real in above:
+    return
+  for name in os.listdir(directory):
+    path = os.path.join(directory, name)
+    if name.startswith("."):
+      continue
+    if os.path.isdir(path):
+      yield from _below(path, (*above, real))
+    elif os.path.isfile(path):
+      yield path
 
 
 def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict[str, list[str]]:

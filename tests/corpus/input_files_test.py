@@ -20,6 +20,20 @@ def test_a_folder_stands_for_all_files_below_it(tmp_path):
   assert input_files(tmp_path / "b" / "**") == found
 
 
+def test_links_to_a_folder_above_are_not_followed(tmp_path):
+  (tmp_path / "a" / "b").mkdir(parents=True)
+  (tmp_path / "a" / "b" / "x").write_text("")
+  (tmp_path / "a" / ".hidden").write_text("")
+  for name in ("first", "second"):
+    (tmp_path / "a" / name).symlink_to("b")
+  assert len(input_files(tmp_path)) == 3
+  for name in ("up", "here"):
+    (tmp_path / "a" / "b" / name).symlink_to("..")
+  assert input_files(tmp_path / "a") == [
+    str(tmp_path / "a" / name / "x") for name in ("b", "first", "second")
+  ]
+
+
 @pytest.mark.parametrize(
   ("inputs", "names"),
   [

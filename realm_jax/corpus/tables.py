@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -12,6 +13,7 @@ from realm_jax.corpus.input_files import InputFile
 _DELIMITERS = ",\t;"
 _TEXTS = ("id", "_id", "title", "text")
 _LONGEST = 2**31 - 1  # characters of a cell
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,299})(\.\d+)?", re.ASCII)
 
 
 def read_table(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
@@ -48,10 +50,5 @@ def read_table(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
 
 
 def _number(cell: str) -> Any:
-  """Returns the number that a cell writes, or the cell, such as "007"."""
-  try:
-    value = json.loads(cell)
-  except ValueError:
-    return cell
-  is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-  return value if is_number and str(value) == cell else cell
+  """Returns the number that a cell writes, such as "12.50", or the cell, such as "007"."""
+  return json.loads(cell) if _NUMBER.fullmatch(cell) else cell

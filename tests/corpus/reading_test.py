@@ -84,10 +84,10 @@ def test_the_only_line_of_a_text_file_is_its_text(tmp_path):
 
 
 ROWS = (
-  ("id", "title", "text", "year", "code"),
-  ("n1", "A, b", 'Of "two"\nlines.', "1958", "007"),
-  ("", "", "Only text.", "", ""),
-  ("n3", "x", "", "1", "2"),
+  ("id", "title", "text", "year", "price", "code"),
+  ("n1", "A, b", 'Of "two"\nlines.', "1958", "12.50", "007"),
+  ("", "", "Only text.", "", "", ""),
+  ("n3", "x", "", "1", "2", "3"),
 )
 
 
@@ -98,7 +98,7 @@ def test_rows_of_a_table_are_documents_with_the_fields_of_its_header(tmp_path, d
   path = tmp_path / "a.csv"
   first, second, third = records(path, b"\xef\xbb\xbf" + written.getvalue().encode())
   assert first == Document(id="n1", title="A, b", text='Of "two"\nlines.')
-  assert first.fields == {"year": 1958, "code": "007"}
+  assert first.fields == {"year": 1958, "price": 12.5, "code": "007"}
   assert second == Document(id="a.csv:1", title="", text="Only text.") and not second.fields
   assert third == BadRecord(kind="records_without_text", name=f"{path}:row 2")
 

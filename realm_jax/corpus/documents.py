@@ -81,11 +81,13 @@ class BadRecords:
     self._equal_ids += again[: _NAMED - len(self._equal_ids)]
 
   def report(self) -> list[str]:
-    """Returns a line for each kind, with the reason of the first."""
+    """Returns a line for each kind, with each reason once."""
     lines = []
     for kind, first in sorted(self._first.items()):
-      reason = f" ({first[0].reason})" if first[0].reason else ""
-      names = [first[0].name + reason, *(bad.name for bad in first[1:])]
+      names, reasons = [], {""}
+      for bad in first:
+        names.append(bad.name if bad.reason in reasons else f"{bad.name} ({bad.reason})")
+        reasons.add(bad.reason)
       lines.append(f"{kind.replace('_', ' ')}: {_listed(names, self.counts[kind])}")
     if self._equal_ids:
       lines.append(

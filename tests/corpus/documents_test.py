@@ -63,14 +63,15 @@ BROKEN = {  # a line, and what its reason names
 
 
 @pytest.mark.parametrize("line", BROKEN)
-def test_broken_records_are_passed_over_and_counted_and_the_first_has_a_reason(tmp_path, line):
-  (tmp_path / "x.jsonl").write_bytes(line + b'\n{"text": "good"}\n{\n')
+def test_broken_records_are_passed_over_and_counted_each_reason_once(tmp_path, line):
+  (tmp_path / "x.jsonl").write_bytes(line + b'\n{"text": "good"}\n{\n{\n')
   bad = BadRecords()
   (files,) = find_files([str(tmp_path / "x.jsonl")])
   assert [document.text for document in read_documents(files, bad=bad)] == ["good"]
-  assert bad.counts == Counter(broken_records=2)
+  assert bad.counts == Counter(broken_records=3)
   (report,) = bad.report()
-  assert re.search(rf"x\.jsonl:1 \(.*{BROKEN[line]}.*\), \S*x\.jsonl:3$", report)
+  second = r"x\.jsonl:3 \('\{' is not JSON.*\), \S*x\.jsonl:4$"
+  assert re.search(rf"x\.jsonl:1 \(.*{BROKEN[line]}.*\), \S*{second}", report)
 
 
 def test_documents_with_the_id_of_an_earlier_one_are_counted_across_inputs(tmp_path):

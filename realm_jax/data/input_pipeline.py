@@ -3,7 +3,7 @@
 import functools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import seqio
@@ -68,7 +68,6 @@ def task_batches(
   seed: int,
   training: bool,
   shard: Shard | None = None,
-  buckets: Sequence[int] = (),
 ) -> BatchIterator:
   """Opens a SeqIO task.
 
@@ -78,8 +77,6 @@ def task_batches(
     training: Whether to shuffle and repeat indefinitely. Otherwise makes one pass in order and pads
       the last batch with zeros (zero weights).
     shard: The part of the data that this process reads.
-    buckets: In training, ascending lengths, the last one the longest. The converter must leave
-      features unpadded; each batch has examples from one bucket and is padded to its length.
   """
   task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
   if training:
@@ -96,15 +93,7 @@ def task_batches(
     seed=seed,
     trim_output_features=False,  # tasks and converters do, and this takes longer than masking
   )
-  if training and buckets:
-    dataset = dataset.bucket_by_sequence_length(
-      lambda features: tf.reduce_max([tf.size(values) for values in features.values()]),
-      bucket_boundaries=[length + 1 for length in buckets],
-      bucket_batch_sizes=[batch_size] * (len(buckets) + 1),
-      pad_to_bucket_boundary=True,
-      drop_remainder=True,
-    )
-  elif training:
+  if training:
     dataset = dataset.batch(batch_size, drop_remainder=True)
   else:
     dataset = dataset.padded_batch(batch_size).map(lambda batch: _fill(batch, batch_size))

@@ -27,7 +27,6 @@ has one meaning throughout the package:
   V  vocabulary
   W  widths of spans
   X  sentences of a passage
-  Y  classes of a token
   Z  segments
 """
 

@@ -24,7 +24,7 @@ def build_shards(
   embeddings_NxE: np.ndarray,
   *,
   config: searcher.CorpusSearcherConfig,
-  part: searcher.CorpusPart | None = None,
+  part: searcher.IndexPart | None = None,
 ) -> list[dict[str, np.ndarray]]:
   """Returns the arrays of each shard of an index, for `generations.publish`.
 

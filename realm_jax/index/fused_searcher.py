@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from realm_jax.index import searcher
 from realm_jax.index.bm25 import Bm25Retriever, best_places
 from realm_jax.index.fusion import DENSE_WEIGHT, fuse_scores, standardize
 from realm_jax.index.neighbours import Neighbours
-from realm_jax.index.searcher import Searcher
+from realm_jax.index.searcher import Embeddings, Searcher
 
 _RANK_CONSTANT = 60
 MOST_SCORED = 200_000
@@ -97,12 +97,6 @@ def fuse_ranks(
   # In float64, so that close scores keep their order.
   fused = searcher.merge([SearchResults(ids_BxR, values_BxR)], k)
   return SearchResults(fused.ids_BxK, fused.scores_BxK.astype(np.float32))
-
-
-class Embeddings(Protocol):
-  """Embeddings of passages `[I, E]`, read by ids."""
-
-  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,14 @@ class Searcher(Protocol):
 SearcherFactory = Callable[[np.ndarray], Searcher]
 
 
+class Embeddings(Protocol):
+  """Embeddings of passages, read by ids: an array `[N, E]`, possibly with edits."""
+
+  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray:
+    """Returns the embeddings `[n, E]` of these ids."""
+    ...
+
+
 @runtime_checkable
 class EnqueuingSearcher(Searcher, Protocol):
   """A searcher that can find passages for queries which the devices have yet to compute."""
@@ -192,7 +200,7 @@ def share_of_candidates(candidates: int, num_shards: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusPart:
+class IndexPart:
   """The consecutive shards of an index of `num_passages` that one process holds."""
 
   num_passages: int
@@ -200,7 +208,7 @@ class CorpusPart:
   rows: slice
 
 
-def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> CorpusPart:
+def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> IndexPart:
   """Returns the shards of process `index` of `count`; processes get nearly equal numbers.
 
   Raises:
@@ -213,7 +221,7 @@ def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> C
     )
   shards = split_rows(num_shards, count)[index]
   own = split_rows(num_passages, num_shards)[shards]
-  return CorpusPart(num_passages, shards, slice(own[0].start, own[-1].stop))
+  return IndexPart(num_passages, shards, slice(own[0].start, own[-1].stop))
 
 
 def split_rows(num_rows: int, num_parts: int) -> list[slice]:

@@ -82,7 +82,7 @@ class SpreadSearcher:
   dispatches their steps. With one process it is equivalent to `own`.
   """
 
-  def __init__(self, own: searcher.Searcher, *, part: searcher.CorpusPart):
+  def __init__(self, own: searcher.Searcher, *, part: searcher.IndexPart):
     self._own = own
     self._first_row = part.rows.start
 

@@ -11,9 +11,9 @@ from realm_jax.corpus.passage_store import StoredPassages, titled_text
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.index.edited_searcher import EditedSearcher
 from realm_jax.index.fused_searcher import Hybrid
-from realm_jax.index.searcher import Searcher
+from realm_jax.index.searcher import Embeddings, Searcher
 from realm_jax.inference.explanation import GenerationRanking
-from realm_jax.retrieval.index_refresher import Embeddings, LoadedGeneration
+from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.text.wordpieces import Tokenizer
 

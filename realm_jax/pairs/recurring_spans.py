@@ -37,16 +37,16 @@ class PairSettings:
   """How many passages a mined pair has.
 
   Attributes:
-    num_right: Maximum number of positive passages per query; the best are kept.
-    num_wrong: Maximum number of hard negatives per query; the hardest are kept.
+    num_positives: Maximum number of positive passages per query; the best are kept.
+    num_hard_negatives: Maximum number of hard negatives per query; the hardest are kept.
   """
 
-  num_right: int = 8
-  num_wrong: int = 4
+  num_positives: int = 8
+  num_hard_negatives: int = 4
 
   def __post_init__(self):
-    choices.check_counts(self, "num_right")
-    choices.check_counts(self, "num_wrong", least=0)
+    choices.check_counts(self, "num_positives")
+    choices.check_counts(self, "num_hard_negatives", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,8 +224,8 @@ def _features(
   ]
   return {
     "query": _rows(queries, query_length, filling=0).astype(np.int32),
-    "right": _rows([pair.right for pair in pairs], settings.num_right, filling=NO_PASSAGE),
-    "wrong": _rows([pair.wrong for pair in pairs], settings.num_wrong, filling=NO_PASSAGE),
+    "right": _rows([pair.right for pair in pairs], settings.num_positives, filling=NO_PASSAGE),
+    "wrong": _rows([pair.wrong for pair in pairs], settings.num_hard_negatives, filling=NO_PASSAGE),
   }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import processes
 from realm_jax.index import assembly, generations
-from realm_jax.index.searcher import CorpusPart, CorpusSearcherConfig, own_part
+from realm_jax.index.searcher import CorpusSearcherConfig, IndexPart, own_part
 from realm_jax.publishing import index_recall
 
 
@@ -23,7 +23,7 @@ def publish(
   parameters_digest: str,
   run: str | None = None,
   keep: int,
-  part: CorpusPart | None = None,
+  part: IndexPart | None = None,
 ) -> generations.Manifest:
   """Builds the shards, chooses how many leaves to search, and publishes a generation.
 

@@ -13,8 +13,8 @@ from absl import logging
 from realm_jax.devices import partitioning, processes
 from realm_jax.index import assembly, exact_searcher
 from realm_jax.index.searcher import (
-  CorpusPart,
   CorpusSearcherConfig,
+  IndexPart,
   Searcher,
   TreeSearcher,
   recall_at_k,
@@ -47,7 +47,7 @@ def reach_target(
   *,
   embeddings_NxE: np.ndarray,
   queries_BxE: np.ndarray,
-  part: CorpusPart,
+  part: IndexPart,
 ) -> tuple[CorpusSearcherConfig, dict[int, float]]:
   """Measures an index, and chooses how many leaves to search unless the settings do.
 

@@ -15,13 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
-import numpy as np
 from absl import logging
 
 from realm_jax.devices import processes
 from realm_jax.foundations import choices, stopwatch
 from realm_jax.index import generations
-from realm_jax.index.searcher import Searcher, SearcherFactory
+from realm_jax.index.searcher import Embeddings, Searcher, SearcherFactory
 
 WhenLate = Literal["continue", "wait", "stop"]
 OtherRuns = Literal["refuse", "accept"]
@@ -50,12 +49,6 @@ class Generations(Protocol):
       Exception: Anything else may be gone the next time.
     """
     ...
-
-
-class Embeddings(Protocol):
-  """Embeddings of passages `[N, E]` in corpus order: an array, possibly with edits."""
-
-  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

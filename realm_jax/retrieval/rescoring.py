@@ -55,8 +55,6 @@ class Rescoring:
       kept: Parameters from `kept`, of the encoder that embedded the queries.
       query: `Tokens` `[B, L]` of this process, in numpy.
     """
-    if not self.encoder.num_candidates:
-      return SearchResults(*(array[:, :k] for array in found))
     params = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), kept)
     parts = []
     for start in range(0, len(found.ids_BxK), _ROWS):

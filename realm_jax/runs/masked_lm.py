@@ -9,7 +9,7 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
-from realm_jax.objectives.token_classification import MaskedLm
+from realm_jax.objectives.masked_lm import MaskedLm
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.training_run import PlainTraining
 from realm_jax.saved import saved_models

@@ -33,7 +33,7 @@ class PairBatches(Iterator[Features]):
     if rows["wrong"].shape[1] < self.hard_negatives:
       raise ValueError(
         f"hard_negatives={self.hard_negatives}, but {rows['wrong'].shape[1]} were prepared; lower "
-        "it, or prepare the pairs again with a larger --num_wrong"
+        "it, or prepare the pairs again with a larger --num_hard_negatives"
       )
     drawn = [_drawn(rows["right"], 1, random), _drawn(rows["wrong"], self.hard_negatives, random)]
     ids_BxK = np.concatenate(drawn, axis=1)

@@ -213,8 +213,10 @@ def init_dual_encoder(module: Encoder, key: jax.Array) -> dict:
   return module.init(key, tokens, tokens.reshape(1, 1, 8), deterministic=True)["params"]
 
 
-def rescoring(encoder: EncoderConfig, store: Passages, *, passage_length: int) -> Rescoring:
-  """Returns what ranks candidates from a corpus by an encoder's exact scores."""
+def rescoring(encoder: EncoderConfig, store: Passages, *, passage_length: int) -> Rescoring | None:
+  """Returns what ranks candidates from a corpus by an encoder's exact scores, if it has any."""
+  if not encoder.num_candidates:
+    return None
   program = rescoring_program(encoder)
   return Rescoring(encoder=encoder, program=program, store=store, passage_length=passage_length)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.jobs.preparation.prepare_corpus import BeamConfig, LearningConfig, prepare_corpus
+from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, PipelineConfig, prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 PIECES = "oslo is the capital of norway . zürich zurich cafe opens in 1969 and".split()
@@ -115,7 +115,7 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
   one = prepare_corpus(output=str(tmp_path / "one"), **many)
   if directory is not None:
     os.mkdir(tmp_path / directory)
-    many = {**many, "beam": BeamConfig(beam_parts=str(tmp_path / directory))}
+    many = {**many, "beam": PipelineConfig(beam_parts=str(tmp_path / directory))}
   beam = prepare_corpus(output=str(tmp_path / "beam"), engine="beam", **many)
   assert one == beam
   assert contents(tmp_path / "one") == contents(tmp_path / "beam")

@@ -25,7 +25,7 @@ def prepare(store, output, *, query_length=12, **reading):
     output=str(output),
     reading=ReadingOrder(**reading),
     settings=ExampleSettings(query_length=query_length),
-    pairs=PairSettings(num_right=2, num_wrong=2),
+    pairs=PairSettings(num_positives=2, num_hard_negatives=2),
   )
 
 

@@ -36,7 +36,7 @@ _LEAST_PASSAGE_LENGTH = 16  # of title, text and special tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamConfig:
+class PipelineConfig:
   """Settings of an Apache Beam pipeline.
 
   Attributes:
@@ -101,7 +101,7 @@ def prepare_corpus(
   num_shards: int = 8,
   num_workers: int = 1,
   engine: Literal["processes", "beam"] = "processes",
-  beam: BeamConfig = BeamConfig(),
+  beam: PipelineConfig = PipelineConfig(),
 ) -> StoreMetadata:
   """Writes `output`: a passage store, and the same passages as tagged examples.
 
@@ -211,7 +211,7 @@ class _Processes:
 class _Beam:
   """Makes parts in a Beam pipeline; see `_Processes`."""
 
-  def __init__(self, config: BeamConfig):
+  def __init__(self, config: PipelineConfig):
     try:
       from realm_jax.corpus import beam_pipeline
     except ImportError as error:

@@ -1,5 +1,7 @@
 """Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
+from collections.abc import Sequence
+
 from realm_jax.runs.contrastive import ContrastiveTraining
 from realm_jax.runs.example_sources import pair_examples
 from realm_jax.runs.training_run import WarmStart
@@ -12,7 +14,7 @@ def train_retriever(
   workdir: str,
   passages: str,
   examples: str | None = None,
-  warm_start: WarmStart | None = None,
+  warm_starts: Sequence[WarmStart] = (),
   contrastive: ContrastiveTraining = ContrastiveTraining(),
 ) -> None:
   """Trains with the softmax over the passages of the whole batch and writes checkpoints.
@@ -22,16 +24,15 @@ def train_retriever(
     passages: Directory of a prepared corpus.
     examples: Directory of pairs from `realm prepare_examples`, which need no TensorFlow; None
       makes pairs while training.
-    warm_start: Checkpoint to take parameters from; None starts from random weights.
+    warm_starts: Checkpoints to take parameters from; all others start from random weights.
     contrastive: The configuration of the training.
 
   Raises:
     FileNotFoundError: If the corpus is missing.
     ValueError: If sizes do not match each other.
   """
-  starts = [] if warm_start is None else [warm_start]
-  corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
+  corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
   made = pair_examples(contrastive.data, source=examples, store=corpus.store)
-  with contrastive.open(workdir, made, corpus=corpus, warm_starts=starts) as run:
+  with contrastive.open(workdir, made, corpus=corpus, warm_starts=warm_starts) as run:
     features = made.streams(seed=contrastive.run.seed)
     run.train(train_loop.PlainBatches(features, place=run.place))

@@ -4,7 +4,9 @@ A searcher is made of the embeddings of an index, whatever the index was built f
 `Sources(searcher=NumpySearcher, ...)`, and to train, `RefreshConfig(searcher=NumpySearcher)`; in a
 gin file,
 
+  from __gin__ import dynamic_registration
   from examples import own_searcher
+  from realm_jax.retrieval import index_refresher
   index_refresher.RefreshConfig.searcher = @own_searcher.NumpySearcher
 """
 

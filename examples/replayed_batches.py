@@ -1,16 +1,16 @@
-"""An own source of batches: what an earlier run retrieved is read again, without a search.
+"""An own source of batches: reads again what an earlier run retrieved, without a search.
 
-A run with `--retrieval_trace=true` keeps the passages of every step in `WORKDIR/retrievals`. Read
-again in the same order they give the same losses, or those of another learning rate or reader on
-the same passages. From Python, `pretrain(source=Replayed(trace), ...)`; in a gin file,
+A run with `--retrieval_trace=true` keeps what each step read in `WORKDIR/retrievals`, for the same
+losses again or another reader's. From Python, `pretrain(source=Replayed(trace), ...)`; in gin,
 
+  from __gin__ import dynamic_registration
   from examples import replayed_batches
+  from realm_jax.jobs.training import pretrain
   pretrain.pretrain.source = @replayed_batches.Replayed()
   replayed_batches.Replayed.trace = "runs/first/retrievals"
 """
 
 import dataclasses
-from typing import Any
 
 import realm_jax
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
@@ -23,7 +23,7 @@ class Replayed:
 
   trace: str
 
-  def settings(self, training: realm_jax.Pretraining) -> dict[str, Any]:
+  def settings(self, training: realm_jax.Pretraining) -> dict[str, str]:
     return {"trace": self.trace}  # a resumed run must have the same
 
   def open(self, source: RetrievedBatches, training: realm_jax.Pretraining):
@@ -40,7 +40,7 @@ class ReplayedBatches(realm_jax.BatchSource):
   def begin(self, params) -> None:
     self.queries, _ = next(self.source.queries)
 
-  def finish(self) -> tuple[Any, dict[str, float]]:
+  def finish(self) -> tuple:
     self.step += 1
     traced = self.trace[self.step]
     self.source.batch = self.source.retriever.gather(self.queries, traced.passages)
@@ -49,7 +49,7 @@ class ReplayedBatches(realm_jax.BatchSource):
   def in_flight(self) -> dict:
     return self.source.in_flight()
 
-  def resume(self, in_flight: dict) -> Any:
+  def resume(self, in_flight: dict):
     self.step += 1
     return self.source.resume(in_flight)
 

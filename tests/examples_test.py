@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import pathlib
+import re
 
 import jax
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 import realm_jax
 from examples import own_loop, own_objective, own_searcher
+from realm_jax import main
+from realm_jax.command_line import configuration
 from realm_jax.index.exact_searcher import ExactSearcher
 from tests.runs.pretraining_test import make_pretraining
 
@@ -31,6 +34,18 @@ EXAMPLES = sorted((pathlib.Path(__file__).parents[1] / "examples").glob("*.py"))
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_an_example_fits_on_a_screen(file):
   assert len(file.read_text("utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+  "name", ["own_encoder", "own_objective", "own_searcher", "replayed_batches"]
+)
+def test_the_gin_file_of_an_example_configures_a_training(name, tmp_path):
+  documented = importlib.import_module(f"examples.{name}").__doc__ or ""
+  file = tmp_path / "own.gin"
+  file.write_text("\n".join(re.findall(r"^ {2,}(.+)$", documented, re.MULTILINE)))
+  job = main.find("pretrain", main.JOBS)
+  configuration.configure(job, gin_files=[str(file)], values={})
+  assert f"@{name}." in configuration.gin.config_str()
 
 
 def test_a_loop_of_ones_own_learns_and_a_term_of_ones_own_counts(make_retrieved_batch):

@@ -240,11 +240,7 @@ class KnowledgeBase:
       edit.settings = dataclasses.replace(edit.settings, reader=name)
 
   def train(
-    self,
-    *,
-    questions: str | os.PathLike | None = None,
-    minutes: float | None = None,
-    num_queries: int | None = None,
+    self, *, questions: str | os.PathLike | None = None, minutes: float | None = None
   ) -> "Choice":
     """Makes searches better, if measurement says so: chooses what ranks, or trains on questions.
 
@@ -261,33 +257,30 @@ class KnowledgeBase:
       questions: JSON Lines with `question` and `answer`, of which a fifth, at most 500, is only
         asked; there must be at least 100.
       minutes: When to stop learning from questions, at the latest; 30 by default.
-      num_queries: Queries of each probe, at most; 400 by default.
 
     Returns:
       The choice, which searches follow from now on, and its figures.
 
     Raises:
       FileNotFoundError: If there are no such questions.
-      ValueError: If there is no encoder, or an argument would do nothing.
+      ValueError: If there is no encoder or no passage, or questions are too few.
     """
     if questions is None and minutes is not None:
       raise ValueError(f"minutes={minutes} would do nothing without questions")
-    if questions is not None and num_queries is not None:
-      raise ValueError(f"num_queries={num_queries} would do nothing with questions")
     settings = self.commit.settings
     if not settings.encoder:
       raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
     if questions is not None:
       return self._tune(os.fspath(questions), seconds=60 * (30 if minutes is None else minutes))
-    return self._choose(num_queries=num_queries or 400)
+    return self._choose()
 
-  def _choose(self, *, num_queries: int) -> "Choice":
+  def _choose(self) -> "Choice":
     from realm_jax.evaluation import probes  # late, because it imports JAX
 
     settings = self.commit.settings
     snapshot = self._folder.newest()
     documents = map(snapshot.document, snapshot.documents(slice(None)))
-    made = probes.make(documents, num_queries=num_queries, language=settings.languages[0])
+    made = probes.make(documents, language=settings.languages[0])
     with tempfile.TemporaryDirectory() as temporary:
       searched = KnowledgeBase.create(
         os.path.join(temporary, "kb"),

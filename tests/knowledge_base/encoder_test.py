@@ -99,7 +99,7 @@ def test_an_interrupted_add_goes_on_where_it_was(source, tmp_path, embedded, mon
   killed.wait()
   (staged / sorted(os.listdir(staged))[0]).write_bytes(b"half")
   assert len(base) == 0 and base.delete([]).deleted == 0 and len(os.listdir(staged)) >= 3, "kept"
-  base.add(documents)
+  base = KnowledgeBase.create(base.path, documents, encoder=source, **SETTINGS)  # again
   assert 0 < len(embedded) <= 32 and not os.listdir(staged)
   fresh = KnowledgeBase.create(tmp_path / "fresh", documents, encoder=source, **SETTINGS)
   assert [hit.score for hit in base.search("old", k=9)] == [
@@ -168,12 +168,12 @@ def test_training_keeps_the_ranking_unless_another_is_better_in_both_probes(sour
   base = KnowledgeBase.create(tmp_path / "kb", documents, language="en", encoder=source)
   with base._folder.exclusively() as edit:
     edit.settings = dataclasses.replace(edit.settings, ranking="encoder")
-  choice = base.train(num_queries=40)
+  choice = base.train()
   assert choice.chosen in ("words", "fused"), "the encoder finds at random"
   assert KnowledgeBase(base.path).commit.settings.ranking == choice.chosen
   for probe, mean in choice.means["encoder"].items():
     assert choice.means[choice.chosen][probe] > mean
-  assert base.train(num_queries=40).chosen == choice.chosen
+  assert base.train().chosen == choice.chosen
   with base._folder.exclusively() as edit:
     edit.settings = dataclasses.replace(edit.settings, ranking="words")
   assert not base.search("zzz"), "words rank, so what shares none is not found"
@@ -231,8 +231,6 @@ def test_training_that_finds_no_more_changes_nothing(base, tmp_path):
     base.train(questions=file)
   with pytest.raises(ValueError, match="minutes=1"):
     base.train(minutes=1)
-  with pytest.raises(ValueError, match="num_queries=9"):
-    base.train(questions=file, num_queries=9)
 
 
 OPEN = """

@@ -19,6 +19,13 @@ WEB = (
 )
 
 
+WEB_ANSWERS = ['Jazmyn "J" Bieber', "Jaxon Bieber", "a (b)"]
+QAS = [
+  {"id": "s", "question": "q", "answers": [{"text": "a"}, {"text": "a"}]},
+  {"id": "none", "question": "q", "answers": []},
+]
+
+
 @pytest.mark.parametrize(
   ("name", "content", "expected"),
   [
@@ -39,13 +46,7 @@ WEB = (
     (
       "web.json",
       json.dumps([{"utterance": "who?", "targetValue": WEB, "url": "u"}]),
-      [
-        {
-          "id": "web-1",
-          "question": "who?",
-          "answer": ['Jazmyn "J" Bieber', "Jaxon Bieber", "a (b)"],
-        }
-      ],
+      [{"id": "web-1", "question": "who?", "answer": WEB_ANSWERS}],
     ),
     (
       "devtest.json",
@@ -54,35 +55,13 @@ WEB = (
     ),
     (
       "trivia.json",
-      json.dumps(
-        {
-          "Data": [
-            {"QuestionId": "t", "Question": "q", "Answer": {"Value": "v", "Aliases": ["w", "v"]}}
-          ]
-        }
-      ),
+      '{"Data": [{"QuestionId": "t", "Question": "q", '
+      '"Answer": {"Value": "v", "Aliases": ["w", "v"]}}]}',
       [{"id": "t", "question": "q", "answer": ["v", "w"]}],
     ),
     (
       "squad.json",
-      json.dumps(
-        {
-          "data": [
-            {
-              "title": "The_Title",
-              "paragraphs": [
-                {
-                  "context": "c",
-                  "qas": [
-                    {"id": "s", "question": "q", "answers": [{"text": "a"}, {"text": "a"}]},
-                    {"id": "none", "question": "q", "answers": []},
-                  ],
-                }
-              ],
-            }
-          ]
-        }
-      ),
+      json.dumps({"data": [{"title": "The_Title", "paragraphs": [{"context": "c", "qas": QAS}]}]}),
       [{"id": "s", "question": "q", "answer": ["a"], "title": "The Title"}],
     ),
   ],

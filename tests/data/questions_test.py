@@ -96,14 +96,6 @@ def test_a_long_question_is_cut_behind_its_answer():
   assert words(queries.query.ids[0]) == "[CLS] the [MASK]" + " is" * 8 + " [SEP]"
 
 
-def test_of_a_long_answer_the_first_wordpieces_are_asked_for_and_the_others_hidden():
-  asked = question("The pound is the euro.", "pound is the euro")
-  ((_, queries),) = masked_query_batches([asked], batch_size=1, **SIZES)
-  assert words(queries.query.ids[0]) == "[CLS] the [MASK] [MASK] [MASK] [MASK] . [SEP]"
-  assert queries.mlm_positions_BxM.tolist() == [[2, 3, 4]]
-  assert words(queries.mlm_targets_BxM[0]) == "pound is the"
-
-
 def test_a_text_with_a_mask_is_asked_for_so_many_wordpieces():
   text = "The [MASK] is the currency of UK."
   one = masked_text_query(text, num_masks=1, **SIZES)

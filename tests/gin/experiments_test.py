@@ -192,11 +192,3 @@ def test_the_head_says_command_hardware_time_and_what_to_expect(file):
   head = head_of(file).partition("\n\n")[0]
   for word in ("realm ", file.name, "Hardware", "Time", "Expect"):
     assert word.lower() in head.lower(), f"{file.name} says nothing of {word}"
-
-
-def test_rows_of_the_ablation_that_share_a_pretraining_configure_it_alike():
-  plan = sweep.read_sweep(str(ROOT / "gin" / "experiments" / "ablation.sweep"))
-  for unit in plan.units:
-    if "ablation.Row.shared" in unit.bindings:
-      others = set(unit.bindings) - {"SEED"}
-      assert all(name.startswith("ablation.Row.") for name in others), unit.name

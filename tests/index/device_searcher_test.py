@@ -47,20 +47,6 @@ def test_approximate_search_reaches_its_recall(dtype):
   assert (np.diff(found.scores_BxK, axis=1) <= 0).all()
 
 
-def test_equal_scores_come_by_lower_id_across_devices():
-  index = device_searcher.DeviceSearcher(np.ones((40, 3), np.float32))
-  np.testing.assert_array_equal(index.search(np.ones((1, 3)), 9).ids_BxK, [list(range(9))])
-
-
-@pytest.mark.parametrize("recall_target", [None, 0.95])
-def test_a_corpus_smaller_than_k_is_filled_up(recall_target):
-  given = np.arange(1, 4, dtype=np.float32)[:, None]
-  index = device_searcher.DeviceSearcher(given, recall_target=recall_target)
-  found = index.search(np.ones((2, 1)), 5)
-  np.testing.assert_array_equal(found.ids_BxK, [[2, 1, 0, -2, -2]] * 2)
-  np.testing.assert_array_equal(found.scores_BxK[:, 3:], -np.inf)
-
-
 @pytest.mark.parametrize("at_once", [2**27, 16 * 50])
 def test_a_search_begun_for_queries_on_the_devices_is_the_same(monkeypatch, at_once):
   """Also if they are too many to be scored at once."""
@@ -91,3 +77,8 @@ def test_a_corpus_beyond_the_devices_is_refused_with_the_figure():
       num_devices=4,
       memory_bytes=8 * 2**30,
     )
+
+
+def test_equal_scores_come_by_lower_id_across_devices():
+  index = device_searcher.DeviceSearcher(np.ones((40, 3), np.float32))
+  np.testing.assert_array_equal(index.search(np.ones((1, 3)), 9).ids_BxK, [list(range(9))])

@@ -1,6 +1,5 @@
 """Exact search equals brute force in numpy."""
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -65,11 +64,3 @@ def test_a_corpus_smaller_than_k_is_filled_up(num_passages):
   np.testing.assert_array_equal(found.ids_BxK, [row, row])
   np.testing.assert_array_equal(found.scores_BxK[:, num_passages:], -np.inf)
   assert np.isfinite(found.scores_BxK[:, :num_passages]).all()
-
-
-def test_runs_on_the_device_it_is_given():
-  device = jax.local_devices()[-1]
-  index = exact_searcher.ExactSearcher(np.eye(3, dtype=np.float32), device=device)
-  assert index._embeddings_NxE.devices() == {device}
-  assert index.num_passages == 3
-  np.testing.assert_array_equal(index.search(np.eye(3), 1).ids_BxK, [[0], [1], [2]])

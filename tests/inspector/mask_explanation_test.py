@@ -27,16 +27,6 @@ def test_the_answer_and_its_evidence(filler):
   )
 
 
-def test_what_is_said_of_a_removal_is_what_a_removal_does(filler):
-  (explanation,) = filler.explain([QUERY], target="pound")
-  for passage in explanation.passages[:2]:
-    edits = Edits().with_passage(passage.passage_id, None)
-    (after,) = filler.explain([QUERY], edits=edits, target="pound")
-    assert passage.probability_without == pytest.approx(after.answers[0].probability, rel=1e-5)
-    assert passage.answer_without == after.likeliest
-    assert passage.passage_id not in [p.passage_id for p in after.passages]
-
-
 def test_an_edited_passage_is_searched_and_read_at_once(filler):
   changed = Edits().with_passage(
     0, filler.corpus.write("Britain", "Dollar is the money of Britain")

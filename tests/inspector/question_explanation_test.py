@@ -1,7 +1,5 @@
 """What is said of a question's passages holds once a passage is really gone or changed."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -65,21 +63,6 @@ def test_places_count_characters_not_bytes(answerer):
   (explanation,) = answerer.explain([QUESTION], edits=edits, target="Dollar")
   assert explanation.passages[0].spans == ((4, 10),)
   assert explanation.answers[0].text == "dollar" and explanation.likeliest == "é"
-
-
-def test_many_questions_are_answered_as_each_alone(answerer):
-  texts = [QUESTION, "money of France", "Japan"]
-  together = answerer.explain(texts)
-  assert [one.likeliest for one in together] == ["Pound", "Euro", "Yen"]
-  for text, one in zip(texts, together, strict=True):
-    assert dataclasses.asdict(one) == dataclasses.asdict(answerer.explain([text])[0])
-
-
-def test_an_answer_that_no_passage_gives_has_no_probability(answerer):
-  (explanation,) = answerer.explain([QUESTION], target="alert")
-  assert (explanation.answers[0].text, explanation.answers[0].probability) == ("alert", 0)
-  assert explanation.likeliest == explanation.answers[1].text == "Pound"
-  assert all(p.spans == () and p.contribution == 0 for p in explanation.passages)
 
 
 def test_an_explained_answer_is_the_answer(answerer):

@@ -85,20 +85,6 @@ def test_documents_are_scored_by_their_best_passage(tmp_path, collection):
   assert same == figures
 
 
-@pytest.mark.parametrize(
-  ("qrels", "message"),
-  [
-    ("", "has no judgement"),
-    ("q1 0 wings 1\nq1 0 wings 2\n", "line 2 grades document 'wings' 2 .*'q1'.* grades 1; keep"),
-  ],
-)
-def test_judgements_that_do_not_fit_are_refused(tmp_path, collection, qrels, message):
-  (tmp_path / "qrels.tsv").write_text(qrels)
-  given = asked(collection, sources=bm25_over(collection / "passages"))
-  with pytest.raises(ValueError, match=message):
-    evaluate(**{**given, "qrels": str(tmp_path / "qrels.tsv")})
-
-
 def test_relevant_documents_that_the_corpus_lacks_are_told(tmp_path, collection, caplog):
   twice = "q1\twings\t2\n"
   more = "q1\tgone\t1\nq2\tlost\t2\nq2\tnot_relevant\t0\n"

@@ -108,17 +108,6 @@ def test_bfloat16_is_close_and_keeps_float32_parameters(params, tokens):
   assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_auto_computes_in_what_is_fastest_here(params, tokens, dtype, monkeypatch):
-  monkeypatch.setattr(bert, "fastest_dtype", lambda: dtype)
-  config = dataclasses.replace(CONFIG, dtype="auto")
-  hidden_FxLxD = jax.eval_shape(
-    lambda: bert.BertEncoder(config).apply({"params": params}, tokens, deterministic=True)
-  )
-  assert hidden_FxLxD.dtype == dtype
-  assert config.dtype == "auto"  # which a checkpoint says of its model
-
-
 def test_remat_is_there_and_gives_the_same_gradient(params, tokens, atol):
   def loss(params, config):
     return jnp.sum(encode(params, tokens, config)[..., 0] ** 2)

@@ -115,23 +115,6 @@ def test_a_prompt_is_embedded_like_words_after_cls(side, pairs, atol):
     )
 
 
-@pytest.mark.parametrize("config", [SHARED, SEPARATE])
-def test_the_passage_tower_embeds_passages_alone(config, pairs):
-  module, variables = init(config, pairs)
-  query, _ = pairs
-  params = config.params_of("passage", variables["params"])
-  assert list(params) == ["tower" if config.towers == "shared" else "passage_tower"]
-  np.testing.assert_array_equal(
-    apply(module, {"params": params}, query, method="encode_passage"),
-    apply(module, variables, query, method="encode_passage"),
-  )
-  same = np.allclose(
-    apply(module, variables, query, method="encode_query"),
-    apply(module, variables, query, method="encode_passage"),
-  )
-  assert same == (config.towers == "shared")
-
-
 @pytest.mark.parametrize("pooling", ["pooler", "mean"])
 def test_embeddings_are_float32_normalised_and_blind_to_padding(pooling, pairs, atol):
   bf16 = dataclasses.replace(BERT, dtype="bfloat16")

@@ -92,20 +92,6 @@ def test_a_first_generation_that_is_damaged_is_waited_out():
     publisher.join()
 
 
-def test_a_wanted_generation_is_loaded_and_stayed_with():
-  shelf = Shelf(1, 2, 3)
-  stopping = RefreshConfig(poll_seconds=0.005, max_staleness_steps=5, when_late="stop")
-  with IndexRefresher(shelf, config=stopping, watch=False) as refresher:
-    assert refresher.first(wanted=2, stop=never)
-    assert refresher.current.generation == 2
-    assert not swapped(refresher, 1000)
-    assert shelf.loaded == [2]
-  shelf.unloadable[1] = ValueError("of another corpus")
-  refresher = IndexRefresher(shelf, config=SOON, watch=False)
-  with pytest.raises(ValueError, match="of another corpus"):
-    refresher.first(wanted=1, stop=never)
-
-
 def test_a_new_generation_is_taken_between_steps_and_only_when_asked():
   shelf = Shelf(1)
   with IndexRefresher(shelf, config=SOON) as refresher:
@@ -284,10 +270,3 @@ def test_an_index_that_cannot_be_young_enough_is_refused():
       config.check_reachable(checkpoint_every=6)
   late("continue", max_staleness_steps=5).check_reachable(checkpoint_every=6)
   late("continue").check_reachable(checkpoint_every=6)
-
-
-def test_waiting_for_a_late_index_ends_when_told_to_stop():
-  asked = []
-  with IndexRefresher(Shelf(1), config=late("wait", max_staleness_steps=5)) as refresher:
-    refresher.first(stop=never)
-    assert not swapped(refresher, 40, stop=lambda: len(asked) == 2 or asked.append(1))

@@ -64,11 +64,3 @@ def test_the_rows_of_several_processes_are_joined(tmp_path, monkeypatch):
       with pytest.raises(ValueError, match="has no steps"):
         Trace(str(tmp_path), settings=SETTINGS)[1]
   np.testing.assert_array_equal(Trace(str(tmp_path), settings=SETTINGS)[1].passages, retrieved(1))
-
-
-@pytest.mark.parametrize("other", [{"seed": 1}, {"corpus_fingerprint": "c2"}, {"num_passages": 5}])
-def test_the_trace_of_another_run_is_refused_by_name(tmp_path, other):
-  write(tmp_path, range(1, 3))
-  ((name, value),) = other.items()
-  with pytest.raises(ValueError, match=f"other batches \\({name} {SETTINGS[name]}, now {value}\\)"):
-    Trace(str(tmp_path), settings={**SETTINGS, **other})[1]

@@ -176,9 +176,3 @@ def test_another_shape_is_refused(saved):
   # Three kernels, and the two moments of each.
   message = refusal(restore, saved, wider)
   assert "; and 5 more" in message
-
-
-def test_a_checkpoint_with_more_than_the_model_is_refused(saved):
-  _, smaller = make_state(init=lambda key: {"reader": init_params(key)["reader"]})
-  message = refusal(restore, saved, smaller)
-  assert "dual_encoder/other_tower/kernel is not in this model" in message

@@ -8,7 +8,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 
 def serve(
-  base: KnowledgeBase,
+  base: KnowledgeBase | str | os.PathLike,
   *,
   host: str = "127.0.0.1",
   port: int = 8080,
@@ -18,6 +18,7 @@ def serve(
   """Serves a knowledge base until told to stop, by SIGTERM or an interrupt.
 
   Args:
+    base: The knowledge base, or its folder.
     host: Address to listen on; only programs of this machine reach the default.
     port: Port to listen on; 0 chooses a free one, which the printed address shows.
     edit_token: Lets those who know it change documents; None takes the environment's
@@ -25,13 +26,15 @@ def serve(
     limits: Which requests are accepted.
 
   Raises:
+    FileNotFoundError: If there is no knowledge base.
     ValueError: If the port is taken, the token is short, or the extra `serve` is not installed.
   """
+  opened = base if isinstance(base, KnowledgeBase) else KnowledgeBase(base)
   with listening.listening(host, port) as listener:
     from realm_jax.inspector import knowledge_base_app
 
     app = knowledge_base_app.make_app(
-      base,
+      opened,
       edit_token=edit_token or os.environ.get("REALM_EDIT_TOKEN"),
       limits=listening.with_local_names(limits, host),
     )

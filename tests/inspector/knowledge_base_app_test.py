@@ -10,6 +10,7 @@ testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
 from realm_jax.inspector.knowledge_base_app import make_app  # noqa: E402
+from realm_jax.inspector.knowledge_base_serving import serve  # noqa: E402
 from realm_jax.inspector.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
@@ -257,3 +258,8 @@ def test_each_of_many_concurrent_requests_sees_one_state(base):
   for reader in readers:
     reader.join()
   assert wrong == []
+
+
+def test_a_folder_to_serve_is_opened_first(tmp_path):
+  with pytest.raises(FileNotFoundError, match="is no knowledge base"):
+    serve(tmp_path, port=0)

@@ -116,9 +116,9 @@ def make_record(
   Returns:
     The document, or a bad record if there is no text or it is not valid Unicode.
   """
-  text, title = fields.get("text") or "", str(fields.get("title") or "")
-  given = (fields.get(name) for name in ("id", "_id"))
-  id = str(next((one for one in given if one not in (None, "")), default_id))
+  fields = {str(name): value for name, value in fields.items() if not _is_empty(value)}
+  text, title = fields.get("text", ""), str(fields.get("title", ""))
+  id = str(fields.get("id", fields.get("_id", default_id)))
   try:
     if not isinstance(text, str):
       raise ValueError(f"`text` is {text!r:.40}, not a string")
@@ -134,18 +134,15 @@ def make_record(
       # Offsets count the white space as well.
       text=text.strip() if spans is None else text,
       spans=None if spans is None else _pairs(spans),
-      fields={
-        str(name): value
-        for name, value in fields.items()
-        if name not in _OWN_FIELDS and not _is_empty(value)
-      },
+      fields={name: value for name, value in fields.items() if name not in _OWN_FIELDS},
     )
   except ValueError as error:
     return BadRecord(kind="broken_records", name=name, reason=str(error))
 
 
 def _is_empty(value: Any) -> bool:
-  return value is None or (isinstance(value, (str, list, dict)) and not value)
+  is_nan = isinstance(value, float) and value != value  # as pandas writes missing cells
+  return is_nan or value is None or (isinstance(value, (str, list, dict)) and not value)
 
 
 def _pairs(spans: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:

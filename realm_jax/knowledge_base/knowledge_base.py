@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 import os
 import tempfile
 import textwrap
@@ -183,7 +184,9 @@ class KnowledgeBase:
     Raises:
       ValueError: If `k` is below 1, or no document has a field of `where`.
     """
-    if k < 1:
+    if not isinstance(question, str):
+      raise ValueError(f"question={question!r:.60}; ask with a string")
+    if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
     mask_N = snapshot.matching(where or {})
@@ -406,7 +409,7 @@ class KnowledgeBase:
     Raises:
       ValueError: If there is none with one of the ids. Nothing is deleted.
     """
-    ids = [ids] if isinstance(ids, str) else [*dict.fromkeys(ids)]
+    ids = [ids] if isinstance(ids, (str, int)) else [*dict.fromkeys(ids)]
     with self._folder.exclusively() as edit:
       places = edit.before.find(ids)
       if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:

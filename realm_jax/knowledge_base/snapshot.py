@@ -63,6 +63,7 @@ class Snapshot:
 
   def find(self, ids: Sequence[str]) -> list[Place | None]:
     """Returns where each document is; None if there is none."""
+    ids = [*map(str, ids)]  # documents may be given numbers as ids
     places: list[Place | None] = [None] * len(ids)
     for number, (segment, live) in enumerate(zip(self.segments, self.live, strict=True)):
       for i, row in enumerate(segment.rows(ids).tolist()):
@@ -117,6 +118,8 @@ class Snapshot:
 
   def words_of(self, question: str) -> Callable[[str], bool]:
     """Returns a function that tells whether a word is one of the question's, inflected or not."""
+    if not self.segments:  # nor languages
+      return lambda word: False
     terms = {*self._analyzer.terms(question)}
     return functools.cache(lambda word: not terms.isdisjoint(self._analyzer.terms(word)))
 

@@ -11,7 +11,9 @@ from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_rec
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.fields import plain
 
-Texts = str | os.PathLike | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
+Texts = (
+  str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
+)
 _SAMPLE = 1_000
 
 
@@ -34,9 +36,8 @@ class TextReader:
   def __init__(self, texts: Texts, *, outside: str, folders: Sequence[str] = ()):
     self.bad = BadRecords()
     self.folders = (*folders,)
-    if isinstance(texts, (str, os.PathLike)):
-      texts = [texts]
-    given: Iterator[Any] = iter(texts)
+    is_one = isinstance(texts, (str, os.PathLike, Mapping))
+    given: Iterator[Any] = iter([texts] if is_one else texts)
     first = [*itertools.islice(given, 1)]
     self._records: Iterator[Any] = itertools.chain(first, given)
     self._files: Sequence[input_files.InputFile] = ()
@@ -99,12 +100,12 @@ def _below(file: input_files.InputFile, folders: Sequence[str]) -> input_files.I
 def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:
   if not isinstance(fields, Mapping):
     raise ValueError(f"record {number} is {fields!r:.60}; give a mapping with `id` and `text`")
-  if fields.get("id", fields.get("_id")) is None:
+  record = make_record(dict(fields), default_id="", name=f"record {number}")
+  if isinstance(record, Document) and not record.id:
     raise ValueError(
       f"record {number}, {fields.get('text')!r:.60}, has no id; give one, by which it can be "
       "updated and deleted"
     )
-  record = make_record(dict(fields), default_id="", name=f"record {number}")
   if isinstance(record, BadRecord) and record.reason:
     raise ValueError(f"{record.name}: {record.reason}")
   return record

@@ -83,6 +83,8 @@ def test_a_selective_condition_still_finds_k_passages(tmp_path):
     (lambda base: base.search("moss", where={"year": {"ge": 1958}}), "gte"),
     (lambda base: base.search("moss", where={"year": [[1958]]}), "1958"),
     (lambda base: base.search("moss", k=0), "k=0"),
+    (lambda base: base.search(None), "question=None"),
+    (lambda base: base.add([{"id": "", "text": "Nameless."}]), "Nameless"),
     (lambda base: KnowledgeBase.create(base.path, PLANTS), "already"),
   ],
 )
@@ -102,6 +104,21 @@ def test_adding_again_touches_only_what_changed(base):
   changes = base.update([PLANTS[0], {**PLANTS[1], "year": 1961}], delete_missing=True)
   assert (changes.updated, changes.unchanged, changes.deleted) == (1, 1, 2)
   assert ids(base.search("fern", where={"year": 1961})) == ["fern"] and len(base) == 2
+
+
+def test_a_knowledge_base_without_documents_finds_nothing(tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb")
+  assert str(base.search("moss").shown(str)) == "(nothing found)"
+  assert base.search("moss").spans("moss") == []
+
+
+def test_one_record_needs_no_list_and_ids_may_be_numbers(base):
+  base.add({"id": 7, "title": float("nan"), "text": "An elm.", "year": float("nan")})
+  (elm,) = base.search("elm")
+  assert (elm.id, elm.title, elm.fields) == ("7", "", {})
+  assert 7 in base and base.document(7).text == "An elm."
+  base.delete(7)
+  assert 7 not in base
 
 
 def test_records_without_text_are_named(base, tmp_path):

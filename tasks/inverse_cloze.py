@@ -16,7 +16,6 @@ def register(
   *,
   corpus: str,
   vocabulary: str,
-  removal_rate: float = 0.9,
   hide_salient_spans: bool = False,
 ) -> seqio.Task:
   """Registers the inverse cloze task over a corpus, unless it is registered already.
@@ -24,7 +23,6 @@ def register(
   Args:
     corpus: Directory of tagged examples, such as a passage store.
     vocabulary: Directory with `vocab.txt`.
-    removal_rate: Probability of removing the pseudo-query from its passage.
     hide_salient_spans: Whether to mask salient spans of the pseudo-query.
 
   Raises:
@@ -34,10 +32,9 @@ def register(
   build = functools.partial(
     build_inverse_cloze,
     vocabulary=pieces,
-    removal_rate=removal_rate,
     hide_salient_spans=hide_salient_spans,
   )
-  kind = f"inverse_cloze_{removal_rate}_{'hidden' if hide_salient_spans else 'plain'}"
+  kind = f"inverse_cloze_{'hidden' if hide_salient_spans else 'plain'}"
   name = seqio_name(kind, corpus, pieces)
   if name in seqio.TaskRegistry.names():
     return seqio.TaskRegistry.get(name)

@@ -18,6 +18,7 @@ from realm_jax.index.searcher import Embeddings, Searcher
 _RANK_CONSTANT = 60
 MOST_SCORED = 200_000
 _SAMPLE = 10_000
+_DEPTH = 100  # passages of each ranking to fuse, at least, by ranks or of more than MOST_SCORED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,6 @@ class Fusion:
       of both (reciprocal rank fusion, Cormack et al. 2009), where a passage that only one ranking
       has gets nothing from the other.
     weight: Weight of the dual encoder in the sum, between 0 and 1; BM25 has the rest.
-    depth: Passages of each ranking to fuse, or the number requested if that is larger. By scores,
-      all passages are fused if there are at most 200,000.
     neighbours: How much of the mean score of the nearest documents a passage's document gets, see
       `realm_jax.index.neighbours`. None means 0.25 where judged documents are ranked, and 0 where
       questions are answered.
@@ -38,15 +37,12 @@ class Fusion:
 
   by: Literal["scores", "ranks"] = "scores"
   weight: float = DENSE_WEIGHT
-  depth: int = 100
   neighbours: float | None = None
 
   def __post_init__(self):
     choices.check_fields(self)
     if not 0 <= self.weight <= 1:
       raise ValueError(f"fusion.weight={self.weight}; it must lie in [0, 1]")
-    if self.depth < 1:
-      raise ValueError(f"fusion.depth={self.depth}; it must be at least 1")
     if self.neighbours is not None and self.neighbours < 0:
       raise ValueError(f"fusion.neighbours={self.neighbours}; it must be at least 0")
     if self.neighbours and self.by != "scores":
@@ -120,7 +116,7 @@ class FusedSearcher:
   def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
     """Returns the best `k` passages of each query, with fused scores."""
     texts = [*self.texts, *[""] * (len(queries_BxE) - len(self.texts))]
-    depth = max(k, self.fusion.depth)
+    depth = max(k, _DEPTH)
     if self.fusion.by == "ranks":
       dense, sparse = self.base.search(queries_BxE, depth), self.bm25.retrieve(texts, k=depth)
       return fuse_ranks(dense, sparse, k, weight=self.fusion.weight)

@@ -19,6 +19,8 @@ from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.retrieval import trivial_passages
 from realm_jax.text.wordpieces import WordPieces
 
+_SEARCHED = 20  # passages found for a sentence; few of those further down have the span
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerableConfig:
@@ -27,20 +29,16 @@ class AnswerableConfig:
   Attributes:
     answerable_from: Directory of a knowledge corpus; keeps the queries that one of its passages
       answers. None keeps all.
-    searched: Number of passages found for a sentence.
     read_with: What `trivial_passage="first"` reads a query with: "own", the passage that it was
       cut from, or "found", the first retrieved passage that answers it, which becomes its source.
       With "found", `trivial_passage="drop"` would leave out the answer.
   """
 
   answerable_from: str | None = None
-  searched: int = 20
   read_with: Literal["own", "found"] = "own"
 
   def __post_init__(self):
     choices.check_fields(self)
-    if self.searched < 1:
-      raise ValueError(f"searched={self.searched}; it must be at least 1")
     given = [f"{n}={value}" for n, value in vars(self).items() if value != getattr(type(self), n)]
     if given and self.answerable_from is None:
       raise ValueError(
@@ -67,7 +65,7 @@ class AnswerableQueries:
     return {
       "answerable_from": self._store.fingerprint,
       "retriever": "bm25",
-      "searched": self._config.searched,
+      "searched": _SEARCHED,
       "read_with": self._config.read_with,
     }
 
@@ -91,7 +89,7 @@ class AnswerableQueries:
       self._vocabulary.decode(sentence_L[known_L])
       for sentence_L, known_L in zip(sentences_BxL, known_BxL, strict=True)
     ]
-    return self._retriever.retrieve(texts, k=self._config.searched).ids_BxK
+    return self._retriever.retrieve(texts, k=_SEARCHED).ids_BxK
 
 
 def find(queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore) -> np.ndarray:

@@ -99,7 +99,6 @@ class PairData(DataConfig):
       training; "recurring_spans", mined by `realm prepare_examples`, pairs the words around a span
       with another passage of the document that has it (Ram et al. 2022).
     passage_length: Maximum wordpieces of a passage.
-    removal_rate: For "inverse_cloze", probability of removing the sentence from its passage.
     hide_salient_spans: For "inverse_cloze", whether to mask salient spans of the query.
     hard_negatives: For "recurring_spans", hard negatives drawn per query.
   """
@@ -109,7 +108,6 @@ class PairData(DataConfig):
   query_length: int = 64
   pairs: Literal["inverse_cloze", "recurring_spans"] = "inverse_cloze"
   passage_length: int = 288
-  removal_rate: float = 0.9
   hide_salient_spans: bool = False
   hard_negatives: int = 1
 
@@ -117,8 +115,6 @@ class PairData(DataConfig):
     super().__post_init__()
     choices.check_counts(self, "passage_length")
     choices.check_counts(self, "hard_negatives", least=0)
-    if not 0 <= self.removal_rate <= 1:
-      raise ValueError(f"removal_rate={self.removal_rate}; it must lie in [0, 1]")
 
   @property
   def mined(self) -> bool:
@@ -126,7 +122,7 @@ class PairData(DataConfig):
     return self.pairs == "recurring_spans"
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
-    made = ("passage_length", "removal_rate", "hide_salient_spans")
+    made = ("passage_length", "hide_salient_spans")
     names = ("query_length", *(() if self.mined else made))
     return {"task": self.pairs, **{name: getattr(self, name) for name in names}}
 
@@ -148,7 +144,6 @@ class PairData(DataConfig):
       "task": inverse_cloze.register(
         corpus=source,
         vocabulary=vocabulary,
-        removal_rate=self.removal_rate,
         hide_salient_spans=self.hide_salient_spans,
       ),
       "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),

@@ -10,7 +10,7 @@ from realm_jax.evaluation.open_qa_evaluation import OpenQuestions
 from realm_jax.evaluation.systems import System
 from realm_jax.foundations import choices
 from realm_jax.inference.editable_corpus import EditableCorpus
-from realm_jax.inference.question_answerer import AnswerText, QuestionAnswerer, QuestionModel
+from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.runs import retrieved_samples
 
 _RETRIEVED = 20  # passages retrieved to measure recall
@@ -25,17 +25,13 @@ class DevConfig:
     eval_every: Steps between evaluations; the last step has one as well.
     max_dev_questions: Samples at most this many; None uses all.
     best_metric: The dev metric that selects the best checkpoint.
-    answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
-      as the released ORQA does.
   """
 
   eval_every: int = 1000
   max_dev_questions: int | None = None
   best_metric: str = "exact_match"
-  answer_text: AnswerText = "raw"
 
   def __post_init__(self):
-    choices.check_fields(self)
     choices.check_counts(self, "eval_every", "max_dev_questions")
 
 
@@ -68,7 +64,7 @@ class QuestionEvaluation:
     self._questions = OpenQuestions(
       inputs={"dev questions": questions},
       questions=dev_questions,
-      asking=Asking(recall_at=recall_at, batch_size=batch_size, answer_text=config.answer_text),
+      asking=Asking(recall_at=recall_at, batch_size=batch_size),
     )
     self._model = model
     self._corpus = corpus
@@ -82,7 +78,6 @@ class QuestionEvaluation:
       dataclasses.replace(self._model, params=params),
       corpus,
       batch_size=asking.batch_size,
-      answer_text=asking.answer_text,
     )
     system = System(corpus, {}, answerer.retrieve, answerer.answer)
     self._outcomes = self._questions.ask(system)

@@ -64,7 +64,8 @@ def test_scores_of_all_passages_are_fused():
 
 
 def test_a_large_corpus_fuses_the_best_of_each_with_nearly_the_same_scores(monkeypatch):
-  of = hybrid(depth=20)
+  monkeypatch.setattr(fused_searcher, "_DEPTH", 20)
+  of = hybrid()
   every = search(of, k=5)
   monkeypatch.setattr(fused_searcher, "MOST_SCORED", 59)
   found = search(of, k=5)
@@ -90,7 +91,7 @@ def test_edits_are_searched_as_in_a_new_corpus(monkeypatch, most):
   monkeypatch.setattr(fused_searcher, "MOST_SCORED", most)
   texts, embeddings = [*TEXTS, "w3 w4 w3"], np.append(EMBEDDINGS, QUERIES[:1], axis=0)
   texts[7], embeddings[7] = "w9 w11 w12 w9", QUERIES[1]
-  of = hybrid(depth=61).edited(
+  of = hybrid().edited(
     hidden=[7, 20], written={7: texts[7], 60: texts[60]}, embeddings_IxE=embeddings
   )
   base = EditedSearcher(

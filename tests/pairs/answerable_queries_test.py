@@ -54,13 +54,14 @@ def answering(store, rows):
 
 
 @pytest.mark.parametrize("read_with", ["own", "found"])
-def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_with):
+def test_a_query_is_kept_if_a_found_passage_has_its_span(store, tmp_path, read_with, monkeypatch):
+  monkeypatch.setattr(answerable_queries, "_SEARCHED", 100)
   _, every = prepare(store, tmp_path / "every")
   expected = answering(store, every)
   answerable = [i for i, rows in enumerate(expected) if rows]
   assert 0 < len(answerable) < len(expected)
   manifest, kept = prepare(
-    store, tmp_path / "kept", answerable_from=store.directory, searched=100, read_with=read_with
+    store, tmp_path / "kept", answerable_from=store.directory, read_with=read_with
   )
   assert manifest.selection == {
     "answerable_from": store.fingerprint,

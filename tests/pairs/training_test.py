@@ -30,7 +30,7 @@ def training(store, **fields):
   config = ContrastiveTraining(
     run=RunConfig(num_steps=80, log_every=1),
     optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0, schedule="constant"),
-    data=PairData(batch_size=16, query_length=16, passage_length=32, removal_rate=0.5),
+    data=PairData(batch_size=16, query_length=16, passage_length=32),
     dual_encoder=DualEncoderConfig(
       bert=bert, projection_size=16, pooling="mean", projection_dropout_rate=0.0
     ),

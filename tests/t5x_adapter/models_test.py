@@ -16,6 +16,7 @@ from t5x import train_state
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
+from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
@@ -111,7 +112,8 @@ def test_axes_of_parameters_and_moments_suit_the_standard_rules(make_model):
   assert dict(partitioner.mesh.shape) == {"data": 4, "model": 2}
   axes = partitioner.get_mesh_axes(state).state_dict()
   found = flat(axes["target"])
-  ours = partitioning.tree_shardings(partitioner.mesh, model.init_params(jax.random.key(0)))
+  boxed = saved_models.init_pretraining_model(model.module, jax.random.key(0))
+  ours = partitioning.tree_shardings(partitioner.mesh, boxed)
   assert found == {name: sharding.spec for name, sharding in flat(ours).items()}
   assert found["dual_encoder/tower/bert/word_embedding/embedding"] == PartitionSpec("model", None)
   moments = {

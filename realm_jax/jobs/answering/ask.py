@@ -8,12 +8,13 @@ from realm_jax.data.questions import read_questions
 from realm_jax.foundations import atomic_files, progress
 from realm_jax.foundations.output_kinds import FileKind
 from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
-from realm_jax.inference.question_answerer import AnswerText, QuestionAnswers
+from realm_jax.inference.question_answerer import QuestionAnswers
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.saved.answering_models import open_answerer, question_answerer
 from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.text.terminal import column, isolated
 
+_BATCH_SIZE = 32  # questions of a file
 _ANSWERS = FileKind(name="a file of answers", start=r'\{.*"prediction": ')
 
 
@@ -24,15 +25,10 @@ class ManyQuestions:
   Attributes:
     questions: JSON Lines with `question`, plain or gzip.
     output: File for the answers and the passages read, JSON Lines (docs/open_qa.md).
-    answer_text: "raw" slices answers from the passage; "spaced" separates words from punctuation,
-      as the released ORQA does.
-    batch_size: Questions per batch.
   """
 
   questions: str | None = None
   output: str | None = None
-  answer_text: AnswerText = "raw"
-  batch_size: int = 32
 
   def __post_init__(self):
     given = [
@@ -94,12 +90,11 @@ def ask(
 
 
 def _answer_file(many: ManyQuestions, sources: Sources, *, num_answers: int) -> None:
-  output, size = str(many.output), many.batch_size
+  output = str(many.output)
   _ANSWERS.check(output)
-  opened = open_sources(sources)
-  answerer = question_answerer(opened, answer_text=many.answer_text, batch_size=size)
+  answerer = question_answerer(open_sources(sources), batch_size=_BATCH_SIZE)
   entries = read_questions(str(many.questions), answers_known=False)
-  batches = [entries[i : i + size] for i in range(0, len(entries), size)]
+  batches = [entries[i : i + _BATCH_SIZE] for i in range(0, len(entries), _BATCH_SIZE)]
   answers = [
     found
     for batch in progress.track(batches, what="batches of questions")

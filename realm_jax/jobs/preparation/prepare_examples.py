@@ -36,7 +36,6 @@ class ExampleSettings:
   Attributes:
     query_length: Maximum wordpieces of a query; None uses 96 for masked queries, 64 for others.
     passage_length: See `PairData`.
-    removal_rate: See `PairData`.
     hide_salient_spans: See `PairData`.
     max_masks: See `MaskedQueryData`.
     mask: See `MaskedQueryData`.
@@ -44,7 +43,6 @@ class ExampleSettings:
 
   query_length: int | None = None
   passage_length: int = PairData.passage_length
-  removal_rate: float = PairData.removal_rate
   hide_salient_spans: bool = PairData.hide_salient_spans
   max_masks: int = MaskedQueryData.max_masks
   mask: batches.Masking = MaskedQueryData.mask

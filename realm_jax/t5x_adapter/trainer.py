@@ -22,11 +22,16 @@ from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
 from realm_jax.training import checkpoints
 
 
-class PublishingTrainer(t5x_trainer.Trainer):
-  """t5x's trainer, which also publishes its parameters in the layout of realm_jax.
+class RetrievingTrainer(t5x_trainer.Trainer):
+  """t5x's trainer, which also retrieves passages and publishes its parameters.
 
-  They are in `checkpoints/` of the model directory, next to t5x's own checkpoints, the only ones
-  that t5x resumes from. A new run first applies the model's warm starts.
+  It retrieves the passages of step t+1 while step t runs, and swaps generations between steps.
+  Between two calls of `train` nothing is in flight, so that t5x's checkpoints determine the next
+  step; the first step of each call (every `stats_period` steps) waits for its passages.
+
+  Parameters are published in the layout of realm_jax, in `checkpoints/` of the model directory,
+  next to t5x's own checkpoints, the only ones that t5x resumes from. The index builder follows
+  them. A new run first applies the model's warm starts.
 
   Args:
     model: The model of the pre-training.
@@ -40,7 +45,14 @@ class PublishingTrainer(t5x_trainer.Trainer):
   """
 
   def __init__(
-    self, model: PretrainingModel, *, publish_every: int, keep_published: int = 5, **trainer
+    self,
+    model: PretrainingModel,
+    *,
+    retrieval: MaskedQueryRetrieval,
+    publish_every: int,
+    refresh: RefreshConfig = RefreshConfig(),
+    keep_published: int = 5,
+    **trainer,
   ):
     num_microbatches, summary_dir = trainer["num_microbatches"], trainer["summary_dir"]
     if (num_microbatches or 1) != 1:
@@ -49,6 +61,7 @@ class PublishingTrainer(t5x_trainer.Trainer):
         "each microbatch alone; set the model's accumulate_steps instead"
       )
     super().__init__(model=model, **trainer)
+    self._opened: RetrievedBatches | None = None
     self._model_dir = summary_dir
     self._publish_every = publish_every
     directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
@@ -61,64 +74,6 @@ class PublishingTrainer(t5x_trainer.Trainer):
     if self._published.latest_step() is None:
       # The index builder builds the first generation from it.
       self._publish(self._published)
-
-  def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
-    """Trains some steps, and publishes the parameters if they are due."""
-    before = self._host_step
-    summary = super().train(batch_iter, num_steps, start_step)
-    self._host_step = before + num_steps
-    due = self._host_step // self._publish_every > before // self._publish_every
-    if due and self._published is not None:
-      self._publish(self._published)
-    return summary
-
-  def close(self) -> None:
-    """Publishes the last parameters and waits until everything is written."""
-    if self._published is not None:
-      published, self._published = self._published, None
-      self._publish(published)
-      published.close()
-    super().close()
-
-  def metadata(self) -> dict:
-    """Returns the JSON values of a published checkpoint."""
-    return {"model": json_fields.as_json(self._model.description), "run": self.run.name}
-
-  def _publish(self, published: checkpoints.Checkpointer) -> None:
-    params = flax.core.unfreeze(self.train_state.params)
-    published.save(self._host_step, {"params": params}, input={}, metadata=self.metadata())
-
-  def _take_up_warm_starts(self) -> None:
-    params = flax.core.unfreeze(self.train_state.params)
-    abstract = jax.tree.map(
-      lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), params
-    )
-    for warm_start in self._model.warm_starts:
-      params = training_run.warm_started(params, abstract, warm_start)
-    self.train_state = self.train_state.replace_params(flax.core.freeze(params))
-
-
-class RetrievingTrainer(PublishingTrainer):
-  """Retrieves the passages of step t+1 while step t runs, and swaps generations between steps.
-
-  Between two calls of `train` nothing is in flight, so that t5x's checkpoints determine the next
-  step; the first step of each call (every `stats_period` steps) waits for its passages.
-
-  Args:
-    model: The model of the pre-training.
-    trainer: See `PublishingTrainer`; the index builder follows its checkpoints.
-  """
-
-  def __init__(
-    self,
-    model: PretrainingModel,
-    *,
-    retrieval: MaskedQueryRetrieval,
-    refresh: RefreshConfig = RefreshConfig(),
-    **trainer,
-  ):
-    self._opened: RetrievedBatches | None = None  # the base class publishes before it is opened
-    super().__init__(model, **trainer)
     partitioner = trainer["partitioner"]
     self._retrieval = retrieval
     self._sharding = NamedSharding(partitioner.mesh, partitioner.data_partition_spec)
@@ -139,11 +94,20 @@ class RetrievingTrainer(PublishingTrainer):
     self._batch = None  # the next step's batch, with metrics of its retrieval
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
-    """Trains some steps; the first call waits for the first generation of the index."""
+    """Trains some steps, and publishes the parameters if they are due.
+
+    The first call waits for the first generation of the index.
+    """
     self._open()
     self._examples = batch_iter
     self._use(self._compiled_train_step or self._partitioned_train_step)
-    return super().train(iter(range(num_steps - 1, -1, -1)), num_steps, start_step)
+    before = self._host_step
+    summary = super().train(iter(range(num_steps - 1, -1, -1)), num_steps, start_step)
+    self._host_step = before + num_steps
+    due = self._host_step // self._publish_every > before // self._publish_every
+    if due and self._published is not None:
+      self._publish(self._published)
+    return summary
 
   def compile_train(self, batch: features.Features) -> None:
     """Compiles the step for batches like the one retrieved for `batch`."""
@@ -161,14 +125,32 @@ class RetrievingTrainer(PublishingTrainer):
     super().compile_eval({name: self._retrieved(batch) for name, batch in batches.items()})
 
   def close(self) -> None:
-    """Stops watching for generations, and closes `PublishingTrainer`."""
+    """Publishes the last parameters and waits until everything is written."""
     self._watch.close()
+    if self._published is not None:
+      published, self._published = self._published, None
+      self._publish(published)
+      published.close()
     super().close()
 
   def metadata(self) -> dict:
     """Returns the JSON values of a published checkpoint."""
     generation = {"generation": self._refresher.current.generation} if self._opened else {}
-    return {**super().metadata(), **generation}
+    model = json_fields.as_json(self._model.description)
+    return {"model": model, "run": self.run.name, **generation}
+
+  def _publish(self, published: checkpoints.Checkpointer) -> None:
+    params = flax.core.unfreeze(self.train_state.params)
+    published.save(self._host_step, {"params": params}, input={}, metadata=self.metadata())
+
+  def _take_up_warm_starts(self) -> None:
+    params = flax.core.unfreeze(self.train_state.params)
+    abstract = jax.tree.map(
+      lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), params
+    )
+    for warm_start in self._model.warm_starts:
+      params = training_run.warm_started(params, abstract, warm_start)
+    self.train_state = self.train_state.replace_params(flax.core.freeze(params))
 
   def _open(self) -> RetrievedBatches:
     """Waits for the first generation and opens its search, once."""

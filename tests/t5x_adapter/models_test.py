@@ -20,7 +20,7 @@ from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
-from realm_jax.t5x_adapter.trainer import PublishingTrainer
+from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
 FROZEN = ("dual_encoder/tower/bert",)
@@ -154,4 +154,6 @@ def flat(tree):
 
 def test_microbatches_of_t5x_are_refused(make_model):
   with pytest.raises(ValueError, match="num_microbatches=2 would change the loss"):
-    PublishingTrainer(make_model(), num_microbatches=2, summary_dir=None, publish_every=1)
+    RetrievingTrainer(
+      make_model(), retrieval=None, num_microbatches=2, summary_dir=None, publish_every=1
+    )

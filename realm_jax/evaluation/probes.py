@@ -2,7 +2,7 @@
 
 A title is to find its document, and a sentence the document that it was taken from. Both are left
 out of the texts that are searched. Many variants of a retriever would find one that fits the probes
-by chance, so compare few, and keep the first one unless both probes say otherwise.
+by chance, so compare few, and keep the first one unless the probes say otherwise.
 """
 
 import dataclasses
@@ -110,8 +110,8 @@ def choose(
   Args:
     retrievers: Searches of the probes' documents, by name.
     queries: The queries of each probe.
-    start: The name of the retriever to keep, unless another is better in each probe, with a 95 %
-      confidence interval of the paired difference above zero.
+    start: The name of the retriever to keep, unless another is better in a probe and worse in none,
+      by 95 % confidence intervals of the paired difference, and higher in the sum of all probes.
   """
   scores = {
     name: {probe: _ndcg(search, probed) for probe, probed in queries.items()}
@@ -129,9 +129,10 @@ def choose(
   better = [
     name
     for name, of in comparisons.items()
-    if len(of) == len(queries) and all(each.interval[0] > 0 for each in of.values())
+    if any(each.interval[0] > 0 for each in of.values())
+    and not any(each.interval[1] < 0 for each in of.values())
   ]
-  chosen = max(better, key=lambda name: sum(means[name].values()), default=start)
+  chosen = max([start, *better], key=lambda name: sum(means[name].values()))
   return Choice(chosen=chosen, means=means, comparisons=comparisons)
 
 

@@ -249,8 +249,8 @@ class KnowledgeBase:
 
     Without questions it chooses between words, the encoder and both. Titles have to find their
     documents, and sentences those that they were taken from, in a copy of at most 20,000 documents
-    without either, which is embedded anew. What ranks now stays, unless another is better in both
-    probes by 95 % intervals.
+    without either, which is embedded anew. What ranks now stays, unless another is better in one
+    probe and worse in none, by 95 % intervals.
 
     With questions the encoder learns to embed questions; passages keep their embeddings. It is
     used if it finds answers to more of the questions that it did not learn from, among five

@@ -72,7 +72,7 @@ def test_what_is_better_in_both_probes_is_chosen():
 
 
 @pytest.mark.parametrize("probe", ["titles", "sentences"])
-def test_the_start_is_kept_if_one_probe_is_undecided_or_has_no_queries(probe):
+def test_one_probe_decides_unless_the_other_says_the_opposite(probe):
   made = probes.make(DOCUMENTS)
   good, bad = by_words(made), always_the_first(made)
   of_probe = {query.text for query in made.queries[probe]}
@@ -80,7 +80,12 @@ def test_the_start_is_kept_if_one_probe_is_undecided_or_has_no_queries(probe):
   def half(query, k):
     return (good if query in of_probe else bad)(query, k)
 
-  assert probes.choose({"start": bad, "half": half}, made.queries, start="start").chosen == "start"
-  missing = {**made.queries, probe: []}
-  choice = probes.choose({"start": bad, "words": good}, missing, start="start")
-  assert choice.chosen == "start"
+  def other_half(query, k):
+    return (bad if query in of_probe else good)(query, k)
+
+  def chosen(first, second, queries=made.queries):
+    return probes.choose({"start": first, "other": second}, queries, start="start").chosen
+
+  assert chosen(bad, half) == chosen(half, good) == "other"
+  assert chosen(other_half, half) == chosen(good, half) == "start"
+  assert chosen(bad, good, {**made.queries, probe: []}) == "other"

@@ -38,8 +38,8 @@ def test_words_are_chosen_over_an_encoder_that_knows_nothing(tmp_path):
   assert chosen == card["measured"]["choice"] == "bm25"
   assert card["measured"]["queries from titles"] == len(WORDS)
   assert card["figures"]["titles: bm25"] == 1.0
-  low, high = card["intervals"]["sentences: bm25 - dense"]
-  assert 0 < low < card["figures"]["sentences: bm25 - dense"] < high
+  low, high = card["intervals"]["sentences: bm25 - hybrid"]
+  assert 0 < low < card["figures"]["sentences: bm25 - hybrid"] < high
   assert {path.name for path in tmp_path.iterdir()} == {
     "model",
     "corpus.jsonl",

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.data.questions import Question
+from realm_jax.devices.datatypes import Tokens
 from realm_jax.evaluation import resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
@@ -29,6 +30,8 @@ FIGURE = "recall@5"  # that has to rise
 START, TRAINED = "start", "trained"
 _HELD_OUT, _FEWEST_HELD_OUT = 500, 20  # of the questions, a fifth, within these bounds
 _BATCH, _BEAM, _EPOCHS = 16, 500, 2
+_LENGTH_STEP = 16
+_LOWEST = jnp.finfo(jnp.float32).min  # whose gradient is zero also where nothing is right
 _OPTIMIZER = OptimizerConfig(name="adamw", learning_rate=1.5e-4)
 _TEMPERATURE = 0.05  # of scores from -1 to 1, unless the encoder was trained with its own
 
@@ -54,24 +57,30 @@ def tune(
   state = optimizer.init(trained)
   encode, step = query_encoder_program(config), _program(config, optimizer)
   answers = AnswerFinder(snapshot)
-  (rows_N,) = np.nonzero(snapshot.live_N)
+  rows_N = np.flatnonzero(snapshot.live_N)
   parts = [segment.embeddings_NxE for segment in snapshot.segments]
-  embeddings_NxE = np.concatenate([part for part in parts if part is not None])
+  embeddings_NxE = np.concatenate([part for part in parts if part is not None])[rows_N]
+  beam = min(_BEAM, len(rows_N))
   draw, started = random.Random(0), time.monotonic()
   order = [q for _ in range(_EPOCHS) for q in draw.sample(questions, len(questions))]
   for first in progress.track(range(0, len(order), _BATCH), what="steps"):
     if time.monotonic() - started > seconds:
       break
     batch = order[first : first + _BATCH]
-    query = encoder.queries([question.text for question in batch], size=_BATCH)
-    queries_BxE = np.asarray(encode(trained, query))
-    scores_BxN = queries_BxE @ embeddings_NxE[rows_N].T
-    beam_BxR = rows_N[np.argsort(-scores_BxN, axis=1)[:, :_BEAM]]
+    query = _trimmed(encoder.queries([question.text for question in batch], size=_BATCH))
+    scores_BxN = np.asarray(encode(trained, query)) @ embeddings_NxE.T
+    beam_BxR = np.argpartition(-scores_BxN, beam - 1, axis=1)[:, :beam]
     right_BxR = np.zeros(beam_BxR.shape, bool)  # none for what fills the last batch
-    for right_R, beam_R, question in zip(right_BxR, beam_BxR.tolist(), batch, strict=False):
+    for right_R, beam_R, question in zip(right_BxR, rows_N[beam_BxR].tolist(), batch, strict=False):
       right_R[:] = [answers.has(passage, question) for passage in beam_R]
     trained, state = step(trained, state, query, embeddings_NxE[beam_BxR], right_BxR)
   return encoder.replaced(config, {**params, **trained})
+
+
+def _trimmed(query: Tokens) -> Tokens:
+  """Returns questions without the padding that all share, at one of a few lengths to compile."""
+  length = -(-int(query.mask.sum(axis=1).max()) // _LENGTH_STEP) * _LENGTH_STEP
+  return jax.tree.map(lambda leaf: leaf[:, :length], query)
 
 
 def _program(config: EncoderConfig, optimizer):
@@ -86,7 +95,7 @@ def _program(config: EncoderConfig, optimizer):
       {"params": trained}, query, deterministic=True, method="encode_query"
     )
     logits_BxR = scale * jnp.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE)
-    right_B = jax.nn.logsumexp(jnp.where(right_BxR, logits_BxR, -jnp.inf), axis=1)
+    right_B = jax.nn.logsumexp(jnp.where(right_BxR, logits_BxR, _LOWEST), axis=1)
     counted_B = jnp.any(right_BxR, axis=1)
     losses_B = jax.nn.logsumexp(logits_BxR, axis=1) - jnp.where(counted_B, right_B, 0)
     return jnp.where(counted_B, losses_B, 0).sum() / jnp.maximum(counted_B.sum(), 1)

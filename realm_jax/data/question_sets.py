@@ -6,7 +6,6 @@ the same on every machine and in every version.
 """
 
 import ast
-import gzip
 import hashlib
 import json
 import os
@@ -48,11 +47,11 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
 
   Raises:
     FileNotFoundError: If the file is missing.
-    ValueError: If its format is unknown, or it has an invalid question or answer.
+    ValueError: If it is damaged, its format is unknown, or it has an invalid question or answer.
   """
   path = os.fspath(path)
   content = object_store.absolute(path).read_bytes()
-  text = (gzip.decompress(content) if path.endswith(".gz") else content).decode()
+  text = questions.decompressed(content, path).decode()
   name = path.removesuffix(".gz")
   try:
     if name.endswith(".tsv"):

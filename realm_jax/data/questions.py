@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -59,6 +60,16 @@ class Question:
     return raw[:start].decode() + MASK + raw[limit:].decode()
 
 
+def decompressed(content: bytes, path: str) -> bytes:
+  """Returns the content of a file of questions, of which those named `.gz` are compressed."""
+  if not path.endswith(".gz"):
+    return content
+  try:
+    return gzip.decompress(content)
+  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    raise ValueError(f"{path} is truncated or damaged; download it again") from error
+
+
 def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> list[Question]:
   """Reads questions or masked sentences from JSON Lines, plain or gzip.
 
@@ -69,7 +80,8 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
   Raises:
     FileNotFoundError: If the file is missing.
     ValueError: If a line is not a question, an answer is an invalid regular expression, there is no
-      question, questions and masked sentences are mixed, or the file does not match its manifest.
+      question, questions and masked sentences are mixed, or the file is damaged or does not match
+      its manifest.
   """
   path = os.fspath(path)
   try:
@@ -77,8 +89,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
   except FileNotFoundError as error:
     raise FileNotFoundError(f"no questions at {path}") from error
   digest = hashlib.sha256(content).hexdigest()
-  if path.endswith(".gz"):
-    content = gzip.decompress(content)
+  content = decompressed(content, path)
   questions = []
   for number, line in enumerate(content.split(b"\n"), 1):
     if not line.strip():

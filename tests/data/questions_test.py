@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from realm_jax.data.question_sets import read_raw
 from realm_jax.data.questions import (
   MANIFEST_FILE,
   Question,
@@ -142,6 +143,14 @@ def test_open_questions_are_read_plain_and_compressed(tmp_path):
   compressed = tmp_path / "q.jsonl.gz"
   compressed.write_bytes(gzip.compress(path.read_bytes()))
   assert read_questions(compressed) == expected
+
+
+def test_a_damaged_file_is_refused_by_name(tmp_path):
+  cut = tmp_path / "q.jsonl.gz"
+  cut.write_bytes(gzip.compress(b'{"question": "who?"}')[:-4])
+  for read in (read_questions, read_raw):
+    with pytest.raises(ValueError, match=r"q\.jsonl\.gz is truncated or damaged"):
+      read(cut)
 
 
 def test_answers_may_be_missing_where_they_are_asked_for(tmp_path):

@@ -80,7 +80,7 @@ def serve(
     path: A knowledge base; None serves the models of `sources`.
     sources: The model, the corpus and its index.
     second: A second model over the same corpus.
-    names: Names of the two models.
+    names: Names of the two models, which differ.
     history: Number of generations whose rankings are compared; each model holds them in memory.
     max_answer_length: Maximum wordpieces that fill a mask.
     questions: JSON Lines of questions or masked sentences; some are offered as examples. Without,
@@ -110,6 +110,8 @@ def serve(
       f"no {' and no '.join(missing)}; give a knowledge base, realm serve kb, or --checkpoints, "
       "--passages and --index"
     )
+  if names[0] == names[1]:
+    raise ValueError(f"both models are named {names[0]!r}; give two --names")
   with listening.listening(host, port) as listener:
     from realm_jax.inspector import server
     from realm_jax.inspector.queries import Example

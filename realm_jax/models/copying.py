@@ -49,9 +49,9 @@ class Copying(TypedModule):
     sought_FxMxD = jnp.take_along_axis(around_FxTxD, positions_FxM[..., None], axis=1)
     scores_FxMxT = _products(sought_FxMxD, around_FxTxD)
     scores_FxMxT += _products(vector(name="query")(masked_FxMxD), vector(name="key")(before_FxTxD))
-    asked_FxT = joint.mask & (joint.segments == 0)
+    query_FxT = joint.mask & (joint.segments == 0)
     same_FxTxT = joint.ids[:, :, None] == joint.ids[:, None, :]
-    repeats_FxT = jnp.any(same_FxTxT & asked_FxT[:, None, :], axis=2)
+    repeats_FxT = jnp.any(same_FxTxT & query_FxT[:, None, :], axis=2)
     scores_FxMxT += self.param("repeats", nn.initializers.zeros, ()) * repeats_FxT[:, None, :]
     there_FxT = joint.mask & (joint.segments == 1)
     return jnp.where(there_FxT[:, None, :], scores_FxMxT, _NOWHERE)

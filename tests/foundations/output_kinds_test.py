@@ -25,11 +25,13 @@ READ = {
   *("pairs", "pairs_passages", "questions", "retriever", "reader", "dev_questions", "config"),
   *("file", "qrels", "predictions", "against", "train_questions", "first", "second"),
   *("second_checkpoints", "second_index", "run", "table", "target", "path", "texts", "encoder"),
+  "collection",
 }
 NO_PATHS = {
   *("beam_options", "held_out_ids", "allow_changes", "frozen_parts", "labels"),
   *("best_metric", "builder_devices", "topology", "builder_topology", "figures", "query", "names"),
   *("host", "hosts", "id", "shared", "language", "question", "ids", "where", "edit_token"),
+  *("passage_prompt", "query_prompt"),
 }
 UPLOAD = str(pathlib.Path(__file__).parents[2] / "launch" / "upload.py")
 # A folder of its own within beam_parts is written and removed; runs of a sweep share `common`.

@@ -211,7 +211,7 @@ def test_what_makes_no_sense_is_refused_with_4xx(base, path, status):
     {"documents": [{"text": "No id."}]},
     {"documents": [{"id": "x", "text": 3}]},
     {"documents": [{"id": "x", "text": "\ud800"}]},
-    {"documents": [{"id": "x", "text": "Ok.", "n": float("nan")}]},
+    {"documents": [{"id": "x", "text": "Ok.", "n": [float("nan")]}]},
     {"documents": [{"id": "x", "text": "One."}, {"id": "x", "text": "Two."}]},
     {"documents": [{"id": "x", "text": "Ok."}], "mode": "w"},
   ],

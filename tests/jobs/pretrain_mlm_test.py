@@ -62,7 +62,7 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
   train_retriever(
     workdir=str(tmp_path / "begun"),
     passages=passages,
-    warm_start=start,
+    warm_starts=[start],
     contrastive=ContrastiveTraining(
       run=RunConfig(num_steps=0),
       data=PairData(batch_size=8, query_length=24, passage_length=24),

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import open_qa
-from realm_jax.evaluation.asking import Asking
-from realm_jax.evaluation.open_qa_evaluation import OpenQuestions
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluators.open_questions import OpenQuestions
+from realm_jax.evaluators.systems import System
 from realm_jax.foundations import choices
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.inference.question_answerer import QuestionAnswerer, QuestionModel

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluators.asking import Asking
 from realm_jax.foundations import atomic_files
 from realm_jax.inspector.service import AnsweringService
 from realm_jax.jobs.answering import ask as ask_job

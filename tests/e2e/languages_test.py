@@ -7,7 +7,7 @@ import pytest
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluators.asking import Asking
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences

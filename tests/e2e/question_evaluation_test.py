@@ -9,7 +9,7 @@ import pytest
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.devices import partitioning
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluators.asking import Asking
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion

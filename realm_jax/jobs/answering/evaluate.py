@@ -11,12 +11,12 @@ from absl import logging
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import result_card
-from realm_jax.evaluation.asking import Asking
-from realm_jax.evaluation.collection_evaluation import JudgedQueries
-from realm_jax.evaluation.evaluator import Evaluator, question_sets
-from realm_jax.evaluation.masked_span_evaluation import MaskedSentences
-from realm_jax.evaluation.open_qa_evaluation import Format, OpenQuestions
-from realm_jax.evaluation.systems import open_system
+from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluators.evaluator import Evaluator, question_sets
+from realm_jax.evaluators.judged_queries import JudgedQueries
+from realm_jax.evaluators.masked_sentences import MaskedSentences
+from realm_jax.evaluators.open_questions import Format, OpenQuestions
+from realm_jax.evaluators.systems import open_system
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.index.fused_searcher import Fusion

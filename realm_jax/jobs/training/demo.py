@@ -13,7 +13,7 @@ from typing import Any
 
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation import curves
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluators.asking import Asking
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.jobs.answering.ask import ask

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.evaluation import masked_spans, open_qa, prediction_files
-from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.result_card import Evaluated
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluators.systems import System
 from realm_jax.foundations import progress
 from realm_jax.labels import right_passages
 from realm_jax.saved.answering_models import mask_filler

@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 
 from realm_jax.data.questions import Question
 from realm_jax.evaluation.result_card import Evaluated
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluators.systems import System
 
 _NAME = re.compile(r"[\w.-]+")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluators.asking import Asking
 from realm_jax.index.generations import Manifest
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.saved.answering_models import question_answerer, question_search

@@ -8,10 +8,10 @@ import numpy as np
 
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import open_qa, prediction_files
-from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.result_card import Evaluated
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluators.systems import System
 from realm_jax.foundations import choices
 from realm_jax.labels.answer_matching import match_answers
 

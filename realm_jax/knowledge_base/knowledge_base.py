@@ -253,8 +253,8 @@ class KnowledgeBase:
     probe and worse in none, by 95 % intervals.
 
     With questions the encoder learns to embed questions; passages keep their embeddings. It is
-    used if it finds answers to more of the questions that it did not learn from, among five
-    passages and by a 95 % interval.
+    used, alone or with words, whichever is better, if so it finds answers to more of the questions
+    that it did not learn from, among five passages and by a 95 % interval.
 
     Args:
       questions: JSON Lines with `question` and `answer`, of which a fifth, at most 500, is only
@@ -313,15 +313,16 @@ class KnowledgeBase:
     settings = start.commit.settings
     encoder = folder.encoder(self.path, settings.encoder)
     encoder = tuning.tune(encoder, start, learned, seconds=seconds)
-    ranking = "fused" if settings.ranking == "words" else settings.ranking
     trained = dataclasses.replace(start, embed=encoder.question)
-    choice = tuning.compare(start, trained, asked, ranking=ranking)
-    if choice.chosen == tuning.TRAINED:
+    choice = tuning.compare(start, trained, asked)
+    if choice.chosen != tuning.START:
       with self._folder.exclusively() as edit:
         if edit.settings.encoder != settings.encoder:
           raise ValueError(f"{self.path} got another encoder while this one was trained")
         name = models.write_encoder(self.path, encoder)
-        edit.settings = dataclasses.replace(edit.settings, encoder=name, ranking=ranking)
+        edit.settings = dataclasses.replace(
+          edit.settings, encoder=name, ranking=tuning.RANKINGS[choice.chosen]
+        )
     return choice
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":

@@ -7,7 +7,7 @@ keep their tower, so no embedding of a knowledge base changes.
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,8 @@ from realm_jax.models.encoder_programs import query_encoder_program
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
 FIGURE = "recall@5"  # that has to rise
-START, TRAINED = "start", "trained"
+START = "start"
+RANKINGS: Mapping[str, Ranking] = {"trained": "encoder", "trained, fused": "fused"}
 _HELD_OUT, _FEWEST_HELD_OUT = 500, 20  # of the questions, a fifth, within these bounds
 _BATCH, _BEAM, _EPOCHS = 16, 500, 2
 _LENGTH_STEP = 16
@@ -125,19 +126,24 @@ def held_out(questions: Sequence[Question]) -> tuple[list[Question], list[Questi
   return mixed[number:], mixed[:number]
 
 
-def compare(
-  start: Snapshot, trained: Snapshot, questions: Sequence[Question], *, ranking: Ranking
-) -> Choice:
-  """Chooses the trained encoder if more of the questions find an answer among five passages.
+def compare(start: Snapshot, trained: Snapshot, questions: Sequence[Question]) -> Choice:
+  """Chooses the trained encoder, alone or fused with words, if it finds more answers.
 
-  Args:
-    ranking: What ranks passages with the trained encoder.
+  Returns:
+    `START`, or that of `RANKINGS` which finds answers to more of the questions among five passages.
   """
-  scores = {
-    START: found_answers(start, questions, start.commit.settings.ranking),
-    TRAINED: found_answers(trained, questions, ranking),
+  before = found_answers(start, questions, start.commit.settings.ranking)
+  scores = {name: found_answers(trained, questions, by) for name, by in RANKINGS.items()}
+  compared = {
+    name: {figure: resampling.compare(values, before[figure]) for figure, values in of.items()}
+    for name, of in scores.items()
   }
-  means = {name: {k: float(v.mean()) for k, v in of.items()} for name, of in scores.items()}
-  compared = {k: resampling.compare(v, scores[START][k]) for k, v in scores[TRAINED].items()}
-  better = compared[FIGURE].interval[0] > 0
-  return Choice(chosen=TRAINED if better else START, means=means, comparisons={TRAINED: compared})
+  best = max(RANKINGS, key=lambda name: compared[name][FIGURE].difference)
+  return Choice(
+    chosen=best if compared[best][FIGURE].interval[0] > 0 else START,
+    means={
+      name: {figure: float(values.mean()) for figure, values in of.items()}
+      for name, of in {START: before, **scores}.items()
+    },
+    comparisons=compared,
+  )

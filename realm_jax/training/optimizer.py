@@ -12,6 +12,8 @@ import optax
 from realm_jax.foundations import choices
 
 _BETA1 = 0.9  # decay of the first moment
+_EPSILON = 1e-6  # added outside the square root
+_CLIP_NORM = 1.0  # maximum global norm of a gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,9 +26,7 @@ class OptimizerConfig:
     warmup_steps: Steps of linear warm-up; None uses a tenth of the run, at most 10,000.
     schedule: "linear" decay to zero at the end of the run, or "constant" after the warm-up.
     weight_decay: Decoupled weight decay, not applied to biases and LayerNorm.
-    clip_norm: Maximum global gradient norm; None disables clipping.
     beta2: Decay of the second moment.
-    epsilon: Added outside the square root.
     learning_rate_factors: Pairs of a top-level part of the parameters and its learning-rate factor.
     frozen_steps: Pairs of a top-level part and the number of initial steps in which it is frozen. A
       reader that cannot read yet makes the retriever unlearn its warm start.
@@ -38,9 +38,7 @@ class OptimizerConfig:
   warmup_steps: int | None = None
   schedule: Literal["linear", "constant"] = "linear"
   weight_decay: float = 0.01
-  clip_norm: float | None = 1.0
   beta2: float = 0.999
-  epsilon: float = 1e-6
   learning_rate_factors: tuple[tuple[str, float], ...] = ()
   frozen_steps: tuple[tuple[str, int], ...] = ()
   frozen_parts: tuple[str, ...] = ()
@@ -73,14 +71,11 @@ class BertAdamState(NamedTuple):
 def make_optimizer(config: OptimizerConfig, *, num_steps: int) -> optax.GradientTransformation:
   """Returns a chain of clipping, moments, weight decay and learning rate."""
   if config.name == "bert_adam":
-    moments = scale_by_bert_adam(b1=_BETA1, b2=config.beta2, eps=config.epsilon)
+    moments = scale_by_bert_adam(b1=_BETA1, b2=config.beta2, eps=_EPSILON)
   else:
-    moments = optax.scale_by_adam(b1=_BETA1, b2=config.beta2, eps=config.epsilon)
-  clip = (
-    optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
-  )
+    moments = optax.scale_by_adam(b1=_BETA1, b2=config.beta2, eps=_EPSILON)
   transformation = optax.chain(
-    clip,
+    optax.clip_by_global_norm(_CLIP_NORM),
     moments,
     optax.add_decayed_weights(config.weight_decay, mask=decayed),
     optax.scale_by_learning_rate(learning_rate_schedule(config, num_steps=num_steps)),

@@ -22,7 +22,7 @@ from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.training_config import RunConfig, TrainingConfig, changed
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
-from realm_jax.training.alarms import AlarmSettings
+from realm_jax.training import alarms
 from realm_jax.training.objective import LOSS, Minimised, Objective
 from realm_jax.training.train_loop import BatchSource
 from realm_jax.training.train_program import TrainProgram
@@ -157,10 +157,10 @@ class Pretraining(TrainingConfig):
     return super().stops_on_collapse and self.dual_encoder_learns
 
   @property
-  def alarm_settings(self) -> AlarmSettings:
-    """Thresholds of the alarms."""
+  def min_entropy(self) -> float:
+    """The entropy of p(z|x) below which an alarm is raised."""
     # With one passage besides the null passage, an entropy of 0 is no alarm.
-    return AlarmSettings(entropy=0.0) if self.retrieval.num_passages == 2 else AlarmSettings()
+    return 0.0 if self.retrieval.num_passages == 2 else alarms.MIN_ENTROPY
 
   def with_steps(self, num_steps: int) -> "Pretraining":
     """Returns the same training with another number of steps."""

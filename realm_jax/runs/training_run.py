@@ -28,7 +28,7 @@ from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import checkpoints, metric_writers, train_loop
-from realm_jax.training.alarms import Alarm, AlarmSettings
+from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_state import TrainState
@@ -104,7 +104,7 @@ class TrainingRun:
     batch_settings: Mapping,
     warm_starts: Sequence[WarmStart] = (),
     from_corpus: Callable[[], Mapping] = dict,
-    alarm_settings: AlarmSettings = AlarmSettings(),
+    min_entropy: float = MIN_ENTROPY,
   ):
     self.workdir = workdir
     self._opened = contextlib.ExitStack()
@@ -115,7 +115,7 @@ class TrainingRun:
     with contextlib.ExitStack() as if_failed:
       if_failed.callback(self._opened.close)
       begin = functools.partial(_new_state, program, from_corpus, warm_starts)
-      self._open(program, config, description, batch_settings, begin, alarm_settings)
+      self._open(program, config, description, batch_settings, begin, min_entropy)
       if_failed.pop_all()
 
   def keep(self, vocabulary: WordPieces) -> None:
@@ -130,7 +130,7 @@ class TrainingRun:
     description,
     batch_settings: Mapping,
     begin: Callable[[], TrainState],
-    alarm_settings: AlarmSettings,
+    min_entropy: float,
   ) -> None:
     """Restores or begins the run."""
     workdir = self.workdir
@@ -174,7 +174,7 @@ class TrainingRun:
       self.logs,
       step=self.step,
       first_process=processes.is_first(),
-      alarm_settings=alarm_settings,
+      min_entropy=min_entropy,
       on_collapse=self._stop_collapsed if config.stops_on_collapse else lambda alarm: None,
     )
     self._stop = train_loop.StopSignal()

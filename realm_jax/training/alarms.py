@@ -14,32 +14,13 @@ from realm_jax.training.objective import LOSS
 Row = Mapping[str, Any]
 _SKIPPED_SHARE = "skipped_share"
 _ENTROPY, _HUB = "entropy collapse", "one passage for everything"
+MIN_ENTROPY = 0.01  # mean of p(z|x) in nats; below, one passage has all the probability
+_ROWS = 3  # successive ones in which a metric is bad
+_MAX_SKIPPED_SHARE, _MAX_NULL_MASS, _MAX_HUB_SHARE = 0.5, 0.95, 0.5
+_USELESS_ROWS = 10  # with a retrieval utility of 0 or less
+# A builder is silent if its generation is older than this multiple of the usual interval.
+_SILENT_INTERVALS, _SILENT_SECONDS = 5.0, 120.0
 _COLLAPSED_STEPS = 50  # fewer may be the noise of a beginning whose metrics are often written
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AlarmSettings:
-  """Thresholds of the alarms.
-
-  Attributes:
-    rows: Successive rows in which a metric must be bad.
-    skipped_share: Share of skipped steps above which nothing is learned.
-    null_mass: Mean p(null|x) above which nothing is retrieved any more.
-    entropy: Mean entropy of p(z|x), in nats, below which one passage has all the probability.
-    hub_share: Share of a batch's queries that get the same passage, above which it is a hub.
-    utility_rows: Successive rows with a retrieval utility of 0 or less.
-    silent_intervals: Multiple of the builder's usual interval after which it counts as silent.
-    silent_seconds: Age of a generation below which the builder never counts as silent.
-  """
-
-  rows: int = 3
-  skipped_share: float = 0.5
-  null_mass: float = 0.95
-  entropy: float = 0.01
-  hub_share: float = 0.5
-  utility_rows: int = 10
-  silent_intervals: float = 5.0
-  silent_seconds: float = 120.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,11 +44,11 @@ class Alarm:
     return f"{self.name} since step {self.first_step}: {self.figure}. {self.cause}"
 
 
-def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> list[Alarm]:
+def find(rows: Sequence[Row], *, min_entropy: float = MIN_ENTROPY) -> list[Alarm]:
   """Returns the alarms of a run in order of their first step, one per stretch of bad rows."""
   alarms = []
   rows = _with_skipped_share(rows)
-  for name, figure, bad, length, cause in _rules(settings):
+  for name, figure, bad, length, cause in _rules(min_entropy):
     for first, last in _runs([figure in row and bad(row[figure]) for row in rows], length):
       value = rows[last][figure]
       alarms.append(
@@ -79,7 +60,7 @@ def find(rows: Sequence[Row], *, settings: AlarmSettings = AlarmSettings()) -> l
           cause=cause,
         )
       )
-  alarms += _builder_alarms(rows, settings)
+  alarms += _builder_alarms(rows)
   return sorted(alarms, key=lambda alarm: alarm.first_step)
 
 
@@ -97,7 +78,7 @@ def collapse(alarms: Sequence[Alarm], *, step: int) -> Alarm | None:
   )
 
 
-def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]:
+def _rules(min_entropy: float) -> list[tuple[str, str, Callable, int, str]]:
   """Returns for each rule its name, metric, condition, number of rows and likely cause."""
 
   def above(limit: float) -> Callable[[float | None], bool]:
@@ -110,40 +91,40 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
     (
       "steps skipped",
       _SKIPPED_SHARE,
-      above(settings.skipped_share),
-      settings.rows,
-      "Gradients are not finite, so nothing is learned: lower the learning rate or set clip_norm, "
-      "and resume from a checkpoint before this step",
+      above(_MAX_SKIPPED_SHARE),
+      _ROWS,
+      "Gradients are not finite, so nothing is learned: lower the learning rate, and "
+      "resume from a checkpoint before this step",
     ),
     (
       "loss not finite",
       LOSS,
       lambda value: value is None,
-      settings.rows,
+      _ROWS,
       "Parameters or activations have overflowed: resume from a checkpoint before this step with a "
       "lower learning rate, or compute in float32",
     ),
     (
       "null mass",
       "retrieval/null_mass",
-      above(settings.null_mass),
-      settings.rows,
+      above(_MAX_NULL_MASS),
+      _ROWS,
       "The reader ignores the passages, so the retriever learns to retrieve nothing: warm-start it "
       "longer, or train the reader first",
     ),
     (
       _ENTROPY,
       "retrieval/retrieval_entropy",
-      below(settings.entropy),
-      settings.rows,
+      below(min_entropy),
+      _ROWS,
       "One passage has all the probability, so the others get no gradient: lower the learning rate "
       "of the dual encoder or raise its temperature",
     ),
     (
       _HUB,
       "retrieval/hub_share",
-      above(settings.hub_share),
-      settings.rows,
+      above(_MAX_HUB_SHARE),
+      _ROWS,
       "The query embeddings have collapsed, or the index was built with other parameters: look at "
       "the drift and the hubness of the generation, and warm-start the dual encoder",
     ),
@@ -151,7 +132,7 @@ def _rules(settings: AlarmSettings) -> list[tuple[str, str, Callable, int, str]]
       "retrieval does not help",
       "retrieval/retrieval_utility",
       lambda value: value is not None and value <= 0,
-      settings.utility_rows,
+      _USELESS_ROWS,
       "The answer is as likely without the passages: the reader has not learned to read yet, or "
       "the corpus does not contain the answers",
     ),
@@ -169,7 +150,7 @@ def _with_skipped_share(rows: Sequence[Row]) -> list[Row]:
   return [{**row, _SKIPPED_SHARE: share} for row, share in zip(rows, [None, *shares], strict=False)]
 
 
-def _builder_alarms(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]:
+def _builder_alarms(rows: Sequence[Row]) -> list[Alarm]:
   """Finds where the generation in use got far older than usual."""
   bad, longest, before = [], None, None
   for row in rows:
@@ -180,7 +161,7 @@ def _builder_alarms(rows: Sequence[Row], settings: AlarmSettings) -> list[Alarm]
     bad.append(
       longest is not None
       and age is not None
-      and age > max(settings.silent_seconds, settings.silent_intervals * longest)
+      and age > max(_SILENT_SECONDS, _SILENT_INTERVALS * longest)
     )
     if age is not None and generation is not None:
       before = row

@@ -103,18 +103,18 @@ class AlarmWriter(MetricWriter):
 
   def __init__(
     self,
-    settings: alarms.AlarmSettings = alarms.AlarmSettings(),
     *,
+    min_entropy: float = alarms.MIN_ENTROPY,
     on_collapse: Callable[[alarms.Alarm], None] = lambda alarm: None,
   ):
-    self._settings, self._on_collapse = settings, on_collapse
+    self._min_entropy, self._on_collapse = min_entropy, on_collapse
     self._rows: list[dict] = []
     self._logged: set[tuple[str, int]] = set()
 
   def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
     row = {"step": step, **{name: _plain(value) for name, value in scalars.items()}}
     self._rows.append(row)
-    found = alarms.find(self._rows, settings=self._settings)
+    found = alarms.find(self._rows, min_entropy=self._min_entropy)
     for alarm in found:
       if (alarm.name, alarm.first_step) not in self._logged:
         self._logged.add((alarm.name, alarm.first_step))
@@ -165,14 +165,14 @@ def make_writer(
   *,
   step: int,
   first_process: bool,
-  alarm_settings: alarms.AlarmSettings = alarms.AlarmSettings(),
+  min_entropy: float = alarms.MIN_ENTROPY,
   on_collapse: Callable[[alarms.Alarm], None] = lambda alarm: None,
 ) -> MetricWriter:
   """Returns the writer of a run; processes other than the first write nothing."""
   if not first_process:
     return _Several([])
   files = [TensorBoardWriter(workdir), JsonLinesWriter(workdir, step=step)]
-  return _Several([*files, AlarmWriter(alarm_settings, on_collapse=on_collapse)])
+  return _Several([*files, AlarmWriter(min_entropy=min_entropy, on_collapse=on_collapse)])
 
 
 def _plain(value) -> float | None:

@@ -99,7 +99,7 @@ def pretrain(
     batch_settings=batch_settings,
     warm_starts=starts,
     from_corpus=from_corpus,
-    alarm_settings=pretraining.alarm_settings,
+    min_entropy=pretraining.min_entropy,
   ) as run:
     run.save_start()
     if run.resumed is None:

@@ -161,7 +161,7 @@ class Nuisance(threading.Thread):
 def start_server(served: Sequence[str]) -> tuple[subprocess.Popen, int]:
   """Starts the server, waits until it is ready, and returns it with its port."""
   command = [sys.executable, "-m", "realm_jax.main", "serve", *served, "--port=0"]
-  command += ["--requests_per_minute=10000000", "--burst=1000000"]
+  command += ["--requests_per_minute=20000000"]
   server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
   address = server.stdout.readline().strip()
   if not address:

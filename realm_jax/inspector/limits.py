@@ -14,6 +14,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from realm_jax.inspector.limit_settings import LimitSettings
 
 _CLIENTS_REMEMBERED = 4096
+_MIN_BURST = 60  # a page takes several requests
 _MAX_DISCARDED_BYTES = 32 * 2**20
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _BODY_TYPES = ("application/json", "application/x-www-form-urlencoded")
@@ -67,7 +68,8 @@ class _Admission:
   def __init__(self, app, *, settings: LimitSettings):
     self._app = app
     self._settings = settings
-    self._rate = RateLimit(per_minute=settings.requests_per_minute, burst=settings.burst)
+    rate = settings.requests_per_minute
+    self._rate = RateLimit(per_minute=rate, burst=max(_MIN_BURST, rate // 20))
 
   async def __call__(self, scope, receive, send):
     refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None

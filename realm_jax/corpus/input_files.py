@@ -54,6 +54,9 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
       raise FileNotFoundError(f"{path} links to a file that does not exist; repair or remove it")
     else:
       files.append(path)
+  if broken := [path for path in files if not os.path.exists(path)]:
+    print(f"skipped broken links ({len(broken):,}): {_listed(broken)}", flush=True)
+    files = [path for path in files if path not in broken]
   if not files:
     raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
   return sorted(set(files))
@@ -96,7 +99,10 @@ def format_of(path: str) -> Format | None:
 
 
 def _below(directory: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-  """Yields the files below a directory, hidden ones apart; a link to one above it ends there."""
+  """Yields the files and broken links below a directory, except hidden ones.
+
+  A link to a directory above it is not followed.
+  """
   real = os.path.realpath(directory)
   if real in above:
     return
@@ -106,7 +112,7 @@ def _below(directory: str, above: tuple[str, ...] = ()) -> Iterator[str]:
       continue
     if os.path.isdir(path):
       yield from _below(path, (*above, real))
-    elif os.path.isfile(path):
+    elif os.path.isfile(path) or (os.path.islink(path) and not os.path.exists(path)):
       yield path
 
 

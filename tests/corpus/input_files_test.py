@@ -34,6 +34,13 @@ def test_links_to_a_folder_above_are_not_followed(tmp_path):
   ]
 
 
+def test_a_broken_link_in_a_folder_is_skipped_and_named(tmp_path, capsys):
+  (tmp_path / "x.txt").write_text("")
+  (tmp_path / "gone.txt").symlink_to("absent.txt")
+  assert input_files(tmp_path) == [str(tmp_path / "x.txt")]
+  assert capsys.readouterr().out == f"skipped broken links (1): {tmp_path}/gone.txt\n"
+
+
 @pytest.mark.parametrize(
   ("inputs", "names"),
   [

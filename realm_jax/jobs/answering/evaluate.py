@@ -115,9 +115,8 @@ def evaluate(
       n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
     ]
   if path is not None:
-    return _of_knowledge_base(
-      path, collection, [*changed, *filter(None, [questions, qrels, output])]
-    )
+    unused = [*changed, *filter(None, [questions, qrels, output, following.follow])]
+    return _of_knowledge_base(path, collection, unused)
   if questions is None:
     raise ValueError("no --questions, and no knowledge base: realm evaluate kb questions.jsonl")
   if qrels is not None and sources.retriever == "hybrid":
@@ -155,7 +154,7 @@ def evaluate(
   return _follow(lambda of: evaluated(of, None), sources, following=following, output=output)
 
 
-def _of_knowledge_base(path: str, collection: str | None, unused: Sequence[str]) -> dict:
+def _of_knowledge_base(path: str, collection: str | None, unused: Sequence) -> dict:
   if collection is None or unused:
     raise ValueError(
       f"{path} is a knowledge base; give it with a collection or questions alone: "

@@ -99,8 +99,8 @@ def serve(
       installed.
   """
   if path is not None:
-    if sources != Sources():
-      raise ValueError(f"{path} is a knowledge base; give it, or --checkpoints and --index")
+    if sources != Sources() or second != SecondModel() or questions:
+      raise ValueError(f"{path} is a knowledge base; give it alone, or models and their sources")
     base = KnowledgeBase(path)
     return knowledge_base_serving.serve(
       base, host=host, port=port, edit_token=edit_token, limits=limits

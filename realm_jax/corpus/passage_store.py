@@ -219,7 +219,26 @@ class StoredPassages(Passages, Protocol):
   def lengths(self) -> np.ndarray: ...
 
 
-class PassageStore:
+class Wordpieces:
+  """The wordpieces of passages: columns of ids, each as values and offsets."""
+
+  _title_ids: tuple[np.ndarray, np.ndarray]
+  _body_ids: tuple[np.ndarray, np.ndarray]
+
+  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
+    return _padded_rows(self._title_ids, rows, length)
+
+  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
+    return _padded_rows(self._body_ids, rows, length)
+
+  def lengths(self) -> np.ndarray:
+    """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
+    return 3 + np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
+
+
+class PassageStore(Wordpieces):
   """Read-only view of a passage store; one in an object store is copied to the local cache.
 
   Its columns of text are copied when they are first read, because trainers and index builders read
@@ -316,18 +335,6 @@ class PassageStore:
     """Returns the name of the passage's document; empty if it has none."""
     return "" if self._documents is None else _row(self._documents, row).tobytes().decode()
 
-  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
-    return padded_rows(self._title_ids, rows, length)
-
-  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
-    return padded_rows(self._body_ids, rows, length)
-
-  def lengths(self) -> np.ndarray:
-    """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
-    return 3 + np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
-
 
 def titled_text(store, row: int) -> str:
   """Returns the title and text of a passage, which BM25 searches."""
@@ -339,7 +346,7 @@ def _row(column: tuple[np.ndarray, np.ndarray], row: int) -> np.ndarray:
   return values[offsets[row] : offsets[row + 1]]
 
 
-def padded_rows(
+def _padded_rows(
   column: tuple[np.ndarray, np.ndarray], rows: Rows, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns rows of a column, values and offsets, truncated or padded with 0; and their lengths."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from realm_jax.corpus.chunking import SPECIAL_TOKENS_PER_PASSAGE
-from realm_jax.corpus.passage_store import Rows, StoreMetadata, padded_rows
+from realm_jax.corpus.passage_store import StoreMetadata, Wordpieces
 from realm_jax.text.wordpieces import Tokenizer
 
 
-class TokenizedPassages:
+class TokenizedPassages(Wordpieces):
   """Titles and texts as rows of passages; see `PassageStore`.
 
   Args:
@@ -42,19 +42,6 @@ class TokenizedPassages:
 
   def text(self, row: int) -> str:
     return self._passages[row][1]
-
-  def title_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
-    return padded_rows(self._title_ids, rows, length)
-
-  def body_ids(self, rows: Rows, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int32 ids `[rows, length]`, truncated or padded with 0, and the lengths `[rows]`."""
-    return padded_rows(self._body_ids, rows, length)
-
-  def lengths(self) -> np.ndarray:
-    """Returns the number of wordpieces `[N]` of each `[CLS] title [SEP] body [SEP]`."""
-    lengths = np.diff(self._title_ids[1]) + np.diff(self._body_ids[1])
-    return SPECIAL_TOKENS_PER_PASSAGE + lengths
 
 
 def _column(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

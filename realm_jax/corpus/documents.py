@@ -168,7 +168,7 @@ def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Reco
       starts = line.lstrip()[:40].decode(errors="replace").rstrip()
       reason = _NO_OBJECT if starts[0] == "[" else f"{starts!r} is not JSON: {error.msg}"
       yield BadRecord(kind="broken_records", name=name, reason=reason)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
       yield BadRecord(kind="broken_records", name=name, reason=str(error))
     else:
       spans = fields.get("spans")

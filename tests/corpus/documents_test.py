@@ -52,6 +52,7 @@ BROKEN = {  # a line, and what its reason names
   b"[1, 2]": "one JSON object a line",
   b"[": "one JSON object a line",
   b'"text"': "one JSON object a line",
+  b"[" * 100_000: "recursion",
   b'{"text": 5}': "`text` is 5",
   b'{"text": ["a"], "spans": []}': r"`text` is \['a'\]",
   b'{"text": "a", "spans": [1]}': r"`spans` are \[1\]",
@@ -62,7 +63,7 @@ BROKEN = {  # a line, and what its reason names
 }
 
 
-@pytest.mark.parametrize("line", BROKEN)
+@pytest.mark.parametrize("line", BROKEN, ids=lambda line: str(line[:40]))
 def test_broken_records_are_passed_over_and_counted_each_reason_once(tmp_path, line):
   (tmp_path / "x.jsonl").write_bytes(line + b'\n{"text": "good"}\n{\n{\n')
   bad = BadRecords()

@@ -168,8 +168,10 @@ def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Reco
       starts = line.lstrip()[:40].decode(errors="replace").rstrip()
       reason = _NO_OBJECT if starts[0] == "[" else f"{starts!r} is not JSON: {error.msg}"
       yield BadRecord(kind="broken_records", name=name, reason=reason)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
       yield BadRecord(kind="broken_records", name=name, reason=str(error))
+    except RecursionError:
+      yield BadRecord(kind="broken_records", name=name, reason="nested too deep")
     else:
       spans = fields.get("spans")
       yield make_record(fields, default_id=f"{file.name}:{number}", name=name, spans=spans)

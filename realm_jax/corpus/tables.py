@@ -25,6 +25,8 @@ def read_table(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
     header = lines.readline()
     delimiter = max(_DELIMITERS, key=header.count)
     columns = next(csv.reader([header], delimiter=delimiter), [])
+    if not header:
+      return
     if "text" not in columns:
       reason = f"its first line names no column `text`: {header.strip()[:60]!r}"
       yield BadRecord(kind="broken_records", name=name, reason=reason)

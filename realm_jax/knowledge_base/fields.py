@@ -100,16 +100,18 @@ def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
     unknown = condition.keys() - _BOUNDS.keys()
     if unknown or not condition:
       raise ValueError(f"where: {name} has {condition!r}; bounds are {', '.join(_BOUNDS)}")
+    bounds = plain(condition)
 
     def is_within(value: Any) -> bool:
       if isinstance(value, list):
         return any(map(is_within, value))
-      return all(_compares(value, b) and _BOUNDS[side](value, b) for side, b in condition.items())
+      return all(_compares(value, b) and _BOUNDS[side](value, b) for side, b in bounds.items())
 
     return is_within
   several = isinstance(condition, (list, tuple, set, frozenset, range))
+  given = plain({name: [*condition] if several else [condition]})[name]
   try:
-    wanted = {(isinstance(one, bool), one) for one in (condition if several else [condition])}
+    wanted = {(isinstance(one, bool), one) for one in given}
   except TypeError as error:
     raise ValueError(f"where: {name} has {condition!r:.60}; compare with plain values") from error
 

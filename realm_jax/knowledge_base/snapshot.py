@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -139,6 +139,8 @@ class Snapshot:
     """
     if not where:
       return self.live_N
+    if not isinstance(where, Mapping):
+      raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
     known = {name for segment in self.segments for name in segment.fields.values}
     for name in where:
       if name not in known:

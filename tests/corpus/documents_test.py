@@ -52,7 +52,7 @@ BROKEN = {  # a line, and what its reason names
   b"[1, 2]": "one JSON object a line",
   b"[": "one JSON object a line",
   b'"text"': "one JSON object a line",
-  b"[" * 100_000: "recursion",
+  b"[" * 100_000: "nested too deep",
   b'{"text": 5}': "`text` is 5",
   b'{"text": ["a"], "spans": []}': r"`text` is \['a'\]",
   b'{"text": "a", "spans": [1]}': r"`spans` are \[1\]",

@@ -51,9 +51,11 @@ def test_compressed_or_not_the_documents_are_the_same(tmp_path, name, content):
   assert records(tmp_path / name, content) == EXPECTED
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_a_file_without_records_is_named(tmp_path, content):
-  path = tmp_path / "a.jsonl"
+@pytest.mark.parametrize(
+  ("name", "content"), [("a.jsonl", b""), ("a.jsonl", b"\n \n"), ("a.csv", b"")]
+)
+def test_a_file_without_records_is_named(tmp_path, name, content):
+  path = tmp_path / name
   assert records(path, content) == [BadRecord(kind="records_without_text", name=str(path))]
 
 

@@ -81,6 +81,8 @@ def test_a_selective_condition_still_finds_k_passages(tmp_path):
     (lambda base: base.delete(["moss", "elm"]), "'elm'"),
     (lambda base: base.search("moss", where={"yaer": 1958}), "'yaer'"),
     (lambda base: base.search("moss", where={"year": {"ge": 1958}}), "gte"),
+    (lambda base: base.search("moss", where="year"), "where='year'"),
+    (lambda base: base.search("moss", where={"year": {"gte": {1}}}), "JSON cannot hold"),
     (lambda base: base.search("moss", where={"year": [[1958]]}), "1958"),
     (lambda base: base.search("moss", k=0), "k=0"),
     (lambda base: base.search(None), "question=None"),
@@ -293,11 +295,15 @@ def test_dates_and_numbers_of_numpy_are_kept(base):
 
   import numpy as np
 
-  base.add([{"id": "a", "text": "An elm.", "day": datetime.date(2026, 1, 2), "n": np.int64(3)}])
-  assert base.search("elm", where={"day": {"gte": "2026"}})[0].fields == {
-    "day": "2026-01-02",
-    "n": 3,
-  }
+  day, number = datetime.date(2026, 1, 2), np.int64(3)
+  base.add([{"id": "a", "text": "An elm.", "day": day, "n": number}])
+  kept = {"day": "2026-01-02", "n": 3}
+  for where in (
+    {"day": {"gte": "2026"}},
+    {"day": day, "n": {"gte": number}},
+    {"day": {"lte": day}},
+  ):
+    assert [hit.fields for hit in base.search("elm", where=where)] == [kept]
 
 
 SEARCH = """

@@ -15,6 +15,7 @@ from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.text.terminal import column, isolated
 
 _BATCH_SIZE = 32  # questions of a file
+_SHOWN, _LONGEST = 3, 4  # answers, and wordpieces of one that fills a mask, unless given
 _ANSWERS = FileKind(name="a file of answers", start=r'\{.*"prediction": ')
 
 
@@ -43,9 +44,9 @@ def ask(
   question: str | None = None,
   *,
   sources: Sources = Sources(),
-  answers: int = 3,
+  answers: int = _SHOWN,
   target: str | None = None,
-  max_answer_length: int = 4,
+  max_answer_length: int = _LONGEST,
   many: ManyQuestions = ManyQuestions(),
 ) -> dict:
   """Prints the most likely answers, and the contributions of the passages to the first.
@@ -71,7 +72,8 @@ def ask(
     ValueError: If the model cannot take the query, or the inputs do not match.
   """
   if query is not None and question is not None:
-    if sources != Sources() or target is not None or many != ManyQuestions():
+    given = (sources, target, many, answers, max_answer_length)
+    if given != (Sources(), None, ManyQuestions(), _SHOWN, _LONGEST):
       raise ValueError(f"{query} is a knowledge base; give it and the question alone, or a model")
     answer = KnowledgeBase(query).answer(question)
     print(answer, flush=True)

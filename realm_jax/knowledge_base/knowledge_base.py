@@ -352,13 +352,15 @@ class KnowledgeBase:
 
   def documents(self, *, first: int = 0, count: int = 50) -> list[Document]:
     """Returns some of the documents, in an order that changes only with them."""
+    if first < 0 or count < 0:
+      raise ValueError(f"first={first}, count={count}; neither is below 0")
     snapshot = self._folder.newest()
     return [*map(snapshot.document, snapshot.documents(slice(first, first + count)))]
 
   def examples(self, count: int = 1) -> list[str]:
     """Returns titles of documents, or how they begin, to try a search with."""
     snapshot = self._folder.newest()
-    ranks = slice(None, None, max(1, snapshot.num_documents // count))
+    ranks = slice(None, None, max(1, snapshot.num_documents // max(1, count)))
     found = map(snapshot.document, snapshot.documents(ranks)[:count])
     texts = [(one.title or one.text)[:_BEGINNING] for one in found]
     # Words are not cut, unless they are not spaced.

@@ -42,7 +42,10 @@ class TextReader:
     self._records: Iterator[Any] = itertools.chain(first, given)
     self._files: Sequence[input_files.InputFile] = ()
     if first and isinstance(first[0], (str, os.PathLike)):
-      files = _files([*map(os.fspath, self._records)], outside)
+      paths = [*self._records]
+      if mixed := [path for path in paths if not isinstance(path, (str, os.PathLike))]:
+        raise ValueError(f"{mixed[0]!r} is no path, but comes after one; add the two apart")
+      files = _files([*map(os.fspath, paths)], outside)
       for file in files:
         folder = os.path.abspath(file.path).removesuffix(file.name)
         if not folder.startswith(self.folders):

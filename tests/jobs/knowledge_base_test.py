@@ -57,6 +57,7 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
     (["evaluate", "kb", "docs", "--max_questions=3"], "alone"),
     (["evaluate", "kb", "docs", "--follow"], "alone"),
     (["serve", "kb", "--second_step=3"], "alone"),
+    (["serve", "kb", "--history=2"], "alone"),
     (["evaluate"], "--questions"),
     (["search", "absent", "moss"], "absent"),
     (["create", "docs"], "docs"),

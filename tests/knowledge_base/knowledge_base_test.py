@@ -233,6 +233,18 @@ def test_records_are_mappings(tmp_path, records):
     KnowledgeBase.create(tmp_path / "kb", records)
 
 
+def test_a_record_after_a_path_is_refused(tmp_path):
+  with pytest.raises(ValueError, match="is no path, but comes after one"):
+    KnowledgeBase.create(tmp_path / "kb", [tmp_path, {"id": "a", "text": "Moss."}])
+
+
+def test_a_page_of_documents_begins_within_them(tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", [{"id": "a", "text": "Moss."}])
+  with pytest.raises(ValueError, match="first=-3"):
+    base.documents(first=-3)
+  assert base.examples(0) == []
+
+
 def test_a_field_nested_without_end_is_refused(tmp_path):
   nested = []
   for _ in range(2_000):

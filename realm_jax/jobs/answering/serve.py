@@ -16,6 +16,8 @@ from realm_jax.saved.opening import Sources
 from realm_jax.text import detection
 from realm_jax.text.wordpieces import MASK
 
+_NAMES = ("this model", "second model")
+_HISTORY, _LONGEST, _EXAMPLES = 6, 4, 6
 _LONG, _PASSAGES_TRIED = 160, 1000  # characters of an example, and where it is looked for
 
 
@@ -64,11 +66,11 @@ def serve(
   *,
   sources: Sources = Sources(),
   second: SecondModel = SecondModel(),
-  names: tuple[str, str] = ("this model", "second model"),
-  history: int = 6,
-  max_answer_length: int = 4,
+  names: tuple[str, str] = _NAMES,
+  history: int = _HISTORY,
+  max_answer_length: int = _LONGEST,
   questions: tuple[str, ...] = (),
-  num_examples: int = 6,
+  num_examples: int = _EXAMPLES,
   host: str = "127.0.0.1",
   port: int = 8080,
   edit_token: str | None = None,
@@ -99,7 +101,8 @@ def serve(
       installed.
   """
   if path is not None:
-    if sources != Sources() or second != SecondModel() or questions:
+    given = (sources, second, names, history, max_answer_length, questions, num_examples)
+    if given != (Sources(), SecondModel(), _NAMES, _HISTORY, _LONGEST, (), _EXAMPLES):
       raise ValueError(f"{path} is a knowledge base; give it alone, or models and their sources")
     base = KnowledgeBase(path)
     return knowledge_base_serving.serve(

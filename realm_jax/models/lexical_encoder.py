@@ -47,7 +47,7 @@ class LexicalEncoderConfig(EncoderConfig):
   projection_size: int = 1024
   k1: float = 0.9
   b: float = 0.4
-  candidates: int = 100
+  candidates: int = 400
 
   def __post_init__(self):
     super().__post_init__()

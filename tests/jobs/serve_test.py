@@ -80,7 +80,7 @@ def test_a_knowledge_base_is_served_until_a_signal(way, base):
   [
     ([], "realm serve kb"),
     (["absent"], "absent"),
-    (["{}", "--checkpoints=c"], "--checkpoints"),
+    (["{}", "--checkpoints=c"], "give it alone"),
     (["{}", "--port=65536"], "65536"),
     (["{}", "--port=0", "--edit_token=short"], "short"),
   ],

@@ -54,12 +54,12 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
       raise FileNotFoundError(f"{path} links to a file that does not exist; repair or remove it")
     else:
       files.append(path)
-  if broken := [path for path in files if not os.path.exists(path)]:
+  there = [path for path in files if os.path.exists(path)]
+  if broken := sorted({*files} - {*there}):
     print(f"skipped broken links ({len(broken):,}): {_listed(broken)}", flush=True)
-    files = [path for path in files if path not in broken]
-  if not files:
+  if not there:
     raise FileNotFoundError(f"no file matches {os.fspath(pattern)!r}")
-  return sorted(set(files))
+  return sorted(set(there))
 
 
 def find_files(

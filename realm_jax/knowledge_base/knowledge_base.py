@@ -253,8 +253,8 @@ class KnowledgeBase:
     probe and worse in none, by 95 % intervals.
 
     With questions the encoder learns to embed questions; passages keep their embeddings. It is
-    used, alone or with words, whichever is better, if so it finds answers to more of the questions
-    that it did not learn from, among five passages and by a 95 % interval.
+    used, alone or fused with words, whichever is better, if among five passages it finds answers to
+    more of the questions that it did not learn from, by a 95 % interval.
 
     Args:
       questions: JSON Lines with `question` and `answer`, of which a fifth, at most 500, is only

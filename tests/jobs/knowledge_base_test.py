@@ -55,7 +55,7 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   [
     (["evaluate", "kb"], "questions.jsonl"),
     (["evaluate", "kb", "docs", "--max_questions=3"], "alone"),
-    (["evaluate", "kb", "docs", "--follow"], "alone"),
+    (["evaluate", "kb", "docs", "--poll_seconds=1"], "alone"),
     (["serve", "kb", "--second_step=3"], "alone"),
     (["serve", "kb", "--history=2"], "alone"),
     (["evaluate"], "--questions"),

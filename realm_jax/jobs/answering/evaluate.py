@@ -115,7 +115,7 @@ def evaluate(
       n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
     ]
   if path is not None:
-    unused = [*changed, *filter(None, [questions, qrels, output, following.follow])]
+    unused = [*changed, *filter(None, [questions, qrels, output, following != Following()])]
     return _of_knowledge_base(path, collection, unused)
   if questions is None:
     raise ValueError("no --questions, and no knowledge base: realm evaluate kb questions.jsonl")

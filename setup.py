@@ -6,9 +6,9 @@ import re
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-VERSION = re.search(
+[VERSION] = re.findall(
   r'^__version__ = "([^"]+)"', (ROOT / "realm_jax/__init__.py").read_text("utf-8"), re.MULTILINE
-).group(1)
+)
 
 setuptools.setup(
   name="realm_jax",
@@ -39,7 +39,8 @@ setuptools.setup(
     "fsspec>=2025.1",
     "gin-config>=0.5",
     "icu4py>=1.2,<2",
-    "jax>=0.10.1,<0.13",
+    # jaxlib 0.10.2 computes some sums wrongly on CPUs with AMX (its issue 39103).
+    "jax>=0.10.1,!=0.10.2,<0.13",
     "jinja2>=3.1",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
@@ -83,7 +84,9 @@ setuptools.setup(
       "uvicorn>=0.30",
     ],
     "beam": ["apache-beam>=2.60"],
-    "cuda": ["jax[cuda12]"],
+    "cuda": ["jax[cuda]"],  # the CUDA that JAX chooses, or one of those below
+    "cuda12": ["jax[cuda12]"],
+    "cuda13": ["jax[cuda13]"],
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"],
     "faiss": ["faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],

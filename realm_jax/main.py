@@ -173,7 +173,6 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
       raise UsageError(str(error)) from error
   configuration.configure(job, gin_files=gin_files, bindings=bindings, values=values)
   if "jax" in sys.modules:  # only jobs that compute import it
-    backend.check()
     backend.keep_programs(configuration.directory(job, keywords))
   return configuration.run(name, job, keywords)
 

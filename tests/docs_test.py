@@ -11,7 +11,7 @@ import yaml
 
 from realm_jax import main
 from realm_jax.command_line import configuration
-from realm_jax.devices import backend, processes
+from realm_jax.devices import processes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -58,7 +58,6 @@ JOBS += [("benchmarks/reproductions.toml", words) for words in reproductions()]
 def nothing_runs(monkeypatch):
   monkeypatch.chdir(ROOT)
   monkeypatch.setattr(configuration, "run", lambda *_: 0)
-  monkeypatch.setattr(backend, "check", lambda: None)
   monkeypatch.setattr(processes, "join", lambda **_: None)
   yield
   gin.clear_config()

@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import pathlib
+import runpy
+from unittest import mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -22,3 +24,17 @@ def test_libtpu_is_the_release_that_jax_was_made_for():
   for need in asked:
     [pin] = here[need.name]
     assert need.specifier.contains(pin.version), f"{pin} is pinned, jax[tpu] asks for {need}"
+
+
+def test_the_jax_that_computes_wrongly_is_refused_and_the_pinned_ones_are_not():
+  with mock.patch("setuptools.setup") as setup:
+    runpy.run_path(str(ROOT / "setup.py"))
+  [jax] = [
+    need
+    for need in map(Requirement, setup.call_args.kwargs["install_requires"])
+    if need.name == "jax"
+  ]
+  assert not jax.specifier.contains("0.10.2")
+  lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+  pins = [Requirement(line).specifier for line in lines if line.startswith("jax==")]
+  assert pins and all(jax.specifier.contains(pin.version) for [pin] in pins)

@@ -16,6 +16,8 @@ _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
   "lt": operator.lt,
   "lte": operator.le,
 }
+_EXCLUDING = ("ne", "nin")
+_OPERATORS = (*_BOUNDS, *_EXCLUDING, "exists")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,9 +77,14 @@ class Fields:
     for name, condition in where.items():
       satisfies = _predicate(name, condition)
       # The last one stands for documents without the field.
-      allowed = np.array([*map(satisfies, self.values.get(name, ())), False])
+      allowed = np.array([*map(satisfies, (*self.values.get(name, ()), None))])
       mask &= allowed[self.codes.get(name, np.full(num_documents, _MISSING))]
     return mask
+
+
+def selects_missing(name: str, condition: Any) -> bool:
+  """Returns whether documents without a field satisfy a condition on it."""
+  return _predicate(name, condition)(None)
 
 
 def conditions(text: str) -> Where:
@@ -96,31 +103,49 @@ def conditions(text: str) -> Where:
 
 
 def _predicate(name: str, condition: Any) -> Callable[[Any], bool]:
-  if isinstance(condition, Mapping):
-    unknown = condition.keys() - _BOUNDS.keys()
-    if unknown or not condition:
-      raise ValueError(f"where: {name} has {condition!r}; bounds are {', '.join(_BOUNDS)}")
-    bounds = plain(condition)
+  """Returns a function of a field's value, which is None where there is none."""
+  if not isinstance(condition, Mapping):
+    return _is_one_of(name, condition)
+  if condition.keys() - _OPERATORS or not condition:
+    raise ValueError(f"where: {name} has {condition!r:.60}; conditions are {', '.join(_OPERATORS)}")
+  bounds = plain({side: bound for side, bound in condition.items() if side in _BOUNDS})
+  excluded = [_is_one_of(name, condition[n]) for n in _EXCLUDING if n in condition]
+  exists = condition.get("exists")
+  if "exists" in condition and not isinstance(exists, bool):
+    raise ValueError(f"where: {name} has exists={exists!r:.60}; it is true or false")
 
-    def is_within(value: Any) -> bool:
-      if isinstance(value, list):
-        return any(map(is_within, value))
-      return all(_compares(value, b) and _BOUNDS[side](value, b) for side, b in bounds.items())
+  def is_within(value: Any) -> bool:
+    return all(_compares(value, b) and _BOUNDS[side](value, b) for side, b in bounds.items())
 
-    return is_within
+  def satisfies(value: Any) -> bool:
+    values = _values(value)
+    return (
+      (not bounds or any(map(is_within, values)))
+      and not any(is_excluded(value) for is_excluded in excluded)
+      and exists in (None, values != [None])
+    )
+
+  return satisfies
+
+
+def _is_one_of(name: str, condition: Any) -> Callable[[Any], bool]:
   several = isinstance(condition, (list, tuple, set, frozenset, range))
   given = plain({name: [*condition] if several else [condition]})[name]
   try:
-    wanted = {(isinstance(one, bool), one) for one in given}
+    # Documents do not keep empty texts, which count as missing.
+    wanted = {(isinstance(one, bool), None if one == "" else one) for one in given}
   except TypeError as error:
     raise ValueError(f"where: {name} has {condition!r:.60}; compare with plain values") from error
+  return lambda value: any(
+    not isinstance(one, dict) and (isinstance(one, bool), one) in wanted for one in _values(value)
+  )
 
-  def is_wanted(value: Any) -> bool:
-    if isinstance(value, list):
-      return any(map(is_wanted, value))
-    return not isinstance(value, dict) and (isinstance(value, bool), value) in wanted
 
-  return is_wanted
+def _values(value: Any) -> list[Any]:
+  """Returns the values of a list, also of lists in it; None alone stands for no value."""
+  if not isinstance(value, list):
+    return [value]
+  return [one for part in value for one in _values(part) if one is not None] or [None]
 
 
 def _compares(value: Any, bound: Any) -> bool:

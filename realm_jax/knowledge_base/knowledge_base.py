@@ -173,8 +173,10 @@ class KnowledgeBase:
     Args:
       k: Passages to find; there are fewer only if fewer match.
       where: Conditions on the fields of a document, all of which it has to satisfy: a value, a list
-        of values, or bounds such as `{"gte": 1950, "lt": 1960}`. A field that is a list satisfies
-        what one of its values does.
+        of values, bounds such as `{"gte": 1950, "lt": 1960}`, `{"ne": 1955}`, `{"nin": [1955]}` or
+        `{"exists": True}`, also several in one mapping. A field that is a list satisfies values and
+        bounds if one of its values does, and `ne` and `nin` if none is excluded. One that is null
+        or empty is missing: it satisfies `ne`, `nin` and None.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -182,7 +184,7 @@ class KnowledgeBase:
       in standard deviations from its mean over all passages, unless `train` chose another ranking.
 
     Raises:
-      ValueError: If `k` is below 1, or no document has a field of `where`.
+      ValueError: If `k` is below 1, or no document has a field of `where` that a condition needs.
     """
     if not isinstance(question, str):
       raise ValueError(f"question={question!r:.60}; ask with a string")

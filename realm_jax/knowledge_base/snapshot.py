@@ -12,7 +12,7 @@ from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.kth_best import kth_best
 from realm_jax.knowledge_base.commits import Commit, Ranking
-from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.fields import Where, selects_missing
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.text.analysis import Analyzer
@@ -135,15 +135,15 @@ class Snapshot:
     """Returns which passages are of live documents that satisfy all conditions, bool `[N]`.
 
     Raises:
-      ValueError: If no document has one of the fields.
+      ValueError: If no document has one of the fields, and its condition needs it.
     """
     if not where:
       return self.live_N
     if not isinstance(where, Mapping):
       raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
     known = {name for segment in self.segments for name in segment.fields.values}
-    for name in where:
-      if name not in known:
+    for name, condition in where.items():
+      if name not in known and not selects_missing(name, condition):
         listed = ", ".join(sorted(known)) or "none"
         raise ValueError(f"where: no document has a field {name!r}; there are: {listed}")
     return self._passages(

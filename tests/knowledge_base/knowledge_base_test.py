@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
-from realm_jax.knowledge_base import commits, folder, knowledge_base
+from realm_jax.knowledge_base import folder, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -64,6 +64,52 @@ def test_conditions_select_documents(base, where, expected):
   assert {*ids(base.search("moss fern oak", where=where))} == expected
 
 
+SPARSE = [
+  {"id": "one", "text": "Moss.", "year": 1958, "tags": ["wet", "green"], "old": True},
+  {"id": "two", "text": "Moss.", "year": 1, "tags": ["dry"], "old": False},
+  {"id": "no", "text": "Moss."},
+  {"id": "null", "text": "Moss.", "year": None, "tags": None, "old": None},
+  {"id": "empty", "text": "Moss.", "year": "", "tags": [], "old": {}},
+  {"id": "odd", "text": "Moss.", "year": "1958", "tags": [None], "old": {"is": True}},
+]
+MISSING = {"no", "null", "empty"}
+
+
+@pytest.mark.parametrize(
+  ("where", "expected"),
+  [
+    ({"year": {"ne": 1958}}, {"two", "odd"} | MISSING),
+    ({"year": {"ne": True}}, {"one", "two", "odd"} | MISSING),
+    ({"year": {"nin": [1958, 1]}}, {"odd"} | MISSING),
+    ({"year": {"nin": []}}, {"one", "two", "odd"} | MISSING),
+    ({"year": {"exists": True}}, {"one", "two", "odd"}),
+    ({"year": {"exists": False}}, MISSING),
+    ({"year": None}, MISSING),
+    ({"year": [None, 1]}, {"two"} | MISSING),
+    ({"year": ""}, MISSING),
+    ({"year": {"ne": None}}, {"one", "two", "odd"}),
+    ({"year": {"nin": [None, 1]}}, {"one", "odd"}),
+    ({"year": {"gte": 0, "ne": 1}}, {"one"}),
+    ({"year": {"gte": 0, "exists": False}}, set()),
+    ({"year": {"ne": 1}, "tags": {"ne": "wet"}}, {"odd"} | MISSING),
+    ({"tags": {"ne": "green"}}, {"two", "odd"} | MISSING),
+    ({"tags": {"nin": ["wet", "dry"]}}, {"odd"} | MISSING),
+    ({"tags": {"nin": ("wet",), "ne": "dry"}}, {"odd"} | MISSING),
+    ({"tags": {"exists": True}}, {"one", "two"}),
+    ({"tags": {"exists": False}}, {"odd"} | MISSING),
+    ({"old": {"exists": True}}, {"one", "two", "odd"}),
+    ({"old": {"ne": True}}, {"two", "odd"} | MISSING),
+    ({"old": {"ne": 1}}, {"one", "two", "odd"} | MISSING),
+    ({"archived": {"ne": True}}, {"one", "two", "odd"} | MISSING),
+    ({"archived": {"exists": False}}, {"one", "two", "odd"} | MISSING),
+  ],
+)
+def test_what_is_not_or_is_missing_is_a_condition(tmp_path, where, expected):
+  base = KnowledgeBase.create(tmp_path / "kb", SPARSE[:3], language="en")
+  base.add(SPARSE[3:])
+  assert {hit.id for hit in base.search("moss", k=9, where=where)} == expected
+
+
 def test_a_selective_condition_still_finds_k_passages(tmp_path):
   documents = [{"id": str(n), "text": f"moss {'moss ' * (n % 7)}", "n": n} for n in range(300)]
   base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
@@ -81,6 +127,10 @@ def test_a_selective_condition_still_finds_k_passages(tmp_path):
     (lambda base: base.delete(["moss", "elm"]), "'elm'"),
     (lambda base: base.search("moss", where={"yaer": 1958}), "'yaer'"),
     (lambda base: base.search("moss", where={"year": {"ge": 1958}}), "gte"),
+    (lambda base: base.search("moss", where={"yaer": {"exists": True}}), "'yaer'"),
+    (lambda base: base.search("moss", where={"year": {"exists": "yes"}}), "exists='yes'"),
+    (lambda base: base.search("moss", where={"year": {"exists": None}}), "exists=None"),
+    (lambda base: base.search("moss", where={"year": {"ne": [[1958]]}}), "1958"),
     (lambda base: base.search("moss", where="year"), "where='year'"),
     (lambda base: base.search("moss", where={"year": {"gte": {1}}}), "JSON cannot hold"),
     (lambda base: base.search("moss", where={"year": [[1958]]}), "1958"),
@@ -98,11 +148,11 @@ def test_a_mistake_is_named_and_changes_nothing(base, call, named):
 
 
 def test_adding_again_touches_only_what_changed(base):
-  number = commits.newest_number(base.path)
+  number = base.commit.number
   changes = base.add([*PLANTS, {"id": "elm", "text": "An elm."}])
   assert (changes.added, changes.unchanged) == (1, 3)
   assert base.add(PLANTS).unchanged == 3
-  assert commits.newest_number(base.path) == number + 1
+  assert base.commit.number == number + 1
   changes = base.update([PLANTS[0], {**PLANTS[1], "year": 1961}], delete_missing=True)
   assert (changes.updated, changes.unchanged, changes.deleted) == (1, 1, 2)
   assert ids(base.search("fern", where={"year": 1961})) == ["fern"] and len(base) == 2

@@ -14,8 +14,8 @@ def search(path: str, question: str, *, k: int = 5, where: str = "{}") -> None:
     path: The folder of the knowledge base.
     question: What to search for.
     k: Passages to show.
-    where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}` or
-      `{"year": {"gte": 1950, "lt": 1960}}`.
+    where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}`,
+      `{"year": {"gte": 1950, "lt": 1960}}`, `{"kind": {"ne": "a"}}`, `{"year": {"exists": true}}`.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.

@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
+from realm_jax.devices import processes
+from realm_jax.foundations import object_store
+from realm_jax.training import checkpoints
+
 
 def changes(
   before: Mapping | None, now: Mapping, *, allowed: Sequence[str], workdir: str
@@ -32,6 +36,32 @@ def changes(
   if differing:
     logging.warning("%s restarts its data: %s differ", workdir, ", ".join(differing))
   return list(differing)
+
+
+def go_back(directory: str, step: int, *, learning: Mapping) -> None:
+  """Deletes the checkpoints after a step, for a run to resume from it.
+
+  The same command started again resumes from what it has saved since.
+
+  Raises:
+    FileNotFoundError: If there is no checkpoint of this step.
+  """
+  checkpoints.resolve(directory, step=step)
+  newer = [found for found in checkpoints.steps(directory) if found > step]
+  if newer:
+    newest = checkpoints.resolve(directory)
+    try:
+      metadata = checkpoints.read_metadata(newest)
+    except checkpoints.DamagedCheckpointError:
+      metadata = {}
+    if metadata.get("resumed_from") == step and not differences(metadata["learning"], learning):
+      logging.info("%s has come from step %d already and resumes from there", newest, step)
+      newer = []
+  if processes.is_first() and newer:
+    logging.warning("%s: going back to step %d deletes %s", directory, step, newer)
+    for found in newer:
+      (object_store.absolute(directory) / str(found)).rmtree()
+  processes.share(None)
 
 
 def warn_of_other_learning(before: Mapping | None, now: Mapping, *, workdir: str) -> None:

@@ -28,7 +28,10 @@ class RunConfig:
     allow_changes: Batch settings that may differ when a run is resumed, such as "seed,batch_size";
       its data then restart. Other differences are rejected.
     on_collapse: "stop" ends the run with exit code 1 when retrieval has collapsed: most queries get
-      the same passage, or one passage all the probability. "warn" only raises the alarm.
+      the same passage, or one passage all the probability. "warn" only raises the alarm. A run that
+      diverges always ends.
+    resume_from: Step of the checkpoint to go back to; newer ones are deleted. None resumes from the
+      newest.
   """
 
   num_steps: int = 100_000
@@ -38,6 +41,7 @@ class RunConfig:
   keep_checkpoints: int = 5
   allow_changes: tuple[str, ...] = ()
   on_collapse: Literal["stop", "warn"] = "stop"
+  resume_from: int | None = None
 
   def __post_init__(self):
     choices.check_fields(self)

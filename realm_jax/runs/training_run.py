@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.text.wordpieces import WordPieces
-from realm_jax.training import checkpoints, metric_writers, train_loop
+from realm_jax.training import alarms, checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.training.train_program import TrainProgram
@@ -139,6 +140,8 @@ class TrainingRun:
     self.batch_sharding = program.batch_sharding
     self._train_step = program.train_step
     directory = os.path.join(workdir, CHECKPOINTS)
+    if config.run.resume_from is not None:
+      resumption.go_back(directory, config.run.resume_from, learning=config.learning_settings)
     self._checkpointer = checkpoints.Checkpointer(directory, keep=config.run.keep_checkpoints)
     self.resumed = self._checkpointer.restore(program.abstract_state)
     self.identity = checkpoints.run_of(directory)
@@ -147,8 +150,9 @@ class TrainingRun:
       "run": self.identity.name,
       "batches": dict(batch_settings),
       "learning": config.learning_settings,
+      "resumed_from": config.run.resume_from,
     }
-    self._continued = None
+    self._continued, self._last_good = None, None
     if self.resumed is not None:
       saved_models.check_same_run(self.resumed.metadata, description, workdir)
       changed = resumption.changes(
@@ -163,22 +167,31 @@ class TrainingRun:
       if self.resumed.input and not changed:
         self._continued = self.resumed.input
       self.state = self.resumed.state
+      self._last_good = self.resumed.metadata.get("last_good")
     else:
       self.state = begin()
+    if not checkpoints.all_finite(self.state):
+      saved = self._checkpointer.latest_step()
+      raise ValueError(
+        f"the parameters that {workdir} begins with, of step {saved or 0}, are not finite; "
+        + ("begin with other checkpoints" if saved is None else self._way_back(saved))
+      )
     self.logs, self._mirror = workdir, None
     if processes.is_first() and object_store.is_remote(workdir):
       self._mirror = object_store.MirroredLogs(workdir)
       self.logs = self._mirror.directory
-    self._collapse: Alarm | None = None
+    self._alarm: Alarm | None = None  # that ends the run
+    self._healthy_step = -1
     self._writer = metric_writers.make_writer(
       self.logs,
       step=self.step,
       first_process=processes.is_first(),
       min_entropy=min_entropy,
-      on_collapse=self._stop_collapsed if config.stops_on_collapse else lambda alarm: None,
+      on_end=lambda alarm: self._end(alarm, collapses=config.stops_on_collapse),
+      on_healthy=self._set_healthy,
     )
     self._stop = train_loop.StopSignal()
-    self._collapsed = ""
+    self._failure = ""
     self._trace: TraceWriter | None = None
     self._exchange = processes.Exchange()
 
@@ -193,11 +206,11 @@ class TrainingRun:
   def __exit__(self, kind, *_):
     """Exits the process with `STOPPED` if the run was stopped before its last step.
 
-    If it was stopped because retrieval has collapsed, the exit code is 1 and a line says why.
+    If it was stopped because it has collapsed or diverged, the exit code is 1 and a line says why.
     """
     self._opened.close()
-    if kind is None and self._collapsed:
-      raise SystemExit(self._collapsed)
+    if kind is None and self._failure:
+      raise SystemExit(self._failure)
     if kind is None and self.step < self._config.num_steps:
       raise SystemExit(STOPPED)
 
@@ -208,8 +221,12 @@ class TrainingRun:
 
   def stopped(self) -> bool:
     """Returns whether any process was told to stop; all must call it equally often."""
-    stops = self._exchange([self._stop() or self._collapse is not None])
+    stops = self._exchange([self._stop() or self._alarm is not None])
     return stops is not None and bool(stops.any())
+
+  @property
+  def _diverged(self) -> bool:
+    return self._alarm is not None and self._alarm.diverged
 
   def place(self, batch):
     """Shards a batch over the mesh; every process passes its own rows."""
@@ -218,6 +235,7 @@ class TrainingRun:
   def save_start(self) -> None:
     """Saves a new run's initial parameters, from which the first generation is built."""
     if self.resumed is None:
+      self._last_good = 0
       self._save(0, self.state, input={}, metadata={})
 
   def wait_for_checkpoint(self) -> None:
@@ -296,8 +314,12 @@ class TrainingRun:
       return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
 
     def figures(step: int, state) -> dict[str, float]:
-      if evaluation is None:
+      if not checkpoints.all_finite(state):
+        self._end(alarms.not_finite(step), collapses=True)
         return {}
+      if not evaluated(step):
+        return {}
+      assert evaluation is not None
       found = evaluation.figures(state.params)
       if evaluation.best is not None:
         said = {**self._metadata, **metadata()}
@@ -305,6 +327,15 @@ class TrainingRun:
       return found
 
     def save(step: int, state) -> None:
+      healthy, failed = processes.share([self._healthy_step == step, self._diverged])[0]
+      if failed or not checkpoints.all_finite(state):
+        return
+      if healthy:
+        self._last_good = step
+      best = evaluation.best if evaluation else None
+      is_good = best is not None and best.value is not None and math.isfinite(best.value)
+      kept = {self._last_good, best.step if best is not None and is_good else None}
+      self._checkpointer.protected = {found for found in kept if found is not None}
       position = {
         name: value for part in processes.gather(source.position()) for name, value in part.items()
       }
@@ -335,31 +366,45 @@ class TrainingRun:
       log_every=self._config.log_every,
       stop=self.stopped,
       log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
-      evaluate=lambda step, state: figures(step, state) if evaluated(step) else {},
+      evaluate=figures,
     )
     save(self.step, self.state)
     self.wait_for_checkpoint()
-    self._collapsed = processes.share(self._told_of_collapse(evaluation))[0]
+    self._failure = processes.share(self._why_it_failed(evaluation))[0]
 
-  def _stop_collapsed(self, alarm: Alarm) -> None:
-    self._collapse = alarm
+  def _end(self, alarm: Alarm, *, collapses: bool) -> None:
+    if self._alarm is None and (collapses or alarm.diverged):
+      self._alarm = alarm
 
-  def _told_of_collapse(self, evaluation: Evaluation | None) -> str:
-    """Returns why the run ended and where to continue from; empty if nothing has collapsed."""
-    if self._collapse is None:
+  def _set_healthy(self, step: int) -> None:
+    self._healthy_step = step
+
+  def _why_it_failed(self, evaluation: Evaluation | None) -> str:
+    """Returns why the run ended and where to continue from; empty if nothing went wrong."""
+    if self._alarm is None:
       return ""
     best = None if evaluation is None else evaluation.best
     if best is not None and best.step is not None:
-      directory, step = BEST, best.step
+      path = os.path.join(self.workdir, BEST, str(best.step))
+      way_out = f"Begin again from {path}"
     else:
-      directory = CHECKPOINTS
-      kept = checkpoints.steps(os.path.join(self.workdir, directory))
-      step = max((s for s in kept if s < self._collapse.first_step), default=kept[-1])
-    path = os.path.join(self.workdir, directory, str(step))
+      way_out = self._way_back(self._alarm.first_step)
+    what, otherwise = "retrieval has collapsed", "; --on_collapse=warn trains on"
+    if self._alarm.diverged:
+      what, otherwise = "training has diverged", ""
     return (
-      f"{self.workdir}: step {self.step}, stopped because retrieval has collapsed: "
-      f"{self._collapse}. Begin again from {path}; --on_collapse=warn trains on"
+      f"{self.workdir}: step {self.step}, stopped because {what}: {self._alarm}. "
+      f"{way_out}{otherwise}"
     )
+
+  def _way_back(self, step: int) -> str:
+    """Returns the checkpoint to continue from: the last good one, or one before `step`."""
+    directory = os.path.join(self.workdir, CHECKPOINTS)
+    before = [found for found in checkpoints.steps(directory) if found < step]
+    good = self._last_good if self._last_good in before else max(before, default=None)
+    if good is None:
+      return "No checkpoint is from before: begin again in another workdir"
+    return f"Begin again from {os.path.join(directory, str(good))} with --resume_from={good}"
 
   def _first_batch(self, source: train_loop.BatchSource):
     """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
@@ -379,7 +424,8 @@ class TrainingRun:
     if self._mirror is not None:
       self._writer.flush()
       self._mirror.flush()
-    self._checkpointer.save(step, state, input=input, metadata={**self._metadata, **metadata})
+    known = {**self._metadata, "last_good": self._last_good}
+    self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,16 @@ from realm_jax.training.objective import LOSS
 Row = Mapping[str, Any]
 _SKIPPED_SHARE = "skipped_share"
 _ENTROPY, _HUB = "entropy collapse", "one passage for everything"
+_SKIPPED, _NOT_FINITE = "steps skipped", "loss not finite"
 MIN_ENTROPY = 0.01  # mean of p(z|x) in nats; below, one passage has all the probability
 _ROWS = 3  # successive ones in which a metric is bad
 _MAX_SKIPPED_SHARE, _MAX_NULL_MASS, _MAX_HUB_SHARE = 0.5, 0.95, 0.5
 _USELESS_ROWS = 10  # with a retrieval utility of 0 or less
 # A builder is silent if its generation is older than this multiple of the usual interval.
 _SILENT_INTERVALS, _SILENT_SECONDS = 5.0, 120.0
-_COLLAPSED_STEPS = 50  # fewer may be the noise of a beginning whose metrics are often written
+# Alarms that end a run, and the steps that they must last: fewer may be the noise of a beginning
+# whose metrics are often written.
+_LASTING = {_ENTROPY: 50, _HUB: 50, _SKIPPED: 10, _NOT_FINITE: 10}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +43,24 @@ class Alarm:
   figure: str
   cause: str
 
+  @property
+  def diverged(self) -> bool:
+    """Whether training itself has failed, not only retrieval."""
+    return self.name not in (_ENTROPY, _HUB)
+
   def __str__(self) -> str:
     return f"{self.name} since step {self.first_step}: {self.figure}. {self.cause}"
+
+
+def not_finite(step: int) -> Alarm:
+  """Returns the alarm of a train state that is not finite, which no further step heals."""
+  return Alarm(
+    name="parameters not finite",
+    first_step=step,
+    last_step=step,
+    figure="parameters or the optimizer's state have overflowed",
+    cause="Lower the learning rate",
+  )
 
 
 def find(rows: Sequence[Row], *, min_entropy: float = MIN_ENTROPY) -> list[Alarm]:
@@ -64,17 +83,26 @@ def find(rows: Sequence[Row], *, min_entropy: float = MIN_ENTROPY) -> list[Alarm
   return sorted(alarms, key=lambda alarm: alarm.first_step)
 
 
-def collapse(alarms: Sequence[Alarm], *, step: int) -> Alarm | None:
-  """Returns the alarm of a retrieval that has collapsed and not recovered by `step`, if any."""
+def ending(alarms: Sequence[Alarm], *, step: int) -> Alarm | None:
+  """Returns the alarm of a run that has collapsed or diverged and not recovered by `step`."""
   return next(
     (
       alarm
       for alarm in alarms
-      if alarm.name in (_ENTROPY, _HUB)
-      and alarm.last_step == step
-      and step - alarm.first_step >= _COLLAPSED_STEPS
+      if alarm.last_step == step
+      and alarm.name in _LASTING
+      and step - alarm.first_step >= _LASTING[alarm.name]
     ),
     None,
+  )
+
+
+def is_healthy(rows: Sequence[Row], *, min_entropy: float = MIN_ENTROPY) -> bool:
+  """Returns whether the last row shows nothing that would end the run if it lasted."""
+  last = _with_skipped_share(rows[-2:])[-1]
+  return not any(
+    name in _LASTING and figure in last and bad(last[figure])
+    for name, figure, bad, *_ in _rules(min_entropy)
   )
 
 
@@ -89,7 +117,7 @@ def _rules(min_entropy: float) -> list[tuple[str, str, Callable, int, str]]:
 
   return [
     (
-      "steps skipped",
+      _SKIPPED,
       _SKIPPED_SHARE,
       above(_MAX_SKIPPED_SHARE),
       _ROWS,
@@ -97,7 +125,7 @@ def _rules(min_entropy: float) -> list[tuple[str, str, Callable, int, str]]:
       "resume from a checkpoint before this step",
     ),
     (
-      "loss not finite",
+      _NOT_FINITE,
       LOSS,
       lambda value: value is None,
       _ROWS,

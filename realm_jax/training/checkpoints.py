@@ -10,9 +10,11 @@ import dataclasses
 import logging
 import os
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from realm_jax.devices import processes
@@ -36,6 +38,10 @@ def _slice_only_large_arrays() -> None:
 
 
 _slice_only_large_arrays()
+
+
+class DamagedCheckpointError(ValueError):
+  """A checkpoint differs from what was written."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,15 +82,21 @@ class Checkpoint:
 
 
 class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
-  """Writes and reads the checkpoints of one run, local or `gs://`; use as a context manager."""
+  """Writes and reads the checkpoints of one run, local or `gs://`; use as a context manager.
+
+  Attributes:
+    protected: Steps that are kept besides the newest ones; the same in all processes.
+  """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 5):
     self.directory = object_store.absolute(directory)
+    self.protected: set[int] = set()
+    self._keep = keep
     self._manager = ocp.CheckpointManager(
       self.directory,
       item_names=(_STATE, _INPUT, _METADATA),
       options=ocp.CheckpointManagerOptions(
-        max_to_keep=keep, enable_async_checkpointing=True, cleanup_tmp_directories=True
+        preservation_policy=self, enable_async_checkpointing=True, cleanup_tmp_directories=True
       ),
     )
 
@@ -95,12 +107,24 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     """Waits for the checkpoint being written, then closes."""
     self._manager.close()
 
+  def should_preserve(self, checkpoints: Sequence, *, context) -> list[bool]:
+    """Returns which checkpoints stay; what Orbax asks its preservation policy."""
+    del context
+    first_kept = len(checkpoints) - self._keep
+    return [i >= first_kept or c.step in self.protected for i, c in enumerate(checkpoints)]
+
   def latest_step(self) -> int | None:
     """Returns the step of the newest finished checkpoint."""
     return self._manager.latest_step()
 
   def save(self, step: int, state, *, input: dict, metadata: dict) -> None:
-    """Starts writing a checkpoint unless the step has one; returns once arrays are copied."""
+    """Starts writing a checkpoint unless the step has one; returns once arrays are copied.
+
+    Raises:
+      ValueError: If the state has values that are not finite.
+    """
+    if not all_finite(state):
+      raise ValueError(f"step {step} has values that are not finite, so it is not saved")
     items = {_STATE: ocp.args.StandardSave(state), _METADATA: ocp.args.JsonSave(metadata)}
     if input:  # Orbax takes no empty tree
       items[_INPUT] = ocp.args.StandardSave(input)
@@ -126,6 +150,17 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
       items[_INPUT] = ocp.args.StandardRestore()
     restored = self._manager.restore(step, args=ocp.args.Composite(**items))
     return Checkpoint(restored[_STATE], restored.get(_INPUT, {}), restored[_METADATA])
+
+
+@jax.jit
+def _all_finite(tree) -> jax.Array:
+  floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+  return jnp.all(jnp.array([True, *(jnp.isfinite(leaf).all() for leaf in floats)]))
+
+
+def all_finite(tree) -> bool:
+  """Returns whether all values of all processes are finite; all must call it together."""
+  return all(processes.share(bool(_all_finite(tree))))
 
 
 def steps(directory: str | os.PathLike) -> list[int]:

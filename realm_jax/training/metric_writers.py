@@ -99,15 +99,16 @@ class TensorBoardWriter:
 
 
 class AlarmWriter(MetricWriter):
-  """Logs each alarm about the metrics once, and reports a collapse of retrieval."""
+  """Logs each alarm about the metrics once, and reports healthy rows and the alarm of the end."""
 
   def __init__(
     self,
     *,
     min_entropy: float = alarms.MIN_ENTROPY,
-    on_collapse: Callable[[alarms.Alarm], None] = lambda alarm: None,
+    on_end: Callable[[alarms.Alarm], None] = lambda alarm: None,
+    on_healthy: Callable[[int], None] = lambda step: None,
   ):
-    self._min_entropy, self._on_collapse = min_entropy, on_collapse
+    self._min_entropy, self._on_end, self._on_healthy = min_entropy, on_end, on_healthy
     self._rows: list[dict] = []
     self._logged: set[tuple[str, int]] = set()
 
@@ -119,8 +120,10 @@ class AlarmWriter(MetricWriter):
       if (alarm.name, alarm.first_step) not in self._logged:
         self._logged.add((alarm.name, alarm.first_step))
         logging.warning("ALARM: %s", alarm)
-    if (collapse := alarms.collapse(found, step=step)) is not None:
-      self._on_collapse(collapse)
+    if (alarm := alarms.ending(found, step=step)) is not None:
+      self._on_end(alarm)
+    if alarms.is_healthy(self._rows, min_entropy=self._min_entropy):
+      self._on_healthy(step)
 
 
 class _Several:
@@ -166,13 +169,15 @@ def make_writer(
   step: int,
   first_process: bool,
   min_entropy: float = alarms.MIN_ENTROPY,
-  on_collapse: Callable[[alarms.Alarm], None] = lambda alarm: None,
+  on_end: Callable[[alarms.Alarm], None] = lambda alarm: None,
+  on_healthy: Callable[[int], None] = lambda step: None,
 ) -> MetricWriter:
   """Returns the writer of a run; processes other than the first write nothing."""
   if not first_process:
     return _Several([])
   files = [TensorBoardWriter(workdir), JsonLinesWriter(workdir, step=step)]
-  return _Several([*files, AlarmWriter(min_entropy=min_entropy, on_collapse=on_collapse)])
+  alarm_writer = AlarmWriter(min_entropy=min_entropy, on_end=on_end, on_healthy=on_healthy)
+  return _Several([*files, alarm_writer])
 
 
 def _plain(value) -> float | None:

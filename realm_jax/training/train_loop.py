@@ -192,7 +192,9 @@ class _Interval:
         values = [row[name] for row in rows if name in row]
         # Counts and states are those of the last step.
         last = np.issubdtype(np.asarray(values[-1]).dtype, np.integer) and rows is metrics
-        means[name] = float(values[-1] if last else np.mean(values))
+        # A skipped step leaves no trace in the means of those that were taken.
+        finite = [value for value in values if np.isfinite(value)]
+        means[name] = float(values[-1] if last else np.mean(finite or values))
     means["throughput/step_seconds"] = seconds / len(metrics)
     means["throughput/steps_per_second"] = len(metrics) / seconds
     means["throughput/device_wait_seconds"] = (ended - began) / len(metrics)

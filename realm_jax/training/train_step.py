@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from realm_jax.training.dropout_keys import dropout_key
-from realm_jax.training.objective import Minimised
+from realm_jax.training.objective import LOSS, Minimised
 from realm_jax.training.train_state import TrainState
 
 Metrics = dict[str, jax.Array]
@@ -40,7 +40,7 @@ def make_train_step(
     )
     metrics = {name: mean.value for name, mean in figures.items()}
     norm = optax.global_norm(gradients)
-    finite = jnp.isfinite(norm)
+    finite = jnp.isfinite(norm) & jnp.isfinite(metrics[LOSS])
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
 

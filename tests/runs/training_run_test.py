@@ -3,6 +3,7 @@
 import dataclasses
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -116,3 +117,62 @@ def test_a_warm_start_that_takes_nothing_is_refused():
     ValueError, match=r"nothing is taken from runs/bert: WarmStart\.parts is empty"
   ):
     WarmStart("runs/bert", ())
+
+
+def diverge(begun, **settings):
+  """Trains until the parameters are so large that no loss is finite."""
+  settings = {"checkpoint_every": 2, "keep_checkpoints": 2, "learning_rate": 1e30, **settings}
+  with pytest.raises(SystemExit) as ended, begun(60, **settings) as run:
+    run.train(PlainBatches(Numbers(8), place=run.place))
+  assert run.step < 30
+  return str(ended.value.code)
+
+
+def test_a_diverged_run_ends_and_keeps_the_last_good_checkpoint(begun, tmp_path, read_after):
+  read_after(4, checkpoint_every=2)
+  message = diverge(begun)
+  directory = tmp_path / "run" / "checkpoints"
+  assert "stopped because training has diverged: " in message
+  assert message.endswith(f"Begin again from {directory / '4'} with --resume_from=4")
+  assert 4 in checkpoints.steps(directory)
+  assert "from step 4" not in diverge(begun, on_collapse="warn")  # which concerns retrieval
+  assert read_after(6, resume_from=4) == 7
+  assert checkpoints.steps(directory)[-2:] == [4, 6]
+
+
+def test_going_back_is_done_once_and_again_only_with_other_settings(begun, tmp_path, read_after):
+  read_after(6, checkpoint_every=2)
+  assert read_after(4, checkpoint_every=2, resume_from=2) == 5
+  assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [2, 4]
+  assert read_after(6, checkpoint_every=2, resume_from=2) == 7
+  assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [2, 4, 6]
+  read_after(4, checkpoint_every=4, resume_from=2, learning_rate=1e-3)
+  assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [2, 4]
+  with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 3 in .*; it has \[2, 4\]"):
+    read_after(4, resume_from=3)
+
+
+@pytest.mark.parametrize("part", ["params", "opt_state"])
+def test_what_is_not_finite_is_neither_saved_nor_begun_with(
+  begun, tmp_path, read_after, part, monkeypatch
+):
+  read_after(2, checkpoint_every=2)
+
+  def spoilt(state):
+    bad = jax.tree.map(lambda x: x * np.float32(np.nan) if x.dtype == np.float32 else x, state)
+    return dataclasses.replace(state, **{part: getattr(bad, part)})
+
+  with pytest.raises(SystemExit, match="parameters not finite since step 3"), begun(60) as run:
+    run.state = spoilt(run.state)
+    run.train(PlainBatches(Numbers(8), place=run.place))
+  directory = tmp_path / "run" / "checkpoints"
+  assert checkpoints.steps(directory) == [2]
+  with begun(2) as run:
+    with pytest.raises(ValueError, match="step 3 has values that are not finite"):
+      run._checkpointer.save(3, spoilt(run.state), input={}, metadata={})
+    with monkeypatch.context() as patch:
+      patch.setattr(checkpoints, "all_finite", lambda tree: True)
+      run._checkpointer.save(3, spoilt(run.state), input={}, metadata=run._metadata)
+      run.wait_for_checkpoint()
+  with pytest.raises(ValueError, match=r"begins with, .*not finite; .*/2 with --resume_from=2"):
+    begun(60)

@@ -94,7 +94,7 @@ def test_an_alarm_is_told_once(caplog):
 
 def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over():
   reported = []
-  writer = metric_writers.AlarmWriter(on_collapse=reported.append)
+  writer = metric_writers.AlarmWriter(on_end=reported.append)
 
   def write(steps, share):
     for step in steps:

@@ -205,3 +205,18 @@ def _names(mesh_axis: str | tuple[str, ...] | None) -> tuple[str, ...]:
   if mesh_axis is None:
     return ()
   return (mesh_axis,) if isinstance(mesh_axis, str) else mesh_axis
+
+
+def check_divides(mesh: Mesh, accumulate_steps: int, **batch_sizes: int) -> None:
+  """Checks that a mesh shares batches, named in the message, equally in every part of a step.
+
+  Raises:
+    ValueError: If it does not.
+  """
+  parts = mesh.shape["data"] * accumulate_steps
+  for name, batch_size in batch_sizes.items():
+    if batch_size % parts:
+      raise ValueError(
+        f"{name}={batch_size} cannot be split over {mesh.shape['data']} parts of the mesh and "
+        f"{accumulate_steps} accumulate_steps; make it a multiple of {parts}"
+      )

@@ -60,4 +60,6 @@ class ContrastiveTraining(PlainTraining):
       return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
 
     objective = self.objective.build(model).of_params(lambda params: params["dual_encoder"])
-    return self.make_program(objective, init_params=init_params, mesh=mesh)
+    return self.make_program(
+      objective, init_params=init_params, batch_size=self.data.batch_size, mesh=mesh
+    )

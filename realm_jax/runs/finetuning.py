@@ -74,4 +74,6 @@ class Finetuning(TrainingConfig):
       optimizer = dataclasses.replace(self.optimizer, frozen_parts=parts)
       training = dataclasses.replace(self, optimizer=optimizer)
     init_params = functools.partial(saved_models.init_open_qa_model, model)
-    return training.make_program(self.objective.build(model), init_params=init_params)
+    return training.make_program(
+      self.objective.build(model), init_params=init_params, batch_size=self.data.batch_size
+    )

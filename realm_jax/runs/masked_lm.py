@@ -58,4 +58,4 @@ class MaskedLmTraining(PlainTraining):
     objective = self.objective.build(model).of_params(
       lambda params: params["knowledge_augmented_encoder"]
     )
-    return self.make_program(objective, init_params=init_params)
+    return self.make_program(objective, init_params=init_params, batch_size=self.data.batch_size)

@@ -129,7 +129,9 @@ class Pretraining(TrainingConfig):
       ValueError: If the batch is split and sequences are to be bucketed, or a term of the objective
         teaches a dual encoder that never learns.
     """
-    program = self.make_program(self.minimised, init_params=self.init_params, mesh=mesh)
+    program = self.make_program(
+      self.minimised, init_params=self.init_params, batch_size=self.data.batch_size, mesh=mesh
+    )
     num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
     if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
       raise ValueError(

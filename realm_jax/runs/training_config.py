@@ -104,11 +104,17 @@ class TrainingConfig:
     objective: Minimised,
     *,
     init_params: Callable[[jax.Array], dict],
+    batch_size: int,
     mesh: Mesh | None = None,
   ) -> TrainProgram:
-    """Returns the train step and the layout of the train state, on a mesh or on all devices."""
+    """Returns the train step and the layout of the train state, on a mesh or on all devices.
+
+    Raises:
+      ValueError: If all devices cannot share the batch equally.
+    """
     if mesh is None:
       mesh = partitioning.make_mesh(model=self.mesh.model_parallel)
+      partitioning.check_divides(mesh, self.mesh.accumulate_steps, batch_size=batch_size)
     return TrainProgram(
       mesh=mesh,
       init_params=init_params,

@@ -57,7 +57,9 @@ def begun(tmp_path):
     boxed = nn.LogicallyPartitioned(jnp.ones((1, 1)), ("embed", "mlp"))
     return TrainingRun(
       str(tmp_path / "run"),
-      program=config.make_program(objective, init_params=lambda key: {"kernel": boxed}),
+      program=config.make_program(
+        objective, init_params=lambda key: {"kernel": boxed}, batch_size=batch_size
+      ),
       config=config,
       description=Described(),
       batch_settings={"batch_size": batch_size, "seed": config.run.seed},
@@ -176,3 +178,9 @@ def test_what_is_not_finite_is_neither_saved_nor_begun_with(
       run.wait_for_checkpoint()
   with pytest.raises(ValueError, match=r"begins with, .*not finite; .*/2 with --resume_from=2"):
     begun(60)
+
+
+def test_a_batch_that_the_devices_cannot_share_is_refused(begun, tmp_path):
+  with pytest.raises(ValueError, match="batch_size=12 cannot be split over 8 .*multiple of 8"):
+    begun(1, batch_size=12)
+  assert not (tmp_path / "run").exists()

@@ -120,7 +120,7 @@ class _Planned:
   def __post_init__(self):
     pretraining, devices = self.pretraining, self.topology.devices
     self.mesh = partitioning.make_mesh(model=pretraining.mesh.model_parallel, devices=devices)
-    _check_divides(
+    partitioning.check_divides(
       self.mesh, pretraining.mesh.accumulate_steps, batch_size=pretraining.data.batch_size
     )
     self.program = pretraining.program(self.mesh)
@@ -185,7 +185,7 @@ class _Planned:
 
   def _retriever_step(self, batch_size: int) -> tuple:
     """The step of the inverse cloze task, and its arguments."""
-    _check_divides(self.mesh, 1, retriever_batch_size=batch_size)
+    partitioning.check_divides(self.mesh, 1, retriever_batch_size=batch_size)
     pretraining, length = self.pretraining, self.pretraining.retrieval.passage_length
     query_length = min(PairData().query_length, length)
     ict = ContrastiveTraining(
@@ -212,16 +212,6 @@ class _Planned:
       dual_encoder.params_of("passage", params),
       _placed(passages, partitioning.batch_sharding(mesh)),
     )
-
-
-def _check_divides(mesh: jax.sharding.Mesh, accumulate_steps: int, **batch_sizes: int) -> None:
-  parts = mesh.shape["data"] * accumulate_steps
-  for name, batch_size in batch_sizes.items():
-    if batch_size % parts:
-      raise ValueError(
-        f"{name}={batch_size} cannot be split over {mesh.shape['data']} parts of the mesh and "
-        f"{accumulate_steps} accumulate_steps; make it a multiple of {parts}"
-      )
 
 
 def _bytes_on_a_device(tree) -> int:

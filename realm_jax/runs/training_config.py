@@ -32,6 +32,8 @@ class RunConfig:
       diverges always ends.
     resume_from: Step of the checkpoint to go back to; newer ones are deleted. None resumes from the
       newest.
+    profile_steps: First step to trace and the one after the last, such as "100,105". The first
+      process writes the trace to `WORKDIR/plugins/profile` for TensorBoard and XProf.
   """
 
   num_steps: int = 100_000
@@ -42,9 +44,17 @@ class RunConfig:
   allow_changes: tuple[str, ...] = ()
   on_collapse: Literal["stop", "warn"] = "stop"
   resume_from: int | None = None
+  profile_steps: tuple[int, ...] = ()
 
   def __post_init__(self):
     choices.check_fields(self)
+    if self.profile_steps and not (
+      len(self.profile_steps) == 2 and 0 <= self.profile_steps[0] < self.profile_steps[1]
+    ):
+      raise ValueError(
+        f"profile_steps={self.profile_steps}; give the first step and the one after the last, such "
+        "as 100,105"
+      )
     choices.check_counts(self, "num_steps", least=0)
     choices.check_counts(self, "log_every", "checkpoint_every", "keep_checkpoints")
 

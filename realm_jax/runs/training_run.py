@@ -31,6 +31,7 @@ from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, checkpoints, metric_writers, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
+from realm_jax.training.profiling import StepTrace
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_state import TrainState
 
@@ -194,9 +195,11 @@ class TrainingRun:
     self._failure = ""
     self._trace: TraceWriter | None = None
     self._exchange = processes.Exchange()
+    self._profile = StepTrace(workdir, config.run.profile_steps)
 
   def __enter__(self) -> "TrainingRun":
     self._opened.enter_context(self._stop)
+    self._opened.enter_context(self._profile)
     if self._mirror is not None:
       self._opened.callback(self._mirror.close)
     self._opened.callback(self._writer.close)
@@ -361,7 +364,7 @@ class TrainingRun:
       train_step=self._train_step,
       source=source,
       num_steps=num_steps,
-      hooks=[write_samples, save_in_turn],
+      hooks=[self._profile.after_step, write_samples, save_in_turn],
       writer=self._writer,
       log_every=self._config.log_every,
       stop=self.stopped,

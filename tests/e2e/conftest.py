@@ -60,7 +60,7 @@ UNSEEN = (
 )
 UNSEEN_OF_RUN = (
   *("seed", "log_every", "checkpoint_every", "keep_checkpoints", "allow_changes"),
-  *("on_collapse", "resume_from"),
+  *("on_collapse", "resume_from", "profile_steps"),
 )
 # On a machine without TensorFlow, parses the experiments and runs command lines as processes do.
 WITHOUT_TENSORFLOW = """

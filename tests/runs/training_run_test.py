@@ -184,3 +184,11 @@ def test_a_batch_that_the_devices_cannot_share_is_refused(begun, tmp_path):
   with pytest.raises(ValueError, match="batch_size=12 cannot be split over 8 .*multiple of 8"):
     begun(1, batch_size=12)
   assert not (tmp_path / "run").exists()
+
+
+def test_some_steps_are_traced_where_tensorboard_finds_them(begun, tmp_path, read_after):
+  read_after(6, profile_steps=(2, 4))
+  [trace] = (tmp_path / "run" / "plugins" / "profile").glob("*/*.xplane.pb")
+  assert b"PjitFunction" in trace.read_bytes()
+  with pytest.raises(ValueError, match=r"profile_steps=\(4,\); give the first step and the one"):
+    RunConfig(profile_steps=(4,))

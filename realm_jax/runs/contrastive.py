@@ -11,7 +11,7 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.runs.example_sources import PairData
-from realm_jax.runs.training_run import PlainTraining
+from realm_jax.runs.plain_training import PlainTraining
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.objective import Objective

@@ -11,7 +11,7 @@ from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.objectives.masked_lm import MaskedLm
 from realm_jax.runs.example_sources import MaskedQueryData
-from realm_jax.runs.training_run import PlainTraining
+from realm_jax.runs.plain_training import PlainTraining
 from realm_jax.saved import saved_models
 from realm_jax.saved.opening import Corpus
 from realm_jax.training.objective import Objective

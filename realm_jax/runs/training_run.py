@@ -1,6 +1,5 @@
 """The part common to all training jobs: mesh, sharded state, warm start, checkpoints, loop."""
 
-import abc
 import contextlib
 import dataclasses
 import functools
@@ -19,13 +18,11 @@ from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.runs import resumption
-from realm_jax.runs.example_sources import DataConfig, Examples
 from realm_jax.runs.retrieval_trace import TraceWriter
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.runs.training_config import TrainingConfig
 from realm_jax.saved import saved_models
-from realm_jax.saved.opening import Corpus
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, checkpoints, metric_writers, train_loop
@@ -429,43 +426,6 @@ class TrainingRun:
       self._mirror.flush()
     known = {**self._metadata, "last_good": self._last_good}
     self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlainTraining(TrainingConfig, abc.ABC):
-  """The configuration of a training on examples, except for its directories.
-
-  Attributes:
-    data: The examples and how they are batched.
-  """
-
-  data: DataConfig
-
-  @abc.abstractmethod
-  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
-    """Returns the description of the model and its training data for checkpoints."""
-
-  @abc.abstractmethod
-  def program(self) -> TrainProgram:
-    """Returns the train step and the layout of the train state."""
-
-  def open(
-    self, workdir: str, examples: Examples, *, corpus: Corpus, warm_starts: Sequence[WarmStart]
-  ) -> TrainingRun:
-    """Returns the run in a working directory, on examples made from the corpus."""
-    description = self.describe(corpus)
-    description.check_sizes(corpus.vocabulary)
-    run = TrainingRun(
-      workdir,
-      program=self.program(),
-      config=self,
-      description=description,
-      batch_settings=examples.batch_settings(seed=self.run.seed),
-      warm_starts=warm_starts,
-      from_corpus=lambda: description.from_corpus(corpus),
-    )
-    run.keep(corpus.vocabulary)
-    return run
 
 
 def _new_state(

@@ -93,6 +93,15 @@ class MaskedQueries:
   mlm_weights_BxM: Array
   source_uid_B: Array
 
+  @property
+  def unmasked(self) -> Tokens:
+    """The queries with their targets put back, in numpy; masks that are not predicted remain."""
+    ids_BxL = np.array(self.query.ids)
+    rows, slots = np.nonzero(np.asarray(self.mlm_weights_BxM) > 0)
+    positions = np.asarray(self.mlm_positions_BxM)[rows, slots]
+    ids_BxL[rows, positions] = np.asarray(self.mlm_targets_BxM)[rows, slots]
+    return Tokens(ids_BxL, self.query.mask, self.query.segments)
+
 
 @flax.struct.dataclass
 class RetrievedBatch:
@@ -105,7 +114,8 @@ class RetrievedBatch:
       encoder.
     valid_BxK: bool, False for slots that are empty because the corpus has too few passages.
     passage_ids_BxK: int32 rows of the passage store, NULL_PASSAGE_ID or MISSING_PASSAGE_ID.
-    stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage.
+    stale_scores_BxK: float32 scores from the index that chose the passages; 0 for the null passage,
+      -inf for passages that only the posterior proposed.
     passage_buckets: Buckets in which `passage` without slot 0 is computed; empty for full length.
     joint_buckets: Buckets in which `joint` is computed; empty for full length.
     pairs: Pairs of queries and passages for the same step, as `Contrastive` takes them, or None.

@@ -8,8 +8,9 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluators.asking import Asking
 from realm_jax.index.generations import Manifest
 from realm_jax.inference.editable_corpus import EditableCorpus
+from realm_jax.retrieval.stored_words import open_bm25
 from realm_jax.saved.answering_models import question_answerer, question_search
-from realm_jax.saved.opening import Corpus, Opened, Sources, open_bm25, open_corpus, open_sources
+from realm_jax.saved.opening import Corpus, Opened, Sources, open_corpus, open_sources
 
 _RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
 
@@ -49,7 +50,7 @@ def open_system(sources: Sources, asking: Asking) -> System:
   if sources.retriever == "bm25" and not sources.checkpoints:
     corpus = open_corpus(sources.passages)
     measured = {"retriever": "BM25", "corpus": _described(corpus.store)}
-    return System(corpus, measured, open_bm25(corpus).retrieve)
+    return System(corpus, measured, open_bm25(corpus.store).retrieve)
   if sources.missing():
     raise ValueError(
       "--checkpoints and --index are missing; give both, or --retriever=bm25, or --predictions"

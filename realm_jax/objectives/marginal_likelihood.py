@@ -105,8 +105,9 @@ def masked_lm_over_retrieval(
     retrieval_entropy: mean entropy of p(z|x) over the passages read, nats.
     positive_utility_share: share of examples with a passage that makes y more likely than the null
       passage does.
+    proposed_mass: mean probability Σ p(z|x, y) of passages that only the posterior proposed.
     stale_rank_correlation: mean Spearman correlation between the index's scores and the fresh ones
-      over the real passages, for examples where it is defined.
+      over the real passages that the index found, for examples where it is defined.
 
   Args:
     scores_BxK: Fresh retrieval scores.
@@ -146,7 +147,7 @@ def masked_lm_over_retrieval(
     "loss": loss,
     **_prediction_figures(right_BxM, weights_BxM, has_mask_B),
     "null_span_accuracy": by_null["span_accuracy"],
-    **_utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B),
+    **_utility_figures(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_B),
     **_retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B),
   }
 
@@ -185,22 +186,26 @@ def _prediction_figures(right_BxM, weights_BxM, has_mask_B):
   }
 
 
-def _utility_figures(log_p_y_B, log_probs_BxKxM, batch, has_mask_B):
+def _utility_figures(log_p_y_B, log_prior_BxK, log_probs_BxKxM, batch, has_mask_B):
   weights_BxM = batch.queries.mlm_weights_BxM
   log_p_y_BxK = jnp.einsum("BKM,BM->BK", log_probs_BxKxM, weights_BxM)
   gain_B = (log_p_y_B - log_p_y_BxK[:, 0]) * has_mask_B
   helps_BxK = (log_p_y_BxK > log_p_y_BxK[:, :1]) & batch.valid_BxK
+  posterior_BxK = jax.nn.softmax(log_prior_BxK + log_p_y_BxK)
+  proposed_BxK = jnp.isneginf(batch.stale_scores_BxK)
   return {
     "retrieval_utility": Mean(jnp.sum(gain_B), jnp.sum(weights_BxM)),
     "positive_utility_share": Mean.of(jnp.any(helps_BxK, axis=1), has_mask_B),
+    "proposed_mass": Mean.of(jnp.sum(posterior_BxK * proposed_BxK, axis=1), has_mask_B),
   }
 
 
 def _retrieval_figures(scores_BxK, log_prior_BxK, batch, has_mask_B):
   prior_BxK = jnp.exp(log_prior_BxK)
-  correlation_B, defined_B = _rank_correlation(
-    batch.stale_scores_BxK[:, 1:], scores_BxK[:, 1:], batch.valid_BxK[:, 1:]
-  )
+  stale_BxR, found_BxR = batch.stale_scores_BxK[:, 1:], batch.valid_BxK[:, 1:]
+  found_BxR &= jnp.isfinite(stale_BxR)
+  stale_BxR = jnp.where(found_BxR, stale_BxR, 0.0)
+  correlation_B, defined_B = _rank_correlation(stale_BxR, scores_BxK[:, 1:], found_BxR)
   return {
     "null_mass": Mean.of(prior_BxK[:, 0], has_mask_B),
     "retrieval_entropy": Mean.of(-jnp.sum(prior_BxK * log_prior_BxK, axis=1), has_mask_B),

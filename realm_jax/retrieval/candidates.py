@@ -29,3 +29,30 @@ def choose_passages(
   ids_BxK[:, 1 : 1 + found] = ids
   scores_BxK[:, 1 : 1 + found] = scores
   return SearchResults(ids_BxK, scores_BxK)
+
+
+def with_proposed(found: SearchResults, proposed: SearchResults) -> SearchResults:
+  """Returns passages for K slots of which the posterior fills some, each passage once.
+
+  The best found are followed by those proposed that are not among them. Where these are few, the
+  others found fill the slots that are left.
+
+  Args:
+    found: The null passage and the best K-1 found with the masked query.
+    proposed: The null passage and what the posterior proposes.
+
+  Returns:
+    Ids and scores `[B, K]`; what was only proposed scores -inf.
+  """
+  num_passages = found.ids_BxK.shape[1]
+  own = num_passages - proposed.ids_BxK.shape[1] + 1
+  parts = (found.ids_BxK[:, 1:own], proposed.ids_BxK[:, 1:], found.ids_BxK[:, own:])
+  ids_BxR = np.concatenate(parts, axis=1)
+  again_BxRxR = np.tril(ids_BxR[:, :, None] == ids_BxR[:, None, :], k=-1)
+  same_BxRxK = ids_BxR[:, :, None] == found.ids_BxK[:, None, :]
+  scores_BxR = np.where(same_BxRxK, found.scores_BxK[:, None, :], -np.inf).max(axis=2)
+  return choose_passages(
+    SearchResults(ids_BxR, scores_BxR),
+    trivial_BxR=again_BxRxR.any(axis=2),
+    num_passages=num_passages,
+  )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from realm_jax.devices import processes
-from realm_jax.devices.datatypes import Array, SearchResults
+from realm_jax.devices.datatypes import Array, SearchResults, Tokens
 from realm_jax.index import searcher
 from realm_jax.index.searcher import Searcher
 from realm_jax.retrieval.index_refresher import LoadedGeneration
@@ -20,11 +20,13 @@ class Begun(NamedTuple):
   """Queries that the devices have been sent to embed, and perhaps to search.
 
   Attributes:
+    asked: What is embedded; the queries, and perhaps more behind them.
     rescoring: What ranking the candidates again needs; see `Rescoring.kept`.
     found: Completes the search.
   """
 
   queries: Any
+  asked: Tokens
   embeddings: Array
   rescoring: Any
   found: Callable[[], SearchResults]
@@ -47,12 +49,13 @@ class PassageFinder(abc.ABC):
 
   def begin(self, params, queries) -> Begun:
     """Enqueues the query embeddings, and a search on the devices behind them; does not wait."""
-    embeddings = self.encode_query(params, queries.query)
+    asked = self.asked(queries)
+    embeddings = self.encode_query(params, asked)
     kept, num_found = None, self.num_found
     if self.rescoring is not None:
       kept, num_found = self.rescoring.kept(params), self.rescoring.num_found(num_found)
     found = searcher.begin(self.searcher, embeddings, num_found)
-    return Begun(queries, embeddings, kept, found)
+    return Begun(queries, asked, embeddings, kept, found)
 
   def search(self, begun: Begun) -> tuple[Any, dict[str, float]]:
     """Waits for the embeddings and searches; returns the passages of each query with metrics."""
@@ -61,7 +64,7 @@ class PassageFinder(abc.ABC):
     embedded = time.perf_counter()
     found = begun.found()
     if self.rescoring is not None:
-      found = self.rescoring(begun.rescoring, begun.queries.query, found, k=self.num_found)
+      found = self.rescoring(begun.rescoring, begun.asked, found, k=self.num_found)
     passages, metrics = self.select(found, queries_BxE, begun.queries)
     return passages, {
       **metrics,
@@ -76,6 +79,10 @@ class PassageFinder(abc.ABC):
     started = time.perf_counter()
     batch = self.gather(begun.queries, passages)
     return batch, {**metrics, "throughput/gather_seconds": time.perf_counter() - started}
+
+  def asked(self, queries) -> Tokens:
+    """Returns what to embed and search: the queries, and whatever `select` takes behind them."""
+    return queries.query
 
   @property
   @abc.abstractmethod

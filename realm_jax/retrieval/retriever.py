@@ -7,6 +7,7 @@ afresh.
 import dataclasses
 from typing import Literal
 
+import jax
 import numpy as np
 from absl import logging
 
@@ -20,11 +21,12 @@ from realm_jax.devices.datatypes import (
 )
 from realm_jax.foundations import choices
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval import length_buckets, trivial_passages
-from realm_jax.retrieval.candidates import choose_passages
+from realm_jax.retrieval import answering_passages, length_buckets, trivial_passages
+from realm_jax.retrieval.candidates import choose_passages, with_proposed
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
 from realm_jax.retrieval.passage_finder import PassageFinder
+from realm_jax.retrieval.posterior import Posterior
 
 _SPARE_PASSAGES = 3  # a sentence occurs in two overlapping passages, and in some that quote it
 
@@ -46,6 +48,8 @@ class RetrievalConfig:
       teaches a retriever to find them.
     padding: "longest" computes every sequence at full length; "buckets" groups sequences of similar
       length (on one device only).
+    posterior: What proposes some of the passages in training, where the masked words are known;
+      None reads only what the masked query finds. Checkpoints do not keep it.
   """
 
   num_passages: int = 8
@@ -54,6 +58,7 @@ class RetrievalConfig:
   null_passage: Literal["keep", "mask"] = "keep"
   trivial_passage: Literal["drop", "allow", "first"] = "drop"
   padding: Literal["longest", "buckets"] = "longest"
+  posterior: Posterior | None = None
 
   def __post_init__(self):
     if self.num_passages < 2:
@@ -61,6 +66,21 @@ class RetrievalConfig:
         f"num_passages={self.num_passages}; give at least 2, the null passage and one more"
       )
     choices.check_fields(self)
+    if self.posterior and not 1 <= self.posterior.num_passages < self.num_passages:
+      raise ValueError(
+        f"posterior num_passages={self.posterior.num_passages} with num_passages="
+        f"{self.num_passages}; give 1 to {self.num_passages - 1}, because one is the null passage"
+      )
+
+  @property
+  def searches_per_query(self) -> int:
+    """How often the dual encoder searches for a query: 2 if it searches unmasked ones as well."""
+    return 2 if self.posterior is not None and self.posterior.embeds else 1
+
+  @property
+  def answering(self) -> "RetrievalConfig":
+    """The settings of retrieval when the masked words are not known."""
+    return dataclasses.replace(self, posterior=None)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -74,24 +94,42 @@ class Gatherer:
     self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
 
   def choose(
-    self, queries: MaskedQueries, found: SearchResults
+    self, queries: MaskedQueries, found: SearchResults, proposed: SearchResults | None = None
   ) -> tuple[SearchResults, dict[str, float]]:
     """Chooses what to read: the null passage and the best found that are not trivial.
 
     Args:
       found: What a search found, best first.
+      proposed: What the posterior proposes, best first.
 
     Returns:
       Ids and scores `[B, K]`, and metrics.
     """
-    trivial_BxR = np.zeros(found.ids_BxK.shape, bool)
-    if self.config.trivial_passage != "allow":
-      trivial_BxR = trivial_passages.find(queries, found.ids_BxK, store=self.store)
-    chosen = choose_passages(found, trivial_BxR=trivial_BxR, num_passages=self.config.num_passages)
-    figures = {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(trivial_BxR)}
+    chosen, figures = self._without_trivial(queries, found, self.config.num_passages)
+    if proposed is not None and self.config.posterior is not None:
+      count = self.config.posterior.num_passages
+      proposed, _ = self._without_trivial(queries, proposed, count + 1)
+      chosen = with_proposed(chosen, proposed)
+      figures["retrieval/answer_gained_share"] = self._answer_gained_share(queries, chosen)
     if self.config.trivial_passage == "first":
       chosen, figures["retrieval/own_passage_share"] = self._with_own_first(queries, chosen)
     return chosen, figures
+
+  def _without_trivial(
+    self, queries: MaskedQueries, found: SearchResults, num_passages: int
+  ) -> tuple[SearchResults, dict[str, float]]:
+    trivial_BxR = np.zeros(found.ids_BxK.shape, bool)
+    if self.config.trivial_passage != "allow":
+      trivial_BxR = trivial_passages.find(queries, found.ids_BxK, store=self.store)
+    chosen = choose_passages(found, trivial_BxR=trivial_BxR, num_passages=num_passages)
+    return chosen, {"retrieval/trivial_passages": int(trivial_BxR.sum()) / len(trivial_BxR)}
+
+  def _answer_gained_share(self, queries: MaskedQueries, chosen: SearchResults) -> float:
+    """Returns the share of queries that only a proposed passage answers."""
+    answers_BxK = answering_passages.find(queries, chosen.ids_BxK, store=self.store)
+    proposed_BxK = np.isneginf(chosen.scores_BxK)
+    gained_B = (answers_BxK & proposed_BxK).any(axis=1)
+    return float(np.mean(gained_B & ~(answers_BxK & ~proposed_BxK).any(axis=1)))
 
   @property
   def num_spare(self) -> int:
@@ -175,8 +213,18 @@ class Retriever(Gatherer, PassageFinder):
 
   searcher: Searcher
 
+  def __post_init__(self):
+    super().__post_init__()
+    posterior = self.config.posterior
+    self._search_unmasked = None if posterior is None else posterior.open(self.store)
+
   def use(self, loaded: LoadedGeneration) -> None:
     self.searcher = loaded.searcher
+
+  def asked(self, queries: MaskedQueries) -> Tokens:
+    if self.config.searches_per_query == 1:
+      return queries.query
+    return jax.tree.map(lambda *rows: np.concatenate(rows), queries.query, queries.unmasked)
 
   @property
   def num_found(self) -> int:
@@ -186,7 +234,17 @@ class Retriever(Gatherer, PassageFinder):
     self, found: SearchResults, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
     """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    return self.choose(queries, found)
+    if self.config.posterior is None:
+      return self.choose(queries, found)
+    if self._search_unmasked is not None:
+      count = self.config.posterior.num_passages + self.num_spare
+      return self.choose(queries, found, self._search_unmasked(queries.unmasked, count))
+    num_queries = len(queries.query.ids)
+    masked, unmasked = (
+      SearchResults(*(rows[part] for rows in found))
+      for part in (slice(num_queries), slice(num_queries, None))
+    )
+    return self.choose(queries, masked, unmasked)
 
 
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:

@@ -41,12 +41,10 @@ def sentences(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray]:
 
   If a span has more wordpieces than are predicted, the remaining ones are `ANY`.
   """
-  ids_BxL = np.array(queries.query.ids)
   predicted_BxM = np.asarray(queries.mlm_weights_BxM) > 0
-  masks_BxM = np.take_along_axis(ids_BxL, queries.mlm_positions_BxM, axis=1)
+  masks_BxM = np.take_along_axis(queries.query.ids, queries.mlm_positions_BxM, axis=1)
   masks_BxM = np.where(predicted_BxM, masks_BxM, ANY)
-  rows, slots = np.nonzero(predicted_BxM)
-  ids_BxL[rows, queries.mlm_positions_BxM[rows, slots]] = queries.mlm_targets_BxM[rows, slots]
+  ids_BxL = queries.unmasked.ids
   ids_BxL[(ids_BxL[:, :, None] == masks_BxM[:, None, :]).any(axis=2)] = ANY
   lengths_B = np.maximum(queries.query.mask.sum(axis=1) - 2, 0)
   sentences_BxL = np.where(np.arange(ids_BxL.shape[1] - 1) < lengths_B[:, None], ids_BxL[:, 1:], 0)

@@ -93,7 +93,7 @@ class Pretraining(TrainingConfig):
     return saved_models.ModelDescription(
       dual_encoder=self.model.dual_encoder,
       knowledge_augmented_encoder=self.model.knowledge_augmented_encoder,
-      retrieval=self.retrieval,
+      retrieval=self.retrieval.answering,
       query_length=self.data.query_length,
       max_masks=self.data.max_masks,
       passage_length=self.retrieval.passage_length,
@@ -108,12 +108,16 @@ class Pretraining(TrainingConfig):
   @property
   def minimised(self) -> Minimised:
     """The objective of the model, without the backward pass of a part that does not learn."""
-    model = self.module.clone(dual_encoder_learns=self.dual_encoder_learns)
-    minimised = self.objective.build(model)
-    if _READER not in self.optimizer.frozen_parts:
+    still = [_READER] if _READER in self.optimizer.frozen_parts else []
+    # The index has no scores of what the posterior proposes.
+    embeds = self.dual_encoder_learns or self.retrieval.posterior is not None
+    if embeds and not self.dual_encoder_learns:
+      still.append(_PART)
+    minimised = self.objective.build(self.module.clone(dual_encoder_learns=embeds))
+    if not still:
       return minimised
     return minimised.of_params(
-      lambda params: {**params, _READER: jax.lax.stop_gradient(params[_READER])}
+      lambda params: {**params, **{part: jax.lax.stop_gradient(params[part]) for part in still}}
     )
 
   def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:

@@ -33,7 +33,8 @@ def table(
   for passage_id, score in passages:
     if passage_id >= 0:
       text = f"{store.title(passage_id)}: {store.text(passage_id)}"
-      lines.append(f"| {score:.2f} | {_plain(text)} |")
+      by = "posterior" if np.isneginf(score) else f"{score:.2f}"
+      lines.append(f"| {by} | {_plain(text)} |")
   return "\n".join(lines)
 
 

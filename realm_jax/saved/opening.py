@@ -10,16 +10,16 @@ import jax
 import numpy as np
 from absl import logging
 
-from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
 from realm_jax.index import generations
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.fused_searcher import MOST_SCORED, Fusion, Hybrid
 from realm_jax.index.neighbours import find_neighbours
-from realm_jax.index.postings import Postings, open_or_build
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.stored_words import open_postings
 from realm_jax.saved import saved_models
 from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.text import wordpieces
@@ -174,24 +174,10 @@ def open_sources(sources: Sources) -> Opened:
   return opened
 
 
-def open_bm25(corpus: Corpus) -> Bm25Retriever:
-  """Opens BM25 over a corpus; its index is built once and kept in the corpus's directory."""
-  return Bm25Retriever([_postings(corpus.store)])
-
-
-def _postings(store: PassageStore) -> Postings:
-  return open_or_build(
-    os.path.join(store.local_directory, "bm25"),
-    lambda: (titled_text(store, row) for row in range(len(store))),
-    identity=store.fingerprint,
-    languages=store.metadata.languages,
-  )
-
-
 def _hybrid(sources: Sources, store: PassageStore, loaded: LoadedGeneration) -> Hybrid | None:
   if sources.retriever == "dense":
     return None
-  postings = _postings(store)
+  postings = open_postings(store)
   bm25, fusion, neighbours = Bm25Retriever([postings]), sources.fusion, None
   if sources.retriever == "bm25":
     return Hybrid(bm25=bm25, fusion=Fusion(by="ranks", weight=0.0))

@@ -77,6 +77,7 @@ class PretrainingModel(models.BaseModel):
     super().__init__(optimizer_def=optimizer_def)
     self.description = training.describe(corpus)
     self.description.check_sizes(corpus.vocabulary)
+    self.retrieval = retrieval
     self.warm_starts = warm_starts
     self.module = training.module
     self.objective = objective.build(self.module)

@@ -9,7 +9,6 @@ from realm_jax.devices import processes
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns
-from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.saved import saved_models
 from realm_jax.saved.published_generations import PublishedGenerations
@@ -49,9 +48,8 @@ class MaskedQueryRetrieval:
 
   def finder(
     self, model: PretrainingModel, loaded: LoadedGeneration, sharding: jax.sharding.NamedSharding
-  ) -> PassageFinder:
+  ) -> Retriever:
     """Returns a finder of passages in a generation; queries are embedded with this sharding."""
-    _, sizes = model.description.mask_filling("the model")
     return Retriever(
       encode_query=query_encoder(
         model.description.dual_encoder,
@@ -60,9 +58,9 @@ class MaskedQueryRetrieval:
       ),
       searcher=loaded.searcher,
       store=self._store,
-      config=sizes,
+      config=model.retrieval,
       rescoring=saved_models.rescoring(
-        model.description.dual_encoder, self._store, passage_length=sizes.passage_length
+        model.description.dual_encoder, self._store, passage_length=model.retrieval.passage_length
       ),
     )
 

@@ -1,6 +1,7 @@
 """Trainers for t5x: publish checkpoints that realm_jax reads, and retrieve before each step."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from realm_jax.devices import processes
 from realm_jax.foundations import json_fields
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.retrieval.retriever import Retriever
 from realm_jax.runs import training_run
 from realm_jax.runs.swap_log import SwapLog
 from realm_jax.t5x_adapter import features, metrics
@@ -62,6 +64,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       )
     super().__init__(model=model, **trainer)
     self._opened: RetrievedBatches | None = None
+    self._answering: Retriever  # which proposes nothing
     self._model_dir = summary_dir
     self._publish_every = publish_every
     directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
@@ -160,9 +163,11 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     loaded = self._refresher.current
     swaps = SwapLog(self._model_dir, step=self._host_step)
     swaps.write(self._host_step, loaded)
+    retriever = self._retrieval.finder(self._model, loaded, self._sharding)
+    self._answering = dataclasses.replace(retriever, config=retriever.config.answering)
     self._opened = RetrievedBatches(
       self._queries(),
-      retriever=self._retrieval.finder(self._model, loaded, self._sharding),
+      retriever=retriever,
       refresher=self._refresher,
       place=lambda batch: processes.place(features.features_of(batch), self._sharding),
       first_step=self._host_step,
@@ -176,8 +181,10 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       yield self._retrieval.queries(next(self._examples)), {}
 
   def _retrieved(self, batch: features.Features) -> dict:
-    """Finds the passages of a batch with the current parameters, on the host."""
-    finder = self._open().retriever
+    """Finds the passages of a batch with the current parameters, on the host, as when answering."""
+    self._open()
+    finder = self._answering
+    finder.use(self._refresher.current)
     begun = finder.begin(self.train_state.params, self._retrieval.queries(batch))
     return features.features_of(finder.finish(begun)[0])
 

@@ -95,7 +95,9 @@ def test_loss_and_gradients_equal_brute_force(outputs, batch, atol, marginalize)
   scores_BxK, logits_BxKxMxV = outputs
   loss, metrics = loss_and_metrics(*outputs, batch, marginalize=marginalize)
   assert metrics["loss"] == loss
-  np.testing.assert_allclose(loss, reference(*outputs, batch, marginalize=marginalize), atol=atol)
+  np.testing.assert_allclose(
+    loss, reference(outputs[0], outputs[1], batch, marginalize=marginalize), atol=atol
+  )
   brute = functools.partial(reference, batch=batch, marginalize=marginalize)
   scores_gradient, logits_gradient = gradients(*outputs, batch, marginalize=marginalize)
   np.testing.assert_allclose(
@@ -177,10 +179,40 @@ def test_figures_of_a_batch_made_by_hand(make_retrieved_batch, atol):
     "null_mass": (0.1 + 0.5 + 1) / 3,
     "retrieval_entropy": (stats.entropy([0.1, 0.7, 0.1, 0.1]) + stats.entropy([2, 1, 1])) / 3,
     "positive_utility_share": 1 / 3,
+    "proposed_mass": 0,
     # Of example 0 alone: the real passages of example 1 score the same, example 2 has none.
-    "stale_rank_correlation": stats.spearmanr([3, 2, 1], [7, 1, 1]).statistic,
+    "stale_rank_correlation": stats.spearmanr([3, 2, 1], [7, 1, 1])[0],
   }
   assert sorted(metrics) == sorted(expected)
   for name, value in expected.items():
     assert metrics[name].dtype == jnp.float32 and metrics[name].shape == ()
     np.testing.assert_allclose(metrics[name], value, atol=atol, err_msg=name)
+
+
+@MODES
+def test_what_the_posterior_proposed_is_read_like_what_was_found(outputs, batch, atol, marginalize):
+  stale_BxK = batch.stale_scores_BxK.copy()
+  stale_BxK[:, 2] = -np.inf
+  proposed = batch.replace(stale_scores_BxK=stale_BxK)
+  expected, _ = loss_and_metrics(*outputs, batch, marginalize=marginalize)
+  loss, metrics = loss_and_metrics(*outputs, proposed, marginalize=marginalize)
+  assert loss == expected
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    gradients(*outputs, proposed, marginalize=marginalize),
+    gradients(*outputs, batch, marginalize=marginalize),
+  )
+  # The one real passage left has no rank, and slot 2 of example 1 is empty.
+  assert metrics["stale_rank_correlation"] == 0
+  scores_BxK, logits_BxKxMxV = outputs
+  mass = []
+  for b in (0, 2):
+    masks = [m for m in range(M) if batch.queries.mlm_weights_BxM[b, m]]
+    log_probs_KxMxV = np.asarray(jax.nn.log_softmax(logits_BxKxMxV[b]))
+    targets = batch.queries.mlm_targets_BxM[b]
+    joint_K = [
+      s + sum(p[m, targets[m]] for m in masks)
+      for s, p in zip(scores_BxK[b], log_probs_KxMxV, strict=True)
+    ]
+    mass.append(np.exp(joint_K[2]) / np.exp(joint_K).sum())
+  np.testing.assert_allclose(metrics["proposed_mass"], sum(mass) / 3, atol=atol)

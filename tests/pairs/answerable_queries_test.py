@@ -12,7 +12,7 @@ from realm_jax.jobs.preparation.prepare_examples import (
 )
 from realm_jax.pairs import answerable_queries
 from realm_jax.pairs.answerable_queries import AnswerableConfig
-from realm_jax.retrieval import trivial_passages
+from realm_jax.retrieval import answering_passages, trivial_passages
 from realm_jax.text import wordpieces
 from tests.pairs import conftest
 
@@ -96,7 +96,7 @@ def test_a_passage_answers_with_every_run_of_adjacent_masks(tmp_path):
   rows = np.array([[-1, *range(len(store))]])
   # "a b" and "c" anywhere; the last passage has the sentence itself.
   expected = [False, True, True, False, True, False, False]
-  np.testing.assert_array_equal(answerable_queries.find(queries, rows, store=store), [expected])
+  np.testing.assert_array_equal(answering_passages.find(queries, rows, store=store), [expected])
 
 
 def test_nothing_answerable_is_an_error(people, store, tmp_path):

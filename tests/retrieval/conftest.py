@@ -20,10 +20,11 @@ def make_store(tmp_path_factory):
     directory = tmp_path_factory.mktemp("store")
     tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *(f"w{i}" for i in range(40))])
     writer = PassageStoreWriter(directory, tokenizer=tokenizer, max_passage_length=64)
+    tokenizer.save(directory / "vocabulary")
     for i, (title_ids, body_ids) in enumerate(rows):
       writer.append(
-        title=f"title {i}",
-        text=f"text {i}",
+        title=tokenizer.decode(title_ids),
+        text=tokenizer.decode(body_ids),
         title_ids=np.array(title_ids, np.int64),
         body_ids=np.array(body_ids, np.int64),
         uid=100 + i,

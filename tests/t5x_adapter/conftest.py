@@ -10,6 +10,7 @@ import pytest
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.retrieval.posterior import Bm25Posterior
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.runs.example_sources import MaskedQueryData
 from realm_jax.runs.pretraining import ModelConfig, Pretraining
@@ -30,7 +31,9 @@ BERT = tiny_bert(
 MODEL = {
   "dual_encoder": DualEncoderConfig(bert=BERT, projection_size=8, projection_dropout_rate=0.0),
   "knowledge_augmented_encoder": BERT,
-  "retrieval": RetrievalConfig(num_passages=3, passage_length=32, joint_length=48),
+  "retrieval": RetrievalConfig(
+    num_passages=3, passage_length=32, joint_length=48, posterior=Bm25Posterior(num_passages=1)
+  ),
   "query_length": 32,
   "max_masks": 3,
 }

@@ -13,6 +13,7 @@ from realm_jax.labels.question_labels import find_labels
 from realm_jax.pairs import recurring_spans
 from realm_jax.pairs.answerable_queries import AnswerableConfig, AnswerableQueries
 from realm_jax.pairs.recurring_spans import PairSettings
+from realm_jax.retrieval.stored_words import open_bm25
 from realm_jax.runs.example_sources import (
   DataConfig,
   Examples,
@@ -22,7 +23,7 @@ from realm_jax.runs.example_sources import (
   pair_examples,
   question_examples,
 )
-from realm_jax.saved.opening import open_bm25, open_corpus
+from realm_jax.saved.opening import open_corpus
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import WordPieces
 
@@ -231,7 +232,7 @@ def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQ
       f"answerable_from={config.answerable_from} has another vocabulary than the corpus; prepare "
       "both with the same"
     )
-  retriever = open_bm25(knowledge)
+  retriever = open_bm25(knowledge.store)
   return AnswerableQueries(
     store=knowledge.store, retriever=retriever, vocabulary=vocabulary, config=config
   )

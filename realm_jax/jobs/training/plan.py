@@ -127,6 +127,7 @@ class _Planned:
     self.width = pretraining.model.dual_encoder.embedding_size
     rows = device_searcher.rows_per_device(self.num_passages or 0, len(devices))
     self.index_bytes = rows * self.width * np.dtype(self.builder.dtype).itemsize
+    self.num_asked = pretraining.data.batch_size * pretraining.retrieval.searches_per_query
 
   def programs(self, retriever_batch_size: int | None) -> Iterator[tuple[str, object, tuple, int]]:
     """Yields name, program and arguments of each, and the bytes resident besides them."""
@@ -137,8 +138,9 @@ class _Planned:
     slots = _bytes_on_a_device(state.opt_state)
     yield self._step(program, resident=indexes)
     encode = query_encoder_program(dual_encoder, sharding=program.batch_sharding)
-    queries = (state.params["dual_encoder"], batch.queries.query)
-    yield "query encoder", encode, queries, slots + indexes
+    asked = abstract_tokens(self.num_asked, pretraining.data.query_length)
+    asked = _placed(asked, program.batch_sharding)
+    yield "query encoder", encode, (state.params["dual_encoder"], asked), slots + indexes
     figures = jax.jit(pretraining.figures)
     yield "evaluation", figures, (state.params, batch), slots + indexes
     if self.num_passages is not None:
@@ -180,7 +182,7 @@ class _Planned:
     embeddings = device_searcher.abstract_embeddings(
       mesh, num_passages=num_passages, embedding_size=self.width, dtype=self.builder.dtype
     )
-    queries = jax.ShapeDtypeStruct((pretraining.data.batch_size, self.width), jnp.float32)
+    queries = jax.ShapeDtypeStruct((self.num_asked, self.width), jnp.float32)
     return program, (embeddings, _placed(queries, self.program.batch_sharding))
 
   def _retriever_step(self, batch_size: int) -> tuple:

@@ -82,6 +82,8 @@ def pretrain(
   # Fails on missing examples before waiting for an index.
   features = examples.streams(seed=pretraining.run.seed)
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
+  posterior = pretraining.retrieval.posterior
+  batch_settings |= {"posterior": None if posterior is None else repr(posterior)}
   # What determines queries and passages.
   trace_settings = {
     **batch_settings,
@@ -167,11 +169,17 @@ class _Training:
         refresher=refresher,
         trace=self._trace_writer(),
       )
+      evaluated = dataclasses.replace(retriever, config=pretraining.retrieval.answering)
+
+      def retrieve(params: dict, queries: MaskedQueries) -> RetrievedBatch:
+        evaluated.use(refresher.current)
+        return evaluated.finish(evaluated.begin(params, queries))[0]
+
       best_of = self._train(
         source,
         metadata=lambda: {"generation": refresher.current.generation},
         eval_corpus=eval_corpus,
-        retrieve=lambda params, queries: retriever.finish(retriever.begin(params, queries))[0],
+        retrieve=retrieve,
       )
       self._print(f"{refresher.swaps} generations swapped in{best_of}")
 

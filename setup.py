@@ -76,6 +76,7 @@ setuptools.setup(
       "gcsfs>=2025.1",
       "httpx>=0.27",
       "ir_measures>=0.4,<0.5",
+      "pandas>=2.2",
       "pytest>=8",
       "pytest-timeout>=2.3",
       "pytest-xdist>=3.6",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from realm_jax.corpus.field_values import is_missing, plain
 from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.corpus.uid_set import UidSet
@@ -13,7 +14,7 @@ from realm_jax.corpus.uid_set import UidSet
 _NAMED = 20
 NOT_UTF8 = "not UTF-8; convert it"
 _NO_OBJECT = "not an object; write one JSON object a line"
-_OWN_FIELDS = ("id", "_id", "title", "text", "spans")
+_OWN_FIELDS = ("id", "_id", "title", "text")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,10 +23,10 @@ class Document:
 
   Attributes:
     id: Name of the document in its corpus.
-    title: May be empty.
+    title: May be empty, or all that there is.
     spans: Byte offsets `(start, limit)` into `text` of salient spans in the input; None if the text
       has yet to be tagged.
-    fields: What else its record has.
+    fields: What else its record has, as values of JSON.
   """
 
   id: str
@@ -101,51 +102,61 @@ def _listed(names: Sequence[str], count: int) -> str:
   return ", ".join(names) + (f" and {count - len(names):,} more" if count > len(names) else "")
 
 
-def make_record(
-  fields: dict, *, default_id: str, name: str, spans: Iterable[Sequence[int]] | None = None
-) -> Record:
-  """Validates `id`, `title` and `text` of one record.
+def make_record(fields: Mapping[str, Any], *, default_id: str, name: str) -> Record:
+  """Validates one record.
 
   Args:
-    fields: Content of the record; only `text` is required. The id may also be called `_id`. What
-      is empty counts as missing.
+    fields: Content of the record; only `text` or `title` is required. The id may also be called
+      `_id`. What is empty counts as missing. Pairs of byte offsets in `spans` are salient spans.
     default_id: Id of a document without one.
     name: File and line, row or page of the record.
-    spans: Byte offsets of salient spans, or None.
 
   Returns:
-    The document, or a bad record if there is no text or it is not valid Unicode.
+    The document, or a bad record if it has neither text nor title, or something that is not valid
+    Unicode or that JSON cannot hold.
   """
-  fields = {str(name): value for name, value in fields.items() if not _is_empty(value)}
-  text, title = fields.get("text", ""), str(fields.get("title", ""))
-  id = str(fields.get("id", fields.get("_id", default_id)))
+  spans = fields.get("spans")
+  fields = {str(key): value for key, value in fields.items() if not _is_empty(value)}
   try:
+    id, title = (_name(fields, key) for key in ("id", "title"))
+    text = fields.get("text", "")
     if not isinstance(text, str):
       raise ValueError(f"`text` is {text!r:.40}, not a string")
     try:
       (id + title + text).encode()
     except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair, UTF-8 cannot
       raise ValueError("half of a surrogate pair, which is not Unicode") from error
-    if not text.strip():
+    if not text.strip() and not title.strip():
       return BadRecord(kind="records_without_text", name=name)
+    # Offsets count the white space as well.
+    spans = _pairs(spans) if text.strip() else None
     return Document(
-      id=id,
+      id=id or default_id,
       title=title,
-      # Offsets count the white space as well.
       text=text.strip() if spans is None else text,
-      spans=None if spans is None else _pairs(spans),
-      fields={name: value for name, value in fields.items() if name not in _OWN_FIELDS},
+      spans=spans,
+      fields=plain({key: value for key, value in fields.items() if key not in _OWN_FIELDS}),
     )
   except ValueError as error:
     return BadRecord(kind="broken_records", name=name, reason=str(error))
 
 
+def _name(fields: Mapping[str, Any], key: str) -> str:
+  """Returns an id or a title, which may be a number or a date."""
+  value = fields.get(key, fields.get("_id", "") if key == "id" else "")
+  if isinstance(value, (list, tuple, Mapping, bytes)):
+    raise ValueError(f"`{key}` is {value!r:.40}, not a string")
+  return str(value)
+
+
 def _is_empty(value: Any) -> bool:
-  is_nan = isinstance(value, float) and value != value  # as pandas writes missing cells
-  return is_nan or value is None or (isinstance(value, (str, list, dict)) and not value)
+  return not value if isinstance(value, (str, list, tuple, dict)) else is_missing(value)
 
 
-def _pairs(spans: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+def _pairs(spans: Any) -> tuple[tuple[int, int], ...] | None:
+  """Returns pairs of byte offsets; None for other annotations, such as mappings."""
+  if not isinstance(spans, (list, tuple)) or any(isinstance(span, Mapping) for span in spans):
+    return None
   try:
     return tuple((int(a), int(b)) for a, b in spans)
   except (TypeError, ValueError) as error:
@@ -173,5 +184,4 @@ def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Reco
     except RecursionError:
       yield BadRecord(kind="broken_records", name=name, reason="nested too deep")
     else:
-      spans = fields.get("spans")
-      yield make_record(fields, default_id=f"{file.name}:{number}", name=name, spans=spans)
+      yield make_record(fields, default_id=f"{file.name}:{number}", name=name)

@@ -40,7 +40,7 @@ def make_passages(
   """Yields the passages of documents in order.
 
   The passages of a document depend only on the document. Taking several documents at once allows
-  tokenizing many sentences in one call, which is cheaper.
+  tokenizing many sentences in one call, which is cheaper. A title without a text is the text.
 
   Args:
     documents: Documents, held in memory together.
@@ -49,6 +49,12 @@ def make_passages(
     counts: Updated with the counts of chunking.
     languages: The languages of the corpus; each document has one of them.
   """
+  documents = [
+    document
+    if document.text.strip()
+    else dataclasses.replace(document, title="", text=document.title)
+    for document in documents
+  ]
   raws = [document.text.encode() for document in documents]
   language_of = [
     detection.language_of(f"{document.title}\n{document.text}", among=languages)

@@ -136,6 +136,9 @@ def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
   except UnicodeDecodeError:
     yield BadRecord(kind="broken_records", name=file.path, reason=NOT_UTF8)
     return
+  if not text.strip():
+    yield BadRecord(kind="records_without_text", name=file.path, reason="the file is empty")
+    return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")
   if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():

@@ -1,6 +1,7 @@
 """The HTTP API of a knowledge base: what was found, and its documents, as JSON."""
 
 import dataclasses
+import json
 from typing import Annotated, Any
 
 import fastapi
@@ -21,7 +22,7 @@ First = Annotated[int, Query(ge=0, lt=2**31)]
 
 
 class Records(pydantic.BaseModel):
-  """Documents with `id`, `text`, and optionally `title` and fields of any name.
+  """Documents with `id`, `text` or `title`, and fields of any name.
 
   `replace` puts them in place of those with their ids; otherwise such are refused.
   """
@@ -30,6 +31,15 @@ class Records(pydantic.BaseModel):
 
   documents: Annotated[list[dict[str, Any]], pydantic.Field(min_length=1)]
   replace: bool = False
+
+  @pydantic.field_validator("documents")
+  @classmethod
+  def _has_no_nan(cls, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    try:
+      json.dumps(documents, allow_nan=False)  # which Python's parser accepts, and JSON does not
+    except RecursionError as error:
+      raise ValueError("documents are nested too deep") from error
+    return documents
 
 
 def record(document: Document) -> dict[str, Any]:

@@ -66,12 +66,13 @@ class EditForm(pydantic.BaseModel):
     """Changes a document.
 
     Raises:
-      ValueError: If there is no text, or the fields are not JSON.
+      ValueError: If a text is emptied, there is no title either, or the fields are not JSON.
     """
     if self.action == "delete":
       base.delete(knowledge_base_api.document_of(base, self.id).id)
       return
-    if not self.text.strip():
+    there = base.document(self.id)
+    if not self.text.strip() and (not self.title.strip() or (there and there.text)):
       raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
     more = fields.conditions(self.fields or "{}")
     text = self.text.replace("\r\n", "\n")  # as browsers send lines

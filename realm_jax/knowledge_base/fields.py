@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from realm_jax.corpus.field_values import plain
 
 Where = Mapping[str, Any]
 _MISSING = -1
@@ -65,6 +67,13 @@ class Fields:
   def kept(self, mask: np.ndarray) -> "Fields":
     """Returns the fields of the documents where the mask is true."""
     return Fields(self.values, {name: codes[mask] for name, codes in self.codes.items()})
+
+  def examples(self, mask: np.ndarray) -> Iterator[tuple[str, Any]]:
+    """Yields each field of the documents where the mask is true, with a value that one has."""
+    for name, codes in self.codes.items():
+      code = int(codes.max(initial=_MISSING, where=mask))
+      if code != _MISSING:
+        yield name, self.values[name][code]
 
   def row(self, document: int) -> dict[str, Any]:
     """Returns the fields of a document by name."""
@@ -155,27 +164,3 @@ def _compares(value: Any, bound: Any) -> bool:
     and isinstance(bound, str)
     or (isinstance(value, numbers) and isinstance(bound, numbers))
   )
-
-
-def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns fields as JSON holds them: dates as text, scalars of NumPy as numbers.
-
-  Raises:
-    ValueError: If JSON cannot hold a value.
-  """
-  found = {}
-  for name, value in fields.items():
-    try:
-      found[name] = json.loads(json.dumps(value, default=_plain, allow_nan=False))
-    except (TypeError, ValueError) as error:
-      raise ValueError(f"field {name!r} has {value!r:.60}, which JSON cannot hold") from error
-    except RecursionError as error:
-      raise ValueError(f"field {name!r} is nested too deep") from error
-  return found
-
-
-def _plain(value: Any) -> Any:
-  for method in ("isoformat", "item"):
-    if hasattr(value, method):
-      return getattr(value, method)()
-  raise TypeError(type(value).__name__)

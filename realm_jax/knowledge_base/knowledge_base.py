@@ -371,8 +371,7 @@ class KnowledgeBase:
   @property
   def fields(self) -> dict[str, Any]:
     """The fields of documents by name, each with a value that it has."""
-    columns = [segment.fields.values for segment in self._folder.newest().segments]
-    return {name: found[0] for values in columns for name, found in values.items()}
+    return {**self._folder.newest().fields}
 
   @property
   def commit(self) -> commits.Commit:

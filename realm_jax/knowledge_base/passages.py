@@ -36,7 +36,8 @@ def cutter(*, languages: Sequence[str], words: int) -> Callable[[Document], list
       for start, limit in sentence_spans(text, language=language)
     ]
     chunks = chunking.chunk_sentences(sentences, title_length=0, config=config, counts=Counter())
-    return [raw[chunk.start : chunk.limit].decode() for chunk in chunks]
+    # A title alone is found as well.
+    return [raw[chunk.start : chunk.limit].decode() for chunk in chunks] or [""]
 
   return cut
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,12 @@ class Snapshot:
     pairs = [np.stack([np.full_like(r, number), r], axis=1) for number, r in enumerate(rows)]
     return np.concatenate([np.zeros((0, 2), np.int64), *pairs[::-1]])
 
+  @functools.cached_property
+  def fields(self) -> dict[str, Any]:
+    """The fields of live documents by name, each with a value that one has."""
+    pairs = zip(self.segments, self.live, strict=True)
+    return {name: value for segment, live in pairs for name, value in segment.fields.examples(live)}
+
   def document(self, place: Place) -> Document:
     """Returns a document; its text is that of its passages."""
     segment, row = self.segments[place.segment], place.row
@@ -141,10 +148,9 @@ class Snapshot:
       return self.live_N
     if not isinstance(where, Mapping):
       raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
-    known = {name for segment in self.segments for name in segment.fields.values}
     for name, condition in where.items():
-      if name not in known and not selects_missing(name, condition):
-        listed = ", ".join(sorted(known)) or "none"
+      if name not in self.fields and not selects_missing(name, condition):
+        listed = ", ".join(sorted(self.fields)) or "none"
         raise ValueError(f"where: no document has a field {name!r}; there are: {listed}")
     return self._passages(
       [

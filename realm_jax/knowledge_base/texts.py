@@ -9,7 +9,6 @@ from typing import Any
 from realm_jax.corpus import input_files, reading, sample
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base.fields import plain
 
 Texts = (
   str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
@@ -68,7 +67,7 @@ class TextReader:
     """Yields the documents.
 
     Raises:
-      ValueError: If two have the same id, a record in memory has none, or JSON cannot hold a field.
+      ValueError: If two have the same id, or a record in memory has none or cannot be read.
     """
     reader = reading.DocumentReader(self._files)
     records = itertools.chain(reader, map(_record, itertools.count(), self._records))
@@ -81,10 +80,7 @@ class TextReader:
       if record.id in ids:
         raise ValueError(f"two documents have the id {record.id!r}; give each its own")
       ids.add(record.id)
-      try:
-        yield dataclasses.replace(record, fields=plain(record.fields))
-      except ValueError as error:
-        raise ValueError(f"document {record.id!r}: {error}") from error
+      yield record
 
 
 def _files(paths: list[str], outside: str) -> list[input_files.InputFile]:

@@ -37,6 +37,16 @@ def test_text_with_spans_keeps_its_white_space_because_offsets_count_it(tmp_path
   assert read(tmp_path / "x.jsonl")[0][0].spans == ()  # tagged, and nothing found
 
 
+def test_annotations_other_than_pairs_of_offsets_are_a_field(tmp_path):
+  spans = [{"start": 0, "end": 4, "label": "PLACE"}]
+  for text in ("Oslo lies.", ""):
+    record = {"id": "x", "title": "Oslo", "text": text, "spans": spans}
+    (tmp_path / "x.jsonl").write_text(json.dumps(record))
+    ((document,), _) = read(tmp_path / "x.jsonl")
+    assert document == Document(id="x", title="Oslo", text=text)
+    assert document.fields == {"spans": spans}
+
+
 @pytest.mark.parametrize("empty", [None, ""])
 def test_an_empty_id_is_none(tmp_path, empty):
   lines = [json.dumps({"id": empty, "_id": empty, "text": "Oslo."})] * 2
@@ -60,6 +70,12 @@ BROKEN = {  # a line, and what its reason names
   b'{"text": "half of a pair: \\ud83d"}': "surrogate",
   b'{"title": "\\ud83d", "text": "a"}': "surrogate",
   b'{"id": "\\ud83d", "text": "a"}': "surrogate",
+  b'{"text": "a", "author": "\\ud83d"}': "field 'author' has half of a surrogate",
+  b'{"text": "a", "tags": [{"n": "\\udc00"}]}': "field 'tags' has half of a surrogate",
+  b'{"text": "a", "\\ud83d": 1}': "has half of a surrogate",
+  b'{"text": "a", "n": Infinity}': "field 'n' has inf",
+  b'{"text": "a", "title": ["b"]}': r"`title` is \['b'\]",
+  b'{"text": "a", "id": {"b": 1}}': r"`id` is \{'b': 1\}",
 }
 
 
@@ -91,5 +107,7 @@ def test_documents_with_the_id_of_an_earlier_one_are_counted_across_inputs(tmp_p
 @pytest.mark.parametrize("text", [{}, {"text": None}, {"text": ""}, {"text": " \n\u3000"}])
 @pytest.mark.parametrize("spans", [{}, {"spans": []}])
 def test_records_without_text_are_counted(tmp_path, text, spans):
-  (tmp_path / "x.jsonl").write_text(json.dumps({"title": "T", **text, **spans}))
+  (tmp_path / "x.jsonl").write_text(json.dumps({"title": " ", **text, **spans}))
   assert read(tmp_path / "x.jsonl") == ([], Counter(records_without_text=1))
+  (tmp_path / "x.jsonl").write_text(json.dumps({"id": "x", "title": "T", **text, **spans}))
+  assert read(tmp_path / "x.jsonl") == ([Document(id="x", title="T", text="")], Counter())

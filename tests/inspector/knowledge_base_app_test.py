@@ -141,6 +141,25 @@ def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
   assert "elm" not in base and "1 deleted" in client.get("/documents").text
 
 
+def test_a_title_alone_is_added_on_the_page_and_found(base):
+  client = client_of(base, TOKEN)
+  client.post("/sign_in", data={"token": TOKEN})
+  form = {"action": "add", "id": "elm", "title": "Elms of Norway"}
+  assert client.post("/documents", data=form).status_code == 200
+  assert found(client, q="norway") == ["elm"]
+  refused = client.post("/documents", data={**form, "id": "ash", "title": " "})
+  assert refused.status_code == 422 and "needs text" in refused.text
+
+
+def test_fields_of_deleted_documents_are_not_offered(base):
+  client = client_of(base)
+  assert "kind, such as" in client.get("/").text
+  base.delete(["fern", HOSTILE])
+  assert "kind, such as" not in client.get("/").text
+  response = client.get("/api/search", params={"q": "shade", "where": '{"kind": "plant"}'})
+  assert response.status_code == 422 and "there are: year" in response.json()["detail"]
+
+
 def test_another_writer_is_waited_for(base):
   client = client_of(base, TOKEN)
   with hold(base.path, kind=KIND):
@@ -213,6 +232,11 @@ def test_what_makes_no_sense_is_refused_with_4xx(base, path, status):
     {"documents": [{"id": "x", "text": 3}]},
     {"documents": [{"id": "x", "text": "\ud800"}]},
     {"documents": [{"id": "x", "text": "Ok.", "n": [float("nan")]}]},
+    {"documents": [{"id": "x", "text": "Ok.", "author": "cut \ud83d"}]},
+    {"documents": [{"id": "x", "text": "Ok.", "tags": [["cut \udc00"]]}]},
+    {"documents": [{"id": "x", "text": "Ok.", "n": {"cut \ud83d": 1}}]},
+    {"documents": [{"id": "x", "text": "Ok.", "cut \ud83d": "n"}]},
+    {"documents": [{"id": "x", "title": " ", "text": {"no": "text"}}]},
     {"documents": [{"id": "x", "text": "One."}, {"id": "x", "text": "Two."}]},
     {"documents": [{"id": "x", "text": "Ok."}], "mode": "w"},
   ],
@@ -224,6 +248,8 @@ def test_documents_that_make_no_sense_are_refused(base, body):
   )
   assert response.status_code == 422 and response.json()["detail"]
   assert len(base) == 3
+  for path in ("/", "/?q=shade", "/documents", "/api/documents"):
+    assert client_of(base).get(path).status_code == 200
 
 
 def test_limits_hold_for_it_too(base):

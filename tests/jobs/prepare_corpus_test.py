@@ -134,6 +134,16 @@ def test_bad_records_are_named_and_not_fatal(tmp_path, many, capsys):
   assert f"records without text: {tmp_path}/a.jsonl:11" in printed
 
 
+def test_a_title_without_text_is_a_passage(tmp_path, inputs):
+  write_documents(tmp_path / "documents.jsonl", [{"id": "7", "title": "Oslo in Norway."}])
+  metadata = prepare_corpus(output=str(tmp_path / "out"), **inputs)
+  store = PassageStore(tmp_path / "out")
+  assert (len(store), store.document(0), store.title(0)) == (1, "7", "")
+  assert store.text(0) == "Oslo in Norway." and "records_without_text" not in metadata.counts
+  (example,) = read_examples(tmp_path / "out")
+  assert cut(example, "sentence") == ["Oslo in Norway."]
+
+
 @pytest.mark.parametrize("engine", ["processes", "beam"])
 def test_documents_with_equal_ids_are_named_and_counted(tmp_path, many, capsys, engine):
   if engine == "beam":

@@ -45,6 +45,15 @@ def test_without_passages_there_is_no_answer(base):
   assert (answer.text, answer.probability, len(answer.hits)) == ("", 0, 0)
 
 
+def test_a_title_without_text_has_no_answer_and_hides_none(reader, tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", [{"id": "t", "title": "Sea"}], reader=reader)
+  assert [hit.id for hit in base.search("sea")] == ["t"]
+  assert base.answer("sea").text == ""
+  base.add(SEA[1:])
+  answer = base.answer("moss grows at sea")
+  assert answer.hits[answer.place].text and answer.text
+
+
 def test_an_answer_is_marked_where_it_was_read(base):
   answer = base.answer("what", where={"year": 1960})
   assert not answer.hits

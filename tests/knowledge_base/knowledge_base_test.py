@@ -352,6 +352,29 @@ def test_hits_are_readable_and_escaped(base):
   assert "<script>" in repr(hits)
 
 
+def test_a_title_without_text_is_found_and_kept(base):
+  base.add([{"id": "elm", "title": "Elms of Norway", "text": " "}, {"id": "ash", "title": "Ash"}])
+  (hit,) = base.search("norway")
+  assert (hit.id, hit.title, hit.text, hit.passage) == ("elm", "Elms of Norway", "", 0)
+  assert base.document("elm").title == "Elms of Norway" and base.document("elm").text == ""
+  base.compact()
+  assert ids(base.search("ash")) == ["ash"] and base.num_passages == 5
+  assert base.add([{"id": "elm", "title": "Elms of Norway"}]).unchanged == 1
+  base.delete("ash")
+  assert not base.search("ash")
+  assert base.add([{"id": "yew", "title": "", "text": ""}]).skipped
+
+
+def test_fields_are_those_of_documents_that_are_there(base):
+  assert base.fields.keys() == {"year", "tags", "kind", "rare"}
+  base.delete("oak")
+  assert base.fields.keys() == {"year", "tags"} and base.fields["year"] in (1958, 1960)
+  for _ in range(2):
+    with pytest.raises(ValueError, match="no document has a field 'kind'; there are: tags, year"):
+      base.search("moss", where={"kind": "tree"})
+    base.compact()
+
+
 def test_dates_and_numbers_of_numpy_are_kept(base):
   import datetime
 

@@ -1,19 +1,15 @@
 """Documents and bad records."""
 
 import dataclasses
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from realm_jax.corpus.field_values import is_missing, plain
-from realm_jax.corpus.input_files import InputFile
 from realm_jax.corpus.passage_store import passage_uid
 from realm_jax.corpus.uid_set import UidSet
 
 _NAMED = 20
-NOT_UTF8 = "not UTF-8; convert it"
-_NO_OBJECT = "not an object; write one JSON object a line"
 _OWN_FIELDS = ("id", "_id", "title", "text")
 
 
@@ -161,27 +157,3 @@ def _pairs(spans: Any) -> tuple[tuple[int, int], ...] | None:
     return tuple((int(a), int(b)) for a, b in spans)
   except (TypeError, ValueError) as error:
     raise ValueError(f"`spans` are {spans!r:.40}, not pairs of byte offsets") from error
-
-
-def read_json_lines(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
-  """Yields the records of JSON Lines with `text` and, optionally, `id`, `title` and `spans`."""
-  for number, line in enumerate(lines):
-    if not line.strip():
-      continue
-    name = f"{file.path}:{number + 1}"
-    try:
-      fields = json.loads(line.strip().decode("utf-8-sig"))
-      if not isinstance(fields, dict):
-        raise ValueError(_NO_OBJECT)
-    except UnicodeDecodeError:
-      yield BadRecord(kind="broken_records", name=name, reason=NOT_UTF8)
-    except json.JSONDecodeError as error:
-      starts = line.lstrip()[:40].decode(errors="replace").rstrip()
-      reason = _NO_OBJECT if starts[0] == "[" else f"{starts!r} is not JSON: {error.msg}"
-      yield BadRecord(kind="broken_records", name=name, reason=reason)
-    except ValueError as error:
-      yield BadRecord(kind="broken_records", name=name, reason=str(error))
-    except RecursionError:
-      yield BadRecord(kind="broken_records", name=name, reason="nested too deep")
-    else:
-      yield make_record(fields, default_id=f"{file.name}:{number}", name=name)

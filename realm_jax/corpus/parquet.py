@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from realm_jax.corpus.documents import NOT_UTF8, BadRecord, Record, make_record
+from realm_jax.corpus.documents import BadRecord, Record, make_record
+from realm_jax.corpus.encodings import NOT_UTF8
 from realm_jax.corpus.input_files import InputFile
 
 _ROWS_AT_ONCE = 256

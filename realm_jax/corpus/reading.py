@@ -6,18 +6,12 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO, cast
+from typing import BinaryIO, TextIO, cast
 
-from realm_jax.corpus.documents import (
-  NOT_UTF8,
-  BadRecord,
-  BadRecords,
-  Document,
-  Record,
-  make_record,
-  read_json_lines,
-)
+from realm_jax.corpus import encodings
+from realm_jax.corpus.documents import BadRecord, BadRecords, Document, Record, make_record
 from realm_jax.corpus.input_files import InputFile
+from realm_jax.corpus.json_records import read_json
 from realm_jax.corpus.parquet import read_parquet
 from realm_jax.corpus.tables import read_table
 from realm_jax.foundations import object_store
@@ -92,15 +86,29 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
   if file.format == "parquet":
     yield from read_parquet(content, file=file)
     return
-  read = {"jsonl": read_json_lines, "table": read_table, "text": _read_text}[file.format]
+  read, newline = {
+    "jsonl": (read_json, "\n"),
+    "table": (read_table, ""),
+    "text": (_read_text, "\n"),
+  }[file.format]
+
+  def opened() -> BinaryIO:
+    content.seek(0)
+    return _decompressed(content, file.path)
+
+  lines = encodings.TextFile(opened, newline=newline)
   record = None
   try:
-    for record in read(_decompressed(content, file.path), file=file):
+    for record in read(lines, file=file):
       yield record
     if record is None:
       yield BadRecord(kind="records_without_text", name=file.path, reason="the file is empty")
+  except UnicodeDecodeError:  # in UTF-16
+    yield BadRecord(kind="broken_records", name=file.path, reason="not UTF-16; convert it")
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(f"{file.path} is truncated or damaged; download it again") from error
+  finally:
+    lines.detach()
 
 
 def batches(
@@ -125,19 +133,17 @@ def _decompressed(content: BinaryIO, path: str) -> BinaryIO:
   return cast(BinaryIO, bz2.BZ2File(content)) if path.lower().endswith(".bz2") else content
 
 
-def _read_text(lines: Iterable[bytes], *, file: InputFile) -> Iterator[Record]:
+def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Record]:
   """Yields the one document of a file.
 
   Its title is the first line, without Markdown's heading marks, or the file's name if that line is
   as long as a paragraph or the only one.
   """
-  try:
-    text = b"".join(lines).decode("utf-8-sig")
-  except UnicodeDecodeError:
-    yield BadRecord(kind="broken_records", name=file.path, reason=NOT_UTF8)
+  text = lines().read()
+  if reason := encodings.broken(text):
+    yield BadRecord(kind="broken_records", name=file.path, reason=reason)
     return
   if not text.strip():
-    yield BadRecord(kind="records_without_text", name=file.path, reason="the file is empty")
     return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")

@@ -101,7 +101,7 @@ def test_rows_of_a_table_are_documents_with_the_fields_of_its_header(tmp_path, d
   path = tmp_path / "a.csv"
   first, second, third = records(path, b"\xef\xbb\xbf" + written.getvalue().encode())
   assert first == Document(id="n1", title="A, b", text='Of "two"\nlines.')
-  assert first.fields == {"year": 1958, "price": 12.5, "code": "007"}
+  assert first.fields == {"year": 1958, "price": "12.50", "code": "007"}
   assert second == Document(id="a.csv:1", title="", text="Only text.") and not second.fields
   assert third == BadRecord(kind="records_without_text", name=f"{path}:row 2")
 
@@ -111,13 +111,144 @@ def test_rows_of_a_table_are_documents_with_the_fields_of_its_header(tmp_path, d
   [
     (b"query-id\tcorpus-id\tscore\n1\t2\t1\n", "", "text"),
     (b"id,text\n1,a, b\n", ":row 0", "3 cells"),
-    (b"id,text\n1,caf\xe9\n", "", "UTF-8"),
+    (b"id,text\n1,caf\xe9\n", ":row 0", "UTF-8"),
+    (b"id,te\xe9xt\n1,cafe\n", "", "UTF-8"),
+    (b"id,text\n1,a\0b\n", ":row 0", "NUL"),
+    (b"id,text,note,note\n1,a,b,c\n", "", "several columns 'note'"),
+    (b'id,text\n1,"Hello, he said\n', ":row 0", "quotation mark on line 2 is not closed"),
   ],
 )
 def test_a_table_that_cannot_be_read_is_named(tmp_path, content, place, reason):
   path = tmp_path / "a.tsv"
   (bad,) = records(path, content)
   assert bad.name == f"{path}{place}" and reason in bad.reason
+
+
+@pytest.mark.parametrize("delimiter", [b",", b"\t", b";", b"|"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_one_bad_row_of_a_table_is_named_and_the_others_are_read(tmp_path, delimiter, end):
+  rows = [b"%d,row %d" % (n, n) for n in range(2_000)]
+  rows[1_000] = "1000,Müller".encode("cp1252")
+  content = end.join([b"id,text", *rows]).replace(b",", delimiter)
+  found = records(tmp_path / "a.csv", content)
+  assert found.pop(1_000) == BadRecord(
+    kind="broken_records", name=f"{tmp_path}/a.csv:row 1000", reason="not UTF-8; convert it"
+  )
+  assert [d.id for d in found] == [f"{n}" for n in range(2_000) if n != 1_000]
+
+
+QUOTED = [  # rows, what separates them, and the texts or what is wrong with them
+  ('1,"a, b"\n2,"a\nb, c"\n3,c\n', ",", ["a, b", "a\nb, c", "c"]),
+  ('1,"a ""b"" c"\n2,6" pipe\n3,c\n', ",", ['a "b" c', '6" pipe', "c"]),
+  ('1,"a" b\n2,c\n', ",", ['"a" b', "c"]),
+  ('1,"a\n2,b\n3,c\n', ",", ['"a', "b", "c"]),
+  ('1,"a\n2,b\n3,"c" d\n4,"e"\n', ",", ['"a', "b", '"c" d', "e"]),
+  ('1,"a, b\n2,b\n3,c\n', ",", ["line 2 is not closed", "b", "c"]),
+  ('1;"a, b\n2;b\n', ";", ['"a, b', "b"]),
+  ('1\t"a\n2\tb\n3\tc"\n4\td\n', "\t", ['"a', "b", 'c"', "d"]),
+  ('1\t"a\nb"\n2\t"c""d"\n', "\t", ["a\nb", 'c"d']),
+  ('1\t"a\n2\t"b\n3\tc\n', "\t", ['"a', '"b', "c"]),
+  ('1\t"a"', "\t", ["a"]),
+  ("1,a,,,\n\n2,b\n3,c,d\n", ",", ["a", "b", "3 cells for 2 columns"]),
+]
+
+
+@pytest.mark.parametrize(("rows", "delimiter", "expected"), QUOTED)
+def test_a_quotation_mark_swallows_no_other_rows(tmp_path, rows, delimiter, expected):
+  found = records(tmp_path / "a.csv", f"id{delimiter}text\n{rows}".encode())
+  assert len(found) == len(expected)
+  for record, text in zip(found, expected, strict=True):
+    assert record.text == text if isinstance(record, Document) else text in record.reason
+
+
+def test_a_quotation_that_is_never_closed_costs_one_row_of_many(tmp_path):
+  rows = "".join(f"{n}\tpassage {n}\n" for n in range(3, 1_000))
+  found = records(tmp_path / "a.tsv", f'id\ttext\n1\ta\n2\t"Hello, he said\n{rows}'.encode())
+  assert [d.id for d in found] == [f"{n}" for n in range(1, 1_000)]
+  assert found[1].text == '"Hello, he said'
+
+
+COLUMNS = [  # cells of one column, and the values of the fields
+  ("1.10,1.1", ["1.10", "1.1"]),
+  ("01234,12345", ["01234", "12345"]),
+  ("1,2.5,-3,0,-0.5", [1, 2.5, -3, 0, -0.5]),
+  ("1,,3", [1, None, 3]),
+  ("5,n/a", ["5", "n/a"]),
+  ("12.50,9.99", ["12.50", "9.99"]),
+  ("+5,1", ["+5", "1"]),
+  ("1e5,1", ["1e5", "1"]),
+  ("-0,1", ["-0", "1"]),
+  ("1_000,1", ["1_000", "1"]),
+  ("NaN,inf,Infinity,1", ["NaN", "inf", "Infinity", "1"]),
+  ("true,false", ["true", "false"]),
+  ("2024-01-05,2024", ["2024-01-05", "2024"]),
+  ("9007199254740993,1", ["9007199254740993", "1"]),
+  ("٣,1", ["٣", "1"]),
+  ("0x10,1", ["0x10", "1"]),
+]
+
+
+@pytest.mark.parametrize(("cells", "expected"), COLUMNS)
+def test_a_column_has_numbers_only_if_they_are_written_as_the_cells(tmp_path, cells, expected):
+  rows = [f"{n};text;{cell};x" for n, cell in enumerate(cells.split(","))]
+  found = records(tmp_path / "a.csv", "\n".join(["id; text; value;", *rows]).encode())
+  values = [document.fields.get("value") for document in found]
+  assert values == expected and [*map(type, values)] == [*map(type, expected)]
+  assert all(document.fields.keys() <= {"value"} for document in found), "a column without a name"
+
+
+JSON_VALUES = json.loads(f"[{','.join(JSON_LINES.decode().splitlines())}]")
+
+
+@pytest.mark.parametrize(
+  "content",
+  [
+    json.dumps(JSON_VALUES),
+    json.dumps(JSON_VALUES, indent=2),
+    json.dumps(JSON_VALUES, indent="\t").replace("[\n\t{", "[{"),
+    "[\n" + ",\n".join(map(json.dumps, JSON_VALUES)) + "\n]\n",
+    "\n".join(json.dumps(value, indent=1) for value in JSON_VALUES),
+    "\ufeff" + json.dumps(JSON_VALUES, indent=2, ensure_ascii=False),
+  ],
+)
+def test_arrays_and_objects_over_several_lines_are_read(tmp_path, content):
+  assert records(tmp_path / "a.json", content.encode()) == EXPECTED
+  assert records(tmp_path / "a.json.gz", gzip.compress(content.encode())) == EXPECTED
+
+
+def test_a_broken_array_is_named_once_and_its_bad_items_each(tmp_path):
+  content = json.dumps([{"text": "a"}] * 100, indent=2)
+  (bad,) = records(tmp_path / "a.json", content[:-20].encode())
+  assert bad.name == f"{tmp_path}/a.json" and bad.reason.startswith("not JSON: Expecting")
+  first, second = records(tmp_path / "a.json", b'[\n{"text": "a"},\n5]')
+  assert (first.id, second.name) == ("a.json:0", f"{tmp_path}/a.json:record 1")
+  (bad,) = records(tmp_path / "a.json", b'{\n "text": "caf\xe9"\n}')
+  assert bad.reason.endswith("not UTF-8; convert it")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+@pytest.mark.parametrize(
+  ("name", "content"),
+  [
+    ("a.txt", "Café\n日本 is far.\n"),
+    ("a.csv", 'id,title,text\na.txt,Café,"日本 is far."\n'),
+    ("a.jsonl", '{"id": "a.txt", "title": "Café", "text": "日本 is far."}\n'),
+    ("a.json", '[\n{"id": "a.txt", "title": "Café", "text": "日本 is far."}\n]'),
+  ],
+)
+def test_text_in_utf_16_is_read_with_or_without_a_mark(tmp_path, encoding, name, content):
+  expected = [Document(id="a.txt", title="Café", text="日本 is far.")]
+  assert records(tmp_path / name, content.encode(encoding)) == expected
+  zipped = gzip.compress(content.encode(encoding))
+  assert records(tmp_path / f"{name}.gz", zipped)[0].text == "日本 is far."
+
+
+@pytest.mark.parametrize(
+  "content", [b"A title\n\0\0text", b"\0\0\0\0", "日本\n".encode("utf-16-le")]
+)
+def test_what_is_no_text_is_named(tmp_path, content):
+  (bad,) = records(tmp_path / "a.txt", content)
+  assert bad == BadRecord(kind="broken_records", name=f"{tmp_path}/a.txt")
 
 
 @pytest.fixture

@@ -5,36 +5,44 @@ BEIR (Thakur et al. 2021) has `queries.jsonl` and `qrels/SPLIT.tsv`; TREC's qrel
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
 
-from realm_jax.data.questions import Question
-from realm_jax.foundations import object_store
+from realm_jax.data.questions import Question, read_lines
 
 # Query id to document name to grade; grades above 0 are relevant.
 Judgements = Mapping[str, Mapping[str, int]]
+# How the last column is called by those who write a header.
+_HEADERS = ("score", "grade", "rel", "relevance", "relevancy", "label", "judgment", "judgement")
 
 
 def read_judgements(path: str | os.PathLike) -> Judgements:
   """Reads BEIR's table (a header, then query, document and grade) or TREC's qrels.
+
+  Tabs separate columns where there are any, so that names may have spaces; spaces do elsewhere.
 
   Raises:
     FileNotFoundError: If the file is missing.
     ValueError: If a line is not a judgement or contradicts another, or there are none.
   """
   judgements: dict[str, dict[str, int]] = {}
-  for number, line in enumerate(_lines(path), 1):
-    columns = line.split()
-    if not columns or (number == 1 and columns[-1] == "score"):
+  is_first = True
+  for number, line in enumerate(read_lines(path), 1):
+    columns = columns_of(line, least=3)
+    if not any(columns):
+      continue
+    is_header, is_first = is_first and columns[-1].lower() in _HEADERS, False
+    if is_header:
       continue
     try:
       query, *iteration, document, written = columns
       if len(iteration) > 1:
         raise ValueError(f"{len(columns)} columns")
-      grade = int(written)
+      grade = int(re.sub(r"\.0+$", "", written))
     except ValueError as error:
       raise ValueError(
         f"{os.fspath(path)}, line {number} is not a judgement ({error}); write query, document and "
-        "grade (BEIR), or query, 0, document and grade (TREC)"
+        "grade (BEIR), or query, 0, document and grade (TREC), with tabs if a name has spaces"
       ) from error
     before = judgements.setdefault(query, {}).setdefault(document, grade)
     if before != grade:
@@ -54,28 +62,49 @@ def read_queries(path: str | os.PathLike, judgements: Judgements) -> list[Questi
     FileNotFoundError: If the file is missing.
     ValueError: If a line is not a query, or a judged query is missing.
   """
-  queries = []
-  for number, line in enumerate(_lines(path), 1):
+  queries: dict[str, Question] = {}
+  for number, line in enumerate(read_lines(path), 1):
     if not line.strip():
       continue
     try:
       record = json.loads(line)
-      query = Question(id=str(record["_id"]), text=str(record["text"]), answers=())
-    except (ValueError, KeyError, TypeError) as error:
+      query = Question(id=str(record["_id"]), text=record["text"], answers=())
+      query.text.encode()
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
       raise ValueError(
         f"{os.fspath(path)}, line {number} is not a query: {line[:80]}; write JSON with `_id` and "
         "`text`"
       ) from error
-    if query.id in judgements:
-      queries.append(query)
-  missing = judgements.keys() - {query.id for query in queries}
+    before = queries.setdefault(query.id, query)
+    if before.text != query.text:
+      raise ValueError(
+        f"{os.fspath(path)}, line {number} has another query with id {query.id!r}; keep one of the "
+        f"two: {before.text[:40]!r}, {query.text[:40]!r}"
+      )
+  missing = judgements.keys() - queries.keys()
   if missing:
     raise ValueError(
       f"{os.fspath(path)} lacks {len(missing)} of the {len(judgements)} judged queries, such as "
       f"{min(missing)!r}; give the queries of the same collection"
     )
-  return queries
+  return [query for query in queries.values() if query.id in judgements]
 
 
-def _lines(path: str | os.PathLike) -> list[str]:
-  return object_store.absolute(path).read_text().splitlines()
+def columns_of(line: str, *, least: int) -> list[str]:
+  """Returns the columns of a line, which tabs separate if it has so many, and else spaces."""
+  columns = line.split("\t")
+  if len(columns) < least:
+    columns = [column for column in re.split(r"[ \t]+", line) if column]
+  return [column.strip(" ") for column in columns]
+
+
+def describe_missing(judgements: Judgements, names: Container[str], *, source: str) -> str:
+  """Says how many of the documents judged relevant a source lacks; "" if it has all."""
+  relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
+  missing = sorted(name for name in relevant if name not in names)
+  if not missing:
+    return ""
+  return (
+    f"{len(missing):,} of {len(relevant):,} documents judged relevant are not in {source}, such as "
+    f"{missing[0]!r}; they count as misses"
+  )

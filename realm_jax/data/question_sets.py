@@ -51,7 +51,7 @@ def read_raw(path: str | os.PathLike) -> list[dict]:
   """
   path = os.fspath(path)
   content = object_store.absolute(path).read_bytes()
-  text = questions.decompressed(content, path).decode()
+  text = questions.decoded(content, path)
   name = path.removesuffix(".gz")
   try:
     if name.endswith(".tsv"):
@@ -89,7 +89,7 @@ def _of_lines(text: str) -> Iterator[dict]:
 def _of_table(text: str) -> Iterator[dict]:
   for line in text.split("\n"):
     if line.strip():
-      name, _, question, pattern = line.split("\t")
+      name, _, question, pattern = line.removesuffix("\r").split("\t")
       yield {"id": name, "question": question, "answer": [pattern], "regex": True}
 
 

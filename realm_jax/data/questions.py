@@ -1,5 +1,6 @@
 """Questions with known answers (Open-QA), and sentences with one span masked."""
 
+import codecs
 import dataclasses
 import gzip
 import hashlib
@@ -60,14 +61,26 @@ class Question:
     return raw[:start].decode() + MASK + raw[limit:].decode()
 
 
-def decompressed(content: bytes, path: str) -> bytes:
-  """Returns the content of a file of questions, of which those named `.gz` are compressed."""
-  if not path.endswith(".gz"):
-    return content
+def decoded(content: bytes, path: str) -> str:
+  """Returns the text of a file: UTF-8, or UTF-16 with its mark; `.gz` is compressed."""
+  if path.endswith(".gz"):
+    try:
+      content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+      raise ValueError(f"{path} is truncated or damaged; download it again") from error
+  is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
   try:
-    return gzip.decompress(content)
-  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise ValueError(f"{path} is truncated or damaged; download it again") from error
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
+  except UnicodeDecodeError as error:
+    number = content.count(b"\n", 0, error.start) + 1
+    raise ValueError(f"{path}, line {number} is not UTF-8; convert the file") from error
+
+
+def read_lines(path: str | os.PathLike) -> list[str]:
+  """Returns the lines of a file; other characters that Python ends lines at are text."""
+  path = os.fspath(path)
+  text = decoded(object_store.absolute(path).read_bytes(), path)
+  return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> list[Question]:
@@ -89,9 +102,8 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
   except FileNotFoundError as error:
     raise FileNotFoundError(f"no questions at {path}") from error
   digest = hashlib.sha256(content).hexdigest()
-  content = decompressed(content, path)
   questions = []
-  for number, line in enumerate(content.split(b"\n"), 1):
+  for number, line in enumerate(decoded(content, path).split("\n"), 1):
     if not line.strip():
       continue
     try:

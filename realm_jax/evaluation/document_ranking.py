@@ -1,15 +1,16 @@
 """Rankings of documents by their best passages, and their metrics against judgements."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from realm_jax.data.judgements import Judgements
-from realm_jax.data.questions import Question
+from realm_jax.data.judgements import Judgements, columns_of
+from realm_jax.data.questions import Question, read_lines
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation.open_qa import Outcome
-from realm_jax.foundations import object_store, progress
+from realm_jax.foundations import progress
 
 _CUTOFF = 10  # for nDCG and the reciprocal rank
 # Query id to document name to score, best first.
@@ -103,13 +104,21 @@ def passage_run(outcomes: Iterable[Outcome]) -> Run:
 
 
 def run_text(run: Run, *, tag: str) -> str:
-  """Returns the content of a TREC run file: lines of `query Q0 document rank score tag`."""
-  one_word = "_".join
+  """Returns the content of a TREC run file: lines of `query Q0 document rank score tag`.
+
+  Tabs separate the columns of a line with a name that has spaces, as `read_run` reads them.
+  """
   return "".join(
-    f"{one_word(query.split())} Q0 {document} {rank} {score:.9g} {one_word(tag.split())}\n"
+    _run_line(query, "Q0", document, str(rank), f"{score:.9g}", "_".join(tag.split()))
     for query, ranking in run.items()
     for rank, (document, score) in enumerate(ranking.items(), 1)
   )
+
+
+def _run_line(*columns: str) -> str:
+  columns = tuple(re.sub(r"[\t\n\r]", "_", column) for column in columns)
+  separator = "\t" if any(re.search(r"\s", column) for column in columns) else " "
+  return separator.join(columns) + "\n"
 
 
 def read_run(path: str | os.PathLike) -> Run:
@@ -120,13 +129,17 @@ def read_run(path: str | os.PathLike) -> Run:
     ValueError: If a line does not have six columns, or there are no lines.
   """
   run: dict[str, dict[str, float]] = {}
-  for number, line in enumerate(object_store.absolute(path).read_text().splitlines(), 1):
+  for number, line in enumerate(read_lines(path), 1):
+    columns = columns_of(line, least=6)
+    if not columns:
+      continue
     try:
-      query, _, document, _, score, _ = line.split()
+      query, _, document, _, score, _ = columns
       run.setdefault(query, {})[document] = float(score)
     except ValueError as error:
       raise ValueError(
-        f"{os.fspath(path)}, line {number} is not `query Q0 document rank score tag`: {error}"
+        f"{os.fspath(path)}, line {number} is not `query Q0 document rank score tag`, with tabs if "
+        f"a name has spaces: {error}"
       ) from error
   if not run:
     raise ValueError(f"{os.fspath(path)} ranks nothing")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from realm_jax.data.judgements import read_judgements
-from realm_jax.data.questions import Question
+from realm_jax.data.questions import Question, read_lines
 from realm_jax.evaluation import resampling
 from realm_jax.evaluation.document_ranking import document_scores, read_run
 from realm_jax.evaluation.open_qa import RECALL_AT
@@ -101,7 +101,7 @@ def _read(path: str, qrels: str | None) -> Mapping[str, Mapping[str, float]]:
   if object_store.absolute(path).is_dir():
     path = os.path.join(path, "predictions.jsonl")
   if path.endswith(".jsonl"):
-    lines = object_store.absolute(path).read_text().splitlines()
+    lines = filter(None, read_lines(path))
     try:
       return {str(record["id"]): record["figures"] for record in map(json.loads, lines)}
     except (ValueError, KeyError, TypeError) as error:

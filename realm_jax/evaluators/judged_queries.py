@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.judgements import Judgements
+from realm_jax.data.judgements import Judgements, describe_missing
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import result_card
 from realm_jax.evaluation.document_ranking import (
@@ -76,17 +76,12 @@ def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
 
 def _relevant_documents(judgements: Judgements, store: PassageStore) -> dict[str, str]:
   """Describes the relevant documents for a result card; warns if some are not in the corpus."""
+  names = {*map(store.document, range(len(store)))}
+  if told := describe_missing(judgements, names, source=str(store.directory)):
+    logging.warning("%s", told)
   relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
-  missing = relevant.difference(map(store.document, range(len(store))))
-  if missing:
-    logging.warning(
-      "%d of %d documents judged relevant are not in %s, such as %r; they count as misses",
-      len(missing),
-      len(relevant),
-      store.directory,
-      min(missing),
-    )
-  return {"relevant documents": f"{len(relevant)}, {len(missing)} of them not in the corpus"}
+  missing = len(relevant - names)
+  return {"relevant documents": f"{len(relevant)}, {missing} of them not in the corpus"}
 
 
 def _lines(

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from realm_jax.data.answers import compile_answer, normalizer
-from realm_jax.data.judgements import read_judgements, read_queries
+from realm_jax.data.judgements import describe_missing, read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 from realm_jax.evaluation import document_ranking, resampling
-from realm_jax.index.bm25 import best_places
 from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.text import detection
 
 _RECALL_AT = (5, 20, 100)
+_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 _RANKINGS: tuple[Ranking, ...] = ("words", "encoder", "fused")
 Scores = Mapping[str, np.ndarray]
 
@@ -29,9 +29,11 @@ class Evaluation:
 
   Attributes:
     scores: By ranking and figure, the value of each question, `[n]`.
+    missing: Says which documents judged relevant the knowledge base lacks; "" if it has all.
   """
 
   scores: Mapping[Ranking, Scores]
+  missing: str = ""
 
   @property
   def figures(self) -> dict[str, dict[str, float]]:
@@ -62,7 +64,7 @@ class Evaluation:
       lines.append([f"{ranking} - words", *cells])
     number = len(self.scores["words"][names[0]])
     table = "\n".join("".join(f"{cell:<27}" for cell in line).rstrip() for line in lines)
-    return f"{number} questions\n{table}"
+    return "\n".join([f"{number} questions", table, *filter(None, [self.missing])])
 
 
 def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
@@ -78,19 +80,36 @@ def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
       f"{path}/qrels has {len(tables)} files; a collection has queries.jsonl and qrels/test.tsv"
     )
   judgements = read_judgements(tables[0])
-  queries = read_queries(os.path.join(path, "queries.jsonl"), judgements)
+  found = [file for name in _QUERIES if os.path.exists(file := os.path.join(path, name))]
+  queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
   scores: dict[Ranking, Scores] = {}
   for ranking in rankings:
-    run = document_ranking.rank_documents(
-      functools.partial(_retrieve, snapshot, ranking),
-      queries,
-      document=lambda passage: snapshot.id(snapshot.place(passage)[0]),
-      num_documents=max(_RECALL_AT),
-    )
+    run = {query.id: _ranked(snapshot, ranking, query.text) for query in queries}
     scores[ranking] = document_ranking.document_scores(
       run, judgements, queries, recall_at=_RECALL_AT
     )
-  return Evaluation(scores=scores)
+  names = {name for grades in judgements.values() for name in grades}
+  there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
+  missing = describe_missing(judgements, there, source="the knowledge base")
+  return Evaluation(scores=scores, missing=missing)
+
+
+def _ranked(snapshot: Snapshot, ranking: Ranking, text: str) -> dict[str, float]:
+  """Returns the documents of the best passages, and the scores of these."""
+  number = depth = max(_RECALL_AT)
+  while True:
+    hits, documents = _best(snapshot, ranking, text, depth), {}
+    for hit in hits:
+      documents.setdefault(hit.id, hit.score)
+    if len(documents) >= number or len(hits) < depth:
+      return dict([*documents.items()][:number])
+    depth *= 4
+
+
+def _best(snapshot: Snapshot, ranking: Ranking, text: str, k: int) -> list[Hit]:
+  """Returns the best passages, in the order of a search."""
+  scores_N, found_N = snapshot.scores(text, by=ranking)
+  return snapshot.best(scores_N, found_N & snapshot.live_N, k)
 
 
 class AnswerFinder:
@@ -102,14 +121,16 @@ class AnswerFinder:
 
   def has(self, passage: int, question: Question) -> bool:
     """Returns whether a passage has one of the answers."""
+    return self.in_text(self._snapshot.hit(passage).text, question)
+
+  def in_text(self, text: str, question: Question) -> bool:
+    """Returns whether the text of a passage has one of the answers."""
     if question.regex:
-      text = self._snapshot.hit(passage).text
       return any(compile_answer(answer).search(text) for answer in question.answers)
-    words, normalize = self._words(passage)
+    words, normalize = self._words(text)
     return any(f" {normalize(answer)} " in words for answer in question.answers)
 
-  def _normalized(self, passage: int) -> tuple[str, Callable[[str], str]]:
-    text = self._snapshot.hit(passage).text
+  def _normalized(self, text: str) -> tuple[str, Callable[[str], str]]:
     language = detection.language_of(text, among=self._snapshot.commit.settings.languages)
     normalize = _normalizer(language)
     return f" {normalize(text)} ", normalize
@@ -125,22 +146,10 @@ def found_answers(snapshot: Snapshot, questions: Sequence[Question], ranking: Ra
   finder = AnswerFinder(snapshot)
   found_at = np.full(len(questions), np.inf)
   for i, question in enumerate(questions):
-    (ids_K,) = _retrieve(snapshot, ranking, [question.text], k=max(_RECALL_AT)).ids_BxK
-    has_answer = (finder.has(passage, question) for passage in ids_K[ids_K >= 0].tolist())
+    hits = _best(snapshot, ranking, question.text, max(_RECALL_AT))
+    has_answer = (finder.in_text(hit.text, question) for hit in hits)
     found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
   return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}
-
-
-def _retrieve(snapshot: Snapshot, ranking: Ranking, texts: Sequence[str], k: int) -> SearchResults:
-  """Returns the rows of the best passages of each text."""
-  ids_BxK = np.full((len(texts), k), MISSING_PASSAGE_ID, np.int32)
-  scores_BxK = np.full((len(texts), k), -np.inf, np.float32)
-  for b, text in enumerate(texts):
-    scores_N, found_N = snapshot.scores(text, by=ranking)
-    rows = np.flatnonzero(found_N & snapshot.live_N)
-    rows = rows[best_places(scores_N[rows], k)]
-    ids_BxK[b, : len(rows)], scores_BxK[b, : len(rows)] = rows, scores_N[rows]
-  return SearchResults(ids_BxK, scores_BxK)
 
 
 def _to(interval: tuple[float, float], form: str) -> str:

@@ -51,3 +51,17 @@ def _by_hand(ranking, grades):
   first = next((1 / (1 + place) for place, gain in enumerate(gains[:10]) if gain), 0)
   relevant = sum(grade > 0 for grade in grades.values())
   return dcg / best, first, *(sum(g > 0 for g in gains[:k]) / relevant for k in (1, 5))
+
+
+@pytest.mark.parametrize("query", ["q", "my query"])
+def test_a_run_that_is_written_is_read_whatever_the_names(tmp_path, query):
+  names = ["a", "my notes.txt", "two  spaces", "a\u00a0b", "a\u2028b"]
+  run = {query: {name: float(-place) for place, name in enumerate(names)}}
+  file = tmp_path / "run.trec"
+  file.write_text(run_text(run, tag="BM25, fused"), encoding="utf-8")
+  assert read_run(file) == run and list(read_run(file)[query]) == names
+  file.write_text("\ufeffq Q0  a\t1 2 x\r\n\r\n", encoding="utf-8", newline="")
+  assert read_run(file) == {"q": {"a": 2.0}}
+  file.write_text("q Q0 my notes.txt 1 2 x\n")
+  with pytest.raises(ValueError, match="line 1 is not .*tabs"):
+    read_run(file)

@@ -66,3 +66,27 @@ def test_a_folder_without_judgements_is_named(tmp_path):
   base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
   with pytest.raises(ValueError, match="qrels"):
     base.evaluate(tmp_path)
+
+
+def test_equal_scores_are_ordered_as_a_search_orders_them(collection, tmp_path):
+  same = [{"id": id, "text": "A tall tree. It is tall."} for id in "abcdefghijklmoak"]
+  same = [*{one["id"]: one for one in same}.values(), PLANTS[0]]
+  (collection / "qrels" / "test.tsv").write_text("2\ta\t1\n1\tmoss\t1\n")
+  figures = []
+  for name, documents in (("up", same), ("down", same[::-1])):
+    base = KnowledgeBase.create(tmp_path / name, documents, language="en", passage_words=3)
+    assert base.search("tall tree", k=1)[0].id == "a"
+    figures.append(base.evaluate(collection).figures["words"])
+  assert figures[0] == figures[1] and figures[0]["mrr@10"] == 1
+
+
+def test_judged_documents_that_are_not_there_are_counted_and_named(collection, tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
+  with (collection / "qrels" / "test.tsv").open("a") as file:
+    file.write("\n2\tash\t1\n2\tbox elm\t2\n3\tgrass\t0\n")
+  evaluation = base.evaluate(collection)
+  told = "2 of 5 documents judged relevant are not in the knowledge base, such as 'ash'"
+  assert evaluation.missing.startswith(told) and told in repr(evaluation)
+  assert evaluation.scores["words"]["recall@5"][1] == pytest.approx(1 / 3)
+  base.add([{"id": id, "text": "A tree."} for id in ("ash", "box elm")])
+  assert not base.evaluate(collection).missing

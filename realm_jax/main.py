@@ -149,13 +149,14 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   name = job.__name__
   keywords = flags.keywords(job)
   door = flags.keywords(_door)
-  if "--help" in arguments or "-h" in arguments:
+  flagged = arguments[: arguments.index("--")] if "--" in arguments else arguments
+  if "--help" in flagged or "-h" in flagged:
     print(f"usage: realm {name} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...\n")
     print(f"{(inspect.getdoc(job) or '').partition(chr(10))[0]}\n{flags.help_text(keywords)}")
     print(flags.help_text(door).replace("the job", "every job"))
     return 0
-  bindings = [a.removeprefix("--gin.") for a in arguments if a.startswith("--gin.")]
-  rest = [a for a in arguments if not a.startswith("--gin.")]
+  bindings = [a.removeprefix("--gin.") for a in flagged if a.startswith("--gin.")]
+  rest = [a for a in flagged if not a.startswith("--gin.")] + arguments[len(flagged) :]
   try:
     given = flags.parse(rest, [*door, *keywords])
   except ValueError as error:

@@ -144,7 +144,8 @@ def meant(flag: str, names: Iterable[str]) -> list[str]:
 def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, Any]]:
   """Reads `--NAME=VALUE`, `--NAME VALUE`, `--NAME` of a boolean, and positional values.
 
-  A positional keyword that is a sequence takes all texts that are left.
+  What follows a lone `--` is positional, and so is what begins with `--` and has spaces before any
+  `=`. A positional keyword that is a sequence takes all texts that are left.
 
   Raises:
     ValueError: If a flag is unknown or ambiguous, or its value is not of its type.
@@ -152,10 +153,13 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
   known = {keyword.name: keyword for keyword in leaves(tree)}
   positional = [keyword for keyword in tree if keyword.positional]
   found, words, rest = [], list(arguments), []
+  num_texts = len(words) - words.index("--") - 1 if "--" in words else -1
   while words:
     word = words.pop(0)
     flag, equals, text = word.partition("=")
-    if flag.startswith("--"):
+    if len(words) == num_texts:
+      continue
+    if flag.startswith("--") and len(flag.split()) == 1 and len(words) > num_texts:
       keyword = _named(flag, known)
     elif positional and typing.get_origin(positional[0].annotation) in _SEQUENCES:
       rest.append(word)

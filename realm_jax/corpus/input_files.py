@@ -4,6 +4,8 @@ import dataclasses
 import glob
 import os
 import re
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -27,19 +29,34 @@ class InputFile:
   """A file of a corpus.
 
   Attributes:
-    name: Its path below the directory that all inputs share; documents without an id are named
-      after it.
+    name: Its path below the directory that all inputs share.
   """
 
   path: str
   name: str
   format: Format
 
+  @property
+  def id(self) -> str:
+    """What documents without an id are named after."""
+    return printable(self.name)
+
+  @property
+  def shown(self) -> str:
+    """The path as messages have it."""
+    return printable(self.path)
+
+
+def printable(path: str) -> str:
+  """Returns a path with escapes for bytes that are not UTF-8, such as `caf\\xe9.txt`."""
+  return os.fsencode(path).decode(errors="backslashreplace")
+
 
 def input_files(pattern: str | os.PathLike) -> list[str]:
   """Expands a glob pattern, in which `**` matches directories; a directory means all files below.
 
-  In an object store, returns the addresses of the objects.
+  What exists is taken literally, whatever characters its name has. In an object store, returns the
+  addresses of the objects.
 
   Raises:
     FileNotFoundError: If no file matches, or a link that matches is broken.
@@ -47,11 +64,14 @@ def input_files(pattern: str | os.PathLike) -> list[str]:
   if object_store.is_remote(pattern):
     return object_store.list_files(os.fspath(pattern))
   files = []
-  for path in glob.glob(os.fspath(pattern), recursive=True):
+  literal, rest = _literal(os.fspath(pattern))
+  for path in glob.glob(glob.escape(literal) + rest, recursive=True):
     if os.path.isdir(path):
       files += _below(path)
     elif not os.path.exists(path):
-      raise FileNotFoundError(f"{path} links to a file that does not exist; repair or remove it")
+      raise FileNotFoundError(
+        f"{printable(path)} links to a file that does not exist; repair or remove it"
+      )
     else:
       files.append(path)
   there = [path for path in files if os.path.exists(path)]
@@ -79,6 +99,7 @@ def find_files(
     FileNotFoundError: If no file matches one of them.
     ValueError: If the format of a file is unknown; in a directory it is skipped.
   """
+  inputs = [*map(_path, inputs)]
   found = {input: list(expand(input)) for input in inputs}
   roots = {input: _root(input, paths) for input, paths in found.items()}
   if format == "auto":
@@ -133,11 +154,34 @@ def _of_known_format(found: dict[str, list[str]], roots: dict[str, str]) -> dict
 
 def _listed(paths: Sequence[str]) -> str:
   more = len(paths) - _FILES_NAMED
-  return ", ".join(paths[:_FILES_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+  return ", ".join(map(printable, paths[:_FILES_NAMED])) + (
+    f" and {more:,} more" if more > 0 else ""
+  )
+
+
+def _path(input: str) -> str:
+  """Returns an input, or the path of a `file://` URL.
+
+  Raises:
+    ValueError: If it is an address on the web.
+  """
+  scheme = input.partition("://")[0].lower()
+  if scheme in ("http", "https", "ftp"):
+    raise ValueError(f"{input:.200} is not downloaded; save it to a file, and give that")
+  is_url = scheme == "file" and "://" in input
+  return urllib.request.url2pathname(urllib.parse.urlsplit(input).path) if is_url else input
+
+
+def _literal(pattern: str) -> tuple[str, str]:
+  """Divides a pattern into the longest beginning that exists and the rest."""
+  ends = [match.start() for match in re.finditer(r"(?<!/)/|\Z", pattern)]
+  end = max((end for end in ends if os.path.lexists(pattern[:end])), default=0)
+  return pattern[:end], pattern[end:]
 
 
 def _root(input: str, paths: Sequence[str]) -> str:
   """Returns the directory above the first wildcard of an input."""
-  fixed = re.split(r"[*?\[]", input, maxsplit=1)[0]
+  literal, rest = _literal(input)
+  fixed = literal + re.split(r"[*?\[]", rest, maxsplit=1)[0]
   is_file = list(map(os.path.abspath, paths)) == [os.path.abspath(input)]
   return input if fixed == input and not is_file else os.path.dirname(fixed)

@@ -36,10 +36,10 @@ def read_json(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Recor
     if any(isinstance(record, Document) for record in _read_lines(lines(), file=file)):
       yield from _read_lines(lines(), file=file)
     else:
-      yield BadRecord(kind="broken_records", name=file.path, reason=f"not JSON: {error}")
+      yield BadRecord(kind="broken_records", name=file.shown, reason=f"not JSON: {error}")
     return
   for number, value in enumerate(values):
-    yield _record(value, file=file, number=number, name=f"{file.path}:record {number}")
+    yield _record(value, file=file, number=number, name=f"{file.shown}:record {number}")
 
 
 def _goes_on(line: str) -> bool:
@@ -67,7 +67,7 @@ def _read_lines(lines: TextIO, *, file: InputFile) -> Iterator[Record]:
     line = line.strip(_SPACE)
     if not line:
       continue
-    name = f"{file.path}:{number + 1}"
+    name = f"{file.shown}:{number + 1}"
     reason = encodings.broken(line)
     try:
       value = None if reason else json.loads(line)
@@ -86,4 +86,4 @@ def _read_lines(lines: TextIO, *, file: InputFile) -> Iterator[Record]:
 def _record(value: Any, *, file: InputFile, number: int, name: str) -> Record:
   if not isinstance(value, dict):
     return BadRecord(kind="broken_records", name=name, reason=_NO_OBJECT)
-  return make_record(value, default_id=f"{file.name}:{number}", name=name)
+  return make_record(value, default_id=f"{file.id}:{number}", name=name)

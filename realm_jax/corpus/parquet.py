@@ -22,15 +22,15 @@ def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
     from pyarrow import parquet
   except ImportError as error:
     raise ValueError(
-      f"{file.path} needs pyarrow ({error}); install realm_jax with the extra `parquet`"
+      f"{file.shown} needs pyarrow ({error}); install realm_jax with the extra `parquet`"
     ) from error
   try:
     table = parquet.ParquetFile(content)
   except pyarrow.ArrowInvalid as error:
-    raise ValueError(f"{file.path} is not a complete Parquet file ({error})") from error
+    raise ValueError(f"{file.shown} is not a complete Parquet file ({error})") from error
   schema = table.schema_arrow
   if "text" not in schema.names:
-    raise ValueError(f"{file.path} has the columns {', '.join(schema.names)} and no `text`")
+    raise ValueError(f"{file.shown} has the columns {', '.join(schema.names)} and no `text`")
   columns = [
     field.name
     for field in schema
@@ -44,7 +44,7 @@ def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
       for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     for cells in zip(*(column.to_pylist() for column in values), strict=True):
-      name = f"{file.path}:row {row}"
+      name = f"{file.shown}:row {row}"
       try:
         fields = {
           column: cell.decode() if isinstance(cell, bytes) else cell
@@ -54,7 +54,7 @@ def read_parquet(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
       except UnicodeDecodeError:
         yield BadRecord(kind="broken_records", name=name, reason=NOT_UTF8)
       else:
-        yield make_record(fields, default_id=f"{file.name}:{row}", name=name)
+        yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
       row += 1
 
 

@@ -102,11 +102,11 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
     for record in read(lines, file=file):
       yield record
     if record is None:
-      yield BadRecord(kind="records_without_text", name=file.path, reason="the file is empty")
+      yield BadRecord(kind="records_without_text", name=file.shown, reason="the file is empty")
   except UnicodeDecodeError:  # in UTF-16
-    yield BadRecord(kind="broken_records", name=file.path, reason="not UTF-16; convert it")
+    yield BadRecord(kind="broken_records", name=file.shown, reason="not UTF-16; convert it")
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise ValueError(f"{file.path} is truncated or damaged; download it again") from error
+    raise ValueError(f"{file.shown} is truncated or damaged; download it again") from error
   finally:
     lines.detach()
 
@@ -141,12 +141,12 @@ def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   """
   text = lines().read()
   if reason := encodings.broken(text):
-    yield BadRecord(kind="broken_records", name=file.path, reason=reason)
+    yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   if not text.strip():
     return
   first_line, _, body = text.strip().partition("\n")
   title = first_line.strip("# \r")
   if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
-    title, body = os.path.splitext(os.path.basename(file.name))[0], text
-  yield make_record({"title": title, "text": body}, default_id=file.name, name=file.path)
+    title, body = os.path.splitext(os.path.basename(file.id))[0], text
+  yield make_record({"title": title, "text": body}, default_id=file.id, name=file.shown)

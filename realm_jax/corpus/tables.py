@@ -40,7 +40,7 @@ def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
   elif twice:
     reason = f"its first line names several columns {twice[0]!r}"
   if reason:
-    yield BadRecord(kind="broken_records", name=file.path, reason=reason)
+    yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
   rows = functools.partial(_rows, lines, delimiter=delimiter, num_columns=len(columns))
   numeric = [name not in _TEXTS for name in columns]
@@ -50,7 +50,7 @@ def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
         if numeric[column] and cell and _number(cell) is None:
           numeric[column] = False
   for row, cells in enumerate(rows()):
-    name = f"{file.path}:row {row}"
+    name = f"{file.shown}:row {row}"
     if isinstance(cells, str):
       yield BadRecord(kind="broken_records", name=name, reason=cells)
     elif cells:
@@ -59,7 +59,7 @@ def read_table(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Reco
         for column, cell, is_number in zip(columns, cells, numeric, strict=False)
         if column and cell
       }
-      yield make_record(fields, default_id=f"{file.name}:{row}", name=name)
+      yield make_record(fields, default_id=f"{file.id}:{row}", name=name)
 
 
 def _rows(

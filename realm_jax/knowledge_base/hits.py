@@ -26,7 +26,7 @@ class Hit:
   title: str
   text: str
   passage: int
-  fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import tempfile
 import textwrap
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading, sample
@@ -136,7 +136,7 @@ class KnowledgeBase:
     made = cls(directory)
     if reader is not None:
       made.add_reader(reader)
-    if texts:
+    if texts is not None and not (isinstance(texts, Sized) and len(texts) == 0):
       made.add(texts)
     return made
 
@@ -364,7 +364,7 @@ class KnowledgeBase:
     snapshot = self._folder.newest()
     ranks = slice(None, None, max(1, snapshot.num_documents // max(1, count)))
     found = map(snapshot.document, snapshot.documents(ranks)[:count])
-    texts = [(one.title or one.text)[:_BEGINNING] for one in found]
+    texts = [_beginning(one)[:_BEGINNING] for one in found]
     # Words are not cut, unless they are not spaced.
     return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 
@@ -388,9 +388,9 @@ class KnowledgeBase:
 
     Args:
       texts: A folder, a file or a glob pattern, or several, of text, Markdown, JSON Lines, CSV, TSV
-        or Parquet, or an iterable of mappings with `id`, `text` and optionally `title` and other
-        fields. The id of a text file is its path below the folder, also if the file is given alone
-        after its folder once was.
+        or Parquet, or an iterable of mappings with `id`, `text` or `title`, and other fields, also
+        as a data frame of pandas, Polars or Arrow. What exists is no pattern. The id of a text file
+        is its path below the folder, also if the file is given alone after its folder once was.
 
     Raises:
       DirectoryInUseError: If another process writes.
@@ -413,7 +413,8 @@ class KnowledgeBase:
     Raises:
       ValueError: If there is none with one of the ids. Nothing is deleted.
     """
-    ids = [ids] if isinstance(ids, (str, int)) else [*dict.fromkeys(ids)]
+    several = isinstance(ids, Iterable) and not isinstance(ids, str)
+    ids = [*dict.fromkeys(map(str, ids if several else [ids]))]
     with self._folder.exclusively() as edit:
       places = edit.before.find(ids)
       if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:
@@ -453,6 +454,12 @@ class KnowledgeBase:
           )
         edit.delete_others()
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
+
+
+def _beginning(document: Document) -> str:
+  name = os.path.splitext(os.path.basename(document.id))[0]
+  is_name = document.title == name and document.text  # which tells nothing
+  return document.text if is_name else document.title or document.text
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from realm_jax.corpus import input_files, reading, sample
@@ -14,6 +14,12 @@ Texts = (
   str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
 )
 _SAMPLE = 1_000
+# How a data frame gives its rows.
+_ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
+  "pandas": lambda frame: frame.to_dict("records"),
+  "polars": lambda frame: frame.iter_rows(named=True),
+  "pyarrow": lambda table: table.to_pylist(),
+}
 
 
 class TextReader:
@@ -21,7 +27,7 @@ class TextReader:
 
   Args:
     texts: A folder, a file or a glob pattern, several of them, or records with `id`, `text`, and
-      optionally `title` and other fields.
+      optionally `title` and other fields, also as a data frame.
     outside: A folder with files that are not read.
     folders: Folders that were given before. The id of a file is its path below the first of them
       that has it, so a file has the same id alone as among all. If that folder has one that was
@@ -35,8 +41,7 @@ class TextReader:
   def __init__(self, texts: Texts, *, outside: str, folders: Sequence[str] = ()):
     self.bad = BadRecords()
     self.folders = (*folders,)
-    is_one = isinstance(texts, (str, os.PathLike, Mapping))
-    given: Iterator[Any] = iter([texts] if is_one else texts)
+    given = iter(_items(texts))
     first = [*itertools.islice(given, 1)]
     self._records: Iterator[Any] = itertools.chain(first, given)
     self._files: Sequence[input_files.InputFile] = ()
@@ -81,6 +86,18 @@ class TextReader:
         raise ValueError(f"two documents have the id {record.id!r}; give each its own")
       ids.add(record.id)
       yield record
+
+
+def _items(texts: Texts) -> Iterable[Any]:
+  """Returns paths or records, which a data frame has as rows."""
+  if isinstance(texts, (str, os.PathLike, Mapping)):
+    return [texts]
+  for library, rows in _ROWS.items():
+    if type(texts).__module__.partition(".")[0] == library and hasattr(texts, "columns"):
+      return rows(texts)
+  if not isinstance(texts, Iterable):
+    raise ValueError(f"{texts!r:.60} is no text; give a path or mappings with `id` and `text`")
+  return texts
 
 
 def _files(paths: list[str], outside: str) -> list[input_files.InputFile]:

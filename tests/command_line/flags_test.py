@@ -29,7 +29,7 @@ from realm_jax.command_line import flags
 )
 def test_a_type_reads_what_it_shows_and_nothing_else(annotation, shown, values, wrong):
   kind = flags.plain(annotation)
-  assert kind.shown == shown
+  assert kind and kind.shown == shown
   for text, value in values.items():
     assert (kind.read(text), type(kind.read(text))) == (value, type(value))
   keyword = flags.Keyword("k", annotation, None, "")
@@ -158,3 +158,17 @@ def _gather(path: str, texts: collections.abc.Sequence[str] = (), *, limit: int 
 def test_texts_that_follow_are_the_values_of_a_sequence(arguments):
   values = dict(flags.parse(arguments, flags.keywords(_gather)))
   assert values == {"path": "a", "texts": ("b,c", "d"), "limit": 2}
+
+
+@pytest.mark.parametrize(
+  ("arguments", "texts"),
+  [
+    (["a", "--limit=2", "--", "--limit=3"], ("--limit=3",)),
+    (["--limit=2", "--", "a", "--", "-x", "--help"], ("--", "-x", "--help")),
+    (["a", "--limit", "2", "--no cache", "--no cache=b"], ("--no cache", "--no cache=b")),
+    (["a", "--limit=2", "--"], ()),
+  ],
+)
+def test_texts_may_begin_like_flags(arguments, texts):
+  values = dict(flags.parse(arguments, flags.keywords(_gather)))
+  assert values == {"path": "a", "limit": 2} | ({"texts": texts} if texts else {})

@@ -1,6 +1,7 @@
 """Tests of which files belong to a corpus, what they are called and in which format they are."""
 
 import gzip
+import os
 
 import pytest
 
@@ -62,6 +63,60 @@ def test_files_are_named_by_their_path_below_the_inputs(tmp_path, monkeypatch, i
     assert [file.name for file in files] == names
     ids = [document.id for document in read_documents(files, bad=BadRecords())]
     assert ids == [name + ":0" * name.endswith(".jsonl") for name in names]
+
+
+@pytest.mark.parametrize(
+  ("input", "names"),
+  [
+    ("notes [2024]", ["a.txt", "b.txt"]),
+    ("notes [2024]/", ["a.txt", "b.txt"]),
+    ("notes [2024]/a.txt", ["a.txt"]),
+    ("notes [2024]/b*", ["b.txt"]),
+    ("report[1].txt", ["report[1].txt"]),
+    ("what?.txt", ["what?.txt"]),
+    ("a*b", ["a.txt"]),
+    ("a*b/?.txt", ["a.txt"]),
+    ("a[XY]b", ["aXb/a.txt"]),
+  ],
+)
+def test_what_exists_is_taken_literally(tmp_path, monkeypatch, input, names):
+  places = ("notes [2024]/a.txt", "notes [2024]/b.txt", "report[1].txt", "report1.txt")
+  for name in (*places, "what?.txt", "whats.txt", "a*b/a.txt", "aXb/a.txt"):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("Title\nText.")
+  monkeypatch.chdir(tmp_path)
+  for start in ("", f"{tmp_path}/", f"file://{tmp_path}/"):
+    (files,) = find_files([start + input.replace("?", "%3F" if "file" in start else "?")])
+    assert [file.name for file in files] == names
+  folder = "aXb" if "XY" in input else input.partition("/")[0]
+  assert all(f"{folder}" in file.path for file in files)
+
+
+def test_addresses_on_the_web_are_refused(tmp_path):
+  for address in ("http://127.0.0.1/x.txt", "HTTPS://127.0.0.1/", "ftp://127.0.0.1/x.txt"):
+    with pytest.raises(ValueError, match="127.0.0.1/.* is not downloaded; save it to a file"):
+      find_files([str(tmp_path), address])
+
+
+def test_names_that_are_not_utf8_are_read_and_shown_with_escapes(tmp_path, capsys):
+  os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
+  for name, content in {
+    b"caf\xe9.txt": "A\nOne.",
+    b"caf\xe9/b.jsonl": '{"text": "Two."}\n5',
+  }.items():
+    with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
+      file.write(content)
+  for name in (b"caf\xe9.pdf", b"\xff.txt"):
+    os.symlink("absent" if name[0] == 255 else "caf", os.fsencode(tmp_path) + b"/" + name)
+  with open(os.fsencode(tmp_path) + b"/sc\xe4n.pdf", "w") as file:
+    file.write("no text")
+  bad = BadRecords()
+  (files,) = find_files([str(tmp_path)])
+  found = {document.id: document.text for document in read_documents(files, bad=bad)}
+  assert found == {"caf\\xe9.txt": "One.", "caf\\xe9/b.jsonl:0": "Two."}
+  said = capsys.readouterr().out + "".join(bad.report())
+  assert "caf\\xe9/b.jsonl:2" in said and "sc\\xe4n.pdf" in said and "\\xff.txt" in said
+  said.encode()
 
 
 @pytest.fixture

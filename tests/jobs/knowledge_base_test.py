@@ -1,5 +1,7 @@
 """Making, changing and searching a knowledge base from the command line."""
 
+import os
+
 import pytest
 
 from realm_jax import main
@@ -50,6 +52,29 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
   assert "2 deleted" in realm("delete", "kb", "owl", "lynx")[1]
 
 
+def test_a_query_may_begin_like_a_flag_and_is_suggested_so(realm, tmp_path):
+  (tmp_path / "flags.txt").write_text("--max_size\n\nThe flag --max_size sets the size.\n")
+  code, said = realm("create", "kb", "flags.txt")
+  assert code == 0 and "  realm search kb -- --max_size\n" in said
+  for words in (["--", "--max_size"], ["--max_size of all"], ["--question=--max_size"]):
+    assert "flags.txt" in realm("search", "kb", *words)[1]
+  assert realm("search", "kb", "--k=1", "--", "--help")[0] == 0
+
+
+def test_a_name_that_tells_nothing_is_not_the_suggested_query(realm, tmp_path):
+  (tmp_path / "999.txt").write_text(f"Wings flutter in {'steep ' * 50}dives.\nMore.")
+  assert "  realm search kb 'Wings flutter in " in realm("create", "kb", "999.txt")[1]
+
+
+def test_a_name_that_is_not_utf8_is_printed_with_escapes(realm, tmp_path):
+  with open(os.fsencode(tmp_path) + b"/docs/f\xe4rn.txt", "w") as file:
+    file.write("Fern\n\nFerns have no seeds.")
+  code, said = realm("create", "kb", "docs")
+  assert code == 0 and "3 added" in said
+  assert "f\\xe4rn.txt" in realm("search", "kb", "ferns")[1]
+  assert "3 unchanged" in realm("add", "kb", "docs", "--update")[1]
+
+
 @pytest.mark.parametrize(
   ("words", "named"),
   [
@@ -64,6 +89,7 @@ def test_a_folder_becomes_searchable_and_follows_its_files(realm, tmp_path):
     (["search", "kb", "moss", "--where=year"], "year"),
     (["delete", "kb", "elm"], "elm"),
     (["add", "kb", "absent"], "absent"),
+    (["add", "kb", "http://127.0.0.1/x.txt"], "not downloaded"),
     (["delete", "kb"], "ids"),
   ],
 )

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
+from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
 from realm_jax.knowledge_base import folder, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
@@ -135,6 +137,10 @@ def test_a_selective_condition_still_finds_k_passages(tmp_path):
     (lambda base: base.search("moss", where={"year": {"gte": {1}}}), "JSON cannot hold"),
     (lambda base: base.search("moss", where={"year": [[1958]]}), "1958"),
     (lambda base: base.search("moss", k=0), "k=0"),
+    (lambda base: base.add(None), "None is no text"),
+    (lambda base: base.add(5), "5 is no text"),
+    (lambda base: base.add("http://127.0.0.1/x.txt"), "not downloaded"),
+    (lambda base: base.delete(None), "'None'"),
     (lambda base: base.search(None), "question=None"),
     (lambda base: base.add([{"id": "", "text": "Nameless."}]), "Nameless"),
     (lambda base: KnowledgeBase.create(base.path, PLANTS), "already"),
@@ -171,6 +177,31 @@ def test_one_record_needs_no_list_and_ids_may_be_numbers(base):
   assert 7 in base and base.document(7).text == "An elm."
   base.delete(7)
   assert 7 not in base
+
+
+@pytest.mark.parametrize(
+  ("ids", "left"),
+  [([1, "1"], ["2"]), (np.int64(2), ["1"]), (np.array([2, 1]), []), (iter("12"), []), (2, ["1"])],
+)
+def test_ids_of_any_type_are_deleted_once(tmp_path, ids, left):
+  base = KnowledgeBase.create(
+    tmp_path / "kb", [{"id": np.int32(1), "text": "A wing."}, {"id": 2, "text": "Wings."}]
+  )
+  assert base.delete(ids).deleted == base.history[0].deleted == 2 - len(left)
+  assert [one.id for one in base.documents()] == left
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_the_rows_of_a_data_frame_are_documents(tmp_path, library):
+  module = pytest.importorskip(library)
+  columns = {"id": [1, 2], "text": ["Moss.", None], "title": ["", "Fern"], "year": [1958, None]}
+  make = module.table if library == "pyarrow" else module.DataFrame
+  base = KnowledgeBase.create(tmp_path / "kb", make(columns), language="en")
+  assert base.search("moss")[0].text == "Moss." and base.search("moss")[0].fields == {"year": 1958}
+  assert base.documents()[0] == Document(id="2", title="Fern", text="")
+  assert base.documents()[0].fields == {}
+  assert base.update(make(columns), delete_missing=True).unchanged == 2
+  assert {*base.search("moss fern")} == {*base.search("fern moss")}, "hits are hashable"
 
 
 def test_records_without_text_are_named(base, tmp_path):

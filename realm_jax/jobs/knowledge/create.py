@@ -38,10 +38,11 @@ def create(
   if texts:
     print(base.add(texts), flush=True)
   question = next(iter(base.examples()), "a question")
+  marked = ["--"] * question.startswith("--") + [question]
   print(
     f"{base} in {time.monotonic() - started:.1f} s\n"
     "next:\n"
-    f"  realm search {shlex.quote(path)} {shlex.quote(question)}\n"
+    f"  realm search {shlex.quote(path)} {shlex.join(marked)}\n"
     f"  realm add {shlex.quote(path)} more_texts/\n"
     f"  realm serve {shlex.quote(path)}",
     flush=True,

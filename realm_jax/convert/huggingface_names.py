@@ -5,6 +5,7 @@ paths are joined by "/".
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -12,6 +13,13 @@ import numpy as np
 _DENSE = (("kernel", "weight"), ("bias", "bias"))
 _NORM = (("scale", "weight"), ("bias", "bias"))
 _HEADS = ("query", "key", "value")
+_RENAMED = (
+  (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+  (r"LayerNorm\.beta$", "LayerNorm.bias"),
+  (r"(^|\.)lm_head\.dense\.", r"\1cls.predictions.transform.dense."),
+  (r"(^|\.)lm_head\.layer_norm\.", r"\1cls.predictions.transform.LayerNorm."),
+  (r"(^|\.)lm_head\.", r"\1cls.predictions."),
+)
 
 
 def encoder(num_layers: int) -> dict[str, str]:
@@ -93,13 +101,20 @@ def to_theirs(path: str, array: np.ndarray) -> np.ndarray:
 
 
 def modernised(names: Iterable[str]) -> dict[str, str]:
-  """Returns `{current name: name}`; older files call the weights of layer norms gamma and beta."""
-  return {
-    name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-      "LayerNorm.beta", "LayerNorm.bias"
-    ): name
-    for name in names
-  }
+  """Returns `{name as in BERT: name}`.
+
+  Older files call the weights of layer norms gamma and beta, RoBERTa the masked-LM head `lm_head`;
+  its bias may only be under one of two names.
+  """
+  found = {}
+  for name in names:
+    new = name
+    for pattern, replacement in _RENAMED:
+      new = re.sub(pattern, replacement, new)
+    found[new] = name
+  for name in [name for name in found if name.endswith("cls.predictions.decoder.bias")]:
+    found.setdefault(name.replace(".decoder.", "."), found[name])
+  return found
 
 
 def _module(pairs, here: str, there: str) -> dict[str, str]:

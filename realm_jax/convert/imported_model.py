@@ -8,6 +8,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.convert import bert_configs, huggingface_names, sentence_encoders
@@ -16,13 +17,16 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.span_reader import SpanReaderConfig
 
 _WORDS = "embeddings.word_embeddings.weight"
+_POSITIONS = "embeddings.position_embeddings.weight"
 _SPANS = "qa_outputs.dense_intermediate.weight"
 _PROJECTION = "cls.dense.weight"
 # Indices, tied copies of the masked-LM head, the next-sentence head, embeddings of passages.
 _KNOWN_REST = re.compile(
-  r"(^|\.)(position_ids|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\..*|block_emb)$"
+  r"(^|\.)(position_ids|token_type_ids|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\..*|block_emb)$"
 )
+_STEM = re.compile(r"(^|\.)(bert|realm|electra|ernie|roberta)\.$")  # below the heads' prefix
 _DEFAULT_PROJECTION = 128
+_NAMED = 5  # weights, in a message
 Head = Callable[[], dict[str, str]]  # returns the names of its parameters
 _EMBEDDER: Sequence[Head] = (huggingface_names.pooler, huggingface_names.projection)
 
@@ -76,7 +80,7 @@ class _Network:
 
   @property
   def owner(self) -> str:
-    return re.sub(r"(bert|realm)\.$", "", self.stem)
+    return _STEM.sub(r"\1", self.stem)
 
   @property
   def kind(self) -> str:
@@ -84,6 +88,22 @@ class _Network:
       return "span_reader"
     embeds = self.owner + _PROJECTION in self.source.weights
     return "tower" if embeds or self.source.sentence_encoder else "bert"
+
+  def check(self) -> None:
+    """Checks that the encoder has no weights that BERT has not."""
+    known = set(self.names("", heads=[huggingface_names.pooler]).values())
+    parts = (self.stem,) if self.stem else ("embeddings.", "encoder.")
+    foreign = [
+      name
+      for name in sorted(self.source.weights)
+      if name.startswith(parts) and name not in known and not _KNOWN_REST.search(name)
+    ]
+    if foreign:
+      more = ", ..." if len(foreign) > _NAMED else ""
+      raise ValueError(
+        f"{self.source.name}: {len(foreign)} weights of its encoder belong to no BERT, so it "
+        f"computes something else: {', '.join(foreign[:_NAMED])}{more}"
+      )
 
   def names(self, here: str, *, heads: Sequence[Head]) -> dict[str, str]:
     """Returns the names of this BERT and some heads under one of our paths."""
@@ -103,12 +123,14 @@ def find(sources: Sequence[Source]) -> ImportedModel:
   Of two embedders, the one called "query_embedder", or else the first, embeds queries.
 
   Raises:
-    ValueError: If there is no BERT, there are two networks for one role, or the masked-LM head is
-      not tied to the word embeddings.
+    ValueError: If there is no BERT, there are two networks for one role, an encoder has weights
+      that no BERT has or that are not finite, or the masked-LM head is not tied to the word
+      embeddings.
   """
   networks = [network for source in sources for network in _networks(source)]
   found: dict[str, list[_Network]] = {"span_reader": [], "tower": [], "bert": []}
   for network in networks:
+    network.check()
     found[network.kind].append(network)
   towers = _towers(found["tower"])
   for kind, several in (("span reader", found["span_reader"]), ("plain BERT", found["bert"])):
@@ -120,7 +142,7 @@ def find(sources: Sequence[Source]) -> ImportedModel:
   def take(network: _Network, here: str, *, heads: Sequence[Head]) -> None:
     for ours, theirs in network.names(here, heads=heads).items():
       if theirs in network.source.weights:
-        weights[ours] = network.source.weights[theirs]
+        weights[ours] = _finite(network.source, theirs)
         used.add((network.source.name, theirs))
 
   lender = (towers or found["bert"] or found["span_reader"])[0]
@@ -186,11 +208,31 @@ def _networks(source: Source) -> list[_Network]:
   stems = sorted(name.removesuffix(_WORDS) for name in source.weights if name.endswith(_WORDS))
   if not stems:
     raise ValueError(f"{source.name} has no BERT: no weight is named {_WORDS}")
-  if source.settings:
-    config = bert_configs.from_json(source.settings)
-    return [_Network(source, stem, config) for stem in stems]
-  configs = (bert_configs.from_weights(source.weights, stem) for stem in stems)
-  return [_Network(source, stem, config) for stem, config in zip(stems, configs, strict=True)]
+  networks = []
+  for stem in stems:
+    if not source.settings:
+      config = bert_configs.from_weights(source.weights, stem, name=source.name)
+      networks.append(_Network(source, stem, config))
+      continue
+    config, skipped = bert_configs.from_json(source.settings, name=source.name, stem=stem)
+    weights, name = source.weights, stem + _POSITIONS
+    if skipped and name in weights:
+      weights = {**weights, name: weights[name][skipped:]}
+    networks.append(_Network(dataclasses.replace(source, weights=weights), stem, config))
+  return networks
+
+
+def _finite(source: Source, name: str) -> np.ndarray:
+  """Returns a weight; raises ValueError if it is not made of finite numbers."""
+  array = source.weights[name]
+  if not jnp.issubdtype(array.dtype, jnp.floating):
+    raise ValueError(f"{source.name}: {name} is {array.dtype}; only float weights are supported")
+  if not np.isfinite(array).all():
+    raise ValueError(
+      f"{source.name}: {name} has values that are NaN or infinite; the training that wrote it had "
+      "diverged, or the file is damaged"
+    )
+  return array
 
 
 def _towers(found: list[_Network]) -> list[_Network]:
@@ -224,15 +266,13 @@ def _equal(first: np.ndarray | None, second: np.ndarray | None) -> bool:
 
 def _check_tied(network: _Network) -> None:
   weights = network.source.weights
-  words, decoder = (
-    weights.get(name)
-    for name in (network.stem + _WORDS, f"{network.owner}cls.predictions.decoder.weight")
-  )
-  if decoder is not None and not _equal(words, decoder):
-    raise ValueError(
-      f"{network.source.name}: {network.owner}cls.predictions.decoder.weight is not tied to the "
-      "word embeddings; a separate output embedding is not supported"
-    )
+  head = f"{network.owner}cls.predictions."
+  for tied, to in (("decoder.weight", network.stem + _WORDS), ("decoder.bias", f"{head}bias")):
+    if (decoder := weights.get(head + tied)) is not None and not _equal(weights.get(to), decoder):
+      raise ValueError(
+        f"{network.source.name}: {head}{tied} is not tied to {to}; a separate output embedding is "
+        "not supported"
+      )
 
 
 def _dual_encoder_config(lender: _Network, towers: list[_Network]) -> DualEncoderConfig:

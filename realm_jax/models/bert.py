@@ -360,7 +360,8 @@ class BertEncoder(TypedModule):
     # A one-hot product, because a gather from so few rows makes all tokens of the batch collide in
     # its gradient.
     dtype = config.compute_dtype
-    segments_FxLxZ = jax.nn.one_hot(tokens.segments, config.num_segments, dtype=dtype)
+    segments_FxL = jnp.minimum(tokens.segments, config.num_segments - 1)  # RoBERTa has one
+    segments_FxLxZ = jax.nn.one_hot(segments_FxL, config.num_segments, dtype=dtype)
     hidden_FxLxD = (
       self.word_embedding(tokens.ids)
       + segments_FxLxZ @ self.segment_embedding.astype(dtype)

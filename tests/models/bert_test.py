@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import inspect
 
 import flax.linen as nn
 import jax
@@ -154,7 +155,7 @@ def traced_for(platform, function, *arguments):
 
 @pytest.mark.parametrize(("platform", "layers"), [("tpu", CONFIG.num_layers), ("cpu", 0)])
 def test_attention_is_fused_where_a_mesh_is_of_tpus(params, tokens, platform, layers):
-  jaxpr, _ = traced_for(platform, functools.partial(encode.__wrapped__, params), tokens)
+  jaxpr, _ = traced_for(platform, functools.partial(inspect.unwrap(encode), params), tokens)
   assert str(jaxpr).count("shard_map[") == layers
 
 
@@ -195,3 +196,11 @@ def test_float64_is_float64_throughout_and_must_be_enabled(params, tokens):
     hidden_FxLxD = np.asarray(encode(wide, tokens, config))
   expected_FxLxD = numpy_bert(params, tokens, gelu=lambda x: x * special.ndtr(x))
   np.testing.assert_allclose(hidden_FxLxD, expected_FxLxD, atol=1e-12)
+
+
+def test_with_one_segment_embedding_both_segments_are_the_same(tokens, params):
+  config = dataclasses.replace(CONFIG, num_segments=1)
+  params = {**params, "segment_embedding": params["segment_embedding"][:1]}
+  first = dataclasses.replace(tokens, segments=np.zeros_like(tokens.segments))
+  assert np.any(tokens.segments)
+  np.testing.assert_array_equal(encode(params, tokens, config), encode(params, first, config))

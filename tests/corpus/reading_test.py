@@ -2,6 +2,8 @@
 
 import bz2
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import json
@@ -252,7 +254,7 @@ def test_what_is_no_text_is_named(tmp_path, content):
 
 
 @pytest.fixture
-def parquet():
+def parquet() -> Any:
   pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
   import pyarrow
   import pyarrow.parquet
@@ -263,6 +265,7 @@ def parquet():
 
   write.array = pyarrow.array
   write.string = pyarrow.string()
+  write.structs = pyarrow.StructArray.from_arrays
   return write
 
 
@@ -288,3 +291,52 @@ def test_broken_utf8_spoils_one_row_of_parquet(tmp_path, parquet):
   first, bad, last = parquet(tmp_path / "a.parquet", {"text": broken})
   assert (first.text, last.text) == ("good", "fine")
   assert bad == BadRecord(kind="broken_records", name=f"{tmp_path / 'a.parquet'}:row 1")
+
+
+def test_bytes_inside_columns_of_parquet_are_left_out(tmp_path, parquet):
+  image = {"bytes": b"\x89P", "path": "a.png"}
+  columns = {"image": [image], "images": [[image]], "raw": [[b"\x89"]], "a.b": [1], "a": [{"b": 2}]}
+  (row,) = parquet(tmp_path / "a.parquet", {"text": ["One."], **columns})
+  path = {"path": "a.png"}
+  assert row.fields == {"image": path, "images": [path], "a.b": 1, "a": {"b": 2}}
+
+
+def test_values_of_parquet_are_those_of_json(tmp_path, parquet):
+  values = [decimal.Decimal("9.99"), datetime.date(2020, 1, 2), datetime.timedelta(minutes=1)]
+  expected = [9.99, "2020-01-02", 60.0]
+  for value, there in [*zip(values, expected, strict=True), ([float("nan"), 1.0], [None, 1.0])]:
+    columns = {"title": ["One.", "Two."], "value": [value, None], "spans": [[[0, 1]]] * 2}
+    first, second = parquet(tmp_path / "a.parquet", columns)
+    assert (first.fields["value"], second.fields.get("value")) == (there, None)
+  columns = {"text": ["One."], "spans": [[[0, 3]]]}
+  assert parquet(tmp_path / "a.parquet", columns)[0].spans == ((0, 3),)
+
+
+@pytest.mark.parametrize("column", ["id", "title", "text"])
+@pytest.mark.parametrize("value", [["One."], {"a": "One."}])
+def test_a_column_of_parquet_that_is_no_text_is_named(tmp_path, parquet, column, value):
+  with pytest.raises(ValueError, match=rf"a\.parquet has \w+<.*> in its column `{column}`"):
+    parquet(tmp_path / "a.parquet", {"text": ["One."], column: [value]})
+
+
+@pytest.mark.parametrize("kind", ["nested", "bytes"])
+def test_broken_utf8_anywhere_spoils_one_row_of_parquet(tmp_path, parquet, kind):
+  broken = parquet.array([b"good", b"caf\xe9", b"fine"])
+  columns = {"text": broken}
+  if kind == "nested":
+    nested = parquet.structs([broken.view(parquet.string)], ["name"])
+    columns = {"text": ["good", "cafe", "fine"], "place": nested}
+  first, bad, last = parquet(tmp_path / "a.parquet", columns)
+  assert (first.text, last.text) == ("good", "fine")
+  assert bad == BadRecord(kind="broken_records", name=f"{tmp_path / 'a.parquet'}:row 1")
+
+
+def test_damaged_parquet_is_named(tmp_path, parquet):
+  path = tmp_path / "a.parquet"
+  parquet(path, {"text": [f"text {n}" for n in range(5_000)]})
+  content = bytearray(path.read_bytes())
+  content[500:1_000] = bytes(500)
+  with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet"):
+    records(path, content)
+  with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet"):
+    records(path, content[:100])

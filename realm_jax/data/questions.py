@@ -167,6 +167,10 @@ def from_record(record: dict, *, number: int, answers_known: bool = True) -> Que
     raise ValueError(f"{str(record)[:80]}; {_FORMAT}") from error
   if empty:
     raise ValueError("the question or an answer is empty")
+  try:
+    "".join((text, *answers)).encode()
+  except UnicodeEncodeError as error:
+    raise ValueError("it has half of a surrogate pair, which is not Unicode") from error
   if answers_known and not answers:
     raise ValueError("it has no answer")
   regex = bool(record.get("regex", False))

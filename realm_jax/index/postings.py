@@ -52,7 +52,9 @@ class Postings:
   language: np.ndarray
 
   def __post_init__(self):
-    self._place = functools.lru_cache(_PLACES_KEPT)(self._search)
+    # Not a method of this object, which would keep itself, and its files open.
+    search = functools.partial(_search, self.spelling, self.spelling_ends)
+    self._place = functools.lru_cache(_PLACES_KEPT)(search)
 
   @classmethod
   def build(cls, texts: Iterable[str], *, languages: Sequence[str] = ("en",)) -> "Postings":
@@ -147,8 +149,7 @@ class Postings:
 
   def term(self, place: int) -> bytes:
     """Returns the spelling of a term."""
-    first = self.spelling_ends[place - 1] if place else 0
-    return self.spelling[first : self.spelling_ends[place]].tobytes()
+    return _term(self.spelling, self.spelling_ends, place)
 
   def find(self, term: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the texts with a term, ascending, and how often each has it."""
@@ -173,11 +174,6 @@ class Postings:
     counts = np.bincount(row, minlength=len(rows))
     has = counts > 0
     return rows[has], counts[has]
-
-  def _search(self, term: str) -> int | None:
-    wanted = term.encode()
-    place = bisect.bisect_left(range(self.num_terms), wanted, key=self.term)
-    return place if place < self.num_terms and self.term(place) == wanted else None
 
   def save(self, directory: str, *, identity: str = "") -> None:
     """Writes the postings to a new directory, or in place of others.
@@ -261,3 +257,13 @@ def open_or_build(
       "cannot save the BM25 index in %s, it will be built again: %s", directory, error
     )
   return postings
+
+
+def _term(spelling: np.ndarray, ends: np.ndarray, place: int) -> bytes:
+  return spelling[ends[place - 1] if place else 0 : ends[place]].tobytes()
+
+
+def _search(spelling: np.ndarray, ends: np.ndarray, term: str) -> int | None:
+  wanted, key = term.encode(), functools.partial(_term, spelling, ends)
+  place = bisect.bisect_left(range(len(ends)), wanted, key=key)
+  return place if place < len(ends) and key(place) == wanted else None

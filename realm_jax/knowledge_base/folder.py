@@ -9,6 +9,7 @@ writers hold the lock of the folder.
 import contextlib
 import functools
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -64,7 +65,6 @@ class Folder:
 
   def __init__(self, path: str):
     self._path = path
-    self._writing = threading.Lock()
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
     self._snapshot = _opened(path)
 
@@ -82,7 +82,7 @@ class Folder:
     Segments that are due are merged afterwards, in commits of their own: a change is visible and
     safe before, and since merging only copies, it takes less time than making the segments did.
     """
-    with self._writing, lock(self._path):
+    with lock(self._path):
       before = self.newest()
       commits.check_newest(self._path, before.commit)
       commits.remove_unnamed(self._path)
@@ -101,10 +101,42 @@ class Folder:
 
 @contextlib.contextmanager
 def lock(directory: str) -> Iterator[None]:
+  """Holds a folder for writing: threads wait for each other, another process is an error."""
   from realm_jax.devices import directory_lock  # late, because readers do not need it
 
-  with directory_lock.hold(directory, kind=KIND):
+  waiting = _writing.setdefault(os.path.realpath(directory), threading.Lock())
+  with waiting, directory_lock.hold(directory, kind=KIND):
     yield
+
+
+_writing: dict[str, threading.Lock] = {}  # by folder
+_forked_with_jax = False
+
+
+def _after_fork() -> None:
+  """Notes in a forked process whether JAX, whose threads it does not have, had run before."""
+  global _forked_with_jax
+  _writing.clear()  # their threads are gone
+  bridge = sys.modules.get("jax._src.xla_bridge")
+  if bridge is not None and bridge.backends_are_initialized():
+    _forked_with_jax = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def check_can_compute() -> None:
+  """Checks that JAX can run in this process.
+
+  Raises:
+    RuntimeError: If the process was forked after JAX had run, where it would wait for ever.
+  """
+  if _forked_with_jax:
+    raise RuntimeError(
+      f"process {os.getpid()} was forked after an encoder or a reader had run, so here they would "
+      "wait for ever; start processes with multiprocessing.get_context('spawn') or 'forkserver', "
+      "or fork before the first search"
+    )
 
 
 def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
@@ -146,6 +178,7 @@ def _embed_passages(directory: str, name: str, passages) -> np.ndarray:
 
 def encoder(directory: str, name: str) -> "Encoder":
   """Returns the encoder of this name."""
+  check_can_compute()
   from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
 
   return open_encoder(os.path.abspath(commits.model_path(directory, name)))

@@ -34,12 +34,18 @@ class Hits(Sequence[Hit]):
   """The passages found for a question, best first.
 
   Attributes:
-    is_asked: Whether a word is one of the question's, inflected or not.
+    is_asked: Whether a word is one of the question's, inflected or not. Pickled hits know it of the
+      words that they have.
   """
 
   question: str
   found: tuple[Hit, ...]
   is_asked: Callable[[str], bool] = dataclasses.field(repr=False, compare=False)
+
+  def __reduce__(self):
+    words = {word for hit in self.found for word in _WORD.findall(f"{hit.title} {hit.text}")}
+    asked = frozenset(filter(self.is_asked, words))
+    return type(self), (self.question, self.found, asked.__contains__)
 
   def __len__(self) -> int:
     return len(self.found)

@@ -50,7 +50,9 @@ class Changes:
 class KnowledgeBase:
   """Documents in a folder, to search by words and, with an encoder, by meaning.
 
-  Threads and processes may search and write concurrently; one process writes at a time.
+  Threads and processes may search and write concurrently, with an object each or the same; one
+  process writes at a time. An object is pickled and copied as its path. A process that was forked
+  after an encoder had run cannot use it; one that was spawned can.
 
   Examples:
     >>> moss = {"id": "moss", "text": "Moss grows in the shade.", "year": 1958}
@@ -140,6 +142,9 @@ class KnowledgeBase:
       made.add(texts)
     return made
 
+  def __reduce__(self):
+    return type(self), (os.path.abspath(self.path),)
+
   @property
   def num_documents(self) -> int:
     return self._folder.newest().num_documents
@@ -188,6 +193,10 @@ class KnowledgeBase:
     """
     if not isinstance(question, str):
       raise ValueError(f"question={question!r:.60}; ask with a string")
+    try:
+      question.encode()
+    except UnicodeEncodeError as error:
+      raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error
     if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
@@ -211,6 +220,7 @@ class KnowledgeBase:
         f"{self.path} has no reader, so it can only search; fine-tune one with `realm finetune`, "
         "and give its workdir: `realm add KNOWLEDGE_BASE --reader=WORKDIR`, or add_reader(WORKDIR)"
       )
+    folder.check_can_compute()
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX
 
     reader = open_reader(os.path.abspath(commits.model_path(self.path, name)))

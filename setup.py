@@ -42,6 +42,7 @@ setuptools.setup(
     # jaxlib 0.10.2 computes some sums wrongly on CPUs with AMX (its issue 39103).
     "jax>=0.10.1,!=0.10.2,<0.13",
     "jinja2>=3.1",
+    "markdown-it-py>=3,<5",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
     "msgpack>=1.0",
@@ -51,6 +52,7 @@ setuptools.setup(
     "psutil>=6",
     "py3langid>=0.4,<0.5",
     "PyStemmer>=3.0,<4",
+    "PyYAML>=6",
     "regex>=2025.1",
     "safetensors>=0.8",
     # With TensorFlow 2.21 in the process, `import scann` dies on an undefined symbol.

@@ -11,7 +11,7 @@ from typing import Literal
 
 from realm_jax.foundations import object_store
 
-Format = Literal["auto", "jsonl", "parquet", "table", "text"]
+Format = Literal["auto", "jsonl", "parquet", "table", "text", "markdown"]
 _FORMATS: dict[str, Format] = {
   ".jsonl": "jsonl",
   ".json": "jsonl",
@@ -19,7 +19,8 @@ _FORMATS: dict[str, Format] = {
   ".csv": "table",
   ".tsv": "table",
   ".txt": "text",
-  ".md": "text",
+  ".md": "markdown",
+  ".markdown": "markdown",
 }
 _FILES_NAMED = 5
 

@@ -90,6 +90,7 @@ def read_records(content: BinaryIO, *, file: InputFile) -> Iterator[Record]:
     "jsonl": (read_json, "\n"),
     "table": (read_table, ""),
     "text": (_read_text, "\n"),
+    "markdown": (_read_text, "\n"),
   }[file.format]
 
   def opened() -> BinaryIO:
@@ -136,17 +137,24 @@ def _decompressed(content: BinaryIO, path: str) -> BinaryIO:
 def _read_text(lines: Callable[[], TextIO], *, file: InputFile) -> Iterator[Record]:
   """Yields the one document of a file.
 
-  Its title is the first line, without Markdown's heading marks, or the file's name if that line is
-  as long as a paragraph or the only one.
+  Its title is that of its Markdown, or the first line, or the file's name if that line is as long
+  as a paragraph or the only one.
   """
-  text = lines().read()
+  text, title, fields = lines().read(), "", {}
   if reason := encodings.broken(text):
     yield BadRecord(kind="broken_records", name=file.shown, reason=reason)
     return
-  if not text.strip():
+  if file.format == "markdown":
+    from realm_jax.corpus import markdown  # late, because few programs read it
+
+    title, text, fields = markdown.read_markdown(text)
+  if not (title + text).strip():
     return
-  first_line, _, body = text.strip().partition("\n")
-  title = first_line.strip("# \r")
-  if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
-    title, body = os.path.splitext(os.path.basename(file.id))[0], text
-  yield make_record({"title": title, "text": body}, default_id=file.id, name=file.shown)
+  if not title:
+    first_line, _, body = text.strip().partition("\n")
+    title = first_line.strip("# \r")
+    if len(title) > _MAX_TITLE_CHARACTERS or not body.strip():
+      title, body = os.path.splitext(os.path.basename(file.id))[0], text
+    text = body
+  record = {**fields, "title": title, "text": text}
+  yield make_record(record, default_id=file.id, name=file.shown)

@@ -64,8 +64,8 @@ def test_a_file_without_records_is_named(tmp_path, name, content):
 
 def test_a_long_first_line_is_no_title_and_a_heading_loses_its_marks(tmp_path):
   paragraph = "The vote was delayed, and nobody knew why. " * 5
-  assert records(tmp_path / "notes.md", f"{paragraph}\nMore.".encode()) == [
-    Document(id="notes.md", title="notes", text=f"{paragraph}\nMore.")
+  assert records(tmp_path / "notes.txt", f"{paragraph}\nMore.".encode()) == [
+    Document(id="notes.txt", title="notes", text=f"{paragraph}\nMore.")
   ]
   assert records(tmp_path / "notes.md", b"## C# notes ##\nMore.") == [
     Document(id="notes.md", title="C# notes", text="More.")

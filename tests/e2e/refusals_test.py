@@ -25,7 +25,6 @@ _FILES = {
   "good.jsonl": '{"id": "1", "title": "Oslo", "text": "Oslo is the capital of Norway."}\n',
   "slow.jsonl": f'{{"id": "1", "text": "The wing of {"a" * 60}, and so on. Well!"}}\n',
   "table.jsonl": "id,title,text\n1,Oslo,far\n",
-  "array.jsonl": '[{"text": "Oslo."}]\n',
   "numbers.jsonl": '{"text": 5}\n',
   "picture.png": "",
   "unanswered.jsonl": '{"question": "where is it", "answer": []}\n',

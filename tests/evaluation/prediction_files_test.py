@@ -109,5 +109,5 @@ def test_trec_runs(outcomes):
   assert run_text(passage_run(outcomes), tag="my run").splitlines() == [
     "where? Q0 1 1 9.5 my_run",
     "where? Q0 3 2 8.5 my_run",
-    "w_h_a_t? Q0 1 1 9.5 my_run",
+    "w h a t?\tQ0\t1\t1\t9.5\tmy_run",
   ]

@@ -1,11 +1,10 @@
 """Reads Hugging Face directories: BERT, REALM and sentence-transformers."""
 
-import json
 import os
-import pathlib
 
 from realm_jax.convert import huggingface_names, safetensors_files, sentence_encoders
 from realm_jax.convert.imported_model import Source
+from realm_jax.foundations import text_files
 
 CONFIG_FILE = "config.json"
 
@@ -24,7 +23,7 @@ def read(directory: str) -> Source:
   path = os.path.join(folder, CONFIG_FILE)
   if not os.path.exists(path):
     raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}; download it with the weights")
-  settings = json.loads(pathlib.Path(path).read_text("utf-8"))
+  settings = text_files.read_json(path)
   found = safetensors_files.read_directory(folder)
   weights = {new: found[old] for new, old in huggingface_names.modernised(found).items()}
   if sentence_encoder is not None:

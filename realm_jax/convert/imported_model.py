@@ -5,6 +5,7 @@ it a reader, a projection makes it a tower of a dual encoder, anything else is a
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -49,6 +50,12 @@ class Source:
   settings: Mapping = dataclasses.field(default_factory=dict)
   sentence_encoder: sentence_encoders.SentenceEncoder | None = None
   projection_epsilon: float | None = None
+
+  @property
+  def tokenizer(self) -> str:
+    """The directory of its vocabulary, if it has one."""
+    encoder = self.sentence_encoder
+    return self.name if encoder is None else os.path.join(self.name, encoder.bert_directory)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Weights in the safetensors format, as `transformers` reads and writes them."""
 
-import json
 import os
 import pathlib
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from realm_jax.foundations import atomic_files
+from realm_jax.foundations import atomic_files, text_files
 
 WEIGHTS_FILE = "model.safetensors"
 
@@ -28,7 +27,7 @@ def read_directory(directory: str | os.PathLike) -> dict[str, np.ndarray]:
   index = pathlib.Path(f"{path}.index.json")
   if index.exists():
     weights = {}
-    for shard in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values())):
+    for shard in sorted(set(text_files.read_json(index)["weight_map"].values())):
       if os.path.basename(shard) != shard:
         raise ValueError(f"{index} names {shard!r}, which is not a file next to it")
       weights |= read(os.path.join(directory, shard))

@@ -1,20 +1,23 @@
 """The modules of a sentence-transformers directory, which turn token vectors into an embedding."""
 
 import dataclasses
-import json
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from realm_jax.convert import safetensors_files
+from realm_jax.foundations import text_files
 from realm_jax.models.dual_encoder import DualEncoderConfig, Output, Pooling
+from realm_jax.text.wordpieces import CONFIG_FILE
 
 MODULES_FILE = "modules.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 LAYER_NORM_EPSILON = 1e-5  # of every layer norm in sentence-transformers
+_TYPES = "sentence_transformers."
+# The settings of a Transformer module; older versions had a name for each architecture.
+_SETTINGS = [f"sentence_{of}_config.json" for of in ("bert", "roberta", "camembert", "xlm-roberta")]
 # Before version 5.2 each mode had its own flag.
 _POOLINGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
 
@@ -27,6 +30,9 @@ class SentenceEncoder:
     weights: Weights of pooler and projection, by the names of a REALM embedder.
     bert_directory: Directory of BERT, relative to the model's.
     prompts: Texts that precede every text, by setting: "query_prompt", "passage_prompt".
+    max_length: The most wordpieces that it reads of a text, with prompt and special ones; None if
+      only its positions limit them.
+    lower_case: Whether texts lose their case, whatever the tokenizer declares.
   """
 
   pooling: Pooling
@@ -34,6 +40,8 @@ class SentenceEncoder:
   weights: dict[str, np.ndarray]
   bert_directory: str = ""
   prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  max_length: int | None = None
+  lower_case: bool = False
 
 
 def read(directory: str | os.PathLike) -> SentenceEncoder | None:
@@ -45,21 +53,30 @@ def read(directory: str | os.PathLike) -> SentenceEncoder | None:
   path = os.path.join(directory, MODULES_FILE)
   if not os.path.exists(path):
     return None
-  modules = [(m["type"].rpartition(".")[2], m["path"]) for m in _read_json(path)]
+  listed = text_files.read_json(path, kind=list)
+  if own := [m["type"] for m in listed if not m["type"].startswith(_TYPES)]:
+    raise ValueError(f"{os.fspath(directory)}: {own[0]} is the model's own code, which is not run")
+  modules = [(m["type"].rpartition(".")[2], m["path"]) for m in listed]
   kinds = [kind for kind, _ in modules]
   paths = [os.path.join(directory, folder) for _, folder in modules]
   if kinds[:2] != ["Transformer", "Pooling"]:
     raise ValueError(
       f"{os.fspath(directory)}: modules {kinds}; they must begin with a Transformer and a Pooling"
     )
-  prompts = _prompts(directory)
-  pooling = _pooling(paths[1], prompted=bool(prompts))
-  bert_directory, rest = modules[0][1], kinds[2:]
-  if rest in ([], ["Normalize"]):
-    output = "unit_length" if rest else "pooled"
-    return SentenceEncoder(
-      pooling=pooling, output=output, weights={}, bert_directory=bert_directory, prompts=prompts
+  settings = _optional(directory, PROMPTS_FILE)
+  prompts = _prompts(settings, directory)
+  similarity = settings.get("similarity_fn_name") or "dot"
+  if similarity not in ("dot", "cosine") or settings.get("truncate_dim"):
+    raise ValueError(
+      f"{os.fspath(directory)}: similarity_fn_name={similarity!r}, truncate_dim="
+      f"{settings.get('truncate_dim')}; whole embeddings are compared, by 'dot' or 'cosine'"
     )
+  pooling = _pooling(paths[1], prompted=bool(prompts))
+  common = _transformer(paths[0]) | {"bert_directory": modules[0][1], "prompts": prompts}
+  rest = kinds[2:]
+  if rest in ([], ["Normalize"]):
+    output = "unit_length" if rest or similarity == "cosine" else "pooled"
+    return SentenceEncoder(pooling=pooling, output=output, weights={}, **common)
   weights = {}
   if rest[:2] == ["Dense", "Dense"] and pooling == "cls":
     weights |= _dense(paths[2], activation="Tanh", name="pooler.dense")
@@ -69,16 +86,12 @@ def read(directory: str | os.PathLike) -> SentenceEncoder | None:
       f"{os.fspath(directory)}: modules {kinds}; only Normalize, or Dense and LayerNorm, may "
       "follow the pooling (and a Dense with tanh, BERT's pooler, before them)"
     )
+  if similarity == "cosine":
+    raise ValueError(f"{os.fspath(directory)}: similarity_fn_name='cosine' after a LayerNorm")
   weights |= _dense(paths[2], activation="Identity", name="cls.dense")
   norm = safetensors_files.read_directory(paths[3])
   weights |= {f"cls.LayerNorm.{leaf}": norm[f"norm.{leaf}"] for leaf in ("weight", "bias")}
-  return SentenceEncoder(
-    pooling=pooling,
-    output="projection",
-    weights=weights,
-    bert_directory=bert_directory,
-    prompts=prompts,
-  )
+  return SentenceEncoder(pooling=pooling, output="projection", weights=weights, **common)
 
 
 def pooling_settings(config: DualEncoderConfig) -> dict:
@@ -88,17 +101,37 @@ def pooling_settings(config: DualEncoderConfig) -> dict:
   return {"word_embedding_dimension": config.bert.hidden_size, **flags}
 
 
-def _prompts(directory: str | os.PathLike) -> dict[str, str]:
-  path = os.path.join(directory, PROMPTS_FILE)
-  declared = _read_json(path).get("prompts", {}) if os.path.exists(path) else {}
+def _transformer(path: str) -> dict[str, Any]:
+  """Returns the fields of a `SentenceEncoder` that its first module declares."""
+  settings = next(filter(None, (_optional(path, name) for name in _SETTINGS)), {})
+  limits = [settings.get("max_seq_length"), _optional(path, CONFIG_FILE).get("model_max_length")]
+  declared = next((limit for limit in limits if limit is not None), None)
+  if declared is not None and declared < 3:
+    raise ValueError(f"{path}: max_seq_length={declared} leaves no room for text")
+  return {"max_length": declared, "lower_case": bool(settings.get("do_lower_case"))}
+
+
+def _optional(directory: str | os.PathLike, name: str) -> dict:
+  path = os.path.join(directory, name)
+  return text_files.read_json(path) if os.path.exists(path) else {}
+
+
+def _prompts(settings: dict, directory: str | os.PathLike) -> dict[str, str]:
+  declared, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+  if default is not None and default not in declared:
+    raise ValueError(
+      f"{os.fspath(directory)}: default_prompt_name={default!r} in {PROMPTS_FILE} is none of its "
+      f"prompts, {', '.join(declared) or 'of which there are none'}"
+    )
   # A passage is the first of these that sentence-transformers' `encode_document` finds.
   passage = next((name for name in ("document", "passage", "corpus") if name in declared), "")
-  found = {"query_prompt": declared.get("query"), "passage_prompt": declared.get(passage)}
+  texts = {"query_prompt": "query", "passage_prompt": passage}
+  found = {of: declared.get(name, declared.get(default)) for of, name in texts.items()}
   return {of: text for of, text in found.items() if text}
 
 
 def _pooling(path: str, *, prompted: bool) -> Pooling:
-  settings = _read_json(os.path.join(path, "config.json"))
+  settings = text_files.read_json(os.path.join(path, "config.json"))
   if prompted and not settings.get("include_prompt", True):
     raise ValueError(f"{path}: a pooling that leaves out the prompt is not supported")
   mode: Any = settings.get("pooling_mode")
@@ -111,7 +144,7 @@ def _pooling(path: str, *, prompted: bool) -> Pooling:
 
 
 def _dense(path: str, *, activation: str, name: str) -> dict[str, np.ndarray]:
-  settings = _read_json(os.path.join(path, "config.json"))
+  settings = text_files.read_json(os.path.join(path, "config.json"))
   found = settings.get("activation_function", "").rpartition(".")[2]
   if found != activation:
     raise ValueError(f"{path}: activation {found}; only {activation} is supported here")
@@ -119,7 +152,3 @@ def _dense(path: str, *, activation: str, name: str) -> dict[str, np.ndarray]:
   if "linear.bias" not in weights:
     weights["linear.bias"] = np.zeros(len(weights["linear.weight"]), np.float32)
   return {f"{name}.{leaf}": weights[f"linear.{leaf}"] for leaf in ("weight", "bias")}
-
-
-def _read_json(path: str) -> dict:
-  return json.loads(pathlib.Path(path).read_text("utf-8"))

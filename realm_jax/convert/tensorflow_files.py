@@ -5,7 +5,6 @@ nested, each under one more `module/`; the embedder is the innermost. TensorFlow
 there is something to read.
 """
 
-import json
 import os
 import pathlib
 import re
@@ -14,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from realm_jax.convert.imported_model import Source
+from realm_jax.foundations import text_files
 
 _FOLDERS = ("", "variables", os.path.join("export", "best_default", "checkpoint"))
 _CONFIG_FILE = "bert_config.json"
@@ -132,7 +132,7 @@ def _settings(directory: str) -> dict:
   file = os.path.join(directory, _CONFIG_FILE)
   if not os.path.exists(file):
     return {}
-  settings = json.loads(pathlib.Path(file).read_text("utf-8"))
+  settings = text_files.read_json(file)
   if settings.get("hidden_act") == "gelu":
     settings["hidden_act"] = "gelu_new"  # Google's code computes it under this name
   return settings

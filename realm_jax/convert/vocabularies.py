@@ -1,14 +1,40 @@
-"""Reads the vocabulary of imported weights, and its casing."""
+"""Reads the tokenizer of imported weights: its vocabulary and casing; all else must be BERT's."""
 
-import json
 import os
 import pathlib
+from collections.abc import Iterator, Mapping
 
-from realm_jax.text import tokenization
+from realm_jax.foundations import text_files
+from realm_jax.text import tokenization, wordpieces
 from realm_jax.text.wordpieces import CLS, MASK, PAD, SEP, UNK
 
-_TOKENIZER_FILE = "tokenizer.json"
+_CONFIG_FILE, _TOKENIZER_FILE = tokenization.CONFIG_FILE, "tokenizer.json"
+_ADDED_FILE = "added_tokens.json"
 _SPECIAL = {PAD, UNK, CLS, SEP, MASK}
+# What tokenizes as BERT does without a `tokenizer.json` that tells it.
+_CLASSES = ("Bert", "Electra", "Realm", "DPRQuestionEncoder", "DPRContextEncoder", "DistilBert")
+# By part of `tokenizer.json`, "" for `tokenizer_config.json`: the values that BERT has.
+_BERT = {
+  "": {
+    "tokenize_chinese_chars": True,
+    "clean_text": True,
+    "do_basic_tokenize": True,
+    "never_split": [],
+    "word_tokenizer_type": "basic",
+    "subword_tokenizer_type": "wordpiece",
+    "wordpieces_prefix": "##",
+    "truncation_side": "right",
+    "padding_side": "right",
+    **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
+  },
+  "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
+  "pre_tokenizer": {"type": "BertPreTokenizer"},
+  "model": {
+    "unk_token": UNK,
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": wordpieces.MAX_WORD_LENGTH,
+  },
+}
 
 
 def read(
@@ -22,42 +48,90 @@ def read(
       without capital letters is assumed to be "uncased".
 
   Raises:
-    ValueError: If the tokenizer is not BERT's WordPiece.
+    ValueError: If the tokenizer is not BERT's WordPiece, its files contradict each other, or one of
+      them is damaged.
   """
-  settings = _read_json(os.path.join(directory, tokenization.CONFIG_FILE))
-  whole = _read_json(os.path.join(directory, _TOKENIZER_FILE))
-  normalizer = whole.get("normalizer") or {}
-  vocabulary = None
-  for folder in ("", "assets"):
-    path = os.path.join(directory, folder, tokenization.VOCABULARY_FILE)
-    if os.path.exists(path):
-      vocabulary = tokenization.load(os.path.dirname(path)).vocabulary
+  settings = _read_json(directory, _CONFIG_FILE)
+  whole = _read_json(directory, _TOKENIZER_FILE)
+  found = {}
+  for name in (wordpieces.VOCABULARY_FILE, f"assets/{wordpieces.VOCABULARY_FILE}"):
+    if os.path.exists(path := os.path.join(directory, name)):
+      found[name] = wordpieces.read_vocabulary(path)
       break
-  else:
-    if whole:
-      vocabulary = _vocabulary(whole, directory)
-  if vocabulary is None:
-    if foreign := sorted(pathlib.Path(directory).glob("*.model")):
-      raise ValueError(
-        f"{foreign[0]}: SentencePiece is not supported; multilingual encoders with the WordPiece "
-        "vocabulary of multilingual BERT are"
-      )
+  if whole:
+    found[_TOKENIZER_FILE] = _vocabulary(whole, directory)
+  if not found:
+    for pattern, kind in (("*.model", "SentencePiece"), ("merges.txt", "byte-level BPE")):
+      if foreign := sorted(pathlib.Path(directory).glob(pattern)):
+        raise ValueError(
+          f"{foreign[0]}: {kind} is not supported; encoders with a WordPiece vocabulary are, such "
+          "as multilingual BERT's"
+        )
     return None
-  for name, value in (
-    ("tokenize_chinese_chars", settings.get("tokenize_chinese_chars")),
-    ("handle_chinese_chars", normalizer.get("handle_chinese_chars")),
-    ("clean_text", normalizer.get("clean_text")),
-  ):
-    if value is False:
-      raise ValueError(f"{os.fspath(directory)}: a tokenizer with {name}=False is not supported")
-  for declared in (settings.get("do_lower_case"), normalizer.get("lowercase")):
-    lower_case = declared if lower_case is None else lower_case
+  file, vocabulary = next(iter(found.items()))
+  if (other := found.get(_TOKENIZER_FILE, vocabulary)) != vocabulary:
+    pairs = zip([*vocabulary, None], [*other, None], strict=False)
+    i, pair = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise ValueError(
+      f"{os.fspath(directory)}: wordpiece {i} is {pair[0]!r} in {file} and {pair[1]!r} in "
+      f"{_TOKENIZER_FILE}; remove the file that is not the model's"
+    )
+  for part, name, value in _foreign(directory, settings, whole):
+    where = f"{_TOKENIZER_FILE}, {part}:" if part else f"{_CONFIG_FILE}:"
+    raise ValueError(
+      f"{os.fspath(directory)}: {where} a tokenizer with {name}={value!r} is not supported, only "
+      "what BERT's has"
+    )
+  normalizer = whole.get("normalizer") or {}
+  declared = [settings.get("do_lower_case"), normalizer.get("lowercase")]
+  if lower_case is None and None not in declared and declared[0] != declared[1]:
+    raise ValueError(
+      f"{os.fspath(directory)}: do_lower_case={declared[0]} in {_CONFIG_FILE}, but "
+      f"lowercase={declared[1]} in {_TOKENIZER_FILE}; correct one, or import with "
+      "--lower_case=true or false"
+    )
+  for value in declared:
+    lower_case = value if lower_case is None else lower_case
   if lower_case is None:
     lower_case = not any(piece != piece.lower() for piece in vocabulary if piece not in _SPECIAL)
-  strip_accents = settings.get("strip_accents", normalizer.get("strip_accents"))
-  return tokenization.WordPieceTokenizer(
-    vocabulary, lower_case=lower_case, strip_accents=strip_accents
-  )
+  try:
+    return tokenization.WordPieceTokenizer(
+      vocabulary,
+      lower_case=lower_case,
+      strip_accents=settings.get("strip_accents", normalizer.get("strip_accents")),
+    )
+  except ValueError as error:
+    raise ValueError(f"{os.path.join(directory, file)}: {error}") from error
+
+
+def _foreign(directory, settings: dict, whole: dict) -> Iterator[tuple[str, str, object]]:
+  """Yields what is not as in BERT: the part of `tokenizer.json`, the setting and its value."""
+  for part, expected in _BERT.items():
+    values = whole.get(part, {}) if part else settings
+    values = {"type": None} if values is None else values  # a null part computes nothing
+    for name, only in expected.items():
+      value = _text(values.get(name, only))
+      if value != only and not (value is None and name != "type"):
+        yield part, name, value
+  kind = settings.get("tokenizer_class") or ""
+  if not whole and kind and kind.removesuffix("Fast").removesuffix("Tokenizer") not in _CLASSES:
+    yield "", "tokenizer_class", kind
+  frame = whole.get("post_processor") or {}
+  single = [next(iter(piece.values()))["id"] for piece in frame.get("single", ())]
+  if frame.get("type", "BertProcessing") not in ("BertProcessing", "TemplateProcessing"):
+    yield "post_processor", "type", frame["type"]
+  elif single and single != [CLS, "A", SEP]:
+    yield "post_processor", "single", single
+  added = [token["content"] for token in whole.get("added_tokens", ())]
+  added += map(_text, settings.get("added_tokens_decoder", {}).values())
+  added += map(_text, settings.get("additional_special_tokens") or ())
+  if foreign := sorted({*added, *_read_json(directory, _ADDED_FILE)} - _SPECIAL):
+    yield "", "added_tokens", foreign
+
+
+def _text(value):
+  """Returns a setting; a token may be an object with its text."""
+  return value.get("content", value) if isinstance(value, Mapping) else value
 
 
 def _vocabulary(tokenizer: dict, directory) -> list[str]:
@@ -70,5 +144,6 @@ def _vocabulary(tokenizer: dict, directory) -> list[str]:
   return sorted(ids, key=ids.get)
 
 
-def _read_json(path: str) -> dict:
-  return json.loads(pathlib.Path(path).read_text("utf-8")) if os.path.exists(path) else {}
+def _read_json(directory, name: str) -> dict:
+  path = os.path.join(directory, name)
+  return text_files.read_json(path) if os.path.exists(path) else {}

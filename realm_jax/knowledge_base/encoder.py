@@ -25,6 +25,7 @@ from realm_jax.text import tokenization, wordpieces
 # Of a batch. Few, so that little is embedded in vain when one document is added; and the same for
 # any number of documents, so that a passage has one embedding, whatever is embedded with it.
 _WORDPIECES = 1152
+_LENGTH_STEP = 64  # of questions; most have fewer wordpieces
 
 
 class Encoder:
@@ -70,15 +71,16 @@ class Encoder:
     encode = query_encoder_program(self.description.dual_encoder)
     return np.asarray(encode(self.params, self.queries([text], size=1)), np.float32)[0]
 
-  def queries(self, texts: Sequence[str], *, size: int) -> Tokens:
-    """Returns at most `size` questions as `Tokens` `[size, L]`, padded."""
+  def queries(self, texts: Sequence[str], *, size: int, step: int = _LENGTH_STEP) -> Tokens:
+    """Returns at most `size` questions as `Tokens` `[size, L]`, padded to a multiple of `step`."""
     ((batch, _),) = question_batches(
       texts,
       tokenizer=self._tokenizer,
       query_length=self.description.query_length,
       batch_size=size,
     )
-    return batch.query
+    length = -(-int(batch.query.mask.sum(axis=1).max()) // step) * step  # few, to compile
+    return jax.tree.map(lambda leaf: leaf[:, :length], batch.query)
 
 
 _opening = threading.Lock()  # so that threads do not each load the same one

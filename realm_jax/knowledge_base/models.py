@@ -20,7 +20,8 @@ from realm_jax.training import checkpoints
 from realm_jax.training.best_checkpoint import BEST
 
 _KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
-_QUERY_LENGTH, _PASSAGE_LENGTH = 64, 256  # wordpieces, of a model that does not say it
+# Wordpieces that a model reads, unless it says it.
+_LENGTHS = {"query_length": 64, "passage_length": 256}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
 
 def _imported(source: str, *, reads: bool) -> _Model:
   sources = [importing.read_source(source)]
-  vocabulary = importing.read_tokenizer([source])
+  vocabulary = importing.read_tokenizer(sources)
   model = importing.with_prompts(imported_model.find(sources), sources, vocabulary)
   model = dataclasses.replace(
     model,
@@ -119,12 +120,15 @@ def _imported(source: str, *, reads: bool) -> _Model:
   params, drawn = importing.imported_params(model, seed=0)
   _check_trained(source, drawn, params)
   encoder = model.dual_encoder
+  lengths = importing.lengths(model, sources, default=_LENGTHS)
   description = ModelDescription(
     dual_encoder=encoder,
     span_reader=model.span_reader,
     beam=BeamConfig() if model.span_reader is not None else None,
-    query_length=_QUERY_LENGTH,
-    passage_length=min(_PASSAGE_LENGTH, encoder.bert.max_length - len(encoder.passage_prompt)),
+    query_length=lengths["query_length"],
+    passage_length=min(
+      lengths["passage_length"], encoder.bert.max_length - len(encoder.passage_prompt)
+    ),
     vocabulary_digest=vocabulary.digest,
     corpus_fingerprint="",
   )

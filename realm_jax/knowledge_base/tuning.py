@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from realm_jax.data.questions import Question
-from realm_jax.devices.datatypes import Tokens
 from realm_jax.evaluation import resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
@@ -68,7 +67,7 @@ def tune(
     if time.monotonic() - started > seconds:
       break
     batch = order[first : first + _BATCH]
-    query = _trimmed(encoder.queries([question.text for question in batch], size=_BATCH))
+    query = encoder.queries([question.text for question in batch], size=_BATCH, step=_LENGTH_STEP)
     scores_BxN = np.asarray(encode(trained, query)) @ embeddings_NxE.T
     beam_BxR = np.argpartition(-scores_BxN, beam - 1, axis=1)[:, :beam]
     right_BxR = np.zeros(beam_BxR.shape, bool)  # none for what fills the last batch
@@ -76,12 +75,6 @@ def tune(
       right_R[:] = [answers.has(passage, question) for passage in beam_R]
     trained, state = step(trained, state, query, embeddings_NxE[beam_BxR], right_BxR)
   return encoder.replaced(config, {**params, **trained})
-
-
-def _trimmed(query: Tokens) -> Tokens:
-  """Returns questions without the padding that all share, at one of a few lengths to compile."""
-  length = -(-int(query.mask.sum(axis=1).max()) // _LENGTH_STEP) * _LENGTH_STEP
-  return jax.tree.map(lambda leaf: leaf[:, :length], query)
 
 
 def _program(config: EncoderConfig, optimizer):

@@ -91,8 +91,9 @@ class DualEncoderConfig(EncoderConfig):
     return ("tower/bert" if self.towers == "shared" else "query_tower/bert"), self.bert
 
   def check(self, vocabulary: WordPieces, *, name: str = "dual_encoder", **lengths: int) -> None:
-    if prompt := max(len(self.query_prompt), len(self.passage_prompt)):
-      lengths = {f"with a prompt, {kind}": length + prompt for kind, length in lengths.items()}
+    for kind in list(lengths):
+      if prompt := self.query_prompt if kind == "query_length" else self.passage_prompt:
+        lengths[f"with a prompt, {kind}"] = lengths.pop(kind) + len(prompt)
     super().check(vocabulary, name=name, **lengths)
     special = {vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id}
     if words := set(self.ignored_ids) - special:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import flax.linen as nn
 import flax.traverse_util
@@ -48,21 +48,33 @@ def read_source(path: str) -> imported_model.Source:
 
 
 def read_tokenizer(
-  directories: Sequence[str], *, lower_case: bool | None = None
+  sources: Sequence[imported_model.Source],
+  *,
+  vocabulary: str | None = None,
+  lower_case: bool | None = None,
 ) -> tokenization.WordPieceTokenizer:
-  """Returns the vocabulary of the first directory that has one.
+  """Returns the vocabulary of the first source that has one.
 
   Args:
+    sources: The models; how a sentence encoder treats case is read from them, too.
+    vocabulary: Another directory, to read it from instead.
     lower_case: Whether it is "uncased"; None uses what the directory declares.
 
   Raises:
     FileNotFoundError: If none has one.
   """
+  encoders = [source.sentence_encoder for source in sources if source.sentence_encoder is not None]
+  directories = [vocabulary] if vocabulary is not None else [s.tokenizer for s in sources]
   for directory in directories:
     declared = tensorflow_files.lower_case(directory) if lower_case is None else lower_case
     tokenizer = vocabularies.read(directory, lower_case=declared)
-    if tokenizer is not None:
-      return tokenizer
+    if tokenizer is None:
+      continue
+    if lower_case is None and any(encoder.lower_case for encoder in encoders):
+      return tokenization.WordPieceTokenizer(
+        tokenizer.vocabulary, lower_case=True, strip_accents=tokenizer.strip_accents
+      )
+    return tokenizer
   raise FileNotFoundError(
     f"no {tokenization.VOCABULARY_FILE} in {', '.join(directories)}; name its directory with "
     "--vocabulary"
@@ -84,6 +96,30 @@ def with_prompts(
   prompts = {name: tuple(map(int, tokenizer.encode(text))) for name, text in texts.items()}
   dual_encoder = dataclasses.replace(model.dual_encoder, **prompts)
   return dataclasses.replace(model, dual_encoder=dual_encoder)
+
+
+def lengths(
+  model: imported_model.ImportedModel,
+  sources: Sequence[imported_model.Source],
+  *,
+  default: Mapping[str, int],
+) -> dict[str, int]:
+  """Returns the `query_length` and `passage_length` of a model, in wordpieces.
+
+  A sentence encoder reads as much of a text with its prompt as it declares, or has positions for.
+
+  Args:
+    model: Has the prompts.
+    sources: What the model was made of.
+    default: The lengths of a model that declares none.
+  """
+  encoder = model.dual_encoder
+  declared = [s.sentence_encoder.max_length for s in sources if s.sentence_encoder is not None]
+  if not declared:
+    return dict(default)
+  most = min(encoder.bert.max_length, *(length or encoder.bert.max_length for length in declared))
+  prompts = {"query_length": encoder.query_prompt, "passage_length": encoder.passage_prompt}
+  return {name: most - len(prompt) for name, prompt in prompts.items()}
 
 
 def imported_params(model: imported_model.ImportedModel, *, seed: int) -> tuple[dict, list[str]]:

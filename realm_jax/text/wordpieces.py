@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import regex
 
-from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations import atomic_files, object_store, text_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.text.scripts import IDEOGRAPHIC
 
@@ -62,7 +62,11 @@ class WordPieces:
       raise ValueError(f"wordpiece 0 is {self.vocabulary[0]!r}; it must be {PAD}")
     ids = {token: i for i, token in enumerate(self.vocabulary)}
     if len(ids) != len(self.vocabulary):
-      raise ValueError(f"{len(self.vocabulary) - len(ids)} wordpieces occur twice")
+      again = next(token for i, token in enumerate(self.vocabulary) if ids[token] != i)
+      first = self.vocabulary.index(again)
+      raise ValueError(
+        f"wordpiece {again!r} occurs twice, as {first} and {ids[again]}; each needs one id"
+      )
     self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[t] for t in (UNK, CLS, SEP, MASK))
 
   @property
@@ -126,16 +130,25 @@ def load(directory: str | os.PathLike) -> WordPieces:
 
   Raises:
     FileNotFoundError: If the directory has no `vocab.txt`.
+    ValueError: If a file is damaged, or the vocabulary is not BERT's.
   """
   path = object_store.absolute(directory) / VOCABULARY_FILE
   if not path.exists():
     raise FileNotFoundError(f"no vocabulary at {path}; prepare_corpus learns one with --vocab_size")
-  # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
-  vocabulary = path.read_text().removesuffix("\n").split("\n")
   config_path = path.parent / CONFIG_FILE
-  config = json.loads(config_path.read_text()) if config_path.exists() else {}
-  return WordPieces(
-    vocabulary,
-    lower_case=config.get("do_lower_case", True),
-    strip_accents=config.get("strip_accents"),
-  )
+  config = text_files.read_json(config_path) if config_path.exists() else {}
+  vocabulary = read_vocabulary(path)
+  try:
+    return WordPieces(
+      vocabulary,
+      lower_case=config.get("do_lower_case", True),
+      strip_accents=config.get("strip_accents"),
+    )
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from error
+
+
+def read_vocabulary(path: str | os.PathLike) -> list[str]:
+  """Returns the wordpieces of a `vocab.txt`."""
+  # Not splitlines: a wordpiece may contain a character that Python treats as a line boundary.
+  return text_files.read(path).removesuffix("\n").split("\n")

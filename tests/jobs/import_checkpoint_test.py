@@ -3,6 +3,7 @@ import json
 import pathlib
 import re
 import types
+from typing import cast
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.saved import answering_models, saved_models
-from realm_jax.saved.opening import Sources
+from realm_jax.saved.opening import Opened, Sources
 from realm_jax.text import tokenization
 from tests.configurations import tiny_bert
 
@@ -95,14 +96,18 @@ def test_a_head_drawn_at_random_fills_no_masks(bert_directory, tmp_path):
   saved = saved_models.load(str(tmp_path / "run" / "checkpoints"))
   assert saved.description.knowledge_augmented_encoder is not None and not saved.fills_masks
   with pytest.raises(ValueError, match="imported without a head that predicts words"):
-    answering_models.mask_filler(types.SimpleNamespace(saved=saved))
+    answering_models.mask_filler(cast(Opened, types.SimpleNamespace(saved=saved)))
   trained = dataclasses.replace(saved, drawn=("dual_encoder/tower/projection/kernel",))
   assert trained.fills_masks
 
 
 def test_what_cannot_be_imported_is_refused(bert_directory, tmp_path):
   workdir = str(tmp_path / "run")
-  with pytest.raises(ValueError, match="query_length=96 exceeds the 12 positions"):
+  message = (
+    "the model has 12 positions, fewer than query_length=96, passage_length=288, joint_length=384; "
+    "give --query_length=6 --passage_length=12 --joint_length=12, or less"
+  )
+  with pytest.raises(ValueError, match=message):
     import_checkpoint(source=[str(bert_directory)], workdir=workdir)
   import_checkpoint(source=[str(bert_directory)], workdir=workdir, **LENGTHS)
   with pytest.raises(ValueError, match="already has a checkpoint; choose another workdir"):

@@ -143,7 +143,7 @@ def test_the_digest_names_wordpieces_order_and_casing():
   [
     (["[PAD]", "[UNK]", "[CLS]", "a"], r"vocabulary of 4 wordpieces lacks \[SEP\], \[MASK\]"),
     (["a", *SPECIAL_TOKENS], r"wordpiece 0 is 'a'; it must be \[PAD\]"),
-    ([*SPECIAL_TOKENS, "a", "b", "a"], "1 wordpieces occur twice"),
+    ([*SPECIAL_TOKENS, "a", "b", "a"], "wordpiece .a. occurs twice, as 5 and 7"),
   ],
 )
 def test_unusable_vocabularies_are_refused(vocabulary, message):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -81,20 +81,23 @@ def import_checkpoint(
   if checkpoints.steps(directory):
     raise ValueError(f"{directory} already has a checkpoint; choose another workdir")
   sources = [importing.read_source(path) for path in source]
-  tokenizer = importing.read_tokenizer(
-    source if vocabulary is None else [vocabulary], lower_case=lower_case
-  )
+  tokenizer = importing.read_tokenizer(sources, vocabulary=vocabulary, lower_case=lower_case)
   model = importing.with_prompts(imported_model.find(sources), sources, tokenizer, prompts)
+  given = {"query_length": query_length, "passage_length": retrieval.passage_length}
+  lengths = importing.lengths(model, sources, default=given)
+  lengths = {name: min(length, given[name]) for name, length in lengths.items()}
+  retrieval = dataclasses.replace(retrieval, passage_length=lengths["passage_length"])
   reads = model.knowledge_augmented_encoder is not None
+  joint = [retrieval.joint_length] * reads + [beam.joint_length] * (model.span_reader is not None)
+  _check_positions(model, lengths | {"joint_length": max(joint, default=0)})
   description = saved_models.ModelDescription(
     dual_encoder=model.dual_encoder,
     knowledge_augmented_encoder=model.knowledge_augmented_encoder,
     retrieval=retrieval if reads else None,
     span_reader=model.span_reader,
     beam=beam if model.span_reader is not None else None,
-    query_length=query_length,
+    **lengths,
     max_masks=max_masks if reads else 0,
-    passage_length=retrieval.passage_length,
     vocabulary_digest=tokenizer.digest,
     corpus_fingerprint="",
   )
@@ -125,6 +128,29 @@ def import_checkpoint(
   print(f"{workdir}: {_report(model, drawn)}, {tokenizer.vocab_size:,} wordpieces", flush=True)
   if model.unused:
     logging.info("not used: %s", ", ".join(model.unused))
+
+
+def _check_positions(model: imported_model.ImportedModel, lengths: Mapping[str, int]) -> None:
+  """Checks that a model has positions for queries, passages and both together.
+
+  Raises:
+    ValueError: If it has not; the message has lengths that it has positions for.
+  """
+  encoder = model.dual_encoder
+  positions = encoder.bert.max_length
+  room = {
+    "query_length": positions - len(encoder.query_prompt),
+    "passage_length": positions - len(encoder.passage_prompt),
+    "joint_length": positions,
+  }
+  if too_long := [f"{name}={lengths[name]}" for name in room if lengths[name] > room[name]]:
+    # A query takes half, so that a passage fits next to it.
+    fitting = room | {"query_length": min(room["query_length"], positions // 2)}
+    flags = [f"--{n}={fitting[n]}" for n in room if lengths[n] > fitting[n]]
+    raise ValueError(
+      f"the model has {positions} positions, fewer than {', '.join(too_long)}; give "
+      f"{' '.join(flags)}, or less"
+    )
 
 
 def _embeddings(path: str | None, sources: Sequence[imported_model.Source]) -> np.ndarray | None:

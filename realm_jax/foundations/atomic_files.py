@@ -47,6 +47,7 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> None:
       close(file)
     os.chmod(temporary, 0o644)
     os.replace(temporary, path)
+    sync_directory(directory)
   except BaseException:
     os.unlink(temporary)
     raise
@@ -57,6 +58,16 @@ def close(file: IO) -> None:
   with file:
     file.flush()
     os.fsync(file.fileno())
+
+
+def sync_directory(path: str) -> None:
+  """Flushes the names in a directory to disk, without which a power failure loses new files."""
+  handle = os.open(path, os.O_RDONLY)
+  try:
+    with contextlib.suppress(OSError):  # some network file systems cannot
+      os.fsync(handle)
+  finally:
+    os.close(handle)
 
 
 @contextlib.contextmanager
@@ -93,6 +104,7 @@ def new_directory(path: str | os.PathLike, *, kind: DirectoryKind) -> Iterator[s
         raise
       if not _swap(temporary, path):
         _replace(temporary, path)
+    sync_directory(os.path.dirname(path))
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from realm_jax.text.analysis import Analyzer
 
 _IDENTITY_FILE = "identity.json"
 KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
-_FORMAT = 2
-_PLACES_KEPT = 2**14
+_FORMAT = 3
+_PREFIX = 8  # bytes of a term
 _BREAK = -1  # follows the last word of each text
 
 
@@ -39,6 +39,11 @@ class Postings:
     words: The terms of all texts in order, with a -1 after each text.
     starts: `[N+1]`; text n is `words[starts[n]:starts[n+1] - 1]`.
     language: `[N]`, each text's place in `languages`.
+    pair_offsets: `[T+1]`; the terms that follow term t are
+      `next_words[pair_offsets[t]:pair_offsets[t+1]]`, ascending, as often as they do. Older files
+      have no pairs, which are then found when they are first searched.
+    next_words: The second terms of all pairs.
+    next_rows: The texts with these pairs, ascending for each pair.
   """
 
   languages: tuple[str, ...]
@@ -50,11 +55,9 @@ class Postings:
   words: np.ndarray
   starts: np.ndarray
   language: np.ndarray
-
-  def __post_init__(self):
-    # Not a method of this object, which would keep itself, and its files open.
-    search = functools.partial(_search, self.spelling, self.spelling_ends)
-    self._place = functools.lru_cache(_PLACES_KEPT)(search)
+  pair_offsets: np.ndarray | None = None
+  next_words: np.ndarray | None = None
+  next_rows: np.ndarray | None = None
 
   @classmethod
   def build(cls, texts: Iterable[str], *, languages: Sequence[str] = ("en",)) -> "Postings":
@@ -128,7 +131,7 @@ class Postings:
     by_term = sparse.coo_array(
       (np.ones(len(at), np.int32), (row, words[at])), shape=(len(starts) - 1, len(order))
     ).tocsc()
-    return cls(
+    built = cls(
       languages=languages,
       spelling=np.frombuffer(b"".join(terms[t] for t in order), np.uint8),
       spelling_ends=np.cumsum([len(terms[t]) for t in order], dtype=np.int64),
@@ -139,6 +142,8 @@ class Postings:
       starts=starts,
       language=language,
     )
+    built.pair_offsets, built.next_words, built.next_rows = built._pairs
+    return built
 
   def __len__(self) -> int:
     return len(self.language)
@@ -153,27 +158,75 @@ class Postings:
 
   def find(self, term: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the texts with a term, ascending, and how often each has it."""
-    place = self._place(term)
-    if place is None:
-      return self.rows[:0], self.counts[:0]
-    found = slice(*self.offsets[place : place + 2])
-    return self.rows[found], self.counts[found]
+    (place,) = self.places([term.encode()])
+    return self.texts_of(place)
 
   def find_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the texts where one term follows another, and how often."""
-    small, large = sorted((self.find(first)[0], self.find(second)[0]), key=len)
-    if not len(small):  # as in most small segments
+    """Returns the texts where one term follows another, ascending, and how often."""
+    return self.texts_of_pair(*self.places([first.encode(), second.encode()]))
+
+  def places(self, terms: Sequence[bytes], prefixes: np.ndarray | None = None) -> list[int | None]:
+    """Returns the place of each term, or None.
+
+    Args:
+      prefixes: Those of the terms, if they are known.
+    """
+    if prefixes is None:
+      prefixes = prefixes_of(terms)
+    firsts = self._prefixes.searchsorted(prefixes).tolist()
+    ends = self._prefixes.searchsorted(prefixes, "right").tolist()
+    spans = zip(terms, firsts, ends, strict=True)
+    return [self._place(term, a, b) if a < b else None for term, a, b in spans]
+
+  def _place(self, term: bytes, first: int, end: int) -> int | None:
+    """Returns the place of a term, which is between two others."""
+    place = bisect.bisect_left(range(end), term, first, key=self.term)
+    return place if place < end and self.term(place) == term else None
+
+  @functools.cached_property
+  def _prefixes(self) -> np.ndarray:
+    """The first bytes of each term as a number; their order is that of the terms."""
+    starts = np.append(0, self.spelling_ends)[:-1]
+    prefixes = np.zeros(self.num_terms, np.uint64)
+    for at in range(_PREFIX):
+      inside = starts + at < self.spelling_ends
+      prefixes <<= np.uint64(8)
+      prefixes[inside] |= self.spelling[starts[inside] + at]
+    return prefixes
+
+  def texts_of(self, place: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the texts with the term at a place, ascending, and how often each has it."""
+    if place is None:
       return self.rows[:0], self.counts[:0]
-    at = np.minimum(np.searchsorted(large, small), len(large) - 1)
-    rows = small[large[at] == small]
-    starts, ends = self.starts[rows], self.starts[rows + 1]
-    ends_W = np.cumsum(ends - starts)
-    words = self.words[np.arange((ends - starts).sum()) + np.repeat(ends - ends_W, ends - starts)]
-    follows = (words[:-1] == self._place(first)) & (words[1:] == self._place(second))
-    row = np.searchsorted(ends_W, np.flatnonzero(follows), side="right")
-    counts = np.bincount(row, minlength=len(rows))
-    has = counts > 0
-    return rows[has], counts[has]
+    found = slice(*self.offsets[place : place + 2].tolist())
+    return self.rows[found], self.counts[found]
+
+  def texts_of_pair(self, first: int | None, second: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the texts where one term follows another, ascending, and how often."""
+    offsets, next_words, next_rows = self._pairs
+    if first is None or second is None:
+      return next_rows[:0], self.counts[:0]
+    start, end = offsets[first : first + 2].tolist()
+    edges = next_words[start:end].searchsorted(np.array([second, second + 1], np.int32)).tolist()
+    rows = next_rows[start + edges[0] : start + edges[1]]
+    again = rows[1:] == rows[:-1]
+    if not again.any():
+      return rows, np.ones(len(rows), np.int64)
+    new = np.flatnonzero(np.append(True, ~again))
+    return rows[new], np.diff(new, append=len(rows))
+
+  @functools.cached_property
+  def _pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """See `pair_offsets`, `next_words` and `next_rows`."""
+    if self.pair_offsets is not None and self.next_words is not None and self.next_rows is not None:
+      return self.pair_offsets, self.next_words, self.next_rows
+    at = np.flatnonzero((self.words[:-1] != _BREAK) & (self.words[1:] != _BREAK))
+    at = at.astype(np.min_scalar_type(-len(self.words)))  # half of the memory
+    at = at[_sorted_by(self.words[at + 1], self.num_terms)]
+    at = at[_sorted_by(self.words[at], self.num_terms)]
+    row = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
+    counts = np.bincount(self.words[at], minlength=self.num_terms)
+    return np.append(0, np.cumsum(counts)), self.words[at + 1], row[at]
 
   def save(self, directory: str, *, identity: str = "") -> None:
     """Writes the postings to a new directory, or in place of others.
@@ -214,10 +267,27 @@ class Postings:
       (found.offsets[-1], len(found.rows)),
       (found.offsets[-1], len(found.counts)),
       (found.starts[-1], len(found.words)),
+      (found.num_terms + 1, len(arrays["pair_offsets"])),
+      (arrays["pair_offsets"][-1], len(arrays["next_words"])),
+      (arrays["pair_offsets"][-1], len(arrays["next_rows"])),
     )
     if any(first != second for first, second in sizes):
       raise ValueError(f"the files of {directory} do not fit together; build the postings again")
     return found
+
+
+def _sorted_by(keys: np.ndarray, size: int) -> np.ndarray:
+  """Returns what sorts keys below a size, stably; in linear time, as NumPy does not."""
+  from scipy import sparse  # late, because searching does not need it
+
+  content = np.zeros(len(keys), np.int8), keys, np.arange(len(keys) + 1)
+  return sparse.csr_array(content, shape=(len(keys), size)).tocsc().indices
+
+
+def prefixes_of(terms: Iterable[bytes]) -> np.ndarray:
+  """Returns the first bytes of terms as numbers."""
+  padded = b"".join(term[:_PREFIX].ljust(_PREFIX, b"\0") for term in terms)
+  return np.frombuffer(padded, f">u{_PREFIX}").astype(np.uint64)
 
 
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
@@ -261,9 +331,3 @@ def open_or_build(
 
 def _term(spelling: np.ndarray, ends: np.ndarray, place: int) -> bytes:
   return spelling[ends[place - 1] if place else 0 : ends[place]].tobytes()
-
-
-def _search(spelling: np.ndarray, ends: np.ndarray, term: str) -> int | None:
-  wanted, key = term.encode(), functools.partial(_term, spelling, ends)
-  place = bisect.bisect_left(range(len(ends)), wanted, key=key)
-  return place if place < len(ends) and key(place) == wanted else None

@@ -26,6 +26,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray], *, metadata: Any) -> None
       file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
       file.write(bytes(-array.nbytes % _ALIGNMENT))
     atomic_files.close(file)
+  atomic_files.sync_directory(os.path.dirname(os.path.abspath(path)))
 
 
 def open_mapped(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], Any]:

@@ -16,7 +16,7 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields
 
-_FORMAT = 2
+_FORMAT, _READ = 3, (2, 3)  # segments of format 2 have no pairs of words
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
@@ -115,6 +115,12 @@ def newest_number(directory: str) -> int | None:
   return max(_numbers(directory), default=None)
 
 
+def has_newer(directory: str, number: int) -> bool:
+  """Returns whether there are commits after this one, which had the next number."""
+  there = os.path.exists
+  return there(_path(directory, number + 1)) or not there(_path(directory, number))
+
+
 def read_newest(directory: str) -> Commit | None:
   """Reads the newest commit that is whole; None if there is no commit.
 
@@ -129,7 +135,7 @@ def read_newest(directory: str) -> Commit | None:
       try:
         fields = json.loads(content)
         format = fields.pop("format")
-        if format == _FORMAT:
+        if format in _READ:
           return json_fields.restored(Commit, fields)
       except _WRONG as error:
         logging.warning("skipped a damaged commit, %s: %s", _path(directory, number), error)

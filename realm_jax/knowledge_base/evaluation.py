@@ -13,7 +13,6 @@ from realm_jax.data.judgements import describe_missing, read_judgements, read_qu
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.text import detection
 
@@ -98,18 +97,12 @@ def _ranked(snapshot: Snapshot, ranking: Ranking, text: str) -> dict[str, float]
   """Returns the documents of the best passages, and the scores of these."""
   number = depth = max(_RECALL_AT)
   while True:
-    hits, documents = _best(snapshot, ranking, text, depth), {}
+    hits, documents = snapshot.search(text, depth, by=ranking), {}
     for hit in hits:
       documents.setdefault(hit.id, hit.score)
     if len(documents) >= number or len(hits) < depth:
       return dict([*documents.items()][:number])
     depth *= 4
-
-
-def _best(snapshot: Snapshot, ranking: Ranking, text: str, k: int) -> list[Hit]:
-  """Returns the best passages, in the order of a search."""
-  scores_N, found_N = snapshot.scores(text, by=ranking)
-  return snapshot.best(scores_N, found_N & snapshot.live_N, k)
 
 
 class AnswerFinder:
@@ -146,7 +139,7 @@ def found_answers(snapshot: Snapshot, questions: Sequence[Question], ranking: Ra
   finder = AnswerFinder(snapshot)
   found_at = np.full(len(questions), np.inf)
   for i, question in enumerate(questions):
-    hits = _best(snapshot, ranking, question.text, max(_RECALL_AT))
+    hits = snapshot.search(question.text, max(_RECALL_AT), by=ranking)
     has_answer = (finder.in_text(hit.text, question) for hit in hits)
     found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
   return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}

@@ -11,7 +11,8 @@ import numpy as np
 from realm_jax.corpus.field_values import plain
 
 Where = Mapping[str, Any]
-_MISSING = -1
+_MISSING = _UNKNOWN = -1
+_CONDITIONS_KEPT = 16
 _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
   "gt": operator.gt,
   "gte": operator.ge,
@@ -80,15 +81,41 @@ class Fields:
     found = {name: int(codes[document]) for name, codes in self.codes.items()}
     return {name: self.values[name][code] for name, code in found.items() if code >= 0}
 
-  def matching(self, where: Where, num_documents: int) -> np.ndarray:
-    """Returns which documents satisfy all conditions, as bool `[D]`; see `KnowledgeBase.search`."""
-    mask = np.ones(num_documents, bool)
-    for name, condition in where.items():
-      satisfies = _predicate(name, condition)
-      # The last one stands for documents without the field.
-      allowed = np.array([*map(satisfies, (*self.values.get(name, ()), None))])
-      mask &= allowed[self.codes.get(name, np.full(num_documents, _MISSING))]
-    return mask
+
+class Column:
+  """The values of a field, of passages; conditions are checked for the values that are met.
+
+  Args:
+    values: Distinct values; some may be equal.
+    codes_N: The value of each passage in `values`, or -1.
+  """
+
+  def __init__(self, values: Sequence[Any], codes_N: np.ndarray):
+    self._values, self._codes_N = [*values, None], codes_N
+    self._known: dict[str, np.ndarray] = {}  # for recent conditions, which values satisfy them
+
+  def condition(self, name: str, condition: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that tells which of some passages `[R]` satisfy a condition.
+
+    Raises:
+      ValueError: If it is no condition; see `KnowledgeBase.search`.
+    """
+    satisfies = _predicate(name, condition)
+    if len(self._known) >= _CONDITIONS_KEPT:
+      self._known.clear()
+    unknown = np.full(len(self._values), _UNKNOWN, np.int8)
+    known = self._known.setdefault(repr(condition), unknown)
+
+    def matching(rows: np.ndarray) -> np.ndarray:
+      codes = self._codes_N[rows]
+      found = known[codes]
+      if (new := found == _UNKNOWN).any():
+        for code in np.unique(codes[new]).tolist():
+          known[code] = satisfies(self._values[code])
+        found = known[codes]
+      return found == 1
+
+    return matching
 
 
 def selects_missing(name: str, condition: Any) -> bool:

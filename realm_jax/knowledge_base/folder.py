@@ -70,8 +70,11 @@ class Folder:
 
   def newest(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""
+    snapshot = self._snapshot
+    if not commits.has_newer(self._path, snapshot.commit.number):
+      return snapshot
     with self._opening:
-      if commits.newest_number(self._path) != self._snapshot.commit.number:
+      if commits.has_newer(self._path, self._snapshot.commit.number):
         self._snapshot = _opened(self._path, before=self._snapshot)
       return self._snapshot
 

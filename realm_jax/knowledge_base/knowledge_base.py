@@ -200,9 +200,7 @@ class KnowledgeBase:
     if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
-    mask_N = snapshot.matching(where or {})
-    scores_N, found_N = snapshot.scores(question)
-    hits = tuple(snapshot.best(scores_N, mask_N & found_N, k))
+    hits = tuple(snapshot.search(question, k, where=where))
     return Hits(question, hits, snapshot.words_of(question))
 
   def answer(self, question: str, *, where: Where | None = None) -> Answer:

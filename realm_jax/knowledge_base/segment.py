@@ -186,7 +186,7 @@ class Segment:
       texts=strings("texts"),
       postings=Postings(
         languages=tuple(metadata["languages"]),
-        **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS},
+        **{n: arrays[f"postings.{n}"] for n in _OF_POSTINGS if f"postings.{n}" in arrays},
       ),
       embeddings_NxE=arrays.get("embeddings"),
     )

@@ -1,8 +1,10 @@
 """What a knowledge base has at one commit."""
 
+import bisect
 import dataclasses
 import functools
 import heapq
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +15,12 @@ from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.kth_best import kth_best
 from realm_jax.knowledge_base.commits import Commit, Ranking
-from realm_jax.knowledge_base.fields import Where, selects_missing
+from realm_jax.knowledge_base.fields import Column, Where, selects_missing
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.text.analysis import Analyzer
+
+Matching = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,35 +104,15 @@ class Snapshot:
       fields=segment.fields.row(row),
     )
 
-  def scores(self, question: str, *, by: Ranking | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Scores every passage, deleted ones included.
-
-    Args:
-      by: What to rank by; None takes that of the settings. Without an encoder there are only words.
-
-    Returns:
-      float32 `[N]`, and which passages are found at all: all, or by words those that share one.
-    """
-    if not self.segments:
-      return np.zeros(0, np.float32), np.zeros(0, bool)
-    by = by or self.commit.settings.ranking
-    if self.embed is None or by == "words":
-      words_N = self._bm25.scores(question)
-      return words_N, words_N > 0
-    question_E = self.embed(question)
-    scores_N = np.concatenate([segment.inner_products(question_E) for segment in self.segments])
-    if by == "fused":
-      fused_N = fusion.fuse_scores(scores_N, self._bm25.scores(question), sample=self.live_N)
-      # Rounded, so that ties do not depend on the order in which terms were added.
-      scores_N = fused_N.astype(np.float32)
-    return scores_N, np.ones(len(scores_N), bool)
-
   def words_of(self, question: str) -> Callable[[str], bool]:
     """Returns a function that tells whether a word is one of the question's, inflected or not."""
-    if not self.segments:  # nor languages
-      return lambda word: False
-    terms = {*self._analyzer.terms(question)}
-    return functools.cache(lambda word: not terms.isdisjoint(self._analyzer.terms(word)))
+
+    @functools.cache
+    def terms_of(text: str) -> frozenset[str]:
+      return frozenset(self._analyzer.terms(text))
+
+    # Without segments there are no languages either.
+    return lambda word: bool(self.segments) and not terms_of(question).isdisjoint(terms_of(word))
 
   @functools.cached_property
   def _analyzer(self) -> Analyzer:
@@ -138,54 +122,104 @@ class Snapshot:
   def _bm25(self) -> Bm25Retriever:
     return Bm25Retriever([segment.postings for segment in self.segments], live=self.live_N)
 
-  def matching(self, where: Where) -> np.ndarray:
-    """Returns which passages are of live documents that satisfy all conditions, bool `[N]`.
+  def matching(self, where: Where) -> Matching | None:
+    """Returns a function that tells which of some passages `[R]` satisfy all conditions.
+
+    Returns:
+      The function, or None if there is no condition.
 
     Raises:
       ValueError: If no document has one of the fields, and its condition needs it.
     """
     if not where:
-      return self.live_N
+      return None
     if not isinstance(where, Mapping):
       raise ValueError(f"where={where!r:.60}; give a mapping of fields, such as {{'year': 1958}}")
     for name, condition in where.items():
       if name not in self.fields and not selects_missing(name, condition):
         listed = ", ".join(sorted(self.fields)) or "none"
         raise ValueError(f"where: no document has a field {name!r}; there are: {listed}")
-    return self._passages(
-      [
-        live & segment.fields.matching(where, segment.num_documents)
-        for segment, live in zip(self.segments, self.live, strict=True)
-      ]
-    )
+    conditions = [self._column(name).condition(name, where[name]) for name in where]
+    return lambda rows: functools.reduce(np.logical_and, (holds(rows) for holds in conditions))
 
-  def best(self, scores_N: np.ndarray, mask_N: np.ndarray, k: int) -> list[Hit]:
-    """Returns the best passages; ties go to the first id."""
-    rows = np.flatnonzero(mask_N)
+  def _column(self, name: str) -> Column:
+    if name not in self._columns:
+      values, codes = [], [np.zeros(0, np.int32)]
+      for segment in self.segments:
+        of_documents = segment.fields.codes.get(name, np.full(segment.num_documents, -1, np.int32))
+        of_documents = np.where(of_documents < 0, -1, of_documents + np.int32(len(values)))
+        codes.append(of_documents[segment.documents_N])
+        values += segment.fields.values.get(name, ())
+      self._columns[name] = Column(values, np.concatenate(codes))
+    return self._columns[name]
+
+  @functools.cached_property
+  def _columns(self) -> dict[str, Column]:
+    return {}
+
+  def search(
+    self, question: str, k: int, *, where: Where | None = None, by: Ranking | None = None
+  ) -> list[Hit]:
+    """Returns the best passages, best first; see `KnowledgeBase.search`."""
+    rows, scores = self.best(question, k, matching=self.matching(where or {}), by=by)
+
+    found = []
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+      place, number = self.place(row)
+      found.append((-score, self.id(place), number, place))
+    return [
+      self._hit(place, number, id, -score)
+      for score, id, number, place in heapq.nsmallest(k, found, key=lambda one: one[:3])
+    ]
+
+  def best(
+    self,
+    question: str,
+    k: int,
+    *,
+    matching: Matching | None = None,
+    by: Ranking | None = None,
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows of the best k passages and of those that score as the k-th, with scores.
+
+    Args:
+      by: What to rank by; None takes that of the settings. Without an encoder there are only words.
+    """
+    if not self.segments:
+      return np.zeros(0, np.intp), np.zeros(0, np.float32)
+    by = by or self.commit.settings.ranking
+    if self.embed is None or by == "words":
+      return self._bm25.best(question, k, matching=matching)
+    question_E = self.embed(question)
+    scores_N = np.concatenate([segment.inner_products(question_E) for segment in self.segments])
+    if by == "fused":
+      fused_N = fusion.fuse_scores(scores_N, self._bm25.scores(question), sample=self.live_N)
+      # Rounded, so that ties do not depend on the order in which terms were added.
+      scores_N = fused_N.astype(np.float32)
+    rows = np.flatnonzero(self.live_N)
+    if matching is not None:
+      rows = rows[matching(rows)]
     scores = scores_N[rows]
     if k < len(rows):
-      rows = rows[scores >= kth_best(scores, k)]
-
-    def order(row: int) -> tuple[float, str, int]:
-      place, number = self.place(row)
-      return -scores_N[row], self.id(place), number
-
-    best = heapq.nsmallest(k, rows.tolist(), key=order)
-    return [self.hit(row, score=float(scores_N[row])) for row in best]
+      best = scores >= kth_best(scores, k)
+      rows, scores = rows[best], scores[best]
+    return rows, scores
 
   def document_ids(self, question: str, k: int, *, by: Ranking) -> list[str]:
     """Returns the ids of the documents of the best passages, at most k, best first."""
-    scores_N, found_N = self.scores(question, by=by)
-    hits = self.best(scores_N, found_N & self.live_N, 10 * k)
+    hits = self.search(question, 10 * k, by=by)
     return [*dict.fromkeys(hit.id for hit in hits)][:k]
 
   def hit(self, passage: int, *, score: float = 0.0) -> Hit:
     """Returns a passage as it is found."""
     place, number = self.place(passage)
+    return self._hit(place, number, self.id(place), score)
+
+  def _hit(self, place: Place, number: int, id: str, score: float) -> Hit:
     segment = self.segments[place.segment]
     return Hit(
       score=score,
-      id=segment.ids[place.row],
+      id=id,
       title=segment.titles[place.row],
       text=segment.texts[int(segment.first_passages[place.row]) + number],
       passage=number,
@@ -197,14 +231,14 @@ class Snapshot:
 
   def place(self, passage: int) -> tuple[Place, int]:
     """Returns the document of a passage, and its number there."""
-    number = int(np.searchsorted(self._firsts, passage, side="right")) - 1
-    row = passage - int(self._firsts[number])
+    number = bisect.bisect_right(self._firsts, passage) - 1
+    row = passage - self._firsts[number]
     document = int(self.segments[number].documents_N[row])
     return Place(number, document), row - int(self.segments[number].first_passages[document])
 
   @functools.cached_property
-  def _firsts(self) -> np.ndarray:
-    return np.cumsum([0, *(segment.num_passages for segment in self.segments)])
+  def _firsts(self) -> list[int]:
+    return [0, *itertools.accumulate(segment.num_passages for segment in self.segments)]
 
   def _passages(self, masks: Sequence[np.ndarray]) -> np.ndarray:
     parts = [s.of_passages(mask) for s, mask in zip(self.segments, masks, strict=True)]

@@ -8,6 +8,7 @@ import pytest
 
 from realm_jax.foundations import atomic_files
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
+from realm_jax.knowledge_base import array_file
 
 KIND = DirectoryKind(name="a thing", files=ANYTHING)
 
@@ -114,3 +115,26 @@ def test_what_a_link_names_is_replaced_and_the_link_stays(tmp_path):
     open(os.path.join(directory, "new"), "w").close()
   assert link.is_symlink() and os.listdir(path) == ["new"]
   assert sorted(os.listdir(tmp_path)) == ["link", "store"]
+
+
+def test_the_names_of_new_files_are_flushed_after_their_contents(tmp_path, monkeypatch):
+  flushed, fsync = [], os.fsync
+
+  def record(handle):
+    flushed.append((os.path.realpath(f"/proc/self/fd/{handle}"), os.path.exists(new)))
+    fsync(handle)
+
+  monkeypatch.setattr(os, "fsync", record)
+  for new, write in (
+    (tmp_path / "a" / "file", lambda path: atomic_files.write_text(path, "x")),
+    (tmp_path / "b" / "directory", make_directory),
+    (tmp_path / "c" / "array", lambda path: array_file.write(path, {}, metadata=None)),
+  ):
+    os.makedirs(new.parent, exist_ok=True)
+    write(new)
+    assert flushed[-1] == (os.fspath(new.parent), True)
+
+
+def make_directory(path):
+  with atomic_files.new_directory(path, kind=KIND):
+    pass

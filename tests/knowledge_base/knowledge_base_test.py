@@ -12,7 +12,7 @@ import pytest
 
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
-from realm_jax.knowledge_base import folder, knowledge_base
+from realm_jax.knowledge_base import commits, folder, knowledge_base, segment
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -496,3 +496,22 @@ def test_the_history_has_what_was_changed_newest_first(base):
   assert (deleted.deleted, deleted.ids) == (1, ("fern",)) and not deleted.added
   assert (updated.added, updated.updated, {*updated.ids}) == (1, 1, {"moss", "elm"})
   assert created.added == 3 and created.time <= updated.time <= deleted.time
+
+
+def test_folders_without_pairs_are_searched_and_rewritten_by_a_merge(tmp_path, monkeypatch):
+  texts = [{"id": f"d{n}", "text": f"New York is a new city, {n} says."} for n in range(9)]
+  new = KnowledgeBase.create(tmp_path / "new", texts, language="en")
+  found = [(hit.id, hit.score) for hit in new.search("New York 3", k=9)]
+  pairs = ("pair_offsets", "next_words", "next_rows")
+  of_format_2 = [name for name in segment._OF_POSTINGS if name not in pairs]
+  with monkeypatch.context() as before:
+    before.setattr(segment, "_OF_POSTINGS", of_format_2)
+    before.setattr(commits, "_FORMAT", 2)
+    KnowledgeBase.create(tmp_path / "old", [*texts, {"id": "x", "text": "x"}], language="en")
+  old = KnowledgeBase(tmp_path / "old")
+  assert old._folder.newest().segments[0].postings.next_words is None
+  old.delete("x")
+  assert [(hit.id, hit.score) for hit in old.search("New York 3", k=9)] == found
+  old.compact()
+  assert old._folder.newest().segments[0].postings.next_words is not None
+  assert [(hit.id, hit.score) for hit in old.search("New York 3", k=9)] == found

@@ -1,0 +1,35 @@
+"""BM25 as it is defined: the scores of all texts, to which searches are compared."""
+
+import collections
+import math
+
+import numpy as np
+
+from realm_jax.text.analysis import Analyzer
+
+
+def word_scores(texts, question, *, languages, k1=1.2, b=0.5, pair_weight=0.15):
+  """Returns BM25's scores of texts with pairs of words, added in the order of the question."""
+  analyzer = Analyzer(languages)
+  analyzed = [analyzer.analyze(text) for text in texts]
+  language, terms = analyzer.analyze(question)
+  terms = [t for t in terms if t not in analyzer.question_words(language)] or terms
+  num_texts = sum(found == language for found, _ in analyzed)
+  lengths = np.array([len(found) for _, found in analyzed], np.int64)
+  relative = (lengths / max(1.0, lengths.sum() / max(1, len(texts)))).astype(np.float32)
+  saturation = k1 * (1 - b + b * relative)
+  scores = np.zeros(len(texts), np.float32)
+  weights = {(t,): n for t, n in collections.Counter(terms).items()}
+  pairs = collections.Counter(zip(terms, terms[1:], strict=False))
+  weights |= {pair: n * pair_weight for pair, n in pairs.items()}
+  grams = [
+    collections.Counter([*((t,) for t in found), *zip(found, found[1:], strict=False)])
+    for _, found in analyzed
+  ]
+  for key, weight in weights.items():
+    counts = np.array([gram[key] for gram in grams], np.uint8 if len(key) == 1 else np.int64)
+    frequency = np.count_nonzero(counts)
+    if frequency:
+      idf = math.log(1 + (max(num_texts - frequency, 0) + 0.5) / (frequency + 0.5))
+      scores += np.float32(weight * idf) * (counts / (counts + saturation))
+  return scores

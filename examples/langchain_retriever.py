@@ -1,5 +1,7 @@
 """A knowledge base as a retriever of LangChain (`pip install langchain-core`)."""
 
+import asyncio
+
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 
@@ -7,20 +9,28 @@ import realm_jax
 
 
 class KnowledgeBaseRetriever(BaseRetriever):
-  """Finds passages: `KnowledgeBaseRetriever(base=base).invoke("which alloy was used?")`."""
+  """Finds passages: `KnowledgeBaseRetriever(base=base).invoke("which alloy was used?", k=3)`.
+
+  The metadata of a passage are the fields of its document, and its id (`source`), title and score
+  unless the document has fields of these names.
+  """
 
   model_config = {"arbitrary_types_allowed": True}
   base: realm_jax.KnowledgeBase
   k: int = 5
   where: dict | None = None
 
-  def _get_relevant_documents(self, query: str, *, run_manager) -> list[Document]:
-    hits = self.base.search(query, k=self.k, where=self.where)
+  def _get_relevant_documents(self, query: str, *, run_manager, k=None, where=None):
+    k, where = self.k if k is None else k, self.where if where is None else where
     return [
       Document(
         id=f"{hit.id}#{hit.passage}",
         page_content=hit.text,
-        metadata={**hit.fields, "source": hit.id, "title": hit.title, "score": hit.score},
+        metadata={"source": hit.id, "title": hit.title, "score": hit.score, **hit.fields},
       )
-      for hit in hits
+      for hit in self.base.search(query, k=k, where=where)
     ]
+
+  async def _aget_relevant_documents(self, query: str, *, run_manager, **settings):
+    found = self._get_relevant_documents
+    return await asyncio.to_thread(found, query, run_manager=run_manager.get_sync(), **settings)

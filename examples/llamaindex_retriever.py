@@ -1,13 +1,25 @@
 """A knowledge base as a retriever of LlamaIndex (`pip install llama-index-core`)."""
 
+import asyncio
+
 from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import (
+  NodeRelationship,
+  NodeWithScore,
+  QueryBundle,
+  RelatedNodeInfo,
+  TextNode,
+)
 
 import realm_jax
 
 
 class KnowledgeBaseRetriever(BaseRetriever):
-  """Finds passages: `KnowledgeBaseRetriever(base).retrieve("which alloy was used?")`."""
+  """Finds passages: `KnowledgeBaseRetriever(base).retrieve("which alloy was used?")`.
+
+  The metadata of a passage are the fields of its document, and its id (`source`) and title unless
+  the document has fields of these names.
+  """
 
   def __init__(self, base: realm_jax.KnowledgeBase, *, k: int = 5, where: dict | None = None):
     self._base, self._k, self._where = base, k, where
@@ -20,9 +32,13 @@ class KnowledgeBaseRetriever(BaseRetriever):
         node=TextNode(
           id_=f"{hit.id}#{hit.passage}",
           text=hit.text,
-          metadata={**hit.fields, "source": hit.id, "title": hit.title},
+          metadata={"source": hit.id, "title": hit.title, **hit.fields},
+          relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=hit.id)},
         ),
         score=hit.score,
       )
       for hit in hits
     ]
+
+  async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+    return await asyncio.to_thread(self._retrieve, query_bundle)

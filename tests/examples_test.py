@@ -11,7 +11,6 @@ import numpy as np
 import optax
 import pytest
 
-import realm_jax
 from examples import own_loop, own_objective, own_searcher
 from realm_jax import main
 from realm_jax.command_line import configuration
@@ -69,24 +68,6 @@ def test_a_searcher_of_ones_own_finds_what_exact_search_does(k):
   )
   np.testing.assert_array_equal(found.ids_BxK, expected.ids_BxK)
   np.testing.assert_array_equal(found.scores_BxK, expected.scores_BxK)
-
-
-@pytest.mark.parametrize(
-  ("library", "module", "ask"),
-  [
-    ("langchain_core", "langchain_retriever", lambda made, base: made(base=base, k=1).invoke),
-    ("llama_index.core", "llamaindex_retriever", lambda made, base: made(base, k=1).retrieve),
-  ],
-)
-def test_a_knowledge_base_is_a_retriever_of_other_libraries(library, module, ask, tmp_path):
-  pytest.importorskip(library)
-  made = importlib.import_module(f"examples.{module}").KnowledgeBaseRetriever
-  texts = [{"id": id, "title": "T", "text": f"An {id} is a tree.", "n": 1} for id in ("oak", "elm")]
-  base = realm_jax.KnowledgeBase.create(tmp_path / "kb", texts, language="en")
-  (found,) = ask(made, base)("elm")
-  text = found.page_content if hasattr(found, "page_content") else found.text
-  assert text == "An elm is a tree."
-  assert found.metadata["source"] == "elm" and found.metadata["n"] == 1
 
 
 def run_notebook(name, *, changed):

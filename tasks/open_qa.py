@@ -9,6 +9,7 @@ import tensorflow as tf
 from realm_jax.data.questions import read_questions, texts_digest
 from realm_jax.data.vocabulary import WordPieceVocabulary
 from realm_jax.text import tokenization
+from realm_jax.text.wordpieces import MASK
 from tasks.salient_span_masking import seqio_name
 
 
@@ -63,12 +64,15 @@ def tokenize_question(
   *,
   vocabulary: WordPieceVocabulary,
 ) -> tf.data.Dataset:
-  """Makes `query` from `text`, truncated to its length."""
+  """Makes `query` from `text`, truncated to its length; a literal `[MASK]` is the mask token."""
   tokenizer = vocabulary.tokenizer
   room = sequence_length["query"] - 2
 
   def convert(example):
-    ids = tokenizer.tokenize_with_offsets(example["text"][tf.newaxis])[0][0][:room]
+    parts = tf.strings.split(example["text"], sep=MASK)
+    ids = tokenizer.tokenize_with_offsets(parts)[0]
+    masks = tf.fill([tf.shape(parts)[0], 1], tokenizer.mask_id)
+    ids = tf.concat([masks, ids], axis=1).flat_values[1:][:room]
     return {
       "query": tf.concat([[tokenizer.cls_id], ids, [tokenizer.sep_id]], 0),
       "question_index": example["question_index"][tf.newaxis],

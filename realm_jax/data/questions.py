@@ -202,17 +202,19 @@ def _check_manifest(path: str, digest: str, num_questions: int) -> None:
     )
 
 
-def question_batches(
-  texts: Sequence[str], *, tokenizer: Tokenizer, query_length: int, batch_size: int
-) -> Iterator[tuple[Questions, np.ndarray]]:
-  """Yields padded batches of questions with bool `[n]`: which questions were truncated.
-
-  A literal `[MASK]` becomes the mask token.
-  """
-  encoded = [
+def encode_questions(texts: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
+  """Returns the wordpieces of questions; a literal `[MASK]` becomes the mask token."""
+  return [
     tokenizer.encode(text) if MASK in text else ids
     for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True)
   ]
+
+
+def question_batches(
+  texts: Sequence[str], *, tokenizer: Tokenizer, query_length: int, batch_size: int
+) -> Iterator[tuple[Questions, np.ndarray]]:
+  """Yields padded batches of questions with bool `[n]`: which questions were truncated."""
+  encoded = encode_questions(texts, tokenizer)
   places = np.arange(batch_size)
   for first in range(0, len(texts), batch_size):
     rows = encoded[first : first + batch_size]

@@ -87,6 +87,16 @@ class AnswerMatcher:
           found_R |= rows[places] == ids_R
     return found_BxR
 
+  def narrowest(self) -> np.ndarray:
+    """Returns int `[questions]`: wordpieces of the narrowest occurrence; 0 if there is none."""
+    lengths, widths = self._occurrences.lengths, np.zeros(len(self._occurrences), np.int64)
+    if lengths.any():
+      _, firsts, lasts = self._occurrences.values.T
+      starts = (np.cumsum(lengths) - lengths)[lengths > 0]
+      widths[lengths > 0] = np.minimum.reduceat(1 + lasts - firsts, starts)
+    of_answers = (widths[self._questions[i]] for i in range(len(self._questions)))
+    return np.array([min(of_one[of_one > 0], default=0) for of_one in of_answers], np.int64)
+
   def spans(self, question_index: int, row: int) -> np.ndarray:
     """Returns int32 `[n, 2]`: first and last body wordpiece of each occurrence, sorted."""
     spans = set()

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Sequence
 
+import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data.questions import Question
+from realm_jax.data.questions import Question, encode_questions
 from realm_jax.labels.answer_matching import AnswerMatcher, match_answers
 
 
@@ -32,7 +33,7 @@ def find_labels(
       f"none of the {len(questions)} questions in {file} has its answer in a passage; check that "
       "this is the right corpus"
     )
-  encoded = tokenizer.encode_batch([question.text for question in questions])
+  encoded = encode_questions([question.text for question in questions], tokenizer)
   logging.info(
     "%d questions; %d have no answer in any passage and do not contribute; %d are longer than "
     "query_length=%d and are truncated",
@@ -42,3 +43,22 @@ def find_labels(
     query_length,
   )
   return matcher
+
+
+def warn_of_wide_answers(
+  questions: Sequence[Question], matcher: AnswerMatcher, *, max_span_width: int
+) -> None:
+  """Logs how many questions have only answers that the reader cannot give."""
+  widths = matcher.narrowest()
+  wide = np.flatnonzero(widths > max_span_width)
+  if len(wide):
+    logging.warning(
+      "%d of %d questions have only answers wider than max_span_width=%d, such as %r (%d "
+      "wordpieces): the reader learns nothing from them; max_span_width=%d holds all",
+      len(wide),
+      len(questions),
+      max_span_width,
+      questions[wide[0]].answer,
+      widths[wide[0]],
+      widths.max(),
+    )

@@ -1,9 +1,11 @@
 import json
 
 import numpy as np
+import pytest
 
 from realm_jax.data import input_pipeline
 from realm_jax.data.feature_converters import OpenQuestionConverter
+from realm_jax.data.questions import question_batches
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 from tasks import open_qa
 
@@ -56,3 +58,25 @@ def test_every_epoch_has_all_questions_in_an_order_of_its_own_that_can_be_resume
   assert next(batches(task, batch_size=10, training=True, seed=1))["question_index"].tolist() != [
     [i] for i in epochs[0]
   ]
+
+
+@pytest.mark.parametrize(
+  ("question", "pieces"),
+  [
+    ("w0 [MASK] w1", ["w0", "[MASK]", "w1"]),
+    ("[MASK]", ["[MASK]"]),
+    ("w1[MASK][MASK]w2", ["w1", "[MASK]", "[MASK]", "w2"]),
+    ("w1 w2 w3 w4 [MASK]", ["w1", "w2", "w3", "w4"]),
+    ("[MASK] w1 w2 w3 w4", ["[MASK]", "w1", "w2", "w3"]),
+    ("[mask] w1", ["[UNK]", "[UNK]", "[UNK]", "w1"]),
+  ],
+)
+def test_a_mask_in_a_question_is_trained_on_as_it_is_asked_with(question, pieces, tmp_path):
+  task = open_qa.register(**write(tmp_path, ["w9", question]))
+  (trained,) = batches(task, batch_size=2, training=False, length=6)
+  asked, _ = next(
+    question_batches(["w9", question], tokenizer=TOKENIZER, query_length=6, batch_size=2)
+  )
+  np.testing.assert_array_equal(trained["query"], asked.query.ids)
+  row = [TOKENIZER.vocabulary[i] for i in trained["query"][1] if i]
+  assert row == ["[CLS]", *pieces, "[SEP]"]

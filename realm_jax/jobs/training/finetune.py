@@ -11,7 +11,7 @@ from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.inference.editable_corpus import EditableCorpus
 from realm_jax.labels.answer_matching import AnswerMatcher
-from realm_jax.labels.question_labels import find_labels
+from realm_jax.labels.question_labels import find_labels, warn_of_wide_answers
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
@@ -81,6 +81,7 @@ def finetune(
   )
   features = made.streams(seed=finetuning.run.seed)
   matcher = _labels(train_questions, questions, examples, store=store, data=finetuning.data)
+  warn_of_wide_answers(train_questions, matcher, max_span_width=start.span_reader.max_span_width)
   encoder = start.dual_encoder
   model = OpenQaModel(encoder, start.span_reader)
   with contextlib.ExitStack() as stack:

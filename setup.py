@@ -38,6 +38,7 @@ setuptools.setup(
     "flax>=0.12,<0.13",
     "fsspec>=2025.1",
     "gin-config>=0.5",
+    "google-crc32c>=1.6,<2",
     "icu4py>=1.2,<2",
     # jaxlib 0.10.2 computes some sums wrongly on CPUs with AMX (its issue 39103).
     "jax>=0.10.1,!=0.10.2,<0.13",

@@ -38,6 +38,7 @@ HOMES = {
   "faiss": ("index/faiss_searcher.py",),
   "fastapi": ("inspector/",),
   "fsspec": ("foundations/object_store.py",),
+  "google_crc32c": ("training/checkpoints.py",),
   "gin": ("command_line/configuration.py",),
   "ir_measures": ("evaluation/document_ranking.py",),
   "icu4py": ("text/words.py",),

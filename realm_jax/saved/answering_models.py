@@ -175,7 +175,7 @@ def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
 def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
   """Returns the dual encoder that embedded a generation, if its checkpoint still exists."""
   directory, step = opened.saved.path.parent, manifest.training_step
-  if step not in checkpoints.steps(directory):
+  if checkpoints.first_intact(directory, [step]) is None:
     return None
   _, params = saved_models.load(directory, step=step).retriever(opened.mesh)
   # Another run's checkpoint may have the same step.

@@ -2,17 +2,21 @@
 
 The checkpoint of step s determines step s+1: it has the state, the position of the input pipeline,
 and the batch already retrieved for the next step. A resumed run continues with that batch, so its
-losses equal those of an uninterrupted run.
+losses equal those of an uninterrupted run. It has a digest of every file, compared before it is
+read.
 """
 
 import contextlib
 import dataclasses
+import functools
+import json
 import logging
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import google_crc32c
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
@@ -21,7 +25,10 @@ from realm_jax.devices import processes
 from realm_jax.foundations import object_store
 
 _STATE, _INPUT, _METADATA = "state", "input", "metadata"
+_CONTENT, _DIGESTS = f"{_METADATA}/metadata", f"{_METADATA}/digests"
+_ARRAYS = f"{_STATE}/_METADATA"
 _STEPS = ocp.step.standard_name_format()
+_BLOCK = 8 << 20  # bytes of a file that are read at once
 
 # Replicas share the writing of an array by slicing it: with small slices that takes longer than the
 # writing, and compiles a program for each shape and slice.
@@ -42,6 +49,27 @@ _slice_only_large_arrays()
 
 class DamagedCheckpointError(ValueError):
   """A checkpoint differs from what was written."""
+
+
+class _MetadataHandler(ocp.JsonCheckpointHandler):
+  """Writes digests of all items beside the metadata, because Orbax completes it last."""
+
+  def finalize(self, directory: object_store.Path) -> None:
+    root = directory.parent
+    files = [file for item in (_STATE, _INPUT) for file in _files(root / item)]
+    digests = {file.relative_to(root).as_posix(): _crc32c(file) for file in files}
+    digests[_CONTENT] = _crc32c(directory / os.path.basename(_CONTENT))
+    (directory / os.path.basename(_DIGESTS)).write_text(json.dumps(digests))
+
+
+@ocp.args.register_with_handler(_MetadataHandler, for_save=True)
+class _SaveMetadata(ocp.args.JsonSave):
+  """The JSON values to save."""
+
+
+@ocp.args.register_with_handler(_MetadataHandler, for_restore=True)
+class _RestoreMetadata(ocp.args.JsonRestore):
+  """Restores JSON values."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +122,11 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     self._keep = keep
     self._manager = ocp.CheckpointManager(
       self.directory,
-      item_names=(_STATE, _INPUT, _METADATA),
+      item_handlers={  # completed in this order
+        _STATE: ocp.StandardCheckpointHandler(),
+        _INPUT: ocp.StandardCheckpointHandler(),
+        _METADATA: _MetadataHandler(),
+      },
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self, enable_async_checkpointing=True, cleanup_tmp_directories=True
       ),
@@ -125,7 +157,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     """
     if not all_finite(state):
       raise ValueError(f"step {step} has values that are not finite, so it is not saved")
-    items = {_STATE: ocp.args.StandardSave(state), _METADATA: ocp.args.JsonSave(metadata)}
+    items = {_STATE: ocp.args.StandardSave(state), _METADATA: _SaveMetadata(metadata)}
     if input:  # Orbax takes no empty tree
       items[_INPUT] = ocp.args.StandardSave(input)
     self._manager.save(step, args=ocp.args.Composite(**items))
@@ -138,14 +170,23 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     """Restores the newest checkpoint with the abstract state's shardings; None if there is none.
 
     Raises:
+      DamagedCheckpointError: If it is damaged; the message says where to resume instead.
       ValueError: If the checkpoint's arrays differ from those of the abstract state.
     """
     step = self.latest_step()
     if step is None:
       return None
     path = self.directory / str(step)
+    # Each process may have read something else.
+    if fault := next(filter(None, processes.share(_fault(path))), ""):
+      before = [found for found in steps(self.directory) if found < step]
+      intact = first_intact(self.directory, before[::-1])
+      way_out = "none before it is intact: begin again in another workdir"
+      if intact is not None:
+        way_out = f"go back to an intact one with --resume_from={intact}"
+      raise DamagedCheckpointError(f"checkpoint {path} is damaged ({fault}); {way_out}")
     _check_same_arrays(saved_arrays(path), abstract_state, path)
-    items = {_STATE: ocp.args.StandardRestore(abstract_state), _METADATA: ocp.args.JsonRestore()}
+    items = {_STATE: ocp.args.StandardRestore(abstract_state), _METADATA: _RestoreMetadata()}
     if (path / _INPUT).exists():
       items[_INPUT] = ocp.args.StandardRestore()
     restored = self._manager.restore(step, args=ocp.args.Composite(**items))
@@ -164,20 +205,17 @@ def all_finite(tree) -> bool:
 
 
 def steps(directory: str | os.PathLike) -> list[int]:
-  """Returns the steps of the finished checkpoints in a directory, in order."""
+  """Returns the steps of the finished checkpoints in a directory, in order, damaged or not."""
   root = object_store.absolute(directory)
-  if not root.exists():
-    return []
-  # In an object store an unfinished checkpoint has its final name, but not Orbax's commit marker.
-  found = _STEPS.find_all(root)
-  return sorted(step.step for step in found if (step.path / _METADATA).exists())
+  return sorted(step.step for step in _STEPS.find_all(root)) if root.exists() else []
 
 
 def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_store.Path:
-  """Returns the path of a checkpoint, the newest unless a step is given.
+  """Returns the path of a checkpoint, the newest intact one unless a step is given.
 
   Raises:
     FileNotFoundError: If it is not there.
+    DamagedCheckpointError: If it is damaged, or all are.
   """
   found = steps(directory)
   if not found:
@@ -192,13 +230,107 @@ def resolve(directory: str | os.PathLike, *, step: int | None = None) -> object_
     raise FileNotFoundError(
       f"no checkpoint of step {step} in {os.fspath(directory)}; it has {found}"
     )
-  return object_store.Path(directory) / str(found[-1] if step is None else step)
+  if step is None:
+    step = first_intact(directory, found[::-1])
+  path = object_store.Path(directory) / str(found[-1] if step is None else step)
+  check_intact(path)
+  return path
+
+
+def check_intact(path: str | os.PathLike) -> None:
+  """Compares the files of a checkpoint with the digests that were written with them.
+
+  Raises:
+    FileNotFoundError: If it has been deleted meanwhile.
+    DamagedCheckpointError: If one is missing or differs.
+  """
+  if fault := _fault(path):
+    if not object_store.absolute(path).exists():
+      raise FileNotFoundError(f"checkpoint {os.fspath(path)} has been deleted")
+    raise DamagedCheckpointError(
+      f"checkpoint {os.fspath(path)} is damaged ({fault}); use that of another step"
+    )
+
+
+def first_intact(directory: str | os.PathLike, candidates: Iterable[int]) -> int | None:
+  """Returns the first of some steps whose checkpoint is intact; warns of those before it."""
+  for step in candidates:
+    path = object_store.Path(directory) / str(step)
+    if not (fault := _fault(path)):
+      return step
+    if object_store.absolute(path).exists():
+      _warn_once(f"checkpoint {path} is damaged ({fault}) and is skipped")
+  return None
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+  logging.getLogger("absl").warning(message)
+
+
+def _fault(path: str | os.PathLike) -> str:
+  """Returns what is wrong with a checkpoint; empty if it is intact."""
+  root = object_store.absolute(path)
+  try:
+    digests = json.loads((root / _DIGESTS).read_bytes())
+    expected = tuple((name, str(digest)) for name, digest in digests.items())
+  except (FileNotFoundError, NotADirectoryError):
+    expected = (_CONTENT, ""), (_ARRAYS, "")  # of a version without digests
+  except (ValueError, AttributeError):
+    return f"{_DIGESTS} is not what was written"
+  files = [root / name for name, _ in expected]
+  local = not object_store.is_remote(root)
+  changed = tuple(os.stat(file).st_mtime_ns for file in files if local and file.exists())
+  return _first_difference(root, expected, changed)
+
+
+@functools.lru_cache
+def _first_difference(
+  root: object_store.Path, expected: tuple[tuple[str, str], ...], changed: tuple[int, ...]
+) -> str:
+  """Returns what is wrong with the first file that has another digest, or is no JSON without one.
+
+  Every reader of a part of a checkpoint asks; files that have not `changed` are read once.
+  """
+  del changed
+  for name, digest in expected:
+    try:
+      if digest and _crc32c(root / name) != digest:
+        raise ValueError
+      if not digest:
+        json.loads((root / name).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+      return f"{name} is missing"
+    except ValueError:
+      return f"{name} is not what was written"
+  return ""
+
+
+def _files(path: object_store.Path) -> Iterator[object_store.Path]:
+  """Yields all files below a path."""
+  if path.is_dir():
+    for below in path.iterdir():
+      yield from _files(below)
+  elif path.exists():
+    yield path
+
+
+def _crc32c(file: object_store.Path) -> str:
+  digest = google_crc32c.Checksum()
+  with file.open("rb") as content:
+    while block := content.read(_BLOCK):
+      digest.update(block)
+  return digest.hexdigest().decode()
 
 
 def read_metadata(path: str | os.PathLike) -> dict:
-  """Reads the JSON values of a checkpoint."""
-  handler = ocp.JsonCheckpointHandler()
-  return dict(handler.restore(_item(path, _METADATA), args=ocp.args.JsonRestore()))
+  """Reads the JSON values of a checkpoint.
+
+  Raises:
+    DamagedCheckpointError: If it is damaged.
+  """
+  check_intact(path)
+  return json.loads((object_store.absolute(path) / _CONTENT).read_bytes())
 
 
 def saved_arrays(path: str | os.PathLike) -> dict[tuple[str, ...], tuple[int, ...]]:
@@ -217,8 +349,10 @@ def restore_params(path: str | os.PathLike, abstract_params: dict) -> dict:
     abstract_params: The part of the tree `params` to restore, as shapes with shardings.
 
   Raises:
+    DamagedCheckpointError: If the checkpoint is damaged.
     ValueError: If one is missing from the checkpoint or has another shape.
   """
+  check_intact(path)
   wanted = {"params": abstract_params}
   _check_same_arrays(saved_arrays(path), wanted, path, whole=False)
   restored = ocp.PyTreeCheckpointHandler().restore(

@@ -1,6 +1,7 @@
 """A run in its working directory: what it records of its batches, and resuming with others."""
 
 import dataclasses
+import shutil
 
 import flax.linen as nn
 import jax
@@ -152,6 +153,25 @@ def test_going_back_is_done_once_and_again_only_with_other_settings(begun, tmp_p
   assert checkpoints.steps(tmp_path / "run" / "checkpoints") == [2, 4]
   with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 3 in .*; it has \[2, 4\]"):
     read_after(4, resume_from=3)
+
+
+def test_a_run_goes_back_past_damaged_checkpoints(tmp_path, read_after):
+  directory = tmp_path / "run" / "checkpoints"
+  read_after(6, checkpoint_every=2)
+  (directory / "6" / "metadata" / "metadata").write_text("")
+  with pytest.raises(checkpoints.DamagedCheckpointError, match=r"run/\S*/6 is .*--resume_from=4$"):
+    read_after(8, checkpoint_every=2)
+  assert read_after(8, checkpoint_every=2, resume_from=4) == 9
+  assert checkpoints.steps(directory) == [2, 4, 6, 8]
+  # The same command has saved step 6 since, so it does not begin again from step 4.
+  shutil.rmtree(directory / "8" / "state")
+  with pytest.raises(checkpoints.DamagedCheckpointError, match=r"/8 is .*--resume_from=6$"):
+    read_after(8, checkpoint_every=2, resume_from=4)
+  (directory / "6" / "metadata" / "metadata").write_text("")
+  with pytest.raises(checkpoints.DamagedCheckpointError, match="/6 is damaged"):
+    read_after(8, checkpoint_every=2, resume_from=6)
+  assert checkpoints.steps(directory) == [2, 4, 6, 8]
+  assert read_after(8, checkpoint_every=2, resume_from=4) == 9
 
 
 @pytest.mark.parametrize("part", ["params", "opt_state"])

@@ -1,5 +1,7 @@
 """Checkpoints are restored on any mesh; mismatches are rejected in one line."""
 
+import os
+import re
 import shutil
 
 import flax.linen as nn
@@ -141,8 +143,6 @@ def test_an_unfinished_checkpoint_is_invisible(tmp_path):
 
 def test_steps_and_resolve(tmp_path, saved):
   assert checkpoints.steps(tmp_path / "absent") == []
-  (tmp_path / "8").mkdir()  # half deleted
-  assert checkpoints.steps(tmp_path) == []
   with pytest.raises(FileNotFoundError, match=f"no checkpoint in {tmp_path}; give WORKDIR/check"):
     checkpoints.resolve(tmp_path)
   (tmp_path / "run").mkdir()
@@ -152,6 +152,87 @@ def test_steps_and_resolve(tmp_path, saved):
   assert checkpoints.resolve(saved) == checkpoints.resolve(saved, step=3) == saved / "3"
   with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 4 in .*; it has \[3\]"):
     checkpoints.resolve(saved, step=4)
+
+
+def assert_params_are_those_saved(directory):
+  state, abstract = make_state()
+  assert_same_arrays(checkpoints.restore_params(directory / "3", abstract.params), state.params)
+
+
+def test_a_flipped_bit_in_any_file_is_found(saved, tmp_path):
+  names = [file.relative_to(saved) for file in sorted(saved.glob("3/**/*")) if file.is_file()]
+  harmless = []
+  for number, name in enumerate(names):
+    directory = tmp_path / str(number)
+    shutil.copytree(saved, directory)
+    content = bytearray((directory / name).read_bytes())
+    content[len(content) // 2] ^= 1 << number % 8
+    (directory / name).write_bytes(content)
+    try:
+      checkpoints.resolve(directory)
+    except checkpoints.DamagedCheckpointError as error:
+      assert name.name in str(error) or name.name == "digests"
+    else:
+      assert_params_are_those_saved(directory)
+      assert restore(directory, make_state()[1]) is not None
+      harmless.append(str(name))
+  # What Orbax writes last, and reads for itself alone.
+  assert harmless == [
+    "3/_CHECKPOINT_METADATA",
+    "3/commit_success.txt",
+    "3/metadata/commit_success.txt",
+  ]
+  assert len(names) > 12
+
+
+def largest_file(step):
+  return max((file for file in step.rglob("*") if file.is_file()), key=lambda f: f.stat().st_size)
+
+
+@pytest.mark.parametrize(
+  ("damage", "fault"),
+  [
+    (lambda step: (step / "metadata/metadata").write_text(""), "metadata/metadata is not what was"),
+    (lambda step: (step / "metadata/digests").write_text("{"), "metadata/digests is not what was"),
+    (lambda step: shutil.rmtree(step / "metadata"), "metadata/metadata is missing"),
+    (lambda step: shutil.rmtree(step / "state"), r"state/\S+ is missing"),
+    (lambda step: os.truncate(largest_file(step), 100), r"state/\S+ is not what was written"),
+    (lambda step: [shutil.rmtree(step), step.mkdir()], "metadata/metadata is missing"),
+  ],
+)
+def test_a_damaged_newest_checkpoint_is_named_with_the_way_back(
+  saved, tmp_path, caplog, damage, fault
+):
+  state, abstract = make_state()
+  shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+  save(tmp_path, state, step=6)
+  damage(tmp_path / "6")
+  named = rf"checkpoint {tmp_path}/6 is damaged \({fault}.*\)"
+  with pytest.raises(checkpoints.DamagedCheckpointError, match=rf"^{named}; .*--resume_from=3$"):
+    restore(tmp_path, abstract)
+  assert checkpoints.resolve(tmp_path) == checkpoints.resolve(tmp_path) == tmp_path / "3"
+  (told,) = [message for message in caplog.messages if "skipped" in message]
+  assert re.fullmatch(f"{named} and is skipped", told)
+  with pytest.raises(checkpoints.DamagedCheckpointError, match=named):
+    checkpoints.resolve(tmp_path, step=6)
+  with pytest.raises(checkpoints.DamagedCheckpointError, match=named):
+    checkpoints.restore_params(tmp_path / "6", abstract.params)
+  damage(tmp_path / "3")
+  with pytest.raises(checkpoints.DamagedCheckpointError, match="none before it is intact"):
+    restore(tmp_path, abstract)
+  with pytest.raises(checkpoints.DamagedCheckpointError, match=named):
+    checkpoints.resolve(tmp_path)
+
+
+def test_a_checkpoint_of_a_version_without_digests_is_read(saved, tmp_path):
+  shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+  (tmp_path / "3" / "metadata" / "digests").unlink()
+  assert_params_are_those_saved(tmp_path)
+  assert checkpoints.read_metadata(tmp_path / "3")["generation"] == 5
+  (tmp_path / "3" / "metadata" / "metadata").write_text('{"model":')
+  with pytest.raises(checkpoints.DamagedCheckpointError) as error:
+    checkpoints.read_metadata(tmp_path / "3")
+  assert "metadata/metadata is not what was written" in str(error.value)
 
 
 def refusal(call, *arguments):

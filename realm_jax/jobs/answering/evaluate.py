@@ -23,7 +23,7 @@ from realm_jax.index.fused_searcher import Fusion
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved.opening import Sources
-from realm_jax.training.checkpoints import steps
+from realm_jax.training.checkpoints import DamagedCheckpointError, steps
 from realm_jax.training.train_loop import StopSignal
 
 EVALUATIONS = "evaluations.jsonl"
@@ -240,6 +240,9 @@ def _follow(
       try:
         step = generations.read_manifest(index, generation).training_step
         figures = evaluated(dataclasses.replace(sources, step=step, generation=generation))
+      except DamagedCheckpointError as error:
+        logging.warning("skipping generation %d: %s", generation, error)
+        continue
       except FileNotFoundError as error:
         still_there = generation in generations.all_generations(index)
         if still_there and step in steps(checkpoints):

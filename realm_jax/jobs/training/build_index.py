@@ -27,7 +27,7 @@ from realm_jax.runs.supervisor import STOPPED
 from realm_jax.saved import saved_models
 from realm_jax.text import wordpieces
 from realm_jax.training import train_loop
-from realm_jax.training.checkpoints import steps
+from realm_jax.training.checkpoints import first_intact, steps
 
 _BATCHES_KEPT = 1000  # kept together: the last batches of each length are not full
 
@@ -88,8 +88,9 @@ def build_index(
         until_step=until_step, poll_seconds=poll_seconds, recheck_seconds=recheck_seconds
       )
     else:
-      newest = max(steps(checkpoints), default=None)
-      publisher.publish(step=processes.share(newest if step is None else step)[0])
+      if step is None:
+        step = first_intact(checkpoints, steps(checkpoints)[::-1])
+      publisher.publish(step=processes.share(step)[0])
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -121,7 +122,8 @@ class _Publisher:
       if not steps(self.checkpoints):
         logging.info("waiting for a checkpoint in %s", self.checkpoints)
       while True:
-        shared = processes.share([stopped(), self._step_after(built)])
+        wanted = self._step_after(built) if processes.is_first() else None
+        shared = processes.share([stopped(), wanted])
         if any(stop for stop, _ in shared):
           raise SystemExit(STOPPED)
         wanted = shared[0][1]
@@ -136,12 +138,10 @@ class _Publisher:
             built = processes.share(self.last_training_step(known=built))[0]
 
   def _step_after(self, built: int | None) -> int | None:
-    """Returns the newer checkpoint to embed with, if any: one that was begun, or the newest."""
+    """Returns the newer intact checkpoint to embed with: one that was begun, or the newest."""
     newer = [step for step in steps(self.checkpoints) if built is None or step > built]
-    if not newer:
-      return None
-    begun = set(newer).intersection(unfinished_embeddings.steps(self.index))
-    return max(begun or newer)
+    begun = set(newer).intersection(unfinished_embeddings.steps(self.index)) if newer else ()
+    return first_intact(self.checkpoints, [*sorted(begun, reverse=True), *newer[::-1]])
 
   def _published(self, step: int) -> bool:
     """Publishes; returns False if the trainer has deleted the checkpoint in the meantime."""

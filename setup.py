@@ -28,8 +28,8 @@ setuptools.setup(
   package_data={
     # gin/ is a link, and no Python package: an __init__.py would shadow gin-config.
     "realm_jax": ["gin/**/*.gin", "gin/**/*.sweep"],
-    "realm_jax.almanac": ["*.toml", "facts/*.tsv"],
-    "realm_jax.inspector": ["static/*", "templates/*"],
+    "realm_jax.demo": ["*.toml", "facts/*.tsv"],
+    "realm_jax.web": ["static/*", "templates/*"],
   },
   install_requires=[
     "absl-py>=2.1",

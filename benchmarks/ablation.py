@@ -11,19 +11,19 @@ import time
 from collections.abc import Iterator
 from typing import Literal
 
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.foundations import atomic_files, choices, object_store
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.almanac_corpora import add_training_sentences, make_corpora
 from realm_jax.jobs.training.demo import warm_up
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.publishing.builder_config import BuilderConfig
-from realm_jax.runs.contrastive import ContrastiveTraining
-from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.pretraining import Pretraining
-from realm_jax.runs.training_run import CHECKPOINTS, WarmStart
-from realm_jax.saved.opening import Sources
+from realm_jax.training.contrastive import ContrastiveTraining
+from realm_jax.training.finetuning import Finetuning
+from realm_jax.training.pretraining import Pretraining
+from realm_jax.training.training_run import CHECKPOINTS, WarmStart
 
 Part = Literal["pretrained", "start"]
 

@@ -28,8 +28,8 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.example_sources import MaskedQueryData
-from realm_jax.runs.pretraining import ModelConfig, Pretraining, abstract_tokens
+from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.pretraining import ModelConfig, Pretraining, abstract_tokens
 
 _K = 10
 _RECALL_TARGET = 0.95

@@ -57,6 +57,7 @@ def ours(work: str, dtype: str):
   import flax.linen as nn
   import jax
 
+  from realm_jax.checkpoints import saved_models
   from realm_jax.devices import datatypes, partitioning
   from realm_jax.models.bert import BertConfig
   from realm_jax.models.dual_encoder import DualEncoderConfig
@@ -64,7 +65,6 @@ def ours(work: str, dtype: str):
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
   from realm_jax.retrieval import length_buckets
-  from realm_jax.saved import saved_models
   from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
   from realm_jax.training.train_program import TrainProgram
 

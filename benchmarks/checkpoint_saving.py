@@ -19,16 +19,16 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from realm_jax.checkpoints import orbax_files
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.runs.pretraining import ModelConfig, Pretraining
-from realm_jax.training import checkpoints
+from realm_jax.training.pretraining import ModelConfig, Pretraining
 
 
 def seconds_of_saves(state, directory: pathlib.Path, *, count: int) -> list[float]:
   """Returns the wall seconds of each checkpoint, until it is on disk."""
   seconds = []
-  with checkpoints.Checkpointer(directory) as checkpointer:
+  with orbax_files.Checkpointer(directory) as checkpointer:
     for step in range(count):
       started = time.perf_counter()
       checkpointer.save(step, state, input={}, metadata={})
@@ -39,7 +39,7 @@ def seconds_of_saves(state, directory: pathlib.Path, *, count: int) -> list[floa
 
 def share_of_digests(directory: pathlib.Path, *, mib: int, count: int) -> float:
   """Returns the share of the wall time of saving in which digests are computed."""
-  handler, seconds = checkpoints._MetadataHandler, []
+  handler, seconds = orbax_files._MetadataHandler, []
   finalize = handler.finalize
 
   def timed(self, path):

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import MaskedQueries, Tokens
@@ -18,7 +19,6 @@ from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
-from realm_jax.saved import saved_models
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step

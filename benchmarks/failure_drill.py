@@ -40,18 +40,18 @@ import jax
 from emulated_gcs import ROOT, EmulatedGcs
 
 from realm_jax import main as realm
-from realm_jax.almanac.make_almanac import make_almanac
+from realm_jax.checkpoints import orbax_files
 from realm_jax.corpus import chunking
+from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.devices import backend
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.jobs.preparation import prepare_corpus, prepare_examples
+from realm_jax.launching.supervisor import sigterm_interrupts
 from realm_jax.retrieval import index_refresher
-from realm_jax.runs import training_run
-from realm_jax.runs.supervisor import sigterm_interrupts
-from realm_jax.runs.swap_log import SWAPS_FILE
-from realm_jax.training import checkpoints
+from realm_jax.training import training_run
 from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.swap_log import SWAPS_FILE
 
 CHECKPOINT_EVERY = 10
 MAX_STALENESS = 30
@@ -62,7 +62,7 @@ _SETTINGS = f"""
 from __gin__ import dynamic_registration
 include "{_TINY_MODEL}"
 from realm_jax.retrieval import index_refresher
-from realm_jax.runs import training_config
+from realm_jax.training import training_config
 index_refresher.RefreshConfig.poll_seconds = 0.05
 index_refresher.RefreshConfig.max_staleness_steps = {MAX_STALENESS}
 index_refresher.RefreshConfig.when_late = "wait"
@@ -71,7 +71,7 @@ training_config.RunConfig.keep_checkpoints = 1000
 """
 _BUILDER = """
 from __gin__ import dynamic_registration
-from realm_jax.publishing import builder_config
+from realm_jax.index import builder_config
 from realm_jax.jobs.training import build_index
 builder_config.BuilderConfig.keep = 1000
 build_index.build_index.poll_seconds = 0.05
@@ -392,8 +392,8 @@ class Drill:
         started = [row for row in self.rows(SWAPS_FILE) if row["step"] == 0]
         found.append(started[-1]["generation"])
       else:  # the batch in flight of the checkpoint that the run went on from
-        path = checkpoints.resolve(f"{self.workdir}/checkpoints", step=step)
-        found.append(checkpoints.read_metadata(path)["generation"])
+        path = orbax_files.resolve(f"{self.workdir}/checkpoints", step=step)
+        found.append(orbax_files.read_metadata(path)["generation"])
     return found
 
   def losses_undisturbed(self, schedule: list[int]) -> list[float]:
@@ -444,7 +444,7 @@ class Drill:
     return {
       "steps asked": self.num_steps,
       "steps written, each once": len({row["step"] for row in rows}) if _rise(rows) else 0,
-      "last checkpoint": checkpoints.steps(f"{self.workdir}/checkpoints")[-1],
+      "last checkpoint": orbax_files.steps(f"{self.workdir}/checkpoints")[-1],
       "generations published": len(published),
       "generations damaged": len(self.damaged),
       "generations used": len(set(swaps)),

@@ -21,6 +21,7 @@ from demo_training import write_store
 from retrieval_step import OneGeneration, Turns
 from search import clustered_embeddings
 
+from realm_jax.checkpoints import saved_models
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Questions, Tokens
 from realm_jax.index.exact_searcher import ExactSearcher
@@ -36,7 +37,6 @@ from realm_jax.retrieval.question_retriever import (
   QuestionRetriever,
 )
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.saved import saved_models
 from realm_jax.training import train_state
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.train_step import make_train_step

@@ -21,9 +21,9 @@ import time
 
 import tensorflow as tf
 
-from realm_jax.almanac import world, writing
 from realm_jax.data import input_pipeline
 from realm_jax.data.feature_converters import MaskedQueryConverter
+from realm_jax.demo import world, writing
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.text import tokenization
 from tasks import salient_span_masking

@@ -21,24 +21,24 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import numpy as np  # noqa: E402
 
+from realm_jax.answering.open_answerer import open_answerer  # noqa: E402
+from realm_jax.checkpoints.opening import Sources  # noqa: E402
 from realm_jax.corpus.edits import Edits  # noqa: E402
 from realm_jax.corpus.passage_store import PassageStore  # noqa: E402
 from realm_jax.devices.datatypes import MASK  # noqa: E402
+from realm_jax.index import publication  # noqa: E402
 from realm_jax.index.searcher import SearcherConfig  # noqa: E402
 from realm_jax.jobs.training.finetune import finetune  # noqa: E402
 from realm_jax.jobs.training.pretrain import pretrain  # noqa: E402
 from realm_jax.models.bert import BertConfig  # noqa: E402
 from realm_jax.models.dual_encoder import DualEncoderConfig  # noqa: E402
-from realm_jax.publishing import index_publication  # noqa: E402
 from realm_jax.retrieval.question_retriever import BeamConfig  # noqa: E402
 from realm_jax.retrieval.retriever import RetrievalConfig  # noqa: E402
-from realm_jax.runs.example_sources import MaskedQueryData, QuestionData  # noqa: E402
-from realm_jax.runs.finetuning import Finetuning  # noqa: E402
-from realm_jax.runs.pretraining import ModelConfig, Pretraining  # noqa: E402
-from realm_jax.runs.starting_points import StartConfig  # noqa: E402
-from realm_jax.runs.training_config import RunConfig  # noqa: E402
-from realm_jax.saved.answering_models import open_answerer  # noqa: E402
-from realm_jax.saved.opening import Sources  # noqa: E402
+from realm_jax.training.examples import MaskedQueryData, QuestionData  # noqa: E402
+from realm_jax.training.finetuning import Finetuning  # noqa: E402
+from realm_jax.training.pretraining import ModelConfig, Pretraining  # noqa: E402
+from realm_jax.training.starting_points import StartConfig  # noqa: E402
+from realm_jax.training.training_config import RunConfig  # noqa: E402
 
 BATCH = 16
 
@@ -62,7 +62,7 @@ def untrained(root: str, *, passages: str, size: str, passage_length: int) -> li
   query_length, joint_length = 32, passage_length + 32
   index = os.path.join(root, "index")
   embeddings_NxE = np.random.default_rng(0).normal(size=(len(store), 128)).astype(np.float32)
-  index_publication.publish(
+  publication.publish(
     index,
     embeddings_NxE,
     store=store,

@@ -20,9 +20,8 @@ import numpy as np
 from demo_training import BATCH_SIZE, RETRIEVAL, DemoTraining, random_queries, write_store
 from search import clustered_embeddings
 
-from realm_jax.index import assembly
+from realm_jax.index import assembly, recall
 from realm_jax.index.searcher import SearcherConfig, own_part
-from realm_jax.publishing import index_recall
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.training import metric_writers, train_loop
@@ -50,7 +49,7 @@ def build_searcher(num_passages: int):
   shards = assembly.build_shards(embeddings, config=config)
   if config.is_approximate(num_passages):
     part = own_part(num_passages, num_shards=config.num_shards, index=0, count=1)
-    config, _ = index_recall.reach_target(
+    config, _ = recall.reach_target(
       config, shards, embeddings_NxE=embeddings, queries_BxE=queries, part=part
     )
   return assembly.assemble(shards, config=config)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from realm_jax.devices.datatypes import SearchResults
-from realm_jax.runs.retrieval_trace import TraceWriter
+from realm_jax.training.retrieval_trace import TraceWriter
 
 _PASSAGES = 13_000_000
 

@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
+from realm_jax.checkpoints import saved_models
 from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import assembly, exact_searcher, generations, searcher
+from realm_jax.index.recall import choose_leaves
 from realm_jax.models.encoder_programs import query_encoder_program
-from realm_jax.publishing.index_recall import choose_leaves
-from realm_jax.saved import saved_models
 from realm_jax.text import tokenization
 
 _K, _LENGTH, _BATCH = 10, 64, 64

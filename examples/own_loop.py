@@ -8,7 +8,7 @@ import jax
 import optax
 
 import realm_jax
-from realm_jax.training.objective import LOSS
+from realm_jax.objectives.objective import LOSS
 
 
 def train(

@@ -4,7 +4,7 @@ From Python, `Pretraining(objective=spread_out(weight=0.1))`; in a gin file,
 
   from __gin__ import dynamic_registration
   from examples import own_objective
-  from realm_jax.runs import pretraining
+  from realm_jax.training import pretraining
   pretraining.Pretraining.objective = @own_objective.spread_out()
 """
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import realm_jax
 from realm_jax.devices.datatypes import Mean, RetrievedBatch
-from realm_jax.training.objective import LOSS, dropout_keywords
+from realm_jax.objectives.objective import LOSS, dropout_keywords
 
 
 @dataclasses.dataclass(frozen=True)

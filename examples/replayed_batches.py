@@ -14,7 +14,7 @@ import dataclasses
 
 import realm_jax
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
-from realm_jax.runs.retrieval_trace import Trace
+from realm_jax.training.retrieval_trace import Trace
 
 
 @dataclasses.dataclass(frozen=True)

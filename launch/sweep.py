@@ -16,7 +16,7 @@ from typing import Any
 import scipy.stats
 
 from realm_jax.foundations import atomic_files, object_store
-from realm_jax.runs.supervisor import realm_command, sigterm_interrupts
+from realm_jax.launching.supervisor import realm_command, sigterm_interrupts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

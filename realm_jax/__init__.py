@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
   "corpus.passage_store": ("PassageStore",),
-  "inspector.knowledge_base_serving": ("serve",),
+  "web.knowledge_base_serving": ("serve",),
   "knowledge_base.knowledge_base": ("KnowledgeBase",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),
   "index.postings": ("Postings",),
@@ -21,12 +21,12 @@ _HOMES = {
   "models.encoder": ("Encoder", "EncoderConfig"),
   "objectives.contrastive": ("Contrastive",),
   "objectives.marginal_likelihood": ("MarginalLikelihood",),
-  "runs.contrastive": ("ContrastiveTraining",),
-  "runs.finetuning": ("Finetuning",),
-  "runs.pretraining": ("Pretraining",),
-  "saved.answering_models": ("open_answerer",),
-  "saved.opening": ("Sources",),
-  "training.objective": ("Loss", "Objective"),
+  "training.contrastive": ("ContrastiveTraining",),
+  "training.finetuning": ("Finetuning",),
+  "training.pretraining": ("Pretraining",),
+  "answering.open_answerer": ("open_answerer",),
+  "checkpoints.opening": ("Sources",),
+  "objectives.objective": ("Loss", "Objective"),
   "training.train_loop": ("BatchSource", "train"),
   "training.train_program": ("TrainProgram",),
 }

@@ -36,25 +36,25 @@ HOMES = {
   "clu": ("t5x_adapter/",),
   "etils": ("foundations/object_store.py",),
   "faiss": ("index/faiss_searcher.py",),
-  "fastapi": ("inspector/",),
+  "fastapi": ("web/",),
   "fsspec": ("foundations/object_store.py",),
-  "google_crc32c": ("training/checkpoints.py",),
+  "google_crc32c": ("checkpoints/orbax_files.py",),
   "gin": ("command_line/configuration.py",),
   "ir_measures": ("evaluation/document_ranking.py",),
   "icu4py": ("text/words.py",),
-  "jinja2": ("inspector/rendering.py",),
+  "jinja2": ("web/rendering.py",),
   "msgpack": ("corpus/parts.py",),
-  "orbax": ("index/generations.py", "training/checkpoints.py"),
+  "orbax": ("index/generations.py", "checkpoints/orbax_files.py"),
   "py3langid": ("text/detection.py",),
   "pyarrow": ("corpus/parquet.py",),
-  "safetensors": ("convert/safetensors_files.py",),
+  "safetensors": ("checkpoints/formats/safetensors_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
-  "socket": ("inspector/listening.py",),
-  "starlette": ("inspector/",),
+  "socket": ("web/listening.py",),
+  "starlette": ("web/",),
   "t5x": ("t5x_adapter/",),
   "tensorboard": ("training/metric_writers.py",),
-  "tensorflow": ("convert/", "data/", "t5x_adapter/", "tasks/", "text/"),
+  "tensorflow": ("checkpoints/formats/", "data/", "t5x_adapter/", "tasks/", "text/"),
   "tensorflow_datasets": ("data/", "tasks/"),
   "tensorflow_text": ("data/", "text/tokenization.py"),
   "tqdm": ("foundations/progress.py",),
@@ -114,7 +114,7 @@ def violations(file, source):
     else:
       allowed = target == room or target in ARROWS.get(room, ())
       allowed = allowed or target == "foundations"
-      allowed = allowed or (target in FOUNDATIONS and room not in (*FOUNDATIONS, "almanac"))
+      allowed = allowed or (target in FOUNDATIONS and room not in (*FOUNDATIONS, "demo"))
     if not allowed:
       found.append(f"{file} imports {module}")
   return found
@@ -137,7 +137,7 @@ def test_imports_follow_the_arrows():
     ("models/bert.py", "def f():\n  import realm_jax.training.hooks", 1),
     ("index/searcher.py", "import scann", 1),
     ("index/scann_searcher.py", "from scann.ops import pybind", 0),
-    ("almanac/world.py", "from realm_jax.devices import datatypes", 1),
+    ("demo/world.py", "from realm_jax.devices import datatypes", 1),
     ("jobs/training/pretrain.py", "from realm_jax.jobs.answering import evaluate", 1),
     ("jobs/training/demo.py", "import gin\nfrom realm_jax import main", 2),
     ("index/generations.py", "import pickle", 1),

@@ -15,7 +15,7 @@ from examples import own_loop, own_objective, own_searcher
 from realm_jax import main
 from realm_jax.command_line import configuration
 from realm_jax.index.exact_searcher import ExactSearcher
-from tests.runs.pretraining_test import make_pretraining
+from tests.training.pretraining_test import make_pretraining
 
 TINY = {
   "invented_entities": 150,

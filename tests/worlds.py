@@ -2,10 +2,10 @@
 
 import itertools
 
-from realm_jax.almanac.make_almanac import make_almanac
 from realm_jax.corpus import vocabulary as vocabularies
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.input_files import find_files
+from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from realm_jax.answering.mask_filler import MaskFiller
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import MaskedQueries
-from realm_jax.inference.mask_filler import MaskFiller
-from realm_jax.labels import right_passages
+from realm_jax.evaluation import right_passages
 
 Batch = tuple[Sequence[Question], MaskedQueries]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from realm_jax.answering.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.data import answers
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import SearchResults
+from realm_jax.evaluation.answer_matching import AnswerMatcher
 from realm_jax.foundations import progress
-from realm_jax.inference.question_answerer import QuestionAnswers, SpanAnswer
-from realm_jax.labels.answer_matching import AnswerMatcher
 from realm_jax.text import detection
 
 RECALL_AT = (1, 5, 20, 50, 100)

@@ -9,10 +9,10 @@ import numpy as np
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
+from realm_jax.evaluation.answer_matching import AnswerMatcher
 from realm_jax.evaluation.open_qa import Outcome, answer_scores
 from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.foundations import object_store
-from realm_jax.labels.answer_matching import AnswerMatcher
 
 
 def scored(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
+from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.tokenized_passages import TokenizedPassages
 from realm_jax.data.questions import question_batches
 from realm_jax.devices import partitioning
@@ -19,7 +20,6 @@ from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
-from realm_jax.saved import saved_models
 from realm_jax.text import tokenization, wordpieces
 
 # Of a batch. Few, so that little is embedded in vain when one document is added; and the same for

@@ -5,7 +5,10 @@ import hashlib
 import json
 import os
 
-from realm_jax.convert import imported_model
+from realm_jax.checkpoints import importing, orbax_files, saved_models
+from realm_jax.checkpoints.best_checkpoint import BEST
+from realm_jax.checkpoints.formats import imported_model
+from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.devices import partitioning
 from realm_jax.foundations import atomic_files, json_fields, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
@@ -13,11 +16,7 @@ from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.knowledge_base.encoder import Encoder
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.saved import importing, saved_models
-from realm_jax.saved.saved_models import ModelDescription
 from realm_jax.text import wordpieces
-from realm_jax.training import checkpoints
-from realm_jax.training.best_checkpoint import BEST
 
 _KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
 # Wordpieces that a model reads, unless it says it.
@@ -83,7 +82,7 @@ def _found(source: str, *, reads: bool) -> _Model:
       "encoder from Hugging Face with its weights, such as all-MiniLM-L6-v2"
     )
   for checkpoint in (source, os.path.join(source, BEST), os.path.join(source, CHECKPOINTS)):
-    if checkpoints.steps(checkpoint):
+    if orbax_files.steps(checkpoint):
       return _saved(source, checkpoint, reads=reads)
   return _imported(source, reads=reads)
 

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.open_answerer import question_model
+from realm_jax.answering.question_answerer import QuestionAnswerer, SpanAnswer
+from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.tokenized_passages import TokenizedPassages
 from realm_jax.devices import partitioning
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.inference.editable_corpus import EditableCorpus
-from realm_jax.inference.question_answerer import QuestionAnswerer, SpanAnswer
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
-from realm_jax.saved import saved_models
-from realm_jax.saved.answering_models import question_model
 from realm_jax.text import tokenization
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import Array, Mean
-from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
+from realm_jax.objectives.objective import Figures, Loss, Objective, dropout_keywords, grouped
 
 _UNIT_LENGTH_SCALE = 20.0
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import Mean
 from realm_jax.foundations import choices
-from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
+from realm_jax.objectives.objective import Figures, Loss, Objective, dropout_keywords, grouped
 
 Marginalization = Literal["span", "token"]
 _LOWEST = jnp.finfo(jnp.float32).min

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import Mean
-from realm_jax.training.objective import Figures, Loss, Objective, dropout_keywords, grouped
+from realm_jax.objectives.objective import Figures, Loss, Objective, dropout_keywords, grouped
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 from realm_jax.devices.datatypes import Array, Mean
-from realm_jax.training.objective import LOSS, Figures, Loss, Objective, dropout_keywords
+from realm_jax.objectives.objective import LOSS, Figures, Loss, Objective, dropout_keywords
 
 _LOWEST = jnp.finfo(jnp.float32).min
 _LOGGED = {

@@ -11,8 +11,11 @@ import jax
 import jax.numpy as jnp
 from t5x import models
 
+from realm_jax.answering import reading
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.devices.datatypes import RetrievedBatch
-from realm_jax.inference import reading
+from realm_jax.models import dropout_keys
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.objectives.marginal_likelihood import (
@@ -20,15 +23,12 @@ from realm_jax.objectives.marginal_likelihood import (
   MarginalLikelihood,
   marginal_log_likelihood,
 )
+from realm_jax.objectives.objective import LOSS
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.example_sources import MaskedQueryData
-from realm_jax.runs.pretraining import ModelConfig, Pretraining
-from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved import saved_models
-from realm_jax.saved.opening import open_corpus
 from realm_jax.t5x_adapter import features, metrics, parameters
-from realm_jax.training import dropout_keys
-from realm_jax.training.objective import LOSS
+from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.pretraining import ModelConfig, Pretraining
+from realm_jax.training.training_run import WarmStart
 
 
 class PretrainingModel(models.BaseModel):

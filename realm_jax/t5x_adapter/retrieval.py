@@ -4,17 +4,17 @@ import functools
 
 import jax
 
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.matching_generations import PublishedGenerations
+from realm_jax.checkpoints.orbax_files import Run
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import processes
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.retrieval.index_refresher import Generations, LoadedGeneration, OtherRuns
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.saved import saved_models
-from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel
-from realm_jax.training.checkpoints import Run
 
 
 class MaskedQueryRetrieval:

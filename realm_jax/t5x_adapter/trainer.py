@@ -11,17 +11,17 @@ import jax
 from jax.sharding import NamedSharding
 from t5x import trainer as t5x_trainer
 
+from realm_jax.checkpoints import orbax_files
 from realm_jax.devices import processes
 from realm_jax.foundations import json_fields
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.runs import training_run
-from realm_jax.runs.swap_log import SwapLog
 from realm_jax.t5x_adapter import features, metrics
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
-from realm_jax.training import checkpoints
+from realm_jax.training import training_run
+from realm_jax.training.swap_log import SwapLog
 
 
 class RetrievingTrainer(t5x_trainer.Trainer):
@@ -68,9 +68,9 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     self._model_dir = summary_dir
     self._publish_every = publish_every
     directory = os.path.join(summary_dir, training_run.CHECKPOINTS)
-    self._published: checkpoints.Checkpointer | None
-    self._published = checkpoints.Checkpointer(directory, keep=keep_published)
-    self.run = checkpoints.run_of(directory)
+    self._published: orbax_files.Checkpointer | None
+    self._published = orbax_files.Checkpointer(directory, keep=keep_published)
+    self.run = orbax_files.run_of(directory)
     self._host_step = int(self.train_state.step)
     if self._host_step == 0:
       self._take_up_warm_starts()
@@ -142,7 +142,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     model = json_fields.as_json(self._model.description)
     return {"model": model, "run": self.run.name, **generation}
 
-  def _publish(self, published: checkpoints.Checkpointer) -> None:
+  def _publish(self, published: orbax_files.Checkpointer) -> None:
     params = flax.core.unfreeze(self.train_state.params)
     published.save(self._host_step, {"params": params}, input={}, metadata=self.metadata())
 

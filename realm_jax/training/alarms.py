@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from realm_jax.training.objective import LOSS
+from realm_jax.objectives.objective import LOSS
 
 Row = Mapping[str, Any]
 _SKIPPED_SHARE = "skipped_share"

@@ -13,8 +13,8 @@ import optax
 from jax.sharding import Mesh
 
 from realm_jax.devices import partitioning
+from realm_jax.objectives.objective import Minimised
 from realm_jax.training import train_state
-from realm_jax.training.objective import Minimised
 from realm_jax.training.train_step import make_train_step
 
 

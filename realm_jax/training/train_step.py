@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from realm_jax.training.dropout_keys import dropout_key
-from realm_jax.training.objective import LOSS, Minimised
+from realm_jax.models.dropout_keys import dropout_key
+from realm_jax.objectives.objective import LOSS, Minimised
 from realm_jax.training.train_state import TrainState
 
 Metrics = dict[str, jax.Array]

@@ -11,21 +11,21 @@ import urllib.request
 
 import pytest
 
-from realm_jax.evaluators.asking import Asking
+from realm_jax.answering.open_answerer import open_answerer
+from realm_jax.checkpoints.opening import Sources
+from realm_jax.evaluation.asking import Asking
 from realm_jax.foundations import atomic_files
-from realm_jax.inspector.service import AnsweringService
 from realm_jax.jobs.answering import ask as ask_job
 from realm_jax.jobs.answering.ask import ManyQuestions, ask
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.serve import SecondModel, serve
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.runs.example_sources import QuestionData
-from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.starting_points import StartConfig
-from realm_jax.runs.training_config import RunConfig
-from realm_jax.saved.answering_models import open_answerer
-from realm_jax.saved.opening import Sources
+from realm_jax.training.examples import QuestionData
+from realm_jax.training.finetuning import Finetuning
+from realm_jax.training.starting_points import StartConfig
+from realm_jax.training.training_config import RunConfig
+from realm_jax.web.service import AnsweringService
 
 pytestmark = pytest.mark.timeout(600)
 SENTENCE = "The capital of France is [MASK]."

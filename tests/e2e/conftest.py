@@ -10,6 +10,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.preparation.prepare_examples import (
   ExampleSettings,
@@ -19,16 +20,15 @@ from realm_jax.jobs.preparation.prepare_examples import (
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.example_sources import MaskedQueryData, QuestionData
-from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.pretraining import ModelConfig, Pretraining
-from realm_jax.runs.starting_points import StartConfig
-from realm_jax.runs.training_config import RunConfig
+from realm_jax.training.examples import MaskedQueryData, QuestionData
+from realm_jax.training.finetuning import Finetuning
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.pretraining import ModelConfig, Pretraining
+from realm_jax.training.starting_points import StartConfig
+from realm_jax.training.training_config import RunConfig
 from tests.configurations import changed, names, tiny_bert
 from tests.worlds import make_corpora
 

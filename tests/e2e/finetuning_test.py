@@ -6,15 +6,15 @@ import flax.traverse_util
 import numpy as np
 import pytest
 
+from realm_jax.checkpoints import orbax_files
+from realm_jax.checkpoints.opening import Sources
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.ask import ManyQuestions, ask
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.saved.opening import Sources
-from realm_jax.training import checkpoints
 from tests.configurations import changed, names
 from tests.e2e.conftest import FINETUNING
 
@@ -42,13 +42,13 @@ def tune(world):
 
 
 def params_of(directory, *parts):
-  path = checkpoints.resolve(directory)
+  path = orbax_files.resolve(directory)
   arrays = {
     tuple(name): np.zeros(shape, np.float32)
-    for (top, *name), shape in checkpoints.saved_arrays(path).items()
+    for (top, *name), shape in orbax_files.saved_arrays(path).items()
     if top == "params" and tuple(name[: len(parts)]) == parts
   }
-  restored = checkpoints.restore_params(path, flax.traverse_util.unflatten_dict(arrays))
+  restored = orbax_files.restore_params(path, flax.traverse_util.unflatten_dict(arrays))
   for part in parts:
     restored = restored[part]
   return restored
@@ -105,7 +105,7 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, ca
   few.write_text("".join(dev.read_text("utf-8").splitlines(keepends=True)[::20]), "utf-8")
   evaluated = {row["step"]: row["dev/recall@5"] for row in rows("tuned_whole") if "dev/f1" in row}
   assert list(evaluated) == [4, 6]
-  best = checkpoints.read_metadata(checkpoints.resolve(world / "tuned_whole" / "best"))["best"]
+  best = orbax_files.read_metadata(orbax_files.resolve(world / "tuned_whole" / "best"))["best"]
   assert best["value"] == max(evaluated.values())
   sources = Sources(
     checkpoints=str(world / "tuned_whole" / "best"),

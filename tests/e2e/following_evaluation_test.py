@@ -5,9 +5,9 @@ import shutil
 import threading
 
 from realm_jax import main
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.publishing.builder_config import BuilderConfig
 
 
 def test_it_evaluates_what_is_new_and_passes_over_what_is_gone(world, start, tmp_path):

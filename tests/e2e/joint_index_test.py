@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from realm_jax.index import assembly, generations
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval import passage_embedding
 
 pytestmark = pytest.mark.timeout(600)
@@ -25,7 +25,7 @@ root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
 processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
 from realm_jax.index import array_files, assembly, generations
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.publishing.builder_config import BuilderConfig
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
 
 def build(name="together", **settings):

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from realm_jax import main
-from realm_jax.runs.supervisor import STOPPED
-from realm_jax.training import checkpoints
+from realm_jax.checkpoints import orbax_files
+from realm_jax.launching.supervisor import STOPPED
 from realm_jax.training.metric_writers import METRICS_FILE
 from tests.e2e.conftest import WITHOUT_TENSORFLOW
 from tests.experiments import ROOT
@@ -61,18 +61,18 @@ def test_a_trainer_killed_then_told_to_stop_has_the_losses_of_one_undisturbed(
   saved = world / "disturbed" / "checkpoints"
   code, complaints, _ = interrupt(command, metrics, number=signal.SIGKILL, after=10)
   assert code == -signal.SIGKILL, complaints
-  assert 4 <= checkpoints.steps(saved)[-1] < 15
+  assert 4 <= orbax_files.steps(saved)[-1] < 15
 
   code, complaints, seconds = interrupt(command, metrics, number=signal.SIGTERM, after=15)
   assert code == STOPPED
   assert seconds < GRACE_SECONDS
   assert "SIGTERM received: saving and stopping" in complaints
   assert "Traceback" not in complaints
-  reached = checkpoints.steps(saved)[-1]
+  reached = orbax_files.steps(saved)[-1]
   assert 15 <= reached < 20
   assert losses("disturbed") == dict(itertools.islice(undisturbed.items(), reached))
 
   assert main.main(command) == 0
   assert losses("disturbed") == undisturbed
   # The newest two; the start stays as the last one that was healthy.
-  assert len({*checkpoints.steps(saved)} - {0}) == 2
+  assert len({*orbax_files.steps(saved)} - {0}) == 2

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluation.asking import Asking
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
@@ -19,8 +21,6 @@ from realm_jax.jobs.preparation.prepare_examples import (
 )
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.publishing.builder_config import BuilderConfig
-from realm_jax.saved.opening import Sources
 from tests.configurations import changed
 from tests.e2e.conftest import PRETRAINING
 

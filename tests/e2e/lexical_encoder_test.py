@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from realm_jax import main
+from realm_jax.answering.open_answerer import question_search
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.devices import partitioning
 from realm_jax.models.lexical_encoder import LexicalEncoderConfig
-from realm_jax.saved import saved_models
-from realm_jax.saved.answering_models import question_search
-from realm_jax.saved.opening import Sources, open_sources
 
 pytestmark = pytest.mark.timeout(600)
 ENCODER = LexicalEncoderConfig(vocab_size=1024, projection_size=512, candidates=50)
 GIN = """
 from __gin__ import dynamic_registration
 from realm_jax.models import lexical_encoder
-from realm_jax.runs import contrastive
+from realm_jax.training import contrastive
 contrastive.ContrastiveTraining.dual_encoder = @lexical_encoder.LexicalEncoderConfig()
 lexical_encoder.LexicalEncoderConfig.vocab_size = 1024
 lexical_encoder.LexicalEncoderConfig.projection_size = 512

@@ -9,11 +9,11 @@ import pytest
 from launch.upload import upload
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.report import report
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.publishing.builder_config import BuilderConfig
-from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
 from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.retrieval_trace import RETRIEVALS, Trace
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = "gs://bucket/everything"

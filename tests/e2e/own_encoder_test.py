@@ -5,14 +5,14 @@ import pytest
 
 from examples.own_encoder import BagConfig
 from realm_jax import main
+from realm_jax.answering.open_answerer import question_search
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.data.questions import question_batches
 from realm_jax.devices import partitioning
 from realm_jax.index import assembly
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
 from realm_jax.jobs.training.finetune import finetune
-from realm_jax.saved import saved_models
-from realm_jax.saved.answering_models import question_search
-from realm_jax.saved.opening import Sources, open_sources
 from tests.configurations import changed
 from tests.e2e.conftest import FINETUNING
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(600)
 GIN = """
 from __gin__ import dynamic_registration
 from examples import own_encoder
-from realm_jax.runs import contrastive
-from realm_jax.runs import pretraining
+from realm_jax.training import contrastive
+from realm_jax.training import pretraining
 contrastive.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
 pretraining.ModelConfig.dual_encoder = @own_encoder.BagConfig()
 own_encoder.BagConfig.width = 24

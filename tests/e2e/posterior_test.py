@@ -2,8 +2,8 @@
 
 import pytest
 
+from realm_jax.checkpoints import saved_models
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
-from realm_jax.saved import saved_models
 from realm_jax.training.optimizer import OptimizerConfig
 
 pytestmark = pytest.mark.timeout(600)

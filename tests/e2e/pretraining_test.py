@@ -8,22 +8,21 @@ import shutil
 import pytest
 
 from realm_jax import main
-from realm_jax.almanac.writing import ALMANAC
+from realm_jax.checkpoints import orbax_files, saved_models
+from realm_jax.checkpoints.matching_generations import PublishedGenerations
+from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.corpus.passage_store import CORPUS, PassageStore
 from realm_jax.data.prepared_examples import EXAMPLES
+from realm_jax.demo.writing import ALMANAC
 from realm_jax.devices import directory_lock
 from realm_jax.index import generations
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval import passage_embedding
-from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved import saved_models
-from realm_jax.saved.opening import Sources, open_sources
-from realm_jax.saved.published_generations import PublishedGenerations
 from realm_jax.text.wordpieces import VOCABULARY
-from realm_jax.training import checkpoints
 from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.training_run import WarmStart
 from tests.e2e.conftest import TINY
 
 pytestmark = pytest.mark.timeout(600)
@@ -45,7 +44,7 @@ def test_an_evaluation_changes_no_training_and_keeps_the_best(world, start, loss
   start("unasked", num_steps=3)
   start("asked_between", num_steps=3, eval_corpus=str(world / "passages"), eval_every=1)
   assert losses("asked_between") == losses("unasked")
-  (step,) = checkpoints.steps(world / "asked_between" / "best")
+  (step,) = orbax_files.steps(world / "asked_between" / "best")
   asked = [row["eval/loss"] for row in rows("asked_between")]
   assert asked[step - 1] == min(asked)
   assert f"the best is best/{step} (eval/loss {min(asked):.4f})" in capsys.readouterr().out
@@ -53,7 +52,7 @@ def test_an_evaluation_changes_no_training_and_keeps_the_best(world, start, loss
 
 def test_what_improves_nothing_leaves_the_warm_start_as_the_best(world, start, capsys):
   start("resting", num_steps=2, optimizer=STILL, eval_corpus=str(world / "passages"), eval_every=1)
-  assert checkpoints.steps(world / "resting" / "best") == [0]
+  assert orbax_files.steps(world / "resting" / "best") == [0]
   assert "nothing is better than the warm start, best/0 (eval/loss" in capsys.readouterr().out
 
 
@@ -167,7 +166,7 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
 ):
   start("own", num_steps=1, checkpoint_every=1)
   directory = str(world / "own" / "checkpoints")
-  run = checkpoints.run_of(directory)
+  run = orbax_files.run_of(directory)
   build_index(checkpoints=directory, passages=str(world / "passages"), index=str(tmp_path))
 
   def load(index, **settings):
@@ -176,13 +175,13 @@ def test_an_index_is_searched_by_the_run_that_it_was_made_from_unless_others_are
     return published.load(0).training_step
 
   assert load(tmp_path) == 1
-  theirs = checkpoints.run_of(str(world / "first" / "checkpoints")).name
+  theirs = orbax_files.run_of(str(world / "first" / "checkpoints")).name
   refused = f"from step 0 of run {theirs}, and this is run {run.name}; build one with"
   with pytest.raises(generations.ForeignGenerationError, match=refused):
     load(world / "index")
   assert load(world / "index", other_runs="accept") == 0
   start("own", num_steps=2)
-  assert checkpoints.run_of(directory) == run
+  assert orbax_files.run_of(directory) == run
   for step in (1, 2):
     shutil.rmtree(os.path.join(directory, str(step)))
   with pytest.raises(generations.ForeignGenerationError, match=f"from step 1 of run {run.name}"):

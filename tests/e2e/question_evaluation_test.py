@@ -6,19 +6,19 @@ import json
 import numpy as np
 import pytest
 
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.devices import partitioning
-from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluation.answer_matching import match_answers
+from realm_jax.evaluation.asking import Asking
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion
 from realm_jax.jobs.answering.compare_runs import compare_runs
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.finetune import finetune
-from realm_jax.labels.answer_matching import match_answers
-from realm_jax.saved import saved_models
-from realm_jax.saved.opening import Sources
 from realm_jax.text import tokenization
 from tests.configurations import changed
 from tests.e2e.conftest import FINETUNING

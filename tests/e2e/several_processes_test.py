@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from realm_jax import main
+from realm_jax.checkpoints import orbax_files
 from realm_jax.index import generations
-from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
@@ -47,7 +47,7 @@ def publish_in_two_shards(world, name, generation, *, sign, training_step):
   manifest = dataclasses.replace(
     manifest,
     training_step=training_step,
-    run=checkpoints.run_of(str(world / name / "checkpoints")).name,
+    run=orbax_files.run_of(str(world / name / "checkpoints")).name,
     searcher={**manifest.searcher, "kind": "exact" if generation else "device"},
   )
   generations.publish(str(world / f"{name}_index"), generation, shards, manifest=manifest, keep=2)
@@ -55,7 +55,7 @@ def publish_in_two_shards(world, name, generation, *, sign, training_step):
 
 def publish_when_waited_for(world, name):
   """Publishes generation 0 of a run's first checkpoint, and generation 1 when it must have it."""
-  while not checkpoints.steps(world / name / "checkpoints"):
+  while not orbax_files.steps(world / name / "checkpoints"):
     time.sleep(0.05)
   publish_in_two_shards(world, name, 0, sign=1, training_step=0)
   metrics = world / name / METRICS_FILE
@@ -65,7 +65,7 @@ def publish_when_waited_for(world, name):
     found = metrics.stat().st_size if metrics.exists() else 0
     if found != size:
       size, since = found, time.monotonic()
-  while not checkpoints.run_of(str(world / name / "checkpoints")).has_reached(10):
+  while not orbax_files.run_of(str(world / name / "checkpoints")).has_reached(10):
     time.sleep(0.05)
   # Other passages are found from here on.
   publish_in_two_shards(world, name, 1, sign=-1, training_step=10)

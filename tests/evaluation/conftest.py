@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from realm_jax.answering.question_answerer import QuestionAnswers, SpanAnswer
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import SearchResults
-from realm_jax.inference.question_answerer import QuestionAnswers, SpanAnswer
-from realm_jax.labels.answer_matching import match_answers
+from realm_jax.evaluation.answer_matching import match_answers
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from launch.upload import upload
+from realm_jax.checkpoints import orbax_files
 from realm_jax.corpus import input_files, passage_store, reading
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
-from realm_jax.training import checkpoints, metric_writers
+from realm_jax.training import metric_writers
 
 KIND = DirectoryKind(name="a thing", files=ANYTHING)
 
@@ -170,26 +171,26 @@ def test_checkpoints_come_back_past_requests_that_are_refused(root, emulated_gcs
   emulated_gcs.refuse(lambda method, path: next(numbers) % 150 == 40)
   before = emulated_gcs.refused
   for step in (5, 9):
-    with checkpoints.Checkpointer(root, keep=2) as checkpointer:
+    with orbax_files.Checkpointer(root, keep=2) as checkpointer:
       checkpointer.save(step, make_state(step), input={"a": np.arange(3)}, metadata={"m": step})
-  assert checkpoints.steps(root) == [5, 9]
-  path = checkpoints.resolve(root)
+  assert orbax_files.steps(root) == [5, 9]
+  path = orbax_files.resolve(root)
   assert str(path) == f"{root}/9"
-  assert checkpoints.read_metadata(path) == {"m": 9}
-  with checkpoints.Checkpointer(root, keep=2) as checkpointer:
+  assert orbax_files.read_metadata(path) == {"m": 9}
+  with orbax_files.Checkpointer(root, keep=2) as checkpointer:
     restored = checkpointer.restore(make_state(0))
   np.testing.assert_array_equal(restored.state["params"]["w"], make_state(9)["params"]["w"])
   assert emulated_gcs.refused > before
 
 
 def test_a_checkpoint_without_its_mark_is_none(root):
-  with checkpoints.Checkpointer(root, keep=3) as checkpointer:
+  with orbax_files.Checkpointer(root, keep=3) as checkpointer:
     for step in (1, 2):
       checkpointer.save(step, make_state(step), input={}, metadata={})
       checkpointer.wait()
   object_store.absolute(f"{root}/2/commit_success.txt").unlink()
-  assert checkpoints.steps(root) == [1]
-  with checkpoints.Checkpointer(root, keep=3) as checkpointer:
+  assert orbax_files.steps(root) == [1]
+  with orbax_files.Checkpointer(root, keep=3) as checkpointer:
     assert checkpointer.latest_step() == 1
     checkpointer.save(2, make_state(7), input={}, metadata={})
     checkpointer.wait()

@@ -1,7 +1,7 @@
 import pytest
 
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.jobs.answering.ask import ask
-from realm_jax.saved.opening import Sources
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import PassageStoreWriter
-from realm_jax.evaluators.asking import Asking
+from realm_jax.evaluation.asking import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
-from realm_jax.saved.opening import Sources
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, *"paris is in france oslo norway rome .".split()])

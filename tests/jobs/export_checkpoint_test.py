@@ -8,6 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.importing import Prompts
+from realm_jax.checkpoints.orbax_files import Checkpointer
 from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import generations
 from realm_jax.jobs.preparation.export_checkpoint import export_checkpoint
@@ -17,10 +20,7 @@ from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.saved import saved_models
-from realm_jax.saved.importing import Prompts
 from realm_jax.text import tokenization
-from realm_jax.training.checkpoints import Checkpointer
 from tests.configurations import tiny_bert
 
 TOKENIZER = tokenization.WordPieceTokenizer(

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from realm_jax.convert import bert_configs, huggingface, huggingface_names, safetensors_files
+from realm_jax.answering import open_answerer
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.formats import (
+  bert_configs,
+  huggingface,
+  huggingface_names,
+  safetensors_files,
+)
+from realm_jax.checkpoints.opening import Opened, Sources
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import datatypes, partitioning
 from realm_jax.index import generations
@@ -18,8 +26,6 @@ from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.preparation.import_checkpoint import ReleasedCorpus, import_checkpoint
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.saved import answering_models, saved_models
-from realm_jax.saved.opening import Opened, Sources
 from realm_jax.text import tokenization
 from tests.configurations import tiny_bert
 
@@ -96,7 +102,7 @@ def test_a_head_drawn_at_random_fills_no_masks(bert_directory, tmp_path):
   saved = saved_models.load(str(tmp_path / "run" / "checkpoints"))
   assert saved.description.knowledge_augmented_encoder is not None and not saved.fills_masks
   with pytest.raises(ValueError, match="imported without a head that predicts words"):
-    answering_models.mask_filler(cast(Opened, types.SimpleNamespace(saved=saved)))
+    open_answerer.mask_filler(cast(Opened, types.SimpleNamespace(saved=saved)))
   trained = dataclasses.replace(saved, drawn=("dual_encoder/tower/projection/kernel",))
   assert trained.fills_masks
 

@@ -2,15 +2,15 @@
 
 import jax
 
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.example_sources import MaskedQueryData
-from realm_jax.runs.pretraining import ModelConfig, Pretraining
 from realm_jax.training import ahead_of_time
+from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.pretraining import ModelConfig, Pretraining
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=64, max_length=16)

@@ -1,7 +1,7 @@
 import pytest
 
 from realm_jax.jobs.preparation.prepare_examples import ReadingOrder, prepare_examples
-from tests.pairs import conftest
+from tests.data import conftest
 
 
 @pytest.fixture(scope="module")

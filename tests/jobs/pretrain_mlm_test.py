@@ -5,20 +5,19 @@ import json
 import jax
 import numpy as np
 
+from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.devices import partitioning
 from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.runs.contrastive import ContrastiveTraining
-from realm_jax.runs.example_sources import MaskedQueryData, PairData
-from realm_jax.runs.masked_lm import MaskedLmTraining
-from realm_jax.runs.training_config import RunConfig
-from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved import saved_models
-from realm_jax.training import checkpoints
+from realm_jax.training.contrastive import ContrastiveTraining
+from realm_jax.training.examples import MaskedQueryData, PairData
+from realm_jax.training.masked_lm import MaskedLmTraining
 from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.training_config import RunConfig
+from realm_jax.training.training_run import WarmStart
 
 BERT = BertConfig(
   vocab_size=256, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=24
@@ -73,8 +72,8 @@ def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):
     partitioning.make_mesh()
   )
   begun = params["dual_encoder"]["tower"]["bert"]
-  learned = checkpoints.restore_params(
-    checkpoints.resolve(tmp_path / "mlm" / "checkpoints"),
+  learned = orbax_files.restore_params(
+    orbax_files.resolve(tmp_path / "mlm" / "checkpoints"),
     {"knowledge_augmented_encoder": {"bert": jax.tree.map(_shape, begun)}},
   )
   jax.tree.map(np.testing.assert_array_equal, begun, learned["knowledge_augmented_encoder"]["bert"])

@@ -9,9 +9,9 @@ import urllib.request
 import pytest
 
 from realm_jax import main
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.jobs.answering.serve import SecondModel
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.saved.opening import Sources
 
 FIRST = Sources(checkpoints="c", passages="p", index="i", step=9, generation=9)
 

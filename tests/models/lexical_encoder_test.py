@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from realm_jax.devices.datatypes import Tokens
+from realm_jax.models.dropout_keys import dropout_key
 from realm_jax.models.lexical_encoder import LexicalEncoderConfig
 from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.objective import LOSS
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 from realm_jax.training import optimizer
-from realm_jax.training.dropout_keys import dropout_key
-from realm_jax.training.objective import LOSS
 
 WORDS = "wing flutter flutters speed sound air aero ##dynamic ##s of the what x ,".split()
 VOCABULARY = WordPieces((*SPECIAL_TOKENS, *WORDS))

@@ -14,9 +14,8 @@ pytest.importorskip("t5x", reason="needs the extra t5x; see docs/t5x.md")
 from t5x import train
 
 import realm_jax.main  # noqa: F401  its finalize hook refuses macros that nothing uses
+from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.saved import saved_models
-from realm_jax.training import checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "gin" / "t5x").glob("*.gin"))
@@ -78,7 +77,7 @@ def test_a_training_from_the_command_line(world, alongside):
   ]
   with alongside(command) as training:
     published = str(model_dir / "checkpoints")
-    while not checkpoints.steps(published):
+    while not orbax_files.steps(published):
       assert training.poll() is None
       time.sleep(0.1)
     build_index(

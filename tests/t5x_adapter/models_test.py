@@ -13,10 +13,10 @@ from jax.sharding import PartitionSpec
 from t5x import partitioning as t5x_partitioning
 from t5x import train_state
 
+from realm_jax.checkpoints import saved_models
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
-from realm_jax.saved import saved_models
 from realm_jax.t5x_adapter import features
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer

@@ -15,19 +15,19 @@ import tensorflow as tf
 from t5x import partitioning, utils
 from t5x import train as t5x_train
 
+from realm_jax.checkpoints import orbax_files
+from realm_jax.checkpoints.opening import Sources
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.publishing.builder_config import BuilderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved.opening import Sources
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.optimizer import RealmOptimizer
 from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
-from realm_jax.training import checkpoints
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import learning_rate_schedule
+from realm_jax.training.training_run import WarmStart
 from tasks import salient_span_masking
 
 pytestmark = pytest.mark.timeout(600)
@@ -234,8 +234,8 @@ def test_a_resumed_training_has_the_losses_of_one_never_stopped(
 
 def test_published_checkpoints_are_our_jobs(world, whole):
   published = str(world / "whole" / "checkpoints")
-  assert checkpoints.steps(published) == [0, 10, 20]
-  metadata = checkpoints.read_metadata(checkpoints.resolve(published))
+  assert orbax_files.steps(published) == [0, 10, 20]
+  metadata = orbax_files.read_metadata(orbax_files.resolve(published))
   assert metadata["generation"] == 1
   figures = evaluate(
     sources=Sources(

@@ -8,8 +8,8 @@ import pytest
 
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Mean
+from realm_jax.objectives.objective import LOSS, Loss
 from realm_jax.training import optimizer, train_state
-from realm_jax.training.objective import LOSS, Loss
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_step import make_train_step
 

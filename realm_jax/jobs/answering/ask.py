@@ -4,14 +4,14 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
+from realm_jax.answering.explanation import AnswerOption, Evidence, Explanation
+from realm_jax.answering.open_answerer import open_answerer, question_answerer
+from realm_jax.answering.question_answerer import QuestionAnswers
+from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.data.questions import read_questions
 from realm_jax.foundations import atomic_files, progress
 from realm_jax.foundations.output_kinds import FileKind
-from realm_jax.inference.explanation import AnswerOption, Evidence, Explanation
-from realm_jax.inference.question_answerer import QuestionAnswers
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.saved.answering_models import open_answerer, question_answerer
-from realm_jax.saved.opening import Sources, open_sources
 from realm_jax.text.terminal import column, isolated
 
 _BATCH_SIZE = 32  # questions of a file

@@ -8,19 +8,19 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+from realm_jax.checkpoints.opening import Sources, open_corpus
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes, result_card
+from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import Run, rank_documents
-from realm_jax.evaluators.asking import Asking
-from realm_jax.evaluators.systems import open_system
+from realm_jax.evaluation.systems import open_system
 from realm_jax.foundations import atomic_files
 from realm_jax.index.fused_searcher import Fusion
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 from realm_jax.jobs.training.build_index import build_index
-from realm_jax.saved.opening import Sources, open_corpus
 
 _START = "hybrid"
 _RETRIEVERS = {

@@ -8,22 +8,22 @@ from collections.abc import Callable, Sequence
 
 from absl import logging
 
+from realm_jax.checkpoints.opening import Sources
+from realm_jax.checkpoints.orbax_files import DamagedCheckpointError, steps
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import result_card
-from realm_jax.evaluators.asking import Asking
-from realm_jax.evaluators.evaluator import Evaluator, question_sets
-from realm_jax.evaluators.judged_queries import JudgedQueries
-from realm_jax.evaluators.masked_sentences import MaskedSentences
-from realm_jax.evaluators.open_questions import Format, OpenQuestions
-from realm_jax.evaluators.systems import open_system
+from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.evaluator import Evaluator, question_sets
+from realm_jax.evaluation.judged_query_set import JudgedQueries
+from realm_jax.evaluation.masked_sentence_set import MaskedSentences
+from realm_jax.evaluation.open_question_set import Format, OpenQuestions
+from realm_jax.evaluation.systems import open_system
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.index.fused_searcher import Fusion
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.runs.supervisor import STOPPED
-from realm_jax.saved.opening import Sources
-from realm_jax.training.checkpoints import DamagedCheckpointError, steps
+from realm_jax.launching.supervisor import STOPPED
 from realm_jax.training.train_loop import StopSignal
 
 EVALUATIONS = "evaluations.jsonl"

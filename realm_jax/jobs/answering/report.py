@@ -9,12 +9,11 @@ import numpy as np
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import FileKind
-from realm_jax.inspector import report_page
-from realm_jax.runs import retrieved_samples
-from realm_jax.runs.retrieval_trace import RETRIEVALS, Trace
-from realm_jax.runs.swap_log import SWAPS_FILE
-from realm_jax.training import alarms
+from realm_jax.training import alarms, retrieved_samples
 from realm_jax.training.metric_writers import METRICS_FILE, SAMPLES_FILE
+from realm_jax.training.retrieval_trace import RETRIEVALS, Trace
+from realm_jax.training.swap_log import SWAPS_FILE
+from realm_jax.web import report_page
 
 _QUERIES, _MOST_COMMON = 32, 10  # shown
 _REPORT = FileKind(

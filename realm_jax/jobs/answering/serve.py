@@ -5,16 +5,16 @@ import itertools
 import random
 from collections.abc import Iterator
 
+from realm_jax.answering.open_answerer import open_answerer
+from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import StoredPassages
 from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.data.questions import read_questions
-from realm_jax.inspector import knowledge_base_serving, listening
-from realm_jax.inspector.limit_settings import LimitSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.saved.answering_models import open_answerer
-from realm_jax.saved.opening import Sources
 from realm_jax.text import detection
 from realm_jax.text.wordpieces import MASK
+from realm_jax.web import knowledge_base_serving, listening
+from realm_jax.web.limit_settings import LimitSettings
 
 _NAMES = ("this model", "second model")
 _HISTORY, _LONGEST, _EXAMPLES = 6, 4, 6
@@ -116,9 +116,9 @@ def serve(
   if names[0] == names[1]:
     raise ValueError(f"both models are named {names[0]!r}; give two --names")
   with listening.listening(host, port) as listener:
-    from realm_jax.inspector import server
-    from realm_jax.inspector.queries import Example
-    from realm_jax.inspector.service import AnsweringService
+    from realm_jax.web import server
+    from realm_jax.web.queries import Example
+    from realm_jax.web.service import AnsweringService
 
     models = {
       name: open_answerer(opened, max_answer_length=max_answer_length, history=history)

@@ -7,13 +7,13 @@ import flax.traverse_util
 import jax
 import numpy as np
 
-from realm_jax.convert import huggingface_export
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.formats import huggingface_export
 from realm_jax.devices import partitioning
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, generations
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.saved import saved_models
 from realm_jax.text import tokenization
 
 MASKED_LM, EMBEDDINGS = "masked_lm", "embeddings.npy"

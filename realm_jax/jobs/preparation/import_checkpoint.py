@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from realm_jax.convert import imported_model, tensorflow_files
+from realm_jax.checkpoints import importing, orbax_files, released_corpus, saved_models
+from realm_jax.checkpoints.formats import imported_model, tensorflow_files
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.publishing import released_corpus
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.runs.training_run import CHECKPOINTS
-from realm_jax.saved import importing, saved_models
-from realm_jax.training import checkpoints
+from realm_jax.training.training_run import CHECKPOINTS
 
 VOCABULARY, PASSAGES, INDEX = "vocabulary", "passages", "index"
 _EMBEDDINGS = "block_emb"
@@ -78,7 +76,7 @@ def import_checkpoint(
     ValueError: If they do not match each other.
   """
   directory = os.path.join(workdir, CHECKPOINTS)
-  if checkpoints.steps(directory):
+  if orbax_files.steps(directory):
     raise ValueError(f"{directory} already has a checkpoint; choose another workdir")
   sources = [importing.read_source(path) for path in source]
   tokenizer = importing.read_tokenizer(sources, vocabulary=vocabulary, lower_case=lower_case)

@@ -5,16 +5,18 @@ import os
 from collections.abc import Iterator
 from typing import Literal
 
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches, prepared_examples
+from realm_jax.data import batches, prepared_examples, recurring_spans
+from realm_jax.data.answerable_queries import AnswerableConfig, AnswerableQueries
 from realm_jax.data.questions import read_questions
+from realm_jax.data.recurring_spans import PairSettings
+from realm_jax.evaluation.question_labels import find_labels
 from realm_jax.foundations import atomic_files, choices, object_store, progress
-from realm_jax.labels.question_labels import find_labels
-from realm_jax.pairs import recurring_spans
-from realm_jax.pairs.answerable_queries import AnswerableConfig, AnswerableQueries
-from realm_jax.pairs.recurring_spans import PairSettings
 from realm_jax.retrieval.stored_words import open_bm25
-from realm_jax.runs.example_sources import (
+from realm_jax.text import wordpieces
+from realm_jax.text.wordpieces import WordPieces
+from realm_jax.training.examples import (
   DataConfig,
   Examples,
   MaskedQueryData,
@@ -23,9 +25,6 @@ from realm_jax.runs.example_sources import (
   pair_examples,
   question_examples,
 )
-from realm_jax.saved.opening import open_corpus
-from realm_jax.text import wordpieces
-from realm_jax.text.wordpieces import WordPieces
 
 _ROWS_AT_ONCE = 256
 

@@ -4,9 +4,9 @@ import itertools
 import os
 import shutil
 
-from realm_jax.almanac.make_almanac import make_almanac
 from realm_jax.corpus import input_files, vocabulary
 from realm_jax.corpus.chunking import ChunkingConfig
+from realm_jax.demo.make_almanac import make_almanac
 from realm_jax.jobs.preparation.prepare_corpus import prepare_corpus
 
 

@@ -12,22 +12,21 @@ import jax
 import numpy as np
 from absl import logging
 
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.orbax_files import first_intact, steps
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import directory_lock, partitioning, processes
 from realm_jax.foundations import progress
-from realm_jax.index import generations
+from realm_jax.index import generations, origin, publication, unfinished_embeddings
+from realm_jax.index.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
+from realm_jax.index.sample_queries import sample_queries
 from realm_jax.index.searcher import own_part
+from realm_jax.index.unfinished_embeddings import UnfinishedEmbeddings
+from realm_jax.launching.supervisor import STOPPED
 from realm_jax.models.encoder_programs import passage_encoder_program
-from realm_jax.publishing import index_origin, index_publication, unfinished_embeddings
-from realm_jax.publishing.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
-from realm_jax.publishing.sample_queries import sample_queries
-from realm_jax.publishing.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.retrieval import passage_embedding
-from realm_jax.runs.supervisor import STOPPED
-from realm_jax.saved import saved_models
 from realm_jax.text import wordpieces
 from realm_jax.training import train_loop
-from realm_jax.training.checkpoints import first_intact, steps
 
 _BATCHES_KEPT = 1000  # kept together: the last batches of each length are not full
 
@@ -75,7 +74,7 @@ def build_index(
   unfinished_embeddings.check(index)
   store = PassageStore(passages)
   with directory_lock.hold(index, kind=generations.INDEX) as still_held:
-    index_origin.check_corpus(index, store)
+    origin.check_corpus(index, store)
     publisher = _Publisher(
       checkpoints=checkpoints,
       store=store,
@@ -193,7 +192,7 @@ class _Publisher:
       saved = saved_models.load(self.checkpoints, step=step)
       encoders, parameters_digest = self._encoders(saved)
       if self.config.other_runs == "refuse":
-        index_origin.check_run(
+        origin.check_run(
           self.index, run=saved.run, parameters_digest=parameters_digest, checkpoint=saved.path
         )
       embeddings_NxE = self._embed(saved, encoders, parameters_digest)
@@ -205,7 +204,7 @@ class _Publisher:
     if failures:
       raise RuntimeError(f"no generation of {saved.path}: {'; '.join(failures)}")
     embedded = time.perf_counter()
-    manifest = index_publication.publish(
+    manifest = publication.publish(
       self.index,
       embeddings_NxE,
       store=self.store,

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import jax
 
+from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.open_answerer import question_model
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
+from realm_jax.checkpoints.matching_generations import generation_made_by
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.inference.editable_corpus import EditableCorpus
-from realm_jax.labels.answer_matching import AnswerMatcher
-from realm_jax.labels.question_labels import find_labels, warn_of_wide_answers
+from realm_jax.evaluation.answer_matching import AnswerMatcher
+from realm_jax.evaluation.question_labels import find_labels, warn_of_wide_answers
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
-from realm_jax.runs import starting_points
-from realm_jax.runs.example_sources import QuestionData, question_examples
-from realm_jax.runs.finetuning import Finetuning
-from realm_jax.runs.question_evaluation import QuestionEvaluation
-from realm_jax.runs.training_run import Evaluation, TrainingRun
-from realm_jax.saved import saved_models
-from realm_jax.saved.answering_models import question_model
-from realm_jax.saved.opening import open_corpus
-from realm_jax.saved.published_generations import generation_made_by
-from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
+from realm_jax.training import starting_points
+from realm_jax.training.examples import QuestionData, question_examples
+from realm_jax.training.finetuning import Finetuning
+from realm_jax.training.question_evaluation import QuestionEvaluation
+from realm_jax.training.training_run import Evaluation, TrainingRun
 
 
 def finetune(

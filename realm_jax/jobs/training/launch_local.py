@@ -2,13 +2,13 @@
 
 import os
 
+from realm_jax.checkpoints.orbax_files import steps
 from realm_jax.foundations import object_store
 from realm_jax.index import generations
-from realm_jax.runs import device_shares
-from realm_jax.runs.pretraining import Pretraining
-from realm_jax.runs.supervisor import Process, realm_command, supervise
-from realm_jax.runs.training_jobs import training_jobs
-from realm_jax.training.checkpoints import steps
+from realm_jax.launching import device_shares
+from realm_jax.launching.supervisor import Process, realm_command, supervise
+from realm_jax.launching.training_jobs import training_jobs
+from realm_jax.training.pretraining import Pretraining
 
 
 def launch_local(

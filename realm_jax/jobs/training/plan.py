@@ -10,12 +10,12 @@ import numpy as np
 
 from realm_jax.devices import partitioning
 from realm_jax.index import device_searcher
+from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
-from realm_jax.publishing.builder_config import BuilderConfig
-from realm_jax.runs.contrastive import ContrastiveTraining
-from realm_jax.runs.example_sources import PairData
-from realm_jax.runs.pretraining import Pretraining, abstract_tokens
 from realm_jax.training.ahead_of_time import GIB, Topology, compile_program, open_topology
+from realm_jax.training.contrastive import ContrastiveTraining
+from realm_jax.training.examples import PairData
+from realm_jax.training.pretraining import Pretraining, abstract_tokens
 
 
 def plan(

@@ -10,22 +10,22 @@ import jax
 import numpy as np
 from absl import logging
 
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
+from realm_jax.checkpoints.matching_generations import generation_made_by
+from realm_jax.checkpoints.opening import Corpus, open_corpus
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.runs import retrieved_samples
-from realm_jax.runs.example_sources import Examples
-from realm_jax.runs.fixed_evaluation import FixedEvaluation
-from realm_jax.runs.pretraining import Pretraining, SourceFactory
-from realm_jax.runs.retrieval_trace import RETRIEVALS, TraceWriter
-from realm_jax.runs.training_run import Evaluation, TrainingRun, WarmStart
-from realm_jax.saved import saved_models
-from realm_jax.saved.opening import Corpus, open_corpus
-from realm_jax.saved.published_generations import generation_made_by
-from realm_jax.training.best_checkpoint import BEST, BestCheckpoint
+from realm_jax.training import retrieved_samples
+from realm_jax.training.evaluation import FixedEvaluation
+from realm_jax.training.examples import Examples
+from realm_jax.training.pretraining import Pretraining, SourceFactory
+from realm_jax.training.retrieval_trace import RETRIEVALS, TraceWriter
+from realm_jax.training.training_run import Evaluation, TrainingRun, WarmStart
 
 
 def pretrain(

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Sequence
 
-from realm_jax.runs.example_sources import Examples
-from realm_jax.runs.masked_lm import MaskedLmTraining
-from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved.opening import open_corpus
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.training import train_loop
+from realm_jax.training.examples import Examples
+from realm_jax.training.masked_lm import MaskedLmTraining
+from realm_jax.training.training_run import WarmStart
 
 
 def pretrain_mlm(

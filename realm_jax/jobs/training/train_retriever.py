@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from realm_jax.runs.contrastive import ContrastiveTraining
-from realm_jax.runs.example_sources import pair_examples
-from realm_jax.runs.training_run import WarmStart
-from realm_jax.saved.opening import open_corpus
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.training import train_loop
+from realm_jax.training.contrastive import ContrastiveTraining
+from realm_jax.training.examples import pair_examples
+from realm_jax.training.training_run import WarmStart
 
 
 def train_retriever(

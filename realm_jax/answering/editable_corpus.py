@@ -1,0 +1,155 @@
+"""A knowledge corpus and its index with edits applied, and its earlier generations."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from realm_jax.answering.explanation import GenerationRanking
+from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
+from realm_jax.corpus.passage_store import StoredPassages, titled_text
+from realm_jax.devices.datatypes import Tokens
+from realm_jax.index.edited_searcher import EditedSearcher
+from realm_jax.index.fused_searcher import Hybrid
+from realm_jax.index.searcher import Embeddings, Searcher
+from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.joint_inputs import passage_tokens
+from realm_jax.text.wordpieces import Tokenizer
+
+_EMBEDDINGS_KEPT = 4096  # cached embeddings of edited passages
+_RANKED = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastGeneration:
+  """An earlier generation, and the query encoder of that time.
+
+  Attributes:
+    training_step: Step of the passage embeddings.
+    params: Parameters of the query encoder at that step; None if its checkpoint is gone.
+  """
+
+  generation: int
+  training_step: int
+  searcher: Searcher
+  params: dict | None
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class EditableCorpus:
+  """Searches a corpus with edits applied.
+
+  Attributes:
+    loaded: One generation of its index.
+    tokenizer: The tokenizer that made the passages.
+    passage_length: P.
+    embed_passage: Embeds `Tokens` `[R, P]` like the generation's passages, to `[R, E]`; None
+      disables edits.
+    past: Earlier generations, oldest first; they are searched without BM25.
+    hybrid: BM25, to search as well; None searches the generation alone.
+  """
+
+  store: StoredPassages
+  loaded: LoadedGeneration
+  tokenizer: Tokenizer
+  passage_length: int
+  embed_passage: Callable[[Tokens], np.ndarray] | None = None
+  past: Sequence[PastGeneration] = ()
+  hybrid: Hybrid | None = None
+
+  def __post_init__(self):
+    self._embedding = functools.lru_cache(_EMBEDDINGS_KEPT)(self._embed)
+
+  @property
+  def generation(self) -> int:
+    return self.loaded.generation
+
+  def write(self, title: str, text: str) -> WrittenPassage:
+    """Tokenizes an edited passage.
+
+    Raises:
+      ValueError: If it is empty or too long for this corpus.
+    """
+    return write_passage(
+      title,
+      text,
+      tokenizer=self.tokenizer,
+      max_passage_length=min(self.store.metadata.max_passage_length, self.passage_length),
+    )
+
+  def view(self, edits: Edits) -> EditedStore:
+    """Returns the corpus with the edits applied."""
+    return EditedStore(self.store, edits)
+
+  def index(self, edits: Edits, texts: Sequence[str] = ()) -> LoadedGeneration:
+    """Returns the generation with the edits applied; BM25, if any, searches for the texts."""
+    loaded = self._edited(edits)
+    if self.hybrid is None or not texts:
+      return loaded
+    hybrid = self.hybrid
+    if edits:
+      hybrid = hybrid.edited(
+        hidden=[i for i in edits.passages if i < len(self.store)],
+        written={i: titled_text(self.view(edits), i) for i, _ in edits.written()},
+        embeddings_IxE=loaded.embeddings_NxE,
+      )
+    return dataclasses.replace(loaded, searcher=hybrid.searcher(loaded.searcher, texts))
+
+  def _edited(self, edits: Edits) -> LoadedGeneration:
+    if not edits:
+      return self.loaded
+    written = {i: self._embedding(passage.title, passage.text) for i, passage in edits.written()}
+    searcher = EditedSearcher(
+      self.loaded.searcher,
+      hidden=[i for i in edits.passages if i < len(self.store)],
+      ids=list(written),
+      embeddings=np.stack([*written.values()]) if written else np.zeros((0, 1), np.float32),
+    )
+    embeddings_NxE = self.loaded.embeddings_NxE
+    if embeddings_NxE is not None:
+      embeddings_NxE = _EditedRows(embeddings_NxE, written, len(self.store))
+    return dataclasses.replace(self.loaded, searcher=searcher, embeddings_NxE=embeddings_NxE)
+
+  def rankings(self, embed_query: Callable[[dict | None], np.ndarray]) -> tuple:
+    """Returns the `GenerationRanking` of each earlier generation.
+
+    Args:
+      embed_query: Embeds the query, `[1, E]`, with the given parameters; None means the current
+        ones.
+    """
+    rankings = []
+    for past in self.past:
+      embedding = np.asarray(embed_query(past.params), np.float32)
+      ids = past.searcher.search(embedding, _RANKED).ids_BxK[0]
+      rankings.append(
+        GenerationRanking(
+          generation=past.generation,
+          training_step=past.training_step,
+          own_query_encoder=past.params is not None,
+          passage_ids=tuple(i for i in ids.tolist() if i >= 0),
+        )
+      )
+    return tuple(rankings)
+
+  def _embed(self, title: str, text: str) -> np.ndarray:
+    if self.embed_passage is None:
+      raise ValueError("this corpus cannot be edited; open it with its passage encoder")
+    row = self.view(Edits({0: self.write(title, text)}))
+    tokens = passage_tokens(row, np.array([0]), length=self.passage_length)
+    return np.asarray(self.embed_passage(tokens), np.float32)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _EditedRows:
+  """The embeddings of an index, some replaced or added."""
+
+  embeddings_NxE: Embeddings
+  edited: dict[int, np.ndarray]
+  size: int
+
+  def __getitem__(self, ids: np.ndarray, /) -> np.ndarray:
+    rows = self.embeddings_NxE[np.where(ids < self.size, ids, 0)]
+    for passage_id, embedding in self.edited.items():
+      rows[ids == passage_id] = embedding
+    return rows

@@ -1,1 +1,0 @@
-"""Converts weights of other projects to our parameters and back."""

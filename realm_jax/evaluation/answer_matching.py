@@ -1,0 +1,286 @@
+"""Finds which passages contain an answer, and where, once before training or evaluation.
+
+One pass over the wordpieces of the passage store finds the answers of all questions, without
+tokenizing any passage. Regular expressions, and answers with a character missing from the
+vocabulary, are searched for in the raw text; only matching passages are tokenized, to map bytes to
+wordpieces.
+
+Matches are kept in memory-mapped temporary files (in `$TMPDIR`), so memory holds only the answers
+and a chunk of passages, however large the corpus is and however often answers occur.
+"""
+
+import bisect
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import regex
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.corpus.wordpiece_offsets import body_offsets
+from realm_jax.data.answers import MatchingClock, compile_answer
+from realm_jax.data.questions import Question
+from realm_jax.evaluation.grouped_rows import GroupedRows, RowCollector
+from realm_jax.evaluation.pattern_literals import fold, required_literals
+from realm_jax.evaluation.sequence_search import SequenceSearch
+from realm_jax.text import scripts
+
+_ROWS_AT_ONCE = 8192
+_PARTS = ("occurrences", "questions")
+_NO_TEXT = b"\xff"  # never occurs in UTF-8
+
+
+# Wordpieces of these depend on the characters around them, because no space ends a word.
+_PARTS_OF_WORDS = regex.compile(rf"[{scripts.UNSPACED}--\p{{Script=Han}}]", regex.V1)
+_UNSPACED = regex.compile(rf"[{scripts.UNSPACED}]")
+
+_Name = tuple[str, str]  # how to search ("wordpieces", "text" or "regex"), and the answer
+
+
+class AnswerMatcher:
+  """Knows where the answers of questions occur; questions are identified by position.
+
+  Args:
+    occurrences: Row, first and last wordpiece of each occurrence, by answer, sorted by row.
+    questions: The answers of each question.
+
+  Attributes:
+    unanswerable: Number of questions without an answer in any passage.
+  """
+
+  def __init__(self, occurrences: GroupedRows, questions: GroupedRows):
+    self._occurrences = occurrences
+    self._questions = questions
+    occurs = occurrences.lengths > 0
+    self.unanswerable = sum(not occurs[questions[i]].any() for i in range(len(questions)))
+
+  @classmethod
+  def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
+    """Restores a matcher from its `arrays`.
+
+    Raises:
+      ValueError: If the arrays are not those of a matcher.
+    """
+    try:
+      return cls(*(GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS))
+    except (KeyError, IndexError, ValueError) as error:
+      raise ValueError(f"the arrays are not labels of questions: {error!r}") from error
+
+  def arrays(self) -> dict[str, np.ndarray]:
+    """Returns the matcher as int32 arrays: concatenated groups, and the length of each."""
+    parts = (self._occurrences, self._questions)
+    arrays = {}
+    for name, part in zip(_PARTS, parts, strict=True):
+      arrays[name], arrays[f"{name}_lengths"] = part.values, part.lengths
+    return arrays
+
+  def contains(self, question_index_B: np.ndarray, ids_BxR: np.ndarray) -> np.ndarray:
+    """Returns bool `[B, R]`: whether a passage contains an answer; False for negative ids."""
+    found_BxR = np.zeros(ids_BxR.shape, bool)
+    for found_R, index, ids_R in zip(found_BxR, question_index_B, ids_BxR, strict=True):
+      for answer in self._questions[int(index)]:
+        rows = self._occurrences[answer][:, 0]
+        if len(rows):
+          places = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
+          found_R |= rows[places] == ids_R
+    return found_BxR
+
+  def narrowest(self) -> np.ndarray:
+    """Returns int `[questions]`: wordpieces of the narrowest occurrence; 0 if there is none."""
+    lengths, widths = self._occurrences.lengths, np.zeros(len(self._occurrences), np.int64)
+    if lengths.any():
+      _, firsts, lasts = self._occurrences.values.T
+      starts = (np.cumsum(lengths) - lengths)[lengths > 0]
+      widths[lengths > 0] = np.minimum.reduceat(1 + lasts - firsts, starts)
+    of_answers = (widths[self._questions[i]] for i in range(len(self._questions)))
+    return np.array([min(of_one[of_one > 0], default=0) for of_one in of_answers], np.int64)
+
+  def spans(self, question_index: int, row: int) -> np.ndarray:
+    """Returns int32 `[n, 2]`: first and last body wordpiece of each occurrence, sorted."""
+    spans = set()
+    for answer in self._questions[question_index]:
+      occurrences = self._occurrences[answer]
+      rows = occurrences[:, 0]
+      first, limit = bisect.bisect_left(rows, row), bisect.bisect_right(rows, row)
+      spans.update(map(tuple, occurrences[first:limit, 1:].tolist()))
+    return np.array(sorted(spans), np.int32).reshape(-1, 2)
+
+
+def match_answers(
+  questions: Sequence[Question],
+  *,
+  store: PassageStore,
+  tokenizer,
+  rows: np.ndarray | None = None,
+) -> AnswerMatcher:
+  """Searches a passage store for all answers, at the borders of words.
+
+  Args:
+    tokenizer: The tokenizer that made it.
+    rows: Rows to search; None searches all.
+
+  Raises:
+    ValueError: If the store was made with another vocabulary.
+  """
+  if tokenizer.digest != store.metadata.vocabulary_digest:
+    raise ValueError(
+      f"{store.directory} was made with vocabulary {store.metadata.vocabulary_digest}, not "
+      f"{tokenizer.digest}; match answers with the vocabulary of the corpus"
+    )
+  rows = np.arange(len(store)) if rows is None else np.unique(rows[rows >= 0])
+  texts = sorted({a for question in questions if not question.regex for a in question.answers})
+  patterns = {("regex", a): a for q in questions if q.regex for a in q.answers}
+  ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
+  patterns |= {
+    ("text", text): _whole_words(text)
+    for text in texts
+    if tokenizer.unk_id in ids[text] or _PARTS_OF_WORDS.search(text)
+  }
+  names = [
+    [(way, a) for a in q.answers for way in (("regex",) if q.regex else ("wordpieces", "text"))]
+    for q in questions
+  ]
+  found = _Collector(sorted({name for of_one in names for name in of_one}))
+  searched = {"store": store, "rows": rows, "found": found}
+  wordpieces = {
+    ("wordpieces", text): tuple(i.tolist())
+    for text, i in ids.items()
+    if len(i) and tokenizer.unk_id not in i
+  }
+  _find_wordpieces(wordpieces, tokenizer=tokenizer, **searched)
+  _find_patterns(patterns, tokenizer=tokenizer, **searched)
+  answers = [[found.places[name] for name in of_one] for of_one in names]
+  lengths = np.array([len(of_one) for of_one in answers], np.int64)
+  wanted = GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
+  return AnswerMatcher(found.grouped(), wanted)
+
+
+class _Collector:
+  """Collects the matches of each name, known by its place, chunk by chunk in row order."""
+
+  def __init__(self, names: Sequence[_Name]):
+    self.places = {name: place for place, name in enumerate(names)}
+    self._occurrences = RowCollector(len(names), width=3)
+
+  def add(self, places: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
+    """Records where the names at these places occur in rows of a chunk."""
+    self._occurrences.add(places, np.column_stack([rows, firsts, lasts]))
+
+  def grouped(self) -> GroupedRows:
+    """Returns the occurrences of each name."""
+    return self._occurrences.grouped()
+
+
+def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
+  for first in range(0, len(rows), _ROWS_AT_ONCE):
+    yield rows[first : first + _ROWS_AT_ONCE]
+
+
+def _find_wordpieces(
+  ids: dict[_Name, tuple[int, ...]], *, store, tokenizer, rows, found: _Collector
+) -> None:
+  if not ids:
+    return
+  names = defaultdict(list)  # texts that differ only in case, accents or spacing share an entry
+  for name, sequence in ids.items():
+    names[sequence].append(found.places[name])
+  lengths = np.array([len(sequence) for sequence in names])
+  places = np.fromiter(itertools.chain(*names.values()), np.int64)
+  counts = np.array([len(places) for places in names.values()])
+  ends = np.cumsum(counts)
+  search = SequenceSearch(names, alphabet_size=tokenizer.vocab_size)
+  inside_word = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
+  # One column more than any body has, so that no sequence continues into the next row.
+  width = store.metadata.max_passage_length + 1
+  for chunk in _chunks(rows):
+    values = store.body_ids(chunk, length=width)[0].reshape(-1)
+    positions, numbers = search.find(values)
+    after = np.minimum(positions + lengths[numbers], len(values) - 1)
+    whole = ~inside_word[values[after]]
+    positions, numbers = positions[whole], numbers[whole]
+    order = np.argsort(positions, kind="stable")
+    positions, numbers = positions[order], numbers[order]
+    # A sequence stands for all its names.
+    repeated = np.repeat(np.arange(len(numbers)), counts[numbers])
+    rank = np.arange(len(repeated)) - np.repeat(
+      np.cumsum(counts[numbers]) - counts[numbers], counts[numbers]
+    )
+    positions, numbers = positions[repeated], numbers[repeated]
+    of_names = places[ends[numbers] - counts[numbers] + rank]
+    holders, firsts = chunk[positions // width], positions % width
+    found.add(of_names, holders, firsts, firsts + lengths[numbers] - 1)
+
+
+def _find_patterns(
+  patterns: dict[_Name, str], *, store, tokenizer, rows, found: _Collector
+) -> None:
+  if not patterns:
+    return
+  compiled = {name: compile_answer(_without_open_ends(p)) for name, p in patterns.items()}
+  everywhere, by_literal = [], defaultdict(list)
+  for name, pattern in patterns.items():
+    literals = required_literals(pattern)
+    if literals is None:
+      everywhere.append(name)
+    for literal in literals or ():
+      by_literal[literal].append(name)
+  literals = list(by_literal)
+  search = SequenceSearch([literal.encode() for literal in literals], alphabet_size=256)
+  for chunk in _chunks(rows):
+    texts = [store.text(row) for row in chunk]
+    candidates = {(place, name) for place in range(len(texts)) for name in everywhere}
+    numbers, holders = _rows_of_matches(search, [fold(text).encode() for text in texts])
+    for number, place in set(zip(numbers.tolist(), holders.tolist(), strict=True)):
+      candidates |= {(place, name) for name in by_literal[literals[number]]}
+    matches = defaultdict(list)
+    with MatchingClock() as clock:
+      for place, name in sorted(candidates):
+        clock.begin(patterns[name], texts[place])
+        spans = [m.span() for m in compiled[name].finditer(texts[place]) if m.end() > m.start()]
+        if spans:
+          matches[place].append((name, spans))
+    offsets = body_offsets(store, tokenizer, chunk[list(matches)]) if matches else []
+    for (place, of_row), (starts, limits) in zip(matches.items(), offsets, strict=True):
+      to_byte = _byte_offsets(texts[place])
+      for name, spans in of_row:
+        pieces = [_covering(starts, limits, to_byte(a), to_byte(b)) for a, b in spans]
+        firsts, lasts = np.array([piece for piece in pieces if piece], np.int32).reshape(-1, 2).T
+        places, holders = (
+          np.full(len(firsts), found.places[name]),
+          np.full(len(firsts), chunk[place]),
+        )
+        found.add(places, holders, firsts, lasts)
+
+
+def _whole_words(text: str) -> str:
+  """Returns a pattern that finds a text between the borders of words, where words have borders."""
+  begins = "" if _UNSPACED.match(text[0]) else r"(?<!\w)"
+  ends = "" if _UNSPACED.match(text[-1]) else r"(?!\w)"
+  return begins + re.escape(text) + ends
+
+
+def _without_open_ends(pattern: str) -> str:
+  """Strips `.*` from both ends: the same texts match, but the span is the answer alone."""
+  pattern = re.sub(r"^(\.\*)+(?![?+*{|)])", "", pattern)
+  return re.sub(r"(?<![\\|(])(\.\*)+$", "", pattern)
+
+
+def _byte_offsets(text: str) -> Callable[[int], int]:
+  if text.isascii():
+    return lambda offset: offset
+  return lambda offset: len(text[:offset].encode())
+
+
+def _covering(starts, limits, start: int, limit: int) -> tuple[int, int] | None:
+  """Returns the first and last wordpiece that overlap the bytes `[start, limit)`."""
+  places = np.flatnonzero((starts < limit) & (limits > start))
+  return (int(places[0]), int(places[-1])) if len(places) else None
+
+
+def _rows_of_matches(search: SequenceSearch, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the indices of the sequences found, and of the texts that contain them."""
+  starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
+  positions, numbers = search.find(np.frombuffer(_NO_TEXT.join(texts), np.uint8))
+  return numbers, np.searchsorted(starts, positions, side="right") - 1

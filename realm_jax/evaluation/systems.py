@@ -1,0 +1,93 @@
+"""The systems under evaluation: BM25, a checkpoint's retriever, both fused, or an answerer."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import cast
+
+from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.open_answerer import question_answerer, question_search
+from realm_jax.checkpoints.opening import Corpus, Opened, Sources, open_corpus, open_sources
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.evaluation.asking import Asking
+from realm_jax.index.generations import Manifest
+from realm_jax.retrieval.stored_words import open_bm25
+
+_RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+  """A system under evaluation, which finds passages of a corpus and may answer from them.
+
+  Attributes:
+    measured: Its description for a result card.
+    retrieve: Called as `retrieve(texts, k=...)`, finds the best passages.
+    answer: Called as `answer(texts)`, answers questions; None if it does not.
+    opened: The checkpoint with its index; None if there is none.
+  """
+
+  corpus: Corpus | EditableCorpus
+  measured: dict[str, str]
+  retrieve: Callable
+  answer: Callable | None = None
+  opened: Opened | None = None
+
+  @property
+  def store(self) -> PassageStore:
+    """The passages, on disk; only a knowledge base reads others."""
+    return cast(PassageStore, self.corpus.store)
+
+
+def open_system(sources: Sources, asking: Asking) -> System:
+  """Opens the system to evaluate.
+
+  Raises:
+    FileNotFoundError: If a source is missing.
+    ValueError: If a source is not given, or the sources do not match each other.
+  """
+  if not sources.passages:
+    raise ValueError("--passages is missing; give the corpus to search, or --predictions")
+  if sources.retriever == "bm25" and not sources.checkpoints:
+    corpus = open_corpus(sources.passages)
+    measured = {"retriever": "BM25", "corpus": _described(corpus.store)}
+    return System(corpus, measured, open_bm25(corpus.store).retrieve)
+  if sources.missing():
+    raise ValueError(
+      "--checkpoints and --index are missing; give both, or --retriever=bm25, or --predictions"
+    )
+  opened = open_sources(sources)
+  saved, manifest = opened.saved, opened.manifest
+  measured = {
+    "retriever": _RETRIEVERS[sources.retriever],
+    "checkpoint": f"{sources.checkpoints}, {_trained(saved.step, saved.run)}",
+    "index": (
+      f"{sources.index}, generation {manifest.generation} of "
+      f"{_trained(manifest.training_step, manifest.run)}, {_search(sources, manifest)}"
+    ),
+    "corpus": _described(opened.corpus.store),
+  }
+  if opened.hybrid is not None:
+    fusion = opened.hybrid.fusion
+    measured["fusion"] = (
+      f"by {fusion.by}, weight {fusion.weight:g} of the dual encoder, "
+      f"{fusion.neighbours or 0:g} of the neighbours"
+    )
+  if saved.description.span_reader is None:
+    return System(opened.corpus, measured, question_search(opened).retrieve, opened=opened)
+  answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
+  measured["reader"] = f"spans, answers {asking.answer_text}"
+  return System(opened.corpus, measured, answerer.retrieve, answerer.answer, opened)
+
+
+def _search(sources: Sources, manifest: Manifest) -> str:
+  if sources.searcher is None:
+    return f"{manifest.searcher['kind']} search"
+  return f"search by {getattr(sources.searcher, '__name__', sources.searcher)}"
+
+
+def _trained(step: int, run: str | None) -> str:
+  return f"step {step}" if run is None else f"step {step} of run {run}"
+
+
+def _described(store: PassageStore) -> str:
+  return f"{store.directory} ({len(store)} passages, fingerprint {store.fingerprint})"

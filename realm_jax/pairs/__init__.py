@@ -1,1 +1,0 @@
-"""Pairs of queries and passages, mined from a corpus before training."""

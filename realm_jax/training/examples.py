@@ -1,0 +1,288 @@
+"""Sources of training examples: a SeqIO task, or arrays prepared from one in advance."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import jax
+
+from realm_jax.corpus.passage_store import PassageStore
+from realm_jax.data import batches, prepared_examples, tagged_examples
+from realm_jax.data.questions import Question, answers_digest, texts_digest
+from realm_jax.foundations import choices
+from realm_jax.text import wordpieces
+from realm_jax.training.pair_batches import PairBatches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+  """The examples of a training and how they are batched.
+
+  Attributes:
+    batch_size: Examples per step.
+    query_length: Maximum wordpieces of a query; longer queries are truncated.
+    data_streams: Number of streams that the data are read in. It determines the batches, whatever
+      the number of processes. None uses one stream per process.
+  """
+
+  kind: ClassVar[str]
+  batch_size: int
+  query_length: int
+  data_streams: int | None = None
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    choices.check_counts(self, "batch_size", "query_length", "data_streams")
+
+  def settings(self) -> dict[str, prepared_examples.Setting]:
+    """Returns the settings that determine the examples."""
+    fields = dataclasses.asdict(self)
+    decides = {k: v for k, v in fields.items() if k not in ("batch_size", "data_streams")}
+    return {"task": self.kind, **decides}
+
+  def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
+    """Returns the settings that determine how examples are batched."""
+    streams = self.data_streams
+    return {
+      "batch_size": self.batch_size,
+      "data_streams": jax.process_count() if streams is None else streams,
+    }
+
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
+    """Returns the task, its converter and its lengths, for `input_pipeline.task_batches`."""
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedQueryData(DataConfig):
+  """Masked queries of a tagged corpus.
+
+  Attributes:
+    max_masks: Maximum masked wordpieces predicted per query.
+    mask: What to mask: a salient span of a sentence, as published; for ablations, a random span or
+      random wordpieces of a sentence; or, as BERT does, random wordpieces of a passage.
+  """
+
+  kind = "masked_queries"
+  batch_size: int = 512
+  query_length: int = 96
+  max_masks: int = 10
+  mask: batches.Masking = "salient_span"
+
+  def __post_init__(self):
+    super().__post_init__()
+    choices.check_counts(self, "max_masks")
+
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
+    from realm_jax.data.feature_converters import MaskedQueryConverter
+    from tasks import salient_span_masking
+
+    return {
+      "task": salient_span_masking.register(corpus=source, vocabulary=vocabulary, mask=self.mask),
+      "converter": MaskedQueryConverter(),
+      "lengths": {
+        "query": self.query_length,
+        "mlm_positions": self.max_masks,
+        "mlm_targets": self.max_masks,
+      },
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairData(DataConfig):
+  """Pairs of queries and passages; each passage is a negative for all other queries.
+
+  Attributes:
+    pairs: "inverse_cloze" pairs a sentence with the rest of its passage (Lee et al. 2019), while
+      training; "recurring_spans", mined by `realm prepare_examples`, pairs the words around a span
+      with another passage of the document that has it (Ram et al. 2022).
+    passage_length: Maximum wordpieces of a passage.
+    hide_salient_spans: For "inverse_cloze", whether to mask salient spans of the query.
+    hard_negatives: For "recurring_spans", hard negatives drawn per query.
+  """
+
+  kind = "pairs"
+  batch_size: int = 4096
+  query_length: int = 64
+  pairs: Literal["inverse_cloze", "recurring_spans"] = "inverse_cloze"
+  passage_length: int = 288
+  hide_salient_spans: bool = False
+  hard_negatives: int = 1
+
+  def __post_init__(self):
+    super().__post_init__()
+    choices.check_counts(self, "passage_length")
+    choices.check_counts(self, "hard_negatives", least=0)
+
+  @property
+  def mined(self) -> bool:
+    """Whether the pairs are mined before training."""
+    return self.pairs == "recurring_spans"
+
+  def settings(self) -> dict[str, prepared_examples.Setting]:
+    made = ("passage_length", "hide_salient_spans")
+    names = ("query_length", *(() if self.mined else made))
+    return {"task": self.pairs, **{name: getattr(self, name) for name in names}}
+
+  def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
+    own = {"hard_negatives": self.hard_negatives} if self.mined else {}
+    return {**super().settings_of_batches(), **own}
+
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
+    if self.mined:
+      raise ValueError(
+        f"pairs={self.pairs!r} are mined before training: run `realm prepare_examples`, and give "
+        "its output with --examples"
+      )
+    from realm_jax.data.feature_converters import PairConverter
+    from tasks import inverse_cloze
+
+    pieces = wordpieces.load(vocabulary)
+    return {
+      "task": inverse_cloze.register(
+        corpus=source,
+        vocabulary=vocabulary,
+        hide_salient_spans=self.hide_salient_spans,
+      ),
+      "converter": PairConverter(cls_id=pieces.cls_id, sep_id=pieces.sep_id),
+      "lengths": {
+        "query": self.query_length,
+        "title": self.passage_length,
+        "body": self.passage_length,
+      },
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionData(DataConfig):
+  """Questions of a file."""
+
+  kind = "questions"
+  batch_size: int = 16
+  query_length: int = 64
+
+  def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
+    from realm_jax.data.feature_converters import OpenQuestionConverter
+    from tasks import open_qa
+
+    return {
+      "task": open_qa.register(questions=source, vocabulary=vocabulary),
+      "converter": OpenQuestionConverter(),
+      "lengths": {"query": self.query_length, "question_index": 1},
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+  """Examples and where they come from.
+
+  Attributes:
+    source: Input of the task, or a directory of prepared examples.
+    vocabulary: Directory with `vocab.txt`.
+    origin: Other settings that determine the examples, by name.
+    passages: The corpus whose rows mined pairs refer to.
+  """
+
+  data: DataConfig
+  source: str
+  vocabulary: str
+  origin: Mapping[str, prepared_examples.Setting] = dataclasses.field(default_factory=dict)
+  passages: PassageStore | None = None
+
+  def settings(self) -> dict[str, prepared_examples.Setting]:
+    """Returns the settings that determine the examples, except their source."""
+    digest = wordpieces.load(self.vocabulary).digest
+    return {"vocabulary": digest, **self.data.settings(), **self.origin}
+
+  def batch_settings(self, *, seed: int) -> dict[str, prepared_examples.Setting]:
+    """Returns all settings that determine the batches of a training, by name."""
+    if prepared_examples.is_prepared(self.source):
+      examples = prepared_examples.read_manifest(self.source).fingerprint
+    else:
+      read = "questions" if self.origin else tagged_examples.fingerprint(self.source)
+      examples = f"pipeline {batches.PIPELINE} of {read}"
+    content = {"examples": examples, "seed": seed}
+    return {**self.settings(), **self.data.settings_of_batches(), **content}
+
+  def streams(self, *, seed: int) -> batches.Streams:
+    """Opens the batches of a training, shuffled and repeated forever."""
+    return batches.Streams(
+      functools.partial(self.open, seed=seed, training=True),
+      num_streams=self.data.data_streams,
+      batch_size=self.data.batch_size,
+    )
+
+  def open(
+    self, *, batch_size: int, seed: int, training: bool, shard: batches.Shard | None = None
+  ) -> batches.Batches:
+    """Opens the examples; prepared ones keep the seed that they were prepared with.
+
+    Args:
+      seed: Seeds order and masks.
+      training: Whether to shuffle and repeat forever; otherwise makes one pass in order.
+      shard: The part of the data that this process reads.
+
+    Raises:
+      FileNotFoundError: If they are missing.
+      ValueError: If they were prepared with other settings, or there are none.
+    """
+    if prepared_examples.is_prepared(self.source):
+      rows = prepared_examples.open_batches(
+        self.source,
+        settings=self.settings(),
+        order="shuffled" if training else "corpus",
+        batch_size=batch_size,
+        shard=shard,
+      )
+      if self.passages is None or not isinstance(self.data, PairData):
+        return rows
+      return PairBatches(
+        rows=rows,
+        store=self.passages,
+        passage_length=self.data.passage_length,
+        hard_negatives=self.data.hard_negatives,
+        seed=(seed, shard.index if shard else 0),
+      )
+    # A task needs TensorFlow, which takes seconds to import and is missing on some machines.
+    from realm_jax.data import input_pipeline
+
+    return input_pipeline.task_batches(
+      **self.data.task(source=self.source, vocabulary=self.vocabulary),
+      batch_size=batch_size,
+      seed=seed,
+      training=training,
+      shard=shard,
+    )
+
+
+def pair_examples(data: PairData, *, source: str | None, store: PassageStore) -> Examples:
+  """Returns the pairs of a corpus as examples; without a source they are made while training."""
+  mined = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
+  return Examples(
+    data=data,
+    source=store.directory if source is None else source,
+    vocabulary=os.path.join(store.directory, "vocabulary"),
+    **(mined if data.mined else {}),
+  )
+
+
+def question_examples(
+  questions: Sequence[Question], *, data: QuestionData, source: str, store: PassageStore
+) -> Examples:
+  """Returns the examples of questions to be answered from a corpus.
+
+  Examples refer to positions in the file, and the labels depend on the answers and the corpus, so
+  all three are part of the settings.
+  """
+  return Examples(
+    data=data,
+    source=source,
+    vocabulary=os.path.join(store.directory, "vocabulary"),
+    origin={
+      "questions_digest": texts_digest(questions),
+      "answers_digest": answers_digest(questions),
+      "corpus_fingerprint": store.fingerprint,
+    },
+  )

@@ -1,0 +1,223 @@
+"""The configuration of pre-training, and its model, loss and batch."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from realm_jax.checkpoints import saved_models
+from realm_jax.checkpoints.opening import Corpus
+from realm_jax.devices import datatypes
+from realm_jax.foundations import choices
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
+from realm_jax.objectives.objective import LOSS, Minimised, Objective
+from realm_jax.retrieval.index_refresher import RefreshConfig
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training import alarms
+from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.train_loop import BatchSource
+from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
+
+_PART, _READER = "dual_encoder", "knowledge_augmented_encoder"  # of the parameters
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+  """The two encoders of a pre-training.
+
+  Attributes:
+    dual_encoder: The retrieval model.
+    knowledge_augmented_encoder: The model that reads query and passage together.
+  """
+
+  dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
+  knowledge_augmented_encoder: BertConfig = BertConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretraining(TrainingConfig):
+  """The configuration of a pre-training run, except for its directories.
+
+  Attributes:
+    data: The masked queries and how they are batched.
+    model: The two encoders.
+    retrieval: Number and lengths of the passages read.
+    refresh: How new generations of the index are followed.
+    objective: What is minimised, on `RetrievedBatch`es.
+    generation: Index generation to stay with; None follows the newest.
+    spread_index: Whether each of several processes holds only a part of the index, for corpora
+      beyond the memory of one host; queries are then gathered and answers merged.
+    retrieval_trace: Whether to keep what each step retrieved in `WORKDIR/retrievals`, 8 bytes per
+      passage read, for `realm report`.
+    eval_every: Steps between two evaluations; the last step has one as well.
+    eval_steps: Batches of an evaluation.
+  """
+
+  run: RunConfig = RunConfig(num_steps=200_000, checkpoint_every=500)
+  data: MaskedQueryData = MaskedQueryData()
+  model: ModelConfig = ModelConfig()
+  retrieval: RetrievalConfig = RetrievalConfig()
+  refresh: RefreshConfig = RefreshConfig()
+  objective: Objective = MarginalLikelihood()
+  generation: int | None = None
+  spread_index: bool = False
+  retrieval_trace: bool = False
+  eval_every: int = 1000
+  eval_steps: int = 20
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    choices.check_counts(self, "eval_every", "eval_steps")
+
+  @property
+  def module(self) -> RealmPretrainingModel:
+    """Both encoders as one module."""
+    return RealmPretrainingModel(self.model.dual_encoder, self.model.knowledge_augmented_encoder)
+
+  def check_reachable(self) -> None:
+    """Checks that an index that follows can be recent enough; see `RefreshConfig`."""
+    if self.generation is None:
+      self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
+
+  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
+    """Returns the description of the model and its training data for checkpoints."""
+    return saved_models.ModelDescription(
+      dual_encoder=self.model.dual_encoder,
+      knowledge_augmented_encoder=self.model.knowledge_augmented_encoder,
+      retrieval=self.retrieval.answering,
+      query_length=self.data.query_length,
+      max_masks=self.data.max_masks,
+      passage_length=self.retrieval.passage_length,
+      vocabulary_digest=corpus.vocabulary.digest,
+      corpus_fingerprint=corpus.store.fingerprint,
+    )
+
+  def init_params(self, key: jax.Array) -> dict:
+    """Returns the boxed parameters of both encoders."""
+    return saved_models.init_pretraining_model(self.module, key)
+
+  @property
+  def minimised(self) -> Minimised:
+    """The objective of the model, without the backward pass of a part that does not learn."""
+    still = [_READER] if _READER in self.optimizer.frozen_parts else []
+    # The index has no scores of what the posterior proposes.
+    embeds = self.dual_encoder_learns or self.retrieval.posterior is not None
+    if embeds and not self.dual_encoder_learns:
+      still.append(_PART)
+    minimised = self.objective.build(self.module.clone(dual_encoder_learns=embeds))
+    if not still:
+      return minimised
+    return minimised.of_params(
+      lambda params: {**params, **{part: jax.lax.stop_gradient(params[part]) for part in still}}
+    )
+
+  def figures(self, params: dict, batch: datatypes.RetrievedBatch) -> dict[str, datatypes.Mean]:
+    """Returns the figures of a batch without dropout, in as many parts as a step has."""
+    (_, objective), *_ = self.objective.weighted_terms()
+    figures = objective.build(self.module).figures(params, batch, parts=self.mesh.accumulate_steps)
+    return {"loss" if name == LOSS else name.split("/")[-1]: mean for name, mean in figures.items()}
+
+  def program(self, mesh: Mesh | None = None) -> TrainProgram:
+    """Returns the train step and the layout of its state, on a mesh or on all devices.
+
+    Raises:
+      ValueError: If the batch is split and sequences are to be bucketed, or a term of the objective
+        teaches a dual encoder that never learns.
+    """
+    program = self.make_program(
+      self.minimised, init_params=self.init_params, batch_size=self.data.batch_size, mesh=mesh
+    )
+    num_devices, num_parts = program.mesh.size, self.mesh.accumulate_steps
+    if self.retrieval.padding == "buckets" and (num_devices > 1 or num_parts > 1):
+      raise ValueError(
+        f"padding='buckets' with {num_devices} devices and accumulate_steps={num_parts}: buckets "
+        "need a whole batch on one device; use padding='longest'"
+      )
+    return program
+
+  @property
+  def dual_encoder_learns(self) -> bool:
+    """Whether the optimizer ever moves the dual encoder."""
+    optimizer, parts = self.optimizer, set(self.optimizer.frozen_parts)
+    steps = dict(optimizer.frozen_steps)
+    frozen = _PART in steps and steps[_PART] >= self.run.num_steps
+    stopped = dict(optimizer.learning_rate_factors).get(_PART, 1.0) == 0
+    if frozen or stopped or _PART in parts:
+      return False
+    encoder = self.model.dual_encoder
+    names = encoder.parts("query") | encoder.parts("passage") if parts else ()
+    return not (names and {f"{_PART}/{name}" for name in names} <= parts)
+
+  @property
+  def stops_on_collapse(self) -> bool:
+    # A dual encoder that stands still retrieves no worse than at the beginning.
+    return super().stops_on_collapse and self.dual_encoder_learns
+
+  @property
+  def min_entropy(self) -> float:
+    """The entropy of p(z|x) below which an alarm is raised."""
+    # With one passage besides the null passage, an entropy of 0 is no alarm.
+    return 0.0 if self.retrieval.num_passages == 2 else alarms.MIN_ENTROPY
+
+  def with_steps(self, num_steps: int) -> "Pretraining":
+    """Returns the same training with another number of steps."""
+    return dataclasses.replace(self, run=dataclasses.replace(self.run, num_steps=num_steps))
+
+  def on_accelerators(self) -> "Pretraining":
+    """Returns the same training with the dtype that "auto" stands for there."""
+    auto = ("dtype", "auto")
+    resolved = changed(self.model, lambda *field: "bfloat16" if field == auto else field[1])
+    return dataclasses.replace(self, model=resolved)
+
+  def abstract_batch(self) -> datatypes.RetrievedBatch:
+    """Returns the shapes of a batch."""
+    retrieval = self.retrieval
+    B, K, M = self.data.batch_size, retrieval.num_passages, self.data.max_masks
+    return datatypes.RetrievedBatch(
+      queries=datatypes.MaskedQueries(
+        query=abstract_tokens(B, self.data.query_length),
+        mlm_positions_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
+        mlm_targets_BxM=jax.ShapeDtypeStruct((B, M), jnp.int32),
+        mlm_weights_BxM=jax.ShapeDtypeStruct((B, M), jnp.float32),
+        source_uid_B=jax.ShapeDtypeStruct((B,), jnp.int32),
+      ),
+      passage=abstract_tokens(B, K, retrieval.passage_length),
+      joint=abstract_tokens(B, K, retrieval.joint_length),
+      valid_BxK=jax.ShapeDtypeStruct((B, K), jnp.bool_),
+      passage_ids_BxK=jax.ShapeDtypeStruct((B, K), jnp.int32),
+      stale_scores_BxK=jax.ShapeDtypeStruct((B, K), jnp.float32),
+    )
+
+
+def abstract_tokens(*shape: int) -> datatypes.Tokens:
+  """Returns the shapes of `Tokens`."""
+  return datatypes.Tokens(
+    ids=jax.ShapeDtypeStruct(shape, jnp.int32),
+    mask=jax.ShapeDtypeStruct(shape, jnp.bool_),
+    segments=jax.ShapeDtypeStruct(shape, jnp.int32),
+  )
+
+
+class SourceFactory(Protocol):
+  """Makes the source of a pre-training's batches from the one that retrieves passages."""
+
+  def settings(self, training: Pretraining) -> Mapping[str, Any]:
+    """Returns what determines its batches, by name; a resumed run must have the same.
+
+    Raises:
+      ValueError: If it does not fit the training.
+    """
+    ...
+
+  def open(self, source: RetrievedBatches, training: Pretraining) -> BatchSource:
+    """Returns the source of the batches."""
+    ...

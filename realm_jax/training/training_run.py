@@ -1,0 +1,480 @@
+"""The part common to all training jobs: mesh, sharded state, warm start, checkpoints, loop."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+
+from realm_jax.checkpoints import orbax_files, saved_models
+from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
+from realm_jax.checkpoints.matching_generations import PublishedGenerations
+from realm_jax.devices import directory_lock, processes
+from realm_jax.foundations import json_fields, object_store
+from realm_jax.launching.supervisor import STOPPED
+from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
+from realm_jax.retrieval.passage_finder import PassageFinder
+from realm_jax.retrieval.retrieved_batches import RetrievedBatches
+from realm_jax.text.wordpieces import WordPieces
+from realm_jax.training import alarms, metric_writers, resumption, train_loop
+from realm_jax.training.alarms import MIN_ENTROPY, Alarm
+from realm_jax.training.profiling import StepTrace
+from realm_jax.training.retrieval_trace import TraceWriter
+from realm_jax.training.swap_log import SwapLog
+from realm_jax.training.train_program import TrainProgram
+from realm_jax.training.train_state import TrainState
+from realm_jax.training.training_config import TrainingConfig
+
+CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+  """Initial parameters from a checkpoint.
+
+  Attributes:
+    checkpoints: Directory of checkpoints; the newest is used.
+    parts: Pairs of a path in this model's parameters and one in the checkpoint's, joined by "/".
+  """
+
+  checkpoints: str
+  parts: Sequence[tuple[str, str]]
+
+  def __post_init__(self):
+    if not self.parts:
+      raise ValueError(f"nothing is taken from {self.checkpoints}: WarmStart.parts is empty")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+  """An evaluation between steps.
+
+  Attributes:
+    figures: Returns the metrics of the parameters.
+    every: Steps between evaluations; the last step has one as well.
+    best: Keeps the best parameters; None keeps none.
+    at_start: Whether the parameters of step 0 may be the best.
+  """
+
+  figures: Callable[[dict], dict[str, float]]
+  every: int
+  best: BestCheckpoint | None = None
+  at_start: bool = False
+
+
+class TrainingRun:
+  """A training in a working directory, new, warm-started or resumed; a context manager.
+
+  Args:
+    workdir: Directory of `checkpoints/`, `metrics.jsonl` and TensorBoard's files.
+    description: Description of the model, a dataclass, saved in every checkpoint.
+    batch_settings: Settings that determine the batches; see `resumption.changes`.
+    from_corpus: Returns parameters of a new run, by path, that its corpus determines.
+
+  Attributes:
+    mesh: Mesh of all devices of all processes.
+    batch_sharding: Sharding of every array of a batch.
+    state: The train state, on the mesh.
+    resumed: The checkpoint that the run resumes from, or None.
+    identity: Identifies the run.
+    logs: Local directory of the files that the run appends to; the working directory unless that is
+      in an object store.
+
+  Raises:
+    DirectoryInUseError: If another job works in the directory.
+    ValueError: If the existing run has another model or other batches, or the directory is no
+      run's.
+  """
+
+  def __init__(
+    self,
+    workdir: str,
+    *,
+    program: TrainProgram,
+    config: TrainingConfig,
+    description,
+    batch_settings: Mapping,
+    warm_starts: Sequence[WarmStart] = (),
+    from_corpus: Callable[[], Mapping] = dict,
+    min_entropy: float = MIN_ENTROPY,
+  ):
+    self.workdir = workdir
+    self._opened = contextlib.ExitStack()
+    # Before anything is read, because the checkpointer removes unfinished checkpoints.
+    self._still_held = self._opened.enter_context(
+      directory_lock.hold(workdir, kind=directory_lock.WORKDIR)
+    )
+    with contextlib.ExitStack() as if_failed:
+      if_failed.callback(self._opened.close)
+      begin = functools.partial(_new_state, program, from_corpus, warm_starts)
+      self._open(program, config, description, batch_settings, begin, min_entropy)
+      if_failed.pop_all()
+
+  def keep(self, vocabulary: WordPieces) -> None:
+    """Writes the vocabulary into the workdir, which then has the whole model."""
+    if processes.is_first():
+      vocabulary.save(os.path.join(self.workdir, VOCABULARY))
+
+  def _open(
+    self,
+    program: TrainProgram,
+    config: TrainingConfig,
+    description,
+    batch_settings: Mapping,
+    begin: Callable[[], TrainState],
+    min_entropy: float,
+  ) -> None:
+    """Restores or begins the run."""
+    workdir = self.workdir
+    self._config, self._description = config.run, description
+    self.mesh = program.mesh
+    self.batch_sharding = program.batch_sharding
+    self._train_step = program.train_step
+    directory = os.path.join(workdir, CHECKPOINTS)
+    if config.run.resume_from is not None:
+      resumption.go_back(directory, config.run.resume_from, learning=config.learning_settings)
+    self._checkpointer = orbax_files.Checkpointer(directory, keep=config.run.keep_checkpoints)
+    self.resumed = self._checkpointer.restore(program.abstract_state)
+    self.identity = orbax_files.run_of(directory)
+    self._metadata = {
+      "model": json_fields.as_json(description),
+      "run": self.identity.name,
+      "batches": dict(batch_settings),
+      "learning": config.learning_settings,
+      "resumed_from": config.run.resume_from,
+    }
+    self._continued, self._last_good = None, None
+    if self.resumed is not None:
+      saved_models.check_same_run(self.resumed.metadata, description, workdir)
+      changed = resumption.changes(
+        self.resumed.metadata.get("batches"),
+        batch_settings,
+        allowed=config.run.allow_changes,
+        workdir=workdir,
+      )
+      resumption.warn_of_other_learning(
+        self.resumed.metadata.get("learning"), config.learning_settings, workdir=workdir
+      )
+      if self.resumed.input and not changed:
+        self._continued = self.resumed.input
+      self.state = self.resumed.state
+      self._last_good = self.resumed.metadata.get("last_good")
+    else:
+      self.state = begin()
+    if not orbax_files.all_finite(self.state):
+      saved = self._checkpointer.latest_step()
+      raise ValueError(
+        f"the parameters that {workdir} begins with, of step {saved or 0}, are not finite; "
+        + ("begin with other checkpoints" if saved is None else self._way_back(saved))
+      )
+    self.logs, self._mirror = workdir, None
+    if processes.is_first() and object_store.is_remote(workdir):
+      self._mirror = object_store.MirroredLogs(workdir)
+      self.logs = self._mirror.directory
+    self._alarm: Alarm | None = None  # that ends the run
+    self._healthy_step = -1
+    self._writer = metric_writers.make_writer(
+      self.logs,
+      step=self.step,
+      first_process=processes.is_first(),
+      min_entropy=min_entropy,
+      on_end=lambda alarm: self._end(alarm, collapses=config.stops_on_collapse),
+      on_healthy=self._set_healthy,
+    )
+    self._stop = train_loop.StopSignal()
+    self._failure = ""
+    self._trace: TraceWriter | None = None
+    self._exchange = processes.Exchange()
+    self._profile = StepTrace(workdir, config.run.profile_steps)
+
+  def __enter__(self) -> "TrainingRun":
+    self._opened.enter_context(self._stop)
+    self._opened.enter_context(self._profile)
+    if self._mirror is not None:
+      self._opened.callback(self._mirror.close)
+    self._opened.callback(self._writer.close)
+    self._opened.callback(self._checkpointer.close)
+    return self
+
+  def __exit__(self, kind, *_):
+    """Exits the process with `STOPPED` if the run was stopped before its last step.
+
+    If it was stopped because it has collapsed or diverged, the exit code is 1 and a line says why.
+    """
+    self._opened.close()
+    if kind is None and self._failure:
+      raise SystemExit(self._failure)
+    if kind is None and self.step < self._config.num_steps:
+      raise SystemExit(STOPPED)
+
+  @property
+  def step(self) -> int:
+    """The number of steps taken."""
+    return int(self.state.step)
+
+  def stopped(self) -> bool:
+    """Returns whether any process was told to stop; all must call it equally often."""
+    stops = self._exchange([self._stop() or self._alarm is not None])
+    return stops is not None and bool(stops.any())
+
+  @property
+  def _diverged(self) -> bool:
+    return self._alarm is not None and self._alarm.diverged
+
+  def place(self, batch):
+    """Shards a batch over the mesh; every process passes its own rows."""
+    return processes.place(batch, self.batch_sharding)
+
+  def save_start(self) -> None:
+    """Saves a new run's initial parameters, from which the first generation is built."""
+    if self.resumed is None:
+      self._last_good = 0
+      self._save(0, self.state, input={}, metadata={})
+
+  def wait_for_checkpoint(self) -> None:
+    """Waits until the checkpoint being written is on disk."""
+    self._checkpointer.wait()
+
+  def follow(
+    self,
+    index: str,
+    *,
+    refresh: RefreshConfig,
+    wanted: int | None = None,
+    spread: bool = False,
+    with_embeddings: bool = False,
+  ) -> IndexRefresher:
+    """Returns the generations of an index: the wanted one alone, or the newest and newer ones."""
+    published = PublishedGenerations(
+      index=index,
+      description=self._description,
+      searcher=refresh.searcher,
+      spread=spread,
+      with_embeddings=with_embeddings,
+      run=self.identity,
+      other_runs=refresh.other_runs if wanted is None else "accept",
+    )
+    return IndexRefresher(published, config=refresh, watch=wanted is None)
+
+  def retrieved_batches(
+    self,
+    queries: Any,
+    *,
+    retriever: PassageFinder,
+    refresher: IndexRefresher,
+    trace: TraceWriter | None = None,
+  ) -> RetrievedBatches:
+    """Returns the batches of queries; records their generations in `swaps.jsonl`.
+
+    Args:
+      queries: See `RetrievedBatches`.
+      trace: Gets what each step retrieved, and is flushed before each checkpoint.
+    """
+    self._trace = trace
+    swaps = SwapLog(self.logs, step=self.step)
+    swaps.write(self.step, refresher.current)
+    return RetrievedBatches(
+      queries,
+      retriever=retriever,
+      refresher=refresher,
+      place=self.place,
+      first_step=self.step,
+      on_swap=swaps.write,
+      stop=self.stopped,
+      on_batch=None if trace is None else trace.add,
+    )
+
+  def train(
+    self,
+    source: train_loop.BatchSource,
+    *,
+    metadata: Callable[[], Mapping] = dict,
+    evaluation: Evaluation | None = None,
+    samples: Callable[[], str] | None = None,
+  ) -> None:
+    """Trains to the end or until stopped, then saves.
+
+    Args:
+      source: Provides the batches; restored to the checkpoint's position.
+      metadata: Returns further metadata for a checkpoint.
+      evaluation: Evaluation during training; None for none.
+      samples: Returns examples as Markdown, written at each evaluation or, without one, at each
+        checkpoint.
+    """
+    num_steps, checkpoint_every = self._config.num_steps, self._config.checkpoint_every
+
+    def evaluated(step: int) -> bool:
+      return evaluation is not None and (step % evaluation.every == 0 or step == num_steps)
+
+    def figures(step: int, state) -> dict[str, float]:
+      if not orbax_files.all_finite(state):
+        self._end(alarms.not_finite(step), collapses=True)
+        return {}
+      if not evaluated(step):
+        return {}
+      assert evaluation is not None
+      found = evaluation.figures(state.params)
+      if evaluation.best is not None:
+        said = {**self._metadata, **metadata()}
+        evaluation.best.offer(step, state.params, figures=found, metadata=said)
+      return found
+
+    def save(step: int, state) -> None:
+      healthy, failed = processes.share([self._healthy_step == step, self._diverged])[0]
+      if failed or not orbax_files.all_finite(state):
+        return
+      if healthy:
+        self._last_good = step
+      best = evaluation.best if evaluation else None
+      is_good = best is not None and best.value is not None and math.isfinite(best.value)
+      kept = {self._last_good, best.step if best is not None and is_good else None}
+      self._checkpointer.protected = {found for found in kept if found is not None}
+      position = {
+        name: value for part in processes.gather(source.position()) for name, value in part.items()
+      }
+      whole = {"position": position, "batch": processes.gather_rows(source.in_flight())}
+      self._save(step, state, input=whole, metadata=metadata())
+
+    def save_in_turn(step: int, state) -> None:
+      if step % checkpoint_every == 0:
+        save(step, state)
+
+    def write_samples(step: int, state) -> None:
+      del state
+      due = step % checkpoint_every == 0 if evaluation is None else evaluated(step)
+      if samples is not None and due:
+        self._writer.write_texts(step, {"samples/retrieved": samples()})
+
+    if self.step == 0 and evaluation is not None and evaluation.at_start:
+      figures(0, self.state)
+    first_batch = self._first_batch(source)
+    self.state = train_loop.train(
+      self.state,
+      first_batch,
+      train_step=self._train_step,
+      source=source,
+      num_steps=num_steps,
+      hooks=[self._profile.after_step, write_samples, save_in_turn],
+      writer=self._writer,
+      log_every=self._config.log_every,
+      stop=self.stopped,
+      log_also=lambda step: step % checkpoint_every == 0 or evaluated(step),
+      evaluate=figures,
+    )
+    save(self.step, self.state)
+    self.wait_for_checkpoint()
+    self._failure = processes.share(self._why_it_failed(evaluation))[0]
+
+  def _end(self, alarm: Alarm, *, collapses: bool) -> None:
+    if self._alarm is None and (collapses or alarm.diverged):
+      self._alarm = alarm
+
+  def _set_healthy(self, step: int) -> None:
+    self._healthy_step = step
+
+  def _why_it_failed(self, evaluation: Evaluation | None) -> str:
+    """Returns why the run ended and where to continue from; empty if nothing went wrong."""
+    if self._alarm is None:
+      return ""
+    best = None if evaluation is None else evaluation.best
+    if best is not None and best.step is not None:
+      path = os.path.join(self.workdir, BEST, str(best.step))
+      way_out = f"Begin again from {path}"
+    else:
+      way_out = self._way_back(self._alarm.first_step)
+    what, otherwise = "retrieval has collapsed", "; --on_collapse=warn trains on"
+    if self._alarm.diverged:
+      what, otherwise = "training has diverged", ""
+    return (
+      f"{self.workdir}: step {self.step}, stopped because {what}: {self._alarm}. "
+      f"{way_out}{otherwise}"
+    )
+
+  def _way_back(self, step: int) -> str:
+    """Returns the checkpoint to continue from: the last good one, or one before `step`."""
+    directory = os.path.join(self.workdir, CHECKPOINTS)
+    before = [found for found in orbax_files.steps(directory) if found < step]
+    good = self._last_good if self._last_good in before else max(before, default=None)
+    if good is None:
+      return "No checkpoint is from before: begin again in another workdir"
+    return f"Begin again from {os.path.join(directory, str(good))} with --resume_from={good}"
+
+  def _first_batch(self, source: train_loop.BatchSource):
+    """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
+    if self._continued is not None:
+      source.restore(self._continued["position"])
+      rows = self._continued["batch"]
+      return source.resume({name: processes.own_rows(value) for name, value in rows.items()})
+    source.begin(self.state.params)
+    batch, _ = source.finish()
+    return batch
+
+  def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
+    self._still_held()
+    # A run that resumes from here must find every row up to here.
+    if self._trace is not None:
+      self._trace.flush()
+    if self._mirror is not None:
+      self._writer.flush()
+      self._mirror.flush()
+    known = {**self._metadata, "last_good": self._last_good}
+    self._checkpointer.save(step, state, input=input, metadata={**known, **metadata})
+
+
+def _new_state(
+  program: TrainProgram, from_corpus: Callable[[], Mapping], warm_starts: Sequence[WarmStart]
+) -> TrainState:
+  """Returns the state of step 0 with what comes from the corpus and from other checkpoints."""
+  _check_none_is_overwritten(warm_starts)
+  state, abstract = program.new_state(), program.abstract_state.params
+  params = flax.traverse_util.flatten_dict(state.params)
+  shapes: dict[tuple, Any] = flax.traverse_util.flatten_dict(abstract)
+  for path, value in flax.traverse_util.flatten_dict(from_corpus()).items():
+    params[path] = jax.device_put(value, shapes[path].sharding)
+  params = flax.traverse_util.unflatten_dict(params)
+  for warm_start in warm_starts:
+    params = warm_started(params, abstract, warm_start)
+  return dataclasses.replace(state, params=params)
+
+
+def _check_none_is_overwritten(warm_starts: Sequence[WarmStart]) -> None:
+  """Checks that no part is taken from two checkpoints; only the last would count.
+
+  Raises:
+    ValueError: If one is, or lies within a part that a later one gives.
+  """
+  given: list[tuple[str, str]] = []
+  for start in warm_starts:
+    for part, _ in start.parts:
+      for before, source in given:
+        if before == part or before.startswith(f"{part}/"):
+          raise ValueError(
+            f"{before} would be taken from {source} and then again from {start.checkpoints}; "
+            "give one of the two"
+          )
+    given += [(part, start.checkpoints) for part, _ in start.parts]
+
+
+def warm_started(params: dict, abstract_params: dict, warm_start: WarmStart) -> dict:
+  """Replaces parts of the parameters with those of a checkpoint."""
+  path = orbax_files.resolve(warm_start.checkpoints)
+  flat = flax.traverse_util.flatten_dict(params, sep="/")
+  abstract = flax.traverse_util.flatten_dict(abstract_params, sep="/")
+  wanted = {}
+  for here, there in warm_start.parts:
+    for name in flat:
+      if name.startswith(here + "/"):
+        wanted[name] = there + name.removeprefix(here)
+  restored = orbax_files.restore_params(
+    path, flax.traverse_util.unflatten_dict({wanted[n]: abstract[n] for n in wanted}, sep="/")
+  )
+  saved: dict[str, Any] = flax.traverse_util.flatten_dict(restored, sep="/")
+  # Copies, because two places may take the same array and the state's buffers are donated.
+  flat.update({name: jnp.copy(saved[source]) for name, source in wanted.items()})
+  return flax.traverse_util.unflatten_dict(flat, sep="/")

@@ -1,0 +1,41 @@
+"""Serves a knowledge base: its pages and its API, at a port of this machine."""
+
+import os
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.web import listening
+from realm_jax.web.limit_settings import LimitSettings
+
+
+def serve(
+  base: KnowledgeBase | str | os.PathLike,
+  *,
+  host: str = "127.0.0.1",
+  port: int = 8080,
+  edit_token: str | None = None,
+  limits: LimitSettings = LimitSettings(),
+) -> None:
+  """Serves a knowledge base until told to stop, by SIGTERM or an interrupt.
+
+  Args:
+    base: The knowledge base, or its folder.
+    host: Address to listen on; only programs of this machine reach the default.
+    port: Port to listen on; 0 chooses a free one, which the printed address shows.
+    edit_token: Lets those who know it change documents; None takes the environment's
+      REALM_EDIT_TOKEN, and without that nobody may.
+    limits: Which requests are accepted.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+    ValueError: If the port is taken, the token is short, or the extra `serve` is not installed.
+  """
+  opened = base if isinstance(base, KnowledgeBase) else KnowledgeBase(base)
+  with listening.listening(host, port) as listener:
+    from realm_jax.web import knowledge_base_app
+
+    app = knowledge_base_app.make_app(
+      opened,
+      edit_token=edit_token or os.environ.get("REALM_EDIT_TOKEN"),
+      limits=listening.with_local_names(limits, host),
+    )
+    listener.serve(app)

@@ -1,0 +1,84 @@
+"""Small random networks of ours, and their weights under Hugging Face's names."""
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from realm_jax.checkpoints.formats import huggingface_names
+from realm_jax.devices import datatypes
+from realm_jax.models import dual_encoder, knowledge_augmented_encoder, span_reader
+from tests.configurations import tiny_bert
+
+CONFIG = tiny_bert(vocab_size=13, num_layers=2, max_length=10)
+
+
+class Network:
+  """A network with random parameters `params`, flat by path."""
+
+  def __init__(self, module, heads, *inputs, seed):
+    ids = np.ones((1, 4), np.int32)
+    tokens = datatypes.Tokens(ids=ids, mask=ids > 0, segments=ids * 0)
+    shapes = jax.eval_shape(
+      lambda: nn.unbox(module.init(jax.random.key(0), tokens, *inputs, deterministic=True))
+    )
+    random = np.random.default_rng(seed)
+    self.module, self.heads = module, heads
+    self.params = {
+      path: random.normal(0, 0.3, leaf.shape).astype(np.float32)
+      for path, leaf in flax.traverse_util.flatten_dict(shapes["params"], sep="/").items()
+    }
+
+  def weights(self, stem, owner=""):
+    """Returns Hugging Face's arrays; `stem` prefixes BERT's names, `owner` those of the heads."""
+    names = huggingface_names.prefixed(
+      huggingface_names.encoder(CONFIG.num_layers), here="bert/", there=stem
+    )
+    for head in self.heads:
+      there = stem if head == "pooler" else owner
+      names |= huggingface_names.prefixed(getattr(huggingface_names, head)(), there=there)
+    return {
+      theirs: huggingface_names.to_theirs(path, self.params[path])
+      for path, theirs in names.items()
+      if path in self.params
+    }
+
+  def under(self, path):
+    """Returns the parameters by path in a checkpoint."""
+    return {f"{path}/{name}": value for name, value in self.params.items()}
+
+
+@pytest.fixture(scope="session")
+def bert_config():
+  return CONFIG
+
+
+@pytest.fixture(scope="session")
+def make_tower():
+  def make(seed):
+    config = dual_encoder.DualEncoderConfig(
+      bert=CONFIG, projection_size=4, layer_norm_epsilon=1e-12
+    )
+    return Network(dual_encoder.Tower(config), ("pooler", "projection"), seed=seed)
+
+  return make
+
+
+@pytest.fixture(scope="session")
+def make_masked_lm():
+  def make(seed):
+    module = knowledge_augmented_encoder.KnowledgeAugmentedEncoder(CONFIG)
+    return Network(module, ("masked_lm",), jnp.zeros((1, 1), jnp.int32), seed=seed)
+
+  return make
+
+
+@pytest.fixture(scope="session")
+def make_reader():
+  def make(seed):
+    config = span_reader.SpanReaderConfig(bert=CONFIG, max_span_width=3, span_hidden_size=3)
+    return Network(span_reader.SpanReader(config), ("spans",), seed=seed)
+
+  return make

@@ -1,0 +1,145 @@
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.data.questions import Question
+from realm_jax.evaluation import answer_matching
+from realm_jax.evaluation.answer_matching import AnswerMatcher, match_answers
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+
+TOKENIZER = WordPieceTokenizer(
+  [*SPECIAL_TOKENS, *"the cat cats ##fish sat on mat . , 19 ##69 1969 july cafe u s in a".split()]
+)
+TEXTS = (
+  "The cat sat on the mat.",
+  "Catfish sat. The café, cat.",
+  "In July 1969 the U.S. cat sat.",
+  "日本 cat",  # no wordpieces of the vocabulary but "cat"
+  "In 1919 a cat.",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+  return make_store(tmp_path_factory.mktemp("store"), TEXTS)
+
+
+def make_store(directory, texts, *, max_passage_length=32):
+  writer = PassageStoreWriter(directory, tokenizer=TOKENIZER, max_passage_length=max_passage_length)
+  for uid, (text, ids) in enumerate(zip(texts, TOKENIZER.encode_batch(texts), strict=True)):
+    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  return PassageStore(directory)
+
+
+def question(*answers, regex=False):
+  return Question(id="q", text="?", answers=answers, regex=regex)
+
+
+def found(store, *answers, regex=False, **settings):
+  """Returns the rows that hold an answer, and each row's spans as wordpieces."""
+  matcher = match_answers(
+    [question(*answers, regex=regex)], store=store, tokenizer=TOKENIZER, **settings
+  )
+  (holds,) = matcher.contains(np.array([0]), np.arange(len(store))[np.newaxis])
+  spans = {
+    row: [tuple(span) for span in matcher.spans(0, row).tolist()]
+    for row in range(len(store))
+    if len(matcher.spans(0, row))
+  }
+  assert matcher.unanswerable == (not holds.any())
+  return np.flatnonzero(holds).tolist(), spans
+
+
+def test_wordpieces_are_found_at_the_borders_of_words(store):
+  assert found(store, "cat") == (
+    [0, 1, 2, 3, 4],
+    {0: [(1, 1)], 1: [(7, 7)], 2: [(8, 8)], 3: [(2, 2)], 4: [(3, 3)]},
+  )
+  assert found(store, "The CAT") == ([0], {0: [(0, 1)]})
+  assert found(store, "mat.", "sat on") == ([0], {0: [(2, 3), (5, 6)]})
+  assert found(store, "CAFE") == ([1], {1: [(5, 5)]})
+  assert found(store, "U.S.") == ([2], {2: [(4, 7)]})
+  assert found(store, "19") == ([], {})
+
+
+def test_regular_expressions_are_mapped_to_wordpieces(store):
+  assert found(store, r"july\s*19\d\d|\bmat\b", regex=True) == ([0, 2], {0: [(5, 5)], 2: [(1, 2)]})
+  assert found(store, "cat", regex=True)[1][1] == [(0, 0), (7, 7)]
+  assert found(store, r"\d{4}", regex=True)[0] == [2, 4]  # no literal to look for
+  assert found(store, ".*1969.*", regex=True) == ([2], {2: [(2, 2)]})
+  assert found(store, "x*", regex=True) == ([], {})
+
+
+def test_answers_that_the_vocabulary_lacks_are_found_in_the_text(store):
+  assert found(store, "日本") == ([3], {3: [(0, 1)]})
+  assert found(store, "本") == (
+    [3],
+    {3: [(1, 1)]},
+  )  # a word of its own, as for a vocabulary with it
+
+
+def test_without_spaces_an_answer_may_stand_anywhere(tmp_path):
+  pieces = ["タ", *(f"##{character}" for character in "ワーです")]
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=False)
+  texts = ["タワーです", "タワ"]
+  writer = PassageStoreWriter(tmp_path, tokenizer=tokenizer, max_passage_length=16)
+  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  matcher = match_answers([question("タワー")], store=PassageStore(tmp_path), tokenizer=tokenizer)
+  assert matcher.contains(np.array([0]), np.array([[0, 1]])).tolist() == [[True, False]]
+  assert matcher.spans(0, 0).tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize("regex", [False, True])
+def test_no_answer_runs_on_into_the_next_passage(tmp_path, regex):
+  store = make_store(tmp_path, ["the cat", "sat on"], max_passage_length=2)
+  assert found(store, "cat sat", regex=regex) == ([], {})
+  assert found(store, "sat on", regex=regex) == ([1], {1: [(0, 1)]})
+
+
+def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch):
+  monkeypatch.setattr(answer_matching, "_ROWS_AT_ONCE", 7)
+  random = np.random.default_rng(0)
+  words = "the cat cats catfish sat . , 1969 july café in a xyz".split()
+  texts = [" ".join(random.choice(words, size)) for size in random.integers(1, 12, 60)]
+  store = make_store(tmp_path, texts)
+  answers = [" ".join(random.choice(words, size)) for size in random.integers(1, 4, 50)]
+  questions = [question(*answers[i : i + 2]) for i in range(0, 50, 2)]
+  questions += [question(re.escape(answer), regex=True) for answer in answers]
+  matcher = match_answers(questions, store=store, tokenizer=TOKENIZER)
+  holds = matcher.contains(np.arange(len(questions)), np.tile(np.arange(60), (len(questions), 1)))
+  for index, asked in enumerate(questions):
+    for row, text in enumerate(texts):
+      if asked.regex:
+        expected = any(re.search(a, text, re.IGNORECASE) for a in asked.answers)
+      else:
+        expected = any(f" {a} " in f" {text} " for a in asked.answers)
+        assert expected == bool(len(matcher.spans(index, row)))
+      assert holds[index, row] == expected, (asked, text)
+  assert matcher.unanswerable == (~holds.any(axis=1)).sum()
+
+
+def test_labels_come_back_from_arrays(store):
+  asked = [question("cat", "mat"), question("dog"), question("19.9", regex=True), question("cat")]
+  before = match_answers(asked, store=store, tokenizer=TOKENIZER)
+  arrays = before.arrays()
+  assert {array.dtype.name for array in arrays.values()} == {"int32"}
+  again = AnswerMatcher.from_arrays(arrays)
+  ids_BxR = np.tile(np.arange(len(store)), (4, 1))
+  holds_BxR = again.contains(np.arange(4), ids_BxR)
+  assert holds_BxR[0].any() and holds_BxR[2].any()
+  np.testing.assert_array_equal(holds_BxR, before.contains(np.arange(4), ids_BxR))
+  for index, row in itertools.product(range(4), range(len(store))):
+    np.testing.assert_array_equal(again.spans(index, row), before.spans(index, row))
+  assert again.unanswerable == before.unanswerable == 1
+  with pytest.raises(
+    ValueError, match=r"not labels of questions: .*3 rows in groups of \d+ in all"
+  ):
+    AnswerMatcher.from_arrays({**arrays, "occurrences": arrays["occurrences"][:3]})
+  with pytest.raises(ValueError, match=r"not labels of questions: KeyError\('occurrences'\)"):
+    AnswerMatcher.from_arrays({})

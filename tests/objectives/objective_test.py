@@ -1,0 +1,124 @@
+"""A batch in parts: the loss, the figures and the gradients of the batch as a whole."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from realm_jax.checkpoints import saved_models
+from realm_jax.devices import partitioning
+from realm_jax.devices.datatypes import Mean
+from realm_jax.models.dropout_keys import dropout_key
+from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
+from realm_jax.models.realm import RealmPretrainingModel
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
+from realm_jax.objectives.objective import LOSS, Loss
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
+from realm_jax.training.train_program import TrainProgram
+from tests.configurations import tiny_bert
+
+B, K, M, V = 8, 3, 4, 32
+BERT = tiny_bert(vocab_size=V, hidden_size=16, mlp_size=24)
+DUAL_ENCODER = DualEncoderConfig(bert=BERT, projection_size=8)
+CLOSE = 1e-5  # sums of a few hundred float32 numbers, added in another order
+
+
+def pairs(make_retrieved_batch):
+  model = DualEncoder(DUAL_ENCODER)
+  batch = make_retrieved_batch(0, queries=B, passages=2, masks=M, vocab_size=V)
+  batch = {
+    "query": batch.queries.query.ids,
+    "passage": batch.passage.ids,
+    "passage_segments": batch.passage.segments,
+    "passage_uid": np.array([[1, 2], [3, 4], [5, 6], [7, 1], [1, 9], [10, 2], [12, 13], [3, 8]]),
+    "also_right": np.array([0, 0, 7, 0, 9, 2, 0, 0])[:, np.newaxis],
+  }
+
+  def init(key):
+    return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
+
+  return Contrastive().build(model).of_params(lambda params: params["dual_encoder"]), init, batch
+
+
+def masked_lm_and_pairs(make_retrieved_batch):
+  """Masked queries, and pairs of half as many rows."""
+  model = RealmPretrainingModel(DUAL_ENCODER, BERT)
+  batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
+  batch.queries.mlm_weights_BxM[3] = 0  # rows count for as much as they have masks
+  _, _, mined = pairs(make_retrieved_batch)
+  batch = dataclasses.replace(batch, pairs={name: rows[:4] for name, rows in mined.items()})
+  objective = MarginalLikelihood(marginalize="token") + 0.5 * Contrastive()
+  init = functools.partial(saved_models.init_pretraining_model, model)
+  return objective.build(model), init, batch
+
+
+JOBS = {"pairs": pairs, "masked lm and pairs": masked_lm_and_pairs}
+
+
+@functools.cache
+def random_params(job, make_retrieved_batch):
+  """Far apart, so that passages and words differ."""
+  shapes = nn.unbox(jax.eval_shape(JOBS[job](make_retrieved_batch)[1], jax.random.key(0)))
+  random = np.random.default_rng(0)
+  return jax.tree.map(lambda leaf: 0.3 * random.normal(size=leaf.shape).astype("float32"), shapes)
+
+
+@functools.cache
+def gradients_and_figures(job, make_retrieved_batch, parts):
+  objective, _, batch = JOBS[job](make_retrieved_batch)
+  gradients = jax.jit(functools.partial(objective.gradients, parts=parts))
+  sums, figures = gradients(random_params(job, make_retrieved_batch), batch, dropout_key(0, 0))
+  return sums, {name: mean.value for name, mean in figures.items()}
+
+
+def test_parts_change_neither_loss_nor_figures_nor_gradients(make_retrieved_batch):
+  """With dropout, which depends on the row and not on its part."""
+  job = "masked lm and pairs"
+  whole, figures = gradients_and_figures(job, make_retrieved_batch, 1)
+  found, found_figures = gradients_and_figures(job, make_retrieved_batch, 4)
+  for name, value in figures.items():
+    np.testing.assert_allclose(found_figures[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+  limit = CLOSE * max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole))
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=limit), found, whole)
+
+
+def test_parts_change_no_step_on_a_mesh(make_retrieved_batch):
+  objective, init, batch = pairs(make_retrieved_batch)
+  program = TrainProgram(
+    mesh=partitioning.make_mesh(model=2, devices=jax.devices()[:4]),
+    init_params=init,
+    objective=objective,
+    optimizer=make_optimizer(OptimizerConfig(), num_steps=1),
+    seed=0,
+    accumulate_steps=2,
+    layout="fully_sharded",
+  )
+  shardings = jax.tree.map(lambda leaf: leaf.sharding, program.abstract_state.params)
+  params = jax.device_put(random_params("pairs", make_retrieved_batch), shardings)
+  state = program.new_state().replace(params=params)
+  _, metrics = program.train_step(state, jax.device_put(batch, program.batch_sharding))
+  whole, figures = gradients_and_figures("pairs", make_retrieved_batch, 1)
+  for name, value in {**figures, "gradient_norm": optax.global_norm(whole)}.items():
+    np.testing.assert_allclose(metrics[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+
+
+def test_a_batch_that_cannot_be_cut_is_refused(make_retrieved_batch):
+  objective, init, batch = pairs(make_retrieved_batch)
+  params = nn.unbox(jax.eval_shape(init, jax.random.key(0)))
+  with pytest.raises(ValueError, match="a batch of 8 cannot be split into 3 equal parts; change"):
+    objective.gradients(params, batch, dropout_key(0, 0), parts=3)
+
+
+def test_a_batch_in_which_nothing_counts_has_no_gradient():
+  objective = Loss(
+    lambda params, batch, key: batch @ params, lambda x_B, batch: {LOSS: Mean.of(x_B, 0 * x_B)}
+  )
+  gradient, figures = objective.gradients(jnp.ones(3), jnp.ones((4, 3)), dropout_key(0, 0), parts=2)
+  assert float(figures[LOSS].value) == 0
+  np.testing.assert_array_equal(gradient, 0)

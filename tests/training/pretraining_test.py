@@ -1,0 +1,218 @@
+"""Training is the same in every layout of its state, and across a change of layout."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from realm_jax.checkpoints import orbax_files
+from realm_jax.devices import partitioning
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
+from realm_jax.retrieval.retriever import RetrievalConfig
+from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.pretraining import ModelConfig, Pretraining
+from realm_jax.training.training_config import MeshConfig, RunConfig
+from tests.configurations import tiny_bert
+
+BERT = tiny_bert(vocab_size=32, hidden_size=16, num_heads=4, mlp_size=24, max_length=10)
+STEPS = 4
+WAYS = [(1, "replicated"), (1, "fully_sharded"), (2, "replicated"), (2, "fully_sharded")]
+
+
+def make_pretraining(layout="replicated"):
+  return Pretraining(
+    run=RunConfig(num_steps=100),
+    mesh=MeshConfig(layout=layout),
+    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
+    data=MaskedQueryData(batch_size=8, query_length=6, max_masks=2),
+    model=ModelConfig(
+      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8), knowledge_augmented_encoder=BERT
+    ),
+    retrieval=RetrievalConfig(num_passages=2, passage_length=7, joint_length=9),
+  )
+
+
+@functools.cache
+def program_and_state(model, layout, num_devices):
+  """Returns the compiled program of a layout, and its initial state on the host."""
+  mesh = partitioning.make_mesh(model=model, devices=jax.devices()[:num_devices])
+  program = make_pretraining(layout).program(mesh)
+  return program, jax.tree.map(np.asarray, program.new_state())
+
+
+class Training:
+  """A training of a few steps."""
+
+  def __init__(self, model, layout, make_retrieved_batch, *, num_devices=8):
+    self.program, state = program_and_state(model, layout, num_devices)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, self.program.abstract_state)
+    self.state = jax.device_put(state, shardings)
+    self._make_batch = make_retrieved_batch
+
+  def losses(self, steps):
+    found = []
+    for step in steps:
+      batch = self._make_batch(step, queries=8, passages=2, masks=2, vocab_size=32)
+      batch = jax.device_put(batch, self.program.batch_sharding)
+      self.state, metrics = self.program.train_step(self.state, batch)
+      found.append(float(metrics["loss/total"]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(make_retrieved_batch):
+  return Training(1, "replicated", make_retrieved_batch).losses(range(STEPS))
+
+
+@pytest.fixture
+def rtol(float_tolerance, encoder_depth):
+  """For losses after the forward pass, backward pass and update of each step."""
+  return float_tolerance(depth=3 * STEPS * encoder_depth(BERT))
+
+
+@pytest.mark.parametrize(
+  ("model", "layout", "num_devices"), [(2, "fully_sharded", 8), (1, "replicated", 1)]
+)
+def test_losses_are_the_same_in_every_layout(
+  expected, make_retrieved_batch, rtol, model, layout, num_devices
+):
+  """With dropout, whose masks follow the examples and not the devices."""
+  training = Training(model, layout, make_retrieved_batch, num_devices=num_devices)
+  losses = training.losses(range(STEPS))
+  np.testing.assert_allclose(losses, expected, rtol=rtol)
+  assert len({round(loss, 3) for loss in losses}) == STEPS
+
+
+@pytest.mark.parametrize(("model", "layout"), [WAYS[0], WAYS[-1]])
+def test_a_checkpoint_goes_on_in_another_layout(
+  tmp_path, expected, make_retrieved_batch, rtol, model, layout
+):
+  begun = Training(2, "fully_sharded", make_retrieved_batch)
+  begun.losses(range(2))
+  with orbax_files.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(2, begun.state, input={}, metadata={})
+    checkpointer.wait()
+    resumed = Training(model, layout, make_retrieved_batch)
+    abstract = resumed.program.abstract_state
+    resumed.state = checkpointer.restore(abstract).state
+  wanted = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+  assert jax.tree.map(lambda leaf: leaf.sharding, resumed.state) == wanted
+  losses = resumed.losses(range(2, STEPS))
+  np.testing.assert_allclose(losses, expected[2:], rtol=rtol)
+  if (model, layout) == WAYS[-1]:
+    assert losses == begun.losses(range(2, STEPS))
+
+
+def test_a_batch_is_described_as_it_is(make_retrieved_batch):
+  real = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  described = make_pretraining().abstract_batch()
+  assert jax.tree.map(lambda leaf: leaf.shape, real) == jax.tree.map(
+    lambda leaf: leaf.shape, described
+  )
+  placed = jax.tree.map(lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype), real)
+  assert placed == jax.tree.map(lambda leaf: leaf.dtype, described)
+
+
+def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_retrieved_batch, rtol):
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  made = make_pretraining()
+  frozen = dataclasses.replace(
+    made, optimizer=OptimizerConfig(frozen_parts=("knowledge_augmented_encoder",))
+  )
+  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
+  expected, found = (
+    jax.jit(functools.partial(training.minimised.gradients, parts=1))(
+      params, batch, jax.random.key(1)
+    )[0]
+    for training in (made, frozen)
+  )
+  for one, other in zip(
+    *(jax.tree.leaves(tree["dual_encoder"]) for tree in (found, expected)), strict=True
+  ):
+    np.testing.assert_allclose(one, other, atol=rtol * np.abs(other).max())
+  reader = [tree["knowledge_augmented_encoder"] for tree in (found, expected)]
+  still, moved = ([np.any(leaf) for leaf in jax.tree.leaves(tree)] for tree in reader)
+  assert not any(still)
+  assert any(moved)
+
+
+def _pairs(*, queries, vocab_size=32):
+  """Returns pairs with one hard negative each, as `PairBatches` yields them."""
+  random = np.random.default_rng(5)
+  uids = random.permutation(2 * queries).reshape(queries, 2).astype(np.int32) + 1
+  return {
+    "query": random.integers(1, vocab_size, (queries, 6)).astype(np.int32),
+    "passage": random.integers(1, vocab_size, (queries, 2, 7)).astype(np.int32),
+    "passage_segments": np.zeros((queries, 2, 7), np.int32),
+    "passage_uid": uids,
+    "also_right": np.zeros((queries, 1), np.int32),
+  }
+
+
+def test_the_mean_losses_of_a_sum_add_up_with_their_weights(make_retrieved_batch, rtol):
+  masked, pairs = MarginalLikelihood(), Contrastive()
+  made = make_pretraining()
+  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+  batch = dataclasses.replace(batch, pairs=_pairs(queries=4))
+  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
+  (both, figures), (alone, of_masked), (added, of_pairs) = (
+    jax.jit(functools.partial(objective.build(made.module).gradients, parts=1))(params, batch, None)
+    for objective in (masked + 2 * (0.25 * pairs), masked, pairs)
+  )
+  loss = of_masked["loss/total"].value + 0.5 * of_pairs["loss/total"].value
+  np.testing.assert_allclose(figures["loss/total"].value, loss, rtol=rtol)
+  assert figures["contrastive/total"].value == of_pairs["loss/total"].value > 0.5
+  expected = jax.tree.map(lambda one, other: one + 0.5 * other, alone, added)
+  for found, wanted in zip(jax.tree.leaves(both), jax.tree.leaves(expected), strict=True):
+    np.testing.assert_allclose(found, wanted, atol=rtol * (1 + np.abs(wanted).max()))
+  assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(added["dual_encoder"])) > 1e-3
+
+
+def test_pairs_for_a_dual_encoder_that_never_learns_are_refused():
+  frozen = OptimizerConfig(frozen_parts=("dual_encoder",))
+  pretraining = dataclasses.replace(make_pretraining(), optimizer=frozen)
+  pretraining.program()
+  with pytest.raises(ValueError, match="a dual encoder that never learns"):
+    dataclasses.replace(pretraining, objective=MarginalLikelihood() + Contrastive()).program()
+
+
+@pytest.mark.parametrize(("num_devices", "accumulate_steps"), [(2, 1), (1, 2)])
+def test_buckets_of_a_batch_that_is_split_are_refused(num_devices, accumulate_steps):
+  pretraining = dataclasses.replace(
+    make_pretraining(),
+    mesh=MeshConfig(accumulate_steps=accumulate_steps),
+    retrieval=RetrievalConfig(padding="buckets"),
+  )
+  mesh = partitioning.make_mesh(devices=jax.devices()[:num_devices])
+  with pytest.raises(ValueError, match=f"{num_devices} devices.*use padding='longest'"):
+    pretraining.program(mesh)
+
+
+@pytest.mark.parametrize(
+  ("towers", "frozen", "learns"),
+  [
+    ("shared", ["dual_encoder"], False),
+    ("shared", ["dual_encoder/tower"], False),
+    ("shared", ["dual_encoder/tower/bert"], True),
+    ("separate", ["dual_encoder/query_tower", "dual_encoder/passage_tower"], False),
+    ("separate", ["dual_encoder/passage_tower"], True),
+    ("shared", [], True),
+  ],
+)
+def test_a_dual_encoder_all_of_whose_towers_are_frozen_never_learns(towers, frozen, learns):
+  given = make_pretraining()
+  dual_encoder = dataclasses.replace(given.model.dual_encoder, towers=towers)
+  training = dataclasses.replace(
+    given,
+    model=dataclasses.replace(given.model, dual_encoder=dual_encoder),
+    optimizer=dataclasses.replace(given.optimizer, frozen_parts=tuple(frozen)),
+  )
+  assert training.dual_encoder_learns == training.stops_on_collapse == learns
+  told_to_go_on = dataclasses.replace(training, run=RunConfig(on_collapse="warn"))
+  assert not told_to_go_on.stops_on_collapse

@@ -1,0 +1,41 @@
+"""Samples as Markdown, read back by the report."""
+
+import os
+
+import numpy as np
+import pytest
+
+from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
+from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
+from realm_jax.training.retrieved_samples import markdown
+from realm_jax.web import report_page
+
+TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "|", "*"])
+TEXT = "a | b <i> & *c* [d] \\ e"
+
+
+@pytest.fixture
+def store(tmp_path):
+  writer = PassageStoreWriter(tmp_path, tokenizer=TOKENIZER, max_passage_length=9)
+  ids = np.array([5])
+  writer.append(title="Pound", text=TEXT, title_ids=ids, body_ids=ids, uid=1)
+  writer.finish(counts={})
+  return PassageStore(os.fspath(tmp_path))
+
+
+def test_queries_and_passages_come_through_whole(store, make_retrieved_batch):
+  batch = make_retrieved_batch(0, queries=5, passages=2, masks=1, vocab_size=8)
+  ids_BxL = np.array([[2, 4, 6, 7, 3, 0]] * 5, np.int32)
+  query = batch.queries.query.replace(ids=ids_BxL, mask=ids_BxL > 0)
+  batch = batch.replace(
+    queries=batch.queries.replace(query=query, mlm_targets_BxM=np.array([[5]] * 5)),
+    passage_ids_BxK=np.array([[-1, 0]] * 5),
+    stale_scores_BxK=np.array([[0, 1.5]] * 5),
+  )
+  text = markdown(batch, tokenizer=TOKENIZER, store=store)
+  assert text.count("| 1.50 |") == 4 and "<" not in text
+  page = report_page.rendered(
+    report_page.ReportView(title="t", rows=[], samples=[{"step": 1, "samples/retrieved": text}])
+  )
+  assert "[MASK] | * (pound)" in page
+  assert "Pound: a | b &lt;i&gt; &amp; *c* [d] \\ e" in page

@@ -1,0 +1,292 @@
+"""A served knowledge base: its API, its pages without scripts, and who may change it."""
+
+import json
+import threading
+
+import pytest
+
+fastapi = pytest.importorskip("fastapi")
+testclient = pytest.importorskip("fastapi.testclient")
+
+from realm_jax.devices.directory_lock import hold  # noqa: E402
+from realm_jax.knowledge_base.folder import KIND  # noqa: E402
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.web.knowledge_base_app import make_app  # noqa: E402
+from realm_jax.web.knowledge_base_serving import serve  # noqa: E402
+from realm_jax.web.limit_settings import LimitSettings  # noqa: E402
+from tests.knowledge_base import tiny_models  # noqa: E402
+
+TOKEN = "a token that nobody guesses"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+HOSTILE = "<script>alert('x')</script>"
+DOCUMENTS = [
+  {"id": "a/moss.txt", "title": "Moss", "text": "Moss grows in the shade.", "year": 1958},
+  {"id": "fern", "text": "Ferns grow in the shade of trees.", "year": 1960, "kind": "plant"},
+  {"id": HOSTILE, "title": HOSTILE, "text": f"Shade {HOSTILE}", "kind": HOSTILE},
+]
+
+
+@pytest.fixture
+def base(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", DOCUMENTS, language="en")
+
+
+def client_of(base, edit_token=None, **limits):
+  settings = LimitSettings(**{"requests_per_minute": 200_000, **limits})
+  app = make_app(base, edit_token=edit_token, limits=settings)
+  # An error of ours would be raised here instead of becoming a 500.
+  return testclient.TestClient(app, base_url="http://localhost")
+
+
+def found(client, **query):
+  response = client.get("/api/search", params=query)
+  assert response.status_code == 200, response.text
+  return [hit["id"] for hit in response.json()["hits"]]
+
+
+def test_the_api_finds_what_python_finds(base):
+  client = client_of(base)
+  for where, text in (({}, "{}"), ({"year": {"gte": 1959}}, '{"year": {"gte": 1959}}')):
+    hits = base.search("shade grows", k=2, where=where)
+    answer = client.get("/api/search", params={"q": "shade grows", "k": 2, "where": text}).json()
+    assert [(hit["id"], hit["score"]) for hit in answer["hits"]] == [(h.id, h.score) for h in hits]
+    assert answer["hits"][0]["fields"] == hits[0].fields
+
+
+def test_answers_appear_once_a_reader_is_there(base, tmp_path):
+  client = client_of(base)
+  asked = {"q": "what grows in the shade", "where": '{"year": {"gte": 0}}'}
+  assert 'href="/answer"' not in client.get("/").text
+  refused = client.get("/api/answer", params=asked)
+  assert refused.status_code == 422 and "reader" in refused.json()["detail"]
+  base.add_reader(tiny_models.write(tmp_path / "reader", reads=True))
+  assert 'href="/answer"' in client.get("/").text
+  answer, expected = client.get("/api/answer", params=asked).json(), base.answer(asked["q"])
+  assert (answer["text"], answer["place"]) == (expected.text, expected.place)
+  hit = answer["hits"][answer["place"]]
+  assert hit["text"][answer["start"] :].startswith(answer["text"]) and answer["text"]
+  assert {hit["id"] for hit in answer["hits"]} <= {"a/moss.txt", "fern"}
+  page = client.get("/answer", params={"q": asked["q"]})
+  assert page.text.count(f"<mark>{expected.text}</mark>") == 2  # alone and in its passage
+  nothing = client.get("/answer", params={"q": "xylophone"})
+  assert nothing.status_code == 200 and "No answer" in nothing.text
+
+
+def test_documents_are_read_as_they_were_added(base):
+  client = client_of(base)
+  for document in DOCUMENTS:
+    read = client.get("/api/document", params={"id": document["id"]}).json()
+    assert read == {"title": "", **document}
+  pages = [client.get("/api/documents", params={"first": n, "count": 2}).json() for n in (0, 2)]
+  listed = [document["id"] for page in pages for document in page["documents"]]
+  assert sorted(listed) == sorted(document["id"] for document in DOCUMENTS)
+  assert pages[0]["num_documents"] == 3
+
+
+def test_changes_need_the_token_and_are_seen_at_once_and_by_others(base):
+  client = client_of(base, TOKEN)
+  elm = {"documents": [{"id": "elm", "text": "An elm gives shade.", "year": 1970}]}
+  for headers in ({}, {"authorization": "Bearer another"}, {"authorization": TOKEN}):
+    assert client.post("/api/documents", json=elm, headers=headers).status_code == 403
+    deleted = client.delete("/api/document", params={"id": "fern"}, headers=headers)
+    assert deleted.status_code == 403
+  assert len(base) == 3
+  assert client.post("/api/documents", json=elm, headers=BEARER).json()["added"] == 1
+  assert found(client, q="elm") == ["elm"] and "elm" in KnowledgeBase(base.path)
+  elm["documents"][0]["year"] = 1971
+  assert client.post("/api/documents", json=elm, headers=BEARER).status_code == 422
+  replacing = client.post("/api/documents", json={**elm, "replace": True}, headers=BEARER)
+  assert replacing.json()["updated"] == 1
+  gone = {"params": {"id": "elm"}, "headers": BEARER}
+  assert client.delete("/api/document", **gone).status_code == 204
+  assert client.delete("/api/document", **gone).status_code == 404
+  changes = [(c["added"], c["updated"], c["deleted"]) for c in client.get("/api/history").json()]
+  assert changes == [(0, 0, 1), (0, 1, 0), (1, 0, 0), (3, 0, 0)]
+
+
+def test_nobody_may_change_anything_unless_asked_for(base):
+  client = client_of(base)
+  refused = client.delete("/api/document", params={"id": "fern"}, headers=BEARER)
+  assert refused.status_code == 403 and "edit token" in refused.json()["detail"]
+  assert client.post("/sign_in", data={"token": TOKEN}).status_code == 422
+  assert client.post("/documents", data={"action": "delete", "id": "fern"}).status_code == 403
+  assert "fern" in base and "Sign in" not in client.get("/documents").text
+  for token, reason in (("short", "5 characters"), ("ein geheimer Schlüssel", "ASCII")):
+    with pytest.raises(ValueError, match=reason):
+      make_app(base, edit_token=token)
+
+
+def test_a_browser_that_signed_in_adds_changes_and_deletes(base):
+  client = client_of(base, TOKEN)
+  elm = {"action": "add", "id": "elm", "title": "Elm", "text": "Elms die.", "fields": '{"year": 1}'}
+  assert client.post("/documents", data=elm).status_code == 403
+  assert client.post("/sign_in", data={"token": "another"}).status_code == 422
+  assert "Add a document" in client.post("/sign_in", data={"token": TOKEN}).text
+  assert TOKEN not in client.cookies.values()
+  page = client.post("/documents", data=elm)
+  assert page.url.path == "/document" and "Elms die." in page.text
+  assert base.search("elm", where={"year": 1})[0].id == "elm"
+  again = client.post("/documents", data={**elm, "text": "Elms live."})
+  assert again.status_code == 422 and "&#39;elm&#39; with another content" in again.text
+  changed = client.post("/documents", data={**elm, "action": "update", "text": "Elms live."})
+  assert "Elms live." in changed.text
+  lines = {**elm, "action": "update", "text": "Elms live.\r\nThey grow."}  # as browsers send them
+  client.post("/documents", data=lines)
+  same = {"id": "elm", "title": "Elm", "text": "Elms live.\nThey grow.", "year": 1}
+  assert base.add([same]).unchanged == 1
+  assert base.document("elm").text == "Elms live.\nThey grow."
+  for wrong in ({"fields": "year"}, {"text": " "}, {"action": "fly"}, {"id": ""}):
+    assert client.post("/documents", data={**elm, "action": "update", **wrong}).status_code == 422
+  client.post("/documents", data={"action": "delete", "id": "elm"})
+  assert "elm" not in base and "1 deleted" in client.get("/documents").text
+
+
+def test_a_title_alone_is_added_on_the_page_and_found(base):
+  client = client_of(base, TOKEN)
+  client.post("/sign_in", data={"token": TOKEN})
+  form = {"action": "add", "id": "elm", "title": "Elms of Norway"}
+  assert client.post("/documents", data=form).status_code == 200
+  assert found(client, q="norway") == ["elm"]
+  refused = client.post("/documents", data={**form, "id": "ash", "title": " "})
+  assert refused.status_code == 422 and "needs text" in refused.text
+
+
+def test_fields_of_deleted_documents_are_not_offered(base):
+  client = client_of(base)
+  assert "kind, such as" in client.get("/").text
+  base.delete(["fern", HOSTILE])
+  assert "kind, such as" not in client.get("/").text
+  response = client.get("/api/search", params={"q": "shade", "where": '{"kind": "plant"}'})
+  assert response.status_code == 422 and "there are: year" in response.json()["detail"]
+
+
+def test_another_writer_is_waited_for(base):
+  client = client_of(base, TOKEN)
+  with hold(base.path, kind=KIND):
+    busy = client.delete("/api/document", params={"id": "fern"}, headers=BEARER)
+  assert busy.status_code == 409 and int(busy.headers["retry-after"]) > 0
+  assert "fern" in base
+
+
+@pytest.mark.parametrize(
+  ("condition", "expected"),
+  [
+    ({"field": "year", "least": "1959"}, {"fern"}),
+    ({"field": "year", "most": "1959"}, {"a/moss.txt"}),
+    ({"field": "year", "equal": "1958, 1960"}, {"a/moss.txt", "fern"}),
+    ({"field": "kind", "equal": "plant"}, {"fern"}),
+    ({"field": "kind", "least": "p", "most": "q"}, {"fern"}),
+    ({"field": "kind", "least": "7"}, {"fern", HOSTILE}),
+    ({"field": "year"}, {"a/moss.txt", "fern", HOSTILE}),
+  ],
+)
+def test_the_page_filters_by_a_field(base, condition, expected):
+  page = client_of(base).get("/", params={"q": "shade", **condition}).text
+  titles = {"a/moss.txt": ">Moss</a>", "fern": ">fern</a>", HOSTILE: "&lt;/script&gt;</a>"}
+  assert {id for id, title in titles.items() if title in page.partition("<main")[2]} == expected
+
+
+@pytest.mark.parametrize(
+  "path", ["/", "/answer", "/documents", "/document", "/generations", "/docs"]
+)
+def test_what_is_stored_and_typed_is_escaped(base, path):
+  client = client_of(base, TOKEN)
+  client.post("/sign_in", data={"token": TOKEN})
+  query = {"q": f"shade {HOSTILE}", "id": HOSTILE, "field": "kind", "equal": HOSTILE}
+  page = client.get(path, params=query)
+  assert page.status_code == (422 if path == "/answer" else 200) and HOSTILE not in page.text
+  assert page.text.count("<script") <= 1
+  assert "unsafe" not in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+  ("path", "status"),
+  [
+    ("/api/search?q=moss&k=0", 422),
+    ("/api/search?q=moss&k=1000000000", 422),
+    ("/api/search?q=" + "a" * 3000, 422),
+    ("/api/search?q=%ff%00", 200),
+    ("/api/search?q=moss&where=year", 422),
+    ("/api/search?q=moss&where=" + "[" * 1999, 422),
+    ('/api/search?q=moss&where={"yaer":1}', 422),
+    ('/api/search?q=moss&where={"year":[[1]]}', 422),
+    ('/api/search?q=moss&where={"year":{"gte":{}}}', 200),
+    ('/api/search?q=moss&where={"year":' + "9" * 1900 + "}", 200),
+    ("/?q=moss&field=yaer&equal=1", 422),
+    ("/?q=moss&field=year&equal=" + "[" * 1999, 200),
+    ("/documents?first=-1", 422),
+    ("/api/document?id=..%2F..%2Fetc%2Fpasswd", 404),
+  ],
+)
+def test_what_makes_no_sense_is_refused_with_4xx(base, path, status):
+  response = client_of(base).get(path)
+  assert response.status_code == status, response.text
+
+
+@pytest.mark.parametrize(
+  "body",
+  [
+    {"documents": []},
+    {"documents": ["/etc/passwd"]},
+    {"documents": [{"text": "No id."}]},
+    {"documents": [{"id": "x", "text": 3}]},
+    {"documents": [{"id": "x", "text": "\ud800"}]},
+    {"documents": [{"id": "x", "text": "Ok.", "n": [float("nan")]}]},
+    {"documents": [{"id": "x", "text": "Ok.", "author": "cut \ud83d"}]},
+    {"documents": [{"id": "x", "text": "Ok.", "tags": [["cut \udc00"]]}]},
+    {"documents": [{"id": "x", "text": "Ok.", "n": {"cut \ud83d": 1}}]},
+    {"documents": [{"id": "x", "text": "Ok.", "cut \ud83d": "n"}]},
+    {"documents": [{"id": "x", "title": " ", "text": {"no": "text"}}]},
+    {"documents": [{"id": "x", "text": "One."}, {"id": "x", "text": "Two."}]},
+    {"documents": [{"id": "x", "text": "Ok."}], "mode": "w"},
+  ],
+)
+def test_documents_that_make_no_sense_are_refused(base, body):
+  headers = {**BEARER, "content-type": "application/json"}
+  response = client_of(base, TOKEN).post(
+    "/api/documents", content=json.dumps(body), headers=headers
+  )
+  assert response.status_code == 422 and response.json()["detail"]
+  assert len(base) == 3
+  for path in ("/", "/?q=shade", "/documents", "/api/documents"):
+    assert client_of(base).get(path).status_code == 200
+
+
+def test_limits_hold_for_it_too(base):
+  client = client_of(base, TOKEN, requests_per_minute=1, body_bytes=100)
+  large = {"documents": [{"id": "x", "text": "x" * 200}]}
+  assert client.post("/api/documents", json=large, headers=BEARER).status_code == 413
+  there = {**BEARER, "origin": "http://evil.example"}
+  assert client.post("/api/documents", json={}, headers=there).status_code == 403
+  assert [client.get("/health").status_code for _ in range(59)] == [200] * 58 + [429]
+
+
+def test_each_of_many_concurrent_requests_sees_one_state(base):
+  """A writer moves a word between two documents in one change; each search finds it in one."""
+  client = client_of(base)
+  base.update([{"id": "one", "text": "quince"}, {"id": "other", "text": "nothing"}])
+  wrong, ended = [], threading.Event()
+
+  def search():
+    while not ended.is_set():
+      hits = client.get("/api/search", params={"q": "quince"}).json()["hits"]
+      if [hit["text"] for hit in hits] != ["quince"]:
+        wrong.append(hits)
+
+  readers = [threading.Thread(target=search) for _ in range(4)]
+  for reader in readers:
+    reader.start()
+  for n in range(20):
+    texts = ("nothing", "quince") if n % 2 else ("quince", "nothing")
+    base.update(
+      [{"id": id, "text": text} for id, text in zip(("one", "other"), texts, strict=True)]
+    )
+  ended.set()
+  for reader in readers:
+    reader.join()
+  assert wrong == []
+
+
+def test_a_folder_to_serve_is_opened_first(tmp_path):
+  with pytest.raises(FileNotFoundError, match="is no knowledge base"):
+    serve(tmp_path, port=0)

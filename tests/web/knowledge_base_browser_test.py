@@ -1,0 +1,93 @@
+"""The pages of a knowledge base in a real browser, on a phone."""
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
+expect = pytest.importorskip("playwright.sync_api").expect
+
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.web.knowledge_base_app import make_app  # noqa: E402
+from tests.knowledge_base import tiny_models  # noqa: E402
+from tests.web.browsing import contrast  # noqa: E402
+
+PHONE = {"viewport": {"width": 375, "height": 667}}
+TOKEN = "a token that nobody guesses"
+DOCUMENTS = [
+  {"id": f"{n}.txt", "title": f"Plant {n}", "text": "Ferns grow in the shade. " * 20, "year": n}
+  for n in range(1950, 1960)
+]
+
+
+@pytest.fixture
+def base(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", DOCUMENTS, language="en")
+
+
+def fits(page):
+  return page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_first_hit_is_seen_at_once_and_has_the_focus(base, open_app, keep, scheme):
+  page = open_app(make_app(base), **PHONE, color_scheme=scheme)
+  page.get_by_label("A question").fill("what grows in the shade")
+  page.keyboard.press("Enter")
+  page.wait_for_selector("#results:focus")
+  assert page.locator("#status").inner_text().startswith("10 passages: Plant")
+  assert page.locator(".card mark").first.inner_text() == "grow"
+  page.goto(page.url)
+  first = page.locator(".card").first.bounding_box()
+  assert first["y"] < 300 and first["y"] + first["height"] < 667 and fits(page)
+  for selector in (".card .text", ".card a", ".effect", "button.primary", "summary", ".views a"):
+    assert contrast(page, selector) >= 4.5, selector
+  keep(page, f"knowledge-base-phone-{scheme}")
+
+
+def test_the_answer_is_seen_at_once_and_has_the_focus(base, open_app, tmp_path, keep):
+  base.add_reader(tiny_models.write(tmp_path / "reader", reads=True))
+  page = open_app(make_app(base), **PHONE)
+  page.get_by_role("link", name="Answer").click()
+  page.get_by_label("A question").fill("what grows in the shade")
+  page.get_by_role("button", name="Ask").click()
+  page.wait_for_selector("#results:focus")
+  answer = page.locator(".filled").inner_text()
+  assert page.locator("#status").inner_text() == f"Answer: {answer}"
+  assert page.locator(".card mark").all_inner_texts() == [answer]
+  page.goto(page.url)
+  box = page.locator(".filled").bounding_box()
+  assert box["y"] + box["height"] < 667 and box["y"] < 300 and fits(page)
+  keep(page, "knowledge-base-answer")
+
+
+def test_documents_are_added_changed_and_deleted_and_the_history_says_so(base, open_app, keep):
+  page = open_app(make_app(base, edit_token=TOKEN), **PHONE)
+  page.get_by_role("link", name="Documents").click()
+  page.locator(".add summary").click()
+  page.get_by_label("Edit token").fill(TOKEN)
+  page.get_by_role("button", name="Sign in").click()
+  page.get_by_text("Add a document").click()
+  for label, text in (("Id", "moss"), ("Title", "Moss"), ("Text", "Moss likes water.")):
+    page.get_by_label(label, exact=True).fill(text)
+  page.get_by_label("Other fields").fill('{"year": 1970, "note": "it\'s"}')
+  page.get_by_role("button", name="Add").click()
+  page.wait_for_url("**/document?id=moss")
+  page.get_by_text("Edit", exact=True).click()
+  assert page.get_by_label("Other fields").input_value() == '{"note": "it\\u0027s", "year": 1970}'
+  page.get_by_label("Text", exact=True).fill("Moss likes rain.")
+  page.get_by_role("button", name="Save").click()
+  page.wait_for_selector(".whole >> text=rain")
+  assert base.search("moss", where={"year": 1970, "note": "it's"})[0].text == "Moss likes rain."
+  page.get_by_role("button", name="Delete").click()
+  page.wait_for_url("**/documents")
+  assert "moss" not in base
+  changes = page.locator(".edits li").all_inner_texts()
+  assert [change.split("1 ")[-1].split()[0] for change in changes[:3]] == [
+    "deleted",
+    "updated",
+    "added",
+  ]
+  assert fits(page)
+  keep(page, "knowledge-base-documents")
+  page.get_by_role("link", name="Generations").click()
+  page.wait_for_selector("h1 >> text=Generations")
+  assert fits(page)

@@ -28,7 +28,7 @@ loss = "loss"
 [grid]
 SEED = [0, 1]
 [list.span]
-"pretraining/example_sources.MaskedQueryData.mask" = "random_span"
+"pretraining/examples.MaskedQueryData.mask" = "random_span"
 """
 
 

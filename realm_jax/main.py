@@ -1,5 +1,8 @@
 """The entry point: `realm JOB --gin_file=F --gin.NAME=VALUE --KEYWORD=VALUE`.
 
+There are two products: `realm JOB` trains models and evaluates them, `realm kb JOB`
+keeps a knowledge base.
+
 A job is a function in a module of the same name, in a room of `realm_jax/jobs/` or in a file of
 your own, which takes the place of the job's name: `realm FILE.py`. Its keywords come from gin
 files, then from `--gin.NAME=VALUE`, then from plain flags; later ones win. Library code takes plain
@@ -27,14 +30,15 @@ from realm_jax.command_line.configuration import UsageError
 from realm_jax.devices import backend
 
 _ROOMS = {
-  "knowledge": "create add delete search",
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
   "import_checkpoint export_checkpoint",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
   "answering": "evaluate choose_retriever compare_runs ask serve report",
 }
+_KNOWLEDGE_BASE = "create add delete search ask train evaluate serve"
 JOBS: Mapping[str, str] = {
-  job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()
+  **{f"kb {job}": f"realm_jax.jobs.knowledge.{job}" for job in _KNOWLEDGE_BASE.split()},
+  **{job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()},
 }
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -43,6 +47,7 @@ _USAGE = """\
 realm: retrieval-augmented language-model pre-training
 
 usage: realm JOB [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...
+       realm kb JOB KNOWLEDGE_BASE ...
        realm JOB --help    every keyword of a job
        realm FILE.py ...   a job of your own, the function named like the file
        realm --version
@@ -81,7 +86,7 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
 
   Args:
     argv: Arguments after the program's name; None uses those of the process.
-    jobs: Module of each job by its name, which is also the name of its function.
+    jobs: Module of each job by its name, whose last word is the name of its function.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   _show_notices()
@@ -95,10 +100,10 @@ def main(argv: Sequence[str] | None = None, *, jobs: Mapping[str, str] = JOBS) -
   except Exception as error:
     if "RESOURCE_EXHAUSTED" in str(error):
       error = f"{str(error).splitlines()[0]} {_MEMORY_HINT}"
-      return _report(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
+      return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
     if not _is_user_error(error):
       raise
-    return _report(f"realm {argv[0]}", error, show_traceback=show_traceback, code=1)
+    return _report(f"realm {split(argv, jobs)[0]}", error, show_traceback=show_traceback, code=1)
 
 
 def _show_notices() -> None:
@@ -129,24 +134,32 @@ def _is_notice(record: logging.LogRecord) -> bool:
   return own or record.levelno >= logging.WARNING
 
 
+def split(argv: Sequence[str], jobs: Mapping[str, str] = JOBS) -> tuple[str, list[str]]:
+  """Returns the name of a job, of one or two words, and its arguments."""
+  words = 2 if any(job.startswith(f"{argv[0]} ") for job in jobs) else 1
+  return " ".join(argv[:words]), [*argv[words:]]
+
+
 def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   known = [name for name, module in jobs.items() if importlib.util.find_spec(module)]
-  name, *arguments = argv or ["--help"]
-  if name in ("--help", "-h"):
-    lines = (f"  {job:<20} {_first_line(jobs[job])}" for job in known)
+  name, arguments = split(argv or ["--help"], jobs)
+  of_product = [job for job in known if job.startswith(f"{name.partition(' ')[0]} ")]
+  if name.rpartition(" ")[2] in ("--help", "-h") or (of_product and " " not in name):
+    shown = of_product or known
+    lines = (f"  {job:<20} {_first_line(jobs[job])}" for job in shown)
     print(_USAGE + "\n".join(lines))
     return 0
   if name == "--version":
     print(f"realm_jax {__version__}")
     return 0
   if name not in known and not name.endswith(".py"):
-    hint = flags.nearest(name, known)
+    hint = f" (did you mean kb {name}?)" if f"kb {name}" in known else flags.nearest(name, known)
     raise UsageError(f"no job is named {name!r}{hint}; realm --help lists the jobs")
 
   # Read when a job imports TensorFlow, which complains where it finds no GPU.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   job = find(name, jobs)
-  name = job.__name__
+  name = job.__name__ if name.endswith(".py") else name
   keywords = flags.keywords(job)
   door = flags.keywords(_door)
   flagged = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -185,7 +198,7 @@ def find(name: str, jobs: Mapping[str, str] = JOBS) -> Callable[..., Any]:
     UsageError: If the file is missing or has no function of its name.
   """
   if not name.endswith(".py"):
-    return getattr(importlib.import_module(jobs[name]), name)
+    return getattr(importlib.import_module(jobs[name]), name.rpartition(" ")[2])
   path = pathlib.Path(name).resolve()
   # Processes that the job starts read gin files that import it.
   folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)

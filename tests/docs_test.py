@@ -49,7 +49,7 @@ def reproductions():
 JOBS = [
   (document, words)
   for document, words in commands("realm")
-  if words[0] in main.JOBS or words[0].endswith(".py")
+  if main.split(words)[0] in main.JOBS or words[0].endswith(".py")
 ]
 JOBS += [("benchmarks/reproductions.toml", words) for words in reproductions()]
 

@@ -357,7 +357,7 @@ def test_the_exit_code_of_the_process_is_that_of_main():
 
 @pytest.mark.parametrize("name", [n for n, m in main.JOBS.items() if importlib.util.find_spec(m)])
 def test_every_job_documents_its_keywords(name):
-  job = getattr(importlib.import_module(main.JOBS[name]), name)
+  job = main.find(name)
   first, *others = inspect.signature(job).parameters.values()
   assert first.kind in (first.KEYWORD_ONLY, first.POSITIONAL_OR_KEYWORD)
   assert {p.kind for p in others} <= {first.KEYWORD_ONLY, first.POSITIONAL_OR_KEYWORD}

@@ -57,8 +57,8 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
   if saved.drawn and not saved.fills_masks:
     raise ValueError(
       f"{saved.path} was imported without a head that predicts words, so it would fill masks at "
-      "random; train it with `realm pretrain`, or search with it alone: `realm create kb docs/ "
-      "--encoder=IT`, then `realm serve kb`"
+      "random; train it with `realm pretrain`, or search with it alone: `realm kb create kb docs/ "
+      "--encoder=IT`, then `realm kb serve kb`"
     )
   model, params = saved.pretraining_model(opened.mesh)
   embed = _passage_embedder(opened, params)

@@ -156,7 +156,7 @@ def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
   while True:
     commit = commits.read_newest(directory)
     if commit is None:
-      raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm create`")
+      raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm kb create`")
     try:
       segments = tuple(
         known.get(entry.name) or Segment.open(commits.segment_path(directory, entry.name))

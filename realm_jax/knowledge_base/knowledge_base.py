@@ -216,7 +216,7 @@ class KnowledgeBase:
     if not name:
       raise ValueError(
         f"{self.path} has no reader, so it can only search; fine-tune one with `realm finetune`, "
-        "and give its workdir: `realm add KNOWLEDGE_BASE --reader=WORKDIR`, or add_reader(WORKDIR)"
+        "and give its workdir: `realm kb add KB --reader=WORKDIR`, or add_reader(WORKDIR)"
       )
     folder.check_can_compute()
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX

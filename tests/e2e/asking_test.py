@@ -16,7 +16,7 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.evaluation.asking import Asking
 from realm_jax.foundations import atomic_files
 from realm_jax.jobs.answering import ask as ask_job
-from realm_jax.jobs.answering.ask import ManyQuestions, ask
+from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.answering.serve import SecondModel, serve
 from realm_jax.jobs.training.finetune import finetune
@@ -70,8 +70,7 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   asked = [json.loads(line)["question"] for line in heldout]
   sources = Sources(checkpoints=tuned, **corpus)
   written = tmp_path / "answers.jsonl"
-  many = ManyQuestions(questions=str(questions), output=str(written))
-  ask(sources=sources, many=many, answers=1)
+  ask(sources=sources, questions=str(questions), output=str(written), answers=1)
   predicted = [json.loads(line) for line in written.read_text("utf-8").splitlines()]
   asking = Asking(batch_size=24)
   evaluate(sources=sources, asking=asking, questions=str(questions), output=str(tmp_path / "run"))
@@ -104,8 +103,8 @@ def test_questions_in_an_object_store_are_answered_there(emulated_gcs, corpus, t
   asked = {"question": QUESTION, "asked_by": "Zoë"}
   questions, output = "gs://bucket/asked.jsonl.gz", "gs://bucket/answers.jsonl"
   atomic_files.write_bytes(questions, gzip.compress(json.dumps(asked).encode() + b"\n\n"))
-  many = ManyQuestions(questions=questions, output=output)
-  ask(sources=Sources(checkpoints=tuned, **corpus), many=many)
+  sources = Sources(checkpoints=tuned, **corpus)
+  ask(sources=sources, questions=questions, output=output)
   answered = json.loads(emulated_gcs.read("answers.jsonl"))
   assert answered.items() >= asked.items() and answered["prediction"]
 

@@ -10,7 +10,7 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
-from realm_jax.jobs.answering.ask import ManyQuestions, ask
+from realm_jax.jobs.answering.ask import ask
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -113,8 +113,7 @@ def test_the_best_checkpoint_by_a_named_figure_answers_questions(world, rows, ca
     index=str(world / "index"),
   )
   output = world / "answers.jsonl"
-  many = ManyQuestions(questions=str(few), output=str(output))
-  ask(sources=sources, many=many, answers=2)
+  ask(sources=sources, questions=str(few), output=str(output), answers=2)
   assert "embedded by" not in caplog.text  # the passage encoder is frozen
   asked = [json.loads(line) for line in open(few, encoding="utf-8")]
   lines = [json.loads(line) for line in output.read_text("utf-8").splitlines()]

@@ -60,7 +60,7 @@ def _table():
     yield [*(usual[:1] if alone else usual), *given.removeprefix("alone").split()], complaint
 
 
-ROWS = [*_table(), *(([job], "needs --|--checkpoints|no --questions") for job in main.JOBS)]
+ROWS = [*_table(), *((job.split(), "needs --|--checkpoints|give a query") for job in main.JOBS)]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """No job replaces or removes what it did not write: for every job and every path that it writes."""
 
-import importlib
 import pathlib
 import typing
 
@@ -17,13 +16,13 @@ GIN_FILES = {"demo": "demo.gin"}
 
 # Every keyword whose value may be a path, by its last name: a new one has to be sorted in here.
 WRITTEN = {"output", "workdir"}
-WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("create", "path")}
+WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("kb create", "path")}
 READ = {
   *("input", "vocabulary", "train", "test", "warm_start", "corpus", "passages", "answerable_from"),
   *("checkpoints", "index", "source", "blocks", "titles", "embeddings", "examples", "eval_corpus"),
   *("retriever_checkpoints", "questions", "retriever", "reader", "dev_questions", "config"),
   *("qrels", "predictions", "train_questions", "first", "second", "second_checkpoints"),
-  *("second_index", "run", "target", "path", "texts", "encoder", "collection"),
+  *("second_index", "run", "target", "path", "texts", "encoder"),
 }
 NO_PATHS = {
   *("beam_options", "allow_changes", "frozen_parts", "best_metric", "builder_devices", "topology"),
@@ -36,7 +35,7 @@ SHARED = {"beam_parts"}
 
 
 def keywords(job):
-  return flags.keywords(getattr(importlib.import_module(main.JOBS[job]), job))
+  return flags.keywords(main.find(job))
 
 
 def names(job):

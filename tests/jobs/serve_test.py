@@ -36,7 +36,7 @@ asyncio.run(cell())
 assert not {"jax", "tensorflow"} & sys.modules.keys()
 """
 COMMANDS = {
-  "job": ["-m", "realm_jax.main", "serve", "{}", "--port=0"],
+  "job": ["-m", "realm_jax.main", "kb", "serve", "{}", "--port=0"],
   "Python": ["-c", PROGRAM, "{}"],
 }
 
@@ -78,14 +78,12 @@ def test_a_knowledge_base_is_served_until_a_signal(way, base):
 @pytest.mark.parametrize(
   ("words", "named"),
   [
-    ([], "realm serve kb"),
     (["absent"], "absent"),
-    (["{}", "--checkpoints=c"], "give it alone"),
     (["{}", "--port=65536"], "65536"),
     (["{}", "--port=0", "--edit_token=short"], "short"),
   ],
 )
 def test_a_mistake_ends_in_one_line(words, named, base, capsys):
-  assert main.main(["serve", *(word.replace("{}", base.path) for word in words)]) == 1
+  assert main.main(["kb", "serve", *(word.replace("{}", base.path) for word in words)]) == 1
   said = capsys.readouterr().err
   assert named.replace("short", "5 characters") in said and said.count("\n") == 1

@@ -11,58 +11,36 @@ from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.data.questions import read_questions
 from realm_jax.foundations import atomic_files, progress
 from realm_jax.foundations.output_kinds import FileKind
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.text.terminal import column, isolated
 
 _BATCH_SIZE = 32  # questions of a file
-_SHOWN, _LONGEST = 3, 4  # answers, and wordpieces of one that fills a mask, unless given
 _ANSWERS = FileKind(name="a file of answers", start=r'\{.*"prediction": ')
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ManyQuestions:
-  """A file of questions for a fine-tuned model, instead of one query.
-
-  Attributes:
-    questions: JSON Lines with `question`, plain or gzip.
-    output: File for the answers and the passages read, JSON Lines (docs/open_qa.md).
-  """
-
-  questions: str | None = None
-  output: str | None = None
-
-  def __post_init__(self):
-    given = [
-      f"--{name}" for name, value in vars(self).items() if value != getattr(type(self), name)
-    ]
-    if given and (self.questions is None or self.output is None):
-      raise ValueError(f"{', '.join(given)}: a file of questions needs --questions and --output")
 
 
 def ask(
   query: str | None = None,
-  question: str | None = None,
   *,
   sources: Sources = Sources(),
-  answers: int = _SHOWN,
+  answers: int = 3,
   target: str | None = None,
-  max_answer_length: int = _LONGEST,
-  many: ManyQuestions = ManyQuestions(),
+  max_answer_length: int = 4,
+  questions: str | None = None,
+  output: str | None = None,
 ) -> dict:
   """Prints the most likely answers, and the contributions of the passages to the first.
 
   A pre-trained model fills the mask of a sentence, trying answers of one to `max_answer_length`
   wordpieces. A fine-tuned model answers a question with a span of a passage. The most probable
-  answer wins. A knowledge base answers with its reader: `realm ask KNOWLEDGE_BASE QUESTION`.
+  answer wins.
 
   Args:
-    query: A sentence with one `[MASK]`, or a question; before a question, a knowledge base.
-    question: What to ask the knowledge base.
+    query: A sentence with one `[MASK]`, or a question.
     sources: The model, the corpus and its index.
     answers: Number of answers to show.
     target: An answer to explain instead of the most likely one.
     max_answer_length: Maximum wordpieces that fill a mask.
-    many: A file of questions, whose answers are written instead of printed.
+    questions: JSON Lines with `question`, plain or gzip, for a fine-tuned model, not one query.
+    output: File for the answers to these and the passages read, JSON Lines (docs/open_qa.md).
 
   Returns:
     The explanation as plain values, and `answer`, the most likely one; of a file, nothing.
@@ -71,31 +49,26 @@ def ask(
     FileNotFoundError: If an input is missing.
     ValueError: If the model cannot take the query, or the inputs do not match.
   """
-  if query is not None and question is not None:
-    given = (sources, target, many, answers, max_answer_length)
-    if given != (Sources(), None, ManyQuestions(), _SHOWN, _LONGEST):
-      raise ValueError(f"{query} is a knowledge base; give it and the question alone, or a model")
-    answer = KnowledgeBase(query).answer(question)
-    print(answer, flush=True)
-    return {"query": question, "answer": answer.text, "probability": answer.probability}
   if answers < 1:
     raise ValueError(f"answers={answers}; show at least 1")
-  if (query is None) == (many.questions is None) or (many.questions and target):
-    raise ValueError("needs --query or --questions, a file; only a query has a --target")
-  if query is None:
-    _answer_file(many, sources, num_answers=answers)
+  if (query is None) == (questions is None) or (questions is None) != (output is None):
+    raise ValueError("give a query, or --questions, a file, with --output")
+  if questions is not None and output is not None:
+    if target is not None:
+      raise ValueError(f"target={target!r} is for one query; omit it with --questions")
+    _answer_file(questions, output, sources, num_answers=answers)
     return {}
+  assert query is not None
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)
   print(shown(explanation), flush=True)
   return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
 
 
-def _answer_file(many: ManyQuestions, sources: Sources, *, num_answers: int) -> None:
-  output = str(many.output)
+def _answer_file(questions: str, output: str, sources: Sources, *, num_answers: int) -> None:
   _ANSWERS.check(output)
   answerer = question_answerer(open_sources(sources), batch_size=_BATCH_SIZE)
-  entries = read_questions(str(many.questions), answers_known=False)
+  entries = read_questions(questions, answers_known=False)
   batches = [entries[i : i + _BATCH_SIZE] for i in range(0, len(entries), _BATCH_SIZE)]
   answers = [
     found

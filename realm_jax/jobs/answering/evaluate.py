@@ -22,7 +22,6 @@ from realm_jax.evaluation.systems import open_system
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations
 from realm_jax.index.fused_searcher import Fusion
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.training.train_loop import StopSignal
 
@@ -50,10 +49,8 @@ class Following:
 
 
 def evaluate(
-  path: str | None = None,
-  collection: str | None = None,
   *,
-  questions: str | None = None,
+  questions: str,
   qrels: str | None = None,
   sources: Sources = Sources(),
   asking: Asking = Asking(),
@@ -68,11 +65,9 @@ def evaluate(
 
   A checkpoint of `realm finetune` answers questions, and one of `realm pretrain` fills masks; all
   others and BM25 only retrieve. The printed card, also written to `output`, records what was
-  measured. A knowledge base prints a table: `realm evaluate KNOWLEDGE_BASE COLLECTION`.
+  measured.
 
   Args:
-    path: A knowledge base; None evaluates the other settings.
-    collection: What it is asked: a folder in BEIR's format, or JSON Lines of questions.
     questions: JSON Lines of questions (`question`, `answer`), or of masked sentences (`text`,
       `spans`, `answer`) as `realm mask_sentences` writes; with `qrels`, of queries (`_id`, `text`).
       Several sets, `nq=FILE,wq=FILE`, are put to one system and written to `output/nq` and so on.
@@ -114,11 +109,6 @@ def evaluate(
     changed += [
       n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
     ]
-  if path is not None:
-    unused = [*changed, *filter(None, [questions, qrels, output, following != Following()])]
-    return _of_knowledge_base(path, collection, unused)
-  if questions is None:
-    raise ValueError("no --questions, and no knowledge base: realm evaluate kb questions.jsonl")
   if qrels is not None and sources.retriever == "hybrid":
     sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
   if following.follow:
@@ -152,17 +142,6 @@ def evaluate(
   if output is None or not following.follow:
     return evaluated(sources, output)
   return _follow(lambda of: evaluated(of, None), sources, following=following, output=output)
-
-
-def _of_knowledge_base(path: str, collection: str | None, unused: Sequence) -> dict:
-  if collection is None or unused:
-    raise ValueError(
-      f"{path} is a knowledge base; give it with a collection or questions alone: "
-      f"realm evaluate {path} questions.jsonl"
-    )
-  found = KnowledgeBase(path).evaluate(collection)
-  print(found, flush=True)
-  return found.figures
 
 
 def _evaluator(

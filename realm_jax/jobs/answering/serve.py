@@ -1,4 +1,4 @@
-"""Serves a knowledge base, or models over a corpus: pages and an HTTP API."""
+"""Serves one or two models over a corpus: pages and an HTTP API."""
 
 import dataclasses
 import itertools
@@ -10,14 +10,11 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import StoredPassages
 from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.data.questions import read_questions
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.text import detection
 from realm_jax.text.wordpieces import MASK
-from realm_jax.web import knowledge_base_serving, listening
+from realm_jax.web import listening
 from realm_jax.web.limit_settings import LimitSettings
 
-_NAMES = ("this model", "second model")
-_HISTORY, _LONGEST, _EXAMPLES = 6, 4, 6
 _LONG, _PASSAGES_TRIED = 160, 1000  # characters of an example, and where it is looked for
 
 
@@ -62,24 +59,21 @@ class SecondModel:
 
 
 def serve(
-  path: str | None = None,
   *,
   sources: Sources = Sources(),
   second: SecondModel = SecondModel(),
-  names: tuple[str, str] = _NAMES,
-  history: int = _HISTORY,
-  max_answer_length: int = _LONGEST,
+  names: tuple[str, str] = ("this model", "second model"),
+  history: int = 6,
+  max_answer_length: int = 4,
   questions: tuple[str, ...] = (),
-  num_examples: int = _EXAMPLES,
+  num_examples: int = 6,
   host: str = "127.0.0.1",
   port: int = 8080,
-  edit_token: str | None = None,
   limits: LimitSettings = LimitSettings(),
 ) -> None:
-  """Opens a knowledge base, or one or two models over one corpus, and serves until told to stop.
+  """Opens one or two models over one corpus, and serves until told to stop.
 
   Args:
-    path: A knowledge base; None serves the models of `sources`.
     sources: The model, the corpus and its index.
     second: A second model over the same corpus.
     names: Names of the two models, which differ.
@@ -90,9 +84,6 @@ def serve(
     num_examples: Number of examples from each file.
     host: Address to listen on; 0.0.0.0 is every address of this machine.
     port: Port to listen on; 0 chooses a free one, which the printed address shows.
-    edit_token: Lets those who know it change the documents of the knowledge base; None takes the
-      environment's REALM_EDIT_TOKEN, and without that nobody may. Other users of the machine can
-      read a command line.
     limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
 
   Raises:
@@ -100,19 +91,8 @@ def serve(
     ValueError: If the inputs do not match, the port is taken, or FastAPI or uvicorn is not
       installed.
   """
-  if path is not None:
-    given = (sources, second, names, history, max_answer_length, questions, num_examples)
-    if given != (Sources(), SecondModel(), _NAMES, _HISTORY, _LONGEST, (), _EXAMPLES):
-      raise ValueError(f"{path} is a knowledge base; give it alone, or models and their sources")
-    base = KnowledgeBase(path)
-    return knowledge_base_serving.serve(
-      base, host=host, port=port, edit_token=edit_token, limits=limits
-    )
   if missing := sources.missing():
-    raise ValueError(
-      f"no {' and no '.join(missing)}; give a knowledge base, realm serve kb, or --checkpoints, "
-      "--passages and --index"
-    )
+    raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
   if names[0] == names[1]:
     raise ValueError(f"both models are named {names[0]!r}; give two --names")
   with listening.listening(host, port) as listener:

@@ -42,8 +42,8 @@ def create(
   print(
     f"{base} in {time.monotonic() - started:.1f} s\n"
     "next:\n"
-    f"  realm search {shlex.quote(path)} {shlex.join(marked)}\n"
-    f"  realm add {shlex.quote(path)} more_texts/\n"
-    f"  realm serve {shlex.quote(path)}",
+    f"  realm kb search {shlex.quote(path)} {shlex.join(marked)}\n"
+    f"  realm kb add {shlex.quote(path)} more_texts/\n"
+    f"  realm kb serve {shlex.quote(path)}",
     flush=True,
   )

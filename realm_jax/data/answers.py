@@ -19,6 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import regex
+
+from realm_jax.text import answer_tokens
 from realm_jax.text import answers as language_answers
 
 Normalization = Literal["official", "corrected"]
@@ -27,6 +30,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _LEADING_ARTICLE = re.compile(r"(a|an|the)\s+", re.IGNORECASE)
 _REGEX_FLAGS = re.IGNORECASE | re.MULTILINE
 _SECONDS_PER_MATCH = 2.0
+_PUNCTUATION_OR_INVISIBLE = regex.compile(r"[\p{P}\p{Cf}]")
 _DELETE_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -37,14 +41,16 @@ def normalize_official(text: str) -> str:
 
 
 def normalize_corrected(text: str) -> str:
-  """Does the same, but deletes accents and all Unicode punctuation and keeps lone articles."""
+  """Does the same, but deletes accents and all Unicode punctuation and keeps lone articles.
+
+  Invisible characters are deleted as well.
+  """
   # Composed, so that "á" is not an article with a mark.
   composed = unicodedata.normalize("NFKC", text).casefold().translate(_DELETE_ASCII_PUNCTUATION)
-  words = "".join(c for c in composed if unicodedata.category(c)[0] != "P")
-  words = " ".join(_ARTICLES.sub(" ", words).split()) or " ".join(words.split())
-  return "".join(
-    c for c in unicodedata.normalize("NFKD", words) if unicodedata.category(c) not in ("Mn", "Cf")
-  )
+  kept = _PUNCTUATION_OR_INVISIBLE.sub("", composed)
+  words = " ".join(_ARTICLES.sub(" ", kept).split()) or " ".join(kept.split())
+  decomposed = unicodedata.normalize("NFKD", words)
+  return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 
 def normalizer(language: str, normalization: Normalization) -> Callable[[str], str]:
@@ -72,6 +78,22 @@ def exact_match(
     return any(_matches(prediction, answer, normalization) for answer in answers)
   normalize = normalizer(language, normalization)
   return normalize(prediction) in map(normalize, answers)
+
+
+def occurs(text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
+  """Returns whether a text has one of the answers, in whole tokens; see `text.answer_tokens`.
+
+  Args:
+    regex: Whether the answers are regular expressions, which may match anywhere.
+  """
+  if not regex:
+    return any(answer_tokens.contains(text, answer) for answer in answers)
+  with MatchingClock() as clock:
+    for answer in answers:
+      clock.begin(answer, text)
+      if any(match.end() > match.start() for match in compile_answer(answer).finditer(text)):
+        return True
+  return False
 
 
 def f1(prediction: str, answers: Sequence[str], *, language: str = "en") -> float:

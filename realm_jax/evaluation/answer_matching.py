@@ -1,17 +1,20 @@
 """Finds which passages contain an answer, and where, once before training or evaluation.
 
-One pass over the wordpieces of the passage store finds the answers of all questions, without
-tokenizing any passage. Regular expressions, and answers with a character missing from the
-vocabulary, are searched for in the raw text; only matching passages are tokenized, to map bytes to
-wordpieces.
+A passage has an answer if `text.answer_tokens` says so. One pass over the wordpieces of the passage
+store finds the answers of all questions, without tokenizing any passage. Where wordpieces do not
+show the tokens of an answer or of a passage, as with symbols and scripts without spaces, the text
+is searched, and so it is for regular expressions; only passages with a match are tokenized, to map
+characters to wordpieces.
 
 Matches are kept in memory-mapped temporary files (in `$TMPDIR`), so memory holds only the answers
 and a chunk of passages, however large the corpus is and however often answers occur.
 """
 
 import bisect
+import functools
 import itertools
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -25,16 +28,15 @@ from realm_jax.data.questions import Question
 from realm_jax.evaluation.grouped_rows import GroupedRows, RowCollector
 from realm_jax.evaluation.pattern_literals import fold, required_literals
 from realm_jax.evaluation.sequence_search import SequenceSearch
-from realm_jax.text import scripts
+from realm_jax.text import answer_tokens, scripts
 
 _ROWS_AT_ONCE = 8192
 _PARTS = ("occurrences", "questions")
 _NO_TEXT = b"\xff"  # never occurs in UTF-8
 
 
-# Wordpieces of these depend on the characters around them, because no space ends a word.
-_PARTS_OF_WORDS = regex.compile(rf"[{scripts.UNSPACED}--\p{{Script=Han}}]", regex.V1)
-_UNSPACED = regex.compile(rf"[{scripts.UNSPACED}]")
+# These end a token, but no word of BERT's.
+_ENDS_TOKEN = regex.compile(rf"[\p{{S}}--\p{{ASCII}}]|[{scripts.UNSPACED}--\p{{Han}}]", regex.V1)
 
 _Name = tuple[str, str]  # how to search ("wordpieces", "text" or "regex"), and the answer
 
@@ -115,7 +117,7 @@ def match_answers(
   tokenizer,
   rows: np.ndarray | None = None,
 ) -> AnswerMatcher:
-  """Searches a passage store for all answers, at the borders of words.
+  """Searches a passage store for all answers, in whole tokens.
 
   Args:
     tokenizer: The tokenizer that made it.
@@ -133,10 +135,11 @@ def match_answers(
   texts = sorted({a for question in questions if not question.regex for a in question.answers})
   patterns = {("regex", a): a for q in questions if q.regex for a in q.answers}
   ids = dict(zip(texts, tokenizer.encode_batch(texts), strict=True))
-  patterns |= {
-    ("text", text): _whole_words(text)
+  # Wordpieces with case or accents differ where tokens do not.
+  is_uncased = tokenizer.lower_case and tokenizer.strip_accents
+  shown = {
+    text: is_uncased and tokenizer.unk_id not in ids[text] and _is_shown_by_wordpieces(text)
     for text in texts
-    if tokenizer.unk_id in ids[text] or _PARTS_OF_WORDS.search(text)
   }
   names = [
     [(way, a) for a in q.answers for way in (("regex",) if q.regex else ("wordpieces", "text"))]
@@ -145,11 +148,14 @@ def match_answers(
   found = _Collector(sorted({name for of_one in names for name in of_one}))
   searched = {"store": store, "rows": rows, "found": found}
   wordpieces = {
-    ("wordpieces", text): tuple(i.tolist())
-    for text, i in ids.items()
-    if len(i) and tokenizer.unk_id not in i
+    ("wordpieces", text): tuple(i.tolist()) for text, i in ids.items() if shown[text] and len(i)
   }
   _find_wordpieces(wordpieces, tokenizer=tokenizer, **searched)
+  hidden = [text for text in texts if not shown[text]]
+  _find_tokens(hidden, tokenizer=tokenizer, **searched)
+  rest = [text for text in texts if shown[text]]
+  rows = _rows_with_hidden_tokens(store, rows, tokenizer) if rest else rows[:0]
+  _find_tokens(rest, tokenizer=tokenizer, **{**searched, "rows": rows})
   _find_patterns(patterns, tokenizer=tokenizer, **searched)
   answers = [[found.places[name] for name in of_one] for of_one in names]
   lengths = np.array([len(of_one) for of_one in answers], np.int64)
@@ -231,8 +237,8 @@ def _find_patterns(
   for chunk in _chunks(rows):
     texts = [store.text(row) for row in chunk]
     candidates = {(place, name) for place in range(len(texts)) for name in everywhere}
-    numbers, holders = _rows_of_matches(search, [fold(text).encode() for text in texts])
-    for number, place in set(zip(numbers.tolist(), holders.tolist(), strict=True)):
+    numbers, holders, _ = _places_of_matches(search, [fold(text).encode() for text in texts])
+    for number, place in set(zip(numbers, holders, strict=True)):
       candidates |= {(place, name) for name in by_literal[literals[number]]}
     matches = defaultdict(list)
     with MatchingClock() as clock:
@@ -241,24 +247,75 @@ def _find_patterns(
         spans = [m.span() for m in compiled[name].finditer(texts[place]) if m.end() > m.start()]
         if spans:
           matches[place].append((name, spans))
-    offsets = body_offsets(store, tokenizer, chunk[list(matches)]) if matches else []
-    for (place, of_row), (starts, limits) in zip(matches.items(), offsets, strict=True):
-      to_byte = _byte_offsets(texts[place])
-      for name, spans in of_row:
-        pieces = [_covering(starts, limits, to_byte(a), to_byte(b)) for a, b in spans]
-        firsts, lasts = np.array([piece for piece in pieces if piece], np.int32).reshape(-1, 2).T
-        places, holders = (
-          np.full(len(firsts), found.places[name]),
-          np.full(len(firsts), chunk[place]),
-        )
-        found.add(places, holders, firsts, lasts)
+    _add_spans(matches, texts, chunk, store=store, tokenizer=tokenizer, found=found)
 
 
-def _whole_words(text: str) -> str:
-  """Returns a pattern that finds a text between the borders of words, where words have borders."""
-  begins = "" if _UNSPACED.match(text[0]) else r"(?<!\w)"
-  ends = "" if _UNSPACED.match(text[-1]) else r"(?!\w)"
-  return begins + re.escape(text) + ends
+def _find_tokens(texts: Sequence[str], *, store, tokenizer, rows, found: _Collector) -> None:
+  """Finds answers in the texts of passages."""
+  wanted = defaultdict(list)
+  for text in texts:
+    tokens = answer_tokens.joined(text)
+    if not tokens.isspace():
+      wanted[tokens.encode()].append(("text", text))
+  if not wanted:
+    return
+  sequences = list(wanted)
+  search = SequenceSearch(sequences, alphabet_size=256)
+  for chunk in _chunks(rows):
+    passages = [store.text(row) for row in chunk]
+    joined = [answer_tokens.joined(passage).encode() for passage in passages]
+    spans = functools.cache(lambda place, passages=passages: answer_tokens.spans(passages[place]))
+    matches = defaultdict(list)
+    for number, place, offset in zip(*_places_of_matches(search, joined), strict=True):
+      first = joined[place].count(b" ", 0, offset)
+      last = first + sequences[number].count(b" ") - 2
+      span = spans(place)[first][0], spans(place)[last][1]
+      matches[place] += [(name, [span]) for name in wanted[sequences[number]]]
+    _add_spans(matches, passages, chunk, store=store, tokenizer=tokenizer, found=found)
+
+
+def _add_spans(
+  matches: Mapping[int, Sequence[tuple[_Name, Sequence[tuple[int, int]]]]],
+  texts: Sequence[str],
+  chunk: np.ndarray,
+  *,
+  store,
+  tokenizer,
+  found: _Collector,
+) -> None:
+  """Records spans of characters, given by their place in a chunk, as those of wordpieces."""
+  places = sorted(matches)
+  offsets = body_offsets(store, tokenizer, chunk[places]) if matches else []
+  for place, (starts, limits) in zip(places, offsets, strict=True):
+    to_byte = _byte_offsets(texts[place])
+    for name, spans in matches[place]:
+      pieces = [_covering(starts, limits, to_byte(a), to_byte(b)) for a, b in spans]
+      firsts, lasts = np.array([piece for piece in pieces if piece], np.int32).reshape(-1, 2).T
+      names = np.full(len(firsts), found.places[name])
+      found.add(names, np.full(len(firsts), chunk[place]), firsts, lasts)
+
+
+def _is_shown_by_wordpieces(text: str) -> bool:
+  """Returns whether the wordpieces of a text end where its tokens end, and are equal if these are.
+
+  Wordpieces are those of BERT's words, in lower case and without marks.
+  """
+  if text.isascii():
+    return True
+  folded = "".join(map(answer_tokens.fold, text))
+  lower = unicodedata.normalize("NFD", text.lower())
+  bare = "".join(c for c in lower if unicodedata.category(c) not in ("Mn", "Cf"))
+  return folded == bare and not _ENDS_TOKEN.search(text)
+
+
+def _rows_with_hidden_tokens(store, rows: np.ndarray, tokenizer) -> np.ndarray:
+  hidden = [not _is_shown_by_wordpieces(piece) for piece in tokenizer.vocabulary]
+  hidden[tokenizer.unk_id] = True
+  hidden_V, width = np.array(hidden), store.metadata.max_passage_length
+  parts = [
+    chunk[hidden_V[store.body_ids(chunk, length=width)[0]].any(axis=1)] for chunk in _chunks(rows)
+  ]
+  return np.concatenate([rows[:0], *parts])
 
 
 def _without_open_ends(pattern: str) -> str:
@@ -279,8 +336,11 @@ def _covering(starts, limits, start: int, limit: int) -> tuple[int, int] | None:
   return (int(places[0]), int(places[-1])) if len(places) else None
 
 
-def _rows_of_matches(search: SequenceSearch, texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the indices of the sequences found, and of the texts that contain them."""
+def _places_of_matches(
+  search: SequenceSearch, texts: list[bytes]
+) -> tuple[list[int], list[int], list[int]]:
+  """Returns the indices of the sequences found, of the texts that have them, and where there."""
   starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
   positions, numbers = search.find(np.frombuffer(_NO_TEXT.join(texts), np.uint8))
-  return numbers, np.searchsorted(starts, positions, side="right") - 1
+  places = np.searchsorted(starts, positions, side="right") - 1
+  return numbers.tolist(), places.tolist(), (positions - starts[places]).tolist()

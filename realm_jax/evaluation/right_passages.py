@@ -1,11 +1,11 @@
 """Which passages are right for a masked sentence."""
 
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from realm_jax.data.questions import Question
+from realm_jax.text.answer_tokens import contains
 
 _SPARE_PASSAGES = 8
 
@@ -18,19 +18,18 @@ def spare(questions: Sequence[Question]) -> int:
 def rank(question: Question, ids_K: np.ndarray, text: Callable[[int], str]) -> int | None:
   """Returns the rank of the first right passage, from 1; None if there is none.
 
-  It has the sentence that states the fact or, if that is unknown, the answer as whole words. One
+  It has the sentence that states the fact or, if that is unknown, the answer in whole tokens. One
   that gives the answer away has no rank.
 
   Args:
     text: Returns the text of a passage.
   """
-  answer = re.compile(rf"(?<!\w){re.escape(question.answer)}(?!\w)")
   rank = 0
   for passage in (text(i) if i >= 0 else "" for i in ids_K.tolist()):
     if gives_away(question, passage):
       continue
     rank += 1
-    if question.passage in passage if question.passage else answer.search(passage):
+    if question.passage in passage if question.passage else contains(passage, question.answer):
       return rank
   return None
 

@@ -1,20 +1,18 @@
 """How well a knowledge base finds: by words, by its encoder and by both, on known questions."""
 
 import dataclasses
-import functools
 import glob
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from realm_jax.data.answers import compile_answer, normalizer
+from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import describe_missing, read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.snapshot import Snapshot
-from realm_jax.text import detection
 
 _RECALL_AT = (5, 20, 100)
 _QUERIES = ("queries.jsonl", "queries.jsonl.gz")
@@ -105,42 +103,12 @@ def _ranked(snapshot: Snapshot, ranking: Ranking, text: str) -> dict[str, float]
     depth *= 4
 
 
-class AnswerFinder:
-  """Tells which passages of a snapshot have an answer, in whole words."""
-
-  def __init__(self, snapshot: Snapshot):
-    self._snapshot = snapshot
-    self._words = functools.cache(self._normalized)
-
-  def has(self, passage: int, question: Question) -> bool:
-    """Returns whether a passage has one of the answers."""
-    return self.in_text(self._snapshot.hit(passage).text, question)
-
-  def in_text(self, text: str, question: Question) -> bool:
-    """Returns whether the text of a passage has one of the answers."""
-    if question.regex:
-      return any(compile_answer(answer).search(text) for answer in question.answers)
-    words, normalize = self._words(text)
-    return any(f" {normalize(answer)} " in words for answer in question.answers)
-
-  def _normalized(self, text: str) -> tuple[str, Callable[[str], str]]:
-    language = detection.language_of(text, among=self._snapshot.commit.settings.languages)
-    normalize = _normalizer(language)
-    return f" {normalize(text)} ", normalize
-
-
-@functools.cache
-def _normalizer(language: str) -> Callable[[str], str]:
-  return functools.lru_cache(10_000)(normalizer(language, "corrected"))
-
-
 def found_answers(snapshot: Snapshot, questions: Sequence[Question], ranking: Ranking) -> Scores:
   """Returns for which questions one of the best passages has an answer, as recall@k."""
-  finder = AnswerFinder(snapshot)
   found_at = np.full(len(questions), np.inf)
   for i, question in enumerate(questions):
     hits = snapshot.search(question.text, max(_RECALL_AT), by=ranking)
-    has_answer = (finder.in_text(hit.text, question) for hit in hits)
+    has_answer = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
     found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
   return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}
 

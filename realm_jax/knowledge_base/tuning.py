@@ -5,6 +5,7 @@ with an answer in the softmax over the passages that the encoder ranks best at t
 keep their tower, so no embedding of a knowledge base changes.
 """
 
+import functools
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.encoder import Encoder
-from realm_jax.knowledge_base.evaluation import AnswerFinder, found_answers
+from realm_jax.knowledge_base.evaluation import found_answers
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.encoder_programs import query_encoder_program
@@ -56,7 +58,7 @@ def tune(
   optimizer = make_optimizer(_OPTIMIZER, num_steps=-(-_EPOCHS * len(questions) // _BATCH))
   state = optimizer.init(trained)
   encode, step = query_encoder_program(config), _program(config, optimizer)
-  answers = AnswerFinder(snapshot)
+  text = functools.cache(lambda passage: snapshot.hit(passage).text)
   rows_N = np.flatnonzero(snapshot.live_N)
   parts = [segment.embeddings_NxE for segment in snapshot.segments]
   embeddings_NxE = np.concatenate([part for part in parts if part is not None])[rows_N]
@@ -72,7 +74,8 @@ def tune(
     beam_BxR = np.argpartition(-scores_BxN, beam - 1, axis=1)[:, :beam]
     right_BxR = np.zeros(beam_BxR.shape, bool)  # none for what fills the last batch
     for right_R, beam_R, question in zip(right_BxR, rows_N[beam_BxR].tolist(), batch, strict=False):
-      right_R[:] = [answers.has(passage, question) for passage in beam_R]
+      texts_R = map(text, beam_R)
+      right_R[:] = [occurs(one, question.answers, regex=question.regex) for one in texts_R]
     trained, state = step(trained, state, query, embeddings_NxE[beam_BxR], right_BxR)
   return encoder.replaced(config, {**params, **trained})
 

@@ -26,6 +26,9 @@ from realm_jax.data.answers import exact_match, f1
     ("U . S .", "U.S.", False, False),
     ("1,000", "1000", True, True),
     ("\u200bParis", "Paris", False, True),
+    ("Paris \u200b", "Paris", False, True),
+    ("\u200eThe Beatles", "The Beatles", False, True),
+    ("Beatles \u00ad!", "\ufeff The\u2060 Beatles", False, True),
     ("Straße", "STRASSE", False, True),
   ],
 )
@@ -51,6 +54,13 @@ def test_regular_expressions(prediction, pattern, official, corrected):
   answers = ["never", pattern]
   assert exact_match(prediction, answers, regex=True, normalization="official") is official
   assert exact_match(prediction, answers, regex=True, normalization="corrected") is corrected
+
+
+def test_a_text_has_answers_in_whole_tokens_and_patterns_anywhere():
+  text = "Saladin (1185–1226)"
+  assert answers.occurs(text, ["1184", "1185"]) and not answers.occurs(text, ["118"])
+  assert answers.occurs(text, ["x", r"SAL.*\(118"], regex=True)
+  assert not answers.occurs(text, [r"\b118\b", "x*"], regex=True)
 
 
 def test_f1_counts_words_and_takes_the_best_answer():

@@ -8,6 +8,7 @@ from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import answer_matching
 from realm_jax.evaluation.answer_matching import AnswerMatcher, match_answers
+from realm_jax.text import answer_tokens
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(
@@ -122,6 +123,32 @@ def test_a_label_is_a_span_found_slowly(tmp_path, monkeypatch):
         assert expected == bool(len(matcher.spans(index, row)))
       assert holds[index, row] == expected, (asked, text)
   assert matcher.unanswerable == (~holds.any(axis=1)).sum()
+
+
+@pytest.mark.parametrize("strip_accents", [True, False])
+def test_a_label_is_an_answer_that_the_text_has(tmp_path, strip_accents):
+  random = np.random.default_rng(1)
+  parts = "1185 1226 ( ) – — - ' ’ . km ² é e E ß ss ı İ ﬁ fi € $ _ \u00ad \u200b \u0301".split(" ")
+  parts += [*"がか黑豹ター", "ที่", "ท", "हि", *" " * 12]
+  characters = sorted({c for part in parts if part for c in part.lower()} - {" "})
+  pieces = [p for c in characters for p in (c, f"##{c}") if c not in "²豹"]
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *pieces], strip_accents=strip_accents)
+  texts = ["".join(random.choice(parts, 14)) for _ in range(200)]
+  answers = ["".join(random.choice(parts, size)) for size in random.integers(1, 4, 100)]
+  writer = PassageStoreWriter(tmp_path, tokenizer=tokenizer, max_passage_length=64)
+  for uid, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts), strict=True)):
+    writer.append(title="", text=text, title_ids=np.zeros(0), body_ids=ids, uid=uid)
+  writer.finish(counts={})
+  asked, store = [question(answer) for answer in answers], PassageStore(tmp_path)
+  matcher = match_answers(asked, store=store, tokenizer=tokenizer)
+  holds = matcher.contains(np.arange(100), np.tile(np.arange(200), (100, 1)))
+  differ = [
+    (answer, text)
+    for answer, holds_N in zip(answers, holds, strict=True)
+    for text, found in zip(texts, holds_N, strict=True)
+    if found != answer_tokens.contains(text, answer)
+  ]
+  assert holds.sum() > 500 and not differ
 
 
 def test_labels_come_back_from_arrays(store):

@@ -12,7 +12,7 @@ from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 TOKENIZER = WordPieceTokenizer(
   [*SPECIAL_TOKENS, *"the is of old pound euro zur ##ich oslo .".split()]
 )
-PASSAGES = ("The pound is of old.", "Oslo is old. The euro is old.", "Zürich is the euro.")
+PASSAGES = ("The pound is of old.", "Oslo is old. The euro is old.", "Zürich is the Euro.")
 
 
 @dataclasses.dataclass(frozen=True)

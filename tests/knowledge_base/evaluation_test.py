@@ -11,7 +11,7 @@ from tests.knowledge_base import tiny_models
 PLANTS = [
   {"id": "moss", "text": "Moss grows in the shade."},
   {"id": "fern", "text": "A fern has leaves. It is green."},
-  {"id": "oak", "text": "An oak is a tall tree."},
+  {"id": "oak", "text": "An oak is a tall tree (1185–1226)."},
 ]
 
 
@@ -48,18 +48,19 @@ def test_a_judged_collection_measures_each_ranking(encoder, collection, tmp_path
   assert "3 questions" in repr(evaluation) and "fused - words" in repr(evaluation)
 
 
-def test_questions_need_a_passage_with_the_answer_in_whole_words(tmp_path):
+def test_questions_need_a_passage_with_the_answer_in_whole_tokens(tmp_path):
   base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
   asked = [
     {"question": "what grows in the shade", "answer": "moss"},
     {"question": "what is an oak", "answer": "re"},
     {"question": "fern leaves", "answer": ["L.?eaves"], "regex": True},
+    {"question": "when was the tall tree", "answer": "1185"},
   ]
   file = tmp_path / "questions.jsonl"
   file.write_text("\n".join(map(json.dumps, asked)))
   evaluation = base.evaluate(file)
   assert [*evaluation.figures] == ["words"]
-  np.testing.assert_array_equal(evaluation.scores["words"]["recall@1"], [1, 0, 1])
+  np.testing.assert_array_equal(evaluation.scores["words"]["recall@1"], [1, 0, 1, 1])
 
 
 def test_a_folder_without_judgements_is_named(tmp_path):

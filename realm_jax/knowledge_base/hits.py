@@ -100,19 +100,32 @@ class Answer:
   """The answer to a question, and what it was read from.
 
   Attributes:
-    text: The answer as a passage has it; "" if no passage has words.
-    probability: Among all that could be an answer in the passages read.
+    text: The answer; "" if there is none. A reader's is as a passage has it.
+    probability: A reader's: among all that could be an answer in the passages read.
     hits: The passages read, as the search ranks them.
-    place: Which of them has the answer.
+    place: Which of them has a reader's answer.
     start: Its first character there.
+    cited: The places of the passages that a generated answer cites, in its order. The text has them
+      as numbers from 1, such as [2]. None if a reader answered.
+    unknown: Numbers that a generated answer cites and no passage has.
   """
 
   question: str
   text: str = ""
-  probability: float = 0.0
+  probability: float | None = 0.0
   hits: Hits
   place: int = 0
   start: int = 0
+  cited: tuple[int, ...] | None = None
+  unknown: tuple[int, ...] = ()
+
+  @property
+  def doubt(self) -> str:
+    """What speaks against the citations of a generated answer; "" if nothing does."""
+    if self.unknown:
+      numbers = "".join(f"[{number}]" for number in self.unknown)
+      return f"cites {numbers}, which none of the {len(self.hits)} passages has"
+    return "cites none of the passages" if self.text and self.cited == () else ""
 
   def __repr__(self) -> str:
     return self.shown(lambda words: f"[{words}]")
@@ -121,6 +134,11 @@ class Answer:
     """Returns the answer and its passage as lines of text, with `mark` applied to the answer."""
     if not self.text:
       return "(no answer)"
+    if self.cited is not None:
+      doubt = [f"  (careful: {self.doubt})"] if self.doubt else []
+      cited = [(place + 1, self.hits[place]) for place in self.cited]
+      lines = (f"  [{number}] {hit.id}  {hit.title}" for number, hit in cited)
+      return "\n".join([self.text, *doubt, *lines])
     hit, (before, after) = self.hits[self.place], self._around()
     passage = textwrap.fill(
       f"{before}{mark(self.text)}{after}", _WIDTH, initial_indent="  ", subsequent_indent="  "
@@ -130,7 +148,10 @@ class Answer:
   def _repr_html_(self) -> str:
     if not self.text:
       return "<p>(no answer)</p>" + self.hits._repr_html_()
-    hit, text = self.hits[self.place], html.escape(self.text)
+    text = html.escape(self.text)
+    if self.cited is not None:
+      return f"<p><b>{text}</b> {html.escape(self.doubt)}</p>{self.hits._repr_html_()}"
+    hit = self.hits[self.place]
     before, after = map(html.escape, self._around())
     return (
       f"<p><b>{text}</b> ({self.probability:.3f})</p>"

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base import commits, folder
+from realm_jax.knowledge_base import commits, folder, generation
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
+from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits
 from realm_jax.knowledge_base.texts import TextReader, Texts
 
@@ -203,20 +204,36 @@ class KnowledgeBase:
     hits = tuple(snapshot.search(question, k, where=where))
     return Hits(question, hits, snapshot.words_of(question))
 
-  def answer(self, question: str, *, where: Where | None = None) -> Answer:
-    """Answers a question with words of the passages that a search finds for it.
+  def answer(
+    self,
+    question: str,
+    *,
+    where: Where | None = None,
+    generate: Generate | None = None,
+    k: int = 5,
+  ) -> Answer:
+    """Answers a question from the passages that a search finds for it.
 
     Args:
       where: See `search`.
+      generate: What writes the answer, instead of the reader, which answers with words of a
+        passage: a function of the question and the hits that returns a text which cites them by
+        their numbers from 1, such as [2], or NOT FOUND or None; a `ChatServer` is one. It is not
+        called if nothing is found. `generation.prompt` makes a prompt of the two.
+      k: Passages that `generate` is given; a reader has its own number.
 
     Raises:
-      ValueError: If there is no reader, or no document has a field of `where`.
+      ValueError: If there is no reader, no document has a field of `where`, or `generate` returns
+        something else.
     """
+    if generate is not None:
+      return generation.answer(question, self.search(question, k=k, where=where), generate)
     name = self._folder.newest().commit.settings.reader
     if not name:
       raise ValueError(
         f"{self.path} has no reader, so it can only search; fine-tune one with `realm finetune`, "
-        "and give its workdir: `realm kb add KB --reader=WORKDIR`, or add_reader(WORKDIR)"
+        "and give its workdir: `realm kb add KB --reader=WORKDIR`, or add_reader(WORKDIR); or let "
+        "a language model answer: --generator=URL, or generate="
       )
     folder.check_can_compute()
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
+from realm_jax.knowledge_base.chat_server import GeneratorError
 from realm_jax.web import rendering
 from realm_jax.web.limit_settings import LimitSettings
 from realm_jax.web.limits import add_limits
@@ -21,6 +22,7 @@ _STATIC = {
 }
 _REFUSALS = {
   RequestValidationError: 422,
+  GeneratorError: 502,
   ValueError: 422,
   ForbiddenError: 403,
   NotFoundError: 404,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import fastapi
@@ -10,6 +11,7 @@ from fastapi import Depends, Query
 
 from realm_jax.corpus.documents import Document
 from realm_jax.knowledge_base import fields
+from realm_jax.knowledge_base.hits import Answer
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web.editors import Editors
 from realm_jax.web.queries import Text
@@ -60,7 +62,9 @@ def document_of(base: KnowledgeBase, id: str) -> Document:
   return found
 
 
-def routes(base: KnowledgeBase, editors: Editors, turns: Turns) -> fastapi.APIRouter:
+def routes(
+  base: KnowledgeBase, editors: Editors, turns: Turns, *, answer: Callable[..., Answer]
+) -> fastapi.APIRouter:
   """Returns the routes under `/api`; those that read answers take turns."""
   router = fastapi.APIRouter(prefix="/api")
   editing = [Depends(editors.check)]
@@ -70,10 +74,10 @@ def routes(base: KnowledgeBase, editors: Editors, turns: Turns) -> fastapi.APIRo
     hits = base.search(q, k=k, where=fields.conditions(where))
     return {"question": q, "hits": [dataclasses.asdict(hit) for hit in hits]}
 
-  @router.get("/answer", summary="An answer in words of a passage, if there is a reader")
-  def answer(q: Text, where: Text = "{}") -> dict:
+  @router.get("/answer", summary="An answer from passages, if there is a reader or a generator")
+  def answered(q: Text, where: Text = "{}") -> dict:
     with turns.exclusive():
-      found = base.answer(q, where=fields.conditions(where))
+      found = answer(q, where=fields.conditions(where))
     own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     return {**own, "hits": [dataclasses.asdict(hit) for hit in found.hits]}
 

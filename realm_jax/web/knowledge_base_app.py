@@ -16,6 +16,7 @@ from fastapi import Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from realm_jax.knowledge_base import fields
+from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import knowledge_base_api, rendering
 from realm_jax.web.application import new_app
@@ -90,16 +91,24 @@ def _value(text: str) -> Any:
 
 
 def make_app(
-  base: KnowledgeBase, *, edit_token: str | None = None, limits: LimitSettings = LimitSettings()
+  base: KnowledgeBase,
+  *,
+  edit_token: str | None = None,
+  limits: LimitSettings = LimitSettings(),
+  generate: Generate | None = None,
 ) -> fastapi.FastAPI:
   """Returns the application that serves pages and API.
+
+  Args:
+    generate: What answers instead of the reader.
 
   Raises:
     ValueError: If the token is too short.
   """
   app = new_app("REALM knowledge base", example=_EXAMPLE, limits=limits)
   editors, turns = Editors(edit_token), Turns()
-  app.include_router(knowledge_base_api.routes(base, editors, turns))
+  answer_with = functools.partial(base.answer, generate=generate)
+  app.include_router(knowledge_base_api.routes(base, editors, turns, answer=answer_with))
 
   @app.get("/ready", summary="Whether the knowledge base is open")
   def ready() -> dict:
@@ -114,6 +123,7 @@ def make_app(
       refusal=refusal,
       editors=editors,
       may_edit=editors.include(request),
+      answers=generate is not None or base.commit.settings.reader,
       **context,
     )
     return HTMLResponse(text, status_code=422 if refusal else 200)
@@ -136,7 +146,7 @@ def make_app(
   @app.get("/answer", include_in_schema=False)
   def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
     with turns.exclusive() if asked.q else contextlib.nullcontext():
-      return asking("answer", request, asked, base.answer)
+      return asking("answer", request, asked, answer_with)
 
   def listed(request: Request, first: int = 0, refusal: str = "") -> Response:
     return page(

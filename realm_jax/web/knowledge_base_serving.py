@@ -2,6 +2,7 @@
 
 import os
 
+from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import listening
 from realm_jax.web.limit_settings import LimitSettings
@@ -14,6 +15,7 @@ def serve(
   port: int = 8080,
   edit_token: str | None = None,
   limits: LimitSettings = LimitSettings(),
+  generate: Generate | None = None,
 ) -> None:
   """Serves a knowledge base until told to stop, by SIGTERM or an interrupt.
 
@@ -24,6 +26,7 @@ def serve(
     edit_token: Lets those who know it change documents; None takes the environment's
       REALM_EDIT_TOKEN, and without that nobody may.
     limits: Which requests are accepted.
+    generate: What answers instead of the reader; see `KnowledgeBase.answer`.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
@@ -37,5 +40,6 @@ def serve(
       opened,
       edit_token=edit_token or os.environ.get("REALM_EDIT_TOKEN"),
       limits=listening.with_local_names(limits, host),
+      generate=generate,
     )
     listener.serve(app)

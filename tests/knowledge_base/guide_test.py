@@ -71,6 +71,8 @@ def test_with_an_encoder_and_a_reader_the_guide_searches_by_meaning_and_answers(
   exec(blocks("python")[1], {})
   printed = capsys.readouterr().out
   assert "['wing.txt']" in printed and re.search(r"fused +1\.000", printed)
+  exec(blocks("python")[2], {"library": KnowledgeBase("library")})
+  assert capsys.readouterr().out == "Speed [1]. ['wing.txt'] \n"
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ def test_documents_in_a_bucket_are_prepared_embedded_and_served():
 def test_texts_may_be_in_a_bucket_but_not_a_knowledge_base(texts, tmp_path, capsys):
   base = KnowledgeBase.create(tmp_path / "kb", texts, language="en")
   assert len(base) == 9 and base.add(texts).unchanged == 9
-  assert main.main(["create", "gs://bucket/kb", texts]) == 1
+  assert main.main(["kb", "create", "gs://bucket/kb", texts]) == 1
   assert "Growing out of one machine" in capsys.readouterr().err
 
 

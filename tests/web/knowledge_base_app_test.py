@@ -9,6 +9,7 @@ fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
+from realm_jax.knowledge_base.chat_server import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base_app import make_app  # noqa: E402
@@ -31,9 +32,9 @@ def base(tmp_path):
   return KnowledgeBase.create(tmp_path / "kb", DOCUMENTS, language="en")
 
 
-def client_of(base, edit_token=None, **limits):
+def client_of(base, edit_token=None, generate=None, **limits):
   settings = LimitSettings(**{"requests_per_minute": 200_000, **limits})
-  app = make_app(base, edit_token=edit_token, limits=settings)
+  app = make_app(base, edit_token=edit_token, limits=settings, generate=generate)
   # An error of ours would be raised here instead of becoming a 500.
   return testclient.TestClient(app, base_url="http://localhost")
 
@@ -70,6 +71,29 @@ def test_answers_appear_once_a_reader_is_there(base, tmp_path):
   assert page.text.count(f"<mark>{expected.text}</mark>") == 2  # alone and in its passage
   nothing = client.get("/answer", params={"q": "xylophone"})
   assert nothing.status_code == 200 and "No answer" in nothing.text
+
+
+def test_a_generated_answer_is_shown_with_what_it_cites_and_what_it_should_not(base):
+  replies = [f"Moss [1], {HOSTILE} [9].", "Moss [1].", "NOT FOUND"]
+  client = client_of(base, generate=lambda *_: replies[0])
+  assert 'href="/answer"' in client.get("/").text
+  answer = client.get("/api/answer", params={"q": "moss in the shade"}).json()
+  assert (answer["text"], answer["cited"], answer["unknown"]) == (replies[0], [0], [9])
+  assert answer["hits"][0]["id"] == "a/moss.txt" and answer["probability"] is None
+  page = client.get("/answer", params={"q": "moss in the shade"}).text
+  assert "Careful: it cites [9], which none" in page and HOSTILE not in page
+  assert "Moss [1], &lt;script" in page
+  replies.pop(0)
+  assert "Careful" not in client.get("/answer", params={"q": "moss"}).text
+  replies.pop(0)
+  assert "No answer was found" in client.get("/answer", params={"q": "moss"}).text
+
+
+def test_a_language_model_that_cannot_be_reached_is_a_bad_gateway(base):
+  client = client_of(base, generate=ChatServer("http://127.0.0.1:1/v1"))
+  refused = client.get("/api/answer", params={"q": "moss"})
+  assert refused.status_code == 502 and "Connection refused" in refused.json()["detail"]
+  assert "Connection refused" in client.get("/answer", params={"q": "moss"}).text
 
 
 def test_documents_are_read_as_they_were_added(base):

@@ -1,17 +1,19 @@
-"""Answers a question from a knowledge base, with its reader."""
+"""Answers a question from a knowledge base, with its reader or a language model."""
 
+from realm_jax.knowledge_base.chat_server import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 
-def ask(path: str, question: str) -> None:
-  """Prints the answer, and the passage that it stands in.
+def ask(path: str, question: str, *, generator: GeneratorSettings = GeneratorSettings()) -> None:
+  """Prints the answer, and the passages that it stands in or cites.
 
   Args:
     path: The folder of the knowledge base.
     question: What to ask.
+    generator: A language model, which answers instead of the reader.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
-    ValueError: If it has no reader.
+    ValueError: If it has no reader, or the language model gives no answer.
   """
-  print(KnowledgeBase(path).answer(question), flush=True)
+  print(KnowledgeBase(path).answer(question, generate=generator.open()), flush=True)

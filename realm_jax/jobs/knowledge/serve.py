@@ -1,5 +1,6 @@
 """Serves a knowledge base: a page and an HTTP API."""
 
+from realm_jax.knowledge_base.chat_server import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import knowledge_base_serving
 from realm_jax.web.limit_settings import LimitSettings
@@ -12,6 +13,7 @@ def serve(
   port: int = 8080,
   edit_token: str | None = None,
   limits: LimitSettings = LimitSettings(),
+  generator: GeneratorSettings = GeneratorSettings(),
 ) -> None:
   """Opens a knowledge base and serves it until told to stop.
 
@@ -23,10 +25,17 @@ def serve(
       REALM_EDIT_TOKEN, and without that nobody may. Other users of the machine can read a command
       line.
     limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
+    generator: A language model, which answers instead of the reader.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
     ValueError: If the port is taken, or FastAPI or uvicorn is not installed.
   """
-  base = KnowledgeBase(path)
-  knowledge_base_serving.serve(base, host=host, port=port, edit_token=edit_token, limits=limits)
+  knowledge_base_serving.serve(
+    KnowledgeBase(path),
+    host=host,
+    port=port,
+    edit_token=edit_token,
+    limits=limits,
+    generate=generator.open(),
+  )

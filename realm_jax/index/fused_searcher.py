@@ -11,7 +11,7 @@ from realm_jax.devices.datatypes import SearchResults
 from realm_jax.foundations import choices
 from realm_jax.index import searcher
 from realm_jax.index.bm25 import Bm25Retriever, best_places
-from realm_jax.index.fusion import DENSE_WEIGHT, fuse_scores, standardize
+from realm_jax.index.fusion import DENSE_WEIGHT, Spread, fuse, fuse_scores
 from realm_jax.index.neighbours import Neighbours
 from realm_jax.index.searcher import Embeddings, Searcher
 
@@ -161,11 +161,8 @@ class FusedSearcher:
       by_words = best_places(sparse_I, depth)
       ids_C = np.union1d(ids_K[ids_K >= 0], by_words[sparse_I[by_words] > 0])
       dense_C = self._embeddings(ids_C) @ query_E
-      yield (
-        ids_C,
-        self.fusion.weight * standardize(dense_C, sampled_S)
-        + (1 - self.fusion.weight) * standardize(sparse_I[ids_C], sparse_I[live_I]),
-      )
+      spreads = Spread.of(sampled_S), Spread.of(sparse_I[live_I])
+      yield ids_C, fuse(dense_C, sparse_I[ids_C], spreads=spreads, weight=self.fusion.weight)
 
   def _embeddings(self, ids_C: np.ndarray) -> np.ndarray:
     assert self.embeddings_IxE is not None, "scores are fused with the embeddings of the index"

@@ -6,37 +6,61 @@ A score is standardized per query: minus the mean over all passages, divided by 
 That makes both scales comparable, and unlike ranks it keeps how far the best ones stand out.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 DENSE_WEIGHT = 0.6
+_RESOLUTION = 1e-12  # of a variance, relative to the mean of squares
 
 
-def fuse_scores(
+class Spread(NamedTuple):
+  """Number, sum and sum of squares of the scores of each query, which add up over passages."""
+
+  count: int
+  total: np.ndarray
+  squares: np.ndarray
+
+  @classmethod
+  def of(cls, scores: np.ndarray) -> "Spread":
+    """Returns the spread of scores `[..., N]`."""
+    scores = np.asarray(scores, np.float64)
+    return cls(scores.shape[-1], scores.sum(-1), np.einsum("...N,...N->...", scores, scores))
+
+  def plus(self, other: "Spread") -> "Spread":
+    """Returns the spread of both."""
+    return Spread(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+  def standardize(self, scores: np.ndarray) -> np.ndarray:
+    """Returns scores `[..., N]` minus the mean, divided by the deviation, in float64."""
+    count = max(1, self.count)
+    mean, squares = np.asarray(self.total / count), np.asarray(self.squares / count)
+    variance = squares - mean**2
+    # Without a deviation nothing tells passages apart.
+    deviation = np.sqrt(np.where(variance > _RESOLUTION * squares, variance, 1))
+    return (scores - mean[..., None]) / deviation[..., None]
+
+
+def fuse(
   dense: np.ndarray,
   sparse: np.ndarray,
   *,
+  spreads: tuple[Spread, Spread],
   weight: float = DENSE_WEIGHT,
-  sample: np.ndarray | slice = slice(None),
 ) -> np.ndarray:
-  """Returns the fused scores of the same passages or documents, `[..., N]`.
+  """Returns the fused scores of some passages, `[..., C]`.
 
   Args:
-    dense: Scores of the dual encoder, `[..., N]`.
-    sparse: Scores of BM25, `[..., N]`.
+    dense: Scores of the dual encoder, `[..., C]`.
+    sparse: Scores of BM25, `[..., C]`.
+    spreads: Of the scores of each that all passages have.
     weight: Weight of the dual encoder, between 0 and 1; BM25 has the rest.
-    sample: Which of them give means and deviations, such as a mask `[N]` of those that are not
-      deleted.
   """
-  return weight * standardize(dense, dense[..., sample]) + (1 - weight) * standardize(
-    sparse, sparse[..., sample]
-  )
+  return weight * spreads[0].standardize(dense) + (1 - weight) * spreads[1].standardize(sparse)
 
 
-def standardize(scores: np.ndarray, sample: np.ndarray) -> np.ndarray:
-  """Returns scores minus the mean of a sample of them, divided by its deviation, in float64."""
-  if not sample.size:
-    return np.zeros(np.shape(scores))
-  deviation = sample.std(axis=-1, keepdims=True, dtype=np.float64)
-  mean = sample.mean(axis=-1, keepdims=True, dtype=np.float64)
-  # Without a deviation nothing tells passages apart.
-  return (scores - mean) / np.where(deviation > 0, deviation, 1)
+def fuse_scores(
+  dense: np.ndarray, sparse: np.ndarray, *, weight: float = DENSE_WEIGHT
+) -> np.ndarray:
+  """Returns the fused scores of all passages or documents, `[..., N]`."""
+  return fuse(dense, sparse, spreads=(Spread.of(dense), Spread.of(sparse)), weight=weight)

@@ -16,7 +16,8 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields
 
-_FORMAT, _READ = 3, (2, 3)  # segments of format 2 have no pairs of words
+# Segments of format 2 have no pairs of words, those of format 3 no cells.
+_FORMAT, _READ = 4, (2, 3, 4)
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model

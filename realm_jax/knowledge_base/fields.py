@@ -94,7 +94,7 @@ class Column:
     self._values, self._codes_N = [*values, None], codes_N
     self._known: dict[str, np.ndarray] = {}  # for recent conditions, which values satisfy them
 
-  def condition(self, name: str, condition: Any) -> Callable[[np.ndarray], np.ndarray]:
+  def condition(self, name: str, condition: Any) -> Callable[[np.ndarray | slice], np.ndarray]:
     """Returns a function that tells which of some passages `[R]` satisfy a condition.
 
     Raises:
@@ -106,7 +106,7 @@ class Column:
     unknown = np.full(len(self._values), _UNKNOWN, np.int8)
     known = self._known.setdefault(repr(condition), unknown)
 
-    def matching(rows: np.ndarray) -> np.ndarray:
+    def matching(rows: np.ndarray | slice) -> np.ndarray:
       codes = self._codes_N[rows]
       found = known[codes]
       if (new := found == _UNKNOWN).any():

@@ -169,11 +169,15 @@ class KnowledgeBase:
 
   def __str__(self) -> str:
     snapshot = self._folder.newest()
-    return (
-      f"{self.path}: {snapshot.num_documents:,} documents in {snapshot.num_passages:,} passages"
-    )
+    counts = f"{snapshot.num_documents:,} documents in {snapshot.num_passages:,} passages"
+    cells = [segment.cells for segment in snapshot.segments if segment.cells is not None]
+    probes, number = sum(one.probes for one in cells), sum(len(one.ends) for one in cells)
+    reads = f"; a search reads {probes:,} of {number:,} cells of embeddings" if cells else ""
+    return f"{self.path}: {counts}{reads}"
 
-  def search(self, question: str, *, k: int = 5, where: Where | None = None) -> Hits:
+  def search(
+    self, question: str, *, k: int = 5, where: Where | None = None, exact: bool = False
+  ) -> Hits:
     """Finds the best passages.
 
     Args:
@@ -183,6 +187,9 @@ class KnowledgeBase:
         `{"exists": True}`, also several in one mapping. A field that is a list satisfies values and
         bounds if one of its values does, and `ne` and `nin` if none is excluded. One that is null
         or empty is missing: it satisfies `ne`, `nin` and None.
+      exact: Whether to read all embeddings. Otherwise, where there are 20,000 or more, those near
+        the question's are read and those of the passages that are best by words, which finds 98 %
+        of the same passages or more.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -201,7 +208,7 @@ class KnowledgeBase:
     if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
-    hits = tuple(snapshot.search(question, k, where=where))
+    hits = tuple(snapshot.search(question, k, where=where, exact=exact))
     return Hits(question, hits, snapshot.words_of(question))
 
   def answer(

@@ -4,11 +4,14 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from realm_jax.corpus.documents import Document
+from realm_jax.index import cells
+from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base import array_file
 from realm_jax.knowledge_base.fields import Fields
@@ -25,7 +28,8 @@ class Segment:
     digests: uint8 `[D, 16]`, of everything that a document has except its id.
     first_passages: int64 `[D+1]`; the passages of document d are the rows from its own to the next.
     texts: The passages.
-    embeddings_NxE: float32, of the passages; None without an encoder.
+    embeddings_NxE: float32, of the passages; None without an encoder, or if there are `cells`.
+    cells: The same, if there are many.
   """
 
   ids: Strings
@@ -37,6 +41,7 @@ class Segment:
   texts: Strings
   postings: Postings
   embeddings_NxE: np.ndarray | None = None
+  cells: Cells | None = None
 
   @classmethod
   def of(
@@ -65,7 +70,7 @@ class Segment:
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
       postings=Postings.build(map(titled, titles, texts), languages=languages),
-      embeddings_NxE=embed([*zip(titles, texts, strict=True)]) if embed else None,
+      **_embedded(embed([*zip(titles, texts, strict=True)]) if embed else None),
     )
 
   @classmethod
@@ -77,11 +82,10 @@ class Segment:
     """
     of_passages = [s.of_passages(mask) for s, mask in zip(segments, live, strict=True)]
     pairs = [*zip(segments, live, strict=True)]
-    embeddings = [
-      s.embeddings_NxE[rows]
-      for s, rows in zip(segments, of_passages, strict=True)
-      if s.embeddings_NxE is not None
-    ]
+    embeddings_NxE = None
+    if segments[0].has_embeddings:
+      parts = [s.embeddings(rows) for s, rows in zip(segments, of_passages, strict=True)]
+      embeddings_NxE = np.concatenate(parts)
     counts = np.concatenate([np.diff(s.first_passages)[mask] for s, mask in pairs])
     return cls(
       ids=Strings.join([s.ids.kept(mask) for s, mask in pairs]),
@@ -96,7 +100,7 @@ class Segment:
         [s.texts.kept(rows) for s, rows in zip(segments, of_passages, strict=True)]
       ),
       postings=Postings.merge([s.postings for s in segments], live=np.concatenate(of_passages)),
-      embeddings_NxE=np.concatenate(embeddings) if embeddings else None,
+      **_embedded(embeddings_NxE),
     )
 
   @property
@@ -112,19 +116,31 @@ class Segment:
     """The document of each passage."""
     return np.repeat(np.arange(self.num_documents, dtype=np.int32), np.diff(self.first_passages))
 
+  @property
+  def has_embeddings(self) -> bool:
+    return self.embeddings_NxE is not None or self.cells is not None
+
+  def embeddings(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Returns the embeddings of some passages, given as rows or as a mask."""
+    if self.cells is not None:
+      return self.cells.embeddings_NxE[self.cells.places[rows]]
+    assert self.embeddings_NxE is not None, "an encoder has embedded all segments"
+    return self.embeddings_NxE[rows]
+
   def inner_products(self, question_E: np.ndarray) -> np.ndarray:
     """Returns the scores of the passages for the embedding of a question, float32 `[N]`."""
+    if self.cells is not None:
+      return cells.inner_products(self.cells.embeddings_NxE, question_E)[self.cells.places]
     assert self.embeddings_NxE is not None, "an encoder has embedded all segments"
-    # Not a product of matrices, whose rounding depends on the place of a row.
-    return np.einsum("NE,E->N", self.embeddings_NxE, question_E)
+    return cells.inner_products(self.embeddings_NxE, question_E)
 
   def embeddings_of(self, document: int) -> dict[tuple[str, str], np.ndarray]:
     """Returns the embeddings of a document's passages by title and text."""
-    if self.embeddings_NxE is None:
+    if not self.has_embeddings:
       return {}
-    title = self.titles[document]
-    rows = range(*self.first_passages[document : document + 2].tolist())
-    return {(title, self.texts[row]): self.embeddings_NxE[row] for row in rows}
+    title, rows = self.titles[document], slice(*self.first_passages[document : document + 2])
+    texts = map(self.texts.__getitem__, range(rows.start, rows.stop))
+    return {(title, text): row_E for text, row_E in zip(texts, self.embeddings(rows), strict=True)}
 
   def of_passages(self, mask_D: np.ndarray) -> np.ndarray:
     """Returns a mask over passages from one over documents."""
@@ -156,9 +172,13 @@ class Segment:
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": codes for name, codes in self.fields.codes.items()}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
+    metadata = {"languages": self.postings.languages, "values": self.fields.values}
     if self.embeddings_NxE is not None:
       arrays["embeddings"] = self.embeddings_NxE
-    metadata = {"languages": self.postings.languages, "values": self.fields.values}
+    if self.cells is not None:
+      arrays |= {f"cells.{name}": getattr(self.cells, name) for name in _OF_CELLS}
+      arrays |= {f"cells.{name}": getattr(self.cells.moments, name) for name in _OF_MOMENTS}
+      metadata["probes"] = self.cells.probes
     array_file.write(path, arrays, metadata=metadata)
 
   @classmethod
@@ -189,11 +209,27 @@ class Segment:
         **{n: arrays[f"postings.{n}"] for n in _OF_POSTINGS if f"postings.{n}" in arrays},
       ),
       embeddings_NxE=arrays.get("embeddings"),
+      cells=_cells(arrays, metadata["probes"]) if "probes" in metadata else None,
     )
 
 
 _SORTED = json.JSONEncoder(sort_keys=True)  # which json.dumps makes anew each time
 _OF_POSTINGS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "languages")
+_OF_CELLS = ("embeddings_NxE", "rows", "ends", "centroids_CxE")
+_OF_MOMENTS = ("sum_E", "products_ExE")
+
+
+def _embedded(embeddings_NxE: np.ndarray | None) -> dict[str, Any]:
+  """Returns the fields of a segment that has these embeddings."""
+  if embeddings_NxE is None or len(embeddings_NxE) < cells.FEWEST:
+    return {"embeddings_NxE": embeddings_NxE}
+  return {"cells": Cells.of(embeddings_NxE)}
+
+
+def _cells(arrays: Mapping[str, np.ndarray], probes: int) -> Cells:
+  moments = {name: arrays[f"cells.{name}"] for name in _OF_MOMENTS}
+  of_cells = {name: arrays[f"cells.{name}"] for name in _OF_CELLS}
+  return Cells(**of_cells, moments=Moments(len(of_cells["rows"]), **moments), probes=probes)
 
 
 def titled(title: str, text: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.cells import Moments
 from realm_jax.index.kth_best import kth_best
 from realm_jax.knowledge_base.commits import Commit, Ranking
 from realm_jax.knowledge_base.fields import Column, Where, selects_missing
@@ -20,7 +21,8 @@ from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.text.analysis import Analyzer
 
-Matching = Callable[[np.ndarray], np.ndarray]
+Matching = Callable[[np.ndarray | slice], np.ndarray]
+_BY_WORDS = 100  # passages whose embeddings are read wherever they are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,10 +160,17 @@ class Snapshot:
     return {}
 
   def search(
-    self, question: str, k: int, *, where: Where | None = None, by: Ranking | None = None
+    self,
+    question: str,
+    k: int,
+    *,
+    where: Where | None = None,
+    by: Ranking | None = None,
+    exact: bool = False,
   ) -> list[Hit]:
     """Returns the best passages, best first; see `KnowledgeBase.search`."""
-    rows, scores = self.best(question, k, matching=self.matching(where or {}), by=by)
+    matching = self.matching(where or {})
+    rows, scores = self.best(question, k, matching=matching, by=by, exact=exact)
 
     found = []
     for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
@@ -179,11 +188,13 @@ class Snapshot:
     *,
     matching: Matching | None = None,
     by: Ranking | None = None,
+    exact: bool = False,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the best k passages and of those that score as the k-th, with scores.
 
     Args:
       by: What to rank by; None takes that of the settings. Without an encoder there are only words.
+      exact: Whether to read all embeddings instead of those in the nearest cells.
     """
     if not self.segments:
       return np.zeros(0, np.intp), np.zeros(0, np.float32)
@@ -191,19 +202,44 @@ class Snapshot:
     if self.embed is None or by == "words":
       return self._bm25.best(question, k, matching=matching)
     question_E = self.embed(question)
-    scores_N = np.concatenate([segment.inner_products(question_E) for segment in self.segments])
+    among_N = self.live_N if matching is None else self.live_N & matching(slice(None))
+    words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
+    by_words = np.flatnonzero(words_N > 0)
+    by_words = by_words if matching is None else by_words[among_N[by_words]]
+    by_words = by_words[_best_rows(words_N[by_words], _BY_WORDS)]
+    spread, found, scores = fusion.Spread.of(np.zeros(0)), [], []
+    spans = itertools.pairwise(self._firsts)
+    for segment, (first, end), moments in zip(self.segments, spans, self._moments, strict=True):
+      live, among = self.live_N[first:end], among_N[first:end]
+      if moments is None or segment.cells is None or exact:
+        scanned = segment.inner_products(question_E)
+        spread = spread.plus(fusion.Spread.of(scanned[live]))
+        rows = np.flatnonzero(among)
+        products = scanned[rows]
+      else:
+        spread = spread.plus(moments.spread(question_E))
+        also = by_words[(by_words >= first) & (by_words < end)] - first
+        filtered = None if matching is None else among
+        rows, products = segment.cells.search(question_E, k, among=filtered, also=also)
+        rows, products = rows[among[rows]], products[among[rows]]
+      found.append(rows + first)
+      scores.append(products)
+    rows, scores = np.concatenate(found), np.concatenate(scores)
     if by == "fused":
-      fused_N = fusion.fuse_scores(scores_N, self._bm25.scores(question), sample=self.live_N)
+      spreads = spread, fusion.Spread.of(words_N)._replace(count=spread.count)
       # Rounded, so that ties do not depend on the order in which terms were added.
-      scores_N = fused_N.astype(np.float32)
-    rows = np.flatnonzero(self.live_N)
-    if matching is not None:
-      rows = rows[matching(rows)]
-    scores = scores_N[rows]
-    if k < len(rows):
-      best = scores >= kth_best(scores, k)
-      rows, scores = rows[best], scores[best]
-    return rows, scores
+      scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
+    best = _best_rows(scores, k)
+    return rows[best], scores[best]
+
+  @functools.cached_property
+  def _moments(self) -> list[Moments | None]:
+    """Those of the live passages of segments with cells."""
+    spans = itertools.pairwise(self._firsts)
+    return [
+      segment.cells and segment.cells.moments_of(self.live_N[first:end])
+      for segment, (first, end) in zip(self.segments, spans, strict=True)
+    ]
 
   def document_ids(self, question: str, k: int, *, by: Ranking) -> list[str]:
     """Returns the ids of the documents of the best passages, at most k, best first."""
@@ -243,3 +279,8 @@ class Snapshot:
   def _passages(self, masks: Sequence[np.ndarray]) -> np.ndarray:
     parts = [s.of_passages(mask) for s, mask in zip(self.segments, masks, strict=True)]
     return np.concatenate([np.zeros(0, bool), *parts])
+
+
+def _best_rows(scores: np.ndarray, k: int) -> np.ndarray:
+  """Returns where the k highest scores are, and those that equal the k-th, ascending."""
+  return np.flatnonzero(scores >= (kth_best(scores, k) if k < len(scores) else -np.inf))

@@ -60,8 +60,7 @@ def tune(
   encode, step = query_encoder_program(config), _program(config, optimizer)
   text = functools.cache(lambda passage: snapshot.hit(passage).text)
   rows_N = np.flatnonzero(snapshot.live_N)
-  parts = [segment.embeddings_NxE for segment in snapshot.segments]
-  embeddings_NxE = np.concatenate([part for part in parts if part is not None])[rows_N]
+  embeddings_NxE = np.concatenate([segment.embeddings() for segment in snapshot.segments])[rows_N]
   beam = min(_BEAM, len(rows_N))
   draw, started = random.Random(0), time.monotonic()
   order = [q for _ in range(_EPOCHS) for q in draw.sample(questions, len(questions))]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from realm_jax.index.fusion import fuse_scores
+from realm_jax.index.fusion import Spread, fuse, fuse_scores
 
 RNG = np.random.default_rng(0)
 DENSE, SPARSE = RNG.normal(size=(2, 3, 40))
@@ -19,10 +19,15 @@ def test_each_query_weighs_both_scores_whatever_their_scale():
     assert only.mean(axis=-1) == pytest.approx(0) and only.std(axis=-1) == pytest.approx(1)
 
 
-def test_what_is_not_in_the_sample_changes_nothing():
-  live = np.arange(40) % 3 > 0
-  fused = fuse_scores(DENSE, SPARSE, sample=live)
-  deleted = np.where(live, 0, 1e3)
-  again = fuse_scores(DENSE + deleted, SPARSE - deleted, sample=live)
-  np.testing.assert_array_equal(again[:, live], fused[:, live])
-  np.testing.assert_allclose(fused[:, live], fuse_scores(DENSE[:, live], SPARSE[:, live]))
+def test_spreads_of_parts_add_up_to_that_of_all():
+  parts = [Spread.of(DENSE[:, :7]), Spread.of(DENSE[:, 7:7]), Spread.of(DENSE[:, 7:])]
+  spreads = parts[0].plus(parts[1]).plus(parts[2]), Spread.of(SPARSE)
+  fused = fuse(DENSE[:, 5:9], SPARSE[:, 5:9], spreads=spreads)
+  np.testing.assert_allclose(fused, fuse_scores(DENSE, SPARSE)[:, 5:9], atol=1e-12)
+
+
+@pytest.mark.parametrize("score", [0, 1 / 3, 1e6])
+def test_scores_that_are_all_equal_do_not_count(score):
+  equal = np.full(DENSE.shape, score, np.float32)
+  fused = fuse_scores(equal, SPARSE)
+  np.testing.assert_allclose(fused, fuse_scores(DENSE, SPARSE, weight=0) * 0.4, atol=1e-6)

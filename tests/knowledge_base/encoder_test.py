@@ -215,7 +215,7 @@ def test_training_on_questions_teaches_the_query_tower_alone(
   )
   (segment,) = fresh._folder.newest().segments
   np.testing.assert_array_equal(
-    opened._folder.newest().segments[-1].embeddings_NxE, segment.embeddings_NxE
+    opened._folder.newest().segments[-1].embeddings(), segment.embeddings()
   )
   base.train(questions=file, minutes=0.001)
 

@@ -1,0 +1,126 @@
+"""A knowledge base with so many passages that their embeddings are in cells."""
+
+import random
+import zlib
+
+import numpy as np
+import pytest
+
+from realm_jax.index import cells
+from realm_jax.knowledge_base import commits, folder, models
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]
+
+
+class Encoder:
+  """Embeds a text near the others with its first word."""
+
+  def passages(self, passages):
+    rows = []
+    for _, text in passages:
+      first, draw = (
+        np.random.default_rng(zlib.crc32(part.encode())) for part in (text.split()[0].lower(), text)
+      )
+      rows.append(first.normal(size=16) + 0.3 * draw.normal(size=16))
+    return np.array(rows, np.float32).reshape(-1, 16)
+
+  def question(self, text):
+    return self.passages([("", text)])[0]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+  encoder = Encoder()
+  monkeypatch.setattr(models, "copy_encoder", lambda directory, source: "0" * 16)
+  monkeypatch.setattr(folder, "encoder", lambda directory, name: encoder)
+  monkeypatch.setattr(cells, "FEWEST", 500)
+
+
+def document(number, draw):
+  text = " ".join(draw.choices(WORDS, k=8))
+  return {"id": f"d{number}", "text": f"{text}.", "year": 1900 + number % 100}
+
+
+@pytest.fixture
+def documents():
+  draw = random.Random(0)
+  return [document(number, draw) for number in range(1200)]
+
+
+@pytest.fixture
+def base(tmp_path, documents):
+  return KnowledgeBase.create(tmp_path / "kb", documents, language="en", encoder="any")
+
+
+def agreement(base, where=None, k=10):
+  """Returns the share of the exact best that a search finds, and the largest error of scores."""
+  shares, error, draw = [], 0.0, random.Random(1)
+  for _ in range(50):
+    question = " ".join(draw.choices(WORDS, k=3))
+    found, exact = (
+      {hit.id: hit.score for hit in base.search(question, k=k, where=where, exact=exact)}
+      for exact in (False, True)
+    )
+    both = found.keys() & exact.keys()
+    shares.append(len(both) / max(1, len(exact)))
+    error = max([error, *(abs(found[id] - exact[id]) for id in both)])
+  return np.mean(shares), error
+
+
+def test_nearly_the_same_is_found_with_the_same_scores(base):
+  share, error = agreement(base)
+  assert share > 0.97 and error < 1e-5, "what is near by meaning or best by words is read"
+  assert agreement(base, where={"year": 1950}) == (1, pytest.approx(0, abs=1e-5)), "few match"
+  assert agreement(base, where={"year": {"gte": 1920}})[0] > 0.97
+  read = base._folder.newest().segments[0].cells
+  assert 1 < read.probes < len(read.ends) / 2
+  assert f"a search reads {read.probes} of {len(read.ends)} cells" in str(base)
+
+
+def test_changes_are_found_and_scores_are_those_of_a_fresh_base(base, documents, tmp_path):
+  draw = random.Random(2)
+  base.search("moss", k=3)  # so that moments are known
+  for number in range(3):
+    changed = [document(n, draw) for n in range(number * 40, number * 40 + 60)]
+    base.update(changed)
+    documents = [d for d in documents if d["id"] not in {c["id"] for c in changed}] + changed
+  base.delete([d["id"] for d in documents if d["text"].startswith("moss")])
+  documents = [d for d in documents if not d["text"].startswith("moss")]
+  fresh = KnowledgeBase.create(tmp_path / "fresh", documents, language="en", encoder="any")
+  for opened in (base, KnowledgeBase(base.path)):
+    assert len(opened) == len(fresh) == len(documents)
+    assert sum(not live.all() for live in opened._folder.newest().live) > 0, "deleted, not merged"
+    share, error = agreement(opened)
+    assert share > 0.97 and error < 1e-5
+    for question in ("moss fern", "alga rock elm"):
+      exact, again = (
+        [(hit.id, hit.score) for hit in one.search(question, k=30, exact=True)]
+        for one in (opened, fresh)
+      )
+      assert exact == again
+  before = [(hit.id, hit.score) for hit in base.search("moss rolm", k=30, exact=True)]
+  base.compact()
+  assert [(hit.id, hit.score) for hit in base.search("moss rolm", k=30, exact=True)] == before
+
+
+def test_folders_without_cells_are_searched_and_get_them_with_a_merge(
+  documents, tmp_path, monkeypatch
+):
+  with monkeypatch.context() as before:
+    before.setattr(cells, "FEWEST", 10**9)
+    before.setattr(commits, "_FORMAT", 3)
+    KnowledgeBase.create(tmp_path / "kb", documents, language="en", encoder="any")
+  old = KnowledgeBase(tmp_path / "kb")
+  assert agreement(old) == (1, 0) and "a search reads" not in str(old)
+  old.delete("d7")
+  old.compact()
+  assert "a search reads" in str(old) and agreement(old)[0] > 0.97
+
+
+def test_by_the_encoder_alone_deleted_passages_are_not_found(base, documents):
+  snapshot = base._folder.newest()
+  hits = snapshot.search(documents[0]["text"], 20, by="encoder")
+  base.delete([hit.id for hit in hits])
+  after = base._folder.newest().search(documents[0]["text"], 20, by="encoder")
+  assert len(after) == 20 and not {hit.id for hit in hits} & {hit.id for hit in after}

@@ -33,7 +33,7 @@ _ROOMS = {
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
   "import_checkpoint export_checkpoint",
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
-  "answering": "evaluate choose_retriever compare_runs ask serve report",
+  "answering": "evaluate ask serve",
 }
 _KNOWLEDGE_BASE = "create add delete search ask train evaluate serve"
 JOBS: Mapping[str, str] = {

@@ -65,7 +65,6 @@ HOMES = {
 NOWHERE = ("cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "socketserver")
 # Jobs meet only where one job runs others.
 MEETINGS = (
-  "jobs/answering/choose_retriever.py",
   "jobs/training/almanac_corpora.py",
   "jobs/training/demo.py",
 )

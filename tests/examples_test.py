@@ -35,9 +35,7 @@ def test_an_example_fits_on_a_screen(file):
   assert len(file.read_text("utf-8").splitlines()) <= 60
 
 
-@pytest.mark.parametrize(
-  "name", ["own_encoder", "own_objective", "own_searcher", "replayed_batches"]
-)
+@pytest.mark.parametrize("name", ["own_encoder", "own_objective", "own_searcher"])
 def test_the_gin_file_of_an_example_configures_a_training(name, tmp_path):
   documented = importlib.import_module(f"examples.{name}").__doc__ or ""
   file = tmp_path / "own.gin"

@@ -13,7 +13,7 @@ TABLE = """
 [words]
 same = "a.jsonl"
 [steps]
-compare = ["realm compare_runs --first={{first}} --second={{same}} --output={{output}}"]
+compare = ["realm {job} --first={{first}} --second={{same}} --output={{output}}"]
 [files]
 "a.jsonl" = "{digest}"
 "unused.jsonl" = "0"
@@ -27,13 +27,20 @@ commands = [{{ do = "compare", first = "a.jsonl", output = "table.json" }}]
 [again]
 after = "{before}"
 document = "docs/evaluation.md"
-commands = ["realm compare_runs --first=b.jsonl --second=a.jsonl --output=other.json"]
+commands = ["realm {job} --first=b.jsonl --second=a.jsonl --output=other.json"]
 [again.expected."other.json"]
 "0.mean" = [0.25, 0.25]
 [again.expected."table.json"]
 "0.mean" = [0.5, 0.5]
 [again.expected."a.jsonl"]
 "-1.figures.hits" = [0.5, 0.5]
+"""
+JOB = """
+import json
+
+def compare(*, first: str, second: str, output: str):
+  means = [json.loads(open(path).read())["figures"]["hits"] for path in (first, second)]
+  open(output, "w").write(json.dumps([{"mean": means[0], "other_mean": means[1]}]))
 """
 
 
@@ -57,11 +64,14 @@ def reproduce(benchmark):
 @pytest.fixture
 def make_table(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
+  (tmp_path / "compare.py").write_text(JOB)
   (tmp_path / "a.jsonl").write_text(INPUT)
   (tmp_path / "b.jsonl").write_text(INPUT.replace("0.5", "0.25"))
 
   def make(*, low=0.4, digest=hashlib.sha256(INPUT.encode()).hexdigest(), before="twice"):
-    (tmp_path / "table.toml").write_text(TABLE.format(low=low, digest=digest, before=before))
+    (tmp_path / "table.toml").write_text(
+      TABLE.format(job=tmp_path / "compare.py", low=low, digest=digest, before=before)
+    )
     return tmp_path / "table.toml"
 
   return make
@@ -78,15 +88,16 @@ def test_a_command_that_has_ended_well_is_not_run_again(
 ):
   table = make_table()
   (tmp_path / "b.jsonl").rename(tmp_path / "c.jsonl")
-  with pytest.raises(ValueError, match=r"exit status 1, see above: realm compare_runs --first=b"):
+  with pytest.raises(ValueError, match=r"exit status 1, see above: realm \S+/compare.py --first=b"):
     reproduce("again", table=table)
   (tmp_path / "c.jsonl").rename(tmp_path / "b.jsonl")
   capsys.readouterr()
   reproduce("again", table=table)
   shown = capsys.readouterr().out
-  assert "listed in runs/reproduced.txt, not run again: realm compare_runs --first=a.jsonl" in shown
-  assert "$ realm compare_runs --first=b.jsonl" in shown
-  assert "$ realm compare_runs --first=a.jsonl" not in shown
+  job = tmp_path / "compare.py"
+  assert f"listed in runs/reproduced.txt, not run again: realm {job} --first=a.jsonl" in shown
+  assert f"$ realm {job} --first=b.jsonl" in shown
+  assert f"$ realm {job} --first=a.jsonl" not in shown
 
 
 def test_what_is_not_reproduced_is_refused(reproduce, make_table, tmp_path):
@@ -101,7 +112,7 @@ def test_what_is_not_reproduced_is_refused(reproduce, make_table, tmp_path):
     reproduce("again", table=make_table(digest="0" * 64))
   (tmp_path / "runs").mkdir()
   (tmp_path / "runs/reproduced.txt").write_text(
-    "realm compare_runs --first=a.jsonl --second=a.jsonl --output=table.json\n"
+    f"realm {tmp_path}/compare.py --first=a.jsonl --second=a.jsonl --output=table.json\n"
   )
   (tmp_path / "table.json").write_text(json.dumps([{"mean": 0.5}]))
   with pytest.raises(

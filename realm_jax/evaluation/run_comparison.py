@@ -1,117 +1,104 @@
-"""Compares two systems on several sets of questions, question by question."""
+"""Compares two evaluations question by question, on one or several sets of questions."""
 
-import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from realm_jax.data.judgements import read_judgements
-from realm_jax.data.questions import Question, read_lines
+from realm_jax.data.questions import read_lines
 from realm_jax.evaluation import resampling
-from realm_jax.evaluation.document_ranking import document_scores, read_run
-from realm_jax.evaluation.open_qa import RECALL_AT
 from realm_jax.foundations import object_store
 
 Scores = Mapping[str, np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True)
-class ComparedFigure:
-  """One metric of two systems on one set of questions.
+def compare(first: str, second: str) -> str:
+  """Compares the metrics that both have, in a table.
 
-  Attributes:
-    comparison: Means, difference, interval and p of this set alone.
-    adjusted_p_value: p after Holm's correction for the number of sets.
-  """
-
-  name: str
-  questions: int
-  comparison: resampling.Comparison
-  adjusted_p_value: float
-
-
-def compare_sets(pairs: Sequence[tuple[Scores, Scores]]) -> list[list[ComparedFigure]]:
-  """Compares the two systems' common metrics on each set of questions."""
-  names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
-  compared = {
-    n: [resampling.compare(first[n], second[n]) for first, second in pairs] for n in names
-  }
-  adjusted = {n: resampling.holm([c.p_value for c in found]) for n, found in compared.items()}
-  return [
-    [
-      ComparedFigure(name, len(pairs[place][0][name]), compared[name][place], adjusted[name][place])
-      for name in names
-    ]
-    for place in range(len(pairs))
-  ]
-
-
-def pooled(pairs: Sequence[tuple[Scores, Scores]]) -> tuple[Scores, Scores]:
-  """Returns the common metrics of all sets as those of one."""
-  names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
-  first, second = (
-    {name: np.concatenate([pair[which][name] for pair in pairs]) for name in names}
-    for which in (0, 1)
-  )
-  return first, second
-
-
-def sets_of(path: str) -> list[str]:
-  """Returns the folders of the sets that `realm evaluate` wrote, or the path of one set."""
-  folder = object_store.absolute(path)
-  if not folder.is_dir() or (folder / "predictions.jsonl").exists():
-    return [path]
-  names = sorted(at.name for at in folder.iterdir() if (at / "predictions.jsonl").exists())
-  return [os.path.join(path, name) for name in names] or [path]
-
-
-def read_pair(first: str, second: str, *, qrels: str | None = None) -> tuple[Scores, Scores]:
-  """Reads the scores of two systems on the same questions, in the same order.
+  Each set of questions has rows of its own, whose p is corrected for the number of sets (Holm
+  1979); the last rows of several sets are those of all questions together.
 
   Args:
-    first: An output directory of `realm evaluate`, its `predictions.jsonl`, or a TREC run file.
-    second: The other system's.
-    qrels: Judgements of the queries, for TREC run files.
+    first: An output directory of `realm evaluate`, with one set of questions or several.
+    second: That of another system, asked the same.
+
+  Returns:
+    A Markdown table: means, difference, 95 % bootstrap interval, p of a paired randomisation test.
 
   Raises:
-    FileNotFoundError: If a file is missing.
-    ValueError: If the questions differ, or a run file has no judgements.
+    FileNotFoundError: If there are no predictions.
+    ValueError: If the two do not have the same questions or no metric in common.
   """
-  one, other = _read(first, qrels), _read(second, qrels)
-  ids = [*one]
+  sets = _sets(first)
+  pairs = [_same_questions(os.path.join(first, name), os.path.join(second, name)) for name in sets]
+  names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
+  if not names:
+    raise ValueError(f"{first} and {second} have no metric in common")
+  lines = [
+    "| questions | metric | first | second | difference | 95 % interval | p | Holm |",
+    "|---|---|---|---|---|---|---|---|",
+  ]
+  compared = {n: [resampling.compare(one[n], other[n]) for one, other in pairs] for n in names}
+  adjusted = {n: resampling.holm([c.p_value for c in found]) for n, found in compared.items()}
+  for row, (one, _) in enumerate(pairs):
+    of = f"{sets[row]} {len(one[names[0]])}".strip()
+    lines += [_line(of, n, compared[n][row], adjusted[n][row]) for n in names]
+  if len(pairs) > 1:
+    for n in names:
+      one, other = (np.concatenate([pair[which][n] for pair in pairs]) for which in (0, 1))
+      pooled = resampling.compare(one, other)
+      lines.append(_line(f"all {len(one)}", n, pooled, pooled.p_value))
+  return "\n".join(lines)
+
+
+def _line(questions: str, metric: str, found: resampling.Comparison, adjusted: float) -> str:
+  return (
+    f"| {questions} | {metric} | {found.first:.4f} | {found.second:.4f} | {found.difference:+.4f} "
+    f"| {found.interval[0]:+.4f} to {found.interval[1]:+.4f} | {found.p_value:.4f} "
+    f"| {adjusted:.4f} |"
+  )
+
+
+def _sets(directory: str) -> Sequence[str]:
+  """Returns the names of the sets of questions in a directory; "" is the directory itself."""
+  folder = object_store.absolute(directory)
+  if (folder / "predictions.jsonl").exists():
+    return [""]
+  if not folder.is_dir():
+    raise FileNotFoundError(f"no evaluation at {directory}; give an --output of `realm evaluate`")
+  names = sorted(at.name for at in folder.iterdir() if (at / "predictions.jsonl").exists())
+  if not names:
+    raise FileNotFoundError(f"no predictions.jsonl in {directory} or a folder in it")
+  return names
+
+
+def _same_questions(first: str, second: str) -> tuple[Scores, Scores]:
+  """Reads the metrics of two systems, question by question in the same order."""
+  one, other = _read(first), _read(second)
   if other.keys() != one.keys():
     common = len(other.keys() & one.keys())
     raise ValueError(
       f"{first} has {len(one)} questions, {second} {len(other)}, and {common} have the same id; "
       "compare systems on the same questions"
     )
-  return _columns(one, ids), _columns(other, ids)
+  return _columns(one.values()), _columns(other[id] for id in one)
 
 
-def _columns(records: Mapping[str, Mapping[str, float]], ids: Sequence[str]) -> Scores:
-  return {name: np.array([records[i][name] for i in ids]) for name in records[ids[0]]}
+def _columns(records: Iterable[Mapping[str, float]]) -> Scores:
+  first, *others = records
+  return {name: np.array([record[name] for record in (first, *others)]) for name in first}
 
 
-def _read(path: str, qrels: str | None) -> Mapping[str, Mapping[str, float]]:
+def _read(directory: str) -> Mapping[str, Mapping[str, float]]:
   """Returns the metrics of each question by its id."""
+  path = os.path.join(directory, "predictions.jsonl")
   if not object_store.absolute(path).exists():
-    raise FileNotFoundError(f"no run at {path}")
-  if object_store.absolute(path).is_dir():
-    path = os.path.join(path, "predictions.jsonl")
-  if path.endswith(".jsonl"):
-    lines = filter(None, read_lines(path))
-    try:
-      return {str(record["id"]): record["figures"] for record in map(json.loads, lines)}
-    except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(f"{path} is not what `realm evaluate` writes: {error!r}") from error
-  if qrels is None:
-    raise ValueError(f"{path} is a run file; give the judgements of its queries with --qrels")
-  grades = read_judgements(qrels)
-  queries = [Question(id=query, text="", answers=()) for query in grades]
-  scores = document_scores(read_run(path), grades, queries, recall_at=RECALL_AT)
-  return {
-    query.id: {name: float(values[place]) for name, values in scores.items()}
-    for place, query in enumerate(queries)
-  }
+    raise FileNotFoundError(
+      f"no {path}; give an --output of `realm evaluate` on the same questions"
+    )
+  try:
+    records = [json.loads(line) for line in read_lines(path) if line]
+    return {str(record["id"]): record["figures"] for record in records}
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(f"{path} is not what `realm evaluate` writes: {error!r}") from error

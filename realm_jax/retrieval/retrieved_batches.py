@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.devices.datatypes import SearchResults
 from realm_jax.foundations import stopwatch
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -26,7 +25,6 @@ class RetrievedBatches:
     first_step: Steps taken before the first batch.
     on_swap: Called with the first step that uses a new generation, and the generation.
     stop: Called while waiting for a late generation; True ends the wait.
-    on_batch: Called with the step of each batch, its row ids and scores, and their generation.
     batch: The next step's batch, on the host.
   """
 
@@ -38,7 +36,6 @@ class RetrievedBatches:
   first_step: int
   on_swap: Callable[[int, LoadedGeneration], None]
   stop: Callable[[], bool]
-  on_batch: Callable[[int, SearchResults, LoadedGeneration], None] | None = None
   batch: Any = dataclasses.field(default=None, init=False)
 
   def __post_init__(self):
@@ -60,9 +57,6 @@ class RetrievedBatches:
     """Searches and gathers; returns the batch with metrics such as staleness and timings."""
     self.batch, retrieval = self.retriever.finish(self._begun)
     found = self.retriever.in_flight(self.batch)
-    if self.on_batch is not None:
-      passages = SearchResults(found["passage_ids"], found["stale_scores"])
-      self.on_batch(self._step + 1, passages, self.refresher.current)
     figures = {
       **self._figures,
       **retrieval,

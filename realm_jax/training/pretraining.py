@@ -1,8 +1,6 @@
 """The configuration of pre-training, and its model, loss and batch."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +17,9 @@ from realm_jax.models.realm import RealmPretrainingModel
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Minimised, Objective
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training import alarms
 from realm_jax.training.examples import MaskedQueryData
-from realm_jax.training.train_loop import BatchSource
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
 
@@ -56,8 +52,6 @@ class Pretraining(TrainingConfig):
     generation: Index generation to stay with; None follows the newest.
     spread_index: Whether each of several processes holds only a part of the index, for corpora
       beyond the memory of one host; queries are then gathered and answers merged.
-    retrieval_trace: Whether to keep what each step retrieved in `WORKDIR/retrievals`, 8 bytes per
-      passage read, for `realm report`.
     eval_every: Steps between two evaluations; the last step has one as well.
     eval_steps: Batches of an evaluation.
   """
@@ -70,7 +64,6 @@ class Pretraining(TrainingConfig):
   objective: Objective = MarginalLikelihood()
   generation: int | None = None
   spread_index: bool = False
-  retrieval_trace: bool = False
   eval_every: int = 1000
   eval_steps: int = 20
 
@@ -205,19 +198,3 @@ def abstract_tokens(*shape: int) -> datatypes.Tokens:
     mask=jax.ShapeDtypeStruct(shape, jnp.bool_),
     segments=jax.ShapeDtypeStruct(shape, jnp.int32),
   )
-
-
-class SourceFactory(Protocol):
-  """Makes the source of a pre-training's batches from the one that retrieves passages."""
-
-  def settings(self, training: Pretraining) -> Mapping[str, Any]:
-    """Returns what determines its batches, by name; a resumed run must have the same.
-
-    Raises:
-      ValueError: If it does not fit the training.
-    """
-    ...
-
-  def open(self, source: RetrievedBatches, training: Pretraining) -> BatchSource:
-    """Returns the source of the batches."""
-    ...

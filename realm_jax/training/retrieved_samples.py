@@ -1,4 +1,4 @@
-"""Formats queries with their retrieved passages as text for TensorBoard and for reports."""
+"""Formats queries with their retrieved passages as text for TensorBoard."""
 
 from collections.abc import Iterable
 

@@ -25,7 +25,6 @@ from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, metric_writers, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.profiling import StepTrace
-from realm_jax.training.retrieval_trace import TraceWriter
 from realm_jax.training.swap_log import SwapLog
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_state import TrainState
@@ -189,7 +188,6 @@ class TrainingRun:
     )
     self._stop = train_loop.StopSignal()
     self._failure = ""
-    self._trace: TraceWriter | None = None
     self._exchange = processes.Exchange()
     self._profile = StepTrace(workdir, config.run.profile_steps)
 
@@ -268,15 +266,12 @@ class TrainingRun:
     *,
     retriever: PassageFinder,
     refresher: IndexRefresher,
-    trace: TraceWriter | None = None,
   ) -> RetrievedBatches:
     """Returns the batches of queries; records their generations in `swaps.jsonl`.
 
     Args:
       queries: See `RetrievedBatches`.
-      trace: Gets what each step retrieved, and is flushed before each checkpoint.
     """
-    self._trace = trace
     swaps = SwapLog(self.logs, step=self.step)
     swaps.write(self.step, refresher.current)
     return RetrievedBatches(
@@ -287,7 +282,6 @@ class TrainingRun:
       first_step=self.step,
       on_swap=swaps.write,
       stop=self.stopped,
-      on_batch=None if trace is None else trace.add,
     )
 
   def train(
@@ -418,8 +412,6 @@ class TrainingRun:
   def _save(self, step: int, state, *, input: dict, metadata: Mapping) -> None:
     self._still_held()
     # A run that resumes from here must find every row up to here.
-    if self._trace is not None:
-      self._trace.flush()
     if self._mirror is not None:
       self._writer.flush()
       self._mirror.flush()

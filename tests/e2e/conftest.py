@@ -55,7 +55,7 @@ FINETUNING = Finetuning(
 # What no program sees of a training, and of its run; any other setting, a new one as well, makes
 # another program.
 UNSEEN = (
-  *("data", "beam", "refresh", "generation", "spread_index", "retrieval_trace"),
+  *("data", "beam", "refresh", "generation", "spread_index"),
   *("eval_every", "eval_steps", "dev"),
 )
 UNSEEN_OF_RUN = (

@@ -1,4 +1,4 @@
-"""Everything in an object store: the losses of a run on disk, an index, a report."""
+"""Everything in an object store: the losses of a run on disk, an index."""
 
 import dataclasses
 import json
@@ -7,13 +7,10 @@ import os
 import pytest
 
 from launch.upload import upload
-from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.index import generations
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.jobs.answering.report import report
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.training.metric_writers import METRICS_FILE
-from realm_jax.training.retrieval_trace import RETRIEVALS, Trace
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = "gs://bucket/everything"
@@ -37,8 +34,8 @@ def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
   keywords = {n: f"{ROOT}/{n}" for n in ("corpus", "passages", "index")}
   keywords |= {"corpus": f"{ROOT}/training", "workdir": f"{ROOT}/run", "checkpoint_every": 2}
   start("on_disk", corpus=str(world / "training"), num_steps=5, checkpoint_every=2)
-  start("in_store", num_steps=3, retrieval_trace=True, **keywords)
-  start("in_store", num_steps=5, retrieval_trace=True, **keywords)
+  start("in_store", num_steps=3, **keywords)
+  start("in_store", num_steps=5, **keywords)
   rows = store.read(f"everything/run/{METRICS_FILE}").decode().splitlines()
   found = {row["step"]: row["loss/total"] for row in map(json.loads, rows)}
   assert len(rows) == len(found)
@@ -47,12 +44,9 @@ def test_a_run_that_is_stopped_and_goes_on_has_the_losses_of_one_on_disk(
   assert {"samples.jsonl", "swaps.jsonl"} <= set(names)
   assert sum(name.startswith("events.out.tfevents") for name in names) == 2
   assert not os.path.exists("gs:")
-  settings = {"corpus_fingerprint": PassageStore(str(world / "passages")).fingerprint}
-  trace = Trace(f"{ROOT}/run/{RETRIEVALS}", settings=settings)
-  assert [trace[step].generation for step in range(1, 6)] == [0] * 5
 
 
-def test_its_index_is_built_and_its_report_made_there(store):
+def test_its_index_is_built_there(store):
   build_index(
     checkpoints=f"{ROOT}/run/checkpoints",
     passages=f"{ROOT}/passages",
@@ -60,5 +54,3 @@ def test_its_index_is_built_and_its_report_made_there(store):
     builder=BuilderConfig(other_runs="accept"),  # the run begins on the index of another
   )
   assert generations.read_manifest(f"{ROOT}/index", 1).training_step == 5
-  assert report(f"{ROOT}/run") == f"{ROOT}/run/report.html"
-  assert store.read("everything/run/report.html").startswith(b"<!DOCTYPE html>")

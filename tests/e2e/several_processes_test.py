@@ -142,9 +142,9 @@ def train_by_two(command):
 
 @pytest.fixture(scope="module")
 def losses_of_two(world, command, losses):
-  """The losses of the run `two`, which two processes have trained for 13 steps, with a trace."""
+  """The losses of the run `two`, which two processes have trained for 13 steps."""
   with published(world, "two"):
-    train_by_two(command("two", num_steps=13, retrieval_trace=True, spread_index=True))
+    train_by_two(command("two", num_steps=13, spread_index=True))
   assert list(losses("two")) == list(range(1, 14))
   return losses("two")
 

@@ -16,17 +16,17 @@ GIN_FILES = {"demo": "demo.gin"}
 
 # Every keyword whose value may be a path, by its last name: a new one has to be sorted in here.
 WRITTEN = {"output", "workdir"}
-WRITTEN_BY = {("build_index", "index"), ("report", "output"), ("kb create", "path")}
+WRITTEN_BY = {("build_index", "index"), ("kb create", "path")}
 READ = {
   *("input", "vocabulary", "train", "test", "warm_start", "corpus", "passages", "answerable_from"),
   *("checkpoints", "index", "source", "blocks", "titles", "embeddings", "examples", "eval_corpus"),
   *("retriever_checkpoints", "questions", "retriever", "reader", "dev_questions", "config"),
-  *("qrels", "predictions", "train_questions", "first", "second", "second_checkpoints"),
-  *("second_index", "run", "target", "path", "texts", "encoder"),
+  *("qrels", "predictions", "train_questions", "against", "second_checkpoints"),
+  *("second_index", "target", "path", "texts", "encoder"),
 }
 NO_PATHS = {
   *("beam_options", "allow_changes", "frozen_parts", "best_metric", "builder_devices", "topology"),
-  *("figures", "query", "names", "host", "hosts", "language", "question", "ids", "where"),
+  *("query", "names", "host", "hosts", "language", "question", "ids", "where"),
   *("edit_token", "passage_prompt", "query_prompt"),
 }
 UPLOAD = str(pathlib.Path(__file__).parents[2] / "launch" / "upload.py")

@@ -8,7 +8,6 @@ from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.data.questions import read_questions
 from realm_jax.data.tagged_examples import TaggedExampleWriter, TaggedPassage, serialize
 from realm_jax.evaluation.asking import Asking
-from realm_jax.jobs.answering.compare_runs import compare_runs
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
@@ -50,7 +49,7 @@ def test_the_masked_spans_are_those_of_the_corpus(tmp_path, corpus):
   assert mask_sentences(corpus=corpus, output=output, max_sentences=1)["sentences"] == 1
 
 
-def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus):
+def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus, capsys):
   masked = str(tmp_path / "masked.jsonl")
   mask_sentences(corpus=corpus, output=masked)
   asked = read_questions(masked)
@@ -68,10 +67,14 @@ def test_bm25_is_evaluated_on_them_and_compared(tmp_path, corpus):
   outputs = [str(tmp_path / name) for name in ("one", "other")]
   for output in outputs:
     figures = evaluate(
-      questions=masked, sources=sources, asking=Asking(recall_at=(1, 2)), output=output
+      questions=masked,
+      sources=sources,
+      asking=Asking(recall_at=(1, 2)),
+      output=output,
+      against=outputs[0] if output is not outputs[0] else None,
     )
     assert figures == {"questions": 2, "recall@1": 1.0, "recall@2": 1.0}
-  rows = compare_runs(first=outputs[:1], second=outputs[1:])
-  assert [(row["figure"], row["difference"]) for row in rows] == [("recall@1", 0), ("recall@2", 0)]
+  compared = [line for line in capsys.readouterr().out.splitlines() if "+0.0000" in line]
+  assert [line.split(" | ")[1] for line in compared] == ["recall@1", "recall@2"]
   record = json.loads((tmp_path / "one" / "predictions.jsonl").read_text().splitlines()[0])
   assert record["rank"] == 1 and "answer" not in record

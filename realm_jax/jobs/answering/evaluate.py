@@ -12,7 +12,7 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.checkpoints.orbax_files import DamagedCheckpointError, steps
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
-from realm_jax.evaluation import result_card
+from realm_jax.evaluation import result_card, run_comparison
 from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.evaluator import Evaluator, question_sets
 from realm_jax.evaluation.judged_query_set import JudgedQueries
@@ -60,6 +60,7 @@ def evaluate(
   output: str | None = None,
   formats: Sequence[Format] = (),
   max_questions: int | None = None,
+  against: str | None = None,
 ) -> dict:
   """Answers questions or fills masks, and scores the answers against the references.
 
@@ -85,6 +86,8 @@ def evaluate(
     formats: Also writes the retrieved passages, as "dpr" (Dense Passage Retrieval's JSON, with all
       texts) or "trec" (a run file).
     max_questions: Samples at most this many, always the same ones; None uses all.
+    against: The output directory of another system's evaluation on the same questions, to compare
+      with question by question: differences, their 95 % intervals and p (docs/evaluation.md).
 
   Returns:
     The metrics, overall and by group, or those of each set by name; of the last generation if a
@@ -112,7 +115,8 @@ def evaluate(
   if qrels is not None and sources.retriever == "hybrid":
     sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
   if following.follow:
-    _check_followed(sources, changed, output=output)
+    unused = [*changed, *["against"] * (against is not None)]
+    _check_followed(sources, unused, output=output)
   evaluators = {
     name: _evaluator(
       file,
@@ -126,8 +130,9 @@ def evaluate(
   }
   for evaluator in evaluators.values():
     _check_used(changed, evaluator)
-  if formats and output is None:
-    raise ValueError(f"--formats={','.join(formats)} without a directory; give --output")
+  needing = {"formats": formats, "against": against}
+  if output is None and (names := [f"--{name}" for name, value in needing.items() if value]):
+    raise ValueError(f"{', '.join(names)} without a directory; give --output")
 
   def evaluated(of: Sources, output: str | None) -> dict:
     """Opens the system once for all sets; returns the metrics, by set if there are several."""
@@ -140,7 +145,10 @@ def evaluate(
     return found.get("", found)
 
   if output is None or not following.follow:
-    return evaluated(sources, output)
+    found = evaluated(sources, output)
+    if output is not None and against is not None:
+      print(run_comparison.compare(output, against), flush=True)
+    return found
   return _follow(lambda of: evaluated(of, None), sources, following=following, output=output)
 
 
@@ -190,7 +198,7 @@ def _check_used(changed: Sequence[str], evaluator: Evaluator) -> None:
 def _check_followed(sources: Sources, changed: Sequence[str], *, output: str | None) -> None:
   if not (sources.checkpoints and sources.index and output):
     raise ValueError("--follow needs --checkpoints and --index of a training, and --output")
-  if names := {"predictions", "formats", "step", "generation"}.intersection(changed):
+  if names := {"predictions", "formats", "step", "generation", "against"}.intersection(changed):
     flags = ", ".join(f"--{name}" for name in sorted(names))
     raise ValueError(f"with --follow, {flags} would do nothing; omit it")
 

@@ -23,8 +23,7 @@ from realm_jax.retrieval.retriever import Retriever
 from realm_jax.training import retrieved_samples
 from realm_jax.training.evaluation import FixedEvaluation
 from realm_jax.training.examples import Examples
-from realm_jax.training.pretraining import Pretraining, SourceFactory
-from realm_jax.training.retrieval_trace import RETRIEVALS, TraceWriter
+from realm_jax.training.pretraining import Pretraining
 from realm_jax.training.training_run import Evaluation, TrainingRun, WarmStart
 
 
@@ -39,7 +38,6 @@ def pretrain(
   warm_start: str | None = None,
   warm_starts: Sequence[WarmStart] = (),
   eval_corpus: str | None = None,
-  source: SourceFactory | None = None,
 ) -> None:
   """Trains with the marginal likelihood of masked spans (Guu et al. 2020) and hot-swaps the index.
 
@@ -57,8 +55,6 @@ def pretrain(
     eval_corpus: Directory of another tagged corpus, or of examples prepared in corpus order, to
       evaluate on with fixed masks; None disables evaluation. `WORKDIR/best` gets the checkpoint
       with the lowest loss on it, which may be the warm start.
-    source: Makes the batches of those that are retrieved; a Contrastive term of the objective needs
-      one that adds `pairs`.
 
   Raises:
     FileNotFoundError: If a corpus is missing.
@@ -66,8 +62,11 @@ def pretrain(
       settings contradict each other.
   """
   terms = [term for _, term in pretraining.objective.weighted_terms()]
-  if source is None and any(isinstance(term, Contrastive) for term in terms):
-    raise ValueError("the objective has a Contrastive term, but no pairs; give a source of them")
+  if any(isinstance(term, Contrastive) for term in terms):
+    raise ValueError(
+      "the objective has a Contrastive term, but a pre-training has no pairs; `realm "
+      "train_retriever` learns from pairs, and a loop of your own from both"
+    )
   starts = [
     *warm_starts,
     *_parts(retriever_checkpoints, "dual_encoder"),
@@ -84,14 +83,6 @@ def pretrain(
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
   posterior = pretraining.retrieval.posterior
   batch_settings |= {"posterior": None if posterior is None else repr(posterior)}
-  # What determines queries and passages.
-  trace_settings = {
-    **batch_settings,
-    "corpus_fingerprint": knowledge.store.fingerprint,
-    "num_passages": pretraining.retrieval.num_passages,
-  }
-  if source is not None:
-    batch_settings |= source.settings(pretraining)
   from_corpus = functools.cache(lambda: description.from_corpus(knowledge))
   with TrainingRun(
     workdir,
@@ -116,8 +107,6 @@ def pretrain(
       examples=examples,
       knowledge=knowledge,
       features=features,
-      source=source,
-      trace_settings=trace_settings,
     )
     training.on_index(index, eval_corpus=eval_corpus)
 
@@ -131,8 +120,6 @@ class _Training:
   examples: Examples
   knowledge: Corpus
   features: batches.Streams
-  source: SourceFactory | None
-  trace_settings: Mapping
 
   def on_index(self, index: str, *, eval_corpus: str | None) -> None:
     """Trains on the generations of an index."""
@@ -167,7 +154,6 @@ class _Training:
         batches.MadeOf(self.features, self._queries),
         retriever=retriever,
         refresher=refresher,
-        trace=self._trace_writer(),
       )
       evaluated = dataclasses.replace(retriever, config=pretraining.retrieval.answering)
 
@@ -204,7 +190,7 @@ class _Training:
           at_start=True,
         )
       run.train(
-        source if self.source is None else self.source.open(source, self.pretraining),
+        source,
         metadata=metadata,
         evaluation=evaluation,
         samples=lambda: self._samples(source.batch if fixed is None else fixed.first_batch),
@@ -239,13 +225,6 @@ class _Training:
       batch, tokenizer=self.knowledge.vocabulary, store=self.knowledge.store
     )
 
-  def _trace_writer(self) -> TraceWriter | None:
-    if not self.pretraining.retrieval_trace:
-      return None
-    return TraceWriter(
-      os.path.join(self.run.workdir, RETRIEVALS), settings=self.trace_settings, step=self.run.step
-    )
-
   def _print(self, what: str) -> None:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)
 
@@ -255,7 +234,7 @@ def _best(best: BestCheckpoint | None) -> str:
     return ""
   figure = f"{BEST}/{best.step} (eval/loss {best.value:.4f})"
   if best.step == 0:
-    return f"; nothing is better than the warm start, {figure}: see the alarms in `realm report`"
+    return f"; nothing is better than the warm start, {figure}: see the alarms above"
   return f"; the best is {figure}"
 
 

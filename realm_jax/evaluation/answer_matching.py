@@ -302,10 +302,9 @@ def _is_shown_by_wordpieces(text: str) -> bool:
   """
   if text.isascii():
     return True
-  folded = "".join(map(answer_tokens.fold, text))
   lower = unicodedata.normalize("NFD", text.lower())
   bare = "".join(c for c in lower if unicodedata.category(c) not in ("Mn", "Cf"))
-  return folded == bare and not _ENDS_TOKEN.search(text)
+  return answer_tokens.fold(text) == bare and not _ENDS_TOKEN.search(text)
 
 
 def _rows_with_hidden_tokens(store, rows: np.ndarray, tokenizer) -> np.ndarray:

@@ -24,7 +24,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import fsspec.config
@@ -97,13 +97,68 @@ def upload(directory: str | os.PathLike, target: str) -> int:
   return len(records)
 
 
+def publish(directory: str, names: Sequence[str], target: str) -> int:
+  """Copies files that never change, except for those that are there, then their listing.
+
+  What neither this listing nor the one before names is removed, so that whoever has begun to read
+  can finish.
+
+  Returns:
+    The number of files that were copied.
+
+  Raises:
+    ValueError: If one is there with another content; nothing is copied.
+  """
+  remote, before = absolute(target), _listed(target)
+  there = {name: _record(pathlib.Path(directory, name)) for name in names if name in before}
+  if other := [name for name, record in there.items() if record != before[name]]:
+    raise ValueError(
+      f"{remote} has another {other[0]} than {directory}; give another address, or delete that one"
+    )
+  records = {
+    name: there[name] if name in there else _copy(pathlib.Path(directory, name), remote / name)
+    for name in names
+  }
+  (remote / COMPLETE_FILE).write_text(json.dumps({"files": records}, indent=1))
+  for address in list_files(target):
+    name = address.removeprefix(f"{remote}/")
+    if name != COMPLETE_FILE and name not in records and name not in before:
+      Path(address).unlink(missing_ok=True)
+  return len(records) - len(there)
+
+
+def mirror(directory: str, folder: str) -> None:
+  """Makes a local folder have the files that `publish` listed last, copied in the order of names.
+
+  Raises:
+    FileNotFoundError: If there is no listing.
+    ValueError: If a file differs from the listed one.
+  """
+  remote, listing = absolute(directory), pathlib.Path(folder, COMPLETE_FILE)
+  os.makedirs(folder, exist_ok=True)
+  with _locked(folder):
+    here = listing.read_bytes() if listing.exists() else b'{"files": {}}'
+    while (content := _listing_of(remote)) != here:
+      records, before = _read_listing(content, remote), _read_listing(here, remote)
+      try:
+        for name, record in records.items():
+          file = pathlib.Path(folder, name)
+          if before.get(name, record) != record:
+            file.unlink(missing_ok=True)
+          _fetch(remote / name, os.fspath(file), record)
+      except FileNotFoundError:
+        if _listing_of(remote) == content:
+          raise
+        continue  # removed, because it has been published again
+      for file in [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]:
+        if file.relative_to(folder).as_posix() not in records:
+          file.unlink()
+      listing.write_bytes(here := content)
+
+
 def listed_files(directory: str) -> set[str]:
   """Returns the names in the list of a directory in the object store; none if it has no list."""
-  remote = absolute(directory)
-  try:
-    return set(_read_listing((remote / COMPLETE_FILE).read_bytes(), remote))
-  except FileNotFoundError:
-    return set()
+  return set(_listed(directory))
 
 
 def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
@@ -119,13 +174,7 @@ def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
   if not is_remote(directory):
     return os.fspath(directory)
   remote = absolute(directory)
-  try:
-    content = (remote / COMPLETE_FILE).read_bytes()
-  except FileNotFoundError as error:
-    raise FileNotFoundError(
-      f"{remote} is missing or incomplete: it has no {COMPLETE_FILE}, which is written last; make "
-      "it again, or copy a local directory with `realm launch/upload.py`"
-    ) from error
+  content = _listing_of(remote)
   records = _read_listing(content, remote)
   name = hashlib.sha256(os.fspath(remote).encode() + content).hexdigest()[:24]
   folder = os.path.join(cache_directory(), name)
@@ -213,6 +262,12 @@ def _copy(source: pathlib.Path, target: Path) -> dict:
   return {"size": size, "sha256": digest.hexdigest()}
 
 
+def _record(path: pathlib.Path) -> dict:
+  with path.open("rb") as file:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": file.tell(), "sha256": digest}
+
+
 def _fetch(source: Path, target: str, record: dict) -> None:
   """Copies a file from the store unless it is cached; only a verified copy gets its name."""
   if os.path.exists(target) and os.path.getsize(target) == record["size"]:
@@ -264,6 +319,25 @@ def _for_each_range(
 
   with concurrent.futures.ThreadPoolExecutor(_STREAMS) as pool:
     list(pool.map(use_range, range(0, size, _RANGE)))
+
+
+def _listed(directory: str) -> dict[str, dict]:
+  """Returns the files that are listed, none if there is no list."""
+  remote = absolute(directory)
+  try:
+    return _read_listing((remote / COMPLETE_FILE).read_bytes(), remote)
+  except FileNotFoundError:
+    return {}
+
+
+def _listing_of(remote: Path) -> bytes:
+  try:
+    return (remote / COMPLETE_FILE).read_bytes()
+  except FileNotFoundError as error:
+    raise FileNotFoundError(
+      f"{remote} is missing or incomplete: it has no {COMPLETE_FILE}, which is written last; make "
+      "it again, or copy a local directory with `realm launch/upload.py`"
+    ) from error
 
 
 def _read_listing(content: bytes, directory: Path) -> dict[str, dict]:

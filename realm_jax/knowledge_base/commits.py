@@ -8,8 +8,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import shutil
+from collections.abc import Collection
 from typing import Literal
 
 from absl import logging
@@ -22,6 +24,7 @@ _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model
 _NAME = re.compile(r"(\d{9})\.json")
+_PUBLISHED = re.compile(rf"{_FOLDER}/{_NAME.pattern}")
 _OURS = re.compile(r"\.?\d{9}(\.json.*|-\d+)")  # what a killed writer leaves, unfinished or not
 _MODEL = re.compile(rf"[0-9a-f]{{{MODEL_DIGITS}}}")
 _KEPT = 2  # the newest, and the one that readers may be opening
@@ -165,6 +168,32 @@ def write(directory: str, commit: Commit) -> None:
   """Writes a commit after its segments."""
   content = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)})
   atomic_files.write_text(_path(directory, commit.number), content)
+
+
+def files(directory: str, commit: Commit) -> list[str]:
+  """Returns the names of the files that a commit needs, its own last."""
+  models = sorted({commit.settings.encoder, commit.settings.reader} - {""})
+  paths = [pathlib.Path(model_path(directory, model)) for model in models]
+  paths = [path for model in paths for path in sorted(model.rglob("*")) if path.is_file()]
+  paths += [pathlib.Path(segment_path(directory, segment.name)) for segment in commit.segments]
+  paths.append(pathlib.Path(_path(directory, commit.number)))
+  return [path.relative_to(directory).as_posix() for path in paths]
+
+
+def check_published(address: str, commit: Commit, names: Collection[str]) -> None:
+  """Checks that what is at an address, if anything, is an older commit.
+
+  Raises:
+    ValueError: If it is not.
+  """
+  numbers = [int(match[1]) for match in map(_PUBLISHED.fullmatch, names) if match]
+  if names and not numbers:
+    raise ValueError(f"{address} has something else than a knowledge base; give another address")
+  if numbers and numbers[0] > commit.number:
+    raise ValueError(
+      f"{address} has commit {numbers[0]}, which is newer than commit {commit.number} here; give "
+      "another address, or delete what is there"
+    )
 
 
 def remove_unnamed(directory: str) -> None:

@@ -22,6 +22,26 @@ _MOST_DELETED = 0.2  # share of a segment's passages
 _NAMED, _REMEMBERED = 5, 100  # documents of a change, changes
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Changes:
+  """What a call changed, as numbers of documents.
+
+  Attributes:
+    skipped: Lines that name the records without text, or that could not be read.
+  """
+
+  added: int = 0
+  updated: int = 0
+  unchanged: int = 0
+  deleted: int = 0
+  skipped: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[:-1]}
+    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return "\n".join([f"documents: {done or 'nothing to change'}", *self.skipped])
+
+
 class Edit:
   """Changes to a snapshot that become visible together, when they are committed.
 

@@ -8,13 +8,16 @@ writers hold the lock of the folder.
 
 import contextlib
 import functools
+import hashlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from absl import logging
 
 from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
@@ -27,6 +30,7 @@ from realm_jax.knowledge_base.snapshot import Snapshot
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.encoder import Encoder
 
+_COPY_SECONDS = 10.0  # between looks for a newer commit in an object store
 _NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
 KIND = DirectoryKind(
   name="a knowledge base",
@@ -42,7 +46,7 @@ KIND = DirectoryKind(
 )
 
 
-def check_local(path: str) -> None:
+def check_writable(path: str) -> None:
   """Checks that a folder is on this machine.
 
   Raises:
@@ -50,13 +54,19 @@ def check_local(path: str) -> None:
   """
   if object_store.is_remote(path):
     raise ValueError(
-      f"{path} is in an object store, whose files cannot be mapped into memory; give a local "
-      "folder (its texts may be in a bucket), or see docs/own_corpus.md, Growing out of one machine"
+      f"{path} is in an object store, where nothing can be changed; change a local folder (its "
+      "texts may be in a bucket), and publish it with `realm kb publish`"
     )
 
 
 class Folder:
   """Follows a folder; safe to use from several threads.
+
+  Of a knowledge base in an object store it follows a local copy, which is brought up to date in the
+  background, so that no search waits.
+
+  Attributes:
+    path: The folder, or that of the copy.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
@@ -64,19 +74,49 @@ class Folder:
   """
 
   def __init__(self, path: str):
-    self._path = path
+    self.path = self._source = path
+    self._copied = float("inf")  # when the copy was compared
+    if object_store.is_remote(path):
+      name = "kb-" + hashlib.sha256(path.encode()).hexdigest()[:24]
+      self.path = os.path.join(object_store.cache_directory(), name)
+      object_store.mirror(path, self.path)
+      self._copied = time.monotonic()
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
-    self._snapshot = _opened(path)
+    self._snapshot = _opened(self.path)
 
   def newest(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""
+    if time.monotonic() > self._copied + _COPY_SECONDS:
+      self._copied = float("inf")
+      threading.Thread(target=self._copy, daemon=True).start()
     snapshot = self._snapshot
-    if not commits.has_newer(self._path, snapshot.commit.number):
+    if not commits.has_newer(self.path, snapshot.commit.number):
       return snapshot
     with self._opening:
-      if commits.has_newer(self._path, self._snapshot.commit.number):
-        self._snapshot = _opened(self._path, before=self._snapshot)
+      if commits.has_newer(self.path, self._snapshot.commit.number):
+        self._snapshot = _opened(self.path, before=self._snapshot)
       return self._snapshot
+
+  def _copy(self) -> None:
+    try:
+      object_store.mirror(self._source, self.path)
+    except Exception as error:  # an outage
+      logging.warning("could not bring %s up to date, will retry: %s", self._source, error)
+    self._copied = time.monotonic()
+
+  def publish(self, address: str) -> int:
+    """Copies the newest commit to an object store; see `KnowledgeBase.publish`."""
+    if not object_store.is_remote(address):
+      raise ValueError(f"{address} is no address in an object store, such as gs://bucket/kb")
+    address = address.rstrip("/")
+    while True:
+      commit = self.newest().commit
+      commits.check_published(address, commit, object_store.listed_files(address))
+      try:
+        return object_store.publish(self.path, commits.files(self.path, commit), address)
+      except FileNotFoundError:  # merged by a writer in the meantime, or lost
+        if commits.newest_number(self.path) == commit.number:
+          raise
 
   @contextlib.contextmanager
   def exclusively(self) -> Iterator[Edit]:
@@ -85,18 +125,19 @@ class Folder:
     Segments that are due are merged afterwards, in commits of their own: a change is visible and
     safe before, and since merging only copies, it takes less time than making the segments did.
     """
-    with lock(self._path):
+    check_writable(self._source)
+    with lock(self.path):
       before = self.newest()
-      commits.check_newest(self._path, before.commit)
-      commits.remove_unnamed(self._path)
+      commits.check_newest(self.path, before.commit)
+      commits.remove_unnamed(self.path)
       name = before.commit.settings.encoder
-      embed = functools.partial(_embed_passages, self._path, name)
-      embed = Embedder(self._path, name, embed) if name else None
-      edit = Edit(self._path, before, embed=embed)
+      embed = functools.partial(_embed_passages, self.path, name)
+      embed = Embedder(self.path, name, embed) if name else None
+      edit = Edit(self.path, before, embed=embed)
       yield edit
       edit.commit()
       while groups := due(before := self.newest()):
-        edit = Edit(self._path, before)
+        edit = Edit(self.path, before)
         for numbers in groups:
           edit.merge(numbers)
         edit.commit()

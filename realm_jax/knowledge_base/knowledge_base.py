@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
+from realm_jax.foundations import object_store
 from realm_jax.knowledge_base import commits, folder, generation
+from realm_jax.knowledge_base.edit import Changes
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
@@ -26,26 +28,6 @@ if TYPE_CHECKING:
 _NAMED = 5
 _BEGINNING = 500  # characters that an example is taken from
 _DETECTED = ("auto",)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Changes:
-  """What a call changed, as numbers of documents.
-
-  Attributes:
-    skipped: Lines that name the records without text, or that could not be read.
-  """
-
-  added: int = 0
-  updated: int = 0
-  unchanged: int = 0
-  deleted: int = 0
-  skipped: tuple[str, ...] = ()
-
-  def __str__(self) -> str:
-    counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[:-1]}
-    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return "\n".join([f"documents: {done or 'nothing to change'}", *self.skipped])
 
 
 class KnowledgeBase:
@@ -73,7 +55,8 @@ class KnowledgeBase:
     (False, 1)
 
   Args:
-    path: The folder, which `create` has made.
+    path: The folder, which `create` has made, or the address in an object store that `publish` has
+      copied it to. Of the latter `$REALM_CACHE` has a copy, which follows it and only searches.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
@@ -81,8 +64,7 @@ class KnowledgeBase:
   """
 
   def __init__(self, path: str | os.PathLike):
-    self.path = os.fspath(path)
-    folder.check_local(self.path)
+    self.path = os.fspath(path).rstrip("/") if object_store.is_remote(path) else os.fspath(path)
     self._folder = Folder(self.path)
 
   @classmethod
@@ -114,7 +96,7 @@ class KnowledgeBase:
         texts.
     """
     directory = os.fspath(path)
-    folder.check_local(directory)
+    folder.check_writable(directory)
     if passage_words < 1:
       raise ValueError(f"passage_words={passage_words}; use at least 1")
     given = [language] if isinstance(language, str) else language
@@ -144,7 +126,8 @@ class KnowledgeBase:
     return made
 
   def __reduce__(self):
-    return type(self), (os.path.abspath(self.path),)
+    path = self.path if object_store.is_remote(self.path) else os.path.abspath(self.path)
+    return type(self), (path,)
 
   @property
   def num_documents(self) -> int:
@@ -245,7 +228,7 @@ class KnowledgeBase:
     folder.check_can_compute()
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX
 
-    reader = open_reader(os.path.abspath(commits.model_path(self.path, name)))
+    reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
     hits = self.search(question, k=reader.num_read, where=where)
     span = reader.answer(question, hits) if hits else None
     if span is None:
@@ -304,6 +287,7 @@ class KnowledgeBase:
     """
     if questions is None and minutes is not None:
       raise ValueError(f"minutes={minutes} would do nothing without questions")
+    folder.check_writable(self.path)
     settings = self.commit.settings
     if not settings.encoder:
       raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
@@ -462,6 +446,20 @@ class KnowledgeBase:
     with self._folder.exclusively() as edit:
       if len(edit.before.segments) > 1 or not edit.before.live_N.all():
         edit.merge(range(len(edit.before.segments)))
+
+  def publish(self, address: str) -> int:
+    """Copies to an object store what is not there, then the commit, which readers follow.
+
+    Args:
+      address: Such as `gs://bucket/kb`, where nothing is or an older commit.
+
+    Returns:
+      The number of files that were copied.
+
+    Raises:
+      ValueError: If it is no address, or has something else.
+    """
+    return self._folder.publish(address)
 
   def _put(self, texts: Texts, *, replace: bool, delete_missing: bool = False) -> Changes:
     with self._folder.exclusively() as edit:

@@ -1,0 +1,146 @@
+"""A knowledge base in an object store: what is missing is copied, and readers follow."""
+
+import json
+import os
+import pickle
+import time
+import uuid
+
+import pytest
+
+from realm_jax import main
+from realm_jax.foundations import object_store
+from realm_jax.knowledge_base import folder
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+MOSS = {"id": "moss", "text": "Moss grows in the shade."}
+OAK = {"id": "oak", "text": "An oak is tall."}
+
+
+@pytest.fixture
+def address(emulated_gcs, request, monkeypatch):
+  monkeypatch.setattr(folder, "_COPY_SECONDS", 0.0)
+  yield f"gs://bucket/{request.node.name.partition('[')[0]}{uuid.uuid4().hex}"
+  emulated_gcs.refuse(lambda method, path: False)
+  emulated_gcs.watch = lambda names: None
+
+
+@pytest.fixture
+def base(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", [MOSS], language="en")
+
+
+def ids(base, question):
+  return [hit.id for hit in base.search(question)]
+
+
+def follows(reader, number):
+  """Returns whether a reader gets to a commit."""
+  until = time.monotonic() + 30
+  while reader.commit.number != number and time.monotonic() < until:
+    time.sleep(0.05)
+  return reader.commit.number == number
+
+
+def test_readers_follow_what_is_published(base, address, emulated_gcs):
+  assert base.publish(address) == 2, "a segment and a commit"
+  reader = KnowledgeBase(f"{address}/")
+  assert ids(reader, "moss") == ["moss"] and str(reader).startswith(f"{address}: 1 document")
+  assert pickle.loads(pickle.dumps(reader)).path == address
+  base.add([OAK])
+  assert ids(reader, "tall oak") == [], "not published yet"
+  assert base.publish(address) == 2 and follows(reader, base.commit.number)
+  assert ids(reader, "tall oak") == ["oak"]
+  base.compact()
+  assert base.publish(address) == 2 and follows(reader, base.commit.number)
+  assert ids(reader, "moss") == ["moss"] and ids(reader, "oak") == ["oak"]
+  assert base.publish(address) == 0, "everything is there"
+  names = [name for name in emulated_gcs.names() if name.startswith(address.rpartition("/")[2])]
+  assert len(names) == 3, "old files are gone, from the copy too"
+  copied = [name for _, _, names in os.walk(reader._folder.path) for name in names]
+  assert len(copied) == 3
+
+
+def test_no_request_leaves_a_listing_of_files_that_are_not_there(base, address, emulated_gcs):
+  root, wrong = address.removeprefix("gs://bucket/"), []
+
+  def watch(names):
+    listing = f"{root}/complete.json"
+    if listing in names:
+      listed = json.loads(emulated_gcs.read(listing))["files"]
+      wrong.extend(name for name in listed if f"{root}/{name}" not in names)
+
+  emulated_gcs.watch = watch
+  for number in range(3):
+    base.update([{**OAK, "text": f"Oak {number}."}])
+    base.compact()
+    base.publish(address)
+  assert wrong == []
+
+
+def test_an_interrupted_copy_changes_nothing_and_is_repeated(base, address, emulated_gcs):
+  base.publish(address)
+  reader = KnowledgeBase(address)
+  base.add([OAK])
+  emulated_gcs.refuse(lambda method, path: method == "POST" and "complete.json" in path)
+  with pytest.raises(Exception, match=r"503|Service|retr"):
+    base.publish(address)
+  assert KnowledgeBase(address).num_documents == 1
+  emulated_gcs.refuse(lambda method, path: method == "GET")
+  assert ids(reader, "moss") == ["moss"], "an outage does not show"
+  emulated_gcs.refuse(lambda method, path: False)
+  base.publish(address)
+  assert follows(reader, base.commit.number) and len(reader) == 2
+
+
+def test_a_damaged_file_is_not_taken(base, address, emulated_gcs):
+  base.publish(address)
+  name = next(name for name in emulated_gcs.names() if f"{address[12:]}/segments/" in name)
+  emulated_gcs.write(name, emulated_gcs.read(name)[::-1])
+  with pytest.raises(ValueError, match="segments.*is not the file that complete.json lists"):
+    KnowledgeBase(address)
+
+
+def test_another_knowledge_base_is_not_replaced(base, address, tmp_path):
+  base.add([OAK])
+  base.publish(address)
+  older = KnowledgeBase.create(tmp_path / "older", [OAK], language="en")
+  with pytest.raises(ValueError, match=r"has commit 2, which is newer than commit 1 here"):
+    older.publish(address)
+  other = KnowledgeBase.create(tmp_path / "other", [OAK], language="en")
+  other.add([{**MOSS, "text": "Other moss."}])
+  with pytest.raises(ValueError, match=r"has another segments/000000001-0 than"):
+    other.publish(address)
+  object_store.absolute(f"{address}/else/complete.json").write_text(
+    json.dumps({"files": {"passages": {"size": 0, "sha256": ""}}})
+  )
+  with pytest.raises(ValueError, match="has something else than a knowledge base"):
+    base.publish(f"{address}/else")
+  assert KnowledgeBase(address).num_documents == 2
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    lambda base: base.add([OAK]),
+    lambda base: base.delete("moss"),
+    lambda base: base.compact(),
+    lambda base: base.train(),
+    lambda base: KnowledgeBase.create(base.path),
+  ],
+)
+def test_only_the_original_is_changed(base, address, change):
+  base.publish(address)
+  with pytest.raises(ValueError, match=r"nothing can be changed; .* publish it with `realm kb pub"):
+    change(KnowledgeBase(address))
+
+
+def test_what_is_no_address_and_what_is_not_there_is_named(base, address, capsys):
+  assert main.main(["kb", "publish", base.path, "elsewhere"]) == 1
+  assert "elsewhere is no address in an object store, such as gs://" in capsys.readouterr().err
+  assert main.main(["kb", "search", address, "moss"]) == 1
+  assert f"{address} is missing or incomplete" in capsys.readouterr().err
+  assert main.main(["kb", "publish", base.path, address]) == 0
+  assert "2 files copied" in capsys.readouterr().out
+  assert main.main(["kb", "search", address, "moss"]) == 0
+  assert "moss" in capsys.readouterr().out

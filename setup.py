@@ -100,6 +100,7 @@ setuptools.setup(
       "torch>=2.6",
       "transformers==4.57.6",
     ],
+    "mcp": ["fastapi>=0.115", "mcp>=2.3,<3", "uvicorn>=0.30"],
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "starlette>=1.10", "uvicorn>=0.30"],
     # What t5x needs of a package index; requirements-t5x.txt has t5x itself.

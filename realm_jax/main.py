@@ -35,7 +35,7 @@ _ROOMS = {
   "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
   "answering": "evaluate ask serve",
 }
-_KNOWLEDGE_BASE = "create add delete publish search ask train evaluate serve"
+_KNOWLEDGE_BASE = "create add delete publish search ask train evaluate serve mcp"
 JOBS: Mapping[str, str] = {
   **{f"kb {job}": f"realm_jax.jobs.knowledge.{job}" for job in _KNOWLEDGE_BASE.split()},
   **{job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()},

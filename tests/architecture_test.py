@@ -44,6 +44,7 @@ HOMES = {
   "http": ("knowledge_base/chat_server.py",),  # its client
   "icu4py": ("text/words.py",),
   "jinja2": ("web/rendering.py",),
+  "mcp": ("web/mcp_server.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "checkpoints/orbax_files.py"),
   "py3langid": ("text/detection.py",),

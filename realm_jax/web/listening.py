@@ -6,15 +6,11 @@ import ipaddress
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from absl import logging
 
 from realm_jax.web.limit_settings import LimitSettings
-
-if TYPE_CHECKING:
-  import fastapi
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +20,7 @@ class Listener:
   _socket: socket.socket
   address: str
 
-  def serve(self, app: "fastapi.FastAPI") -> None:
+  def serve(self, app: Callable, *, note: str = "open %s in a browser") -> None:
     """Serves until SIGTERM or SIGINT; in another thread than the first, until the process ends."""
     import uvicorn
 
@@ -48,7 +44,7 @@ class Listener:
     try:
       self._socket.listen()
       thread.start()
-      logging.info("open %s in a browser", self.address)
+      logging.info(note, self.address)
       print(self.address, flush=True)
       thread.join()
     finally:

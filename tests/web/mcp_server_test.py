@@ -1,0 +1,221 @@
+"""Tools of a knowledge base, used by the SDK's own client over stdio and HTTP."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+mcp = pytest.importorskip("mcp")
+httpx = pytest.importorskip("httpx2")
+
+from mcp.client.streamable_http import streamable_http_client  # noqa: E402
+
+from realm_jax import main  # noqa: E402
+from realm_jax.devices.directory_lock import hold  # noqa: E402
+from realm_jax.knowledge_base.folder import KIND  # noqa: E402
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from realm_jax.web import mcp_server  # noqa: E402
+from tests.knowledge_base import tiny_models  # noqa: E402
+
+NOTES = [
+  {"id": "a/moss.txt", "title": "Moss", "text": "Moss grows in the shade.", "year": 1958},
+  {"id": "fern", "text": "Ferns grow in the shade of trees.", "year": 1960},
+  {"id": "long", "text": "Trees. " * 5_000},
+]
+ENVIRONMENT = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+TOKEN = "a token that nobody guesses"
+
+
+@pytest.fixture
+def base(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", NOTES, language="en")
+
+
+def command(base, *flags):
+  return [sys.executable, "-m", "realm_jax.main", "kb", "mcp", base.path, *flags]
+
+
+def over_stdio(base, *flags):
+  program, *arguments = command(base, *flags)
+  return mcp.StdioServerParameters(command=program, args=arguments, env=ENVIRONMENT)
+
+
+def use(server, steps, **settings):
+  """Runs `await steps(call)` with a client, where `call` returns what a tool does."""
+
+  async def run():
+    async with mcp.Client(server, **settings) as client:
+
+      async def call(tool, **arguments):
+        result = await client.call_tool(tool, arguments)
+        (content,) = result.content
+        if result.is_error:
+          assert "\n" not in content.text
+          return content.text
+        assert json.loads(content.text) == result.structured_content
+        return result.structured_content
+
+      return await steps(client, call)
+
+  return asyncio.run(asyncio.wait_for(run(), 120))
+
+
+def ids(found):
+  return [passage["id"] for passage in found["passages"]]
+
+
+def test_an_assistant_searches_and_reads_what_another_process_writes(base):
+  async def steps(client, call):
+    tools = (await client.list_tools()).tools
+    assert [tool.name for tool in tools] == ["search", "read", "answer"]
+    assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+    assert "Search before" in client.instructions and "feedback" not in client.instructions
+    found = await call("search", question="where does moss grow", k=1)
+    (hit,) = base.search("where does moss grow", k=1)
+    assert found["passages"] == [
+      {"score": pytest.approx(hit.score), "id": hit.id, "title": "Moss", "text": hit.text}
+      | {"passage": 0, "fields": {"year": 1958}}
+    ]
+    assert ids(await call("search", question="shade", where={"year": {"gt": 1959}})) == ["fern"]
+    assert ids(await call("search", question="elm")) == []
+    base.add([{"id": "elm", "text": "An elm gives shade."}])
+    assert ids(await call("search", question="elm")) == ["elm"]
+    assert (await call("read", id="a/moss.txt")) == NOTES[0]
+    base.delete("elm")
+    assert "no document 'elm'" in await call("read", id="elm")
+    part, parts = await call("read", id="long"), []
+    while "next_start" in part:
+      parts.append(part["text"])
+      part = await call("read", id="long", start=part["next_start"])
+    assert "".join([*parts, part["text"]]) == base.document("long").text and len(parts) == 1
+
+  for mode in ("auto", "legacy"):
+    use(over_stdio(base), steps, mode=mode)
+
+
+def test_an_assistant_that_may_write_remembers_and_deletes(base):
+  async def steps(client, call):
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert {"add", "delete"} < tools.keys() and tools["delete"].annotations.destructive_hint
+    added = await call("add", text="The gate code is 4711.", fields={"kind": "note", "id": "x"})
+    assert added["added"] == 1 and KnowledgeBase(base.path).document(added["id"]).fields == {
+      "kind": "note"
+    }
+    assert ids(await call("search", question="gate code", where={"kind": "note"})) == [added["id"]]
+    same = await call("add", text="The gate code is 4711.", fields={"kind": "note"})
+    assert same == {"id": added["id"], "unchanged": 1}
+    assert "another content" in await call("add", id=added["id"], text="Another.")
+    changed = await call("add", id=added["id"], text="The gate code is 4712.", replace=True)
+    assert changed == {"id": added["id"], "updated": 1}
+    assert "4712" in (await call("read", id=added["id"]))["text"]
+    assert await call("delete", ids=[added["id"], "fern"]) == {"deleted": 2}
+    assert "no document 'fern'" in await call("delete", ids=["fern"])
+    with hold(base.path, kind=KIND):
+      assert "already working" in await call("add", text="Locked.")
+    assert len(base) == 2
+
+  use(over_stdio(base, "--write"), steps)
+
+
+@pytest.mark.parametrize(
+  ("tool", "arguments", "reason"),
+  [
+    ("search", {}, "question: Field required"),
+    ("search", {"question": "moss", "k": 0}, "k: Input should be greater than or equal to 1"),
+    ("search", {"question": "moss", "k": "x", "where": 3}, "k: .*; where: "),
+    ("search", {"question": "moss", "filter": {}}, "search has no argument 'filter'; .*where"),
+    ("search", {"question": "moss", "where": {"yaer": 1}}, "no document has a field 'yaer'"),
+    ("search", {"question": "\ud800"}, "half of a surrogate pair"),
+    ("answer", {"question": "moss"}, "has no reader"),
+    ("read", {"id": "x\ny"}, "there is no document"),
+    ("add", {"text": " "}, "needs a text or a title"),
+    ("add", {"text": "a", "fields": {"x": "\ud800"}}, "surrogate"),
+    ("delete", {"ids": "fern"}, "ids: "),
+    ("sing", {}, "Unknown tool: sing"),
+  ],
+)
+def test_a_mistake_is_one_clear_line(base, tool, arguments, reason):
+  async def steps(client, call):
+    del client
+    told = await call(tool, **arguments)
+    assert isinstance(told, str) and re.search(reason, told), told
+
+  use(mcp_server.make_server(base, write=True), steps)
+  assert len(base) == len(NOTES)
+
+
+def test_answers_name_the_documents_that_they_cite(base, tmp_path):
+  async def generated(client, call):
+    del client
+    found = await call("answer", question="moss in the shade")
+    assert (found["answer"], found["cited"]) == ("It does [1][7].", ["a/moss.txt"])
+    assert "[7]" in found["doubt"] and ids(found)[0] == "a/moss.txt"
+    nothing = await call("answer", question="xylophone")
+    assert nothing["answer"] is None and nothing["cited"] == []
+
+  server = mcp_server.make_server(base, generate=lambda *_: "It does [1][7].")
+  use(server, generated)
+  base.add_reader(tiny_models.write(tmp_path / "reader", reads=True))
+
+  async def read(client, call):
+    del client
+    found, expected = await call("answer", question="shade"), base.answer("shade")
+    assert found["answer"] == expected.text and found["doubt"] is None
+    assert found["cited"] == [expected.hits[expected.place].id]
+    assert found["probability"] == pytest.approx(expected.probability)
+
+  use(mcp_server.make_server(base), read)
+
+
+@contextlib.contextmanager
+def over_http(base, *flags, **environment):
+  """Yields the address that a server prints."""
+  served = subprocess.Popen(
+    command(base, "--port=0", *flags),
+    stdout=subprocess.PIPE,
+    text=True,
+    env={**os.environ, **environment},
+  )
+  try:
+    assert served.stdout
+    yield served.stdout.readline().strip()
+  finally:
+    served.terminate()
+    assert served.wait(20) == 0
+
+
+def test_programs_of_this_machine_are_served_over_http(base):
+  async def steps(client, call):
+    assert len((await client.list_tools()).tools) == 3
+    assert ids(await call("search", question="moss")) == ["a/moss.txt"]
+
+  with over_http(base) as address:
+    assert address.startswith("http://127.0.0.1:") and address.endswith("/mcp")
+    use(address, steps)
+    called = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"accept": "application/json, text/event-stream"}
+    for names in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+      refused = httpx.post(address, json=called, headers={**accept, **names})
+      assert refused.status_code in (403, 421), refused.text
+
+
+def test_writing_over_http_needs_the_token(base, capsys, monkeypatch):
+  monkeypatch.delenv("REALM_EDIT_TOKEN", raising=False)
+  assert main.main(["kb", "mcp", base.path, "--write", "--port=0"]) == 1
+  assert "REALM_EDIT_TOKEN" in capsys.readouterr().err
+
+  async def steps(client, call):
+    del client
+    assert (await call("add", text="Elms give shade."))["added"] == 1
+
+  with over_http(base, "--write", REALM_EDIT_TOKEN=TOKEN) as address:
+    for headers in ({}, {"authorization": "Bearer another"}):
+      assert httpx.post(address, json={}, headers=headers).status_code == 401
+    known = httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"})
+    use(streamable_http_client(address, http_client=known), steps)
+  assert len(base) == len(NOTES) + 1

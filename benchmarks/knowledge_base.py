@@ -1,21 +1,29 @@
-"""What a knowledge base costs, beside bm25s and FAISS on the same passages.
+"""What a knowledge base costs, beside bm25s, tantivy and FAISS on the same passages.
 
 Passages are windows of a corpus, so many words long that it has as many as are asked for. Each is a
-document. A question counts as found if a window of its own document is among the first ten. bm25s
-has no additions or deletions, so for one it indexes its terms, which it has in memory, anew. With
-an encoder FAISS searches embeddings of the same encoder, exactly as the knowledge base does, and
-its first hundred passages and those of bm25s are fused by reciprocal rank. With --encoder=random
-embeddings are drawn, 384 numbers a text, so that times are those of searching without a model, and
-recall says nothing. Every phase has a process of its own, whose peak memory includes the pages of
-mapped files.
+document with a year; the filter leaves a quarter of them. A question counts as found if a window of
+its own document is among the first ten. tantivy indexes the terms and pairs of words that the
+knowledge base does. bm25s has no additions, deletions or filters, so for a change it indexes its
+terms, which it has in memory, anew.
+
+With --embeddings, a file of NumPy with a row for each passage and one for each question, a
+knowledge base fuses them with words, and FAISS reads 32 of 2 sqrt(N) cells and is fused with bm25s
+by reciprocal rank; no time includes embedding. `agreement` is the share of the first ten passages
+of a search of all embeddings that the search has, `found - exact` the difference in recall with its
+95 % interval.
+
+Every phase has a process of its own, whose peak memory includes the pages of mapped files, and
+searches one question at a time. What was built stays in --directory and is not built again.
 
   python benchmarks/knowledge_base.py --corpus PASSAGES.jsonl.gz WIKI.jsonl.gz \\
-    --questions QUESTIONS.jsonl.gz --sizes 1000 100000 1000000
+    --questions QUESTIONS.jsonl.gz --directory=scratch --sizes 1000 100000 1000000 \\
+    --embeddings=PASSAGES.npy --question_embeddings=QUESTIONS.npy
 """
 
 import argparse
 import collections
 import concurrent.futures
+import dataclasses
 import gzip
 import importlib.util
 import itertools
@@ -24,10 +32,9 @@ import multiprocessing
 import os
 import pathlib
 import random
+import shutil
 import statistics
-import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -35,7 +42,8 @@ import numpy as np
 
 import realm_jax
 
-_K, _FUSED, _QUESTIONS, _CHANGES = 10, 100, 500, 20
+_K, _FUSED, _QUESTIONS, _CHANGES, _PROBES = 10, 100, 1000, 20, 32
+_YEARS = {"gte": 1910, "lt": 1940}
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -45,81 +53,189 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
   return time.perf_counter() - start, result
 
 
-class RandomEncoder:
-  """Embeds at random, the same text always as the same vector of length 1."""
+def read(path: str | os.PathLike) -> Iterator[dict]:
+  with (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rt") as file:
+    yield from map(json.loads, file)
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+  """Passages in a file, questions, and files of the embeddings of both."""
+
+  passages: str
+  questions: str
+  embeddings: str | None
+  question_embeddings: str | None
+
+  def encoder(self) -> "Stored":
+    return Stored(self)
+
+
+class Stored:
+  """An encoder that has embedded the passages and questions of a collection before."""
+
+  def __init__(self, collection: Collection):
+    self._rows: dict[int, int] = {}
+    self._collection = collection
+    assert collection.embeddings and collection.question_embeddings
+    self._passages_NxE = np.load(collection.embeddings, mmap_mode="r")
+    questions = [row["question"] for row in read(collection.questions)]
+    self._questions = dict(zip(questions, np.load(collection.question_embeddings), strict=True))
 
   def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
-    drawn = (np.random.default_rng(zlib.crc32(text.encode())) for _, text in passages)
-    rows = [draw.standard_normal(384, np.float32) for draw in drawn]
-    vectors = np.stack(rows) if rows else np.zeros((0, 384), np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not self._rows:
+      rows = enumerate(read(self._collection.passages))
+      self._rows = {hash((row["title"], row["text"])): number for number, row in rows}
+    rows = [self._rows.get(hash(tuple(passage)), 0) for passage in passages]
+    return np.asarray(self._passages_NxE[rows], np.float32)
 
   def question(self, text: str) -> np.ndarray:
-    return self.passages([("", text)])[0]
-
-
-def use_random_encoder() -> None:
-  """Lets knowledge bases of this process embed at random."""
-  from realm_jax.knowledge_base import folder, models
-
-  models.copy_encoder = lambda directory, source: "0" * 16
-  folder.encoder = lambda directory, name: RandomEncoder()
+    return self._questions[text]
 
 
 class Ours:
   """A knowledge base."""
 
-  needs = ()
+  needs, encodes = (), False
 
-  def __init__(self, directory: pathlib.Path, encoder: str | None):
-    self._path, self._encoder = directory / "base", encoder
-    self._base = realm_jax.KnowledgeBase  # imported here, so that no time includes it
+  def __init__(self, directory: pathlib.Path, collection: Collection):
+    self._path, self._collection = directory / "base", collection
+    if self.encodes:
+      from realm_jax.knowledge_base import folder, models
 
-  def build(self, passages: str) -> dict[str, float]:
-    found = {}
-    found["create"], base = timed(
-      lambda: self._base.create(self._path, passages, language="en", encoder=self._encoder)
+      encoder = collection.encoder()
+      models.copy_encoder = lambda directory, source: "0" * 16
+      folder.encoder = lambda directory, name: encoder
+
+  def build(self) -> dict[str, float]:
+    passages, found = self._collection.passages, {}
+    encoder = "stored" if self.encodes else None
+    found["create, s"], base = timed(
+      lambda: realm_jax.KnowledgeBase.create(self._path, passages, language="en", encoder=encoder)
     )
     new = [{"id": f"new {n}", "text": f"An addition of {n} words."} for n in range(_CHANGES)]
-    found["add one"] = statistics.median(timed(lambda d=d: base.add([d]))[0] for d in new)
-    with open(passages, encoding="utf-8") as file:
-      old = [json.loads(line)["id"] for line in collections.deque(file, maxlen=_CHANGES)]
-    found["delete one"] = statistics.median(timed(lambda id=id: base.delete(id))[0] for id in old)
-    return found
+    adding = statistics.median(timed(lambda d=d: base.add([d]))[0] for d in new)
+    old = [row["id"] for row in collections.deque(read(passages), maxlen=_CHANGES)]
+    deleting = statistics.median(timed(lambda id=id: base.delete(id))[0] for id in old)
+    return {**found, "add one, ms": 1e3 * adding, "delete one, ms": 1e3 * deleting}
 
-  def open(self) -> Callable[[str], list[str]]:
-    base = self._base(self._path)
-    return lambda question: [hit.id for hit in base.search(question, k=_K)]
+  def open(self) -> Callable[..., list[str]]:
+    base = realm_jax.KnowledgeBase(self._path)
 
-  def compact(self) -> None:
-    self._base(self._path).compact()
+    def search(question: str, filtered: bool = False, **exact: bool) -> list[str]:
+      where = {"year": _YEARS} if filtered else None
+      return [hit.id for hit in base.search(question, k=_K, where=where, **exact)]
+
+    return search
+
+
+class OursWithEncoder(Ours):
+  encodes = True
+
+
+class Tantivy:
+  """An index of tantivy with the terms and pairs that a knowledge base has."""
+
+  needs, encodes = ("tantivy",), False
+
+  def __init__(self, directory: pathlib.Path, collection: Collection):
+    import tantivy
+
+    from realm_jax.text.analysis import Analyzer
+
+    self._tantivy, self._path, self._collection = tantivy, directory / "tantivy", collection
+    self._analyzer = Analyzer(("en",))
+    schema = tantivy.SchemaBuilder()
+    schema.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
+    schema.add_integer_field("year", stored=True, indexed=True, fast=True)
+    schema.add_bytes_field("text", stored=True)
+    for field in ("terms", "pairs"):
+      schema.add_text_field(field, tokenizer_name="terms", index_option="freq")
+    self._schema = schema.build()
+
+  def _index(self) -> Any:
+    self._path.mkdir(parents=True, exist_ok=True)
+    index = self._tantivy.Index(self._schema, path=str(self._path))
+    splitting = self._tantivy.Tokenizer.whitespace()
+    index.register_tokenizer("terms", self._tantivy.TextAnalyzerBuilder(splitting).build())
+    return index
+
+  def _document(self, row: dict) -> Any:
+    document = self._tantivy.Document(id=row["id"], year=row.get("year", 1955))
+    text = f"{row.get('title', '')}\n{row['text']}"
+    document.add_bytes("text", text.encode())
+    terms = self._analyzer.terms(text)
+    document.add_text("terms", " ".join(terms))
+    document.add_text("pairs", " ".join(map("_".join, itertools.pairwise(terms))))
+    return document
+
+  def build(self) -> dict[str, float]:
+    index = self._index()
+
+    def write(rows: Iterable[dict], gone: Iterable[str] = ()) -> None:
+      writer = index.writer(200_000_000, 1)
+      for row in rows:
+        writer.add_document(self._document(row))
+      for id in gone:
+        writer.delete_documents_by_term("id", id)
+      writer.commit()
+      writer.wait_merging_threads()
+
+    passages = self._collection.passages
+    creating, _ = timed(lambda: write(read(passages)))
+    new = [{"id": f"new {n}", "text": f"An addition of {n} words."} for n in range(_CHANGES)]
+    adding = statistics.median(timed(lambda row=row: write([row]))[0] for row in new)
+    old = [row["id"] for row in collections.deque(read(passages), maxlen=_CHANGES)]
+    deleting = statistics.median(timed(lambda id=id: write([], [id]))[0] for id in old)
+    return {"create, s": creating, "add one, ms": 1e3 * adding, "delete one, ms": 1e3 * deleting}
+
+  def open(self) -> Callable[..., list[str]]:
+    index = self._index()
+    searcher, query = index.searcher(), self._tantivy.Query
+    should, must = self._tantivy.Occur.Should, self._tantivy.Occur.Must
+    years = (_YEARS["gte"], _YEARS["lt"] - 1)
+    within = query.range_query(self._schema, "year", self._tantivy.FieldType.Integer, *years)
+    dropped = self._analyzer.question_words("en")
+
+    def search(question: str, filtered: bool = False) -> list[str]:
+      terms = self._analyzer.terms(question)
+      terms = [term for term in terms if term not in dropped] or terms
+      pairs = map("_".join, itertools.pairwise(terms))
+      parts = []
+      for field, weight, counted in (("terms", 1, terms), ("pairs", 0.15, pairs)):
+        for term, count in collections.Counter(counted).items():
+          one = query.term_query(self._schema, field, term, "freq")
+          parts.append((should, query.boost_query(one, weight * count)))
+      asked = query.boolean_query(parts)
+      if filtered:
+        asked = query.boolean_query([(must, asked), (must, query.const_score_query(within, 0.0))])
+      found = searcher.search(asked, _K, count=False).hits
+      documents = [searcher.doc(address) for _, address in found]
+      return [document.get_first("id") for document in documents]
+
+    return search
 
 
 class Bm25s:
   """An index of bm25s, saved with its passages."""
 
-  needs = ("bm25s",)
+  needs, encodes = ("bm25s",), False
 
-  def __init__(self, directory: pathlib.Path, encoder: str | None):
+  def __init__(self, directory: pathlib.Path, collection: Collection):
     import bm25s
     import Stemmer
 
-    del encoder
-    self._bm25s, self._path = bm25s, directory / "bm25s"
+    self._bm25s, self._path, self._collection = bm25s, directory / "bm25s", collection
     self._stemmer = Stemmer.Stemmer("english")
 
-  def build(self, passages: str) -> dict[str, float]:
-    creating, _ = timed(lambda: self._create(passages))
-    adding, _ = timed(self._add_one)
-    return {"create": creating, "add one": adding, "delete one": adding}
+  def build(self) -> dict[str, float]:
+    creating, _ = timed(self._create)
+    adding, _ = timed(self._index)
+    return {"create, s": creating, "add one, ms": 1e3 * adding, "delete one, ms": 1e3 * adding}
 
-  def _create(self, passages: str) -> None:
-    with open(passages, encoding="utf-8") as file:
-      self._rows = [json.loads(line) for line in file]
+  def _create(self) -> None:
+    self._rows = [*read(self._collection.passages)]
     self._terms = self._analyzed([f"{row['title']}\n{row['text']}" for row in self._rows])
-    self._index()
-
-  def _add_one(self) -> None:
     self._index()
 
   def _index(self) -> None:
@@ -132,7 +248,7 @@ class Bm25s:
       texts, stopwords="en", stemmer=self._stemmer, show_progress=False, **options
     )
 
-  def open(self) -> Callable[[str], list[str]]:
+  def open(self) -> Callable[..., list[str]]:
     self._opened = self._bm25s.BM25.load(str(self._path), mmap=True, load_corpus=True)
     return lambda question: [row["id"] for row in self._best(question, _K)]
 
@@ -145,158 +261,165 @@ class Bm25s:
 
 
 class Bm25sFaiss(Bm25s):
-  """The same, fused with FAISS on embeddings by the encoder of a knowledge base."""
+  """The same, fused with FAISS."""
 
-  needs = ("bm25s", "faiss")
+  needs, encodes = ("bm25s", "faiss"), True
 
-  def __init__(self, directory: pathlib.Path, encoder: str | None):
+  def __init__(self, directory: pathlib.Path, collection: Collection):
     import faiss
 
-    from realm_jax.knowledge_base import folder, models
+    super().__init__(directory, collection)
+    faiss.omp_set_num_threads(1)
+    self._faiss, self._file, self._encoder = faiss, str(directory / "faiss"), collection.encoder()
 
-    assert encoder is not None
-    super().__init__(directory, encoder)
-    self._faiss, self._file = faiss, str(directory / "faiss")
-    name = models.copy_encoder(str(directory), encoder)
-    self._encoder = folder.encoder(str(directory), name)
+  def _create(self) -> None:
+    super()._create()
+    vectors = self._encoder.passages([(row["title"], row["text"]) for row in self._rows])
+    number, size = vectors.shape
+    cells, metric = round(2 * number**0.5), self._faiss.METRIC_INNER_PRODUCT
+    index = self._faiss.IndexIVFFlat(self._faiss.IndexFlatIP(size), size, cells, metric)
+    index.cp.niter, index.cp.max_points_per_centroid = 8, 64
+    index.train(vectors)
+    index.add(vectors)
+    self._faiss.write_index(index, self._file)
 
-  def _create(self, passages: str) -> None:
-    super()._create(passages)
-    embeddings = self._encoder.passages([(row["title"], row["text"]) for row in self._rows])
-    self._flat = self._faiss.IndexFlatIP(embeddings.shape[1])
-    self._flat.add(embeddings)
-    self._faiss.write_index(self._flat, self._file)
-
-  def _add_one(self) -> None:
-    super()._add_one()
-    self._flat.add(self._encoder.passages([("", "An addition of a few words.")]))
-    self._faiss.write_index(self._flat, self._file)
-
-  def open(self) -> Callable[[str], list[str]]:
+  def open(self) -> Callable[..., list[str]]:
     super().open()
-    flat = self._faiss.read_index(self._file)
+    index = self._faiss.read_index(self._file)
+    index.nprobe = _PROBES
     ids = [row["id"] for row in self._opened.corpus]
 
     def search(question: str) -> list[str]:
-      _, ((*rows,),) = flat.search(self._encoder.question(question)[None], _FUSED)
+      _, ((*rows,),) = index.search(self._encoder.question(question)[None], _FUSED)
       scores: collections.Counter[str] = collections.Counter()
       words = [row["id"] for row in self._best(question, _FUSED)]
-      for ranked in (words, [ids[row] for row in rows if row < len(ids)]):
+      for ranked in (words, [ids[row] for row in rows if 0 <= row < len(ids)]):
         scores.update({id: 1 / (60 + rank) for rank, id in enumerate(ranked)})
       return [id for id, _ in scores.most_common(_K)]
 
     return search
 
 
-LEXICAL = {"realm_jax": Ours, "bm25s": Bm25s}
-WITH_ENCODER = {"realm_jax, encoder": Ours, "bm25s and FAISS": Bm25sFaiss}
-SYSTEMS = {**LEXICAL, **WITH_ENCODER}
+SYSTEMS = {
+  "realm_jax": Ours,
+  "bm25s": Bm25s,
+  "tantivy": Tantivy,
+  "realm_jax, encoder": OursWithEncoder,
+  "bm25s and FAISS": Bm25sFaiss,
+}
 
 
-def searches(system, questions: list[dict]) -> dict[str, float]:
+def searches(system: Any, questions: list[dict]) -> dict[str, Any]:
   """Returns how fast an opened system searches, and what it finds."""
   opening, search = timed(system.open)
   first, _ = timed(lambda: search(questions[0]["question"]))
-  seconds, found = [], 0
-  for question in questions:
-    spent, ids = timed(lambda question=question: search(question["question"]))
-    seconds.append(spent)
-    found += any(id.rpartition("/")[0] == question["passage_id"] for id in ids)
-  p95 = statistics.quantiles(seconds, n=20)[-1]
-  rest = {"p50": statistics.median(seconds), "p95": p95, "recall@10": found / len(questions)}
-  return {"open": opening, "first search": first, **rest}
+  figures = {"open, ms": 1e3 * opening, "first search, ms": 1e3 * first}
+
+  def asked(**options: bool) -> tuple[list[float], list[list[str]]]:
+    runs = [timed(lambda q=q: search(q["question"], **options)) for q in questions]
+    return [1e3 * seconds for seconds, _ in runs], [ids for _, ids in runs]
+
+  def has_answer(found: list[list[str]]) -> np.ndarray:
+    pairs = zip(found, questions, strict=True)
+    return np.array([q["passage_id"] in {i.rpartition("/")[0] for i in ids} for ids, q in pairs])
+
+  spent, found = asked()
+  figures["p50, ms"] = statistics.median(spent)
+  figures["p95, ms"] = statistics.quantiles(spent, n=20)[-1]
+  if not isinstance(system, Bm25s):
+    figures["with a filter, p50, ms"] = statistics.median(asked(filtered=True)[0])
+  figures[f"recall@{_K}"] = float(has_answer(found).mean())
+  if isinstance(system, OursWithEncoder):
+    questions = questions[:200]
+    spent, exact = asked(exact=True)
+    figures["exact, p50, ms"] = statistics.median(spent)
+    shared = [len({*a} & {*b}) / len(b) for a, b in zip(found, exact, strict=False)]
+    figures["agreement"] = statistics.mean(shared)
+    differences = has_answer(found[: len(exact)]).astype(float) - has_answer(exact)
+    drawn = np.random.default_rng(0).choice(differences, (10_000, len(differences))).mean(axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    figures["found - exact"] = f"{differences.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+  return figures
 
 
-def phase(
-  name: str, system_name: str, directory: pathlib.Path, encoder: str | None, given: Any
-) -> dict[str, float]:
+def phase(name: str, system_name: str, directory: pathlib.Path, given: Any) -> dict[str, Any]:
   """Returns the figures of one phase, with its peak memory in MiB."""
-  if encoder == "random":
-    use_random_encoder()
-  system = SYSTEMS[system_name](directory, encoder)
-  if name == "build":
-    found = system.build(given)
-  elif name == "search":
-    found = searches(system, given)
-  else:
-    found = {"compact": timed(system.compact)[0]}
+  collection, questions = given
+  system = SYSTEMS[system_name](directory, collection)
+  found = system.build() if name == "build" else searches(system, questions)
   (peak,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-  return {**found, f"{name}, MiB": int(peak.split()[1]) / 1024}
+  return {**found, f"memory to {name}, MiB": int(peak.split()[1]) / 1024}
 
 
-def measured(
-  system: str,
-  directory: pathlib.Path,
-  *,
-  encoder: str | None,
-  passages: str,
-  questions: list[dict],
-) -> dict[str, float]:
-  """Returns all figures of a system."""
-  found = {}
-  phases = {"build": passages, "search": questions}
-  if hasattr(SYSTEMS[system], "compact"):
-    phases["compact"] = None
-  for name, given in phases.items():
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=_SPAWN) as process:
-      found |= process.submit(phase, name, system, directory, encoder, given).result()
+def measured(system: str, directory: pathlib.Path, given: Any) -> dict[str, Any]:
+  """Returns all figures of a system, which is built unless it is there."""
+  built = directory / "build.json"
+  if not built.exists():
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    built.write_text(json.dumps(in_process("build", system, directory, given)))
   files = [path for path in directory.rglob("*") if path.is_file()]
-  return {**found, "disk, MiB": sum(path.stat().st_size for path in files) / 2**20}
+  disk = sum(path.stat().st_size for path in files) / 2**20
+  searched = in_process("search", system, directory, given)
+  return {**json.loads(built.read_text()), **searched, "disk, MiB": disk}
+
+
+def in_process(*arguments: Any) -> dict[str, Any]:
+  with concurrent.futures.ProcessPoolExecutor(1, mp_context=_SPAWN) as process:
+    return process.submit(phase, *arguments).result()
 
 
 def windows(paths: Iterable[str], *, words: int) -> Iterator[dict]:
   """Yields the documents of JSON Lines, cut into windows of so many words."""
-  for path in paths:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-      for line in file:
-        document = json.loads(line)
-        text = document["text"].split()
-        for number, first in enumerate(range(0, len(text), words)):
-          window = " ".join(text[first : first + words])
-          yield {
-            "id": f"{document['id']}/{number}",
-            "title": document["title"],
-            "text": window,
-          }
+  number = itertools.count()
+  for document in itertools.chain.from_iterable(map(read, paths)):
+    text = document["text"].split()
+    for part, first in enumerate(range(0, len(text), words)):
+      yield {
+        "id": f"{document['id']}/{part}",
+        "title": document["title"],
+        "text": " ".join(text[first : first + words]),
+        "year": 1900 + next(number) * 7919 % 120,
+      }
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--corpus", nargs="+", required=True, help="JSON Lines, gzipped")
+  parser.add_argument("--corpus", nargs="+", required=True, help="JSON Lines")
   parser.add_argument("--questions", required=True, help="with `question` and `passage_id`")
+  parser.add_argument("--directory", type=pathlib.Path, required=True, help="for what is built")
   parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 100_000, 1_000_000])
   parser.add_argument("--words", type=int, default=36, help="of a passage")
-  parser.add_argument("--encoder", help="directory, or random; only realm_jax and bm25s without")
+  parser.add_argument("--embeddings", help="of the passages, in their order")
+  parser.add_argument("--question_embeddings")
+  parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS])
   asked = parser.parse_args()
   systems = [
     name
-    for name, system in (SYSTEMS if asked.encoder else LEXICAL).items()
-    if all(map(importlib.util.find_spec, system.needs))
+    for name in asked.systems
+    if all(map(importlib.util.find_spec, SYSTEMS[name].needs))
+    and (asked.embeddings or not SYSTEMS[name].encodes)
   ]
-  with gzip.open(asked.questions, "rt", encoding="utf-8") as file:
-    questions = [json.loads(line) for line in file]
   for size in asked.sizes:
-    with tempfile.TemporaryDirectory(prefix="realm_knowledge_base_") as scratch:
-      ids, passages = set(), os.path.join(scratch, "passages.jsonl")
-      with open(passages, "w", encoding="utf-8") as file:
+    directory = asked.directory / str(size)
+    directory.mkdir(parents=True, exist_ok=True)
+    passages = directory / "passages.jsonl"
+    if not passages.exists():
+      with open(f"{passages}.new", "w", encoding="utf-8") as file:
         rows = itertools.islice(windows(asked.corpus, words=asked.words), size)
-        for number, row in enumerate(rows):
-          if number < size - _CHANGES:  # the others are deleted
-            ids.add(row["id"].rpartition("/")[0])
-          file.write(json.dumps(row) + "\n")
-      there = [question for question in questions if question["passage_id"] in ids]
-      there = random.Random(0).sample(there, min(_QUESTIONS, len(there)))
-      table = {}
-      for system in systems:
-        directory = pathlib.Path(scratch, "of", system)
-        directory.mkdir(parents=True)
-        encoder = asked.encoder if system in WITH_ENCODER else None
-        table[system] = measured(
-          system, directory, encoder=encoder, passages=passages, questions=there
-        )
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+      os.replace(f"{passages}.new", passages)
+    kept = itertools.islice(read(passages), size - _CHANGES)  # the others are deleted
+    ids = {row["id"].rpartition("/")[0] for row in kept}
+    there = [question for question in read(asked.questions) if question["passage_id"] in ids]
+    there = random.Random(0).sample(there, min(_QUESTIONS, len(there)))
+    files = (asked.questions, asked.embeddings, asked.question_embeddings)
+    given = (Collection(str(passages), *files), there)
+    table = {system: measured(system, directory / system, given) for system in systems}
     print(f"\n| {size:,} passages | {' | '.join(table)} |\n|{'---|' * (1 + len(table))}")
-    for row in table["realm_jax"]:
-      cells = (f"{found[row]:,.4g}" if row in found else "" for found in table.values())
+    for row in dict.fromkeys(itertools.chain.from_iterable(table.values())):
+      found = (figures.get(row, "") for figures in table.values())
+      cells = (f"{value:,.4g}" if isinstance(value, float) else value for value in found)
       print(f"| {row} | {' | '.join(cells)} |", flush=True)
 
 

@@ -45,7 +45,7 @@ class Workload:
   """What is served, and what clients ask of it.
 
   Attributes:
-    served: Arguments of `realm serve`.
+    served: Arguments of `realm`.
     route: One that takes JSON.
     ask: Makes a request of a text.
     edit: Makes one that changes something, of the number of the client.
@@ -64,6 +64,7 @@ def of_a_model(run: str) -> Workload:
   added = {"title": "<b>", "text": "The euro is used by <script>."}
   return Workload(
     served=(
+      "serve",
       f"--checkpoints={os.path.join(run, 'pretrain', 'checkpoints')}",
       f"--passages={os.path.join(run, 'passages')}",
       f"--index={os.path.join(run, 'index')}",
@@ -83,7 +84,7 @@ def of_a_knowledge_base(path: str) -> Workload:
     return "POST", "/api/documents", {"documents": [document], "replace": True}
 
   return Workload(
-    served=(path, f"--edit_token={TOKEN}"),
+    served=("kb", "serve", path, f"--edit_token={TOKEN}"),
     texts=KnowledgeBase(path).examples(1000),
     route="documents",
     ask=lambda text: ("GET", f"/api/search?{urllib.parse.urlencode({'q': text})}", None),
@@ -160,7 +161,7 @@ class Nuisance(threading.Thread):
 
 def start_server(served: Sequence[str]) -> tuple[subprocess.Popen, int]:
   """Starts the server, waits until it is ready, and returns it with its port."""
-  command = [sys.executable, "-m", "realm_jax.main", "serve", *served, "--port=0"]
+  command = [sys.executable, "-m", "realm_jax.main", *served, "--port=0"]
   command += ["--requests_per_minute=20000000"]
   server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
   address = server.stdout.readline().strip()

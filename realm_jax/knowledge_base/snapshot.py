@@ -204,8 +204,9 @@ class Snapshot:
     question_E = self.embed(question)
     among_N = self.live_N if matching is None else self.live_N & matching(slice(None))
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
-    by_words = np.flatnonzero(words_N > 0)
-    by_words = by_words if matching is None else by_words[among_N[by_words]]
+    matched = np.flatnonzero(words_N > 0)
+    of_words = fusion.Spread.of(words_N[matched])  # the others have 0
+    by_words = matched if matching is None else matched[among_N[matched]]
     by_words = by_words[_best_rows(words_N[by_words], _BY_WORDS)]
     spread, found, scores = fusion.Spread.of(np.zeros(0)), [], []
     spans = itertools.pairwise(self._firsts)
@@ -226,7 +227,7 @@ class Snapshot:
       scores.append(products)
     rows, scores = np.concatenate(found), np.concatenate(scores)
     if by == "fused":
-      spreads = spread, fusion.Spread.of(words_N)._replace(count=spread.count)
+      spreads = spread, of_words._replace(count=spread.count)
       # Rounded, so that ties do not depend on the order in which terms were added.
       scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
     best = _best_rows(scores, k)

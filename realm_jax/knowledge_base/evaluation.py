@@ -1,9 +1,10 @@
 """How well a knowledge base finds: by words, by its encoder and by both, on known questions."""
 
 import dataclasses
+import functools
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,12 +13,16 @@ from realm_jax.data.judgements import describe_missing, read_judgements, read_qu
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.use_memory import Memory
 
 _RECALL_AT = (5, 20, 100)
 _QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 _RANKINGS: tuple[Ranking, ...] = ("words", "encoder", "fused")
+_MEMORY = " + memory"
 Scores = Mapping[str, np.ndarray]
+Search = Callable[[str, int], Sequence[Hit]]  # of a question and k
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,11 +30,12 @@ class Evaluation:
   """Figures of each ranking on the same questions.
 
   Attributes:
-    scores: By ranking and figure, the value of each question, `[n]`.
+    scores: By ranking and figure, the value of each question, `[n]`; " + memory" follows the name
+      of a ranking that past questions move.
     missing: Says which documents judged relevant the knowledge base lacks; "" if it has all.
   """
 
-  scores: Mapping[Ranking, Scores]
+  scores: Mapping[str, Scores]
   missing: str = ""
 
   @property
@@ -40,7 +46,7 @@ class Evaluation:
       for ranking, scores in self.scores.items()
     }
 
-  def compare(self, first: Ranking, second: Ranking = "words") -> dict[str, resampling.Comparison]:
+  def compare(self, first: str, second: str = "words") -> dict[str, resampling.Comparison]:
     """Returns the differences of two rankings, question by question, by figure."""
     return {
       name: resampling.compare(values, self.scores[second][name])
@@ -56,20 +62,26 @@ class Evaluation:
       cells = (f"{scores[n].mean():.3f} ({_to(intervals[n], '.3f')})" for n in names)
       lines.append([ranking, *cells])
     for ranking in filter(lambda ranking: ranking != "words", self.scores):
-      compared = self.compare(ranking)
+      start = ranking.removesuffix(_MEMORY) if ranking.endswith(_MEMORY) else "words"
+      compared = self.compare(ranking, start)
       cells = (f"{c.difference:+.3f} ({_to(c.interval, '+.3f')})" for c in compared.values())
-      lines.append([f"{ranking} - words", *cells])
+      lines.append([f"{ranking} - {start}", *cells])
     number = len(self.scores["words"][names[0]])
     table = "\n".join("".join(f"{cell:<27}" for cell in line).rstrip() for line in lines)
     return "\n".join([f"{number} questions", table, *filter(None, [self.missing])])
 
 
-def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
+def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   """Ranks for the questions of a collection or a file; see `KnowledgeBase.evaluate`."""
-  rankings = _RANKINGS if snapshot.embed else _RANKINGS[:1]
+  searches: dict[str, Search] = {}
+  search = functools.partial(snapshot.search, leave_out=True)
+  for ranking in _RANKINGS if snapshot.embed else _RANKINGS[:1]:
+    searches[ranking] = functools.partial(search, by=ranking)
+    if memory.records:
+      searches[ranking + _MEMORY] = functools.partial(search, by=ranking, memory=memory)
   if not os.path.isdir(path):
     asked = read_questions(path)
-    return Evaluation(scores={r: found_answers(snapshot, asked, r) for r in rankings})
+    return Evaluation(scores={name: found_answers(by, asked) for name, by in searches.items()})
   tables = glob.glob(os.path.join(glob.escape(path), "qrels", "*"))
   tables = [t for t in tables if os.path.basename(t).startswith("test.")] or tables
   if len(tables) != 1:
@@ -79,23 +91,21 @@ def evaluate(snapshot: Snapshot, path: str) -> Evaluation:
   judgements = read_judgements(tables[0])
   found = [file for name in _QUERIES if os.path.exists(file := os.path.join(path, name))]
   queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
-  scores: dict[Ranking, Scores] = {}
-  for ranking in rankings:
-    run = {query.id: _ranked(snapshot, ranking, query.text) for query in queries}
-    scores[ranking] = document_ranking.document_scores(
-      run, judgements, queries, recall_at=_RECALL_AT
-    )
+  scores: dict[str, Scores] = {}
+  for name, search in searches.items():
+    run = {query.id: _ranked(search, query.text) for query in queries}
+    scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
   there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
   missing = describe_missing(judgements, there, source="the knowledge base")
   return Evaluation(scores=scores, missing=missing)
 
 
-def _ranked(snapshot: Snapshot, ranking: Ranking, text: str) -> dict[str, float]:
+def _ranked(search: Search, text: str) -> dict[str, float]:
   """Returns the documents of the best passages, and the scores of these."""
   number = depth = max(_RECALL_AT)
   while True:
-    hits, documents = snapshot.search(text, depth, by=ranking), {}
+    hits, documents = search(text, depth), {}
     for hit in hits:
       documents.setdefault(hit.id, hit.score)
     if len(documents) >= number or len(hits) < depth:
@@ -103,11 +113,11 @@ def _ranked(snapshot: Snapshot, ranking: Ranking, text: str) -> dict[str, float]
     depth *= 4
 
 
-def found_answers(snapshot: Snapshot, questions: Sequence[Question], ranking: Ranking) -> Scores:
+def found_answers(search: Search, questions: Sequence[Question]) -> Scores:
   """Returns for which questions one of the best passages has an answer, as recall@k."""
   found_at = np.full(len(questions), np.inf)
   for i, question in enumerate(questions):
-    hits = snapshot.search(question.text, max(_RECALL_AT), by=ranking)
+    hits = search(question.text, max(_RECALL_AT))
     has_answer = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
     found_at[i] = next((place for place, has in enumerate(has_answer) if has), np.inf)
   return {f"recall@{k}": (found_at < k).astype(float) for k in (1, *_RECALL_AT)}

@@ -21,7 +21,7 @@ from absl import logging
 
 from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
-from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base import commits, use_memory
 from realm_jax.knowledge_base.edit import Edit, due
 from realm_jax.knowledge_base.embedder import STAGED, Embedder
 from realm_jax.knowledge_base.segment import Segment
@@ -41,6 +41,8 @@ KIND = DirectoryKind(
     f"models/{_DIGEST}/",
     f"models/.{_DIGEST}{UNFINISHED}*/",
     f"{STAGED}/{_DIGEST}-*",
+    use_memory.FILE,
+    f".{use_memory.FILE}.*",
     "directory.lock",
   ),
 )
@@ -67,6 +69,7 @@ class Folder:
 
   Attributes:
     path: The folder, or that of the copy.
+    memory: What is remembered of its use.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
@@ -83,6 +86,7 @@ class Folder:
       self._copied = time.monotonic()
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
     self._snapshot = _opened(self.path)
+    self.memory = use_memory.MemoryFile(self.path)
 
   def newest(self) -> Snapshot:
     """Returns the newest snapshot, which it opens if there is a newer commit."""
@@ -141,6 +145,7 @@ class Folder:
         for numbers in groups:
           edit.merge(numbers)
         edit.commit()
+      self.memory.drop_missing(self.newest())
 
 
 @contextlib.contextmanager

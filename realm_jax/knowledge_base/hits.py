@@ -19,6 +19,7 @@ class Hit:
     id: The document that it is of.
     passage: Its place in the document, from 0.
     fields: Other fields of the document.
+    remembered: A past question like this one that it was useful for; "" if there is none.
   """
 
   score: float
@@ -27,6 +28,7 @@ class Hit:
   text: str
   passage: int
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+  remembered: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Hits(Sequence[Hit]):
     yield f"{hit.score:7.3f}  {hit.id}  {hit.title}{fields}"
     for line in textwrap.wrap(hit.text, _WIDTH, max_lines=4, placeholder=" ..."):
       yield f"         {self._marked(line, mark)}"
+    if hit.remembered:
+      yield f"         (useful for: {textwrap.shorten(hit.remembered, _WIDTH)})"
 
   def _marked(self, text: str, mark: Callable[[str], str]) -> str:
     return _WORD.sub(lambda word: mark(word[0]) if self.is_asked(word[0]) else word[0], text)

@@ -6,6 +6,7 @@ import operator
 import os
 import tempfile
 import textwrap
+import time
 import typing
 from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import commits, folder, generation
+from realm_jax.knowledge_base import commits, folder, generation, use_memory
 from realm_jax.knowledge_base.edit import Changes
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits
 from realm_jax.knowledge_base.texts import TextReader, Texts
+from realm_jax.knowledge_base.use_memory import PastQuestion
 
 if TYPE_CHECKING:
   from realm_jax.evaluation.probes import Choice
@@ -182,16 +184,12 @@ class KnowledgeBase:
     Raises:
       ValueError: If `k` is below 1, or no document has a field of `where` that a condition needs.
     """
-    if not isinstance(question, str):
-      raise ValueError(f"question={question!r:.60}; ask with a string")
-    try:
-      question.encode()
-    except UnicodeEncodeError as error:
-      raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error
+    _check(question)
     if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
-    hits = tuple(snapshot.search(question, k, where=where, exact=exact))
+    memory = self._folder.memory.newest()
+    hits = tuple(snapshot.search(question, k, where=where, exact=exact, memory=memory))
     return Hits(question, hits, snapshot.words_of(question))
 
   def answer(
@@ -346,6 +344,9 @@ class KnowledgeBase:
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.
 
+    If past questions are remembered, each ranking is measured without and with them; what was said
+    about a question itself is left out.
+
     Args:
       path: A collection in BEIR's format, a folder with `queries.jsonl` and `qrels/test.tsv` that
         grades documents by their ids; or a file of JSON Lines with `question` and `answer`, of
@@ -360,7 +361,9 @@ class KnowledgeBase:
     """
     from realm_jax.knowledge_base import evaluation  # late, because it imports JAX
 
-    return evaluation.evaluate(self._folder.newest(), os.fspath(path))
+    return evaluation.evaluate(
+      self._folder.newest(), os.fspath(path), memory=self._folder.memory.newest()
+    )
 
   def document(self, id: str) -> Document | None:
     """Returns a document by its id, or None; its text is that of its passages, a line each."""
@@ -438,6 +441,82 @@ class KnowledgeBase:
       edit.delete(filter(None, places))
     return Changes(deleted=edit.counts["deleted"])
 
+  def feedback(
+    self,
+    question: str,
+    *,
+    answer: str | Sequence[str] = (),
+    useful: use_memory.Passages = (),
+    not_useful: use_memory.Passages = (),
+  ) -> PastQuestion:
+    """Remembers which passages answer a question; searches for questions like it rank them higher.
+
+    The question, its embedding and what is given here are kept in the folder until `forget`, or
+    until the documents are deleted.
+
+    Args:
+      answer: The answer, or several right ones. The best passage that has one counts as useful.
+      useful: A hit, the id of a document whose best passage is meant, or a pair of an id and the
+        place of a passage; or several.
+      not_useful: The same, to rank lower.
+
+    Returns:
+      What is remembered of the question, with what was said before; nothing is `useful` if no
+      passage has the answer.
+
+    Raises:
+      DirectoryInUseError: If another process writes.
+      ValueError: If nothing is said, or there is no such document. Nothing is remembered.
+    """
+    _check(question)
+    answers = tuple(filter(None, (answer,) if isinstance(answer, str) else answer))
+    folder.check_writable(self.path)
+    with folder.lock(self.path):
+      snapshot, memory = self._folder.newest(), self._folder.memory
+      past = PastQuestion(
+        question=question,
+        useful=use_memory.judged(snapshot, question, useful),
+        not_useful=use_memory.judged(snapshot, question, not_useful),
+        answers=answers,
+        time=time.time(),
+      )
+      if not past.key or not (answers or past.useful or past.not_useful):
+        raise ValueError(
+          f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful"
+        )
+      if answers:
+        past = use_memory.answered(snapshot, past)
+      past = past.after(memory.newest().records.get(past.key))
+      if snapshot.embed is not None:
+        name = snapshot.commit.settings.encoder
+        past = past.with_embedding(name, snapshot.embed(question))
+      memory.write([past])
+    return past
+
+  def past_questions(self, *, first: int = 0, count: int = 50) -> list[PastQuestion]:
+    """Returns some of the questions that are remembered, newest first."""
+    if first < 0 or count < 0:
+      raise ValueError(f"first={first}, count={count}; neither is below 0")
+    return [*self._folder.memory.newest().records.values()][::-1][first : first + count]
+
+  def forget(self, question: str | Iterable[str]) -> int:
+    """Forgets questions and what was said about them; returns how many there were.
+
+    Raises:
+      ValueError: If one of them is not remembered. Nothing is forgotten.
+    """
+    questions = [question] if isinstance(question, str) else [*question]
+    folder.check_writable(self.path)
+    with folder.lock(self.path):
+      records = {**self._folder.memory.newest().records}
+      asked = {PastQuestion(question=one).key: one for one in questions}
+      if unknown := [one for key, one in asked.items() if key not in records]:
+        raise ValueError(
+          f"{self.path} remembers no question {_listed(unknown)}; none was forgotten"
+        )
+      self._folder.memory.replace(past for key, past in records.items() if key not in asked)
+    return len(asked)
+
   def compact(self) -> None:
     """Merges all segments into one, without what is deleted.
 
@@ -484,6 +563,16 @@ class KnowledgeBase:
           )
         edit.delete_others()
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
+
+
+def _check(question: str) -> None:
+  """Raises ValueError unless it can be asked."""
+  if not isinstance(question, str):
+    raise ValueError(f"question={question!r:.60}; ask with a string")
+  try:
+    question.encode()
+  except UnicodeEncodeError as error:
+    raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error
 
 
 def _beginning(document: Document) -> str:

@@ -15,10 +15,12 @@ from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.cells import Moments
 from realm_jax.index.kth_best import kth_best
+from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.commits import Commit, Ranking
 from realm_jax.knowledge_base.fields import Column, Where, selects_missing
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
+from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.text.analysis import Analyzer
 
 Matching = Callable[[np.ndarray | slice], np.ndarray]
@@ -111,14 +113,28 @@ class Snapshot:
 
     @functools.cache
     def terms_of(text: str) -> frozenset[str]:
-      return frozenset(self._analyzer.terms(text))
+      return self.terms(text)
 
     # Without segments there are no languages either.
     return lambda word: bool(self.segments) and not terms_of(question).isdisjoint(terms_of(word))
 
+  def terms(self, text: str) -> frozenset[str]:
+    """Returns what a text is compared by: its words without their inflections."""
+    return frozenset(self._analyzer.terms(text))
+
   @functools.cached_property
   def _analyzer(self) -> Analyzer:
     return Analyzer(self.commit.settings.languages)
+
+  @functools.cached_property
+  def _mean_E(self) -> np.ndarray:
+    """The mean embedding of live passages, whose score is the mean of the scores."""
+    spans = itertools.pairwise(self._firsts)
+    sums = [
+      segment.embeddings(self.live_N[first:end]).sum(axis=0) if moments is None else moments.sum_E
+      for segment, moments, (first, end) in zip(self.segments, self._moments, spans, strict=True)
+    ]
+    return np.sum(sums, axis=0) / max(1, self.num_passages)
 
   @functools.cached_property
   def _bm25(self) -> Bm25Retriever:
@@ -167,18 +183,35 @@ class Snapshot:
     where: Where | None = None,
     by: Ranking | None = None,
     exact: bool = False,
+    memory: Memory | None = None,
+    leave_out: bool = False,
   ) -> list[Hit]:
-    """Returns the best passages, best first; see `KnowledgeBase.search`."""
-    matching = self.matching(where or {})
-    rows, scores = self.best(question, k, matching=matching, by=by, exact=exact)
+    """Returns the best passages, best first; see `KnowledgeBase.search`.
 
-    found = []
+    Args:
+      memory: Past questions, which move passages; None for none.
+      leave_out: Whether what is remembered of this very question is left out.
+    """
+    if not self.segments:
+      return []
+    by = by or self.commit.settings.ranking
+    question_E = self.embed(question) if self.embed and by != "words" else None
+    best = functools.partial(self.best, question, by=by, exact=exact, question_E=question_E)
+    matching, lifts = self.matching(where or {}), {}
+    if memory is not None:
+      lifts = memory.lifts(question, self, question_E=question_E, leave_out=leave_out)
+    rows, scores = found = best(k + len(lifts), matching=matching)
+    if lifts:
+      mean = float(self._mean_E @ question_E) if by == "encoder" and self.embed else 0.0
+      rows, scores = use_memory.moved(self, found, lifts, best=best, matching=matching, mean=mean)
+
+    places = []
     for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
       place, number = self.place(row)
-      found.append((-score, self.id(place), number, place))
+      places.append((-score, self.id(place), number, place, row))
     return [
-      self._hit(place, number, id, -score)
-      for score, id, number, place in heapq.nsmallest(k, found, key=lambda one: one[:3])
+      self._hit(place, number, id, -score, lifts[row].question if row in lifts else "")
+      for score, id, number, place, row in heapq.nsmallest(k, places, key=lambda one: one[:3])
     ]
 
   def best(
@@ -189,19 +222,21 @@ class Snapshot:
     matching: Matching | None = None,
     by: Ranking | None = None,
     exact: bool = False,
+    question_E: np.ndarray | None = None,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the best k passages and of those that score as the k-th, with scores.
 
     Args:
       by: What to rank by; None takes that of the settings. Without an encoder there are only words.
       exact: Whether to read all embeddings instead of those in the nearest cells.
+      question_E: The embedding of the question, if it is known.
     """
     if not self.segments:
       return np.zeros(0, np.intp), np.zeros(0, np.float32)
     by = by or self.commit.settings.ranking
     if self.embed is None or by == "words":
       return self._bm25.best(question, k, matching=matching)
-    question_E = self.embed(question)
+    question_E = self.embed(question) if question_E is None else question_E
     among_N = self.live_N if matching is None else self.live_N & matching(slice(None))
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
@@ -252,7 +287,7 @@ class Snapshot:
     place, number = self.place(passage)
     return self._hit(place, number, self.id(place), score)
 
-  def _hit(self, place: Place, number: int, id: str, score: float) -> Hit:
+  def _hit(self, place: Place, number: int, id: str, score: float, remembered: str = "") -> Hit:
     segment = self.segments[place.segment]
     return Hit(
       score=score,
@@ -261,6 +296,7 @@ class Snapshot:
       text=segment.texts[int(segment.first_passages[place.row]) + number],
       passage=number,
       fields=segment.fields.row(place.row),
+      remembered=remembered,
     )
 
   def id(self, place: Place) -> str:
@@ -272,6 +308,12 @@ class Snapshot:
     row = passage - self._firsts[number]
     document = int(self.segments[number].documents_N[row])
     return Place(number, document), row - int(self.segments[number].first_passages[document])
+
+  def rows_of(self, place: Place) -> range:
+    """Returns the rows of the passages of a document."""
+    first_passages = self.segments[place.segment].first_passages
+    first, limit = first_passages[place.row : place.row + 2].tolist()
+    return range(self._firsts[place.segment] + first, self._firsts[place.segment] + limit)
 
   @functools.cached_property
   def _firsts(self) -> list[int]:

@@ -127,8 +127,9 @@ def compare(start: Snapshot, trained: Snapshot, questions: Sequence[Question]) -
   Returns:
     `START`, or that of `RANKINGS` which finds answers to more of the questions among five passages.
   """
-  before = found_answers(start, questions, start.commit.settings.ranking)
-  scores = {name: found_answers(trained, questions, by) for name, by in RANKINGS.items()}
+  before = found_answers(start.search, questions)
+  searches = {name: functools.partial(trained.search, by=by) for name, by in RANKINGS.items()}
+  scores = {name: found_answers(search, questions) for name, search in searches.items()}
   compared = {
     name: {figure: resampling.compare(values, before[figure]) for figure, values in of.items()}
     for name, of in scores.items()

@@ -44,6 +44,20 @@ class Records(pydantic.BaseModel):
     return documents
 
 
+class Feedback(pydantic.BaseModel):
+  """What passages were useful for a question: ids of documents, or these with the passage's place.
+
+  `answer` is found in passages.
+  """
+
+  model_config = pydantic.ConfigDict(extra="forbid")
+
+  question: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  answer: list[Text] | Text = ""
+  useful: list[tuple[Text, int] | Text] = []
+  not_useful: list[tuple[Text, int] | Text] = []
+
+
 def record(document: Document) -> dict[str, Any]:
   """Returns a document as it is added."""
   own = {"id": document.id, "title": document.title, "text": document.text}
@@ -103,5 +117,19 @@ def routes(
   @router.delete("/document", summary="Deletes a document", status_code=204, dependencies=editing)
   def delete(id: Text) -> None:
     base.delete(document_of(base, id).id)
+
+  @router.get("/feedback", summary="Past questions, newest first", dependencies=editing)
+  def past_questions(first: First = 0, count: Count = 50) -> list[dict]:
+    return [past.summary for past in base.past_questions(first=first, count=count)]
+
+  @router.post("/feedback", summary="Remembers what was useful", dependencies=editing)
+  def feedback(said: Feedback) -> dict:
+    return base.feedback(**said.model_dump()).summary
+
+  @router.delete(
+    "/feedback", summary="Forgets a past question", status_code=204, dependencies=editing
+  )
+  def forget(question: Text) -> None:
+    base.forget(question)
 
   return router

@@ -81,6 +81,16 @@ class EditForm(pydantic.BaseModel):
     put([{**more, "id": self.id, "title": self.title, "text": text}])
 
 
+class FeedbackForm(pydantic.BaseModel):
+  """A button of a passage found for `q`; `back` has the search that found it."""
+
+  q: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  id: Text
+  passage: int
+  useful: bool
+  back: Text = ""
+
+
 def _value(text: str) -> Any:
   """Returns the number, boolean or text that is meant."""
   try:
@@ -137,6 +147,7 @@ def make_app(
       refusal = str(error)
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
     shown = {"asked": asked, "found": found, "values": values, "examples": examples}
+    shown["query"] = request.url.query
     return page(name, request, refusal=refusal, **shown)
 
   @app.get("/", include_in_schema=False)
@@ -177,6 +188,14 @@ def make_app(
     query = urllib.parse.urlencode({"id": form.id})
     after = "/documents" if form.action == "delete" else f"/document?{query}"
     return RedirectResponse(after, status_code=303)
+
+  @app.post("/feedback", include_in_schema=False)
+  def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
+    editors.check(request)
+    passage = [(form.id, form.passage)]
+    useful, not_useful = (passage, []) if form.useful else ([], passage)
+    base.feedback(form.q, useful=useful, not_useful=not_useful)
+    return RedirectResponse("/?" + form.back, status_code=303)
 
   @app.post("/sign_in", include_in_schema=False)
   def sign_in(request: Request, token: Annotated[Text, Form()]) -> Response:

@@ -91,3 +91,16 @@ def test_judged_documents_that_are_not_there_are_counted_and_named(collection, t
   assert evaluation.scores["words"]["recall@5"][1] == pytest.approx(1 / 3)
   base.add([{"id": id, "text": "A tree."} for id in ("ash", "box elm")])
   assert not base.evaluate(collection).missing
+
+
+def test_memory_is_measured_without_what_was_said_of_the_question_itself(collection, tmp_path):
+  base = KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en")
+  base.feedback("zzz", useful="fern")
+  assert base.search("zzz")[0].id == "fern"
+  evaluation = base.evaluate(collection)
+  assert evaluation.figures["words + memory"] == evaluation.figures["words"]
+  base.feedback("zzz zz", useful="fern")
+  base.feedback("tall forest", useful="oak")
+  evaluation = base.evaluate(collection)
+  assert evaluation.compare("words + memory")["recall@5"].difference == pytest.approx(1 / 3)
+  assert "words + memory - words" in repr(evaluation)

@@ -314,3 +314,57 @@ def test_each_of_many_concurrent_requests_sees_one_state(base):
 def test_a_folder_to_serve_is_opened_first(tmp_path):
   with pytest.raises(FileNotFoundError, match="is no knowledge base"):
     serve(tmp_path, port=0)
+
+
+def test_feedback_is_for_those_who_know_the_token_and_acts_at_once(base):
+  said = {"question": "where is moss", "useful": [["fern", 0]], "not_useful": ["a/moss.txt"]}
+  for client in (client_of(base), client_of(base, TOKEN)):
+    for method, path in (("GET", ""), ("POST", ""), ("DELETE", "?question=where+is+moss")):
+      body = {"json": said} if method == "POST" else {}
+      assert client.request(method, f"/api/feedback{path}", **body).status_code == 403
+  client = client_of(base, TOKEN)
+  assert found(client, q=said["question"]) == ["a/moss.txt"]
+  kept = client.post("/api/feedback", json=said, headers=BEARER).json()
+  assert kept["useful"] == [["fern", 0]] and kept["not_useful"] == [["a/moss.txt", 0]]
+  assert client.get("/api/feedback", headers=BEARER).json() == [kept]
+  hits = client.get("/api/search", params={"q": said["question"]}).json()["hits"]
+  assert [(hit["id"], hit["remembered"]) for hit in hits] == [
+    ("fern", said["question"]),
+    ("a/moss.txt", ""),
+  ]
+  forget = {"params": {"question": said["question"]}, "headers": BEARER}
+  assert client.delete("/api/feedback", **forget).status_code == 204
+  assert client.delete("/api/feedback", **forget).status_code == 422
+  assert found(client, q=said["question"]) == ["a/moss.txt"]
+
+
+@pytest.mark.parametrize(
+  "said",
+  [
+    {"question": "moss"},
+    {"question": "", "useful": ["fern"]},
+    {"question": "moss", "useful": ["elm"]},
+    {"question": "moss", "useful": [["fern", 1]]},
+    {"question": "moss", "useful": [["fern", -1]]},
+    {"question": "moss", "useful": [["fern", 0, 0]]},
+    {"question": "\ud800", "useful": ["fern"]},
+    {"question": "moss", "stars": 5},
+  ],
+)
+def test_feedback_that_says_nothing_is_refused(base, said):
+  body = {"content": json.dumps(said), "headers": {**BEARER, "content-type": "application/json"}}
+  assert client_of(base, TOKEN).post("/api/feedback", **body).status_code == 422
+  assert base.past_questions() == []
+
+
+def test_the_page_has_two_buttons_for_those_who_may_edit(base):
+  client, asked = client_of(base, TOKEN), {"q": "shade", "field": "year", "equal": "1960"}
+  assert "Not useful" not in client.get("/", params=asked).text
+  form = {"q": "shade", "id": "fern", "passage": "0", "useful": "1", "back": "q=shade"}
+  assert client.post("/feedback", data=form).status_code == 403
+  client.post("/sign_in", data={"token": TOKEN})
+  assert "Not useful" in client.get("/", params=asked).text
+  after = client.post("/feedback", data=form)
+  assert after.status_code == 200 and "Useful for: <bdi>shade</bdi>" in after.text
+  client.post("/feedback", data={**form, "useful": "0"})
+  assert base.past_questions()[0].summary["not_useful"] == [["fern", 0]]

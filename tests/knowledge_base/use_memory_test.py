@@ -1,0 +1,251 @@
+"""What was asked before and answered by a passage, and what searches make of it."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from realm_jax.knowledge_base import use_memory
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from tests.knowledge_base import tiny_models
+
+PLANTS = [
+  {"id": "moss", "title": "Mosses", "text": "Moss grows in the shade. It is soft.", "year": 1958},
+  {"id": "fern", "text": "A fern has leaves in the shade. It is green.", "year": 1960},
+  {"id": "oak", "text": "An oak is a tall tree.", "year": 1965},
+  *({"id": f"rock {n}", "text": f"A stone in the shade number {n}."} for n in range(20)),
+]
+ASKED = "which plant lives in the shade"
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+  return tiny_models.write(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(params=["words", "encoder", "fused"])
+def base(request, tmp_path):
+  made = KnowledgeBase.create(
+    tmp_path / "kb",
+    PLANTS,
+    language="en",
+    passage_words=7,
+    encoder=None if request.param == "words" else request.getfixturevalue("encoder"),
+  )
+  with made._folder.exclusively() as edit:
+    edit.settings = dataclasses.replace(edit.settings, ranking=request.param)
+  return made
+
+
+@pytest.fixture
+def words(tmp_path):
+  return KnowledgeBase.create(tmp_path / "kb", PLANTS, language="en", passage_words=7)
+
+
+def scores(base, question, **settings):
+  return {(hit.id, hit.passage): hit.score for hit in base.search(question, k=99, **settings)}
+
+
+def spread(base, question):
+  """The distance of the best score from the mean one, which is 0 unless the encoder ranks alone."""
+  before = [*scores(base, question).values()]
+  return max(before) - (np.mean(before) if base.commit.settings.ranking == "encoder" else 0)
+
+
+def test_a_useful_passage_rises_by_the_strength_and_says_why(base):
+  before, far = scores(base, ASKED), spread(base, ASKED)
+  base.feedback(ASKED, useful="oak")
+  hits = base.search(ASKED, k=99)
+  after = {(hit.id, hit.passage): hit.score for hit in hits}
+  assert after[("oak", 0)] == pytest.approx(
+    before.get(("oak", 0), 0) + use_memory.STRENGTH * far, rel=1e-4
+  )
+  assert {hit.id: hit.remembered for hit in hits if hit.remembered} == {"oak": ASKED}
+  assert f"useful for: {ASKED}" in repr(hits)
+  others = [place for place in before if place != ("oak", 0)]
+  assert [after[place] for place in others] == [before[place] for place in others]
+  rank = [hit.id for hit in hits].index("oak")
+  assert base.search(ASKED, k=rank + 1)[-1].score == hits[rank].score, "also if few are asked for"
+
+
+def test_a_passage_that_was_not_useful_falls_by_as_much(base):
+  before, far = scores(base, ASKED), spread(base, ASKED)
+  first = base.search(ASKED, k=1)[0]
+  base.feedback(ASKED, not_useful=first)
+  place = first.id, first.passage
+  after = scores(base, ASKED)
+  assert after[place] == pytest.approx(before[place] - use_memory.STRENGTH * far, rel=1e-4)
+  assert base.search(ASKED, k=1)[0] != first and not base.search(ASKED, k=99)[-1].remembered
+  base.feedback(ASKED, useful=first)
+  assert base.search(ASKED, k=1)[0].remembered == ASKED, "what was said last counts"
+  base.feedback(ASKED + "?!", not_useful=first)
+  assert set(scores(base, ASKED)) == set(before)
+
+
+def test_the_best_k_are_those_of_all(base):
+  base.feedback(ASKED, not_useful=base.search(ASKED, k=4), useful=["oak", "fern"])
+  every = base.search(ASKED, k=99)
+  for k in range(1, len(every)):
+    assert [*base.search(ASKED, k=k)] == [*every[:k]]
+
+
+def test_questions_that_are_not_similar_score_the_same_to_the_bit(words):
+  questions = ["tall tree", "a soft stone", "green leaves"]
+  before = [scores(words, question) for question in questions]
+  words.feedback("who discovered penicillin", useful="oak")
+  assert [scores(words, question) for question in questions] == before
+
+
+def test_words_that_few_questions_have_make_them_similar(words):
+  for name in ("alice", "bob", "carol"):
+    words.feedback(f"which plant does {name} water", useful=PLANTS[0]["id"])
+  words.feedback("which plant does dora water", useful="oak")
+  assert "oak" in {hit.id for hit in words.search("plants that dora waters", k=99)}
+  first = words.search("dora waters plants in the shade", k=99)
+  assert {hit.remembered for hit in first if hit.id == "oak"} == {"which plant does dora water"}
+
+
+def test_a_passage_outside_of_where_stays_there(base):
+  base.feedback(ASKED, useful="oak")
+  assert "oak" not in {hit.id for hit in base.search(ASKED, where={"year": {"lt": 1965}}, k=99)}
+
+
+def test_an_answer_is_looked_for_in_the_best_passages(words):
+  past = words.feedback("what is in the shade", answer=["leaves", "needles"])
+  assert [one.id for one in past.useful] == ["fern"]
+  assert words.search("what is in the shade", k=1)[0].id == "fern"
+  past = words.feedback("what is in the shade", answer="whales")
+  assert past.answers == ("whales",) and [one.id for one in past.useful] == ["fern"]
+  assert words.feedback("what swims in the sea", answer="whales").useful == ()
+
+
+def test_a_document_means_its_best_passage(words):
+  past = words.feedback("is it soft", useful="moss")
+  assert [(one.id, one.passage) for one in past.useful] == [("moss", 1)]
+
+
+def test_past_questions_are_listed_and_forgotten(words):
+  for number in range(3):
+    words.feedback(f"question {number}", useful="oak")
+  words.feedback("Question  0", not_useful="moss")
+  listed = words.past_questions()
+  assert [past.question for past in listed] == ["Question  0", "question 2", "question 1"]
+  assert [one.id for one in listed[0].useful] == ["oak"]
+  assert words.past_questions(first=1, count=1) == listed[1:2]
+  assert words.forget(["question 0", "question 2"]) == 2
+  assert [past.question for past in KnowledgeBase(words.path).past_questions()] == ["question 1"]
+  content = (open(os.path.join(words.path, use_memory.FILE)).read()).lower()
+  assert "question 1" in content and "question 0" not in content.replace("  ", " ")
+  with pytest.raises(ValueError, match="'question 7'"):
+    words.forget(["question 1", "question 7"])
+  assert words.forget("question 1") == 1 and words.past_questions() == []
+  assert not os.path.exists(os.path.join(words.path, use_memory.FILE))
+
+
+def test_what_was_said_goes_with_its_document(words):
+  words.feedback("question 1", useful="oak")
+  words.feedback("question 2", useful=["oak", "moss"])
+  words.feedback("question 3", answer="whales")
+  words.delete("oak")
+  assert [(p.question, len(p.useful)) for p in words.past_questions()] == [
+    ("question 3", 0),
+    ("question 2", 1),
+  ]
+  assert '"oak"' not in open(os.path.join(words.path, use_memory.FILE)).read()
+  words.update(PLANTS[2:3], delete_missing=True)
+  assert [past.question for past in words.past_questions()] == ["question 3"]
+
+
+def test_a_passage_with_another_text_is_not_meant(words):
+  words.feedback(ASKED, useful="moss")
+  before = scores(words, ASKED)
+  words.update([{**PLANTS[0], "text": "It is soft. Moss grows in the shade.", "title": ""}])
+  (found,) = {h.passage for h in words.search(ASKED, k=99) if h.remembered}
+  assert words.search(ASKED, k=1)[0].text.startswith("Moss"), "it moved in its document"
+  words.update([{**PLANTS[0], "text": "Moss grows where no light is."}])
+  assert not any(hit.remembered for hit in words.search(ASKED, k=99))
+  words.update([PLANTS[0]])
+  assert scores(words, ASKED) == before and found == 1
+
+
+@pytest.mark.parametrize(
+  ("said", "named"),
+  [
+    ({}, "says nothing"),
+    ({"answer": ""}, "says nothing"),
+    ({"useful": "elm"}, "'elm'"),
+    ({"useful": ["oak", "elm"]}, "'elm'"),
+    ({"not_useful": 7}, "7"),
+  ],
+)
+def test_a_mistake_is_named_and_nothing_remembered(words, said, named):
+  with pytest.raises((ValueError, TypeError), match=named):
+    words.feedback("question", **said)
+  with pytest.raises(ValueError):
+    words.feedback(" ", useful="oak")
+  with pytest.raises(ValueError, match="surrogate"):
+    words.feedback("\ud800", useful="oak")
+  assert words.past_questions() == []
+
+
+def test_a_half_line_is_passed_over_and_a_damaged_one_named(words, caplog):
+  for number in range(3):
+    words.feedback(f"question {number}", useful="oak")
+  path = os.path.join(words.path, use_memory.FILE)
+  content = open(path, "rb").read()
+  for end in range(len(content)):
+    with open(path, "wb") as file:
+      file.write(content[:end])
+    whole = content[:end].count(b"\n")
+    assert len(KnowledgeBase(words.path).past_questions()) == whole
+  words.feedback("question 3", useful="oak")
+  assert [p.question for p in words.past_questions()] == ["question 3", "question 1", "question 0"]
+  with open(path, "wb") as file:
+    file.write(b'{"question": 7}\n[]\nzzz\n' + content)
+  assert len(KnowledgeBase(words.path).past_questions()) == 3
+  assert "damaged line" in caplog.text
+
+
+KILLED = """
+import sys
+from realm_jax import KnowledgeBase
+base = KnowledgeBase(sys.argv[1])
+for number in range(10_000):
+  base.feedback(f"question {number}", useful="oak")
+  print(number, flush=True)
+"""
+
+
+def test_a_killed_process_loses_at_most_what_it_was_writing(words):
+  writer = subprocess.Popen(
+    [sys.executable, "-c", KILLED, words.path], stdout=subprocess.PIPE, text=True
+  )
+  for _ in range(20):
+    writer.stdout.readline()
+  writer.kill()
+  said = writer.stdout.read().split()
+  writer.wait()
+  number = int(said[-1]) if said else 19
+  assert len(words.past_questions(count=10**6)) in (number + 1, number + 2)
+  words.feedback("another", useful="oak")
+  assert words.past_questions(count=1)[0].question == "another"
+
+
+def test_one_question_said_often_stays_one_line(words, monkeypatch):
+  monkeypatch.setattr(use_memory, "_SPARE_LINES", 4)
+  for number in range(20):
+    words.feedback("question", useful="oak", answer=str(number))
+  assert len(open(os.path.join(words.path, use_memory.FILE)).readlines()) < 10
+  assert [past.answers for past in words.past_questions()] == [("19",)]
+
+
+def test_an_open_knowledge_base_sees_what_another_process_says(words):
+  other = KnowledgeBase(words.path)
+  before = scores(other, ASKED)
+  words.feedback(ASKED, useful="oak")
+  assert other.search(ASKED, k=1)[0].remembered or ("oak", 0) in scores(other, ASKED)
+  words.forget(ASKED)
+  assert scores(other, ASKED) == before

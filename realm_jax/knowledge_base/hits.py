@@ -167,3 +167,13 @@ class Answer:
     """Returns what stands before and after the answer in its passage."""
     text = self.hits[self.place].text
     return text[: self.start], text[self.start + len(self.text) :]
+
+
+def check_question(question: str) -> None:
+  """Raises ValueError unless it can be asked."""
+  if not isinstance(question, str):
+    raise ValueError(f"question={question!r:.60}; ask with a string")
+  try:
+    question.encode()
+  except UnicodeEncodeError as error:
+    raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error

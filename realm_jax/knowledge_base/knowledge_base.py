@@ -4,10 +4,7 @@ import dataclasses
 import functools
 import operator
 import os
-import tempfile
 import textwrap
-import time
-import typing
 from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +16,8 @@ from realm_jax.knowledge_base.edit import Changes
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
-from realm_jax.knowledge_base.hits import Answer, Hits
-from realm_jax.knowledge_base.texts import TextReader, Texts
+from realm_jax.knowledge_base.hits import Answer, Hits, check_question
+from realm_jax.knowledge_base.texts import TextReader, Texts, beginning
 from realm_jax.knowledge_base.use_memory import PastQuestion
 
 if TYPE_CHECKING:
@@ -184,7 +181,7 @@ class KnowledgeBase:
     Raises:
       ValueError: If `k` is below 1, or no document has a field of `where` that a condition needs.
     """
-    _check(question)
+    check_question(question)
     if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
@@ -286,60 +283,14 @@ class KnowledgeBase:
     if questions is None and minutes is not None:
       raise ValueError(f"minutes={minutes} would do nothing without questions")
     folder.check_writable(self.path)
-    settings = self.commit.settings
-    if not settings.encoder:
+    if not self.commit.settings.encoder:
       raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
-    if questions is not None:
-      return self._tune(os.fspath(questions), seconds=60 * (30 if minutes is None else minutes))
-    return self._choose()
+    from realm_jax.knowledge_base import learning  # late, because it imports JAX
 
-  def _choose(self) -> "Choice":
-    from realm_jax.evaluation import probes  # late, because it imports JAX
-
-    settings = self.commit.settings
-    snapshot = self._folder.newest()
-    documents = map(snapshot.document, snapshot.documents(slice(None)))
-    made = probes.make(documents, language=settings.languages[0])
-    with tempfile.TemporaryDirectory() as temporary:
-      searched = KnowledgeBase.create(
-        os.path.join(temporary, "kb"),
-        [{"id": document.id, "text": document.text} for document in made.documents],
-        language=settings.languages,
-        passage_words=settings.passage_words,
-        encoder=commits.model_path(self.path, settings.encoder),
-      )
-      choice = probes.choose(
-        {
-          ranking: functools.partial(searched._folder.newest().document_ids, by=ranking)
-          for ranking in typing.get_args(commits.Ranking)
-        },
-        made.queries,
-        start=settings.ranking,
-      )
-    with self._folder.exclusively() as edit:
-      edit.settings = dataclasses.replace(edit.settings, ranking=choice.chosen)
-    return choice
-
-  def _tune(self, path: str, *, seconds: float) -> "Choice":
-    from realm_jax.data.questions import read_questions
-    from realm_jax.knowledge_base import models, tuning  # late, because they import JAX
-
-    learned, asked = tuning.held_out(read_questions(path))
-    start = self._folder.newest()
-    settings = start.commit.settings
-    encoder = folder.encoder(self.path, settings.encoder)
-    encoder = tuning.tune(encoder, start, learned, seconds=seconds)
-    trained = dataclasses.replace(start, embed=encoder.question)
-    choice = tuning.compare(start, trained, asked)
-    if choice.chosen != tuning.START:
-      with self._folder.exclusively() as edit:
-        if edit.settings.encoder != settings.encoder:
-          raise ValueError(f"{self.path} got another encoder while this one was trained")
-        name = models.write_encoder(self.path, encoder)
-        edit.settings = dataclasses.replace(
-          edit.settings, encoder=name, ranking=tuning.RANKINGS[choice.chosen]
-        )
-    return choice
+    if questions is None:
+      return learning.choose_ranking(self)
+    seconds = 60 * (30 if minutes is None else minutes)
+    return learning.train_queries(self, os.fspath(questions), seconds=seconds)
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.
@@ -383,7 +334,7 @@ class KnowledgeBase:
     snapshot = self._folder.newest()
     ranks = slice(None, None, max(1, snapshot.num_documents // max(1, count)))
     found = map(snapshot.document, snapshot.documents(ranks)[:count])
-    texts = [_beginning(one)[:_BEGINNING] for one in found]
+    texts = [beginning(one)[:_BEGINNING] for one in found]
     # Words are not cut, unless they are not spaced.
     return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 
@@ -468,30 +419,12 @@ class KnowledgeBase:
       DirectoryInUseError: If another process writes.
       ValueError: If nothing is said, or there is no such document. Nothing is remembered.
     """
-    _check(question)
-    answers = tuple(filter(None, (answer,) if isinstance(answer, str) else answer))
+    check_question(question)
     folder.check_writable(self.path)
+    answers = (answer,) if isinstance(answer, str) else (*answer,)
     with folder.lock(self.path):
-      snapshot, memory = self._folder.newest(), self._folder.memory
-      past = PastQuestion(
-        question=question,
-        useful=use_memory.judged(snapshot, question, useful),
-        not_useful=use_memory.judged(snapshot, question, not_useful),
-        answers=answers,
-        time=time.time(),
-      )
-      if not past.key or not (answers or past.useful or past.not_useful):
-        raise ValueError(
-          f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful"
-        )
-      if answers:
-        past = use_memory.answered(snapshot, past)
-      past = past.after(memory.newest().records.get(past.key))
-      if snapshot.embed is not None:
-        name = snapshot.commit.settings.encoder
-        past = past.with_embedding(name, snapshot.embed(question))
-      memory.write([past])
-    return past
+      remember = functools.partial(use_memory.remember, self._folder.memory, self._folder.newest())
+      return remember(question, answers=answers, useful=useful, not_useful=not_useful)
 
   def past_questions(self, *, first: int = 0, count: int = 50) -> list[PastQuestion]:
     """Returns some of the questions that are remembered, newest first."""
@@ -505,17 +438,9 @@ class KnowledgeBase:
     Raises:
       ValueError: If one of them is not remembered. Nothing is forgotten.
     """
-    questions = [question] if isinstance(question, str) else [*question]
     folder.check_writable(self.path)
     with folder.lock(self.path):
-      records = {**self._folder.memory.newest().records}
-      asked = {PastQuestion(question=one).key: one for one in questions}
-      if unknown := [one for key, one in asked.items() if key not in records]:
-        raise ValueError(
-          f"{self.path} remembers no question {_listed(unknown)}; none was forgotten"
-        )
-      self._folder.memory.replace(past for key, past in records.items() if key not in asked)
-    return len(asked)
+      return self._folder.memory.forget([question] if isinstance(question, str) else [*question])
 
   def compact(self) -> None:
     """Merges all segments into one, without what is deleted.
@@ -563,22 +488,6 @@ class KnowledgeBase:
           )
         edit.delete_others()
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
-
-
-def _check(question: str) -> None:
-  """Raises ValueError unless it can be asked."""
-  if not isinstance(question, str):
-    raise ValueError(f"question={question!r:.60}; ask with a string")
-  try:
-    question.encode()
-  except UnicodeEncodeError as error:
-    raise ValueError(f"question={question!a:.60} has half of a surrogate pair") from error
-
-
-def _beginning(document: Document) -> str:
-  name = os.path.splitext(os.path.basename(document.id))[0]
-  is_name = document.title == name and document.text  # which tells nothing
-  return document.text if is_name else document.title or document.text
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -125,3 +125,10 @@ def _record(number: int, fields: Mapping[str, Any]) -> Document | BadRecord:
   if isinstance(record, BadRecord) and record.reason:
     raise ValueError(f"{record.name}: {record.reason}")
   return record
+
+
+def beginning(document: Document) -> str:
+  """Returns the title of a document, or its text if it has none that tells something."""
+  name = os.path.splitext(os.path.basename(document.id))[0]
+  is_name = document.title == name and document.text  # which tells nothing
+  return document.text if is_name else document.title or document.text

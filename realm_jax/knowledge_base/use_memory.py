@@ -19,6 +19,7 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -317,6 +318,15 @@ class MemoryFile:
       os.unlink(self._path)
       atomic_files.sync_directory(folder)
 
+  def forget(self, questions: Iterable[str]) -> int:
+    """Removes past questions, and returns how many they are; see `KnowledgeBase.forget`."""
+    records = self.newest().records
+    keys = {_normalized(question): question for question in questions}
+    if unknown := [question for key, question in keys.items() if key not in records]:
+      raise ValueError(f"no question {unknown[0]!r:.60} is remembered; none was forgotten")
+    self.replace(past for key, past in records.items() if key not in keys)
+    return len(keys)
+
   def drop_missing(self, snapshot: "Snapshot") -> None:
     """Removes what was said about documents that are gone."""
     records = self.newest().records
@@ -362,24 +372,47 @@ def moved(
   return np.append(rows[kept], lifted), np.append(scores[kept], np.array(after, scores.dtype))
 
 
-def judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
-  """Returns passages that are given as hits, or by ids of documents; see `KnowledgeBase.feedback`.
+def remember(
+  memory: MemoryFile,
+  snapshot: "Snapshot",
+  question: str,
+  *,
+  answers: Sequence[str],
+  useful: Passages,
+  not_useful: Passages,
+) -> PastQuestion:
+  """Remembers what was said about a question, and returns it; see `KnowledgeBase.feedback`."""
+  past = PastQuestion(
+    question=question,
+    useful=_judged(snapshot, question, useful),
+    not_useful=_judged(snapshot, question, not_useful),
+    answers=tuple(filter(None, answers)),
+    time=time.time(),
+  )
+  if not past.key or not (past.answers or past.useful or past.not_useful):
+    raise ValueError(f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful")
+  if past.answers:
+    past = _answered(snapshot, past)
+  past = past.after(memory.newest().records.get(past.key))
+  if snapshot.embed is not None:
+    past = past.with_embedding(snapshot.commit.settings.encoder, snapshot.embed(question))
+  memory.write([past])
+  return past
 
-  Raises:
-    ValueError: If there is no such document, or a hit is not of this knowledge base.
-  """
+
+def _judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
   hits = (_hit(snapshot, question, one) for one in _several(passages))
   return tuple(dict.fromkeys(map(JudgedPassage.of, hits)))
 
 
-def answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
+def _answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
   """Returns a past question with the best passage that has one of its answers, if there is one."""
-  from realm_jax.data import answers  # late, because it imports JAX
+  from realm_jax.data.answers import occurs  # late, because it imports JAX
 
   best = (
     JudgedPassage.of(hit)
     for hit in snapshot.search(past.question, _READ)
-    if answers.occurs(hit.text, past.answers, regex=past.regex)
+    if occurs(hit.text, past.answers, regex=past.regex)
   )
   return dataclasses.replace(past, useful=tuple(dict.fromkeys((*past.useful, *islice(best, 1)))))
 

@@ -12,7 +12,7 @@ class KnowledgeBaseRetriever(BaseRetriever):
   """Finds passages: `KnowledgeBaseRetriever(base=base).invoke("which alloy was used?", k=3)`.
 
   The metadata of a passage are the fields of its document, and its id (`source`), title and score
-  unless the document has fields of these names.
+  unless the document has fields of these names. What was useful is told by `feedback`.
   """
 
   model_config = {"arbitrary_types_allowed": True}
@@ -31,6 +31,16 @@ class KnowledgeBaseRetriever(BaseRetriever):
       for hit in self.base.search(query, k=k, where=where)
     ]
 
+  def feedback(self, query: str, *, answer=(), useful=(), not_useful=()):
+    """Remembers which documents found were useful for a query, for queries like it."""
+    useful, not_useful = map(_passages, (useful, not_useful))
+    return self.base.feedback(query, answer=answer, useful=useful, not_useful=not_useful)
+
   async def _aget_relevant_documents(self, query: str, *, run_manager, **settings):
     found = self._get_relevant_documents
     return await asyncio.to_thread(found, query, run_manager=run_manager.get_sync(), **settings)
+
+
+def _passages(documents) -> list[tuple[str, int]]:
+  parts = (document.id.rpartition("#") for document in documents)
+  return [(id, int(passage)) for id, _, passage in parts]

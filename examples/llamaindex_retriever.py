@@ -1,6 +1,7 @@
 """A knowledge base as a retriever of LlamaIndex (`pip install llama-index-core`)."""
 
 import asyncio
+from collections.abc import Sequence
 
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import (
@@ -18,7 +19,7 @@ class KnowledgeBaseRetriever(BaseRetriever):
   """Finds passages: `KnowledgeBaseRetriever(base).retrieve("which alloy was used?")`.
 
   The metadata of a passage are the fields of its document, and its id (`source`) and title unless
-  the document has fields of these names.
+  the document has fields of these names. What was useful is told by `feedback`.
   """
 
   def __init__(self, base: realm_jax.KnowledgeBase, *, k: int = 5, where: dict | None = None):
@@ -40,5 +41,15 @@ class KnowledgeBaseRetriever(BaseRetriever):
       for hit in hits
     ]
 
+  def feedback(self, query: str, *, answer=(), useful=(), not_useful=()):
+    """Remembers which nodes found were useful for a query, for queries like it."""
+    useful, not_useful = map(_passages, (useful, not_useful))
+    return self._base.feedback(query, answer=answer, useful=useful, not_useful=not_useful)
+
   async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
     return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+def _passages(nodes: Sequence[NodeWithScore]) -> list[tuple[str, int]]:
+  parts = (found.node.node_id.rpartition("#") for found in nodes)
+  return [(id, int(passage)) for id, _, passage in parts]

@@ -5,6 +5,7 @@ import dataclasses
 import http.client
 import json
 import os
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -15,6 +16,7 @@ from realm_jax.knowledge_base import generation
 from realm_jax.knowledge_base.hits import Hits
 
 _KEY = "REALM_GENERATOR_KEY"
+_ADDRESS = re.compile(r"https?://(?:\[[\da-fA-F:]+\]|[\w.-]+)(?::(\d{1,5}))?(?:/[!-~]*)?", re.ASCII)
 _MAX_BYTES, _MAX_QUOTED, _SHOWN = 2**22, 2**16, 200
 
 
@@ -51,17 +53,11 @@ class ChatServer:
   timeout: float = 120.0
 
   def __post_init__(self):
-    try:
-      parts = urllib.parse.urlsplit(self.url)
-      valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-      valid = valid and self.url.isascii() and self.url.isprintable() and " " not in self.url
-    except ValueError:
-      valid, parts = False, urllib.parse.urlsplit("")
-    if parts.username is not None:
-      raise ValueError(f"generator: give an address without a password, and {_KEY} the key")
-    if not valid:
+    parts = _ADDRESS.fullmatch(self.url)
+    if not parts or not 0 < int(parts[1] or 80) < 65536:
       raise ValueError(
-        f"generator={self.url!r:.60} is no address; give one such as http://127.0.0.1:8000/v1"
+        f"generator={self.url.rpartition('@')[2]!r:.60} is no address; give one such as "
+        f"http://127.0.0.1:8000/v1, without a password: {_KEY} is the key"
       )
     if not 0 < self.timeout < 1e6:
       raise ValueError(f"generator_timeout={self.timeout}; give seconds, more than 0")
@@ -103,13 +99,12 @@ class ChatServer:
     started = time.monotonic()
     parts = urllib.parse.urlsplit(self.url)
     base = parts.path.rstrip("/").removesuffix("/chat/completions")
-    request = urllib.request.Request(
-      parts._replace(path=base + path, fragment="").geturl(),
-      data=None if body is None else json.dumps(body).encode(),
-      headers={"Content-Type": "application/json", **_authorization()},
-    )
-    host = parts.hostname or ""
-    is_here = host in ("localhost", "::1") or host.startswith("127.")
+    headers = {"Content-Type": "application/json"}
+    headers |= {"Authorization": f"Bearer {key}"} if (key := _key()) else {}
+    url = parts._replace(path=base + path, fragment="").geturl()
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers)
+    is_here = re.match(r"localhost$|::1$|127\.", parts.hostname or "")
     proxies = urllib.request.ProxyHandler({} if is_here else None)
     try:
       opener = urllib.request.build_opener(proxies, _NoRedirects)
@@ -138,9 +133,7 @@ class ChatServer:
       raise GeneratorError(f"generator {self._address}: {why}") from None
 
   def _refused(self, why: str) -> _ReplyError:
-    line = " ".join(why.split())
-    for key in filter(None, [_key()]):
-      line = line.replace(key, "***")
+    line = " ".join(why.split()).replace(_key() or "\0", "***")
     shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
     return _ReplyError(f"generator {self._address}: {shown}")
 
@@ -150,14 +143,10 @@ class ChatServer:
 
 
 def _key() -> str:
-  return os.environ.get(_KEY, "").strip()
-
-
-def _authorization() -> dict[str, str]:
-  key = _key()
+  key = os.environ.get(_KEY, "").strip()
   if not key.isascii() or not key.isprintable():
     raise ValueError(f"{_KEY} has characters that no header can carry")
-  return {"Authorization": f"Bearer {key}"} if key else {}
+  return key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,18 @@ def test_fields_of_a_document_are_its_own(retriever):
   assert document.metadata["title"] == "Wings" and 0 < document.metadata["score"] < 7
 
 
+def test_what_was_useful_is_found_first_for_queries_like_it(retriever, base):
+  first, second = retriever.invoke("which wing flutters")
+  assert found([first, second]) == ["n6#0", "n7#0"]
+  retriever.feedback("which wing flutters", useful=[second], not_useful=[first])
+  assert found(retriever.invoke("which wing flutters")) == ["n7#0", "n6#0"]
+  assert found(retriever.invoke("note")) == ["n6#0", "n7#0"]
+  base.forget("which wing flutters")
+  assert found(retriever.invoke("which wing flutters")) == ["n6#0", "n7#0"]
+  retriever.feedback("which wing flutters", answer="Note 7")
+  assert found(retriever.invoke("which wing flutters")) == ["n7#0", "n6#0"]
+
+
 def test_copies_find_the_same(retriever):
   copies = retriever.model_copy(deep=True), copy.deepcopy(retriever)
   for other in (*copies, pickle.loads(pickle.dumps(retriever))):

@@ -42,6 +42,18 @@ def test_a_query_engine_answers_from_what_it_finds(retriever):
   assert found(response.source_nodes) == ["n6#0", "n7#0"] and "Note 6" in str(response)
 
 
+def test_what_was_useful_is_found_first_for_queries_like_it(retriever, base):
+  first, second = retriever.retrieve("which wing flutters")
+  assert found([first, second]) == ["n6#0", "n7#0"]
+  retriever.feedback("which wing flutters", useful=[second], not_useful=[first])
+  assert found(retriever.retrieve("which wing flutters")) == ["n7#0", "n6#0"]
+  assert found(retriever.retrieve("note")) == ["n6#0", "n7#0"]
+  base.forget("which wing flutters")
+  assert found(retriever.retrieve("which wing flutters")) == ["n6#0", "n7#0"]
+  retriever.feedback("which wing flutters", answer="Note 7")
+  assert found(retriever.retrieve("which wing flutters")) == ["n7#0", "n6#0"]
+
+
 def test_copies_find_the_same(retriever):
   for other in (copy.deepcopy(retriever), pickle.loads(pickle.dumps(retriever))):
     assert found(other.retrieve("wing")) == ["n6#0", "n7#0"]

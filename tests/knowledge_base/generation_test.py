@@ -274,7 +274,7 @@ def test_a_server_that_is_not_there_or_says_nothing_is_one_line(base, capsys):
     ("http://127.0.0.1:99999/v1", "is no address"),
     ("http://127.0.0.1:8000/v 1", "is no address"),
     ("http://[::1/v1", "is no address"),
-    ("http://me:secret@127.0.0.1:8000/v1", "without a password, and REALM_GENERATOR_KEY"),
+    ("http://me:secret@127.0.0.1:8000/v1", "without a password: REALM_GENERATOR_KEY"),
   ],
 )
 def test_what_is_no_address_is_refused(base, url, reason, capsys):

@@ -55,3 +55,12 @@ def test_an_assistant_starts_the_tools_that_the_guide_lists(memory, tmp_path):
     assert ids(await call("search", question="key")) == ["key.txt"]
 
   use(started, steps)
+
+
+def test_the_program_prints_what_the_guide_says(memory, capsys):
+  capsys.readouterr()
+  (program,) = blocks("python")
+  exec(program, {})
+  assert capsys.readouterr().out == blocks("")[1]
+  assert [document.id for document in memory.documents()] == ["gate.txt"]
+  assert memory.past_questions() == []

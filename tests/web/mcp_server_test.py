@@ -122,6 +122,27 @@ def test_an_assistant_that_may_write_remembers_and_deletes(base):
   use(over_stdio(base, "--write"), steps)
 
 
+def test_an_assistant_learns_what_was_useful_and_forgets_it(base):
+  async def steps(client, call):
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert not tools["feedback"].annotations.destructive_hint
+    assert "give feedback" in client.instructions
+    asked = {"question": "what grows in the shade", "k": 2}
+    first, second = ids(await call("search", **asked))
+    said = await call("feedback", question=asked["question"], useful=[second], not_useful=[first])
+    assert said["question"] == asked["question"]
+    found = await call("search", **asked)
+    assert ids(found) == [second, first]
+    assert found["passages"][0]["remembered"] == asked["question"]
+    assert await call("forget", question=asked["question"]) == {"forgotten": 1}
+    assert ids(await call("search", **asked)) == [first, second]
+    assert "is remembered; none was" in await call("forget", question=asked["question"])
+    await call("feedback", question=asked["question"], answer="Ferns")
+    assert ids(await call("search", **asked)) == ["fern", "a/moss.txt"]
+
+  use(over_stdio(base, "--write"), steps)
+
+
 @pytest.mark.parametrize(
   ("tool", "arguments", "reason"),
   [
@@ -136,6 +157,8 @@ def test_an_assistant_that_may_write_remembers_and_deletes(base):
     ("add", {"text": " "}, "needs a text or a title"),
     ("add", {"text": "a", "fields": {"x": "\ud800"}}, "surrogate"),
     ("delete", {"ids": "fern"}, "ids: "),
+    ("feedback", {"question": "moss"}, "says nothing"),
+    ("feedback", {"question": "moss", "useful": ["elm"]}, "no document 'elm'"),
     ("sing", {}, "Unknown tool: sing"),
   ],
 )

@@ -19,7 +19,7 @@ def mcp(
 
   Args:
     path: The folder of the knowledge base.
-    write: Whether there are also `add` and `delete`.
+    write: Whether there are also `add`, `delete`, `feedback` and `forget`.
     port: Port of this machine to serve at over HTTP instead; 0 chooses a free one, which the
       printed address shows. If the environment has a REALM_EDIT_TOKEN, only programs that send it
       are served, and `write` needs one.

@@ -1,8 +1,9 @@
 # `make demo` shows REALM pre-training at work, `make test` checks the code. Both make .venv first.
-# `make parity` compares with transformers and `make t5x` tests the adapter for t5x, each in an
-# environment of its own. `make docs` builds the documents as a site in build/site.
+# `make interop` runs the tests of extras that `make test` skips. `make parity` compares with
+# transformers and `make t5x` tests the adapter for t5x, each in an environment of its own.
+# `make docs` builds the documents as a site in build/site.
 
-.PHONY: demo test parity t5x lint docs docs-check clean
+.PHONY: demo test interop parity t5x lint docs docs-check clean
 .DELETE_ON_ERROR:
 
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -15,6 +16,8 @@ export MALLOC_ARENA_MAX ?= 1
 export MALLOC_MMAP_MAX_ ?= 0
 export MALLOC_TRIM_THRESHOLD_ ?= 34359738368
 export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+INTEROP := beam,browser,faiss,interop,mcp,parquet,xmanager
 
 # Thousands of modules are compiled at their first import, not by every process.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,6 +39,10 @@ docs: .venv/docs-installed
 docs-check: .venv/installed
 	.venv/bin/python -m pytest -q tests/docs_test.py
 
+interop: .venv-interop/installed
+	.venv-interop/bin/python -m pytest -q -n 2 --dist worksteal -m interop \
+	  $$(grep -rl --include='*_test.py' 'mark.interop' tests)
+
 parity: .venv-parity/installed
 	.venv-parity/bin/python -m pytest -q -m parity
 
@@ -43,7 +50,7 @@ t5x: .venv-t5x/installed
 	.venv-t5x/bin/python -m pytest -q tests/t5x_adapter
 
 clean:
-	rm -rf .venv .venv-parity .venv-t5x build *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-interop .venv-parity .venv-t5x build *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define environment
@@ -64,10 +71,18 @@ INSTALL = $(@D)/bin/python -m pip install --quiet --no-compile --disable-pip-ver
 	@$(INSTALL) --editable '.[docs]' --constraint constraints.txt
 	@touch $@
 
-# The last transformers with REALM wants older releases of two libraries.
+# Packages that .venv has are taken from there.
+.venv-interop/installed: .venv/installed
+	$(call environment,4)
+	@for site in $(@D)/lib/python3*/site-packages; do \
+	  echo "../../../../.venv/$${site#*/}" > $$site/venv.pth; done
+	@$(INSTALL) --editable '.[test,$(INTEROP)]' --constraint constraints.txt
+	@touch $@
+
+# The last transformers with REALM and the older releases that it wants.
 .venv-parity/installed: setup.py constraints.txt
 	$(call environment,6)
-	@grep -vE '^(huggingface-hub|tokenizers)==' constraints.txt > $(@D)/constraints.txt
+	@grep -vE '^(huggingface-hub|tokenizers|transformers)==' constraints.txt > $(@D)/constraints.txt
 	@$(INSTALL) --editable '.[test,parity]' --constraint $(@D)/constraints.txt
 	@touch $@
 

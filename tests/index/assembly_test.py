@@ -36,7 +36,9 @@ def publish(root, *, config, embeddings_NxE):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("kind", ["exact", "scann", "faiss", "device"])
+@pytest.mark.parametrize(
+  "kind", ["exact", "scann", pytest.param("faiss", marks=pytest.mark.interop), "device"]
+)
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_a_published_searcher_gives_the_same_answers(tmp_path, kind, num_shards, dtype):
   if kind == "faiss":

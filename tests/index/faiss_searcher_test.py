@@ -12,6 +12,7 @@ from tests.clustered import clustered
 faiss_searcher = pytest.importorskip(
   "realm_jax.index.faiss_searcher", reason="the extra faiss is not installed", exc_type=ImportError
 )
+pytestmark = pytest.mark.interop
 SMALL_TREES = searcher.SearcherConfig(kind="faiss", min_passages_for_tree=64, threads=2)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 suites = pytest.importorskip("langchain_tests.integration_tests")
 langchain_retriever = pytest.importorskip("examples.langchain_retriever")
+pytestmark = pytest.mark.interop
 
 
 class TestStandard(suites.RetrieversIntegrationTests):

@@ -7,6 +7,7 @@ import pytest
 
 core = pytest.importorskip("llama_index.core")
 llamaindex_retriever = pytest.importorskip("examples.llamaindex_retriever")
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture

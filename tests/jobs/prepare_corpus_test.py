@@ -109,6 +109,7 @@ def test_any_number_of_workers_writes_the_same_bytes(tmp_path, many):
   assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("directory", [None, "parts"])
 def test_beam_writes_the_same_bytes(tmp_path, many, directory):
   pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
@@ -144,7 +145,7 @@ def test_a_title_without_text_is_a_passage(tmp_path, inputs):
   assert cut(example, "sentence") == ["Oslo in Norway."]
 
 
-@pytest.mark.parametrize("engine", ["processes", "beam"])
+@pytest.mark.parametrize("engine", ["processes", pytest.param("beam", marks=pytest.mark.interop)])
 def test_documents_with_equal_ids_are_named_and_counted(tmp_path, many, capsys, engine):
   if engine == "beam":
     pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")

@@ -191,7 +191,9 @@ def test_ids_of_any_type_are_deleted_once(tmp_path, ids, left):
   assert [one.id for one in base.documents()] == left
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+  "library", ["pandas", pytest.param("polars", marks=pytest.mark.interop), "pyarrow"]
+)
 def test_the_rows_of_a_data_frame_are_documents(tmp_path, library):
   module = pytest.importorskip(library)
   columns = {"id": [1, 2], "text": ["Moss.", None], "title": ["", "Fern"], "year": [1958, None]}

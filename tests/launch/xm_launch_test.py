@@ -7,6 +7,7 @@ import sys
 import pytest
 
 xm = pytest.importorskip("xmanager.xm", reason="needs the extra `xmanager`")
+pytestmark = pytest.mark.interop
 
 from absl import flags  # noqa: E402
 from absl.testing import flagsaver  # noqa: E402

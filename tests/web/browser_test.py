@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 expect = pytest.importorskip("playwright.sync_api").expect
+pytestmark = pytest.mark.interop
 
 from realm_jax.web.limit_settings import LimitSettings  # noqa: E402
 from realm_jax.web.queries import Example  # noqa: E402

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 expect = pytest.importorskip("playwright.sync_api").expect
+pytestmark = pytest.mark.interop
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base_app import make_app  # noqa: E402

@@ -12,6 +12,7 @@ import pytest
 
 mcp = pytest.importorskip("mcp")
 httpx = pytest.importorskip("httpx2")
+pytestmark = pytest.mark.interop
 
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 

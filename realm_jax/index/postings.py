@@ -22,7 +22,7 @@ from realm_jax.text.analysis import Analyzer
 
 _IDENTITY_FILE = "identity.json"
 KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
-_FORMAT = 3
+FORMAT = 4  # changes with the terms of any text
 _PREFIX = 8  # bytes of a term
 _BREAK = -1  # follows the last word of each text
 
@@ -40,8 +40,7 @@ class Postings:
     starts: `[N+1]`; text n is `words[starts[n]:starts[n+1] - 1]`.
     language: `[N]`, each text's place in `languages`.
     pair_offsets: `[T+1]`; the terms that follow term t are
-      `next_words[pair_offsets[t]:pair_offsets[t+1]]`, ascending, as often as they do. Older files
-      have no pairs, which are then found when they are first searched.
+      `next_words[pair_offsets[t]:pair_offsets[t+1]]`, ascending, as often as they do.
     next_words: The second terms of all pairs.
     next_rows: The texts with these pairs, ascending for each pair.
   """
@@ -55,9 +54,9 @@ class Postings:
   words: np.ndarray
   starts: np.ndarray
   language: np.ndarray
-  pair_offsets: np.ndarray | None = None
-  next_words: np.ndarray | None = None
-  next_rows: np.ndarray | None = None
+  pair_offsets: np.ndarray
+  next_words: np.ndarray
+  next_rows: np.ndarray
 
   @classmethod
   def build(cls, texts: Iterable[str], *, languages: Sequence[str] = ("en",)) -> "Postings":
@@ -131,7 +130,8 @@ class Postings:
     by_term = sparse.coo_array(
       (np.ones(len(at), np.int32), (row, words[at])), shape=(len(starts) - 1, len(order))
     ).tocsc()
-    built = cls(
+    pair_offsets, next_words, next_rows = _pairs(words, starts, len(order))
+    return cls(
       languages=languages,
       spelling=np.frombuffer(b"".join(terms[t] for t in order), np.uint8),
       spelling_ends=np.cumsum([len(terms[t]) for t in order], dtype=np.int64),
@@ -141,9 +141,10 @@ class Postings:
       words=words,
       starts=starts,
       language=language,
+      pair_offsets=pair_offsets,
+      next_words=next_words,
+      next_rows=next_rows,
     )
-    built.pair_offsets, built.next_words, built.next_rows = built._pairs
-    return built
 
   def __len__(self) -> int:
     return len(self.language)
@@ -203,30 +204,17 @@ class Postings:
 
   def texts_of_pair(self, first: int | None, second: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns the texts where one term follows another, ascending, and how often."""
-    offsets, next_words, next_rows = self._pairs
     if first is None or second is None:
-      return next_rows[:0], self.counts[:0]
-    start, end = offsets[first : first + 2].tolist()
-    edges = next_words[start:end].searchsorted(np.array([second, second + 1], np.int32)).tolist()
-    rows = next_rows[start + edges[0] : start + edges[1]]
+      return self.next_rows[:0], self.counts[:0]
+    start, end = self.pair_offsets[first : first + 2].tolist()
+    next_words = self.next_words[start:end]
+    edges = next_words.searchsorted(np.array([second, second + 1], np.int32)).tolist()
+    rows = self.next_rows[start + edges[0] : start + edges[1]]
     again = rows[1:] == rows[:-1]
     if not again.any():
       return rows, np.ones(len(rows), np.int64)
     new = np.flatnonzero(np.append(True, ~again))
     return rows[new], np.diff(new, append=len(rows))
-
-  @functools.cached_property
-  def _pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """See `pair_offsets`, `next_words` and `next_rows`."""
-    if self.pair_offsets is not None and self.next_words is not None and self.next_rows is not None:
-      return self.pair_offsets, self.next_words, self.next_rows
-    at = np.flatnonzero((self.words[:-1] != _BREAK) & (self.words[1:] != _BREAK))
-    at = at.astype(np.min_scalar_type(-len(self.words)))  # half of the memory
-    at = at[_sorted_by(self.words[at + 1], self.num_terms)]
-    at = at[_sorted_by(self.words[at], self.num_terms)]
-    row = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
-    counts = np.bincount(self.words[at], minlength=self.num_terms)
-    return np.append(0, np.cumsum(counts)), self.words[at + 1], row[at]
 
   def save(self, directory: str, *, identity: str = "") -> None:
     """Writes the postings to a new directory, or in place of others.
@@ -250,7 +238,7 @@ class Postings:
     """
     with open(os.path.join(directory, _IDENTITY_FILE), encoding="utf-8") as file:
       kept = json.load(file)
-    if kept.get("format") != _FORMAT:
+    if kept.get("format") != FORMAT:
       raise ValueError(f"{directory} has BM25's postings of another version; build them again")
     arrays = {}
     for name in _ARRAYS:
@@ -276,6 +264,17 @@ class Postings:
     return found
 
 
+def _pairs(words: np.ndarray, starts: np.ndarray, num_terms: int) -> tuple[np.ndarray, ...]:
+  """Returns `pair_offsets`, `next_words` and `next_rows` of texts."""
+  at = np.flatnonzero((words[:-1] != _BREAK) & (words[1:] != _BREAK))
+  at = at.astype(np.min_scalar_type(-len(words)))  # half of the memory
+  at = at[_sorted_by(words[at + 1], num_terms)]
+  at = at[_sorted_by(words[at], num_terms)]
+  row = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
+  counts = np.bincount(words[at], minlength=num_terms)
+  return np.append(0, np.cumsum(counts)), words[at + 1], row[at]
+
+
 def _sorted_by(keys: np.ndarray, size: int) -> np.ndarray:
   """Returns what sorts keys below a size, stably; in linear time, as NumPy does not."""
   from scipy import sparse  # late, because searching does not need it
@@ -294,7 +293,7 @@ _ARRAYS = tuple(f.name for f in dataclasses.fields(Postings) if f.name != "langu
 
 
 def _identity(identity: str, languages: Sequence[str]) -> dict:
-  return {"format": _FORMAT, "identity": identity, "languages": [*languages]}
+  return {"format": FORMAT, "identity": identity, "languages": [*languages]}
 
 
 def open_or_build(

@@ -18,8 +18,8 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields
 
-# Segments of format 2 have no pairs of words, those of format 3 no cells.
-_FORMAT, _READ = 4, (2, 3, 4)
+# Segments of format 2 and 3 have no cells; those of any before 5 have other terms.
+_FORMAT, _READ = 5, (2, 3, 4, 5)
 _FOLDER, _SEGMENTS, _MODELS = "commits", "segments", "models"
 MODEL_DIGITS = 16
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"  # of a model

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from realm_jax.corpus.documents import Document
-from realm_jax.index import cells
+from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base import array_file
@@ -30,6 +31,7 @@ class Segment:
     texts: The passages.
     embeddings_NxE: float32, of the passages; None without an encoder, or if there are `cells`.
     cells: The same, if there are many.
+    reanalyzed: Whether the file has terms of an older version, which were found again.
   """
 
   ids: Strings
@@ -42,6 +44,7 @@ class Segment:
   postings: Postings
   embeddings_NxE: np.ndarray | None = None
   cells: Cells | None = None
+  reanalyzed: bool = False
 
   @classmethod
   def of(
@@ -172,7 +175,11 @@ class Segment:
       arrays |= {f"{name}.content": columns.content, f"{name}.ends": columns.ends}
     arrays |= {f"fields.{name}": codes for name, codes in self.fields.codes.items()}
     arrays |= {f"postings.{name}": getattr(self.postings, name) for name in _OF_POSTINGS}
-    metadata = {"languages": self.postings.languages, "values": self.fields.values}
+    metadata = {
+      "languages": self.postings.languages,
+      "terms": postings.FORMAT,
+      "values": self.fields.values,
+    }
     if self.embeddings_NxE is not None:
       arrays["embeddings"] = self.embeddings_NxE
     if self.cells is not None:
@@ -194,20 +201,34 @@ class Segment:
     def strings(name: str) -> Strings:
       return Strings(arrays[f"{name}.content"], arrays[f"{name}.ends"])
 
+    titles, texts, first_passages = strings("titles"), strings("texts"), arrays["first_passages"]
+    languages = tuple(metadata["languages"])
+    if old := metadata.get("terms") != postings.FORMAT:
+      logging.warning(
+        "%s has terms of an older version, which are found again at each opening until the "
+        "knowledge base is changed or compacted",
+        path,
+      )
+      documents_N = np.repeat(np.arange(len(titles)), np.diff(first_passages)).tolist()
+      titles_N = map(titles.__getitem__, documents_N)
+      titled_N = map(titled, titles_N, map(texts.__getitem__, range(len(texts))))
+      of_texts = Postings.build(titled_N, languages=languages)
+    else:
+      of_texts = Postings(
+        languages=languages, **{name: arrays[f"postings.{name}"] for name in _OF_POSTINGS}
+      )
     return cls(
       ids=strings("ids"),
-      titles=strings("titles"),
+      titles=titles,
       hashes=arrays["hashes"],
       digests=arrays["digests"],
       fields=Fields(
         metadata["values"], {name: arrays[f"fields.{name}"] for name in metadata["values"]}
       ),
-      first_passages=arrays["first_passages"],
-      texts=strings("texts"),
-      postings=Postings(
-        languages=tuple(metadata["languages"]),
-        **{n: arrays[f"postings.{n}"] for n in _OF_POSTINGS if f"postings.{n}" in arrays},
-      ),
+      first_passages=first_passages,
+      texts=texts,
+      postings=of_texts,
+      reanalyzed=old,
       embeddings_NxE=arrays.get("embeddings"),
       cells=_cells(arrays, metadata["probes"]) if "probes" in metadata else None,
     )

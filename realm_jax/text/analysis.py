@@ -1,10 +1,11 @@
 """Terms of a text: what BM25 and lexical encoders compare.
 
-In English they are those of bm25s: lower-cased words of two or more characters, without the stop
-words of Lucene, stemmed. In other languages there are no stop words, because rare words outweigh
-them anyway. Words are stemmed by Snowball or, in a language that it does not know, cut to their
-first five characters, which finds as much. Scripts that put no spaces between words become
-characters and their n-grams.
+A term is a word in lower case without accents, stemmed by Snowball or, in a language that it does
+not know, cut to its first five characters, which finds as much. What stands between spaces with
+marks in it, such as `AT&T`, `C++`, `node.js` or `max_pool_size`, is a term as well, followed by
+those of its words; its hyphens and apostrophes are left out, so that `e-mail` is found by `email`.
+English has Lucene's stop words; other languages have none, because rare words outweigh them anyway.
+Scripts that put no spaces between words become characters and their n-grams.
 """
 
 import re
@@ -17,11 +18,10 @@ import Stemmer
 
 from realm_jax.text import detection, scripts, tags
 
-_ENGLISH_WORD = re.compile(r"\b\w\w+\b")
-_ENGLISH_STOP_WORDS = frozenset(
-  "a an and are as at be but by for if in into is it no not of on or such that the their then "
-  "there these they this to was will with".split()
-)
+_STOP_WORDS = {
+  "en": "a an and are as at be but by for if in into is it no not of on or such that the their "
+  "then there these they this to was will with",
+}
 # Words that make a text a question and say nothing about its subject.
 _QUESTION_WORDS = {
   "en": "can could did do does had has have how many me much name should tell were what when where "
@@ -32,40 +32,86 @@ _SNOWBALL = {
   for tag, _, stemmer in (
     pair.partition(":")
     for pair in (
-      "ar:arabic ca:catalan cs:czech da:danish de:german el:greek eo:esperanto es:spanish "
-      "et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian "
-      "hy:armenian id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch no:norwegian "
-      "pl:polish pt:portuguese ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil "
-      "tr:turkish yi:yiddish"
+      "ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto "
+      "es:spanish et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi "
+      "hu:hungarian hy:armenian id:indonesian it:italian lt:lithuanian ne:nepali nl:dutch "
+      "no:norwegian pl:polish pt:portuguese ro:romanian ru:russian sr:serbian st:sesotho "
+      "sv:swedish ta:tamil tr:turkish yi:yiddish"
     ).split()
   )
 }
 _BEGINNING = 5  # characters of a word without a stemmer; marks that follow belong to the last
-_MOST_WORDS = 1_000_000  # remembered with their stems
+_LETTERS = regex.compile(r"[\p{L}\p{M}]+")
+_MOST_WORDS = 500_000  # remembered with their terms
+_LONGEST = 100  # characters of what is a term with its marks; longer addresses have words alone
 
+_WITHOUT_ACCENT = str.maketrans(
+  {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ı": "i"}
+)
+_ACCENT = regex.compile(
+  r"(?<=[\p{Script=Latin}\p{Script=Greek}]\p{Mn}*)\p{Mn}|(?<=е)\u0308"  # Cyrillic ё
+)
 # Snowball and Unicode's own casing keep what only some writers of a language write.
 _OPTIONAL = regex.compile(
   r"[\p{Script=Hebrew}&&\p{Mn}]|[\u0640\u064b-\u0652\u0670]"  # points, tatweel, vowel marks
-  r"|[\u093c\u09bc\u0a3c\u0abc\u0b3c]|\p{Cf}",  # dots below letters, joiners
+  r"|[\u093c\u09bc\u0a3c\u0abc\u0b3c]|[\p{Cf}\ufe00-\ufe0f]",  # dots below letters, joiners
   regex.V1,
 )
 _PERSIAN_LETTERS = str.maketrans("يىك", "ییک")
-_TURKISH_LETTERS = str.maketrans("Iİ", "ıi")
 _LETTERS_OF = {
   **dict.fromkeys(("fa", "ps", "sd", "ug", "ur", "ckb"), _PERSIAN_LETTERS),
-  **dict.fromkeys(("az", "tr"), _TURKISH_LETTERS),
+  **dict.fromkeys(("az", "tr"), str.maketrans("Iİ", "ıi")),
+}
+# Marks of one meaning, and two that would become letters of the word before.
+_MARKS = str.maketrans("‐‑‒–−’‘ʼ٫٬™℠♯“”", "-----'''.,  #  ")
+_DIGIT = regex.compile(r"[\p{Nd}--[0-9]]", regex.V1)
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
+# What a language adds to a word by an apostrophe.
+_ELISION = regex.compile(
+  r"(?i)(?<![\p{L}\p{M}\p{N}])"
+  r"(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|all|dall|dell|nell|quell|sull|un)'(?=\p{L})"
+)
+_CLITICS = {
+  "en": regex.compile(r"(?i)(?<=\p{L})'(?:s|t|d|m|ll|re|ve)(?![\p{L}\p{M}\p{N}'])"),
+  **dict.fromkeys(("ca", "fr", "it"), _ELISION),
 }
 
 _SYLLABLES = scripts.IDEOGRAPHIC + r"\p{Script=Hangul}"
 _CHARACTER = regex.compile(r"\X")
 _RUN = regex.compile(
-  rf"(?P<syllables>(?:[{_SYLLABLES}]\p{{M}}*)+)|(?P<unspaced>[[{scripts.ALPHABETIC}]&&[\p{{L}}\p{{M}}]]+)"
-  rf"|(?P<word>[[\p{{L}}\p{{M}}\p{{N}}]--[{_SYLLABLES}{scripts.ALPHABETIC}]]+|\p{{N}}+)",
+  rf"(?P<syllables>(?:[{_SYLLABLES}]\p{{M}}*)+)"
+  rf"|(?P<unspaced>[[{scripts.ALPHABETIC}]&&[\p{{L}}\p{{M}}]]+)"
+  rf"|(?P<spaced>[^\s{_SYLLABLES}{scripts.ALPHABETIC}]+|[{scripts.ALPHABETIC}&&\p{{N}}]+)",
   regex.V1,
 )
 _LENGTHS = {"syllables": (1, 2), "unspaced": (1, 2, 3)}  # characters of an n-gram
-_NEEDS_RUNS = regex.compile(rf"[{_SYLLABLES}{scripts.ALPHABETIC}]")
-_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
+_UNSPACED = regex.compile(rf"[{_SYLLABLES}{scripts.ALPHABETIC}]")
+_SPACES = str.maketrans('()[]{}<>"!;|', " " * 12)  # which are in no term
+# Around a word. One that begins with a dot may be a name.
+_BEFORE = "!\"'()*,-:;<=>?[]^_`{|}~“”„‘«»‹›¿¡–—…"
+_AFTER = _BEFORE + ".।؟،؛"
+
+_WORD = r"[\p{L}\p{N}][\p{L}\p{M}\p{N}]*+"
+# Words with marks between them, which end at brackets, quotes and what divides sentences. A mark
+# before or after may belong to them, as in .NET, #tag, $5, C++, F# and 50%.
+_TOKEN = regex.compile(
+  rf"(?:(?<![.\p{{L}}\p{{M}}\p{{N}}])\.(?=\p{{L}})|[#@\p{{Sc}}])?{_WORD}"
+  rf"(?:(?:(?<=\p{{N}}),(?=\p{{N}}{{1,3}}(?!\p{{N}}))|(?!\.\.|--)[^\s\p{{L}}\p{{N}}\p{{Pi}}\p{{Pf}}"
+  rf"\p{{Ps}}\p{{Pe}}—―…,;\"!|<>]{{1,3}}){_WORD})*+(?:\+{{1,2}}|[#%\p{{Sc}}])?",
+  regex.V1,
+)
+_IS_WORD = regex.compile(_WORD)
+_DIVIDES = regex.compile(r"[/\\:@=~*^?]+")  # a token into tokens
+_JOINS = regex.compile("[-']+")
+_PART = regex.compile(
+  rf"(?P<number>\p{{N}}+(?:\.\p{{N}}+|,\p{{N}}{{1,3}}(?!\p{{N}}))+)"
+  r"|(?P<acronym>(?<![\p{L}\p{M}\p{N}])\p{L}(?:\.\p{L})+(?![\p{L}\p{M}\p{N}]))"
+  rf"|v(?=\p{{N}}+\.\p{{N}})|{_WORD}",
+  regex.V1 | regex.IGNORECASE,
+)
+_HUMP = regex.compile(r"\p{Lu}?[\p{Ll}\p{M}]{2,}|\p{Lu}{2,}(?!\p{Ll})|\p{N}{2,}")
+_IS_CAMEL = regex.compile(r"\p{Ll}\p{Lu}|\p{Lu}{2}\p{Ll}{2}")
+_JOINED = str.maketrans("", "", "-'")
 
 
 class Analyzer:
@@ -77,7 +123,7 @@ class Analyzer:
 
   def __init__(self, languages: Sequence[str] = ("en",)):
     self.languages = tags.parse_all(languages)
-    self._analyses = {language: _analysis(language) for language in self.languages}
+    self._words = {language: Words(language) for language in self.languages}
 
   def __reduce__(self):
     return Analyzer, (self.languages,)
@@ -87,87 +133,173 @@ class Analyzer:
     return self.analyze(text)[1]
 
   def analyze(self, text: str) -> tuple[str, list[str]]:
-    """Returns the language of a text, and its terms in order."""
+    """Returns the language of a text, and its terms."""
     language = detection.language_of(text, among=self.languages)
-    return language, self._analyses[language](text)
+    return language, self._words[language].terms(text)
 
   def question_words(self, language: str) -> frozenset[str]:
     """Returns the terms of question words; empty if those of the language are not known."""
-    return frozenset(self._analyses[language](_QUESTION_WORDS.get(language, "")))
+    return frozenset(self._words[language].terms(_QUESTION_WORDS.get(language, "")))
 
 
-class _Stems(dict):
-  """The stem of each word seen; None for words that are no terms."""
+class _Cache(dict[str, str]):
+  """What a function returned for each short text; safe to use from several threads."""
 
-  def __init__(self, stem: Callable[[str], str], stop_words: frozenset[str] = frozenset()):
+  def __init__(self, function: Callable[[str], str]):
     super().__init__()
-    self._stem, self._stop_words = stem, stop_words
+    self._function = function
     self._lock = threading.Lock()  # a stemmer serves one thread
 
-  def __missing__(self, word: str) -> str | None:
+  def __missing__(self, text: str) -> str:
     with self._lock:
-      if len(self) >= _MOST_WORDS:
-        self.clear()
-      self[word] = stem = None if word in self._stop_words else self._stem(word)
-    return stem
-
-
-def _analysis(language: str) -> Callable[[str], list[str]]:
-  return _english_terms() if language == "en" else Words(language).terms
-
-
-def _english_terms() -> Callable[[str], list[str]]:
-  stems = _Stems(Stemmer.Stemmer("english", 0).stemWord, _ENGLISH_STOP_WORDS)
-
-  def terms(text: str) -> list[str]:
-    found = map(stems.__getitem__, _ENGLISH_WORD.findall(text.lower()))
-    return [stem for stem in found if stem]
-
-  return terms
+      found = self._function(text)
+      if len(text) <= _LONGEST:
+        if len(self) >= _MOST_WORDS:
+          self.clear()
+        self[text] = found
+    return found
 
 
 class Words:
   """Forms of the words of a language that are compared with each other."""
 
   def __init__(self, language: str):
-    snowball = _SNOWBALL.get(language)
     self._language = language
-    self._stems = _Stems(Stemmer.Stemmer(snowball, 0).stemWord if snowball else _beginning)
-    self._letters = _LETTERS_OF.get(language, {})
+    self._stems = _Cache(_stemmer(language))
+    self._chunks = _Cache(self._of_chunk)
+    self._letters = _LETTERS_OF.get(language)
+    self._clitics = _CLITICS.get(language)
 
   def __reduce__(self):
     return Words, (self._language,)
 
   def terms(self, text: str) -> list[str]:
     """Returns the terms of a text in order."""
-    folded = self._folded(text)
-    if not _NEEDS_RUNS.search(folded):
-      return [stem for stem in map(self._stems.__getitem__, _WORD.findall(folded)) if stem]
-    return [term for run in _RUN.finditer(folded) for term in _of_run(run, self._stems)]
+    if not text.isascii():
+      text = text.translate(_MARKS)
+    if text.isascii():  # fewer different chunks
+      text = text.translate(_SPACES).replace(", ", " ").replace(". ", " ")
+    return " ".join(map(self._chunks.__getitem__, text.split())).split()
 
   def stem(self, word: str) -> str:
     """Returns what the inflections of a word share."""
-    return self._stems[self._folded(word)] or word
+    return self._stems[self._lower(_normalized(word))].partition(" ")[0] or word
 
-  def _folded(self, text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).translate(self._letters).lower()
-    return _OPTIONAL.sub("", folded)
+  def _of_chunk(self, chunk: str) -> str:
+    """Returns the terms of what stands between spaces, with spaces between them."""
+    word = chunk.rstrip(_AFTER).lstrip(_BEFORE)
+    if word.isascii() and word.isalpha() and (word.islower() or word[1:].islower()):  # as most are
+      return self._stems[self._lower(word)]
+    chunk = _normalized(chunk)
+    if "," in chunk:
+      chunk = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), chunk)
+    if self._clitics and "'" in chunk:
+      chunk = self._clitics.sub("", chunk)
+    word = chunk.rstrip(_AFTER).lstrip(_BEFORE)
+    parts = word.split("-")
+    if all(map(_is_plain, parts)) and (word.isascii() or not _UNSPACED.search(word)):
+      whole = ["".join(parts)] if len(parts) > 1 else []
+      return " ".join(map(self._term, whole + parts))
+    terms: list[str] = []
+    for run in _RUN.finditer(chunk):
+      if lengths := _LENGTHS.get(run.lastgroup or ""):
+        terms += _n_grams(run[0].lower(), lengths)
+      else:
+        terms += [self._term(w) for token in _TOKEN.findall(run[0]) for w in _of_token(token)]
+    return " ".join(terms)
+
+  def _term(self, word: str) -> str:
+    # A capital alone is no stop word but a name, as in vitamin A.
+    return word.lower() if len(word) == 1 and word.isupper() else self._stems[self._lower(word)]
+
+  def _lower(self, text: str) -> str:
+    if self._letters:
+      text = text.translate(self._letters)
+    lower = text.lower()
+    return lower if lower.isascii() else lower.replace("i\u0307", "i")
 
 
-def _of_run(run: regex.Match, stems: _Stems) -> Iterator[str]:
-  lengths = _LENGTHS.get(run.lastgroup or "")
-  if lengths is None:
-    if stem := stems[run[0]]:
-      yield stem
+def _is_plain(word: str) -> bool:
+  """Returns whether a word is letters and digits without a capital inside."""
+  if not word.isalnum():
+    return False
+  return word[1:].islower() or word.isupper() or word.lower() == word
+
+
+def _of_token(token: str) -> Iterator[str]:
+  """Yields what stands between spaces with marks in it, if it has any, then its words."""
+  pieces = _pieces(_DIVIDES, token)
+  parts = [*_PART.finditer(token)]
+  if len(pieces) > 1 or not parts or parts[0][0] != token:
+    joined = token.translate(_JOINED)
+    if _IS_WORD.fullmatch(joined):
+      yield joined
+    else:
+      yield token[:_LONGEST]
+      if len(pieces) < 2:  # .NET-based
+        pieces = _pieces(_JOINS, token)
+  if len(pieces) > 1:
+    for piece in pieces:
+      yield from _of_token(piece)
     return
-  characters = _CHARACTER.findall(run[0])
+  if len(parts) == 1 and len(token) > 1 == len(parts[0][0]) and parts[0][0].isalpha():
+    return  # C++ is not C
+  for part in parts:
+    yield part[0].replace(".", "") if part["acronym"] else part[0]
+    if part["number"]:
+      numbers = regex.findall(r"\p{N}+", part[0])
+      yield from numbers if len(numbers) > 2 else ()
+    elif _IS_CAMEL.search(part[0]):
+      yield from _HUMP.findall(part[0])
+
+
+def _pieces(divider: regex.Pattern[str], token: str) -> list[str]:
+  return [inner for piece in divider.split(token) for inner in _TOKEN.findall(piece)]
+
+
+def _normalized(text: str) -> str:
+  if text.isascii():
+    return text
+  text = unicodedata.normalize("NFKC", text.translate(_MARKS))
+  if text.isalpha() and "\u0640" not in text:
+    return text
+  return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), _OPTIONAL.sub("", text))
+
+
+def _n_grams(text: str, lengths: Sequence[int]) -> Iterator[str]:
+  characters = _CHARACTER.findall(text)
   for length in lengths:
     for i in range(len(characters) - length + 1):
       yield "".join(characters[i : i + length])
 
 
+def _stemmer(language: str) -> Callable[[str], str]:
+  """Returns a function from a word in lower case to its stem or stems; "" for a stop word."""
+  stop_words = frozenset(_STOP_WORDS.get(language, "").split())
+  snowball = _SNOWBALL.get(language)
+  stem = Stemmer.Stemmer(snowball, 0).stemWord if snowball else _beginning
+
+  def stemmed(word: str) -> str:
+    if word in stop_words:
+      return ""
+    folded = stem(_without_accents(word))
+    if language == "en" or not snowball or word.isascii():
+      return folded
+    # Accents tell endings, and some who ask leave them out.
+    return " ".join(dict.fromkeys([_without_accents(stem(word)), folded]))
+
+  return stemmed
+
+
+def _without_accents(word: str) -> str:
+  if word.isascii():
+    return word
+  word = _ACCENT.sub("", unicodedata.normalize("NFD", word).translate(_WITHOUT_ACCENT))
+  return unicodedata.normalize("NFC", word)
+
+
 def _beginning(word: str) -> str:
-  if any(character.isdigit() for character in word):
+  if not _LETTERS.fullmatch(word):
     return word
   limit = _BEGINNING
   while limit < len(word) and unicodedata.combining(word[limit]):

@@ -100,11 +100,10 @@ def test_edited_texts_score_as_if_they_were_indexed():
 
 
 def test_the_languages_decide_what_a_word_is():
-  texts = ["黑豹队的防守只丢了308分", "野马队击败了钢人队", "超级碗在圣克拉拉举行"]
-  ask = {"questions": ["黑豹队丢了多少分？", "超级碗在哪里举行？"], "k": 1}
-  found = bm25(texts, languages=["zh"]).retrieve(**ask)
-  assert found.ids_BxK[:, 0].tolist() == [0, 2]
-  assert (bm25(texts).retrieve(**ask).ids_BxK == MISSING_PASSAGE_ID).all()
+  texts = ["Die Häuser der Stadt", "Ein altes Schiff", "超级碗在圣克拉拉举行"]
+  ask = {"questions": ["Haus", "超级碗在哪里举行？"], "k": 1}
+  assert bm25(texts, languages=["de"]).retrieve(**ask).ids_BxK[:, 0].tolist() == [0, 2]
+  assert bm25(texts).retrieve(**ask).ids_BxK[:, 0].tolist() == [MISSING_PASSAGE_ID, 2]
   segments = [Postings.build(texts, languages=[language]) for language in ("zh", "en")]
   with pytest.raises(ValueError, match="en.*zh"):
     Bm25Retriever(segments)

@@ -12,10 +12,12 @@ import pytest
 
 from realm_jax.corpus.documents import Document
 from realm_jax.devices.directory_lock import DirectoryInUseError, hold
-from realm_jax.knowledge_base import commits, folder, knowledge_base, segment
+from realm_jax.index import postings
+from realm_jax.knowledge_base import commits, folder, knowledge_base
 from realm_jax.knowledge_base.edit import Edit
 from realm_jax.knowledge_base.folder import KIND
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.text import analysis
 
 PLANTS = [
   {
@@ -500,20 +502,25 @@ def test_the_history_has_what_was_changed_newest_first(base):
   assert created.added == 3 and created.time <= updated.time <= deleted.time
 
 
-def test_folders_without_pairs_are_searched_and_rewritten_by_a_merge(tmp_path, monkeypatch):
-  texts = [{"id": f"d{n}", "text": f"New York is a new city, {n} says."} for n in range(9)]
+def test_folders_with_terms_of_an_older_version_are_searched_and_rewritten_by_a_change(
+  tmp_path, monkeypatch, caplog
+):
+  texts = [{"id": f"d{n}", "title": "C++", "text": f"New York in {n}."} for n in range(9)]
+  texts = [{"id": "C", "text": "C in 3."}, *texts]
   new = KnowledgeBase.create(tmp_path / "new", texts, language="en")
-  found = [(hit.id, hit.score) for hit in new.search("New York 3", k=9)]
-  pairs = ("pair_offsets", "next_words", "next_rows")
-  of_format_2 = [name for name in segment._OF_POSTINGS if name not in pairs]
+  queries = ("New York 3", "C++", "C")
+  found = [[(hit.id, hit.score) for hit in new.search(q, k=9)] for q in queries]
+  assert [hit.id for hit in new.search("C")] == ["C"]
   with monkeypatch.context() as before:
-    before.setattr(segment, "_OF_POSTINGS", of_format_2)
-    before.setattr(commits, "_FORMAT", 2)
+    before.setattr(postings, "FORMAT", 3)
+    before.setattr(commits, "_FORMAT", 4)
+    before.setattr(analysis.Analyzer, "analyze", lambda _, text: ("en", [*text]))
     KnowledgeBase.create(tmp_path / "old", [*texts, {"id": "x", "text": "x"}], language="en")
   old = KnowledgeBase(tmp_path / "old")
-  assert old._folder.newest().segments[0].postings.next_words is None
+  assert "terms of an older version" in caplog.text
   old.delete("x")
-  assert [(hit.id, hit.score) for hit in old.search("New York 3", k=9)] == found
-  old.compact()
-  assert old._folder.newest().segments[0].postings.next_words is not None
-  assert [(hit.id, hit.score) for hit in old.search("New York 3", k=9)] == found
+  assert [[(hit.id, hit.score) for hit in old.search(q, k=9)] for q in queries] == found
+  caplog.clear()
+  again = KnowledgeBase(tmp_path / "old")
+  assert [[(hit.id, hit.score) for hit in again.search(q, k=9)] for q in queries] == found
+  assert not caplog.text

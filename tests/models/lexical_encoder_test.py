@@ -33,7 +33,7 @@ PASSAGES = [
 # Words as terms: inflections together, no stop words, pieces of words apart.
 TERMS = [
   "wing flutter wing wing flutter".split(),
-  "air speed sound".split(),
+  "air speed sound x".split(),
   "air aero ##dynamic ##s air".split(),
   "sound sound sound sound sound speed".split(),
   "aero speed".split(),
@@ -71,7 +71,7 @@ def tokens(*texts, length=16):
 
 
 QUERIES = ["what flutters wing", "aero ##dynamic speed", "sound air [MASK] of", "x , the"]
-QUERY_TERMS = [["flutter", "wing"], ["aero", "##dynamic", "speed"], ["sound", "air"], []]
+QUERY_TERMS = [["flutter", "wing"], ["aero", "##dynamic", "speed"], ["sound", "air"], ["x"]]
 PASSAGE_TOKENS = tokens(*(f"{title} [SEP] {text}" for title, text in PASSAGES))
 
 

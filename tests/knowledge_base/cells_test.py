@@ -9,6 +9,7 @@ import pytest
 from realm_jax.index import cells
 from realm_jax.knowledge_base import commits, folder, models
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from tests.index import dense_bm25
 
 WORDS = [f"{a}{b}" for a in ("mo", "fe", "al", "ro") for b in ("ss", "rn", "ga", "ck", "lm")]
 
@@ -124,3 +125,25 @@ def test_by_the_encoder_alone_deleted_passages_are_not_found(base, documents):
   base.delete([hit.id for hit in hits])
   after = base._folder.newest().search(documents[0]["text"], 20, by="encoder")
   assert len(after) == 20 and not {hit.id for hit in hits} & {hit.id for hit in after}
+
+
+def test_searches_have_the_scores_of_the_dense_fusion(base, documents):
+  encoder, draw = Encoder(), random.Random(3)
+  base.delete([d["id"] for d in documents[::7]])
+  changed = [document(n, draw) for n in range(40)]
+  base.update(changed)
+  there = [d for n, d in enumerate(documents) if n % 7]
+  by_id = {d["id"]: d for d in there + changed}
+  assert len(base) == len(by_id)
+  texts = [d["text"] for d in by_id.values()]
+  embeddings_NxE = encoder.passages([("", text) for text in texts]).astype(np.float64)
+  for _ in range(30):
+    question = " ".join(draw.choices(WORDS, k=draw.randint(1, 4)))
+    words = dense_bm25.word_scores(texts, question, languages=("en",)).astype(np.float64)
+    dense = embeddings_NxE @ encoder.question(question)
+    fused = sum(w * (s - s.mean()) / (s.std() or 1) for w, s in ((0.6, dense), (0.4, words)))
+    expected = dict(zip(by_id, fused, strict=True))
+    for exact in (False, True):
+      hits = base.search(question, k=10, exact=exact)
+      assert [hit.score for hit in hits] == pytest.approx([expected[hit.id] for hit in hits], 1e-4)
+    assert [hit.score for hit in hits] == pytest.approx(np.sort(fused)[:-11:-1], 1e-4)

@@ -8,12 +8,13 @@ import sys
 
 import pytest
 
-from realm_jax import main
-from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from tests.web import mcp_server_test
-from tests.web.mcp_server_test import ids, use
+mcp = pytest.importorskip("mcp")
 
-mcp = mcp_server_test.mcp
+from realm_jax import main  # noqa: E402
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
+from tests.web.mcp_server_test import ENVIRONMENT, ids, use  # noqa: E402
+
+pytestmark = pytest.mark.interop
 GUIDE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "agents.md").read_text("utf-8")
 TOOLS = re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE)
 
@@ -40,7 +41,7 @@ def test_an_assistant_starts_the_tools_that_the_guide_lists(memory, tmp_path):
   started = mcp.StdioServerParameters(
     command=sys.executable,
     args=["-m", "realm_jax.main", *entry["args"]],
-    env=mcp_server_test.ENVIRONMENT,
+    env=ENVIRONMENT,
     cwd=tmp_path,
   )
 

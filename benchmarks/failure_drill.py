@@ -50,8 +50,7 @@ from realm_jax.jobs.preparation import prepare_corpus, prepare_examples
 from realm_jax.launching.supervisor import sigterm_interrupts
 from realm_jax.retrieval import index_refresher
 from realm_jax.training import training_run
-from realm_jax.training.metric_writers import METRICS_FILE
-from realm_jax.training.swap_log import SWAPS_FILE
+from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
 
 CHECKPOINT_EVERY = 10
 MAX_STALENESS = 30

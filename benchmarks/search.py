@@ -19,7 +19,7 @@ import numpy as np
 from scann.scann_ops.py import scann_ops_pybind
 
 from realm_jax.index import assembly, exact_searcher, searcher
-from realm_jax.index.recall import choose_leaves
+from realm_jax.index.publication import choose_leaves
 
 _K = 10
 _ANISOTROPIC_THRESHOLD = 0.2

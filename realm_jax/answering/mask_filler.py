@@ -81,7 +81,7 @@ class MaskFiller(Answerer[MaskModel]):
     texts: Sequence[str] = (),
     without_retrieval: bool = False,
     trivial: Callable[[np.ndarray], np.ndarray] | None = None,
-    spare: int = 0,
+    num_extra: int = 0,
   ) -> list[FilledMask]:
     """Returns the answer to each query, with as many wordpieces as it has masks.
 
@@ -91,12 +91,14 @@ class MaskFiller(Answerer[MaskModel]):
       without_retrieval: Reads each query with the null passage alone (closed book).
       trivial: Returns True for those of the found passages `[B, R]` that must not be read, because
         they give the answer away; None reads all.
-      spare: Number of passages to find in place of those.
+      num_extra: Number of passages to find in place of those.
     """
     # A target would be tried as an answer.
     queries = dataclasses.replace(queries, mlm_targets_BxM=np.zeros_like(queries.mlm_targets_BxM))
     num_read = self.model.retrieval.num_passages
-    batch = self._retrieve(queries, texts, Edits(), num_read=num_read, trivial=trivial, spare=spare)
+    batch = self._retrieve(
+      queries, texts, Edits(), num_read=num_read, trivial=trivial, num_extra=num_extra
+    )
     reading = self._read(closed_book(batch) if without_retrieval else batch)
     return [self._likeliest(batch, reading, row) for row in range(len(batch.passage_ids_BxK))]
 
@@ -171,13 +173,13 @@ class MaskFiller(Answerer[MaskModel]):
     *,
     num_read: int,
     trivial: Callable[[np.ndarray], np.ndarray] | None = None,
-    spare: int = 0,
+    num_extra: int = 0,
   ) -> RetrievedBatch:
     """Retrieves the passages of each query, and keeps the first `num_read`; see `fill`."""
     sizes = self.model.retrieval
     # The reserve is always found, so that the same passages are read with and without an
     # explanation.
-    found = self._search(queries, texts, edits, k=sizes.num_passages + spare)
+    found = self._search(queries, texts, edits, k=sizes.num_passages + num_extra)
     trivial_BxR = np.zeros(found.ids_BxK.shape, bool) if trivial is None else trivial(found.ids_BxK)
     chosen = choose_passages(found, trivial_BxR=trivial_BxR, num_passages=sizes.num_passages + 1)
     batch = gather(

@@ -12,7 +12,7 @@ import numpy as np
 
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.formats import (
-  huggingface,
+  huggingface_export,
   imported_model,
   tensorflow_files,
   vocabularies,
@@ -48,7 +48,7 @@ def read_source(path: str) -> imported_model.Source:
     return tensorflow_files.read(path)
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {path}; download the weights and give their directory")
-  return huggingface.read(path)
+  return huggingface_export.read(path)
 
 
 def read_tokenizer(

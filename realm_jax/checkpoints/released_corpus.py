@@ -10,7 +10,7 @@ from realm_jax.checkpoints.formats import tensorflow_files
 from realm_jax.corpus.passage_store import CORPUS, PassageStore, PassageStoreWriter, passage_uid
 from realm_jax.devices import directory_lock
 from realm_jax.foundations import atomic_files, progress
-from realm_jax.index import generations, origin, publication
+from realm_jax.index import generations, publication
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.text.tokenization import WordPieceTokenizer
 
@@ -68,7 +68,7 @@ def publish_embeddings(
   embeddings_NxE = np.asarray(embeddings_NxE, np.float32)
   sample = np.random.default_rng(0).permutation(len(store))[:_NUM_QUERIES]
   with directory_lock.hold(index, kind=generations.INDEX):
-    origin.check_corpus(index, store)
+    publication.check_corpus(index, store)
     publication.publish(
       index,
       embeddings_NxE,

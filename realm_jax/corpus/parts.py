@@ -5,6 +5,7 @@ concatenated in order, give the same corpus.
 """
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,9 +14,20 @@ import msgpack
 
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document, Record
-from realm_jax.corpus.page_rules import is_list_or_disambiguation
 from realm_jax.corpus.passage_store import PassageRow, passage_row
 from realm_jax.corpus.passages import Passage, make_passages
+
+_TITLE = re.compile(r"(?:List|Index|Outline) of .|.*\(disambiguation\)")
+_FIRST_LINE = re.compile(
+  r"[^.\n]{1,100}\b(?:may|can|could|might) (?:also )?"
+  r"(?:refer to|mean|stand for)\b[^.\n]{0,40}:\s*$",
+  re.MULTILINE,
+)
+
+
+def is_list_or_disambiguation(title: str, text: str) -> bool:
+  """Returns whether a page lists other pages, judged by its title and its first line."""
+  return bool(_TITLE.match(title) or _FIRST_LINE.match(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import tensorstore
 from absl import logging
 
-from realm_jax.foundations import file_locks, object_store
+from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
 
 LOCK_FILE = "directory.lock"
@@ -115,12 +115,12 @@ def _kernel_lock(path: str) -> Iterator[Callable[[], None]]:
   with contextlib.ExitStack() as stack:
     try:
       try:
-        stack.enter_context(file_locks.locked(directory))
+        stack.enter_context(atomic_files.locked(directory))
       except BlockingIOError:
         raise
       except OSError:  # NFS locks files, but no directories
         file.touch()
-        stack.enter_context(file_locks.locked(file))
+        stack.enter_context(atomic_files.locked(file))
     except BlockingIOError as error:
       holder = file.read_text() if file.exists() else "another process"
       raise DirectoryInUseError(_refusal(path, holder)) from error

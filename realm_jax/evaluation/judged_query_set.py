@@ -12,7 +12,6 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.judgements import Judgements, describe_missing
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import result_card
-from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import (
   Run,
   document_scores,
@@ -20,7 +19,7 @@ from realm_jax.evaluation.document_ranking import (
   read_run,
   run_text,
 )
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluation.systems import Asking, System
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

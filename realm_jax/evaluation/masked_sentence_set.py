@@ -8,10 +8,9 @@ from typing import ClassVar
 from realm_jax.answering.open_answerer import mask_filler
 from realm_jax.checkpoints.opening import Opened
 from realm_jax.data.questions import Question, masked_query_batches
-from realm_jax.evaluation import masked_spans, open_qa, prediction_files, right_passages
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation import masked_spans, open_qa, prediction_files
 from realm_jax.evaluation.result_card import Evaluated
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import progress
 
 
@@ -33,10 +32,10 @@ class MaskedSentences:
   asking: Asking
 
   def evaluate(self, system: System) -> Evaluated:
-    spare, measured = right_passages.spare(self.questions), system.measured
-    retrieve_k = max(self.asking.recall_at) + spare
+    num_extra, measured = masked_spans.num_extra(self.questions), system.measured
+    retrieve_k = max(self.asking.recall_at) + num_extra
     if system.opened is not None and system.opened.saved.fills_masks:
-      predictions = self._fill(system.opened, retrieve_k=retrieve_k, spare=spare)
+      predictions = self._fill(system.opened, retrieve_k=retrieve_k, num_extra=num_extra)
       measured = {**measured, "reader": f"fills masks, {self.asking.book} book"}
     elif self.asking.book == "closed":
       raise ValueError("book=closed, but nothing is read; give --checkpoints of `realm pretrain`")
@@ -56,7 +55,9 @@ class MaskedSentences:
   def read(self, predictions: str) -> Evaluated:
     return prediction_files.read(predictions, self.questions)
 
-  def _fill(self, opened: Opened, *, retrieve_k: int, spare: int) -> list[masked_spans.Prediction]:
+  def _fill(
+    self, opened: Opened, *, retrieve_k: int, num_extra: int
+  ) -> list[masked_spans.Prediction]:
     description = opened.saved.description
     batches = masked_query_batches(
       self.questions,
@@ -70,7 +71,7 @@ class MaskedSentences:
       progress.track(batches, what="batches of questions"),
       retrieve_k=retrieve_k,
       without_retrieval=self.asking.book == "closed",
-      spare=spare,
+      num_extra=num_extra,
     )
 
   def _record(self, prediction: masked_spans.Prediction) -> dict:

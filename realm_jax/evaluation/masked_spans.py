@@ -9,7 +9,41 @@ import numpy as np
 from realm_jax.answering.mask_filler import MaskFiller
 from realm_jax.data.questions import Question
 from realm_jax.devices.datatypes import MaskedQueries
-from realm_jax.evaluation import right_passages
+from realm_jax.text.answer_tokens import contains
+
+_EXTRA_PASSAGES = 8
+
+
+def num_extra(questions: Sequence[Question]) -> int:
+  """Returns how many more passages to find, in place of those that give an answer away."""
+  return 0 if all(question.passage for question in questions) else _EXTRA_PASSAGES
+
+
+def rank_of_right_passage(
+  question: Question, ids_K: np.ndarray, text: Callable[[int], str]
+) -> int | None:
+  """Returns the rank of the first right passage, from 1; None if there is none.
+
+  It has the sentence that states the fact or, if that is unknown, the answer in whole tokens. One
+  that gives the answer away has no rank.
+
+  Args:
+    text: Returns the text of a passage.
+  """
+  rank = 0
+  for passage in (text(i) if i >= 0 else "" for i in ids_K.tolist()):
+    if gives_away(question, passage):
+      continue
+    rank += 1
+    if question.passage in passage if question.passage else contains(passage, question.answer):
+      return rank
+  return None
+
+
+def gives_away(question: Question, passage: str) -> bool:
+  """Returns whether a passage has the masked sentence itself, if no right one is known."""
+  return not question.passage and question.text in passage
+
 
 Batch = tuple[Sequence[Question], MaskedQueries]
 
@@ -55,7 +89,7 @@ def predict(
   *,
   retrieve_k: int,
   without_retrieval: bool,
-  spare: int = 0,
+  num_extra: int = 0,
 ) -> list[Prediction]:
   """Fills the masks of all questions, and ranks passages for them.
 
@@ -64,7 +98,7 @@ def predict(
   Args:
     batches: Questions with their queries; rows past the questions are empty.
     without_retrieval: Reads only the null passage.
-    spare: Number of passages to find in place of those that are not read.
+    num_extra: Number of passages to find in place of those that are not read.
   """
   store, tokenizer = filler.corpus.store, filler.corpus.tokenizer
   predictions = []
@@ -75,7 +109,7 @@ def predict(
       texts=texts,
       without_retrieval=without_retrieval,
       trivial=functools.partial(_trivial, questions, text=store.text),
-      spare=spare,
+      num_extra=num_extra,
     )
     ids_BxK = filler.retrieve(queries, k=retrieve_k, texts=texts)
     references = tokenizer.encode_batch([question.answer for question in questions])
@@ -83,7 +117,7 @@ def predict(
       found = answers[row]
       same = found.ids == tuple(reference.tolist())
       filled = Filled(tokenizer.decode(found.ids), found.probability, same)
-      rank = right_passages.rank(question, ids_BxK[row], store.text)
+      rank = rank_of_right_passage(question, ids_BxK[row], store.text)
       predictions.append(Prediction(question, rank, filled))
   return predictions
 
@@ -99,7 +133,7 @@ def rank_passages(
   """
   ids_BxK = retrieve([question.masked_text for question in questions], k=k).ids_BxK
   return [
-    Prediction(question, right_passages.rank(question, ids_K, text))
+    Prediction(question, rank_of_right_passage(question, ids_K, text))
     for question, ids_K in zip(questions, ids_BxK, strict=True)
   ]
 
@@ -116,7 +150,5 @@ def _trivial(
   """Returns bool `[B, R]`, True where a passage gives the answer of a question away."""
   trivial_BxR = np.zeros(ids_BxR.shape, bool)
   for row, question in enumerate(questions):
-    trivial_BxR[row] = [
-      i >= 0 and right_passages.gives_away(question, text(i)) for i in ids_BxR[row].tolist()
-    ]
+    trivial_BxR[row] = [i >= 0 and gives_away(question, text(i)) for i in ids_BxR[row].tolist()]
   return trivial_BxR

@@ -9,10 +9,9 @@ import numpy as np
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import open_qa, prediction_files
 from realm_jax.evaluation.answer_matching import match_answers
-from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import passage_run, run_text
 from realm_jax.evaluation.result_card import Evaluated
-from realm_jax.evaluation.systems import System
+from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import choices
 
 Format = Literal["dpr", "trec"]

@@ -1,16 +1,45 @@
 """The systems under evaluation: BM25, a checkpoint's retriever, both fused, or an answerer."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
 
 from realm_jax.answering.editable_corpus import EditableCorpus
 from realm_jax.answering.open_answerer import question_answerer, question_search
+from realm_jax.answering.question_answerer import AnswerText
 from realm_jax.checkpoints.opening import Corpus, Opened, Sources, open_corpus, open_sources
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.open_qa import RECALL_AT
+from realm_jax.foundations import choices
 from realm_jax.index.generations import Manifest
 from realm_jax.retrieval.stored_words import open_bm25
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asking:
+  """How questions are asked.
+
+  Attributes:
+    answer_text: "raw" slices the passage's text; "spaced" separates words from punctuation, as the
+      released ORQA does.
+    book: For masked sentences, "closed" reads only the null passage.
+    recall_at: Values of k for recall@k.
+    batch_size: Questions asked at once.
+  """
+
+  answer_text: AnswerText = "raw"
+  book: Literal["open", "closed"] = "open"
+  recall_at: Sequence[int] = RECALL_AT
+  batch_size: int = 32
+
+  def __post_init__(self):
+    choices.check_fields(self)
+    if not self.recall_at or min(self.recall_at) < 1 or self.batch_size < 1:
+      raise ValueError(
+        f"recall_at={','.join(map(str, self.recall_at))} and batch_size={self.batch_size}; use "
+        "numbers of at least 1"
+      )
+
 
 _RETRIEVERS = {"dense": "dual encoder", "bm25": "BM25", "hybrid": "dual encoder and BM25"}
 

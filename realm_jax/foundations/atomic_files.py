@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
 import glob
 import json
 import os
@@ -11,8 +12,27 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from realm_jax.foundations import file_locks, object_store
+from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind, FileKind
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike) -> Iterator[None]:
+  """Holds the only lock on an existing file or directory.
+
+  The lock is on what is there, not on its name: a directory that is renamed stays locked.
+
+  Raises:
+    BlockingIOError: If another holds it.
+    OSError: If the file system has no locks on such files; NFS has none on directories.
+  """
+  descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    yield
+  finally:
+    os.close(descriptor)
+
 
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2(2)
 
@@ -115,13 +135,13 @@ def _unfinished(path: str) -> Iterator[str]:
   prefix = f".{name}{UNFINISHED}"
   for abandoned in glob.glob(os.path.join(glob.escape(parent), f"{glob.escape(prefix)}*")):
     # Neither that of a living job nor, where directories cannot be locked, any other.
-    with contextlib.suppress(OSError), file_locks.locked(abandoned):
+    with contextlib.suppress(OSError), locked(abandoned):
       shutil.rmtree(abandoned)
   temporary = tempfile.mkdtemp(prefix=prefix, dir=parent)
   with contextlib.ExitStack() as stack:
     stack.callback(shutil.rmtree, temporary, ignore_errors=True)
     with contextlib.suppress(OSError):
-      stack.enter_context(file_locks.locked(temporary))
+      stack.enter_context(locked(temporary))
     yield temporary
 
 

@@ -9,8 +9,8 @@ import jax
 
 from realm_jax.devices import datatypes
 from realm_jax.models import bert
-from realm_jax.models.bucketed import in_buckets
 from realm_jax.models.copying import Copying, padded, with_copies
+from realm_jax.models.encoder import in_buckets
 from realm_jax.models.typed_module import TypedModule
 
 

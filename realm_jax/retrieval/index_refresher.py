@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from absl import logging
 
 from realm_jax.devices import processes
-from realm_jax.foundations import choices, stopwatch
+from realm_jax.foundations import choices, progress
 from realm_jax.index import generations
 from realm_jax.index.searcher import Embeddings, Searcher, SearcherFactory
 
@@ -172,7 +172,7 @@ class IndexRefresher:
       raise RuntimeError("there is no index generation yet; wait for one with `first`")
     return self._current
 
-  @stopwatch.job.during("index_wait")
+  @progress.activities.during("index_wait")
   def first(self, *, wanted: int | None = None, stop: Callable[[], bool]) -> bool:
     """Waits for the first generation, or for the wanted one, and makes it `current`.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from realm_jax.foundations import stopwatch
+from realm_jax.foundations import progress
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration
 from realm_jax.retrieval.passage_finder import PassageFinder
 
@@ -45,9 +45,9 @@ class RetrievedBatches:
 
   def begin(self, params) -> None:
     """Enqueues the embedding of the next queries, after swapping in a generation that is ready."""
-    with stopwatch.job.during("index_wait"):
+    with progress.activities.during("index_wait"):
       for swapped in self.refresher.before_step(self._step, stop=self.stop):
-        with stopwatch.job.during("swap"):
+        with progress.activities.during("swap"):
           self.retriever.use(swapped)
           self.on_swap(self._step, swapped)
     queries, self._figures = next(self.queries)

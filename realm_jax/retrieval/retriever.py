@@ -21,14 +21,55 @@ from realm_jax.devices.datatypes import (
 )
 from realm_jax.foundations import choices
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval import answering_passages, length_buckets, trivial_passages
+from realm_jax.retrieval import answering_passages, trivial_passages
 from realm_jax.retrieval.candidates import choose_passages, with_proposed
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.retrieval.posterior import Posterior
 
-_SPARE_PASSAGES = 3  # a sentence occurs in two overlapping passages, and in some that quote it
+_BUCKETS = 4
+_EXTRA = (0.05, 0.15, 0.3)  # added to the quantile of the lengths that a bucket holds
+_STEP = 16  # lengths are rounded up to a multiple of this
+
+
+def plans(
+  lengths_F: np.ndarray, *, num_rows: int, longest: int, shortest: Buckets = ()
+) -> tuple[Buckets, ...]:
+  """Returns the plans, cheapest first.
+
+  Args:
+    lengths_F: Lengths of the corpus's sequences.
+    num_rows: Sequences of a batch, excluding those in `shortest`.
+    longest: Length to which the batch is padded.
+    shortest: A bucket of known size for sequences without a passage.
+  """
+
+  def rounded(length: float) -> int:
+    return min(int(-(-length // _STEP) * _STEP), longest)
+
+  edges = np.linspace(0, num_rows, _BUCKETS + 1).astype(int)
+  first = [(rows, rounded(length)) for rows, length in shortest]
+  found = []
+  for extra in _EXTRA:
+    shares = np.minimum(np.arange(1, _BUCKETS + 1) / _BUCKETS + extra, 1.0)
+    tops = [rounded(top) for top in np.quantile(np.minimum(lengths_F, longest), shares)]
+    buckets = [(int(rows), top) for rows, top in zip(np.diff(edges), tops, strict=True) if rows]
+    found.append((*first, *buckets))
+  return tuple(dict.fromkeys(found))
+
+
+def choose(known: tuple[Buckets, ...], lengths_F: np.ndarray) -> Buckets:
+  """Returns the first plan that fits sequences of these lengths; empty for full length."""
+  sorted_F = np.sort(lengths_F)
+  for buckets in known:
+    lasts = np.cumsum([rows for rows, _ in buckets]) - 1
+    if (sorted_F[lasts] <= [length for _, length in buckets]).all():
+      return buckets
+  return ()
+
+
+_EXTRA_PASSAGES = 3  # a sentence occurs in two overlapping passages, and in some that quote it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,7 +175,7 @@ class Gatherer:
   @property
   def num_spare(self) -> int:
     """The number of candidates beyond those to be read, in case some are trivial."""
-    return 0 if self.config.trivial_passage == "allow" else _SPARE_PASSAGES
+    return 0 if self.config.trivial_passage == "allow" else _EXTRA_PASSAGES
 
   def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
     """Makes the encoder inputs of chosen passages."""
@@ -172,14 +213,14 @@ class Gatherer:
   def _buckets(self, tokens: Tokens, *, added: int = 0, shortest: Buckets = ()) -> Buckets:
     if tokens.shape not in self._plans:
       num_queries, num_passages, longest = tokens.shape
-      self._plans[tokens.shape] = length_buckets.plans(
+      self._plans[tokens.shape] = plans(
         self.store.lengths() + added,
         num_rows=num_queries * num_passages - sum(rows for rows, _ in shortest),
         longest=longest,
         shortest=shortest,
       )
       logging.info("shapes of %s: %s", tokens.shape, self._plans[tokens.shape])
-    return length_buckets.choose(self._plans[tokens.shape], tokens.mask.sum(axis=-1).reshape(-1))
+    return choose(self._plans[tokens.shape], tokens.mask.sum(axis=-1).reshape(-1))
 
   def in_flight(self, batch: RetrievedBatch) -> dict:
     queries = batch.queries

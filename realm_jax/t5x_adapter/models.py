@@ -6,9 +6,13 @@ see `features.features_of` for their names.
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import flax.linen as nn
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
+from flax.linen import partitioning as flax_partitioning
 from t5x import models
 
 from realm_jax.answering import reading
@@ -25,10 +29,23 @@ from realm_jax.objectives.marginal_likelihood import (
 )
 from realm_jax.objectives.objective import LOSS
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.t5x_adapter import features, metrics, parameters
+from realm_jax.t5x_adapter import features, metrics
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.pretraining import ModelConfig, Pretraining
 from realm_jax.training.training_run import WarmStart
+
+# Our names equal t5x's except this one; t5x's standard rules do not shard axes they do not name.
+_T5X_NAMES = {"position": "abspos_buckets"}
+
+
+def variables_of(boxed: dict) -> dict[str, dict]:
+  """Returns the collections `params` and `params_axes` of boxed parameters."""
+  axes = {}
+  flat: dict[tuple[str, ...], Any] = flax.traverse_util.flatten_dict(boxed)
+  for (*parts, name), box in flat.items():
+    names = tuple(_T5X_NAMES.get(axis, axis) for axis in box.names)
+    axes[*parts, f"{name}_axes"] = flax_partitioning.AxisMetadata(names=names)
+  return {"params": nn.unbox(boxed), "params_axes": flax.traverse_util.unflatten_dict(axes)}
 
 
 class PretrainingModel(models.BaseModel):
@@ -117,7 +134,7 @@ class PretrainingModel(models.BaseModel):
   ) -> dict:
     """Returns the parameters and the names of their axes, which do not depend on the input."""
     del input_shapes, input_types
-    return parameters.variables_of(saved_models.init_pretraining_model(self.module, rng))
+    return variables_of(saved_models.init_pretraining_model(self.module, rng))
 
   def score_batch(
     self, params, batch: features.Features, return_intermediates: bool = False

@@ -21,7 +21,7 @@ from realm_jax.t5x_adapter import features, metrics
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
 from realm_jax.training import training_run
-from realm_jax.training.swap_log import SwapLog
+from realm_jax.training.metric_writers import SwapLog
 
 
 class RetrievingTrainer(t5x_trainer.Trainer):

@@ -9,17 +9,65 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
 import numpy as np
+from absl import logging
 
 from realm_jax.devices import processes
-from realm_jax.foundations import stopwatch
-from realm_jax.training import host_times
+from realm_jax.foundations import progress
 from realm_jax.training.metric_writers import MetricWriter
-from realm_jax.training.train_state import TrainState
+from realm_jax.training.train_step import TrainState
+
+# Where a step's time is a host's own; the rest is waiting for devices, and so for other hosts.
+_OWN = ("data", "swap", "search", "gather", "transfer")
+_SLOW_SHARE = 0.1  # of a step
+
+
+def compare(step: int, means: Mapping[str, float]) -> dict[str, float]:
+  """Returns figures of the slowest of several hosts and names it in the log if it matters.
+
+  All processes must call it together. With one process there is nothing to compare.
+
+  Args:
+    means: Metrics of this host, with `throughput/PART_seconds` of a step.
+  """
+  own = {part: means.get(f"throughput/{part}_seconds", 0.0) for part in _OWN}
+  hosts = processes.share(own)
+  if len(hosts) == 1:
+    return {}
+  figures, line = slowest(hosts, step_seconds=means["throughput/step_seconds"])
+  if line and processes.is_first():
+    logging.warning("step %d: %s", step, line)
+  return figures
+
+
+def slowest(
+  hosts: Sequence[Mapping[str, float]], *, step_seconds: float
+) -> tuple[dict[str, float], str | None]:
+  """Returns figures of the slowest host, and a line about it if it costs a tenth of a step.
+
+  Each host has the seconds per step that its parts take.
+  """
+  totals = np.array([sum(parts.values()) for parts in hosts])
+  worst, median = int(totals.argmax()), float(np.median(totals))
+  figures = {
+    "hosts/slowest": worst,
+    "hosts/slowest_seconds": float(totals[worst]),
+    "hosts/median_seconds": median,
+  }
+  if totals[worst] - median < _SLOW_SHARE * step_seconds:
+    return figures, None
+  typical = {part: float(np.median([parts[part] for parts in hosts])) for part in hosts[worst]}
+  part = max(typical, key=lambda name: hosts[worst][name] - typical[name])
+  return figures, (
+    f"host {worst} is slow, {totals[worst]:.3f} s a step where the median host takes "
+    f"{median:.3f} s; most of it is {part}, {hosts[worst][part]:.3f} s instead of "
+    f"{typical[part]:.3f} s"
+  )
+
 
 # Timed activities other than steps.
 _ACTIVITIES = ("data", "index_wait", "swap")
@@ -116,10 +164,10 @@ def train(
     evaluate: Returns further metrics for a step to be written; empty if none are due.
   """
   interval = _Interval()
-  progress = _ProgressLine(last=num_steps)
+  line = _ProgressLine(last=num_steps)
   figures: dict[str, float] = {}
   for step in range(int(state.step), num_steps):
-    with stopwatch.job.during("data"):
+    with progress.activities.during("data"):
       source.begin(state.params)
     state, metrics = train_step(state, batch)
     interval.add(metrics, figures)
@@ -128,15 +176,15 @@ def train(
     stopping = stop()
     if taken % log_every == 0 or taken == num_steps or stopping or log_also(taken):
       means = interval.means()
-      means |= host_times.compare(taken, means)
+      means |= compare(taken, means)
       writer.write_scalars(taken, {**means, **evaluate(taken, state)})
-      progress.show(taken, means)
+      line.show(taken, means)
       interval = _Interval()
     for hook in hooks:
       hook(taken, state)
     if stopping:
       break
-  progress.end()
+  line.end()
   return state
 
 
@@ -175,7 +223,7 @@ class _Interval:
   def __init__(self):
     self._metrics: list[dict] = []
     self._figures: list[dict] = []
-    self._started, self._spent = time.perf_counter(), stopwatch.job.totals.copy()
+    self._started, self._spent = time.perf_counter(), progress.activities.totals.copy()
 
   def add(self, metrics: dict, figures: dict[str, float]) -> None:
     self._metrics.append(metrics)
@@ -184,7 +232,7 @@ class _Interval:
   def means(self) -> dict[str, float]:
     began = time.perf_counter()
     metrics = jax.device_get(self._metrics)
-    ended, spent = time.perf_counter(), stopwatch.job.totals.copy()
+    ended, spent = time.perf_counter(), progress.activities.totals.copy()
     seconds = ended - self._started
     means = {}
     for rows in (metrics, self._figures):

@@ -14,8 +14,7 @@ from jax.sharding import Mesh
 
 from realm_jax.devices import partitioning
 from realm_jax.objectives.objective import Minimised
-from realm_jax.training import train_state
-from realm_jax.training.train_step import make_train_step
+from realm_jax.training.train_step import TrainState, make_train_step, new_state
 
 
 class TrainProgram:
@@ -41,7 +40,7 @@ class TrainProgram:
     layout: partitioning.Layout,
   ):
     def create(seed):
-      return train_state.create(init_params, optimizer, seed=seed)
+      return new_state(init_params, optimizer, seed=seed)
 
     self.mesh = mesh
     self.batch_sharding = partitioning.batch_sharding(mesh)
@@ -72,10 +71,10 @@ class TrainProgram:
       out_shardings=(self._shardings, None),
     )
 
-  def train_step(self, state: train_state.TrainState, batch):
+  def train_step(self, state: TrainState, batch):
     """Takes one step; the state is donated."""
     return self.jitted_step(state, batch, self.seed)
 
-  def new_state(self) -> train_state.TrainState:
+  def new_state(self) -> TrainState:
     """Makes the state of step 0 on the mesh."""
     return self._new_state(self.seed)

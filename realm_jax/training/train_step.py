@@ -7,13 +7,47 @@ number of steps, so a run of `num_steps` always ends with the configured rate.
 from collections.abc import Callable
 from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
 
+from realm_jax.devices.datatypes import Array
 from realm_jax.models.dropout_keys import dropout_key
 from realm_jax.objectives.objective import LOSS, Minimised
-from realm_jax.training.train_state import TrainState
+
+
+@flax.struct.dataclass
+class TrainState:
+  """State of a training.
+
+  Attributes:
+    step: int32, number of steps taken.
+    params: Parameters, a dict by model.
+    skipped_steps: int32, number of steps skipped because their gradients were not finite.
+  """
+
+  step: Array
+  params: dict
+  opt_state: optax.OptState
+  skipped_steps: Array
+
+
+def new_state(
+  init_params: Callable[[jax.Array], dict],
+  optimizer: optax.GradientTransformation,
+  *,
+  seed: int | jax.Array,
+) -> TrainState:
+  """Returns the state of step 0; a pure function for `jax.eval_shape` and `jax.jit`."""
+  params = init_params(jax.random.key(seed))
+  return TrainState(
+    step=jnp.zeros([], jnp.int32),
+    params=params,
+    opt_state=optimizer.init(params),
+    skipped_steps=jnp.zeros([], jnp.int32),
+  )
+
 
 Metrics = dict[str, jax.Array]
 

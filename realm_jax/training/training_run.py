@@ -24,10 +24,10 @@ from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, metric_writers, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
+from realm_jax.training.metric_writers import SwapLog
 from realm_jax.training.profiling import StepTrace
-from realm_jax.training.swap_log import SwapLog
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.train_state import TrainState
+from realm_jax.training.train_step import TrainState
 from realm_jax.training.training_config import TrainingConfig
 
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"

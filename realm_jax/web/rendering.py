@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jinja2
 from markupsafe import Markup, escape
 
-from realm_jax.text.direction import direction
+from realm_jax.text.terminal import direction
 from realm_jax.text.wordpieces import MASK
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

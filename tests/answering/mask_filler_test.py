@@ -102,7 +102,7 @@ def test_without_retrieval_only_the_null_passage_speaks(filler):
 
 
 def test_what_gives_the_answer_away_is_not_read(filler):
-  (answer,) = filler.fill(query(), trivial=lambda ids_BxR: ids_BxR == 1, spare=1)
+  (answer,) = filler.fill(query(), trivial=lambda ids_BxR: ids_BxR == 1, num_extra=1)
   assert answer.ids == (POUND,)
   (answer,) = filler.fill(query(), trivial=lambda ids_BxR: ids_BxR >= 0)
   assert answer == filler.fill(query(), without_retrieval=True)[0]

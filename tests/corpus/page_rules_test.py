@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.corpus.page_rules import is_list_or_disambiguation
+from realm_jax.corpus.parts import is_list_or_disambiguation
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import uuid
 import pytest
 
 from realm_jax.devices import directory_lock
-from realm_jax.foundations import file_locks
+from realm_jax.foundations import atomic_files
 from realm_jax.index import generations
 
 HOLDER = """
@@ -103,14 +103,14 @@ def test_deleting_the_lock_file_frees_nothing(tmp_path):
 
 
 def test_a_file_system_without_locks_on_directories_has_one_on_the_file(tmp_path, monkeypatch):
-  locked = file_locks.locked
+  locked = atomic_files.locked
 
   def as_on_nfs(path):
     if os.path.isdir(path):
       raise OSError(errno.EBADF, "Bad file descriptor")
     return locked(path)
 
-  monkeypatch.setattr(file_locks, "locked", as_on_nfs)
+  monkeypatch.setattr(atomic_files, "locked", as_on_nfs)
   with hold(str(tmp_path)):
     refused = f"process {os.getpid()} on "
     with pytest.raises(directory_lock.DirectoryInUseError, match=refused), hold(str(tmp_path)):

@@ -13,7 +13,7 @@ import pytest
 
 from realm_jax.answering.open_answerer import open_answerer
 from realm_jax.checkpoints.opening import Sources
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import Asking
 from realm_jax.foundations import atomic_files
 from realm_jax.jobs.answering import ask as ask_job
 from realm_jax.jobs.answering.ask import ask

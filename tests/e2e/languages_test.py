@@ -8,7 +8,7 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import Asking
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.answering.evaluate import evaluate

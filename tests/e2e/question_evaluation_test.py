@@ -13,7 +13,7 @@ from realm_jax.data.questions import question_batches, read_questions
 from realm_jax.devices import partitioning
 from realm_jax.evaluation import run_comparison
 from realm_jax.evaluation.answer_matching import match_answers
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import Asking
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion

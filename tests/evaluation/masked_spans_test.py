@@ -61,8 +61,8 @@ class Filler:
     self._filled = self._retrieved = 0
     self.trivial = []
 
-  def fill(self, queries, *, texts, without_retrieval, trivial, spare):
-    assert spare == 1
+  def fill(self, queries, *, texts, without_retrieval, trivial, num_extra):
+    assert num_extra == 1
     self.trivial = [*self.trivial, *trivial(np.array([[0, 1, 2, -2]] * 2)).tolist()]
     rows = int((queries.mlm_weights_BxM.sum(axis=1) > 0).sum())
     asked = TOLD[self._filled : self._filled + rows]
@@ -85,7 +85,7 @@ def run(*, filler=None, without_retrieval=False):
     [t.question for t in TOLD], tokenizer=TOKENIZER, query_length=10, max_masks=3, batch_size=2
   )
   return predict(
-    filler or Filler(), batches, retrieve_k=2, spare=1, without_retrieval=without_retrieval
+    filler or Filler(), batches, retrieve_k=2, num_extra=1, without_retrieval=without_retrieval
   )
 
 
@@ -150,7 +150,7 @@ def test_a_passage_with_the_masked_sentence_itself_is_not_read():
   (batch,) = masked_query_batches(
     asked, tokenizer=TOKENIZER, query_length=10, max_masks=3, batch_size=2
   )
-  predict(filler := Filler(), [batch], retrieve_k=2, spare=1, without_retrieval=False)
+  predict(filler := Filler(), [batch], retrieve_k=2, num_extra=1, without_retrieval=False)
   assert filler.trivial == [[False, True, False, False], [False] * 4]
 
 

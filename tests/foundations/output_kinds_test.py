@@ -26,7 +26,19 @@ READ = {
 }
 NO_PATHS = {
   *("beam_options", "allow_changes", "frozen_parts", "best_metric", "builder_devices", "topology"),
-  *("query", "names", "host", "hosts", "language", "question", "ids", "where"),
+  *(
+    "query",
+    "names",
+    "address",
+    "generator",
+    "generator_model",
+    "host",
+    "hosts",
+    "language",
+    "question",
+    "ids",
+    "where",
+  ),
   *("edit_token", "passage_prompt", "query_prompt"),
 }
 UPLOAD = str(pathlib.Path(__file__).parents[2] / "launch" / "upload.py")

@@ -1,6 +1,6 @@
 import contextlib
 
-from realm_jax.foundations.stopwatch import Stopwatch
+from realm_jax.foundations.progress import Stopwatch
 
 
 def test_every_moment_belongs_to_the_innermost_activity_also_when_it_fails():

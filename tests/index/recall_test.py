@@ -8,7 +8,7 @@ import pytest
 
 from realm_jax.index import assembly
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.index.recall import choose_leaves, reach_target
+from realm_jax.index.publication import choose_leaves, reach_target
 from realm_jax.index.searcher import SearcherConfig, own_part, recall_at_k
 
 NUM_PASSAGES = 3000

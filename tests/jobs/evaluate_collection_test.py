@@ -8,8 +8,8 @@ import pytest
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.data.judgements import read_judgements
-from realm_jax.evaluation.asking import Asking
 from realm_jax.evaluation.document_ranking import read_run
+from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer

@@ -5,7 +5,7 @@ import pytest
 
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import PassageStoreWriter
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 

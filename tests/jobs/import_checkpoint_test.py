@@ -14,7 +14,7 @@ from realm_jax.answering import open_answerer
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.formats import (
   bert_configs,
-  huggingface,
+  huggingface_export,
   huggingface_names,
   safetensors_files,
 )
@@ -163,7 +163,7 @@ def test_from_a_released_model_to_an_answered_question(released, caplog):
   manifest = generations.read_manifest(str(workdir / "index"), 0)
   assert manifest.corpus_fingerprint == store.fingerprint and manifest.training_step == 0
   (shard,) = [generations.restore(str(workdir / "index"), 0, 0)]
-  weights = huggingface.read(str(REALM / "open_qa")).weights
+  weights = huggingface_export.read(str(REALM / "open_qa")).weights
   np.testing.assert_array_equal(shard["embeddings"], weights["block_emb"])
   answered = ask(
     "b c e",

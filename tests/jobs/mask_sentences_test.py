@@ -7,7 +7,7 @@ from realm_jax.checkpoints.opening import Sources
 from realm_jax.corpus.passage_store import PassageStoreWriter
 from realm_jax.data.questions import read_questions
 from realm_jax.data.tagged_examples import TaggedExampleWriter, TaggedPassage, serialize
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import Asking
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.preparation.mask_sentences import mask_sentences
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer

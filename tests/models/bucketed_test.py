@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.models.bucketed import in_buckets
+from realm_jax.models.encoder import in_buckets
 
 
 def encode(weights_V, tokens, scale_Fx1):

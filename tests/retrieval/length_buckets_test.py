@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from realm_jax.retrieval import length_buckets
+from realm_jax.retrieval import retriever
 
 LENGTHS = np.random.default_rng(0).integers(10, 289, 5000)
 SIZES = {"num_rows": 56, "longest": 288, "shortest": ((8, 3),)}
-PLANS = length_buckets.plans(LENGTHS, **SIZES)
+PLANS = retriever.plans(LENGTHS, **SIZES)
 
 
 def cost(buckets):
@@ -27,7 +27,7 @@ def test_plans_are_few_hold_the_batch_and_are_cheapest_first():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_chosen_plan_is_the_first_that_holds_every_sequence(seed):
   lengths = drawn(seed)
-  chosen = length_buckets.choose(PLANS, lengths)
+  chosen = retriever.choose(PLANS, lengths)
   room = np.concatenate([np.full(rows, length) for rows, length in chosen])
   assert (np.sort(lengths) <= room).all()
   for cheaper in PLANS[: PLANS.index(chosen)]:

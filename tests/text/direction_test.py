@@ -1,6 +1,6 @@
 import pytest
 
-from realm_jax.text.direction import direction
+from realm_jax.text.terminal import direction
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.objective import LOSS, Loss
-from realm_jax.training import optimizer, train_state
+from realm_jax.training import optimizer, train_step
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.train_step import make_train_step
 
@@ -53,7 +53,7 @@ def make_batch(seed=0, size=8):
 
 
 def make_state(seed=0):
-  return train_state.create(init_params, OPTIMIZER, seed=seed)
+  return train_step.new_state(init_params, OPTIMIZER, seed=seed)
 
 
 def without_schedules(state):
@@ -89,7 +89,7 @@ def test_schedules_go_on_over_a_skipped_step(skipped):
   )
   transformation = optimizer.make_optimizer(config, num_steps=2)
   step = jax.jit(make_train_step(regression, transformation, seed=0))
-  start = train_state.create(init_params, transformation, seed=0)
+  start = train_step.new_state(init_params, transformation, seed=0)
   first = make_batch(1)
   first["x"][0, 0] = np.nan if skipped else 0
   frozen, _ = step(start, first)

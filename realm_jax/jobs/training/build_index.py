@@ -17,7 +17,7 @@ from realm_jax.checkpoints.orbax_files import first_intact, steps
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import directory_lock, partitioning, processes
 from realm_jax.foundations import progress
-from realm_jax.index import generations, origin, publication, unfinished_embeddings
+from realm_jax.index import generations, publication, unfinished_embeddings
 from realm_jax.index.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
 from realm_jax.index.sample_queries import sample_queries
 from realm_jax.index.searcher import own_part
@@ -74,7 +74,7 @@ def build_index(
   unfinished_embeddings.check(index)
   store = PassageStore(passages)
   with directory_lock.hold(index, kind=generations.INDEX) as still_held:
-    origin.check_corpus(index, store)
+    publication.check_corpus(index, store)
     publisher = _Publisher(
       checkpoints=checkpoints,
       store=store,
@@ -192,7 +192,7 @@ class _Publisher:
       saved = saved_models.load(self.checkpoints, step=step)
       encoders, parameters_digest = self._encoders(saved)
       if self.config.other_runs == "refuse":
-        origin.check_run(
+        publication.check_run(
           self.index, run=saved.run, parameters_digest=parameters_digest, checkpoint=saved.path
         )
       embeddings_NxE = self._embed(saved, encoders, parameters_digest)

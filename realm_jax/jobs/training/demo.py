@@ -14,7 +14,7 @@ from typing import Any
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.devices import directory_lock
 from realm_jax.evaluation import curves
-from realm_jax.evaluation.asking import Asking
+from realm_jax.evaluation.systems import Asking
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index.builder_config import BuilderConfig
@@ -26,9 +26,8 @@ from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.training.contrastive import ContrastiveTraining
-from realm_jax.training.metric_writers import METRICS_FILE
+from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
 from realm_jax.training.pretraining import Pretraining
-from realm_jax.training.swap_log import SWAPS_FILE
 from realm_jax.training.training_run import CHECKPOINTS
 
 _CONFIG = "demo_config.gin"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from realm_jax.index.kth_best import kth_best
-from realm_jax.index.postings import Postings, prefixes_of
-from realm_jax.text import wordpieces
+from realm_jax.index.postings import Postings, languages_of, prefixes_of
+from realm_jax.text import detection, wordpieces
 from realm_jax.text.analysis import Analyzer
 
 if TYPE_CHECKING:
@@ -58,9 +58,6 @@ class Bm25Retriever:
     segments: The texts; their ids are consecutive over the segments.
     live: Which texts to search, bool `[N]`; None searches all.
     ids: The id of each text, `[N]`, different for those that are live; None numbers them.
-
-  Raises:
-    ValueError: If segments differ in their languages.
   """
 
   def __init__(
@@ -71,20 +68,18 @@ class Bm25Retriever:
     ids: np.ndarray | None = None,
     config: Bm25Config = Bm25Config(),
   ):
-    if len(languages := {segment.languages for segment in segments}) != 1:
-      raise ValueError(f"segments of the languages {sorted(languages)}; they must be of the same")
     self._segments, self._config = [*segments], config
-    self._analyzer = Analyzer(languages.pop())
-    self._question_words = {
-      language: self._analyzer.question_words(language) if config.drop_question_words else ()
-      for language in self._analyzer.languages
+    self._analyzer = Analyzer(languages := languages_of(segments))
+    self._ignored = {
+      language: self._analyzer.idle(language, question_words=config.drop_question_words)
+      for language in languages
     }
     lengths_N = np.concatenate([np.diff(segment.starts) - 1 for segment in segments])
-    language_N = np.concatenate([segment.language for segment in segments])
+    language_N = np.concatenate([segment.language_among(languages) for segment in segments])
     self._live_N = np.ones(len(lengths_N), bool) if live is None else np.asarray(live, bool)
     self._firsts = np.cumsum([0, *map(len, segments)]).tolist()
     self._ids_N = ids
-    self._num_live = np.bincount(language_N[self._live_N], minlength=len(self._analyzer.languages))
+    self._num_live = np.bincount(language_N[self._live_N], minlength=len(languages))
     mean_length = max(1.0, lengths_N[self._live_N].sum() / max(1, self._num_live.sum()))
     relative_N = (lengths_N / mean_length).astype(np.float32)
     self._saturation_N = config.k1 * (1 - config.b + config.b * relative_N)
@@ -183,11 +178,14 @@ class Bm25Retriever:
 
   def _entries(self, question: str) -> list[_Entry]:
     """Returns the terms of a question, then its pairs, that texts have."""
-    language, terms = self._analyzer.analyze(question)
-    num_texts = int(self._num_live[self._analyzer.languages.index(language)])
-    dropped = self._question_words[language]
-    terms = [term for term in terms if term not in dropped] or terms
-    counts = collections.Counter(terms)
+    languages = self._analyzer.languages
+    language = detection.language_of(question, among=languages)
+    num_texts, idle = int(self._num_live[languages.index(language)]), self._ignored[language]
+    counts, pairs = collections.Counter[str](), collections.Counter[tuple[str, ...]]()
+    for terms in self._analyzer.in_each_language(question):
+      terms = [term for term in terms if term not in idle] or terms
+      counts |= collections.Counter(terms)
+      pairs |= collections.Counter(zip(terms, terms[1:], strict=False))
     spellings = [term.encode() for term in counts]
     prefixes = prefixes_of(spellings)
     segments = []
@@ -198,7 +196,6 @@ class Bm25Retriever:
     keys: list[tuple[str, ...]] = [(term,) for term in counts]
     weights = [float(count) for count in counts.values()]
     if self._config.pair_weight:
-      pairs = collections.Counter(zip(terms, terms[1:], strict=False))
       keys += pairs
       weights += [count * self._config.pair_weight for count in pairs.values()]
     entries = []

@@ -7,6 +7,7 @@ who search.
 import bisect
 import dataclasses
 import functools
+import itertools
 import json
 import os
 from array import array
@@ -59,17 +60,25 @@ class Postings:
   next_rows: np.ndarray
 
   @classmethod
-  def build(cls, texts: Iterable[str], *, languages: Sequence[str] = ("en",)) -> "Postings":
+  def build(
+    cls,
+    texts: Iterable[str],
+    *,
+    languages: Sequence[str] = ("en",),
+    language_of: Iterable[str] | None = None,
+  ) -> "Postings":
     """Analyzes texts.
 
     Args:
       languages: The languages of the texts, which decide what a term is.
+      language_of: That of each text; None detects it.
     """
     analyzer = Analyzer(languages)
     ids: dict[str, int] = {}
     words, starts, language = array("i"), array("q", [0]), array("B")
-    for text in texts:
-      found, terms = analyzer.analyze(text)
+    given = itertools.repeat(None) if language_of is None else language_of
+    for text, known in zip(texts, given):  # noqa: B905 (one may be endless)
+      found, terms = analyzer.analyze(text, language=known)
       words.extend([ids.setdefault(term, len(ids)) for term in terms])
       words.append(_BREAK)
       starts.append(len(words))
@@ -90,6 +99,7 @@ class Postings:
       live: Bool over the consecutive texts of the segments.
     """
     ids: dict[bytes, int] = {}
+    languages = languages_of(segments)
     words, lengths, language, first = [], [], [], 0
     for segment in segments:
       kept = live[first : first + len(segment)]
@@ -98,10 +108,10 @@ class Postings:
       old = segment.words[np.repeat(kept, np.diff(segment.starts))]
       words.append(np.append(np.array(new, np.int32), np.int32(_BREAK))[old])
       lengths.append(np.diff(segment.starts)[kept])
-      language.append(segment.language[kept])
+      language.append(segment.language_among(languages)[kept])
     return cls._of(
       list(ids),
-      languages=segments[0].languages,
+      languages=languages,
       words=np.concatenate(words),
       starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
       language=np.concatenate(language),
@@ -156,6 +166,12 @@ class Postings:
   def term(self, place: int) -> bytes:
     """Returns the spelling of a term."""
     return _term(self.spelling, self.spelling_ends, place)
+
+  def language_among(self, languages: Sequence[str]) -> np.ndarray:
+    """Returns the place `[N]` of each text's language in others that include it."""
+    return np.array([languages.index(language) for language in self.languages], np.uint8)[
+      self.language
+    ]
 
   def find(self, term: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the texts with a term, ascending, and how often each has it."""
@@ -281,6 +297,11 @@ def _sorted_by(keys: np.ndarray, size: int) -> np.ndarray:
 
   content = np.zeros(len(keys), np.int8), keys, np.arange(len(keys) + 1)
   return sparse.csr_array(content, shape=(len(keys), size)).tocsc().indices
+
+
+def languages_of(segments: Iterable[Postings]) -> tuple[str, ...]:
+  """Returns the languages of segments, in alphabetical order."""
+  return tuple(sorted({language for segment in segments for language in segment.languages}))
 
 
 def prefixes_of(terms: Iterable[bytes]) -> np.ndarray:

@@ -32,6 +32,7 @@ _KEPT = 2  # the newest, and the one that readers may be opening
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
 
 
+DETECTED = ("auto",)
 Ranking = Literal["words", "encoder", "fused"]
 
 
@@ -40,14 +41,14 @@ class Settings:
   """How documents become passages and are searched; they never change while there are documents.
 
   Attributes:
-    languages: Languages of the documents as BCP 47 tags; "auto" until there are documents.
+    languages: Languages of the documents as BCP 47 tags; "auto" detects that of each.
     passage_words: Words of a passage at most, unless one sentence has more.
     encoder: The model that embeds passages and questions; "" searches by words alone.
     ranking: What ranks passages if there is an encoder; it may change.
     reader: The model that answers questions, which may change; "" for none.
   """
 
-  languages: tuple[str, ...] = ("auto",)
+  languages: tuple[str, ...] = DETECTED
   passage_words: int = 100
   encoder: str = ""
   ranking: Ranking = "fused"

@@ -127,9 +127,7 @@ class Edit:
       if len(deleted) < entry.num_documents
     ]
     segments = (*kept, *self._added)
-    # Languages alone are no change; they belong to the first documents.
-    settings = dataclasses.replace(self.settings, languages=before.settings.languages)
-    if segments != before.segments or settings != before.settings:
+    if segments != before.segments or self.settings != before.settings:
       after = dataclasses.replace(
         before,
         number=before.number + 1,
@@ -150,7 +148,8 @@ class Edit:
   def _flush(self) -> None:
     if self._pending:
       languages = self.settings.languages
-      cut = passages.cutter(languages=languages, words=self.settings.passage_words)
+      languages = () if languages == commits.DETECTED else languages
+      cut = passages.cutter(words=self.settings.passage_words)
       embed = functools.partial(self._embed, known=self._known) if self._embed else None
       self._add(Segment.of(self._pending, cut=cut, languages=languages, embed=embed))
       self._pending, self._known, self._characters = [], {}, 0

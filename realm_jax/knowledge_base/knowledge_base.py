@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _NAMED = 5
 _BEGINNING = 500  # characters that an example is taken from
-_DETECTED = ("auto",)
 
 
 class KnowledgeBase:
@@ -100,7 +99,7 @@ class KnowledgeBase:
       raise ValueError(f"passage_words={passage_words}; use at least 1")
     given = [language] if isinstance(language, str) else language
     settings = commits.Settings(
-      languages=sample.languages(given, ()) or _DETECTED, passage_words=passage_words
+      languages=sample.languages(given, ()) or commits.DETECTED, passage_words=passage_words
     )
     with folder.lock(directory):
       newest = commits.read_newest(directory)
@@ -469,10 +468,6 @@ class KnowledgeBase:
     with self._folder.exclusively() as edit:
       reader = TextReader(texts, outside=self.path, folders=edit.folders)
       edit.folders = reader.folders
-      if edit.settings.languages == _DETECTED:
-        edit.settings = dataclasses.replace(
-          edit.settings, languages=sample.languages(_DETECTED, reader.sample())
-        )
       for batch in reading.batches(reader):
         edit.put([record for record in batch if isinstance(record, Document)])
         if edit.replaced and not replace:

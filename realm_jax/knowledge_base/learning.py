@@ -20,7 +20,7 @@ def choose_ranking(base: "KnowledgeBase") -> Choice:
   settings = base.commit.settings
   snapshot = base._folder.newest()
   documents = map(snapshot.document, snapshot.documents(slice(None)))
-  made = probes.make(documents, language=settings.languages[0])
+  made = probes.make(documents, language=snapshot.languages[0])
   with tempfile.TemporaryDirectory() as temporary:
     searched = type(base).create(
       os.path.join(temporary, "kb"),

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import regex
@@ -10,7 +10,7 @@ import regex
 from realm_jax.corpus import chunking
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.sentences import sentence_spans, to_byte_offsets
-from realm_jax.text import detection, scripts
+from realm_jax.text import scripts
 
 # A character counts as a word where words are not spaced; what is no word, such as a long address,
 # counts as several.
@@ -18,19 +18,20 @@ _WORD = regex.compile(rf"[{scripts.UNSPACED}]|[^\s{scripts.UNSPACED}]{{1,50}}")
 _ASCII_WORD = re.compile(r"\S{1,50}")  # the same, several times as fast
 
 
-def cutter(*, languages: Sequence[str], words: int) -> Callable[[Document], list[str]]:
+def cutter(*, words: int) -> Callable[[Document, str], list[str]]:
   """Returns a function that cuts a document into passages of about so many words.
 
   Args:
-    languages: The languages of the documents, which decide where sentences end.
     words: The most words of a passage.
+
+  Returns:
+    A function of a document and its language, which decides where sentences end.
   """
   room = chunking.SPECIAL_TOKENS_PER_PASSAGE
   config = chunking.ChunkingConfig(max_passage_length=words + room)
 
-  def cut(document: Document) -> list[str]:
+  def cut(document: Document, language: str) -> list[str]:
     text, raw = document.text, document.text.encode()
-    language = detection.language_of(f"{document.title}\n{text}", among=languages)
     sentences = [
       _with_words(raw[start:limit].decode(), start, most=words)
       for start, limit in sentence_spans(text, language=language)

@@ -17,6 +17,7 @@ from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base import array_file
 from realm_jax.knowledge_base.fields import Fields
 from realm_jax.knowledge_base.strings import Strings
+from realm_jax.text import detection
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,16 +52,18 @@ class Segment:
     cls,
     documents: Sequence[Document],
     *,
-    cut: Callable[[Document], Sequence[str]],
+    cut: Callable[[Document, str], Sequence[str]],
     languages: Sequence[str],
     embed: Callable[[Sequence[tuple[str, str]]], np.ndarray] | None = None,
   ) -> "Segment":
     """Returns the segment of documents, which `cut` divides into passages.
 
     Args:
+      languages: Those that documents may have; none for any.
       embed: Returns the embeddings of titles and texts of passages; None for no encoder.
     """
-    passages = [cut(document) for document in documents]
+    found = [detection.language_of(f"{d.title}\n{d.text}", among=languages) for d in documents]
+    passages = [cut(*pair) for pair in zip(documents, found, strict=True)]
     counts = [*map(len, passages)]
     titles = [d.title for d, count in zip(documents, counts, strict=True) for _ in range(count)]
     texts = [text for passage in passages for text in passage]
@@ -72,7 +75,11 @@ class Segment:
       fields=Fields.of([document.fields for document in documents]),
       first_passages=np.cumsum([0, *counts], dtype=np.int64),
       texts=Strings.of(texts),
-      postings=Postings.build(map(titled, titles, texts), languages=languages),
+      postings=Postings.build(
+        map(titled, titles, texts),
+        languages=sorted(set(found)),
+        language_of=[name for name, n in zip(found, counts, strict=True) for _ in range(n)],
+      ),
       **_embedded(embed([*zip(titles, texts, strict=True)]) if embed else None),
     )
 

@@ -15,6 +15,7 @@ from realm_jax.index import fusion
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.cells import Moments
 from realm_jax.index.kth_best import kth_best
+from realm_jax.index.postings import languages_of
 from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.commits import Commit, Ranking
 from realm_jax.knowledge_base.fields import Column, Where, selects_missing
@@ -115,16 +116,20 @@ class Snapshot:
     def terms_of(text: str) -> frozenset[str]:
       return self.terms(text)
 
-    # Without segments there are no languages either.
-    return lambda word: bool(self.segments) and not terms_of(question).isdisjoint(terms_of(word))
+    return lambda word: not terms_of(question).isdisjoint(terms_of(word))
 
   def terms(self, text: str) -> frozenset[str]:
-    """Returns what a text is compared by: its words without their inflections."""
-    return frozenset(self._analyzer.terms(text))
+    """Returns what a text is compared by: its words without the inflections of each language."""
+    return frozenset(itertools.chain.from_iterable(self._analyzer.in_each_language(text)))
+
+  @functools.cached_property
+  def languages(self) -> tuple[str, ...]:
+    """The languages of the documents."""
+    return languages_of(segment.postings for segment in self.segments)
 
   @functools.cached_property
   def _analyzer(self) -> Analyzer:
-    return Analyzer(self.commit.settings.languages)
+    return Analyzer(self.languages)
 
   @functools.cached_property
   def _mean_E(self) -> np.ndarray:

@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from realm_jax.corpus import input_files, reading, sample
+from realm_jax.corpus import input_files, reading
 from realm_jax.corpus.documents import BadRecord, BadRecords, Document, make_record
 from realm_jax.foundations import progress
 
 Texts = (
   str | os.PathLike | Mapping[str, Any] | Iterable[str | os.PathLike] | Iterable[Mapping[str, Any]]
 )
-_SAMPLE = 1_000
 # How a data frame gives its rows.
 _ROWS: Mapping[str, Callable[[Any], Iterable[Mapping]]] = {
   "pandas": lambda frame: frame.to_dict("records"),
@@ -55,18 +54,6 @@ class TextReader:
         if not folder.startswith(self.folders):
           self.folders += (folder,)
       self._files = [_below(file, self.folders) for file in files]
-
-  def sample(self) -> list[str]:
-    """Returns the beginnings of some documents, which tell their languages."""
-    if self._files:
-      return sample.sample_texts(self._files)
-    records = [*itertools.islice(self._records, _SAMPLE)]
-    self._records = itertools.chain(records, self._records)
-    return [
-      f"{record.get('title') or ''}\n{record.get('text') or ''}"
-      for record in records
-      if isinstance(record, Mapping)
-    ]
 
   def __iter__(self) -> Iterator[Document]:
     """Yields the documents.

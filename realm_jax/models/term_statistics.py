@@ -34,8 +34,8 @@ def parameters(store, vocabulary: WordPieces, *, size: int) -> dict[str, dict[st
   passage_V[[vocabulary.vocabulary.index(token) for token in SPECIAL_TOKENS]] = NO_TERM
   query_V = passage_V.copy()
   for language in languages:
-    question_words = Analyzer([language]).question_words(language)
-    query_V[[first[word] for word in question_words if word in first]] = NO_TERM
+    idle = Analyzer([language]).idle(language)
+    query_V[[first[word] for word in idle if word in first]] = NO_TERM
   found = {
     "query_log_weights": query_V,
     "passage_log_weights": passage_V,

@@ -8,6 +8,7 @@ English has Lucene's stop words; other languages have none, because rare words o
 Scripts that put no spaces between words become characters and their n-grams.
 """
 
+import functools
 import re
 import threading
 import unicodedata
@@ -118,12 +119,13 @@ class Analyzer:
   """Splits texts into terms; safe to use from several threads.
 
   Args:
-    languages: The languages of the texts. If there are several, that of each text is detected.
+    languages: The languages of the texts. If there are several, that of each text is detected. A
+      question is analyzed in all of them, because a few words do not tell theirs.
   """
 
   def __init__(self, languages: Sequence[str] = ("en",)):
     self.languages = tags.parse_all(languages)
-    self._words = {language: Words(language) for language in self.languages}
+    self._words = {language: _words(language) for language in self.languages}
 
   def __reduce__(self):
     return Analyzer, (self.languages,)
@@ -132,14 +134,27 @@ class Analyzer:
     """Returns the terms of a text in order."""
     return self.analyze(text)[1]
 
-  def analyze(self, text: str) -> tuple[str, list[str]]:
-    """Returns the language of a text, and its terms."""
-    language = detection.language_of(text, among=self.languages)
+  def analyze(self, text: str, *, language: str | None = None) -> tuple[str, list[str]]:
+    """Returns the language of a text, which is detected if it is not given, and its terms."""
+    language = language or detection.language_of(text, among=self.languages)
     return language, self._words[language].terms(text)
 
-  def question_words(self, language: str) -> frozenset[str]:
-    """Returns the terms of question words; empty if those of the language are not known."""
-    return frozenset(self._words[language].terms(_QUESTION_WORDS.get(language, "")))
+  def in_each_language(self, question: str) -> list[list[str]]:
+    """Returns the terms of a question in each language, those that are the same once."""
+    analyses = (tuple(words.terms(question)) for words in self._words.values())
+    return [*map(list, dict.fromkeys(analyses))]
+
+  def idle(self, language: str, *, question_words: bool = True) -> frozenset[str]:
+    """Returns the terms, in each language, of words of one that tell nothing in a question.
+
+    Args:
+      question_words: Whether to include words such as "who" and "many", which are known for
+        English.
+    """
+    idle = _STOP_WORDS.get(language, "")
+    if question_words:
+      idle += " " + _QUESTION_WORDS.get(language, "")
+    return frozenset(term for words in self._words.values() for term in words.terms(idle))
 
 
 class _Cache(dict[str, str]):
@@ -217,6 +232,9 @@ class Words:
       text = text.translate(self._letters)
     lower = text.lower()
     return lower if lower.isascii() else lower.replace("i\u0307", "i")
+
+
+_words = functools.cache(Words)
 
 
 def _is_plain(word: str) -> bool:

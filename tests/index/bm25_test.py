@@ -104,9 +104,29 @@ def test_the_languages_decide_what_a_word_is():
   ask = {"questions": ["Haus", "超级碗在哪里举行？"], "k": 1}
   assert bm25(texts, languages=["de"]).retrieve(**ask).ids_BxK[:, 0].tolist() == [0, 2]
   assert bm25(texts).retrieve(**ask).ids_BxK[:, 0].tolist() == [MISSING_PASSAGE_ID, 2]
-  segments = [Postings.build(texts, languages=[language]) for language in ("zh", "en")]
-  with pytest.raises(ValueError, match="en.*zh"):
-    Bm25Retriever(segments)
+
+
+def test_a_question_is_asked_in_the_language_of_each_text():
+  texts = {"en": "the tokenizer handles pages", "de": "alte Häuser", "ru": "столицей страны"}
+  segments = [Postings.build([text], languages=[tag]) for tag, text in texts.items()]
+  merged = Postings.merge(segments, live=np.ones(3, bool))
+  assert merged.languages == ("de", "en", "ru")
+  for retriever in (Bm25Retriever(segments), Bm25Retriever([merged])):
+    for row, questions in enumerate(("tokenizer pages handling", "haus häuser", "столица страна")):
+      for question in questions.split():
+        rows, scores = retriever.best(question, 3)
+        assert rows.tolist() == [row] and scores > 0, question
+
+
+def test_words_that_say_nothing_are_ignored_in_every_language():
+  texts = ["moss grows in the shade", "Das Album heißt The Which", "Moos wächst langsam"]
+  tags = ["en", "de", "de"]
+  retriever = Bm25Retriever(
+    [Postings.build([text], languages=[tag]) for text, tag in zip(texts, tags, strict=True)]
+  )
+  question = "Which of the plants that were in the shade have grown over the years?"
+  assert retriever.best(question, 3)[0].tolist() == [0]
+  assert retriever.best("The Which", 3)[0].tolist() == [1]
 
 
 def test_frequent_words_of_one_language_stay_frequent_among_others():

@@ -12,15 +12,18 @@ def word_scores(texts, question, *, languages, k1=1.2, b=0.5, pair_weight=0.15):
   """Returns BM25's scores of texts with pairs of words, added in the order of the question."""
   analyzer = Analyzer(languages)
   analyzed = [analyzer.analyze(text) for text in texts]
-  language, terms = analyzer.analyze(question)
-  terms = [t for t in terms if t not in analyzer.question_words(language)] or terms
+  language, _ = analyzer.analyze(question)
+  counts, pairs = collections.Counter(), collections.Counter()
+  for terms in analyzer.in_each_language(question):
+    terms = [t for t in terms if t not in analyzer.idle(language)] or terms
+    counts |= collections.Counter(terms)
+    pairs |= collections.Counter(zip(terms, terms[1:], strict=False))
   num_texts = sum(found == language for found, _ in analyzed)
   lengths = np.array([len(found) for _, found in analyzed], np.int64)
   relative = (lengths / max(1.0, lengths.sum() / max(1, len(texts)))).astype(np.float32)
   saturation = k1 * (1 - b + b * relative)
   scores = np.zeros(len(texts), np.float32)
-  weights = {(t,): n for t, n in collections.Counter(terms).items()}
-  pairs = collections.Counter(zip(terms, terms[1:], strict=False))
+  weights = {(t,): n for t, n in counts.items()}
   weights |= {pair: n * pair_weight for pair, n in pairs.items()}
   grams = [
     collections.Counter([*((t,) for t in found), *zip(found, found[1:], strict=False)])

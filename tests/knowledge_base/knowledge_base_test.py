@@ -514,7 +514,7 @@ def test_folders_with_terms_of_an_older_version_are_searched_and_rewritten_by_a_
   with monkeypatch.context() as before:
     before.setattr(postings, "FORMAT", 3)
     before.setattr(commits, "_FORMAT", 4)
-    before.setattr(analysis.Analyzer, "analyze", lambda _, text: ("en", [*text]))
+    before.setattr(analysis.Analyzer, "analyze", lambda _, text, **__: ("en", [*text]))
     KnowledgeBase.create(tmp_path / "old", [*texts, {"id": "x", "text": "x"}], language="en")
   old = KnowledgeBase(tmp_path / "old")
   assert "terms of an older version" in caplog.text
@@ -524,3 +524,49 @@ def test_folders_with_terms_of_an_older_version_are_searched_and_rewritten_by_a_
   again = KnowledgeBase(tmp_path / "old")
   assert [[(hit.id, hit.score) for hit in again.search(q, k=9)] for q in queries] == found
   assert not caplog.text
+
+
+_IN_ENGLISH = (
+  "The tokenizer writes tokens of all pages in steps, and the filter drops stale answers while the "
+  "handling of the latest layer is frozen."
+)
+_IN_GERMAN = (
+  "Das Ministerium regelt die Beförderung gefährlicher Güter, und jedes Jahr prüfen Kontrolleure "
+  "die Häfen des Landes."
+)
+
+
+@pytest.mark.parametrize("language", ["auto", ("de", "en"), ("de", "en", "es", "fr", "it", "zh")])
+def test_every_word_of_a_document_finds_it_among_other_languages(tmp_path, language):
+  texts = [{"id": "en", "text": _IN_ENGLISH}, {"id": "de", "text": _IN_GERMAN}]
+  base = KnowledgeBase.create(tmp_path / "kb", texts, language=language)
+  for document in texts:
+    for word in document["text"].rstrip(".").replace(",", "").split():
+      if word not in "The of all in and the is":  # English has stop words
+        assert document["id"] in ids(base.search(word)), word
+  assert ids(base.search("page token answer")) == ["en"]
+  assert ids(base.search("gefährlich Hafen")) == ["de"]
+
+
+def test_a_language_is_found_when_a_document_is_added(tmp_path):
+  english = [{"id": f"en{i}", "text": f"{_IN_ENGLISH} Copy {i}."} for i in range(99)]
+  others = [
+    {"id": "zh", "text": "北京是中华人民共和国的首都，也是全国的政治和文化中心。"},
+    {"id": "ru", "text": "Москва является столицей Российской Федерации."},
+    {"id": "th", "text": "กรุงเทพมหานครเป็นเมืองหลวงและนครที่มีประชากรมากที่สุดของประเทศไทย"},
+    {"id": "de", "text": _IN_GERMAN},
+  ]
+  asked = {"北京": "zh", "首都": "zh", "столица": "ru", "เมืองหลวง": "th", "Hafen": "de"}
+  together = KnowledgeBase.create(tmp_path / "together", [*english, *others])
+  apart = KnowledgeBase.create(tmp_path / "apart", english)
+  found = [(hit.id, hit.score) for hit in apart.search("pages of copy 7")]
+  for document in others:
+    apart.add([document])
+  assert [hit for hit, _ in found] == ids(apart.search("pages of copy 7"))
+  for base in (together, apart):
+    assert {question: ids(base.search(question)) for question in asked} == {
+      question: [id] for question, id in asked.items()
+    }
+  before = [[(hit.id, hit.score) for hit in apart.search(question)] for question in asked]
+  apart.compact()
+  assert [[(hit.id, hit.score) for hit in apart.search(question)] for question in asked] == before

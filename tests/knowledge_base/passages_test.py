@@ -10,7 +10,7 @@ from realm_jax.knowledge_base import passages
 def test_only_a_sentence_that_is_too_long_is_cut_and_between_words(letter):
   long = "Words " + " ".join(f"{letter}{n}" for n in range(23)) + "."
   short = f"Tall moss gre{letter}."
-  cut = passages.cutter(languages=["en"], words=10)
-  found = cut(Document(id="d", title="", text=f"{short} {short} {long}\n{short}"))
+  cut = passages.cutter(words=10)
+  found = cut(Document(id="d", title="", text=f"{short} {short} {long}\n{short}"), "en")
   assert [len(passage.split()) for passage in found] == [6, 10, 10, 7]
   assert " ".join(found).split() == f"{short} {short} {long} {short}".split()

@@ -1,12 +1,13 @@
 """Batches of examples as numpy arrays, from any source; needs no TensorFlow."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Protocol
 
 import jax
 import numpy as np
 
+from realm_jax.devices import processes
 from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
 
 Features = dict[str, np.ndarray]
@@ -17,12 +18,21 @@ PIPELINE = 3
 REJECTIONS = ("no_salient_span", "no_wordpiece_in_span", "mask_cut_by_truncation")
 
 
+class TooFewExamplesError(ValueError):
+  """A stream of the data has no examples."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Shard:
   """One of `num_shards` equal parts of the data."""
 
   index: int
   num_shards: int
+
+  @classmethod
+  def of(cls, index: int, num_shards: int) -> "Shard | None":
+    """Returns a part; None is the whole, the only part."""
+    return cls(index, num_shards) if num_shards > 1 else None
 
 
 class Resumable(Protocol):
@@ -55,7 +65,8 @@ class Streams(Iterator[Features]):
     num_own: Number of streams of this process; their rows are adjacent in a batch.
 
   Raises:
-    ValueError: If processes cannot share the streams equally, or streams the batch.
+    ValueError: If processes cannot share the streams equally, or streams the batch; in all
+      processes, if one of them cannot open its streams.
   """
 
   def __init__(
@@ -69,13 +80,33 @@ class Streams(Iterator[Features]):
       )
     self.num_own = count // jax.process_count()
     first = jax.process_index() * self.num_own
-    self._streams = {
-      f"stream_{i}_of_{count}.": open_stream(
-        batch_size=batch_size // count,
-        shard=Shard(index=i, num_shards=count) if count > 1 else None,
-      )
-      for i in range(first, first + self.num_own)
-    }
+
+    failure: Exception | None = None
+    try:
+      self._streams = {
+        f"stream_{i}_of_{count}.": open_stream(
+          batch_size=batch_size // count, shard=Shard.of(i, count)
+        )
+        for i in range(first, first + self.num_own)
+      }
+    except TooFewExamplesError as error:
+      fewer = range(count - jax.process_count(), 0, -jax.process_count())
+      enough = most_streams(open_stream, [n for n in fewer if batch_size % n == 0])
+      failure = error
+      if enough is not None:
+        failure = ValueError(f"{error}; there are enough for data_streams={enough}")
+      elif jax.process_count() > 1:
+        failure = ValueError(
+          f"{error}; {jax.process_count()} processes need at least as many examples"
+        )
+    except (OSError, ValueError) as error:
+      failure = error
+    # The others would wait for a process that ends.
+    failures = processes.share(failure and str(failure))
+    if failure is not None:
+      raise failure
+    if other := next(filter(None, failures), None):
+      raise ValueError(other)
 
   def __next__(self) -> Features:
     parts = [next(stream) for stream in self._streams.values()]
@@ -104,6 +135,18 @@ class Streams(Iterator[Features]):
           "data_streams"
         )
       stream.restore(own)
+
+
+def most_streams(open_stream: Callable[..., Batches], counts: Iterable[int]) -> int | None:
+  """Returns the first number of streams of which each has examples to train on, or None."""
+  for count in counts:
+    try:
+      for index in reversed(range(count)):  # the last are the first to be empty
+        open_stream(batch_size=1, shard=Shard.of(index, count))
+      return count
+    except TooFewExamplesError:
+      continue
+  return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from realm_jax.data.batches import Features, Shard
+from realm_jax.data.batches import Features, Shard, TooFewExamplesError
 
 _POSITION = "iterator"
 _PREFETCHED = 2  # batches
@@ -77,10 +77,14 @@ def task_batches(
     training: Whether to shuffle and repeat indefinitely. Otherwise makes one pass in order and pads
       the last batch with zeros (zero weights).
     shard: The part of the data that this process reads.
+
+  Raises:
+    TooFewExamplesError: If a part to train on has no examples.
   """
   task = seqio.get_mixture_or_task(task) if isinstance(task, str) else task
+  shard_info = shard and seqio.ShardInfo(shard.index, shard.num_shards)
   if training:
-    _check_for_examples(task, tuple(lengths.items()))
+    _check_for_examples(task, tuple(lengths.items()), shard_info)
   dataset = seqio.get_dataset(
     task,
     lengths,
@@ -88,7 +92,7 @@ def task_batches(
     dataset_split="train",
     shuffle=training,
     num_epochs=None if training else 1,
-    shard_info=shard and seqio.ShardInfo(shard.index, shard.num_shards),
+    shard_info=shard_info,
     verbose=False,
     seed=seed,
     trim_output_features=False,  # tasks and converters do, and this takes longer than masking
@@ -102,12 +106,22 @@ def task_batches(
 
 @functools.lru_cache  # building another pipeline takes seconds
 def _check_for_examples(
-  task: seqio.Task | seqio.Mixture, lengths: tuple[tuple[str, int], ...]
+  task: seqio.Task | seqio.Mixture,
+  lengths: tuple[tuple[str, int], ...],
+  shard_info: seqio.ShardInfo | None,
 ) -> None:
-  """Raises ValueError if one pass yields no examples, because repeating it would never end."""
-  once = task.get_dataset(dict(lengths), split="train", shuffle=False, num_epochs=1, seed=0)
+  """Raises TooFewExamplesError if one pass yields no examples, which nothing can repeat."""
+  once = task.get_dataset(
+    dict(lengths), split="train", shuffle=False, num_epochs=1, seed=0, shard_info=shard_info
+  )
   if not any(True for _ in once.take(1).with_options(_UNTUNED)):
-    raise ValueError(f"{task.name} yields no examples: its corpus is empty, or all are rejected")
+    if shard_info is None:
+      raise TooFewExamplesError(
+        f"{task.name} yields no examples: its corpus is empty, or all are rejected"
+      )
+    raise TooFewExamplesError(
+      f"{task.name} yields no examples for stream {shard_info.index} of {shard_info.num_shards}"
+    )
 
 
 def _fill(batch, batch_size: int):

@@ -159,10 +159,14 @@ class PreparedBatches(Iterator[Features]):
     self._directory = directory
     self._batch_size = batch_size
     self.examples_read = 0
-    if self._repeats and self._num_examples < batch_size:
+    # All processes look at all streams, so that they end together.
+    fewest = min(manifest.num_examples)
+    if self._repeats and fewest < batch_size:
+      streams = len(manifest.num_examples)
       raise ValueError(
-        f"{directory} has {self._num_examples} examples for stream {stream}, fewer than the "
-        f"{batch_size} of its part of a batch; prepare more, or lower batch_size"
+        f"{directory} has {fewest} examples for stream {manifest.num_examples.index(fewest)} of "
+        f"{streams}, fewer than the {batch_size} of its part of a batch; prepare more, or lower "
+        f"batch_size to at most {fewest * streams}"
       )
     self._arrays = {
       name: _open_array(_path(directory, stream, name), record, (self._num_examples, *record.shape))

@@ -37,7 +37,7 @@ def corpus(tmp_path_factory):
   return directory
 
 
-def masked(corpus, *, training, mask="salient_span", seed=0, batch_size=4):
+def masked(corpus, *, training, mask="salient_span", seed=0, batch_size=4, shard=None):
   return task_batches(
     salient_span_masking.register(
       corpus=str(corpus), vocabulary=str(corpus / "vocabulary"), mask=mask
@@ -47,6 +47,7 @@ def masked(corpus, *, training, mask="salient_span", seed=0, batch_size=4):
     batch_size=batch_size,
     seed=seed,
     training=training,
+    shard=shard,
   )
 
 
@@ -149,3 +150,30 @@ def test_streams_read_their_parts_side_by_side_and_go_on_where_they_were():
     ValueError, match="its data as stream_0_of_2, .* reads stream_0_of_1; use the"
   ):
     streams(num_streams=1).restore(position)
+
+
+@pytest.mark.parametrize(
+  ("examples", "message"),
+  [
+    (3, "no examples for stream 3 of 4; there are enough for data_streams=2"),
+    (0, "no examples for stream 0 of 4"),
+  ],
+)
+def test_fewer_examples_than_streams_are_refused_with_a_number_that_would_do(
+  tmp_path, examples, message
+):
+  tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, *WORDS, "."])
+  tokenizer.save(tmp_path / "vocabulary")
+  writer = tagged_examples.TaggedExampleWriter(tmp_path, num_shards=1)
+  for i in range(max(1, examples)):
+    spans = [(0, 3)] if examples else []
+    passage = TaggedPassage(title="w", text="waa .", uid=i + 1, sentences=[(0, 5)], spans=spans)
+    writer.write(tagged_examples.serialize(passage))
+  writer.close()
+
+  def open_stream(*, batch_size, shard):
+    return masked(tmp_path, training=True, batch_size=batch_size, shard=shard)
+
+  with pytest.raises(ValueError) as error:
+    Streams(open_stream, num_streams=4, batch_size=8)
+  assert str(error.value).endswith(message)

@@ -75,13 +75,23 @@ def test_evaluation_is_one_pass_filled_up_with_zeros(tmp_path):
     ({"settings": {"task": "numbers"}}, "prepared with query_length=3, here None; prepare"),
     ({"order": "corpus"}, "prepared with order=shuffled, here corpus; prepare"),
     ({"shard": Shard(0, 2)}, "prepared with data_streams=1, here 2; prepare"),
-    ({"batch_size": 11}, "has 10 examples for stream 0, fewer than the 11 of its part of a batch"),
+    (
+      {"batch_size": 11},
+      "has 10 examples for stream 0 of 1, fewer than the 11 of its part of a batch",
+    ),
   ],
 )
 def test_examples_for_something_else_are_refused(tmp_path, settings, message):
   write(tmp_path / "examples")
   with pytest.raises(ValueError, match=message):
     open_batches(tmp_path / "examples", **settings)
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+def test_every_process_refuses_a_stream_smaller_than_its_part_of_a_batch(tmp_path, stream):
+  write(tmp_path / "examples", streams=((0, 10), (10, 15)))
+  with pytest.raises(ValueError, match="has 5 examples for stream 1 of 2.* at most 10"):
+    open_batches(tmp_path / "examples", shard=Shard(stream, 2), batch_size=6)
 
 
 def test_damaged_examples_are_refused(tmp_path):

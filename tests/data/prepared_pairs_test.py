@@ -92,3 +92,5 @@ def test_what_does_not_fit_is_refused(store, prepared, tmp_path):
 def test_streams_divide_the_pairs_that_are_wanted(store, tmp_path):
   assert prepare(store, tmp_path / "all", data_streams=2).num_examples == (1, 1)
   assert prepare(store, tmp_path / "some", num_examples=1).num_examples == (1,)
+  with pytest.raises(ValueError, match="has 2 queries of recurring spans for data_streams=3; give"):
+    prepare(store, tmp_path / "few", data_streams=3)

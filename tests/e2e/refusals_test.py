@@ -71,7 +71,9 @@ def elsewhere(world, tmp_path_factory):
   for name, content in _FILES.items():
     (root / name).write_text(content)
   with open(world / "almanac" / "training_questions.jsonl", encoding="utf-8") as file:
-    (root / "questions.jsonl").write_text("".join(itertools.islice(file, 20)))
+    asked = list(itertools.islice(file, 20))
+  (root / "questions.jsonl").write_text("".join(asked))
+  (root / "few.jsonl").write_text("".join(asked[:3]))
   (root / "latin.txt").write_bytes(b"caf\xe9\n\xe9")
   (root / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:40])
   (root / "broken_link.jsonl").symlink_to("absent.jsonl")

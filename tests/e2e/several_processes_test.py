@@ -164,6 +164,30 @@ def test_two_processes_and_then_one_train_like_one(world, command, losses, losse
   assert swaps[1] == [*swaps[0], (13, 1)]
 
 
+_TOO_FEW = """
+import sys
+from realm_jax.data import batches
+from realm_jax.devices import processes
+
+def open_stream(*, batch_size, shard):
+  if shard.index == 1:
+    raise batches.TooFewExamplesError("stream 1 has none")
+
+processes.join(coordinator=sys.argv[1], num_processes=2, process_id=int(sys.argv[2]))
+try:
+  batches.Streams(open_stream, num_streams=None, batch_size=4)
+except ValueError as error:
+  assert str(error) == "stream 1 has none; 2 processes need at least as many examples", error
+else:
+  raise AssertionError("refused by the other process alone")
+"""
+
+
+def test_fewer_examples_than_processes_are_refused_by_all():
+  coordinator = f"127.0.0.1:{free_port()}"
+  run_together([["-c", _TOO_FEW, coordinator, str(i)] for i in range(2)])
+
+
 def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
   """With parameters that no process has whole, from the digest of the encoder to the checkpoint."""
   first = world / "first" / "checkpoints"

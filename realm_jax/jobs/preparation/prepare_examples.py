@@ -1,6 +1,7 @@
 """Writes training examples as memory-mapped arrays, for trainers without TensorFlow."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator
 from typing import Literal
@@ -96,7 +97,7 @@ class ReadingOrder:
   def streams(self, examples: Examples) -> Iterator[Iterator[batches.Features]]:
     """Yields the parts of each stream, up to the number of rows wanted."""
     for stream in range(self.data_streams):
-      shard = batches.Shard(stream, self.data_streams) if self.data_streams > 1 else None
+      shard = batches.Shard.of(stream, self.data_streams)
       once = {"batch_size": _ROWS_AT_ONCE, "seed": self.seed, "training": False, "shard": shard}
       if self.order == "corpus":
         rows = _real_rows(examples.open(**once))
@@ -106,6 +107,13 @@ class ReadingOrder:
         len(part["query"]) for part in _real_rows(examples.open(**once))
       )
       yield _first_rows(examples.open(**{**once, "training": True}), wanted)
+
+  def most_streams(self, examples: Examples) -> int | None:
+    """Returns the largest number of streams, below this one, that all have examples, or None."""
+    once = _real_rows(examples.open(batch_size=_ROWS_AT_ONCE, seed=self.seed, training=False))
+    most = min(self.data_streams - 1, sum(len(part["query"]) for part in once))
+    train = functools.partial(examples.open, seed=self.seed, training=True)
+    return batches.most_streams(train, range(most, 0, -1))
 
 
 def prepare_examples(
@@ -177,11 +185,18 @@ def prepare_examples(
   selected = _answerable(answerable, wordpieces.load(vocabulary))
   with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=wordpieces.load(vocabulary).vocab_size)
-    for number, parts in enumerate(reading.streams(examples), 1):
-      what = f"parts of {_ROWS_AT_ONCE} examples, stream {number} of {reading.data_streams}"
-      kept = parts if selected is None else map(selected.keep, parts)
-      if not writer.write_stream(progress.track(kept, what=what)):
-        raise ValueError(f"{corpus} yields no examples: it is empty, or all are rejected")
+    try:
+      _write_streams(writer, examples, reading, selected)
+    except batches.TooFewExamplesError as error:
+      enough = reading.most_streams(examples) if selected is None else None
+      if enough is None:
+        message = f"{corpus} yields no examples: it is empty, or all are rejected"
+      else:
+        message = (
+          f"{corpus} has too few examples for data_streams={reading.data_streams}; there are "
+          f"enough for {enough}"
+        )
+      raise ValueError(message) from error
     if labels is not None:
       writer.write_arrays(labels.arrays())
     manifest = writer.finish(
@@ -192,6 +207,19 @@ def prepare_examples(
     )
   print(f"{output}: {sum(manifest.num_examples):,} examples, {reading.order}", flush=True)
   return manifest
+
+
+def _write_streams(
+  writer: prepared_examples.Writer,
+  examples: Examples,
+  reading: ReadingOrder,
+  selected: AnswerableQueries | None,
+) -> None:
+  for number, parts in enumerate(reading.streams(examples), 1):
+    what = f"parts of {_ROWS_AT_ONCE} examples, stream {number} of {reading.data_streams}"
+    kept = parts if selected is None else map(selected.keep, parts)
+    if not writer.write_stream(progress.track(kept, what=what)):
+      raise batches.TooFewExamplesError(f"stream {number} has no examples")
 
 
 def _mine(
@@ -207,6 +235,11 @@ def _mine(
   mined = recurring_spans.mine(store, pairs, query_length=data.query_length, seed=reading.seed)
   if reading.num_examples is not None:
     mined = {name: rows[: reading.num_examples * streams] for name, rows in mined.items()}
+  if (found := len(mined["query"])) < streams:
+    raise ValueError(
+      f"{corpus} has {found} queries of recurring spans for data_streams={streams}; give a larger "
+      "corpus or fewer streams"
+    )
   with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
     writer = prepared_examples.Writer(directory, vocab_size=store.metadata.vocab_size)
     for stream in range(streams):

@@ -52,6 +52,8 @@ class CompiledProgram:
 
   Attributes:
     result_bytes: Bytes of results that do not reuse the buffer of an argument.
+    flops: Operations. The compiler counts the body of a loop once.
+    bytes_accessed: Bytes read and written by all operations, counted likewise.
     refusal: Why the program cannot be compiled for this device, or None. If set, the other figures
       are 0.
   """
@@ -60,6 +62,8 @@ class CompiledProgram:
   temporary_bytes: int = 0
   result_bytes: int = 0
   code_bytes: int = 0
+  flops: float = 0.0
+  bytes_accessed: float = 0.0
   refusal: str | None = None
 
   @property
@@ -110,14 +114,17 @@ def compile_program(name: str, program, *arguments) -> CompiledProgram:
   logging.info("compiling the %s", name)
   try:
     with _little_effort():
-      memory = program.lower(*arguments).compile().memory_analysis()
+      compiled = program.lower(*arguments).compile()
   except jax.errors.JaxRuntimeError as error:
     return CompiledProgram(refusal=_first_line(error))
+  memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
   return CompiledProgram(
     argument_bytes=memory.argument_size_in_bytes,
     temporary_bytes=memory.temp_size_in_bytes,
     result_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
     code_bytes=memory.generated_code_size_in_bytes,
+    flops=cost.get("flops", 0.0),
+    bytes_accessed=cost.get("bytes accessed", 0.0),
   )
 
 

@@ -3,9 +3,11 @@
 import dataclasses
 import importlib.util
 import re
+import types
 
 import pytest
 
+from realm_jax.devices import peaks
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
@@ -57,6 +59,7 @@ def test_every_program_that_runs_is_compiled(capsys):
   # A train step leaves room for two generations of embeddings.
   index = 10**7 * 8 * 4 / 8 / ahead_of_time.GIB
   assert found["train step"] == pytest.approx(2 * index, abs=0.01)
+  assert re.search(r"^  \S+ s a step: .*\n  \S+ s to embed 10,000,000 passages", text, re.MULTILINE)
   with pytest.raises(ValueError, match="--num_passages"):
     planned(builder=device)
 
@@ -70,6 +73,39 @@ def test_the_accumulation_with_which_a_training_fits_is_named(capsys, monkeypatc
   assert verdict.startswith("does not fit, because the train step needs ")
   [parts] = re.findall(r"it fits with --accumulate_steps=(\d+)", verdict)
   assert int(parts) > 1
+
+
+def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypatch):
+  counts = ahead_of_time.CompiledProgram(flops=2e9, bytes_accessed=1e9)
+  monkeypatch.setattr(plan_module, "compile_program", lambda *_: counts)
+  monkeypatch.setattr(peaks, "peak_of", lambda *_, **__: peaks.Peak(1e10, 2.5e9))
+
+  def seconds(**settings):
+    assert planned(**settings) == 0
+    text = capsys.readouterr().out
+    step, generation = re.search(r"  (\S+) s a step: .*\n  (\S+) s to embed", text).groups()
+    return float(step), float(generation)
+
+  # Moving 1e9 bytes takes 0.4 s at the peak; a device embeds 256 / 8 / 8 passages at once.
+  assert seconds(share_of_peak=0.5) == (0.8, 0.8 * 10**6 / 4 / 8)
+  assert seconds(share_of_peak=0.125) == (3.2, 3.2 * 10**6 / 4 / 8)
+  assert seconds(share_of_peak=1, num_passages=32) == (0.4, 0.4)
+  # The body of the loop over the parts of a batch is counted once by the compiler.
+  assert seconds(mesh=MeshConfig(accumulate_steps=4), batch_size=32)[0] == pytest.approx(3.2)
+  counts = dataclasses.replace(counts, flops=8e9)
+  assert seconds(share_of_peak=0.5)[0] == 1.6
+  with pytest.raises(ValueError, match="share_of_peak=0"):
+    planned(share_of_peak=0)
+
+
+def test_the_published_peak_is_that_of_the_longest_name():
+  def peak(kind):
+    device = types.SimpleNamespace(platform="tpu", device_kind=kind)
+    return peaks.peak_of(device, num_devices=4)
+
+  assert peak("TPU v5 lite").flops == 197e12 and peak("TPU v5p").flops == 459e12
+  assert peak("NVIDIA A100-SXM4-80GB").memory_bandwidth == 2039e9
+  assert peak("TPU v99") is None
 
 
 @needs_libtpu

@@ -1,4 +1,4 @@
-"""Compiles pre-training for absent devices, and tells whether it fits."""
+"""Compiles pre-training for absent devices, and tells whether it fits and how long it takes."""
 
 import dataclasses
 import math
@@ -8,11 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.devices import partitioning
+from realm_jax.devices import partitioning, peaks
 from realm_jax.index import device_searcher
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
-from realm_jax.training.ahead_of_time import GIB, Topology, compile_program, open_topology
+from realm_jax.training.ahead_of_time import (
+  GIB,
+  CompiledProgram,
+  Topology,
+  compile_program,
+  open_topology,
+)
 from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.examples import PairData
 from realm_jax.training.pretraining import Pretraining, abstract_tokens
@@ -25,20 +31,24 @@ def plan(
   builder: BuilderConfig = BuilderConfig(),
   num_passages: int | None = None,
   retriever_batch_size: int | None = None,
+  share_of_peak: float = 0.5,
 ) -> int:
-  """Prints the memory of every program of a pre-training, and whether it fits.
+  """Prints the memory of every program of a pre-training, whether it fits, and its times.
 
   Nothing runs on an accelerator: the programs of `realm pretrain`, `realm train_retriever` and
   `realm build_index` are compiled for the named devices. Those of a TPU can be compiled on any
   machine with libtpu (the extra `tpu`), those of a GPU only where it is. A training that does not
   fit is compiled with more accumulation steps, which do not change what it learns, until it fits.
+  Times are the compiler's operations and bytes at a share of the devices' published peak.
 
   Args:
     topology: The devices: v3:8x8, v4:4x4x4, v5e:8x8, v6e:8x8, cpu:8, or local for this machine's.
     pretraining: The configuration of the training.
     builder: The index builder.
-    num_passages: Number of passages in the knowledge corpus, for a search on the devices.
+    num_passages: Number of passages in the knowledge corpus, for the time of a generation, and for
+      a search on the devices.
     retriever_batch_size: Pairs per step of `realm train_retriever`; None leaves its step out.
+    share_of_peak: Share of the peak that the devices are expected to reach.
 
   Returns:
     0 if it fits, 2 if it does not.
@@ -53,6 +63,8 @@ def plan(
   ):
     if count is not None and count < 1:
       raise ValueError(f"{name}={count}; it must be at least 1")
+  if not 0 < share_of_peak <= 1:
+    raise ValueError(f"share_of_peak={share_of_peak}; it must be above 0 and at most 1")
   if builder.searcher.kind == "device" and num_passages is None:
     raise ValueError("a search on the devices needs the number of passages; give --num_passages")
   devices = open_topology(topology)
@@ -71,23 +83,25 @@ def plan(
     f"{'GiB of a device':26}{'arguments':>11}{'temporaries':>13}{'others':>9}{'in all':>9}",
     flush=True,
   )
-  refused = {}
+  refused, compiled = {}, {}
   for name, program, arguments, resident in planned.programs(retriever_batch_size):
-    if reason := _refusal(name, program, arguments, resident=resident, topology=devices):
+    compiled[name] = compile_program(name, program, *arguments)
+    if reason := _refusal(name, compiled[name], resident=resident, topology=devices):
       refused[name] = reason
+  for line in planned.times(compiled, num_passages or 1_000_000, share_of_peak):
+    print(line, flush=True)
   if "train step" in refused and (parts := planned.accumulation_that_fits()):
     refused["train step"] += f"; it fits with --accumulate_steps={parts}"
   print("does not fit, because " + "; ".join(refused.values()) if refused else "fits", flush=True)
   return 2 if refused else 0
 
 
-def _refusal(name: str, program, arguments: tuple, *, resident: int, topology: Topology) -> str:
-  """Compiles a program, prints its memory, and returns why it cannot run, if so.
+def _refusal(name: str, compiled: CompiledProgram, *, resident: int, topology: Topology) -> str:
+  """Prints the memory of a program, and returns why it cannot run, if so.
 
   Args:
     resident: Bytes in use on a device besides the program's.
   """
-  compiled = compile_program(name, program, *arguments)
   if compiled.refusal:
     print(f"  {name:24} does not compile", flush=True)
     return f"the {name} does not compile: {compiled.refusal}"
@@ -158,13 +172,46 @@ class _Planned:
     while rows % more == 0:
       split = dataclasses.replace(mesh, accumulate_steps=more)
       program = dataclasses.replace(self.pretraining, mesh=split).program(self.mesh)
-      step = self._step(program, resident=2 * self.index_bytes)
-      if not _refusal(
-        f"{more} accumulate_steps", *step[1:3], resident=step[3], topology=self.topology
-      ):
+      name = f"{more} accumulate_steps"
+      _, step, arguments, resident = self._step(program, resident=2 * self.index_bytes)
+      compiled = compile_program(name, step, *arguments)
+      if not _refusal(name, compiled, resident=resident, topology=self.topology):
         return more
       more *= 2
     return None
+
+  def times(
+    self, compiled: dict[str, CompiledProgram], num_passages: int, share: float
+  ) -> Iterator[str]:
+    """Describes the seconds of a step and of a generation; nothing if the peak is unknown."""
+    devices = self.topology.devices
+    peak = peaks.peak_of(devices[0], num_devices=len(devices))
+    if peak is None:
+      return
+    figures = f"{peak.flops / 1e12:.4g} TFLOP/s and {peak.memory_bandwidth / 1e9:.4g} GB/s"
+    yield f"at {share:.0%} of {figures}:"
+    # The parts of a batch are a loop, whose body is counted once.
+    step, parts = compiled["train step"], self.pretraining.mesh.accumulate_steps
+    flops, moved = step.flops * parts, step.bytes_accessed * parts
+    if flops:
+      seconds = peak.seconds(flops=flops, bytes_accessed=moved) / share
+      yield f"  {seconds:.3g} s a step: {flops / 1e12:.3g} TFLOP, {moved / 1e9:.3g} GB a device"
+    encoder, part = compiled["passage encoder"], num_passages / self.passages_of_device
+    if encoder.flops:
+      seconds = (
+        peak.seconds(flops=encoder.flops * part, bytes_accessed=encoder.bytes_accessed * part)
+        / share
+      )
+      yield (
+        f"  {seconds / len(devices):.3g} s to embed {num_passages:,} passages of full length on as "
+        f"many devices, {seconds:.4g} device-seconds"
+      )
+
+  @property
+  def passages_of_device(self) -> int:
+    """Passages that a device embeds at once."""
+    length = self.pretraining.retrieval.passage_length
+    return max(1, self.builder.tokens_per_batch // len(self.topology.devices) // length)
 
   def _step(self, program, *, resident: int) -> tuple[str, object, tuple, int]:
     batch = _placed(self.pretraining.abstract_batch(), program.batch_sharding)
@@ -205,8 +252,7 @@ class _Planned:
     # Hosts are identical.
     mesh = partitioning.local_meshes(devices, process=devices[0].process_index)[0]
     length = self.pretraining.retrieval.passage_length
-    of_a_device = max(1, self.builder.tokens_per_batch // len(devices) // length)
-    passages = abstract_tokens(of_a_device * mesh.size, length)
+    passages = abstract_tokens(self.passages_of_device * mesh.size, length)
     replicated = dataclasses.replace(self.pretraining.mesh, layout="replicated")
     program = dataclasses.replace(self.pretraining, mesh=replicated).program(mesh)
     params = program.abstract_state.params["dual_encoder"]

@@ -32,7 +32,8 @@ from realm_jax.devices import backend
 _ROOMS = {
   "preparation": "prepare_corpus mask_sentences prepare_questions prepare_examples "
   "import_checkpoint export_checkpoint",
-  "training": "pretrain_mlm train_retriever build_index pretrain finetune launch_local plan demo",
+  "training": "check plan pretrain_mlm train_retriever build_index pretrain finetune "
+  "launch_local demo",
   "answering": "evaluate ask serve",
 }
 _KNOWLEDGE_BASE = "create add delete publish search ask train evaluate serve mcp"

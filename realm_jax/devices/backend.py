@@ -15,11 +15,11 @@ def prepare() -> None:
   Every module that computes imports one that calls it; `import realm_jax` alone changes nothing.
   """
   # If libtpu is installed only for `realm plan`, it complains at length about the missing TPU.
-  if importlib.util.find_spec("libtpu") and not _accelerators():
+  if importlib.util.find_spec("libtpu") and not accelerators():
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
-def _accelerators(devices: str = "/dev") -> list[str]:
+def accelerators(devices: str = "/dev") -> list[str]:
   """Returns the device files of accelerators."""
   return [file for name in _ACCELERATORS for file in glob.glob(os.path.join(devices, name))]
 

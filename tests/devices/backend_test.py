@@ -24,8 +24,8 @@ def test_libtpu_is_not_asked_where_no_accelerator_is(monkeypatch, tmp_path, file
     (tmp_path / "dev" / file).touch()
   (tmp_path / "libtpu.py").touch()
   monkeypatch.syspath_prepend(tmp_path)
-  accelerators = backend._accelerators(str(tmp_path / "dev"))
-  monkeypatch.setattr(backend, "_accelerators", lambda: accelerators)
+  accelerators = backend.accelerators(str(tmp_path / "dev"))
+  monkeypatch.setattr(backend, "accelerators", lambda: accelerators)
   monkeypatch.delenv("JAX_PLATFORMS", raising=False)
   if given:
     monkeypatch.setenv("JAX_PLATFORMS", given)

@@ -169,8 +169,8 @@ class KnowledgeBase:
         bounds if one of its values does, and `ne` and `nin` if none is excluded. One that is null
         or empty is missing: it satisfies `ne`, `nin` and None.
       exact: Whether to read all embeddings. Otherwise, where there are 20,000 or more, those near
-        the question's are read and those of the passages that are best by words, which finds 98 %
-        of the same passages or more.
+        the question's are read and those of the passages that are best by words, which found 98 %
+        of the same ten passages or more (docs/performance.md).
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the

@@ -27,6 +27,7 @@ _NAME = re.compile(r"(\d{9})\.json")
 _PUBLISHED = re.compile(rf"{_FOLDER}/{_NAME.pattern}")
 _OURS = re.compile(r"\.?\d{9}(\.json.*|-\d+)")  # what a killed writer leaves, unfinished or not
 _MODEL = re.compile(rf"[0-9a-f]{{{MODEL_DIGITS}}}")
+_OF_MODELS = ("encoder", "reader", "adapter")  # settings
 _KEPT = 2  # the newest, and the one that readers may be opening
 # What reading something other than a commit raises.
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
@@ -46,6 +47,7 @@ class Settings:
     encoder: The model that embeds passages and questions; "" searches by words alone.
     ranking: What ranks passages if there is an encoder; it may change.
     reader: The model that answers questions, which may change; "" for none.
+    adapter: What maps embeddings of questions before passages are ranked; "" for nothing.
   """
 
   languages: tuple[str, ...] = DETECTED
@@ -53,6 +55,7 @@ class Settings:
   encoder: str = ""
   ranking: Ranking = "fused"
   reader: str = ""
+  adapter: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +176,7 @@ def write(directory: str, commit: Commit) -> None:
 
 def files(directory: str, commit: Commit) -> list[str]:
   """Returns the names of the files that a commit needs, its own last."""
-  models = sorted({commit.settings.encoder, commit.settings.reader} - {""})
+  models = sorted({getattr(commit.settings, model) for model in _OF_MODELS} - {""})
   paths = [pathlib.Path(model_path(directory, model)) for model in models]
   paths = [path for model in paths for path in sorted(model.rglob("*")) if path.is_file()]
   paths += [pathlib.Path(segment_path(directory, segment.name)) for segment in commit.segments]
@@ -205,7 +208,7 @@ def remove_unnamed(directory: str) -> None:
     with contextlib.suppress(*_WRONG), open(_path(directory, number), encoding="utf-8") as file:
       fields = json.load(file)
       named |= {segment["name"] for segment in fields["segments"]}
-      models |= {fields["settings"].get(model) for model in ("encoder", "reader")}
+      models |= {fields["settings"].get(model) for model in _OF_MODELS}
   kept = {os.path.basename(_path(directory, number)) for number in numbers[-_KEPT:]}
   for folder, names in ((_FOLDER, kept), (_SEGMENTS, named)):
     path = os.path.join(directory, folder)

@@ -93,7 +93,7 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   queries = read_queries((found or [os.path.join(path, _QUERIES[0])])[0], judgements)
   scores: dict[str, Scores] = {}
   for name, search in searches.items():
-    run = {query.id: _ranked(search, query.text) for query in queries}
+    run = {query.id: ranked(search, query.text) for query in queries}
     scores[name] = document_ranking.document_scores(run, judgements, queries, recall_at=_RECALL_AT)
   names = {name for grades in judgements.values() for name in grades}
   there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
@@ -101,7 +101,7 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   return Evaluation(scores=scores, missing=missing)
 
 
-def _ranked(search: Search, text: str) -> dict[str, float]:
+def ranked(search: Search, text: str) -> dict[str, float]:
   """Returns the documents of the best passages, and the scores of these."""
   number = depth = max(_RECALL_AT)
   while True:

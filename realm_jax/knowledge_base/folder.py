@@ -22,6 +22,7 @@ from absl import logging
 from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits, use_memory
+from realm_jax.knowledge_base.adapter import Adapter
 from realm_jax.knowledge_base.edit import Edit, due
 from realm_jax.knowledge_base.embedder import STAGED, Embedder
 from realm_jax.knowledge_base.segment import Segment
@@ -214,7 +215,9 @@ def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
       continue  # merged by a writer in the meantime
     name = commit.settings.encoder
     embed = functools.partial(_embed_question, directory, name) if name else None
-    return Snapshot(commit=commit, segments=segments, embed=embed)
+    adapter = commit.settings.adapter
+    adapt = Adapter.open(directory, adapter) if adapter else None
+    return Snapshot(commit=commit, segments=segments, embed=embed, adapt=adapt)
 
 
 def _embed_question(directory: str, name: str, question: str) -> np.ndarray:

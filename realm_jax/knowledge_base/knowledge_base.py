@@ -256,16 +256,18 @@ class KnowledgeBase:
   def train(
     self, *, questions: str | os.PathLike | None = None, minutes: float | None = None
   ) -> "Choice":
-    """Makes searches better, if measurement says so: chooses what ranks, or trains on questions.
+    """Makes searches better, if measurement says so: learns from questions, or chooses what ranks.
 
-    Without questions it chooses between words, the encoder and both. Titles have to find their
-    documents, and sentences those that they were taken from, in a copy of at most 20,000 documents
-    without either, which is embedded anew. What ranks now stays, unless another is better in one
-    probe and worse in none, by 95 % intervals.
+    Questions are remembered, as `feedback` does. Then an adapter of their embeddings is trained,
+    and the encoder's own tower of questions; passages keep their embeddings. Either is used, alone
+    or fused with words, whichever is best, if among five passages it finds answers to more of the
+    questions that it did not learn from than memory alone, by a 95 % interval.
 
-    With questions the encoder learns to embed questions; passages keep their embeddings. It is
-    used, alone or fused with words, whichever is better, if among five passages it finds answers to
-    more of the questions that it did not learn from, by a 95 % interval.
+    Without questions those that were fed back are learned from, if there are 100. Otherwise it
+    chooses between words, the encoder and both. Titles have to find their documents, and sentences
+    those that they were taken from, in a copy of at most 20,000 documents without either, which is
+    embedded anew. What ranks now stays, unless another is better in one probe and worse in none, by
+    95 % intervals.
 
     Args:
       questions: JSON Lines with `question` and `answer`, of which a fifth, at most 500, is only
@@ -277,19 +279,20 @@ class KnowledgeBase:
 
     Raises:
       FileNotFoundError: If there are no such questions.
-      ValueError: If there is no encoder or no passage, or questions are too few.
+      ValueError: If there is no passage, questions are too few, or there are none and no encoder.
     """
-    if questions is None and minutes is not None:
-      raise ValueError(f"minutes={minutes} would do nothing without questions")
     folder.check_writable(self.path)
+    from realm_jax.data.questions import read_questions
+    from realm_jax.knowledge_base import learning  # late, because they import JAX
+
+    found = learning.fed_back(self) if questions is None else read_questions(os.fspath(questions))
+    if questions is not None or len(found) >= learning.FEWEST:
+      return learning.train(self, found, seconds=60 * (30 if minutes is None else minutes))
+    if minutes is not None:
+      raise ValueError(f"minutes={minutes} would do nothing without questions")
     if not self.commit.settings.encoder:
       raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
-    from realm_jax.knowledge_base import learning  # late, because it imports JAX
-
-    if questions is None:
-      return learning.choose_ranking(self)
-    seconds = 60 * (30 if minutes is None else minutes)
-    return learning.train_queries(self, os.fspath(questions), seconds=seconds)
+    return learning.choose_ranking(self)
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.

@@ -3,16 +3,24 @@
 import dataclasses
 import functools
 import os
+import re
 import tempfile
+import time
 import typing
+from collections.abc import Sequence
 
-from realm_jax.data.questions import read_questions
+from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes
 from realm_jax.evaluation.probes import Choice
-from realm_jax.knowledge_base import commits, folder, models, tuning
+from realm_jax.foundations import progress
+from realm_jax.knowledge_base import commits, folder, models, tuning, use_memory
+from realm_jax.knowledge_base.evaluation import Search
+from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
 
 if typing.TYPE_CHECKING:
   from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+_ADAPTED, _TRAINED = "adapted", "trained"
+FEWEST = 100  # questions that were fed back, to train on
 
 
 def choose_ranking(base: "KnowledgeBase") -> Choice:
@@ -42,26 +50,76 @@ def choose_ranking(base: "KnowledgeBase") -> Choice:
   return choice
 
 
-def train_queries(base: "KnowledgeBase", path: str, *, seconds: float) -> Choice:
-  """Trains the query tower on questions, and uses it if held-out ones find more answers.
+def fed_back(base: "KnowledgeBase") -> list[Question]:
+  """Returns the past questions that something was useful for; that is an answer like any other."""
+  snapshot, questions = base._folder.newest(), []
+  for past in base._folder.memory.newest().records.values():
+    texts = [snapshot.hit(row).text for row in use_memory.rows(snapshot, past.useful)]
+    answers = (*past.answers, *(map(re.escape, texts) if past.regex else texts))
+    if answers:
+      questions.append(Question(id="", text=past.question, answers=answers, regex=past.regex))
+  return questions
+
+
+def train(base: "KnowledgeBase", questions: Sequence[Question], *, seconds: float) -> Choice:
+  """Remembers questions, and uses what learned from them if held-out ones find more answers.
 
   Raises:
-    FileNotFoundError: If there are no such questions.
     ValueError: If there is no passage, or questions are too few.
   """
-  learned, asked = tuning.held_out(read_questions(path))
-  start = base._folder.newest()
-  settings = start.commit.settings
-  encoder = folder.encoder(base.path, settings.encoder)
-  encoder = tuning.tune(encoder, start, learned, seconds=seconds)
-  trained = dataclasses.replace(start, embed=encoder.question)
-  choice = tuning.compare(start, trained, asked)
-  if choice.chosen != tuning.START:
-    with base._folder.exclusively() as edit:
-      if edit.settings.encoder != settings.encoder:
-        raise ValueError(f"{base.path} got another encoder while this one was trained")
+  learned, asked = tuning.held_out(questions)
+  start, settings = base._folder.newest(), base.commit.settings
+  if not start.num_passages:
+    raise ValueError("there are no documents yet, in which questions could find answers")
+  started = time.monotonic()
+  if start.embed is not None:
+    start = dataclasses.replace(start, embed=functools.cache(start.embed))
+  before = base._folder.memory.newest().records
+  records = {}
+  for question in progress.track([*learned, *asked], what="questions to remember"):
+    past = PastQuestion(
+      question=question.text, answers=question.answers, regex=question.regex, time=time.time()
+    )
+    past = use_memory.answered(start, past)
+    records[past.key] = past.after(before.get(past.key))
+  keys = {PastQuestion(question=question.text).key for question in asked}
+  known = {**before, **records}
+  known = {key: past for key, past in known.items() if key not in keys}
+
+  adapter = encoder = None
+  candidates = {tuning.START: start}
+  if start.embed is not None:
+    adapter = tuning.adapt(start, learned, seconds=seconds / 3)
+    if adapter is not None:
+      candidates[_ADAPTED] = dataclasses.replace(start, adapt=adapter)
+    encoder = folder.encoder(base.path, settings.encoder)
+    left = seconds - (time.monotonic() - started)
+    encoder = tuning.tune(encoder, start, learned, seconds=left)
+    candidates[_TRAINED] = dataclasses.replace(start, embed=encoder.question, adapt=None)
+  searches: dict[str, Search] = {"without memory": start.search}
+  for name, snapshot in candidates.items():
+    # Its own, because past questions are embedded as this candidate does.
+    search = functools.partial(snapshot.search, memory=Memory(known, {}))
+    for end, ranking in tuning.RANKINGS.items():
+      searches |= {name + end: functools.partial(search, by=ranking)}
+    if name == tuning.START:
+      searches = {"without memory": start.search, name: search}
+  choice = tuning.compare(searches, asked)
+  chosen, _, _ = choice.chosen.partition(",")
+  with base._folder.exclusively() as edit:
+    if edit.settings.encoder != settings.encoder:
+      raise ValueError(f"{base.path} got another encoder while this one was trained")
+    if chosen == _ADAPTED and adapter is not None:
+      edit.settings = dataclasses.replace(edit.settings, adapter=adapter.write(base.path))
+    if chosen == _TRAINED and encoder is not None:
       name = models.write_encoder(base.path, encoder)
-      edit.settings = dataclasses.replace(
-        edit.settings, encoder=name, ranking=tuning.RANKINGS[choice.chosen]
-      )
+      edit.settings = dataclasses.replace(edit.settings, adapter="", encoder=name)
+    if chosen != tuning.START:
+      ranking = tuning.RANKINGS[choice.chosen.removeprefix(chosen)]
+      edit.settings = dataclasses.replace(edit.settings, ranking=ranking)
+    embed, name = candidates[chosen].embed, edit.settings.encoder
+    base._folder.memory.write(
+      past if embed is None else past.with_embedding(name, embed(past.question))
+      for past in records.values()
+    )
   return choice

@@ -42,11 +42,13 @@ class Snapshot:
 
   Attributes:
     embed: Returns the embedding `[E]` of a question; None searches by words alone.
+    adapt: Maps it before passages are ranked; past questions are compared without.
   """
 
   commit: Commit
   segments: tuple[Segment, ...]
   embed: Callable[[str], np.ndarray] | None = None
+  adapt: Callable[[np.ndarray], np.ndarray] | None = None
 
   @functools.cached_property
   def live(self) -> tuple[np.ndarray, ...]:
@@ -207,7 +209,9 @@ class Snapshot:
       lifts = memory.lifts(question, self, question_E=question_E, leave_out=leave_out)
     rows, scores = found = best(k + len(lifts), matching=matching)
     if lifts:
-      mean = float(self._mean_E @ question_E) if by == "encoder" and self.embed else 0.0
+      mean = 0.0
+      if by == "encoder" and question_E is not None:
+        mean = float(self._mean_E @ self.adapted(question_E))
       rows, scores = use_memory.moved(self, found, lifts, best=best, matching=matching, mean=mean)
 
     places = []
@@ -241,7 +245,7 @@ class Snapshot:
     by = by or self.commit.settings.ranking
     if self.embed is None or by == "words":
       return self._bm25.best(question, k, matching=matching)
-    question_E = self.embed(question) if question_E is None else question_E
+    question_E = self.adapted(self.embed(question) if question_E is None else question_E)
     among_N = self.live_N if matching is None else self.live_N & matching(slice(None))
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
@@ -281,6 +285,10 @@ class Snapshot:
       segment.cells and segment.cells.moments_of(self.live_N[first:end])
       for segment, (first, end) in zip(self.segments, spans, strict=True)
     ]
+
+  def adapted(self, question_E: np.ndarray) -> np.ndarray:
+    """Returns the embedding of a question that passages are ranked by."""
+    return question_E if self.adapt is None else self.adapt(question_E)
 
   def document_ids(self, question: str, k: int, *, by: Ranking) -> list[str]:
     """Returns the ids of the documents of the best passages, at most k, best first."""

@@ -13,28 +13,35 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from realm_jax.data.answers import occurs
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import resampling
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
+from realm_jax.knowledge_base.adapter import Adapter
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.encoder import Encoder
-from realm_jax.knowledge_base.evaluation import found_answers
+from realm_jax.knowledge_base.evaluation import Search, found_answers
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.models.encoder import EncoderConfig
 from realm_jax.models.encoder_programs import query_encoder_program
+from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
 FIGURE = "recall@5"  # that has to rise
 START = "start"
-RANKINGS: Mapping[str, Ranking] = {"trained": "encoder", "trained, fused": "fused"}
+RANKINGS: Mapping[str, Ranking] = {"": "encoder", ", fused": "fused"}  # by the end of a name
 _HELD_OUT, _FEWEST_HELD_OUT = 500, 20  # of the questions, a fifth, within these bounds
 _BATCH, _BEAM, _EPOCHS = 16, 500, 2
 _LENGTH_STEP = 16
 _LOWEST = jnp.finfo(jnp.float32).min  # whose gradient is zero also where nothing is right
 _OPTIMIZER = OptimizerConfig(name="adamw", learning_rate=1.5e-4)
+_ADAPTER_OPTIMIZER = OptimizerConfig(
+  name="adamw", learning_rate=3e-3, warmup_steps=0, schedule="constant"
+)
+_CANDIDATES, _POOL, _ADAPTER_BATCH, _ADAPTER_EPOCHS = 200, 20_000, 64, 5
 _TEMPERATURE = 0.05  # of scores from -1 to 1, unless the encoder was trained with its own
 
 
@@ -90,11 +97,7 @@ def _program(config: EncoderConfig, optimizer):
     queries_BxE = module.apply(
       {"params": trained}, query, deterministic=True, method="encode_query"
     )
-    logits_BxR = scale * jnp.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE)
-    right_B = jax.nn.logsumexp(jnp.where(right_BxR, logits_BxR, _LOWEST), axis=1)
-    counted_B = jnp.any(right_BxR, axis=1)
-    losses_B = jax.nn.logsumexp(logits_BxR, axis=1) - jnp.where(counted_B, right_B, 0)
-    return jnp.where(counted_B, losses_B, 0).sum() / jnp.maximum(counted_B.sum(), 1)
+    return _loss(scale * jnp.einsum("BE,BRE->BR", queries_BxE, embeddings_BxRxE), right_BxR)
 
   @jax.jit
   def step(trained, state, query, embeddings_BxRxE, right_BxR):
@@ -103,6 +106,79 @@ def _program(config: EncoderConfig, optimizer):
     return jax.tree.map(jnp.add, trained, updates), state
 
   return step
+
+
+def _loss(logits_BxR: jax.Array, right_BxR: jax.Array) -> jax.Array:
+  """Returns REALM's objective, if a passage with an answer has p(y|z) = 1 and no other has any."""
+  log_p_B = marginal_log_likelihood(
+    logits_BxR,
+    jnp.where(right_BxR, 0.0, _LOWEST)[..., None],
+    jnp.ones_like(logits_BxR[:, :1]),
+    valid_BxK=jnp.ones_like(right_BxR),
+    marginalize="span",
+  )
+  counted_B = jnp.any(right_BxR, axis=1)
+  return -jnp.where(counted_B, log_p_B, 0).sum() / jnp.maximum(counted_B.sum(), 1)
+
+
+def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) -> Adapter | None:
+  """Returns an adapter of the embeddings of questions; None if no question can be learned from.
+
+  A question without an answer among its best passages, or with answers in all of them, is left out.
+
+  Args:
+    seconds: When to stop, at the latest.
+  """
+  started = time.monotonic()
+  assert snapshot.embed is not None, "there is an encoder"
+  rows_N = np.flatnonzero(snapshot.live_N)
+  learned, found, right = [], [], []
+  for question in progress.track(questions, what="questions"):
+    if time.monotonic() - started > seconds / 2:
+      break
+    question_E = snapshot.embed(question.text)
+    rows, _ = snapshot.best(question.text, _CANDIDATES, by="encoder", question_E=question_E)
+    answers = [
+      occurs(snapshot.hit(row).text, question.answers, regex=question.regex)
+      for row in rows.tolist()
+    ]
+    if any(answers) and not all(answers):
+      learned.append(question_E)
+      found.append(rows)
+      right.append(rows[answers])
+  logging.info("%d of %d questions have an answer among the best", len(learned), len(questions))
+  if not learned:
+    return None
+  draw = np.random.default_rng(0)
+  pool = np.unique(np.concatenate([draw.permutation(rows_N)[:_POOL], *right]))
+  embeddings_NxE = np.concatenate([segment.embeddings() for segment in snapshot.segments])[pool]
+  questions_QxE = np.stack(learned)
+  size = questions_QxE.shape[1]
+  lengths = [np.linalg.norm(v, axis=1).mean() for v in (questions_QxE, embeddings_NxE)]
+  scale = 1 / (_TEMPERATURE * lengths[0] * lengths[1])  # of cosines
+  params = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
+  optimizer = make_optimizer(_ADAPTER_OPTIMIZER, num_steps=1)
+  state = optimizer.init(params)
+
+  @jax.jit
+  def step(params, state, questions_BxE, right_BxN, embeddings_NxE):
+    def loss(params):
+      mapped_BxE = questions_BxE + questions_BxE @ params["kernel"] + params["bias"][None]
+      norms = (jnp.linalg.norm(v, axis=1, keepdims=True) for v in (questions_BxE, mapped_BxE))
+      return _loss(scale * (mapped_BxE * next(norms) / next(norms)) @ embeddings_NxE.T, right_BxN)
+
+    updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+    return jax.tree.map(jnp.add, params, updates), state
+
+  for _ in range(_ADAPTER_EPOCHS):
+    order = draw.permutation(len(learned))
+    for batch in (order[i : i + _ADAPTER_BATCH] for i in range(0, len(order), _ADAPTER_BATCH)):
+      if time.monotonic() - started > seconds:
+        break
+      batch = np.resize(batch, min(_ADAPTER_BATCH, len(order)))  # one shape to compile
+      right_BxN = np.stack([np.isin(pool, right[i]) for i in batch])
+      params, state = step(params, state, questions_QxE[batch], right_BxN, embeddings_NxE)
+  return Adapter(np.asarray(params["kernel"]), np.asarray(params["bias"]))
 
 
 def held_out(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
@@ -121,25 +197,21 @@ def held_out(questions: Sequence[Question]) -> tuple[list[Question], list[Questi
   return mixed[number:], mixed[:number]
 
 
-def compare(start: Snapshot, trained: Snapshot, questions: Sequence[Question]) -> Choice:
-  """Chooses the trained encoder, alone or fused with words, if it finds more answers.
-
-  Returns:
-    `START`, or that of `RANKINGS` which finds answers to more of the questions among five passages.
-  """
-  before = found_answers(start.search, questions)
-  searches = {name: functools.partial(trained.search, by=by) for name, by in RANKINGS.items()}
+def compare(searches: Mapping[str, Search], questions: Sequence[Question]) -> Choice:
+  """Chooses the search that finds most answers among five passages, if more than the first one."""
   scores = {name: found_answers(search, questions) for name, search in searches.items()}
+  before = scores[START]
   compared = {
     name: {figure: resampling.compare(values, before[figure]) for figure, values in of.items()}
     for name, of in scores.items()
+    if name != START
   }
-  best = max(RANKINGS, key=lambda name: compared[name][FIGURE].difference)
+  better = [name for name in compared if compared[name][FIGURE].interval[0] > 0]
   return Choice(
-    chosen=best if compared[best][FIGURE].interval[0] > 0 else START,
+    chosen=max(better, key=lambda name: compared[name][FIGURE].difference, default=START),
     means={
       name: {figure: float(values.mean()) for figure, values in of.items()}
-      for name, of in {START: before, **scores}.items()
+      for name, of in scores.items()
     },
     comparisons=compared,
   )

@@ -160,7 +160,7 @@ class Memory:
     """
     if not self.records:
       return {}
-    similarity_Q = self._similarity(question, snapshot, question_E)
+    similarity_Q = self.similarity(question, snapshot, question_E)
     closeness_Q = (similarity_Q - THRESHOLD) / (1 - THRESHOLD)
     same = self._places.get(_normalized(question))
     if same is not None:
@@ -172,9 +172,9 @@ class Memory:
     lowered: dict[int, float] = {}
     for place in similar.tolist():
       past, close = records[place], min(float(closeness_Q[place]), 1.0)
-      for row in _rows(snapshot, past.useful):
+      for row in rows(snapshot, past.useful):
         lifted.setdefault(row, Lift(close, past.question))
-      for row in _rows(snapshot, past.not_useful):
+      for row in rows(snapshot, past.not_useful):
         lowered.setdefault(row, close)
     moved = {}
     for row in lifted.keys() | lowered.keys():
@@ -183,7 +183,7 @@ class Memory:
         moved[row] = Lift(share, lift.question if share > 0 else "")
     return moved
 
-  def _similarity(
+  def similarity(
     self, question: str, snapshot: "Snapshot", question_E: np.ndarray | None
   ) -> np.ndarray:
     if question_E is None:
@@ -384,15 +384,15 @@ def remember(
   """Remembers what was said about a question, and returns it; see `KnowledgeBase.feedback`."""
   past = PastQuestion(
     question=question,
-    useful=_judged(snapshot, question, useful),
-    not_useful=_judged(snapshot, question, not_useful),
+    useful=judged(snapshot, question, useful),
+    not_useful=judged(snapshot, question, not_useful),
     answers=tuple(filter(None, answers)),
     time=time.time(),
   )
   if not past.key or not (past.answers or past.useful or past.not_useful):
     raise ValueError(f"feedback({question!r:.60}) says nothing; give answer, useful or not_useful")
   if past.answers:
-    past = _answered(snapshot, past)
+    past = answered(snapshot, past)
   past = past.after(memory.newest().records.get(past.key))
   if snapshot.embed is not None:
     past = past.with_embedding(snapshot.commit.settings.encoder, snapshot.embed(question))
@@ -400,12 +400,13 @@ def remember(
   return past
 
 
-def _judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
+def judged(snapshot: "Snapshot", question: str, passages: Passages) -> tuple[JudgedPassage, ...]:
+  """Returns passages that are given as hits or by ids; see `KnowledgeBase.feedback`."""
   hits = (_hit(snapshot, question, one) for one in _several(passages))
   return tuple(dict.fromkeys(map(JudgedPassage.of, hits)))
 
 
-def _answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
+def answered(snapshot: "Snapshot", past: PastQuestion) -> PastQuestion:
   """Returns a past question with the best passage that has one of its answers, if there is one."""
   from realm_jax.data.answers import occurs  # late, because it imports JAX
 
@@ -453,7 +454,7 @@ def _among(snapshot: "Snapshot", rows: Sequence[int] | np.ndarray) -> Callable[[
   return mask_N.__getitem__
 
 
-def _rows(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> Iterator[int]:
+def rows(snapshot: "Snapshot", passages: Sequence[JudgedPassage]) -> Iterator[int]:
   """Yields the rows of passages that are there with the same text."""
   for one, place in zip(passages, snapshot.find([one.id for one in passages]), strict=True):
     rows = snapshot.rows_of(place) if place else range(0)

@@ -227,6 +227,8 @@ def test_training_that_finds_no_more_changes_nothing(base, tmp_path):
   )
   commit = base.commit
   assert base.train(questions=file, minutes=1).chosen == "start" and base.commit == commit
+  assert len(base.past_questions(count=1000)) == 100
+  base.forget(past.question for past in base.past_questions(count=1000))
   file.write_text(json.dumps({"question": "what is an oak", "answer": "tree"}))
   with pytest.raises(ValueError, match="too few"):
     base.train(questions=file)

@@ -11,10 +11,10 @@ from realm_jax.corpus import chunking
 from realm_jax.corpus.documents import Document
 from realm_jax.corpus.sentences import sentence_spans, to_byte_offsets
 from realm_jax.text import scripts
+from realm_jax.text.words import segments
 
-# A character counts as a word where words are not spaced; what is no word, such as a long address,
-# counts as several.
-_WORD = regex.compile(rf"[{scripts.UNSPACED}]|[^\s{scripts.UNSPACED}]{{1,50}}")
+# What is no word, such as a long address, counts as several.
+_RUN = regex.compile(rf"(?P<unspaced>[{scripts.UNSPACED}]+)|[^\s{scripts.UNSPACED}]{{1,50}}")
 _ASCII_WORD = re.compile(r"\S{1,50}")  # the same, several times as fast
 
 
@@ -45,10 +45,13 @@ def cutter(*, words: int) -> Callable[[Document, str], list[str]]:
 
 def _with_words(text: str, start: int, *, most: int) -> chunking.TokenizedSentence:
   """Returns a sentence, with the places of its words only if it has to be split."""
-  word = _ASCII_WORD if text.isascii() else _WORD
-  count = len(word.findall(text))
-  words = word.finditer(text) if count > most else ()
-  spans = to_byte_offsets(text, [match.span() for match in words])
+  if text.isascii():
+    count = len(_ASCII_WORD.findall(text))
+    spans = [match.span() for match in _ASCII_WORD.finditer(text)] if count > most else []
+  else:
+    spans = [span for run in _RUN.finditer(text) for span in _word_spans(run)]
+    count = len(spans)
+  spans = to_byte_offsets(text, spans if count > most else [])
   borders = np.array(spans, np.int64).reshape(-1, 2)
   return chunking.TokenizedSentence(
     start=start,
@@ -57,3 +60,9 @@ def _with_words(text: str, start: int, *, most: int) -> chunking.TokenizedSenten
     starts=borders[:, 0],
     limits=borders[:, 1],
   )
+
+
+def _word_spans(run: regex.Match) -> list[tuple[int, int]]:
+  if run.lastgroup != "unspaced":
+    return [run.span()]
+  return [(run.start() + a, run.start() + b) for a, b in segments(run[0])]

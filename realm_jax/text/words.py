@@ -25,7 +25,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
   spans: list[tuple[int, int]] = []
   for run in _RUN.finditer(text):
     if run.lastgroup == "unspaced":
-      spans += [(run.start() + a, run.start() + b) for a, b in _segments(run[0])]
+      spans += [(run.start() + a, run.start() + b) for a, b in segments(run[0])]
     else:
       spans.append(run.span())
   return spans
@@ -36,10 +36,11 @@ def spaced(text: str) -> str:
   if not _UNSPACED_RUN.search(text):
     return text
   return _UNSPACED_RUN.sub(
-    lambda run: " " + " ".join(run[0][a:b] for a, b in _segments(run[0])) + " ", text
+    lambda run: " " + " ".join(run[0][a:b] for a, b in segments(run[0])) + " ", text
   )
 
 
-def _segments(run: str) -> list[tuple[int, int]]:
+def segments(run: str) -> list[tuple[int, int]]:
+  """Returns the words of a text without spaces, as offsets that leave nothing out."""
   # The dictionary depends on the script; a language chooses between rules for other characters.
   return list(breakers.WordBreaker(run, "en").segments())

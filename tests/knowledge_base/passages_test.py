@@ -14,3 +14,19 @@ def test_only_a_sentence_that_is_too_long_is_cut_and_between_words(letter):
   found = cut(Document(id="d", title="", text=f"{short} {short} {long}\n{short}"), "en")
   assert [len(passage.split()) for passage in found] == [6, 10, 10, 7]
   assert " ".join(found).split() == f"{short} {short} {long} {short}".split()
+
+
+@pytest.mark.parametrize(
+  ("language", "words"),
+  [
+    ("th", "ประชากร ของ ประเทศ อาศัย อยู่ ใน เมือง หลวง"),
+    ("zh", "北京 是 中国 的 首都 文化 中心 城市"),
+    ("ja", "東京 は 日本 の 首都 です"),
+  ],
+)
+def test_words_are_counted_where_no_spaces_are_between_them(language, words):
+  words = words.split()
+  text = "".join(words) * 20
+  found = passages.cutter(words=50)(Document(id="d", title="", text=text), language)
+  assert "".join(found) == text
+  assert len(found) <= -(-len(words) * 20 // 50) + 1

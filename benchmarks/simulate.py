@@ -53,7 +53,7 @@ _SLICES = {  # of gin/experiments/realm_wikipedia_*.gin
   "v3": Slice(128, 2, 8, 2.00, 0.352, 21_110),
   "v4": Slice(64, 1, 4, 3.22, 0.157, 4_720),
   "v5e": Slice(64, 1, 4, 1.20, 0.220, 6_589),
-  "v6e": Slice(64, 1, 4, 2.70, 0.105, 2_790),  # the counts of v5e at the peak of v6e
+  "v6e": Slice(64, 1, 4, 2.70, 0.105, 3_364),
 }
 
 

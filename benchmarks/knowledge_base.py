@@ -105,7 +105,7 @@ class Ours:
 
       encoder = collection.encoder()
       models.copy_encoder = lambda directory, source: "0" * 16
-      folder.encoder = lambda directory, name: encoder
+      folder.Folder.encoder = lambda self, name: encoder
 
   def build(self) -> dict[str, float]:
     passages, found = self._collection.passages, {}

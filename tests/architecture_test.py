@@ -41,6 +41,7 @@ HOMES = {
   "google_crc32c": ("checkpoints/orbax_files.py",),
   "gin": ("command_line/configuration.py",),
   "ir_measures": ("evaluation/document_ranking.py",),
+  "huggingface_hub": ("foundations/hub.py",),
   "http": ("knowledge_base/chat_server.py",),  # its client
   "icu4py": ("text/words.py",),
   "jinja2": ("web/rendering.py",),
@@ -52,6 +53,7 @@ HOMES = {
   "safetensors": ("checkpoints/formats/safetensors_files.py",),
   "scann": ("index/scann_searcher.py",),
   "seqio": ("data/", "t5x_adapter/", "tasks/"),
+  "sentence_transformers": ("knowledge_base/text_encoders.py",),
   "socket": ("web/listening.py",),
   "starlette": ("web/",),
   "t5x": ("t5x_adapter/",),

@@ -12,7 +12,7 @@ import pathlib
 import re
 import shutil
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, get_args
 
 from absl import logging
 
@@ -35,6 +35,7 @@ _WRONG = (ValueError, TypeError, LookupError, AttributeError)
 
 DETECTED = ("auto",)
 Ranking = Literal["words", "encoder", "fused"]
+RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

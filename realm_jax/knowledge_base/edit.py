@@ -180,3 +180,9 @@ def due(snapshot: Snapshot) -> list[list[int]]:
     else:
       of_size[max(0, math.ceil(math.log(max(size, 1) / _SMALL, _FAN)))].append(number)
   return groups + [numbers for numbers in of_size.values() if len(numbers) >= _FAN]
+
+
+def listed(ids: Sequence[str]) -> str:
+  """Returns a few of some ids, and how many more there are."""
+  more = len(ids) - _NAMED
+  return ", ".join(map(repr, ids[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")

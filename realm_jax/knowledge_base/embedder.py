@@ -62,15 +62,16 @@ class Embedder:
   def _staged(self) -> dict[bytes, np.ndarray]:
     """Returns embeddings by the digest of their passage."""
     found = {}
-    for path in self._paths():
+    for path in self._paths(of=f"{self._model}-"):
       with contextlib.suppress(ValueError):  # half written
         arrays, _ = array_file.open_mapped(path)
         found |= zip(map(bytes, arrays["digests"]), arrays["embeddings"], strict=True)
     return found
 
-  def _paths(self) -> list[str]:
+  def _paths(self, *, of: str = "") -> list[str]:
     with contextlib.suppress(FileNotFoundError):
-      return [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+      names = [name for name in os.listdir(self._folder) if name.startswith(of)]
+      return [os.path.join(self._folder, name) for name in names]
     return []
 
 

@@ -13,20 +13,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
 
 from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
-from realm_jax.knowledge_base import commits, use_memory
+from realm_jax.knowledge_base import commits, text_encoders, use_memory
 from realm_jax.knowledge_base.adapter import Adapter
 from realm_jax.knowledge_base.edit import Edit, due
 from realm_jax.knowledge_base.embedder import STAGED, Embedder
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Snapshot
+from realm_jax.knowledge_base.text_encoders import TextEncoder
 
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.encoder import Encoder
@@ -72,12 +73,15 @@ class Folder:
     path: The folder, or that of the copy.
     memory: What is remembered of its use.
 
+  Args:
+    encoder: An encoder from elsewhere; None loads the one of the folder when it is needed.
+
   Raises:
     FileNotFoundError: If there is no knowledge base.
-    ValueError: If it cannot be read.
+    ValueError: If it cannot be read, or was made with another encoder.
   """
 
-  def __init__(self, path: str):
+  def __init__(self, path: str, *, encoder: Any = None):
     self.path = self._source = path
     self._copied = float("inf")  # when the copy was compared
     if object_store.is_remote(path):
@@ -86,7 +90,17 @@ class Folder:
       object_store.mirror(path, self.path)
       self._copied = time.monotonic()
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
-    self._snapshot = _opened(self.path)
+    self.given: TextEncoder | None = None
+    self._snapshot = _opened(self.path, self.encoder)
+    if encoder is not None:
+      name = self._snapshot.commit.settings.encoder
+      if not name or text_encoders.find(self.path, name) is None:
+        has = "an encoder of its own" if name else "none, so it is searched by words"
+        raise ValueError(f"{path} has {has}; open it without `encoder`")
+      self.given = text_encoders.opened(encoder)
+      if self.given is None:
+        raise ValueError(f"{path} was made with another encoder than the directory {encoder}")
+      self.encoder(name)
     self.memory = use_memory.MemoryFile(self.path)
 
   def newest(self) -> Snapshot:
@@ -99,7 +113,7 @@ class Folder:
       return snapshot
     with self._opening:
       if commits.has_newer(self.path, self._snapshot.commit.number):
-        self._snapshot = _opened(self.path, before=self._snapshot)
+        self._snapshot = _opened(self.path, self.encoder, before=self._snapshot)
       return self._snapshot
 
   def _copy(self) -> None:
@@ -123,6 +137,20 @@ class Folder:
         if commits.newest_number(self.path) == commit.number:
           raise
 
+  def encoder(self, name: str) -> "Encoder | TextEncoder":
+    """Returns the encoder of this name.
+
+    Raises:
+      ValueError: If it is an object that was not given, or another one was.
+    """
+    kept = text_encoders.find(self.path, name)
+    if kept is not None:
+      return kept.open(self.given, path=self.path)
+    check_can_compute()
+    from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
+
+    return open_encoder(os.path.abspath(commits.model_path(self.path, name)))
+
   @contextlib.contextmanager
   def exclusively(self) -> Iterator[Edit]:
     """Yields an edit of the newest commit, and commits it unless an error is raised.
@@ -136,7 +164,7 @@ class Folder:
       commits.check_newest(self.path, before.commit)
       commits.remove_unnamed(self.path)
       name = before.commit.settings.encoder
-      embed = functools.partial(_embed_passages, self.path, name)
+      embed = functools.partial(_embed_passages, self.encoder, name)
       embed = Embedder(self.path, name, embed) if name else None
       edit = Edit(self.path, before, embed=embed)
       yield edit
@@ -189,7 +217,12 @@ def check_can_compute() -> None:
     )
 
 
-def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
+def _opened(
+  directory: str,
+  open_encoder: Callable[[str], "TextEncoder | Encoder"],
+  *,
+  before: Snapshot | None = None,
+) -> Snapshot:
   """Opens the newest commit; segments that are open stay so.
 
   Raises:
@@ -214,23 +247,15 @@ def _opened(directory: str, *, before: Snapshot | None = None) -> Snapshot:
         raise
       continue  # merged by a writer in the meantime
     name = commit.settings.encoder
-    embed = functools.partial(_embed_question, directory, name) if name else None
+    embed = functools.partial(_embed_question, open_encoder, name) if name else None
     adapter = commit.settings.adapter
     adapt = Adapter.open(directory, adapter) if adapter else None
     return Snapshot(commit=commit, segments=segments, embed=embed, adapt=adapt)
 
 
-def _embed_question(directory: str, name: str, question: str) -> np.ndarray:
-  return encoder(directory, name).question(question)
+def _embed_question(open_encoder, name: str, question: str) -> np.ndarray:
+  return open_encoder(name).question(question)
 
 
-def _embed_passages(directory: str, name: str, passages) -> np.ndarray:
-  return encoder(directory, name).passages(passages)
-
-
-def encoder(directory: str, name: str) -> "Encoder":
-  """Returns the encoder of this name."""
-  check_can_compute()
-  from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
-
-  return open_encoder(os.path.abspath(commits.model_path(directory, name)))
+def _embed_passages(open_encoder, name: str, passages) -> np.ndarray:
+  return open_encoder(name).passages(passages)

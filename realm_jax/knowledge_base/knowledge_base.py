@@ -4,28 +4,24 @@ import dataclasses
 import functools
 import operator
 import os
-import textwrap
 from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import commits, folder, generation, use_memory
-from realm_jax.knowledge_base.edit import Changes
+from realm_jax.knowledge_base import commits, folder, generation, text_encoders, use_memory
+from realm_jax.knowledge_base.edit import Changes, listed
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits, check_question
-from realm_jax.knowledge_base.texts import TextReader, Texts, beginning
+from realm_jax.knowledge_base.texts import TextReader, Texts
 from realm_jax.knowledge_base.use_memory import PastQuestion
 
 if TYPE_CHECKING:
   from realm_jax.evaluation.probes import Choice
   from realm_jax.knowledge_base.evaluation import Evaluation
-
-_NAMED = 5
-_BEGINNING = 500  # characters that an example is taken from
 
 
 class KnowledgeBase:
@@ -55,15 +51,16 @@ class KnowledgeBase:
   Args:
     path: The folder, which `create` has made, or the address in an object store that `publish` has
       copied it to. Of the latter `$REALM_CACHE` has a copy, which follows it and only searches.
+    encoder: What `create` was given, if that was an object; the folder has any other.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
-    ValueError: If it cannot be read.
+    ValueError: If it cannot be read, or was made with another encoder.
   """
 
-  def __init__(self, path: str | os.PathLike):
+  def __init__(self, path: str | os.PathLike, *, encoder: Any = None):
     self.path = os.fspath(path).rstrip("/") if object_store.is_remote(path) else os.fspath(path)
-    self._folder = Folder(self.path)
+    self._folder = Folder(self.path, encoder=encoder)
 
   @classmethod
   def create(
@@ -73,7 +70,7 @@ class KnowledgeBase:
     *,
     language: str | Sequence[str] = "auto",
     passage_words: int = 100,
-    encoder: str | os.PathLike | None = None,
+    encoder: Any = None,
     reader: str | os.PathLike | None = None,
   ) -> "KnowledgeBase":
     """Makes a knowledge base.
@@ -84,8 +81,11 @@ class KnowledgeBase:
       language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample of the
         first ones. They decide where sentences end and which words are the same.
       passage_words: Words of a passage, which is what a search finds, at most.
-      encoder: Directory of what embeds passages, to find them by meaning as well: a checkpoint
-        with its vocabulary, or a sentence encoder from Hugging Face. It is copied.
+      encoder: What embeds passages, to find them by meaning as well: the directory of a checkpoint
+        with its vocabulary, or of a sentence encoder from Hugging Face, which is copied; or an
+        object with `encode`, or `encode_query` and `encode_document`, or a function, each of a list
+        of strings; or "sentence-transformers:NAME_OR_DIRECTORY", which that library loads. An
+        object is given again to open the knowledge base.
       reader: Directory of what answers questions; see `add_reader`.
 
     Raises:
@@ -97,10 +97,7 @@ class KnowledgeBase:
     folder.check_writable(directory)
     if passage_words < 1:
       raise ValueError(f"passage_words={passage_words}; use at least 1")
-    given = [language] if isinstance(language, str) else language
-    settings = commits.Settings(
-      languages=sample.languages(given, ()) or commits.DETECTED, passage_words=passage_words
-    )
+    languages = sample.languages([language] if isinstance(language, str) else language, ())
     with folder.lock(directory):
       newest = commits.read_newest(directory)
       commits.check_newest(directory, newest)
@@ -109,14 +106,19 @@ class KnowledgeBase:
           f"{directory} is a knowledge base already; add to it, or give another folder"
         )
       commits.remove_unnamed(directory)
-      if encoder is not None:
+      given, name = text_encoders.opened(encoder), ""
+      if given is not None:
+        name = text_encoders.keep(directory, given, before=newest)
+      elif encoder is not None:
         from realm_jax.knowledge_base import models  # late, because it imports JAX
 
         name = models.copy_encoder(directory, encoder)
-        settings = dataclasses.replace(settings, encoder=name)
+      settings = commits.Settings(
+        languages=languages or commits.DETECTED, passage_words=passage_words, encoder=name
+      )
       number = 0 if newest is None else newest.number + 1
       commits.write(directory, commits.Commit(number=number, settings=settings))
-    made = cls(directory)
+    made = cls(directory, encoder=given)
     if reader is not None:
       made.add_reader(reader)
     if texts is not None and not (isinstance(texts, Sized) and len(texts) == 0):
@@ -125,7 +127,9 @@ class KnowledgeBase:
 
   def __reduce__(self):
     path = self.path if object_store.is_remote(self.path) else os.path.abspath(self.path)
-    return type(self), (path,)
+    if (given := self._folder.given) is None:
+      return type(self), (path,)
+    return functools.partial(type(self), encoder=given.address or given.given), (path,)
 
   @property
   def num_documents(self) -> int:
@@ -157,7 +161,13 @@ class KnowledgeBase:
     return f"{self.path}: {counts}{reads}"
 
   def search(
-    self, question: str, *, k: int = 5, where: Where | None = None, exact: bool = False
+    self,
+    question: str,
+    *,
+    k: int = 5,
+    where: Where | None = None,
+    exact: bool = False,
+    by: commits.Ranking | None = None,
   ) -> Hits:
     """Finds the best passages.
 
@@ -171,6 +181,7 @@ class KnowledgeBase:
       exact: Whether to read all embeddings. Otherwise, where there are 20,000 or more, those near
         the question's are read and those of the passages that are best by words, which found 98 %
         of the same ten passages or more (docs/performance.md).
+      by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -178,14 +189,15 @@ class KnowledgeBase:
       in standard deviations from its mean over all passages, unless `train` chose another ranking.
 
     Raises:
-      ValueError: If `k` is below 1, or no document has a field of `where` that a condition needs.
+      ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
+        an encoder that is needed is missing.
     """
     check_question(question)
     if operator.index(k) < 1:
       raise ValueError(f"k={k}; ask for at least 1 passage")
     snapshot = self._folder.newest()
     memory = self._folder.memory.newest()
-    hits = tuple(snapshot.search(question, k, where=where, exact=exact, memory=memory))
+    hits = tuple(snapshot.search(question, k, where=where, by=by, exact=exact, memory=memory))
     return Hits(question, hits, snapshot.words_of(question))
 
   def answer(
@@ -333,12 +345,7 @@ class KnowledgeBase:
 
   def examples(self, count: int = 1) -> list[str]:
     """Returns titles of documents, or how they begin, to try a search with."""
-    snapshot = self._folder.newest()
-    ranks = slice(None, None, max(1, snapshot.num_documents // max(1, count)))
-    found = map(snapshot.document, snapshot.documents(ranks)[:count])
-    texts = [beginning(one)[:_BEGINNING] for one in found]
-    # Words are not cut, unless they are not spaced.
-    return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
+    return self._folder.newest().examples(count)
 
   @property
   def fields(self) -> dict[str, Any]:
@@ -390,7 +397,7 @@ class KnowledgeBase:
     with self._folder.exclusively() as edit:
       places = edit.before.find(ids)
       if unknown := [id for id, place in zip(ids, places, strict=True) if place is None]:
-        raise ValueError(f"{self.path} has no document {_listed(unknown)}; nothing was deleted")
+        raise ValueError(f"{self.path} has no document {listed(unknown)}; nothing was deleted")
       edit.delete(filter(None, places))
     return Changes(deleted=edit.counts["deleted"])
 
@@ -475,7 +482,7 @@ class KnowledgeBase:
         edit.put([record for record in batch if isinstance(record, Document)])
         if edit.replaced and not replace:
           raise ValueError(
-            f"{self.path} has {_listed(edit.replaced)} with another content; nothing was added: "
+            f"{self.path} has {listed(edit.replaced)} with another content; nothing was added: "
             "update what is there, or give other ids"
           )
       if delete_missing:
@@ -486,8 +493,3 @@ class KnowledgeBase:
           )
         edit.delete_others()
     return Changes(skipped=tuple(reader.bad.report()), **edit.counts)
-
-
-def _listed(ids: Sequence[str]) -> str:
-  more = len(ids) - _NAMED
-  return ", ".join(map(repr, ids[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")

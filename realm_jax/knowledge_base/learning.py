@@ -13,7 +13,8 @@ from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import commits, folder, models, tuning, use_memory
+from realm_jax.knowledge_base import commits, models, tuning, use_memory
+from realm_jax.knowledge_base.encoder import Encoder
 from realm_jax.knowledge_base.evaluation import Search
 from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
 
@@ -25,8 +26,11 @@ FEWEST = 100  # questions that were fed back, to train on
 
 def choose_ranking(base: "KnowledgeBase") -> Choice:
   """Chooses between words, the encoder and both by titles and sentences of the documents."""
-  settings = base.commit.settings
   snapshot = base._folder.newest()
+  settings = snapshot.commit.settings
+  encoder = base._folder.encoder(settings.encoder)
+  if isinstance(encoder, Encoder):
+    encoder = commits.model_path(base.path, settings.encoder)
   documents = map(snapshot.document, snapshot.documents(slice(None)))
   made = probes.make(documents, language=snapshot.languages[0])
   with tempfile.TemporaryDirectory() as temporary:
@@ -35,12 +39,12 @@ def choose_ranking(base: "KnowledgeBase") -> Choice:
       [{"id": document.id, "text": document.text} for document in made.documents],
       language=settings.languages,
       passage_words=settings.passage_words,
-      encoder=commits.model_path(base.path, settings.encoder),
+      encoder=encoder,
     )
     choice = probes.choose(
       {
         ranking: functools.partial(searched._folder.newest().document_ids, by=ranking)
-        for ranking in typing.get_args(commits.Ranking)
+        for ranking in commits.RANKINGS
       },
       made.queries,
       start=settings.ranking,
@@ -92,10 +96,11 @@ def train(base: "KnowledgeBase", questions: Sequence[Question], *, seconds: floa
     adapter = tuning.adapt(start, learned, seconds=seconds / 3)
     if adapter is not None:
       candidates[_ADAPTED] = dataclasses.replace(start, adapt=adapter)
-    encoder = folder.encoder(base.path, settings.encoder)
-    left = seconds - (time.monotonic() - started)
-    encoder = tuning.tune(encoder, start, learned, seconds=left)
-    candidates[_TRAINED] = dataclasses.replace(start, embed=encoder.question, adapt=None)
+    given = base._folder.encoder(settings.encoder)
+    if isinstance(given, Encoder):  # one from elsewhere has no tower to train
+      left = seconds - (time.monotonic() - started)
+      encoder = tuning.tune(given, start, learned, seconds=left)
+      candidates[_TRAINED] = dataclasses.replace(start, embed=encoder.question, adapt=None)
   searches: dict[str, Search] = {"without memory": start.search}
   for name, snapshot in candidates.items():
     # Its own, because past questions are embedded as this candidate does.

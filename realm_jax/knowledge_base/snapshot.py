@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import heapq
 import itertools
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,14 +18,16 @@ from realm_jax.index.cells import Moments
 from realm_jax.index.kth_best import kth_best
 from realm_jax.index.postings import languages_of
 from realm_jax.knowledge_base import use_memory
-from realm_jax.knowledge_base.commits import Commit, Ranking
+from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
 from realm_jax.knowledge_base.fields import Column, Where, selects_missing
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
+from realm_jax.knowledge_base.texts import beginning
 from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.text.analysis import Analyzer
 
 Matching = Callable[[np.ndarray | slice], np.ndarray]
+_BEGINNING = 500  # characters that an example is taken from
 _BY_WORDS = 100  # passages whose embeddings are read wherever they are
 
 
@@ -110,6 +113,15 @@ class Snapshot:
       text="\n".join(segment.texts[passage] for passage in passages),
       fields=segment.fields.row(row),
     )
+
+  def examples(self, count: int) -> list[str]:
+    """Returns titles of documents, or how they begin."""
+    ranks = slice(None, None, max(1, self.num_documents // max(1, count)))
+    texts = [
+      beginning(self.document(place))[:_BEGINNING] for place in self.documents(ranks)[:count]
+    ]
+    # Words are not cut, unless they are not spaced.
+    return [textwrap.shorten(text, 60, placeholder="") or text[:60] for text in texts]
 
   def words_of(self, question: str) -> Callable[[str], bool]:
     """Returns a function that tells whether a word is one of the question's, inflected or not."""
@@ -199,6 +211,9 @@ class Snapshot:
       memory: Past questions, which move passages; None for none.
       leave_out: Whether what is remembered of this very question is left out.
     """
+    if by not in (None, *RANKINGS) or (by in ("encoder", "fused") and not self.embed):
+      ranked = " or ".join(RANKINGS) if self.embed else "words"
+      raise ValueError(f"by={by!r:.60}; this knowledge base ranks by {ranked}")
     if not self.segments:
       return []
     by = by or self.commit.settings.ranking

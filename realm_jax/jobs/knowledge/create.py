@@ -25,7 +25,8 @@ def create(
     language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
     passage_words: The most words of a passage, which is what a search finds.
     encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging
-      Face, to search by meaning as well; None searches by words alone.
+      Face, or "sentence-transformers:NAME_OR_DIRECTORY", to search by meaning as well; None
+      searches by words alone.
     reader: Workdir of a fine-tuning, to answer questions; None only searches.
 
   Raises:

@@ -1,0 +1,238 @@
+"""Encoders from elsewhere: whatever turns texts into vectors, and how a folder knows it again.
+
+The folder keeps no weights of such an encoder, but the embeddings of a few probe sentences. Another
+encoder embeds these otherwise, and is refused before it is compared with what is stored.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from realm_jax.foundations import hub, progress
+from realm_jax.knowledge_base import array_file, commits
+from realm_jax.knowledge_base.segment import titled
+
+_PROBES = ("Moss grows in the shade of old trees.", "who wrote the first of them", "42 km, in 1958")
+_NEAR = 0.03  # relative distance of probes; half precision or another device changes them by less
+_BATCH = 64  # texts of one call
+_FILE = "encoder"
+LIBRARY = "sentence-transformers:"  # begins the address of a model that this library loads
+_DOT_PRODUCTS = ("dot", "dot_product")  # as sentence-transformers calls them
+
+
+class TextEncoder:
+  """An object that embeds texts, called by one thread at a time.
+
+  Vectors get length 1, so that scores are cosines, unless its `similarity_fn_name` is "dot".
+
+  Args:
+    given: Has `encode_query` and `encode_document`, or `encode`, or is called itself: each takes a
+      list of strings and returns an array `[n, E]`.
+    address: How to load it; "" for an object that has to be given again.
+
+  Attributes:
+    probes_PxE: Embeddings of the probe sentences as passages, then as questions.
+
+  Raises:
+    ValueError: If it cannot be called, or returns something else.
+  """
+
+  def __init__(self, given: Any, *, address: str = ""):
+    encode = getattr(given, "encode", given)
+    self._encode_query = getattr(given, "encode_query", encode)
+    self._encode_document = getattr(given, "encode_document", encode)
+    if not (callable(self._encode_query) and callable(self._encode_document)):
+      raise ValueError(
+        f"encoder={given!r:.60} cannot embed; give a directory, a function of a list of strings, "
+        "or an object with `encode`, or with `encode_query` and `encode_document`"
+      )
+    self.given, self.address = given, address
+    self._unit_length = getattr(given, "similarity_fn_name", None) not in _DOT_PRODUCTS
+    self._calling = threading.Lock()
+    parts = [self._embed(f, _PROBES) for f in (self._encode_document, self._encode_query)]
+    if parts[0].shape != parts[1].shape:
+      widths = " and of ".join(str(part.shape[1]) for part in parts)
+      raise ValueError(f"the encoder's passages and questions have vectors of {widths} numbers")
+    self.probes_PxE = np.concatenate(parts)
+
+  def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Returns the float32 embeddings `[N, E]` of titles and texts."""
+    texts = [titled(title, text).strip() for title, text in passages]
+    batches = [texts[first : first + _BATCH] for first in range(0, len(texts), _BATCH)]
+    parts = [
+      self._embed(self._encode_document, batch)
+      for batch in progress.track(batches, what="passages", size=len)
+    ]
+    return np.concatenate([self.probes_PxE[:0], *parts])
+
+  def question(self, text: str) -> np.ndarray:
+    """Returns the float32 embedding `[E]` of a question."""
+    return self._embed(self._encode_query, [text])[0]
+
+  def _embed(self, encode: Callable[[list[str]], Any], texts: Sequence[str]) -> np.ndarray:
+    with self._calling:  # tokenizers of Hugging Face cannot be called by two threads
+      returned = encode([*texts])
+    if hasattr(returned, "detach"):  # a tensor of PyTorch, on any device and in any precision
+      returned = returned.detach().cpu().float()
+    try:
+      vectors = np.array(returned if hasattr(returned, "__len__") else [*returned], np.float32)
+    except (TypeError, ValueError) as error:
+      raise ValueError(
+        f"the encoder returned {type(returned).__name__} for {len(texts)} texts, which is no array "
+        f"of numbers: {error}"
+      ) from error
+    width = self.probes_PxE.shape[1:] if hasattr(self, "probes_PxE") else vectors.shape[1:]
+    if vectors.ndim != 2 or not vectors.size or vectors.shape != (len(texts), *width):
+      raise ValueError(
+        f"the encoder returned an array {[*vectors.shape]} for {len(texts)} texts; it has to be "
+        f"[{len(texts)}, {width[0] if len(width) == 1 else 'E'}], a vector for each"
+      )
+    if not np.isfinite(vectors).all():
+      bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0]
+      raise ValueError(f"the encoder returned NaN or infinity for {texts[bad]!r:.60}")
+    if self._unit_length:
+      norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+      vectors /= np.where(norms > 0, norms, 1)
+    return vectors
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+  """What a folder keeps of an encoder.
+
+  Attributes:
+    address: How to load it; "" if it has to be given again.
+    probes_PxE: See `TextEncoder`.
+  """
+
+  address: str
+  probes_PxE: np.ndarray
+
+  def open(self, given: TextEncoder | None, *, path: str) -> TextEncoder:
+    """Returns the encoder that was given for the knowledge base in this folder, or loads its own.
+
+    Raises:
+      ValueError: If there is none, or another one.
+    """
+    if given is None and not self.address:
+      raise ValueError(
+        f"{path} was made with an encoder object, which its folder does not have; give it to "
+        'KnowledgeBase(path, encoder=...), or search by words alone: by="words" or --by=words'
+      )
+    encoder = given or _load(self.address)
+    self.check(encoder)
+    return encoder
+
+  def check(self, encoder: TextEncoder) -> None:
+    """Checks that an encoder embeds the probes as this one.
+
+    Raises:
+      ValueError: If it does not.
+    """
+    here_PxE, there_PxE = encoder.probes_PxE, self.probes_PxE
+    if here_PxE.shape != there_PxE.shape:
+      raise ValueError(
+        f"another encoder than what is stored was made with: its vectors have {here_PxE.shape[1]} "
+        f"numbers, not {there_PxE.shape[1]}; give that one, or make another folder"
+      )
+    lengths_P = np.linalg.norm(there_PxE, axis=1)
+    distances_P = np.linalg.norm(here_PxE - there_PxE, axis=1) / np.where(lengths_P, lengths_P, 1)
+    if distances_P.max() > _NEAR:
+      raise ValueError(
+        "another encoder than what is stored was made with: it embeds probe sentences "
+        f"{distances_P.max():.2f} of their length away ({_NEAR} would be the same); give that one, "
+        "or make another folder"
+      )
+
+
+def opened(encoder: Any) -> TextEncoder | None:
+  """Returns an encoder from elsewhere; None for none, or a directory of one that is ours.
+
+  Raises:
+    FileNotFoundError: If sentence-transformers should load what is missing.
+    ValueError: If it cannot embed, or that library is not installed.
+  """
+  if encoder is None or isinstance(encoder, TextEncoder):
+    return encoder
+  if not isinstance(encoder, (str, os.PathLike)):
+    return TextEncoder(encoder)
+  address = os.fspath(encoder)
+  return _load(address) if address.startswith(LIBRARY) else None
+
+
+def _load(address: str) -> TextEncoder:
+  """Loads a model of sentence-transformers, once in a process."""
+  try:
+    import sentence_transformers
+  except ImportError as error:
+    raise ValueError(
+      f"{address} needs that library: pip install 'realm_jax[sentence-transformers]'; or "
+      'search by words alone: by="words" or --by=words'
+    ) from error
+  name = address.removeprefix(LIBRARY)
+  if not os.path.exists(name) and "/" not in name:
+    name = f"sentence-transformers/{name}"  # as the library has it
+  model = hub.fetch(name)
+  if not os.path.isdir(model.directory):
+    raise FileNotFoundError(
+      f"no directory {model.directory}; give that of a model of sentence-transformers, or the "
+      'encoder itself to KnowledgeBase(path, encoder=...); or search by words: by="words"'
+    )
+  own = model.address if model.address != model.directory else os.path.abspath(model.directory)
+  with _loading:
+    if own not in _loaded:
+      loaded = sentence_transformers.SentenceTransformer(
+        model.directory, local_files_only=True, model_kwargs={"use_safetensors": True}
+      )
+      _loaded[own] = TextEncoder(loaded, address=LIBRARY + own)
+    return _loaded[own]
+
+
+_loading = threading.Lock()
+_loaded: dict[str, TextEncoder] = {}
+
+
+def keep(directory: str, encoder: TextEncoder, *, before: commits.Commit | None) -> str:
+  """Notes an encoder in a knowledge base; returns its name there, a digest.
+
+  Args:
+    directory: The knowledge base.
+    encoder: What embeds its passages.
+    before: Has the name that it had before a kill; kept, because what it embedded is known by it.
+  """
+  name = before.settings.encoder if before else ""
+  kept = find(directory, name) if name else None
+  if kept is not None and kept.address == encoder.address:
+    with contextlib.suppress(ValueError):
+      kept.check(encoder)
+      return name
+  content = encoder.address.encode() + encoder.probes_PxE.tobytes()
+  name = hashlib.sha256(content).hexdigest()[: commits.MODEL_DIGITS]
+  path = _path(directory, name)
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  metadata = {"address": encoder.address}
+  array_file.write(path, {"probes": encoder.probes_PxE}, metadata=metadata)
+  return name
+
+
+def find(directory: str, name: str) -> Kept | None:
+  """Returns what a knowledge base keeps of an encoder from elsewhere; None if it is a model."""
+  path = _path(directory, name)
+  return _read(os.path.abspath(path)) if os.path.exists(path) else None
+
+
+def _path(directory: str, name: str) -> str:
+  return os.path.join(commits.model_path(directory, name), _FILE)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: str) -> Kept:
+  arrays, metadata = array_file.open_mapped(path)
+  return Kept(metadata["address"], np.array(arrays["probes"]))

@@ -220,6 +220,7 @@ def test_training_on_questions_teaches_the_query_tower_alone(
   base.train(questions=file, minutes=0.001)
 
 
+@pytest.mark.timeout(300)
 def test_training_that_finds_no_more_changes_nothing(base, tmp_path):
   file = tmp_path / "questions.jsonl"
   file.write_text(

@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 import realm_jax
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-_PAGES = ("*.md", "docs/*.md", "launch/**/*.md")
+_PAGES = ("*.md", "docs/**/*.md", "launch/**/*.md")
 _CODE = ("examples/*.py", "examples/*.ipynb")
 _IMAGES = "docs/images/*"
 _LINK_TO_CODE = re.compile(r"\(((?:\.\./)*examples/\w+\.(?:py|ipynb))\)")

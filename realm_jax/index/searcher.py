@@ -144,7 +144,7 @@ class SearcherConfig:
 
 
 def _fastest_tree() -> str:
-  # It answers twice as many queries at a recall of 0.98 (docs/performance.md).
+  # It answers twice as many queries at a recall of 0.98 (docs/results/speed.md).
   return "faiss" if importlib.util.find_spec("faiss") else "scann"
 
 

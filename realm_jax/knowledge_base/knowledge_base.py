@@ -180,7 +180,7 @@ class KnowledgeBase:
         or empty is missing: it satisfies `ne`, `nin` and None.
       exact: Whether to read all embeddings. Otherwise, where there are 20,000 or more, those near
         the question's are read and those of the passages that are best by words, which found 98 %
-        of the same ten passages or more (docs/performance.md).
+        of the same ten passages or more (docs/results/speed.md).
       by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
 
     Returns:

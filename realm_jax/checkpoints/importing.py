@@ -17,7 +17,7 @@ from realm_jax.checkpoints.formats import (
   tensorflow_files,
   vocabularies,
 )
-from realm_jax.foundations import json_fields, object_store
+from realm_jax.foundations import hub, json_fields, object_store
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
 from realm_jax.models.span_reader import SpanReader
@@ -40,12 +40,16 @@ class Prompts:
 def read_source(path: str) -> imported_model.Source:
   """Reads the weights of a Hugging Face model, a TF-Hub module or a TensorFlow checkpoint.
 
+  Args:
+    path: Its directory, or the address of a model of the hub.
+
   Raises:
     FileNotFoundError: If there are none.
     ValueError: If they are damaged or not supported.
   """
   if tensorflow_files.is_checkpoint(path):
     return tensorflow_files.read(path)
+  path = hub.fetch(path).directory
   if not object_store.absolute(path).exists():
     raise FileNotFoundError(f"no {path}; download the weights and give their directory")
   return huggingface_export.read(path)

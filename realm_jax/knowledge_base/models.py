@@ -10,7 +10,7 @@ from realm_jax.checkpoints.best_checkpoint import BEST
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.devices import partitioning
-from realm_jax.foundations import atomic_files, json_fields, object_store
+from realm_jax.foundations import atomic_files, hub, json_fields, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
@@ -37,7 +37,7 @@ def copy_encoder(directory: str, source: str | os.PathLike) -> str:
     FileNotFoundError: If there is none.
     ValueError: If it was not trained to embed, or is a lexical encoder.
   """
-  model = _found(os.path.normpath(source), reads=False)
+  model = _found(_directory(source), reads=False)
   if model.description.dual_encoder.num_candidates:
     raise ValueError(
       f"{os.fspath(source)} ranks by words, as the knowledge base does already; give an encoder "
@@ -53,7 +53,7 @@ def copy_reader(directory: str, source: str | os.PathLike) -> str:
     FileNotFoundError: If there is none.
     ValueError: If it was not fine-tuned for questions.
   """
-  return _copy(directory, _found(os.path.normpath(source), reads=True))
+  return _copy(directory, _found(_directory(source), reads=True))
 
 
 def write_encoder(directory: str, encoder: Encoder) -> str:
@@ -73,6 +73,10 @@ def _copy(directory: str, model: _Model) -> str:
       model.vocabulary.save(os.path.join(temporary, VOCABULARY))
       importing.write(os.path.join(temporary, CHECKPOINTS), model.description, model.params)
   return name
+
+
+def _directory(source: str | os.PathLike) -> str:
+  return os.path.normpath(hub.fetch(source).directory)
 
 
 def _found(source: str, *, reads: bool) -> _Model:

@@ -9,6 +9,7 @@ from absl import logging
 
 from realm_jax.checkpoints import importing, orbax_files, released_corpus, saved_models
 from realm_jax.checkpoints.formats import imported_model, tensorflow_files
+from realm_jax.foundations import hub
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
@@ -57,8 +58,8 @@ def import_checkpoint(
   store `WORKDIR/passages`, and their embeddings `WORKDIR/index`.
 
   Args:
-    source: Directories of Hugging Face models, TF-Hub modules or TensorFlow checkpoints; several if
-      embedder and encoder are separate.
+    source: Directories of Hugging Face models, TF-Hub modules or TensorFlow checkpoints, or
+      OWNER/NAME on the hub; several if embedder and encoder are separate.
     workdir: Directory to write; it must not contain a checkpoint yet.
     vocabulary: Directory of the vocabulary; None uses that of the first source that has one.
     lower_case: Whether the vocabulary is "uncased"; None uses what the source declares.
@@ -78,6 +79,7 @@ def import_checkpoint(
   directory = os.path.join(workdir, CHECKPOINTS)
   if orbax_files.steps(directory):
     raise ValueError(f"{directory} already has a checkpoint; choose another workdir")
+  source = [hub.fetch(path).address for path in source]  # with its commit
   sources = [importing.read_source(path) for path in source]
   tokenizer = importing.read_tokenizer(sources, vocabulary=vocabulary, lower_case=lower_case)
   model = importing.with_prompts(imported_model.find(sources), sources, tokenizer, prompts)

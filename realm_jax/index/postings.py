@@ -6,7 +6,6 @@ who search.
 
 import bisect
 import dataclasses
-import functools
 import itertools
 import json
 import os
@@ -23,7 +22,7 @@ from realm_jax.text.analysis import Analyzer
 
 _IDENTITY_FILE = "identity.json"
 KIND = DirectoryKind(name="an index of BM25", files=("*.npy", "*.json"), marks=(_IDENTITY_FILE,))
-FORMAT = 4  # changes with the terms of any text
+FORMAT = 5  # changes with the terms of any text
 _PREFIX = 8  # bytes of a term
 _BREAK = -1  # follows the last word of each text
 
@@ -35,6 +34,7 @@ class Postings:
   Attributes:
     languages: The languages that terms are of.
     spelling: UTF-8 of all T terms, sorted and joined; term t ends at `spelling_ends[t]`.
+    prefixes: The first eight bytes of each term as a number; their order is that of the terms.
     offsets: `[T+1]`; the texts with term t are `rows[offsets[t]:offsets[t+1]]`, ascending.
     counts: How often the term is in each of `rows`.
     words: The terms of all texts in order, with a -1 after each text.
@@ -49,6 +49,7 @@ class Postings:
   languages: tuple[str, ...]
   spelling: np.ndarray
   spelling_ends: np.ndarray
+  prefixes: np.ndarray
   offsets: np.ndarray
   rows: np.ndarray
   counts: np.ndarray
@@ -145,6 +146,7 @@ class Postings:
       languages=languages,
       spelling=np.frombuffer(b"".join(terms[t] for t in order), np.uint8),
       spelling_ends=np.cumsum([len(terms[t]) for t in order], dtype=np.int64),
+      prefixes=prefixes_of(terms[t] for t in order),
       offsets=by_term.indptr.astype(np.int64),
       rows=by_term.indices.astype(np.int32),
       counts=by_term.data.astype(np.min_scalar_type(by_term.data.max(initial=0))),
@@ -190,8 +192,8 @@ class Postings:
     """
     if prefixes is None:
       prefixes = prefixes_of(terms)
-    firsts = self._prefixes.searchsorted(prefixes).tolist()
-    ends = self._prefixes.searchsorted(prefixes, "right").tolist()
+    firsts = self.prefixes.searchsorted(prefixes).tolist()
+    ends = self.prefixes.searchsorted(prefixes, "right").tolist()
     spans = zip(terms, firsts, ends, strict=True)
     return [self._place(term, a, b) if a < b else None for term, a, b in spans]
 
@@ -199,17 +201,6 @@ class Postings:
     """Returns the place of a term, which is between two others."""
     place = bisect.bisect_left(range(end), term, first, key=self.term)
     return place if place < end and self.term(place) == term else None
-
-  @functools.cached_property
-  def _prefixes(self) -> np.ndarray:
-    """The first bytes of each term as a number; their order is that of the terms."""
-    starts = np.append(0, self.spelling_ends)[:-1]
-    prefixes = np.zeros(self.num_terms, np.uint64)
-    for at in range(_PREFIX):
-      inside = starts + at < self.spelling_ends
-      prefixes <<= np.uint64(8)
-      prefixes[inside] |= self.spelling[starts[inside] + at]
-    return prefixes
 
   def texts_of(self, place: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns the texts with the term at a place, ascending, and how often each has it."""
@@ -267,6 +258,7 @@ class Postings:
     found = cls(languages=tuple(kept["languages"]), **arrays)
     sizes = (
       (found.num_terms + 1, len(found.offsets)),
+      (found.num_terms, len(found.prefixes)),
       (len(found) + 1, len(found.starts)),
       (found.offsets[-1], len(found.rows)),
       (found.offsets[-1], len(found.counts)),

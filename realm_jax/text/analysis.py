@@ -213,7 +213,7 @@ class Words:
     word = chunk.rstrip(_AFTER).lstrip(_BEFORE)
     parts = word.split("-")
     if all(map(_is_plain, parts)) and (word.isascii() or not _UNSPACED.search(word)):
-      whole = ["".join(parts)] if len(parts) > 1 else []
+      whole = [] if len(parts) == 1 or _is_of_words(parts) else ["".join(parts)]
       return " ".join(map(self._term, whole + parts))
     terms: list[str] = []
     for run in _RUN.finditer(chunk):
@@ -242,6 +242,11 @@ def _is_plain(word: str) -> bool:
   if not word.isalnum():
     return False
   return word[1:].islower() or word.isupper() or word.lower() == word
+
+
+def _is_of_words(parts: Sequence[str]) -> bool:
+  """Returns whether hyphens only join words, as in boundary-layer, but not in X-ray or re-entry."""
+  return all(len(part) > 2 and part.isalpha() for part in parts)
 
 
 def _of_token(token: str) -> Iterator[str]:

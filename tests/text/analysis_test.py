@@ -15,6 +15,8 @@ from realm_jax.text.analysis import Analyzer
     ("en", "max_pool_size poolSize", "max_pool_s max pool size poolsiz pool size"),
     ("en", ".NET-based", ".net-bas .net net base"),
     ("en", "e-mail email", "email e mail email"),
+    ("en", "re-entry reentry", "reentri re entri reentri"),
+    ("en", "boundary-layer, Navier-Stokes", "boundari layer navier stoke"),
     ("de", "Wie viele Häuser hat Zürich?", "wie viel haus hat zurich"),
     ("fr", "l’élève d'Élodie", "elev elod"),
     ("ru", "Сколько очков уступила защита?", "скольк очк уступ защит"),

@@ -19,14 +19,15 @@ FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
 SHOW = "import site; site.addsitedir({!r}); import realm_jax as r; print(r.__version__, r.__file__)"
 
-README = (ROOT / "README.md").read_text("utf-8")
-(CHANGING,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+GUIDE = (ROOT / "docs/own_corpus.md").read_text("utf-8")
+CHANGING, *_ = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 TEN_LINES = f"""
 import realm_jax
 realm_jax.KnowledgeBase.create("kb", texts="docs/")
 {CHANGING}
+print(kb.evaluate("questions.jsonl"))
+kb.add_reader("runs/squad/finetune")
 print(kb.answer("what causes the flutter of a wing"))
-kb.delete(["wing.txt"])
 print(kb, realm.__file__)
 """
 
@@ -92,7 +93,8 @@ def test_a_knowledge_base_takes_ten_lines_and_no_checkout(installed, tmp_path):
     text=True,
     check=True,
   )
-  first, *rest = shown.stdout.splitlines()
+  added, first, *rest = shown.stdout.splitlines()
+  assert "1 added" in added
   assert "n1 A note Wings flutter in dives." in first and "wing.txt" not in first
   assert any(re.fullmatch(r"words +1\.000 .*", line) for line in rest), "evaluated"
   assert any("(p = " in line for line in rest), "answered"

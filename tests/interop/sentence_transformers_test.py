@@ -13,6 +13,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 library = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.models")
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.interop
 
 DOCUMENTS = [
   {"id": "moss", "title": "Moss", "text": "Moss is green."},

@@ -75,17 +75,17 @@ def test_a_sentence_encoder_from_elsewhere_embeds_and_does_not_read(tmp_path, ca
 
 def test_a_reader_is_added_replaced_and_asked(base, reader, tmp_path, capsys):
   path = str(tmp_path / "kb")
-  assert main.main(["create", path, "--language=en"]) == 0
+  assert main.main(["kb", "create", path, "--language=en"]) == 0
   KnowledgeBase(path).add(SEA)
-  assert main.main(["ask", path, "what is at sea"]) == 1
+  assert main.main(["kb", "ask", path, "what is at sea"]) == 1
   assert "--reader=" in capsys.readouterr().err
   encoder = tiny_models.write(tmp_path / "encoder")
-  assert main.main(["add", path, f"--reader={encoder}"]) == 1
+  assert main.main(["kb", "add", path, f"--reader={encoder}"]) == 1
   assert "finetune" in capsys.readouterr().err
   other = tiny_models.write(tmp_path / "other", reads=True, seed=1)
   for one in (other, reader):
-    assert main.main(["add", path, f"--reader={one}"]) == 0
+    assert main.main(["kb", "add", path, f"--reader={one}"]) == 0
   capsys.readouterr()
-  assert main.main(["ask", path, "what is at sea"]) == 0
+  assert main.main(["kb", "ask", path, "what is at sea"]) == 0
   assert repr(base.answer("what is at sea")) in capsys.readouterr().out
   assert len(KnowledgeBase(path)) == 3

@@ -34,7 +34,7 @@ class Encoder:
 def few(monkeypatch):
   encoder = Encoder()
   monkeypatch.setattr(models, "copy_encoder", lambda directory, source: "0" * 16)
-  monkeypatch.setattr(folder, "encoder", lambda directory, name: encoder)
+  monkeypatch.setattr(folder.Folder, "encoder", lambda self, name: encoder)
   monkeypatch.setattr(cells, "FEWEST", 500)
 
 

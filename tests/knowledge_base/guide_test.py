@@ -68,10 +68,10 @@ def test_with_an_encoder_and_a_reader_the_guide_searches_by_meaning_and_answers(
   said = run(blocks("")[1])
   assert "wing.txt" in said[1], "no word of the question is in the text"
   assert "wing.txt" in said[3] and "p = " in said[3]
-  exec(blocks("python")[1], {})
+  exec(blocks("python")[2], {})
   printed = capsys.readouterr().out
   assert "['wing.txt']" in printed and re.search(r"fused +1\.000", printed)
-  exec(blocks("python")[2], {"library": KnowledgeBase("library")})
+  exec(blocks("python")[3], {"library": KnowledgeBase("library")})
   assert capsys.readouterr().out == "Speed [1]. ['wing.txt'] \n"
 
 
@@ -87,7 +87,7 @@ def texts(emulated_gcs):
 @pytest.mark.usefixtures("texts")
 def test_documents_in_a_bucket_are_prepared_embedded_and_served():
   tiny_models.write("gs://bucket/reader", reads=True)
-  (commands,) = blocks("", section("Growing out of one machine"))
+  _, commands = blocks("", section("Growing out of one machine"))
   prepare, build, serve = map(shlex.split, commands.replace("\\\n", "").splitlines())
   assert main.main(prepare[1:]) == 0 and main.main(build[1:]) == 0
   serving = [sys.executable, "-m", "realm_jax.main", *serve[1:], "--port=0"]
@@ -106,7 +106,7 @@ def test_texts_may_be_in_a_bucket_but_not_a_knowledge_base(texts, tmp_path, caps
   base = KnowledgeBase.create(tmp_path / "kb", texts, language="en")
   assert len(base) == 9 and base.add(texts).unchanged == 9
   assert main.main(["kb", "create", "gs://bucket/kb", texts]) == 1
-  assert "Growing out of one machine" in capsys.readouterr().err
+  assert "realm kb publish" in capsys.readouterr().err
 
 
 def asked(address, path, **body):

@@ -57,7 +57,7 @@ jobs:
 """
 
 
-def _door(
+def _common_flags(
   *,
   gin_file: tuple[str, ...] = (),
   traceback: bool = False,
@@ -162,22 +162,22 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   job = find(name, jobs)
   name = job.__name__ if name.endswith(".py") else name
   keywords = flags.keywords(job)
-  door = flags.keywords(_door)
+  common = flags.keywords(_common_flags)
   flagged = arguments[: arguments.index("--")] if "--" in arguments else arguments
   if "--help" in flagged or "-h" in flagged:
     print(f"usage: realm {name} [--gin_file=FILE]... [--gin.NAME=VALUE]... [--KEYWORD=VALUE]...\n")
     print(f"{(inspect.getdoc(job) or '').partition(chr(10))[0]}\n{flags.help_text(keywords)}")
-    print(flags.help_text(door).replace("the job", "every job"))
+    print(flags.help_text(common).replace("the job", "every job"))
     return 0
   bindings = [a.removeprefix("--gin.") for a in flagged if a.startswith("--gin.")]
   rest = [a for a in flagged if not a.startswith("--gin.")] + arguments[len(flagged) :]
   try:
-    given = flags.parse(rest, [*door, *keywords])
+    given = flags.parse(rest, [*common, *keywords])
   except ValueError as error:
     raise UsageError(f"{name}: {error}; see realm {name} --help") from error
   gin_files = [file for flag, files in given if flag == "gin_file" for file in files]
   values = dict(given)
-  every = {keyword.name: values.pop(keyword.name, None) for keyword in door}
+  every = {keyword.name: values.pop(keyword.name, None) for keyword in common}
   joining = {flag: every[flag] for flag in ("coordinator", "num_processes", "process_id")}
   if any(value is not None for value in joining.values()):
     from realm_jax.devices import processes  # late, because it imports JAX

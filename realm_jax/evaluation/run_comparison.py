@@ -30,7 +30,7 @@ def compare(first: str, second: str) -> str:
     FileNotFoundError: If there are no predictions.
     ValueError: If the two do not have the same questions or no metric in common.
   """
-  sets = _sets(first)
+  sets = sets_of(first)
   pairs = [_same_questions(os.path.join(first, name), os.path.join(second, name)) for name in sets]
   names = [name for name in pairs[0][0] if all(name in of for pair in pairs for of in pair)]
   if not names:
@@ -60,8 +60,12 @@ def _line(questions: str, metric: str, found: resampling.Comparison, adjusted: f
   )
 
 
-def _sets(directory: str) -> Sequence[str]:
-  """Returns the names of the sets of questions in a directory; "" is the directory itself."""
+def sets_of(directory: str) -> Sequence[str]:
+  """Returns the names of the sets of questions in a directory; "" is the directory itself.
+
+  Raises:
+    FileNotFoundError: If it is no output of `realm evaluate`.
+  """
   folder = object_store.absolute(directory)
   if (folder / "predictions.jsonl").exists():
     return [""]

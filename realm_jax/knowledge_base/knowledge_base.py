@@ -179,8 +179,8 @@ class KnowledgeBase:
         bounds if one of its values does, and `ne` and `nin` if none is excluded. One that is null
         or empty is missing: it satisfies `ne`, `nin` and None.
       exact: Whether to read all embeddings. Otherwise, where there are 20,000 or more, those near
-        the question's are read and those of the passages that are best by words, which found 98 %
-        of the same ten passages or more (docs/results/speed.md).
+        the question's are read and those of the passages that are best by words, which finds nearly
+        the same passages (docs/results/speed.md).
       by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
 
     Returns:
@@ -297,14 +297,16 @@ class KnowledgeBase:
     from realm_jax.data.questions import read_questions
     from realm_jax.knowledge_base import learning  # late, because they import JAX
 
-    found = learning.fed_back(self) if questions is None else read_questions(os.fspath(questions))
+    found = (
+      learning.fed_back(self._folder) if questions is None else read_questions(os.fspath(questions))
+    )
     if questions is not None or len(found) >= learning.FEWEST:
-      return learning.train(self, found, seconds=60 * (30 if minutes is None else minutes))
+      return learning.train(self._folder, found, seconds=60 * (30 if minutes is None else minutes))
     if minutes is not None:
       raise ValueError(f"minutes={minutes} would do nothing without questions")
     if not self.commit.settings.encoder:
       raise ValueError(f"{self.path} has no encoder, so words rank; make it with one to choose")
-    return learning.choose_ranking(self)
+    return learning.choose_ranking(self._folder, create=type(self).create)
 
   def evaluate(self, path: str | os.PathLike) -> "Evaluation":
     """Measures how well questions find what they should: by words, by the encoder and by both.

@@ -6,8 +6,8 @@ import os
 import re
 import tempfile
 import time
-import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes
@@ -16,48 +16,53 @@ from realm_jax.foundations import progress
 from realm_jax.knowledge_base import commits, models, tuning, use_memory
 from realm_jax.knowledge_base.encoder import Encoder
 from realm_jax.knowledge_base.evaluation import Search
+from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
 
-if typing.TYPE_CHECKING:
-  from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 _ADAPTED, _TRAINED = "adapted", "trained"
 FEWEST = 100  # questions that were fed back, to train on
 
 
-def choose_ranking(base: "KnowledgeBase") -> Choice:
-  """Chooses between words, the encoder and both by titles and sentences of the documents."""
-  snapshot = base._folder.newest()
+def choose_ranking(folder: Folder, *, create: Callable[..., Any]) -> Choice:
+  """Chooses between words, the encoder and both by titles and sentences of the documents.
+
+  Args:
+    create: Makes another knowledge base; see `KnowledgeBase.create`.
+  """
+  snapshot = folder.newest()
   settings = snapshot.commit.settings
-  encoder = base._folder.encoder(settings.encoder)
+  encoder = folder.encoder(settings.encoder)
   if isinstance(encoder, Encoder):
-    encoder = commits.model_path(base.path, settings.encoder)
+    encoder = commits.model_path(folder.path, settings.encoder)
   documents = map(snapshot.document, snapshot.documents(slice(None)))
   made = probes.make(documents, language=snapshot.languages[0])
   with tempfile.TemporaryDirectory() as temporary:
-    searched = type(base).create(
-      os.path.join(temporary, "kb"),
+    path = os.path.join(temporary, "kb")
+    create(
+      path,
       [{"id": document.id, "text": document.text} for document in made.documents],
       language=settings.languages,
       passage_words=settings.passage_words,
       encoder=encoder,
     )
+    searched = Folder(path, encoder=None if isinstance(encoder, str) else encoder).newest()
     choice = probes.choose(
       {
-        ranking: functools.partial(searched._folder.newest().document_ids, by=ranking)
+        ranking: functools.partial(searched.document_ids, by=ranking)
         for ranking in commits.RANKINGS
       },
       made.queries,
       start=settings.ranking,
     )
-  with base._folder.exclusively() as edit:
+  with folder.exclusively() as edit:
     edit.settings = dataclasses.replace(edit.settings, ranking=choice.chosen)
   return choice
 
 
-def fed_back(base: "KnowledgeBase") -> list[Question]:
+def fed_back(folder: Folder) -> list[Question]:
   """Returns the past questions that something was useful for; that is an answer like any other."""
-  snapshot, questions = base._folder.newest(), []
-  for past in base._folder.memory.newest().records.values():
+  snapshot, questions = folder.newest(), []
+  for past in folder.memory.newest().records.values():
     texts = [snapshot.hit(row).text for row in use_memory.rows(snapshot, past.useful)]
     answers = (*past.answers, *(map(re.escape, texts) if past.regex else texts))
     if answers:
@@ -65,20 +70,21 @@ def fed_back(base: "KnowledgeBase") -> list[Question]:
   return questions
 
 
-def train(base: "KnowledgeBase", questions: Sequence[Question], *, seconds: float) -> Choice:
+def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> Choice:
   """Remembers questions, and uses what learned from them if held-out ones find more answers.
 
   Raises:
     ValueError: If there is no passage, or questions are too few.
   """
   learned, asked = tuning.held_out(questions)
-  start, settings = base._folder.newest(), base.commit.settings
+  start = folder.newest()
+  settings = start.commit.settings
   if not start.num_passages:
     raise ValueError("there are no documents yet, in which questions could find answers")
   started = time.monotonic()
   if start.embed is not None:
     start = dataclasses.replace(start, embed=functools.cache(start.embed))
-  before = base._folder.memory.newest().records
+  before = folder.memory.newest().records
   records = {}
   for question in progress.track([*learned, *asked], what="questions to remember"):
     past = PastQuestion(
@@ -96,7 +102,7 @@ def train(base: "KnowledgeBase", questions: Sequence[Question], *, seconds: floa
     adapter = tuning.adapt(start, learned, seconds=seconds / 3)
     if adapter is not None:
       candidates[_ADAPTED] = dataclasses.replace(start, adapt=adapter)
-    given = base._folder.encoder(settings.encoder)
+    given = folder.encoder(settings.encoder)
     if isinstance(given, Encoder):  # one from elsewhere has no tower to train
       left = seconds - (time.monotonic() - started)
       encoder = tuning.tune(given, start, learned, seconds=left)
@@ -111,19 +117,19 @@ def train(base: "KnowledgeBase", questions: Sequence[Question], *, seconds: floa
       searches = {"without memory": start.search, name: search}
   choice = tuning.compare(searches, asked)
   chosen, _, _ = choice.chosen.partition(",")
-  with base._folder.exclusively() as edit:
+  with folder.exclusively() as edit:
     if edit.settings.encoder != settings.encoder:
-      raise ValueError(f"{base.path} got another encoder while this one was trained")
+      raise ValueError(f"{folder.path} got another encoder while this one was trained")
     if chosen == _ADAPTED and adapter is not None:
-      edit.settings = dataclasses.replace(edit.settings, adapter=adapter.write(base.path))
+      edit.settings = dataclasses.replace(edit.settings, adapter=adapter.write(folder.path))
     if chosen == _TRAINED and encoder is not None:
-      name = models.write_encoder(base.path, encoder)
+      name = models.write_encoder(folder.path, encoder)
       edit.settings = dataclasses.replace(edit.settings, adapter="", encoder=name)
     if chosen != tuning.START:
       ranking = tuning.RANKINGS[choice.chosen.removeprefix(chosen)]
       edit.settings = dataclasses.replace(edit.settings, ranking=ranking)
     embed, name = candidates[chosen].embed, edit.settings.encoder
-    base._folder.memory.write(
+    folder.memory.write(
       past if embed is None else past.with_embedding(name, embed(past.question))
       for past in records.values()
     )

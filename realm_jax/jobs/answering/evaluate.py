@@ -111,6 +111,8 @@ def evaluate(
     changed += [
       n for n, value in vars(settings).items() if n != "fusion" and value != getattr(default, n)
     ]
+  if against is not None:
+    run_comparison.sets_of(against)  # not after hours of evaluation
   if qrels is not None and sources.retriever == "hybrid":
     sources = dataclasses.replace(sources, fusion=sources.fusion.for_documents())
   if following.follow:

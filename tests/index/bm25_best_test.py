@@ -5,7 +5,7 @@ import pytest
 
 from realm_jax.index import bm25
 from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.index.postings import Postings
+from realm_jax.index.postings import Postings, prefixes_of
 from tests.index import dense_bm25
 
 WORDS = {
@@ -71,5 +71,6 @@ def test_terms_are_told_apart_however_they_begin():
   spelled = sorted(term.encode() for term in terms)
   postings.spelling = np.frombuffer(b"".join(spelled), np.uint8)
   postings.spelling_ends = np.cumsum([*map(len, spelled)])
+  postings.prefixes = prefixes_of(spelled)
   assert postings.places(spelled) == [*range(len(spelled))]
   assert postings.places([b"", b"abc", b"abcdefghii", b"zz"]) == [None] * 4

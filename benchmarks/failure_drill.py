@@ -78,12 +78,14 @@ build_index.build_index.recheck_seconds = 1.0
 build_index.build_index.follow = True
 """
 _WHOLE_RUN_SECONDS = 3600
+_MOST_RESTARTS = 200  # of a process in a run
 _FULL_DISK_SECONDS = 4
 _BAD_STORE_SECONDS = 6
 _SWAP_SECONDS = 0.3  # from the publication to the first step that uses it, at most
 
 # Its processes are copies of one that has imported what jobs import, at once or late, and has
-# neither threads nor a backend.
+# neither threads (pyarrow, which pandas imports, would start one) nor a backend.
+os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 _JOBS = multiprocessing.get_context("forkserver")
 _JOBS.set_forkserver_preload(
   [
@@ -194,7 +196,7 @@ class Drill:
     """Trains to the end while the events happen in their order, as many as come before the end.
 
     Raises:
-      RuntimeError: If the run does not come to its end.
+      RuntimeError: If the run does not come to its end, or a process ends again and again.
     """
     started = time.monotonic()
     waiting = list(events)
@@ -231,6 +233,9 @@ class Drill:
         continue
       if process is not None:
         self.restarts[name] += 1
+        if self.restarts[name] > _MOST_RESTARTS:
+          log = (self.directory / f"{name}.log").read_text().strip()
+          raise RuntimeError(f"the {name} ended {_MOST_RESTARTS} times: {log.splitlines()[-1]}")
       log = os.fspath(self.directory / f"{name}.log")
       self._running[name] = _JOBS.Process(target=_run_job, args=(self.command(name), log))
       self._running[name].start()

@@ -152,7 +152,8 @@ class SavedModel:
     reader, _ = self.description.question_answering(self.path)
     model = open_qa.OpenQaModel(self.description.dual_encoder, reader)
     abstract = abstract_params(mesh, init_open_qa_model, model)
-    return model, orbax_files.restore_params(self.path, abstract)
+    # An encoder without parameters has no entry.
+    return model, {"dual_encoder": {}, **orbax_files.restore_params(self.path, abstract)}
 
   def retriever(self, mesh: jax.sharding.Mesh) -> tuple[Encoder, dict]:
     """Restores the dual encoder, as `{"dual_encoder": ...}`."""

@@ -227,9 +227,10 @@ class KnowledgeBase:
     name = self._folder.newest().commit.settings.reader
     if not name:
       raise ValueError(
-        f"{self.path} has no reader, so it can only search; fine-tune one with `realm finetune`, "
-        "and give its workdir: `realm kb add KB --reader=WORKDIR`, or add_reader(WORKDIR); or let "
-        "a language model answer: --generator=URL, or generate="
+        f"{self.path} has no reader, so it can only search; give a BertForQuestionAnswering, by "
+        "its directory or OWNER/NAME, or the workdir of a `realm finetune`: `realm kb add KB "
+        "--reader=IT`, or add_reader(IT); or let a language model answer: --generator=URL, or "
+        "generate="
       )
     folder.check_can_compute()
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX
@@ -252,8 +253,8 @@ class KnowledgeBase:
     """Copies what answers questions into the knowledge base, in place of what did so before.
 
     Args:
-      path: Workdir of a fine-tuning, or another directory with a checkpoint of a span reader and
-        its vocabulary.
+      path: Workdir of a fine-tuning, another directory with a checkpoint of a span reader and its
+        vocabulary, or a `BertForQuestionAnswering`: its directory, or OWNER/NAME on the hub.
 
     Raises:
       FileNotFoundError: If there is none.

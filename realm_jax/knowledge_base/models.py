@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 
 from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.best_checkpoint import BEST
@@ -15,6 +16,7 @@ from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.knowledge_base.encoder import Encoder
+from realm_jax.models.uniform_encoder import UniformEncoderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text import wordpieces
 
@@ -93,8 +95,7 @@ def _found(source: str, *, reads: bool) -> _Model:
 
 def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
   saved = saved_models.load(checkpoint)
-  parts = ("dual_encoder", "span_reader") if reads else ("dual_encoder",)
-  _check_trained(source, saved.drawn, parts)
+  _check_trained(source, saved.drawn, reads=reads)
   mesh = partitioning.make_mesh()
   _, params = saved.open_qa_model(mesh) if reads else saved.retriever(mesh)
   folders = [os.path.join(folder, VOCABULARY) for folder in (source, os.path.dirname(checkpoint))]
@@ -102,7 +103,8 @@ def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
     if os.path.exists(os.path.join(folder, wordpieces.VOCABULARY_FILE)):
       vocabulary = wordpieces.load(folder)
       saved.check_vocabulary(vocabulary.digest, source=folder)
-      return _Model(_restricted(saved.description, reads=reads), params, vocabulary)
+      description = _restricted(saved.description, reads=reads)
+      return _trained(_Model(description, params, vocabulary), saved.drawn)
   raise FileNotFoundError(
     f"no vocabulary in {folders[-1]}; copy there the folder `vocabulary` of the passages that "
     f"{source} was trained with"
@@ -119,28 +121,45 @@ def _imported(source: str, *, reads: bool) -> _Model:
     span_reader=model.span_reader if reads else None,
   )
   if reads and model.span_reader is None:
-    raise ValueError(f"{source} has no span reader; fine-tune one with `realm finetune`")
+    raise ValueError(
+      f"{source} has no span reader; give a BertForQuestionAnswering, or fine-tune one with `realm "
+      "finetune`"
+    )
   params, drawn = importing.imported_params(model, seed=0)
-  _check_trained(source, drawn, params)
+  _check_trained(source, drawn, reads=reads)
   encoder = model.dual_encoder
   lengths = importing.lengths(model, sources, default=_LENGTHS)
+  positions = encoder.bert.max_length
+  beam = dataclasses.replace(BeamConfig(), joint_length=min(BeamConfig().joint_length, positions))
   description = ModelDescription(
     dual_encoder=encoder,
     span_reader=model.span_reader,
-    beam=BeamConfig() if model.span_reader is not None else None,
-    query_length=lengths["query_length"],
-    passage_length=min(
-      lengths["passage_length"], encoder.bert.max_length - len(encoder.passage_prompt)
-    ),
+    beam=beam if reads else None,
+    # Of few positions a question takes half, so that a passage fits next to it.
+    query_length=min(lengths["query_length"], positions // 2) if reads else lengths["query_length"],
+    passage_length=min(lengths["passage_length"], positions - len(encoder.passage_prompt)),
     vocabulary_digest=vocabulary.digest,
     corpus_fingerprint="",
   )
   description.check_sizes(vocabulary)
-  return _Model(description, params, vocabulary)
+  return _trained(_Model(description, params, vocabulary), drawn)
 
 
-def _check_trained(source: str, drawn, parts) -> None:
-  if any(path.startswith(tuple(f"{part}/" for part in parts)) for path in drawn):
+def _trained(model: _Model, drawn: Sequence[str]) -> _Model:
+  """Returns a model without a dual encoder that was drawn, which only a reader may have."""
+  if not any(path.startswith("dual_encoder/") for path in drawn):
+    return model
+  description = dataclasses.replace(model.description, dual_encoder=UniformEncoderConfig())
+  params = {name: part for name, part in model.params.items() if name != "dual_encoder"}
+  return dataclasses.replace(model, description=description, params=params)
+
+
+def _check_trained(source: str, drawn: Sequence[str], *, reads: bool) -> None:
+  if reads and (untrained := [path for path in drawn if path.startswith("span_reader/")]):
+    raise ValueError(
+      f"{source} lacks weights of its span reader: {', '.join(untrained)}; give one that is whole"
+    )
+  if not reads and any(path.startswith("dual_encoder/") for path in drawn):
     raise ValueError(
       f"{source} is a BERT that was not trained to embed texts; give a sentence encoder, or train "
       "one with `realm train_retriever`"

@@ -273,7 +273,7 @@ def _shapes(config: EncoderConfig, of: Side) -> tuple[jax.ShapeDtypeStruct, dict
     return config.make().init_with_output(key, tokens, deterministic=True, method=method)
 
   embedding_1xE, variables = nn.unbox(jax.eval_shape(init))
-  return embedding_1xE, variables["params"]
+  return embedding_1xE, variables.get("params", {})
 
 
 def _restricted(params: Mapping, like: Mapping) -> dict:

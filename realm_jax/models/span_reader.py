@@ -1,7 +1,8 @@
 """The span reader: scores every short span of a passage as the answer to a question.
 
 It reads `[CLS] x [SEP] z [SEP]`; a span's score is an MLP over the vectors of its first and its
-last wordpiece (Lee et al. 2019, section 5.2).
+last wordpiece (Lee et al. 2019, section 5.2), or the sum of a linear score of each (Devlin et al.
+2019, section 4.2).
 """
 
 import dataclasses
@@ -22,7 +23,8 @@ class SpanReaderConfig:
   Attributes:
     bert: Configuration of the encoder.
     max_span_width: Maximum wordpieces W of a span.
-    span_hidden_size: Width U of the MLP.
+    span_hidden_size: Width U of the MLP; 0 adds linear scores of first and last wordpiece, as
+      `BertForQuestionAnswering` does.
     layer_norm_epsilon: Epsilon of the MLP's layer norm.
   """
 
@@ -32,13 +34,16 @@ class SpanReaderConfig:
   layer_norm_epsilon: float = 1e-3
 
   def __post_init__(self):
-    for name in ("max_span_width", "span_hidden_size"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
+    for name, least in (("max_span_width", 1), ("span_hidden_size", 0)):
+      if getattr(self, name) < least:
+        raise ValueError(f"{name}={getattr(self, name)}; it must be at least {least}")
 
 
 class SpanReader(TypedModule):
-  """BERT with a score for each span: dense(layer norm(relu(start projection + end projection)))."""
+  """BERT with a score for each span: dense(layer norm(relu(start projection + end projection))).
+
+  Without an MLP it is the sum of the two projections, which are numbers.
+  """
 
   config: SpanReaderConfig
 
@@ -51,17 +56,21 @@ class SpanReader(TypedModule):
     """
     config = self.config
     hidden_FxTxD = bert.BertEncoder(config.bert, name="bert")(joint, deterministic=deterministic)
-    size = config.span_hidden_size
-    dense = bert.Dense(config.bert, (2 * size,), ("embed", "mlp"), name="span_dense")
-    starts_FxTxU, ends_FxTxU = jnp.split(dense(hidden_FxTxD), 2, axis=-1)
-    norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="mlp", name="span_norm")
-    score = bert.Dense(config.bert, (1,), ("mlp", "projection"), name="span_score")
     inside_FxT = passage_wordpieces(joint)
     lowest, wide = jnp.finfo(jnp.float32).min, bert.wide_dtype(config.bert)
+    if size := config.span_hidden_size:
+      dense = bert.Dense(config.bert, (2 * size,), ("embed", "mlp"), name="span_dense")
+      parts_FxTx2U = dense(hidden_FxTxD)
+      norm = bert.layer_norm(epsilon=config.layer_norm_epsilon, axis="mlp", name="span_norm")
+      score = bert.Dense(config.bert, (1,), ("mlp", "projection"), name="span_score")
+    else:
+      dense = bert.Dense(config.bert, (2,), ("embed", "projection"), name="span_score")
+      parts_FxTx2U = dense(hidden_FxTxD).astype(wide)
+    starts_FxTxU, ends_FxTxU = jnp.split(parts_FxTx2U, 2, axis=-1)
     logits = []
     for width in range(min(config.max_span_width, joint.shape[-1])):
       rows_FxTxU = starts_FxTxU + _shifted(ends_FxTxU, width)
-      rows_FxTx1 = score(norm(jax.nn.relu(rows_FxTxU)))
+      rows_FxTx1 = score(norm(jax.nn.relu(rows_FxTxU))) if size else rows_FxTxU
       valid_FxT = inside_FxT & _shifted(inside_FxT, width)
       logits.append(jnp.where(valid_FxT, rows_FxTx1[..., 0].astype(wide), lowest))
     return jnp.stack(logits, axis=-1)

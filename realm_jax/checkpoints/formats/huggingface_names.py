@@ -73,6 +73,11 @@ def spans() -> dict[str, str]:
   }
 
 
+def linear_spans() -> dict[str, str]:
+  """Returns the names of the span scorer of `BertForQuestionAnswering`."""
+  return _module(_DENSE, "span_score", "qa_outputs")
+
+
 def prefixed(names: Mapping[str, str], *, here: str = "", there: str = "") -> dict[str, str]:
   """Prepends prefixes to our paths and to their names."""
   return {here + ours: there + theirs for ours, theirs in names.items()}

@@ -20,6 +20,8 @@ from realm_jax.models.span_reader import SpanReaderConfig
 _WORDS = "embeddings.word_embeddings.weight"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _SPANS = "qa_outputs.dense_intermediate.weight"
+_LINEAR_SPANS = "qa_outputs.weight"
+_LINEAR_SPAN_WIDTH = 30  # with which BERT answered SQuAD
 _PROJECTION = "cls.dense.weight"
 # Indices, tied copies of the masked-LM head, the next-sentence head, embeddings of passages.
 _KNOWN_REST = re.compile(
@@ -91,7 +93,7 @@ class _Network:
 
   @property
   def kind(self) -> str:
-    if self.owner + _SPANS in self.source.weights:
+    if any(self.owner + name in self.source.weights for name in (_SPANS, _LINEAR_SPANS)):
       return "span_reader"
     embeds = self.owner + _PROJECTION in self.source.weights
     return "tower" if embeds or self.source.sentence_encoder else "bert"
@@ -161,7 +163,9 @@ def find(sources: Sequence[Source]) -> ImportedModel:
     _check_tied(network)
     take(network, "knowledge_augmented_encoder", heads=[huggingface_names.masked_lm])
   for network in found["span_reader"]:
-    take(network, "span_reader", heads=[huggingface_names.spans])
+    linear = network.owner + _LINEAR_SPANS in network.source.weights
+    head = huggingface_names.linear_spans if linear else huggingface_names.spans
+    take(network, "span_reader", heads=[head])
   return ImportedModel(
     dual_encoder=_dual_encoder_config(lender, towers),
     knowledge_augmented_encoder=reads[0].config if reads else None,
@@ -304,8 +308,12 @@ def _dual_encoder_config(lender: _Network, towers: list[_Network]) -> DualEncode
 
 
 def _span_reader_config(network: _Network) -> SpanReaderConfig:
-  dense = network.source.weights[network.owner + _SPANS]
   settings = network.source.settings
+  if network.owner + _LINEAR_SPANS in network.source.weights:
+    return SpanReaderConfig(
+      bert=network.config, span_hidden_size=0, max_span_width=_LINEAR_SPAN_WIDTH
+    )
+  dense = network.source.weights[network.owner + _SPANS]
   defaults = SpanReaderConfig(bert=network.config)
   return SpanReaderConfig(
     bert=network.config,

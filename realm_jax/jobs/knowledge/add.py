@@ -21,7 +21,8 @@ def add(
       TSV or Parquet.
     update: Whether to replace the documents that are there with another content.
     delete_missing: Whether to update, and to delete all documents that are not in these texts.
-    reader: Workdir of a fine-tuning, which answers questions from now on.
+    reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
+      on the hub), which answers questions from now on.
 
   Raises:
     FileNotFoundError: If there is no knowledge base, no text or no reader.

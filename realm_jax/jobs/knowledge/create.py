@@ -27,7 +27,8 @@ def create(
     encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging
       Face, or "sentence-transformers:NAME_OR_DIRECTORY", to search by meaning as well; None
       searches by words alone.
-    reader: Workdir of a fine-tuning, to answer questions; None only searches.
+    reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
+      on the hub), to answer questions; None only searches.
 
   Raises:
     ValueError: If the folder has something else, or two documents have one id.

@@ -7,6 +7,7 @@ Differences are of the same questions without memory, with paired 95 % bootstrap
 
   python benchmarks/learning_from_use.py --data=DATA --encoder=MINILM --directory=scratch
   python benchmarks/learning_from_use.py ... --choose   # strength and threshold, other questions
+  python benchmarks/learning_from_use.py ... --answerable   # whether it is known what was found
 
 DATA has the first 60 words of 12,000 leads of English Wikipedia to search, and WebQuestions,
 CuratedTREC, SQuAD and Cranfield to ask (`open_data`). What was embedded stays in --directory.
@@ -27,9 +28,9 @@ import numpy as np
 from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation import document_ranking, resampling
+from realm_jax.evaluation import calibration, document_ranking, resampling
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import evaluation, use_memory
+from realm_jax.knowledge_base import answerability, evaluation, use_memory
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import JudgedPassage, Memory, PastQuestion
@@ -126,8 +127,8 @@ def recall_at_5(questions: Sequence[Question], snapshot: Snapshot, memory: Memor
   )
 
 
-def memory_of(records: Sequence[PastQuestion]) -> Memory:
-  return Memory({record.key: record for record in records if record.useful}, {})
+def memory_of(records: Sequence[PastQuestion], *, answered: bool = True) -> Memory:
+  return Memory({one.key: one for one in records if one.useful or not answered}, {})
 
 
 def spoiled(records: Sequence[PastQuestion], snapshot: Snapshot) -> list[PastQuestion]:
@@ -172,6 +173,28 @@ def measure(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
       yield f"nearest past question {low} to {min(high, 1)}: {some.sum():,}", figures
 
 
+def measure_answerable(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+  """Yields rows: after how many questions, and how well it is known what five passages answer."""
+  records = remembered(one.past, snapshot)
+  for size in (100, 400, len(records)):
+    memory = memory_of(records[:size], answered=False)
+    model = answerability.learn(snapshot, one.past[:size], memory=memory)
+    if model is None:
+      yield f"{size:,}", "too few"
+      continue
+    found, probabilities = [], []
+    for question in progress.track(one.asked, what="questions"):
+      hits, features = answerability.search(snapshot, question.text, 5, memory=memory)
+      has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
+      found.append(any(has))
+      probabilities.append(model.probability(features, len(hits)))
+    figures = calibration.measure(np.array(probabilities), np.array(found))
+    shares = (
+      f"{n} {value:.3f} ({low:.3f} to {high:.3f})" for n, (value, (low, high)) in figures.items()
+    )
+    yield f"{size:,}", ", ".join([*shares, f"found {np.mean(found):.3f}"])
+
+
 def nearest(question: str, memory: Memory, snapshot: Snapshot) -> float:
   by_words = snapshot.commit.settings.ranking == "words"
   question_E = None if by_words or snapshot.embed is None else snapshot.embed(question)
@@ -214,6 +237,7 @@ def main() -> None:
   parser.add_argument("--encoder", required=True, help="directory of a sentence encoder")
   parser.add_argument("--directory", required=True, help="where knowledge bases are kept")
   parser.add_argument("--choose", action="store_true", help="compare strengths and thresholds")
+  parser.add_argument("--answerable", action="store_true", help="measure hits.answerable")
   parser.add_argument("--rankings", nargs="+", default=["encoder", "fused", "words"])
   parser.add_argument("--sets", nargs="+")
   arguments = parser.parse_args()
@@ -239,7 +263,8 @@ def main() -> None:
         after = recall_at_5(sets[name].developed, snapshot, memory)
         print(f"{name} | {ranking} | {setting} |", shown(after, before), flush=True)
     else:
-      for row, figures in measure(sets[name], snapshot):
+      rows = measure_answerable if arguments.answerable else measure
+      for row, figures in rows(sets[name], snapshot):
         print(f"{name} | {ranking} | {row} | {figures}", flush=True)
 
 

@@ -27,7 +27,7 @@ _NAME = re.compile(r"(\d{9})\.json")
 _PUBLISHED = re.compile(rf"{_FOLDER}/{_NAME.pattern}")
 _OURS = re.compile(r"\.?\d{9}(\.json.*|-\d+)")  # what a killed writer leaves, unfinished or not
 _MODEL = re.compile(rf"[0-9a-f]{{{MODEL_DIGITS}}}")
-_OF_MODELS = ("encoder", "reader", "adapter")  # settings
+_OF_MODELS = ("encoder", "reader", "adapter", "answerability")  # settings
 _KEPT = 2  # the newest, and the one that readers may be opening
 # What reading something other than a commit raises.
 _WRONG = (ValueError, TypeError, LookupError, AttributeError)
@@ -49,6 +49,7 @@ class Settings:
     ranking: What ranks passages if there is an encoder; it may change.
     reader: The model that answers questions, which may change; "" for none.
     adapter: What maps embeddings of questions before passages are ranked; "" for nothing.
+    answerability: What tells whether an answer was found; "" for nothing.
   """
 
   languages: tuple[str, ...] = DETECTED
@@ -57,6 +58,7 @@ class Settings:
   ranking: Ranking = "fused"
   reader: str = ""
   adapter: str = ""
+  answerability: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

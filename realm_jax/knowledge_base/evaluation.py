@@ -11,7 +11,8 @@ import numpy as np
 from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import describe_missing, read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation import document_ranking, resampling
+from realm_jax.evaluation import calibration, document_ranking, resampling
+from realm_jax.knowledge_base import answerability
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.snapshot import Snapshot
@@ -33,10 +34,13 @@ class Evaluation:
     scores: By ranking and figure, the value of each question, `[n]`; " + memory" follows the name
       of a ranking that past questions move.
     missing: Says which documents judged relevant the knowledge base lacks; "" if it has all.
+    answerable: How well it is known whether an answer is among five hits: AUROC and calibration
+      error, with intervals; None if nothing has learned it, or questions have no or all answers.
   """
 
   scores: Mapping[str, Scores]
   missing: str = ""
+  answerable: Mapping[str, tuple[float, tuple[float, float]]] | None = None
 
   @property
   def figures(self) -> dict[str, dict[str, float]]:
@@ -68,7 +72,12 @@ class Evaluation:
       lines.append([f"{ranking} - {start}", *cells])
     number = len(self.scores["words"][names[0]])
     table = "\n".join("".join(f"{cell:<27}" for cell in line).rstrip() for line in lines)
-    return "\n".join([f"{number} questions", table, *filter(None, [self.missing])])
+    known = ", ".join(
+      f"{name} {value:.3f} ({_to(interval, '.3f')})"
+      for name, (value, interval) in (self.answerable or {}).items()
+    )
+    known = known and f"an answer is among five, by hits.answerable: {known}"
+    return "\n".join([f"{number} questions", table, *filter(None, [known, self.missing])])
 
 
 def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
@@ -81,7 +90,10 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
       searches[ranking + _MEMORY] = functools.partial(search, by=ranking, memory=memory)
   if not os.path.isdir(path):
     asked = read_questions(path)
-    return Evaluation(scores={name: found_answers(by, asked) for name, by in searches.items()})
+    return Evaluation(
+      scores={name: found_answers(by, asked) for name, by in searches.items()},
+      answerable=_known(snapshot, asked, memory),
+    )
   tables = glob.glob(os.path.join(glob.escape(path), "qrels", "*"))
   tables = [t for t in tables if os.path.basename(t).startswith("test.")] or tables
   if len(tables) != 1:
@@ -99,6 +111,20 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   there = {name for name, place in zip(names, snapshot.find([*names]), strict=True) if place}
   missing = describe_missing(judgements, there, source="the knowledge base")
   return Evaluation(scores=scores, missing=missing)
+
+
+def _known(snapshot: Snapshot, questions: Sequence[Question], memory: Memory):
+  """Returns how well it is known whether an answer is among five; see `Evaluation`."""
+  model, probabilities, happened = snapshot.answerability, [], []
+  if model is None or not model.is_of(snapshot.commit.settings, None):
+    return None
+  for question in questions:
+    hits, features = answerability.search(snapshot, question.text, 5, memory=memory, leave_out=True)
+    has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
+    happened.append(any(has))
+    probabilities.append(model.probability(features, len(hits)))
+  both = {*happened} == {True, False}
+  return calibration.measure(np.array(probabilities), np.array(happened)) if both else None
 
 
 def ranked(search: Search, text: str) -> dict[str, float]:

@@ -23,6 +23,7 @@ from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits, text_encoders, use_memory
 from realm_jax.knowledge_base.adapter import Adapter
+from realm_jax.knowledge_base.answerability import Answerability
 from realm_jax.knowledge_base.edit import Edit, due
 from realm_jax.knowledge_base.embedder import STAGED, Embedder
 from realm_jax.knowledge_base.segment import Segment
@@ -250,7 +251,14 @@ def _opened(
     embed = functools.partial(_embed_question, open_encoder, name) if name else None
     adapter = commit.settings.adapter
     adapt = Adapter.open(directory, adapter) if adapter else None
-    return Snapshot(commit=commit, segments=segments, embed=embed, adapt=adapt)
+    learned = commit.settings.answerability
+    return Snapshot(
+      commit=commit,
+      segments=segments,
+      embed=embed,
+      adapt=adapt,
+      answerability=Answerability.open(directory, learned) if learned else None,
+    )
 
 
 def _embed_question(open_encoder, name: str, question: str) -> np.ndarray:

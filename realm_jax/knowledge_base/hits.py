@@ -38,16 +38,19 @@ class Hits(Sequence[Hit]):
   Attributes:
     is_asked: Whether a word is one of the question's, inflected or not. Pickled hits know it of the
       words that they have.
+    answerable: The probability that an answer is among the best passages, of at most 20, also where
+      it is too low to return them; None if nothing has learned it.
   """
 
   question: str
   found: tuple[Hit, ...]
   is_asked: Callable[[str], bool] = dataclasses.field(repr=False, compare=False)
+  answerable: float | None = None
 
   def __reduce__(self):
     words = {word for hit in self.found for word in _WORD.findall(f"{hit.title} {hit.text}")}
     asked = frozenset(filter(self.is_asked, words))
-    return type(self), (self.question, self.found, asked.__contains__)
+    return type(self), (self.question, self.found, asked.__contains__, self.answerable)
 
   def __len__(self) -> int:
     return len(self.found)
@@ -60,9 +63,10 @@ class Hits(Sequence[Hit]):
 
   def shown(self, mark: Callable[[str], str]) -> str:
     """Returns the hits as lines of text, with `mark` applied to the words of the question."""
-    if not self.found:
-      return "(nothing found)"
-    return "\n".join(line for hit in self.found for line in self._lines(hit, mark))
+    lines = [line for hit in self.found for line in self._lines(hit, mark)] or ["(nothing found)"]
+    if self.answerable is not None:
+      lines.append(f"(an answer is among the best with p = {self.answerable:.2f})")
+    return "\n".join(lines)
 
   def _lines(self, hit: Hit, mark: Callable[[str], str]) -> Iterator[str]:
     fields = "".join(f"  {name}={value}" for name, value in hit.fields.items())

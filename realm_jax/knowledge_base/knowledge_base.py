@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 import os
 from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
 from realm_jax.knowledge_base import commits, folder, generation, text_encoders, use_memory
+from realm_jax.knowledge_base.answerability import find
 from realm_jax.knowledge_base.edit import Changes, listed
 from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.folder import Folder
@@ -168,6 +168,7 @@ class KnowledgeBase:
     where: Where | None = None,
     exact: bool = False,
     by: commits.Ranking | None = None,
+    min_answerable: float | None = None,
   ) -> Hits:
     """Finds the best passages.
 
@@ -182,6 +183,8 @@ class KnowledgeBase:
         the question's are read and those of the passages that are best by words, which finds nearly
         the same passages (docs/results/speed.md).
       by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
+      min_answerable: Nothing is returned if an answer is among the best passages with a lower
+        probability, which `train` learns from questions.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the
@@ -190,15 +193,11 @@ class KnowledgeBase:
 
     Raises:
       ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
-        an encoder that is needed is missing.
+        an encoder that is needed is missing, or what `min_answerable` needs was not learned.
     """
-    check_question(question)
-    if operator.index(k) < 1:
-      raise ValueError(f"k={k}; ask for at least 1 passage")
-    snapshot = self._folder.newest()
-    memory = self._folder.memory.newest()
-    hits = tuple(snapshot.search(question, k, where=where, by=by, exact=exact, memory=memory))
-    return Hits(question, hits, snapshot.words_of(question))
+    return find(
+      self._folder, question, k, where=where, by=by, exact=exact, min_answerable=min_answerable
+    )
 
   def answer(
     self,
@@ -207,6 +206,7 @@ class KnowledgeBase:
     where: Where | None = None,
     generate: Generate | None = None,
     k: int = 5,
+    min_answerable: float | None = None,
   ) -> Answer:
     """Answers a question from the passages that a search finds for it.
 
@@ -217,13 +217,15 @@ class KnowledgeBase:
         their numbers from 1, such as [2], or NOT FOUND or None; a `ChatServer` is one. It is not
         called if nothing is found. `generation.prompt` makes a prompt of the two.
       k: Passages that `generate` is given; a reader has its own number.
+      min_answerable: See `search`; below it there is no answer.
 
     Raises:
       ValueError: If there is no reader, no document has a field of `where`, or `generate` returns
         something else.
     """
     if generate is not None:
-      return generation.answer(question, self.search(question, k=k, where=where), generate)
+      hits = self.search(question, k=k, where=where, min_answerable=min_answerable)
+      return generation.answer(question, hits, generate)
     name = self._folder.newest().commit.settings.reader
     if not name:
       raise ValueError(
@@ -236,7 +238,7 @@ class KnowledgeBase:
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX
 
     reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
-    hits = self.search(question, k=reader.num_read, where=where)
+    hits = self.search(question, k=reader.num_read, where=where, min_answerable=min_answerable)
     span = reader.answer(question, hits) if hits else None
     if span is None:
       return Answer(question=question, hits=hits)
@@ -274,7 +276,8 @@ class KnowledgeBase:
     Questions are remembered, as `feedback` does. Then an adapter of their embeddings is trained,
     and the encoder's own tower of questions; passages keep their embeddings. Either is used, alone
     or fused with words, whichever is best, if among five passages it finds answers to more of the
-    questions that it did not learn from than memory alone, by a 95 % interval.
+    questions that it did not learn from than memory alone, by a 95 % interval. From then on hits
+    know the probability that they have an answer.
 
     Without questions those that were fed back are learned from, if there are 100. Otherwise it
     chooses between words, the encoder and both. Titles have to find their documents, and sentences

@@ -13,7 +13,7 @@ from realm_jax.data.questions import Question
 from realm_jax.evaluation import probes
 from realm_jax.evaluation.probes import Choice
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import commits, models, tuning, use_memory
+from realm_jax.knowledge_base import answerability, commits, models, tuning, use_memory
 from realm_jax.knowledge_base.encoder import Encoder
 from realm_jax.knowledge_base.evaluation import Search
 from realm_jax.knowledge_base.folder import Folder
@@ -129,6 +129,13 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
       ranking = tuning.RANKINGS[choice.chosen.removeprefix(chosen)]
       edit.settings = dataclasses.replace(edit.settings, ranking=ranking)
     embed, name = candidates[chosen].embed, edit.settings.encoder
+    # Scores of questions that an adapter or a tower learned from are too good.
+    unseen = [*learned, *asked] if chosen == tuning.START else asked
+    ranks = dataclasses.replace(start.commit, settings=edit.settings)
+    ranks = dataclasses.replace(candidates[chosen], commit=ranks)
+    model = answerability.learn(ranks, unseen, memory=Memory({**before, **records}, {}))
+    known_by = "" if model is None else model.write(folder.path)
+    edit.settings = dataclasses.replace(edit.settings, answerability=known_by)
     folder.memory.write(
       past if embed is None else past.with_embedding(name, embed(past.question))
       for past in records.values()

@@ -7,7 +7,7 @@ import heapq
 import itertools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.texts import beginning
 from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.text.analysis import Analyzer
+
+if TYPE_CHECKING:
+  from realm_jax.knowledge_base.answerability import Answerability
 
 Matching = Callable[[np.ndarray | slice], np.ndarray]
 _BEGINNING = 500  # characters that an example is taken from
@@ -46,12 +49,14 @@ class Snapshot:
   Attributes:
     embed: Returns the embedding `[E]` of a question; None searches by words alone.
     adapt: Maps it before passages are ranked; past questions are compared without.
+    answerability: What knows whether an answer was found; None if nothing was learned.
   """
 
   commit: Commit
   segments: tuple[Segment, ...]
   embed: Callable[[str], np.ndarray] | None = None
   adapt: Callable[[np.ndarray], np.ndarray] | None = None
+  answerability: "Answerability | None" = None
 
   @functools.cached_property
   def live(self) -> tuple[np.ndarray, ...]:
@@ -204,12 +209,14 @@ class Snapshot:
     exact: bool = False,
     memory: Memory | None = None,
     leave_out: bool = False,
+    question_E: np.ndarray | None = None,
   ) -> list[Hit]:
     """Returns the best passages, best first; see `KnowledgeBase.search`.
 
     Args:
       memory: Past questions, which move passages; None for none.
       leave_out: Whether what is remembered of this very question is left out.
+      question_E: The embedding of the question, if it is known.
     """
     if by not in (None, *RANKINGS) or (by in ("encoder", "fused") and not self.embed):
       ranked = " or ".join(RANKINGS) if self.embed else "words"
@@ -217,7 +224,10 @@ class Snapshot:
     if not self.segments:
       return []
     by = by or self.commit.settings.ranking
-    question_E = self.embed(question) if self.embed and by != "words" else None
+    if not self.embed or by == "words":
+      question_E = None
+    elif question_E is None:
+      question_E = self.embed(question)
     best = functools.partial(self.best, question, by=by, exact=exact, question_E=question_E)
     matching, lifts = self.matching(where or {}), {}
     if memory is not None:

@@ -84,9 +84,12 @@ def routes(
   editing = [Depends(editors.check)]
 
   @router.get("/search", summary="The best passages; `where` has conditions on fields, as JSON")
-  def search(q: Text, k: Count = 5, where: Text = "{}") -> dict:
-    hits = base.search(q, k=k, where=fields.conditions(where))
-    return {"question": q, "hits": [dataclasses.asdict(hit) for hit in hits]}
+  def search(
+    q: Text, k: Count = 5, where: Text = "{}", min_answerable: float | None = None
+  ) -> dict:
+    hits = base.search(q, k=k, where=fields.conditions(where), min_answerable=min_answerable)
+    found = [dataclasses.asdict(hit) for hit in hits]
+    return {"question": q, "hits": found, "answerable": hits.answerable}
 
   @router.get("/answer", summary="An answer from passages, if there is a reader or a generator")
   def answered(q: Text, where: Text = "{}") -> dict:

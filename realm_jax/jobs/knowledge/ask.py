@@ -4,16 +4,25 @@ from realm_jax.knowledge_base.chat_server import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 
-def ask(path: str, question: str, *, generator: GeneratorSettings = GeneratorSettings()) -> None:
+def ask(
+  path: str,
+  question: str,
+  *,
+  generator: GeneratorSettings = GeneratorSettings(),
+  min_answerable: float | None = None,
+) -> None:
   """Prints the answer, and the passages that it stands in or cites.
 
   Args:
     path: The folder of the knowledge base.
     question: What to ask.
     generator: A language model, which answers instead of the reader.
+    min_answerable: There is no answer if one is among the passages with a lower probability, which
+      training on questions has learned.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.
     ValueError: If it has no reader, or the language model gives no answer.
   """
-  print(KnowledgeBase(path).answer(question, generate=generator.open()), flush=True)
+  base, generate = KnowledgeBase(path), generator.open()
+  print(base.answer(question, generate=generate, min_answerable=min_answerable), flush=True)

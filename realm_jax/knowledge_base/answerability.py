@@ -1,0 +1,275 @@
+"""The probability that an answer is among the hits, learned from the scores of known questions.
+
+A logistic regression of what a search shows anyway: how the best scores of each ranking stand out,
+how many words of the question the passages have, whether the rankings agree, and whether questions
+like it were answered. It is what p(null passage) is to a reader: the share of "not here".
+"""
+
+import dataclasses
+import hashlib
+import json
+import operator
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from absl import logging
+
+from realm_jax.foundations import atomic_files, json_fields
+from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base.commits import Ranking, Settings
+from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.hits import Hit, Hits, check_question
+from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
+
+if TYPE_CHECKING:
+  from realm_jax.data.questions import Question
+  from realm_jax.knowledge_base.folder import Folder
+  from realm_jax.knowledge_base.snapshot import Snapshot
+
+_FILE = "answerability.json"
+_KIND = DirectoryKind(name="a model of what is answerable", files=(_FILE,))
+_DEPTHS = (1, 5, 20)  # hits, among which an answer is or is not
+_DEPTH = _DEPTHS[-1]  # scores that are read
+_FOLDS, _FEWEST, _MOST = 5, 10, 3_000  # questions with and without an answer, and of all
+_SHARPNESS = 8  # by which nearer past questions count more
+_PENALTIES = (1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answerability:
+  """A logistic regression, and the searches that it is of.
+
+  Attributes:
+    weights: Of the features in standard deviations from their means; that of 1 is the last.
+  """
+
+  encoder: str
+  adapter: str
+  ranking: str
+  means: tuple[float, ...]
+  deviations: tuple[float, ...]
+  weights: tuple[float, ...]
+
+  def __post_init__(self):
+    numbers = np.array([*self.means, *self.deviations, *self.weights], float)
+    number = 6 * (2 if self.ranking == "words" else 3) + 7
+    if [number] * 2 + [number + 1] != [*map(len, (self.means, self.deviations, self.weights))]:
+      raise ValueError(f"there are other than {number} features")
+    if not (np.isfinite(numbers).all() and min(self.deviations) > 0):
+      raise ValueError("a number is not finite, or a deviation not positive")
+
+  def is_of(self, settings: Settings, by: Ranking | None) -> bool:
+    """Returns whether it was learned from such searches."""
+    ranking = _ranking(settings)
+    own = (self.encoder, self.adapter, self.ranking)
+    return own == (settings.encoder, settings.adapter, by or ranking)
+
+  def probability(self, features: np.ndarray, k: int) -> float:
+    """Returns that of an answer among the best k."""
+    row = (_at(features, k) - self.means) / self.deviations
+    return float(_sigmoid(np.append(row, 1) @ self.weights)) if k else 0.0
+
+  def write(self, directory: str) -> str:
+    """Writes it into a knowledge base; returns its name there, a digest."""
+    content = json.dumps(dataclasses.asdict(self))
+    name = hashlib.sha256(content.encode()).hexdigest()[: commits.MODEL_DIGITS]
+    path = commits.model_path(directory, name)
+    if not os.path.exists(path):
+      with atomic_files.new_directory(path, kind=_KIND) as temporary:
+        atomic_files.write_text(os.path.join(temporary, _FILE), content)
+    return name
+
+  @classmethod
+  def open(cls, directory: str, name: str) -> "Answerability | None":
+    """Opens that of a knowledge base, which can be searched without if it is damaged."""
+    path = os.path.join(commits.model_path(directory, name), _FILE)
+    try:
+      with open(path, encoding="utf-8") as file:
+        return json_fields.restored(cls, json.load(file))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+      logging.warning("searches do not know what is answerable, train again: %s: %s", path, error)
+      return None
+
+
+def find(
+  folder: "Folder",
+  question: str,
+  k: int,
+  *,
+  where: Where | None,
+  by: Ranking | None,
+  exact: bool,
+  min_answerable: float | None,
+) -> Hits:
+  """Returns the best passages and the probability; see `KnowledgeBase.search`."""
+  check_question(question)
+  if operator.index(k) < 1:
+    raise ValueError(f"k={k}; ask for at least 1 passage")
+  if min_answerable is not None and not 0 <= min_answerable <= 1:
+    raise ValueError(f"min_answerable={min_answerable}; a probability is from 0 to 1")
+  snapshot, memory = folder.newest(), folder.memory.newest()
+  model, words = snapshot.answerability, snapshot.words_of(question)
+  if model is not None and model.is_of(snapshot.commit.settings, by):
+    found, features = search(snapshot, question, k, where=where, exact=exact, memory=memory)
+    answerable = model.probability(features, len(found))
+    enough = min_answerable is None or answerable >= min_answerable
+    return Hits(question, tuple(found) if enough else (), words, answerable)
+  if min_answerable is not None:
+    raise ValueError(
+      f"min_answerable={min_answerable}, but nothing has learned when such a search finds an "
+      "answer; train with questions, of which some have an answer and some have none"
+    )
+  found = snapshot.search(question, k, where=where, by=by, exact=exact, memory=memory)
+  return Hits(question, tuple(found), words)
+
+
+def search(
+  snapshot: "Snapshot",
+  question: str,
+  k: int,
+  *,
+  memory: Memory,
+  where: Where | None = None,
+  exact: bool = False,
+  leave_out: bool = False,
+) -> tuple[list[Hit], np.ndarray]:
+  """Returns the best passages by what ranks, and the features of the search."""
+  by_words = _ranking(snapshot.commit.settings) == "words"
+  question_E = None if by_words or snapshot.embed is None else snapshot.embed(question)
+  hits = snapshot.search(
+    question,
+    max(k, _DEPTH),
+    where=where,
+    exact=exact,
+    memory=memory,
+    leave_out=leave_out,
+    question_E=question_E,
+  )
+  features, best = _shape([hit.score for hit in hits]), []
+  for by in ("words",) if question_E is None else ("words", "encoder"):
+    rows, scores = snapshot.best(
+      question, _DEPTH, matching=snapshot.matching(where or {}), by=by, question_E=question_E
+    )
+    order = np.argsort(-scores, kind="stable")[:_DEPTH]
+    features += _shape(scores[order].tolist())
+    best.append({*rows[order[:5]].tolist()})
+  terms = snapshot.terms(question)
+  found = [snapshot.terms(f"{hit.title} {hit.text}") & terms for hit in hits[:5]]
+  number = max(1, len(terms))
+  features += [
+    float(np.log(number)),
+    len(found[0]) / number if hits else 0.0,
+    len(frozenset().union(*found)) / number,
+    len(best[0] & best[-1]) / 5,
+    *_past(memory, question, snapshot, question_E, leave_out=leave_out),
+  ]
+  return hits[:k], np.array(features)
+
+
+def learn(
+  snapshot: "Snapshot", questions: Sequence["Question"], *, memory: Memory
+) -> Answerability | None:
+  """Returns what was learned; None if too few questions have an answer among five, or too many.
+
+  What is remembered of a question is left out when it is asked. The penalty is chosen by questions
+  left out in turn, and the probabilities are calibrated by the same (Platt 1999).
+
+  Args:
+    questions: In random order; nothing else may have been learned from them.
+  """
+  from realm_jax.data.answers import occurs  # late, because it imports JAX
+
+  rows, labels = [], []
+  for question in questions[:_MOST]:
+    hits, features = search(snapshot, question.text, _DEPTH, memory=memory, leave_out=True)
+    has = [occurs(hit.text, question.answers, regex=question.regex) for hit in hits]
+    rows.append([_at(features, min(k, len(hits))) for k in _DEPTHS])
+    labels.append([any(has[:k]) for k in _DEPTHS])
+  labels_QxD = np.array(labels, float)
+  answered = labels_QxD[:, _DEPTHS.index(5)].sum()
+  if min(answered, len(labels) - answered) < _FEWEST:
+    return None
+  rows_QxDxF = np.array(rows)
+  means_F, deviations_F = rows_QxDxF.mean((0, 1)), rows_QxDxF.std((0, 1))
+  deviations_F[deviations_F < 1e-9] = 1
+  rows_QxDxF = (rows_QxDxF - means_F) / deviations_F
+  rows_QxDxF = np.concatenate([rows_QxDxF, np.ones_like(rows_QxDxF[..., :1])], axis=-1)
+  fold_Q, tried = np.arange(len(labels)) % _FOLDS, []
+  for penalty in _PENALTIES:
+    logits_QxD = np.empty_like(labels_QxD)
+    for fold in range(_FOLDS):
+      rest = fold_Q != fold
+      weights_F = _fit(rows_QxDxF[rest], labels_QxD[rest], penalty)
+      logits_QxD[~rest] = rows_QxDxF[~rest] @ weights_F
+    signed = np.where(labels_QxD > 0, logits_QxD, -logits_QxD)
+    tried.append((float(np.logaddexp(0, -signed).mean()), penalty, logits_QxD))
+  _, penalty, logits_QxD = min(tried, key=lambda one: one[0])
+  slope, offset = _fit(np.stack([logits_QxD, np.ones_like(logits_QxD)], -1), labels_QxD, 1.0)
+  weights_F = max(slope, 0.0) * _fit(rows_QxDxF, labels_QxD, penalty)
+  weights_F[-1] += offset
+  settings = snapshot.commit.settings
+  return Answerability(
+    encoder=settings.encoder,
+    adapter=settings.adapter,
+    ranking=_ranking(settings),
+    means=tuple(means_F.tolist()),
+    deviations=tuple(deviations_F.tolist()),
+    weights=tuple(weights_F.tolist()),
+  )
+
+
+def _past(
+  memory: Memory,
+  question: str,
+  snapshot: "Snapshot",
+  question_E: np.ndarray | None,
+  *,
+  leave_out: bool,
+) -> tuple[float, float]:
+  """Returns the similarity of the nearest past question, and the share of near ones answered."""
+  if not memory.records:
+    return 0.0, 0.0
+  key = PastQuestion(question=question).key
+  keys = np.array([one == key for one in memory.records])
+  similarity_Q = np.clip(memory.similarity(question, snapshot, question_E), 0, 1)
+  similarity_Q[keys] = 0 if leave_out else 1
+  weights_Q = similarity_Q**_SHARPNESS
+  answered_Q = np.array([bool(past.useful) for past in memory.records.values()])
+  share = float(weights_Q @ answered_Q) / max(float(weights_Q.sum()), 1e-12)
+  return float(similarity_Q.max()), share
+
+
+def _ranking(settings: Settings) -> Ranking:
+  return settings.ranking if settings.encoder else "words"
+
+
+def _shape(scores: Sequence[float]) -> list[float]:
+  """Returns the best of descending scores, and how it stands out; 0 is that of a missing one."""
+  s = np.zeros(_DEPTH)
+  s[: len(scores)] = scores[:_DEPTH]
+  return [s[0], s[0] - s[1], s[0] - s[4], s[0] - s[-1], s.mean(), s.std()]
+
+
+def _at(features: np.ndarray, k: int) -> np.ndarray:
+  return np.append(features, np.log(np.clip(k, 1, _DEPTH)))
+
+
+def _fit(rows: np.ndarray, labels: np.ndarray, penalty: float) -> np.ndarray:
+  """Returns the weights of a logistic regression, by Newton's method; the last has no penalty."""
+  rows, labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
+  penalties = np.full(rows.shape[1], penalty)
+  penalties[-1] = 1e-3
+  weights = np.zeros(rows.shape[1])
+  for _ in range(25):
+    p = _sigmoid(rows @ weights)
+    gradient = rows.T @ (p - labels) + penalties * weights
+    curvature = (rows * (p * (1 - p))[:, None]).T @ rows + np.diag(penalties)
+    weights -= np.linalg.solve(curvature, gradient)
+  return weights
+
+
+def _sigmoid(logits):
+  return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))

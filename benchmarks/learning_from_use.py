@@ -176,7 +176,7 @@ def measure(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 def measure_answerable(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
   """Yields rows: after how many questions, and how well it is known what five passages answer."""
   records = remembered(one.past, snapshot)
-  for size in (100, 400, len(records)):
+  for size in sorted({*(size for size in _SIZES if size < len(records)), len(records)}):
     memory = memory_of(records[:size], answered=False)
     model = answerability.learn(snapshot, one.past[:size], memory=memory)
     if model is None:

@@ -183,8 +183,7 @@ class KnowledgeBase:
         the question's are read and those of the passages that are best by words, which finds nearly
         the same passages (docs/results/speed.md).
       by: Ranks by "words", the "encoder" or both, "fused"; None takes what `train` has chosen.
-      min_answerable: Nothing is returned if an answer is among the best passages with a lower
-        probability, which `train` learns from questions.
+      min_answerable: Returns nothing if `hits.answerable`, which `train` learns, is lower.
 
     Returns:
       The best passages, best first. Without an encoder they are those that share a word with the

@@ -234,8 +234,8 @@ class Drill:
       if process is not None:
         self.restarts[name] += 1
         if self.restarts[name] > _MOST_RESTARTS:
-          log = (self.directory / f"{name}.log").read_text().strip()
-          raise RuntimeError(f"the {name} ended {_MOST_RESTARTS} times: {log.splitlines()[-1]}")
+          log = (self.directory / f"{name}.log").read_text().strip().rpartition("\n")[2]
+          raise RuntimeError(f"the {name} ended {_MOST_RESTARTS} times: {log}")
       log = os.fspath(self.directory / f"{name}.log")
       self._running[name] = _JOBS.Process(target=_run_job, args=(self.command(name), log))
       self._running[name].start()

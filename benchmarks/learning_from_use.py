@@ -28,7 +28,7 @@ import numpy as np
 from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
-from realm_jax.evaluation import calibration, document_ranking, resampling
+from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
 from realm_jax.knowledge_base import answerability, evaluation, use_memory
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
@@ -182,17 +182,12 @@ def measure_answerable(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]
     if model is None:
       yield f"{size:,}", "too few"
       continue
-    found, probabilities = [], []
-    for question in progress.track(one.asked, what="questions"):
-      hits, features = answerability.search(snapshot, question.text, 5, memory=memory)
-      has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
-      found.append(any(has))
-      probabilities.append(model.probability(features, len(hits)))
-    figures = calibration.measure(np.array(probabilities), np.array(found))
+    learned = dataclasses.replace(snapshot, answerability=model)
+    figures = evaluation.answerable(learned, one.asked, memory) or {}
     shares = (
       f"{n} {value:.3f} ({low:.3f} to {high:.3f})" for n, (value, (low, high)) in figures.items()
     )
-    yield f"{size:,}", ", ".join([*shares, f"found {np.mean(found):.3f}"])
+    yield f"{size:,}", ", ".join(shares)
 
 
 def nearest(question: str, memory: Memory, snapshot: Snapshot) -> float:

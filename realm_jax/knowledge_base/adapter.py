@@ -6,12 +6,10 @@ Passages keep their embeddings.
 """
 
 import dataclasses
-import hashlib
 import os
 
 import numpy as np
 
-from realm_jax.foundations import atomic_files
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import array_file, commits
 
@@ -35,13 +33,12 @@ class Adapter:
   def write(self, directory: str) -> str:
     """Writes it into a knowledge base; returns its name there, a digest."""
     content = self.weights_ExE.tobytes() + self.bias_E.tobytes()
-    name = hashlib.sha256(content).hexdigest()[: commits.MODEL_DIGITS]
-    path = commits.model_path(directory, name)
-    if not os.path.exists(path):
-      with atomic_files.new_directory(path, kind=_KIND) as temporary:
-        arrays = {"weights": self.weights_ExE, "bias": self.bias_E}
-        array_file.write(os.path.join(temporary, _FILE), arrays, metadata=None)
-    return name
+    arrays = {"weights": self.weights_ExE, "bias": self.bias_E}
+
+    def write(temporary: str) -> None:
+      array_file.write(os.path.join(temporary, _FILE), arrays, metadata=None)
+
+    return commits.write_model(directory, content, kind=_KIND, write=write)
 
   @classmethod
   def open(cls, directory: str, name: str) -> "Adapter":

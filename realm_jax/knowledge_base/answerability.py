@@ -6,7 +6,6 @@ like it were answered. It is what p(null passage) is to a reader: the share of "
 """
 
 import dataclasses
-import hashlib
 import json
 import operator
 import os
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import logging
 
-from realm_jax.foundations import atomic_files, json_fields
+from realm_jax.foundations import atomic_files, json_fields, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import Ranking, Settings
@@ -75,12 +74,11 @@ class Answerability:
   def write(self, directory: str) -> str:
     """Writes it into a knowledge base; returns its name there, a digest."""
     content = json.dumps(dataclasses.asdict(self))
-    name = hashlib.sha256(content.encode()).hexdigest()[: commits.MODEL_DIGITS]
-    path = commits.model_path(directory, name)
-    if not os.path.exists(path):
-      with atomic_files.new_directory(path, kind=_KIND) as temporary:
-        atomic_files.write_text(os.path.join(temporary, _FILE), content)
-    return name
+
+    def write(temporary: str) -> None:
+      atomic_files.write_text(os.path.join(temporary, _FILE), content)
+
+    return commits.write_model(directory, content.encode(), kind=_KIND, write=write)
 
   @classmethod
   def open(cls, directory: str, name: str) -> "Answerability | None":
@@ -183,7 +181,7 @@ def learn(
   from realm_jax.data.answers import occurs  # late, because it imports JAX
 
   rows, labels = [], []
-  for question in questions[:_MOST]:
+  for question in progress.track(questions[:_MOST], what="questions to ask"):
     hits, features = search(snapshot, question.text, _DEPTH, memory=memory, leave_out=True)
     has = [occurs(hit.text, question.answers, regex=question.regex) for hit in hits]
     rows.append([_at(features, min(k, len(hits))) for k in _DEPTHS])

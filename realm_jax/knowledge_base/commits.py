@@ -6,17 +6,19 @@ each. Whatever no commit names is left over from a killed writer.
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal, get_args
 
 from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields
+from realm_jax.foundations.output_kinds import DirectoryKind
 
 # Segments of format 2 and 3 have no cells; those of any before 5 have other terms.
 _FORMAT, _READ = 5, (2, 3, 4, 5)
@@ -119,6 +121,23 @@ def segment_path(directory: str, name: str) -> str:
 def model_path(directory: str, name: str) -> str:
   """Returns the folder of a model, which is named by its digest."""
   return os.path.join(directory, _MODELS, name)
+
+
+def write_model(
+  directory: str, content: bytes, *, kind: DirectoryKind, write: Callable[[str], None]
+) -> str:
+  """Writes what was learned into a knowledge base; returns its name there.
+
+  Args:
+    content: What the name is a digest of.
+    write: Writes the files into a directory.
+  """
+  name = hashlib.sha256(content).hexdigest()[:MODEL_DIGITS]
+  path = model_path(directory, name)
+  if not os.path.exists(path):
+    with atomic_files.new_directory(path, kind=kind) as temporary:
+      write(temporary)
+  return name
 
 
 def newest_number(directory: str) -> int | None:

@@ -92,7 +92,7 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
     asked = read_questions(path)
     return Evaluation(
       scores={name: found_answers(by, asked) for name, by in searches.items()},
-      answerable=_known(snapshot, asked, memory),
+      answerable=answerable(snapshot, asked, memory),
     )
   tables = glob.glob(os.path.join(glob.escape(path), "qrels", "*"))
   tables = [t for t in tables if os.path.basename(t).startswith("test.")] or tables
@@ -113,7 +113,9 @@ def evaluate(snapshot: Snapshot, path: str, *, memory: Memory) -> Evaluation:
   return Evaluation(scores=scores, missing=missing)
 
 
-def _known(snapshot: Snapshot, questions: Sequence[Question], memory: Memory):
+def answerable(
+  snapshot: Snapshot, questions: Sequence[Question], memory: Memory
+) -> dict[str, tuple[float, tuple[float, float]]] | None:
   """Returns how well it is known whether an answer is among five; see `Evaluation`."""
   model, probabilities, happened = snapshot.answerability, [], []
   if model is None or not model.is_of(snapshot.commit.settings, None):

@@ -230,8 +230,8 @@ class KnowledgeBase:
       raise ValueError(
         f"{self.path} has no reader, so it can only search; give a BertForQuestionAnswering, by "
         "its directory or OWNER/NAME, or the workdir of a `realm finetune`: `realm kb add KB "
-        "--reader=IT`, or add_reader(IT); or let a language model answer: --generator=URL, or "
-        "generate="
+        "--reader=READER`, or add_reader(READER); or let a language model answer: --generator=URL, "
+        "or generate="
       )
     folder.check_can_compute()
     from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX

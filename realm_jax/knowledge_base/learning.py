@@ -117,6 +117,14 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
       searches = {"without memory": start.search, name: search}
   choice = tuning.compare(searches, asked)
   chosen, _, _ = choice.chosen.partition(",")
+  ranking = settings.ranking
+  if chosen != tuning.START:
+    ranking = tuning.RANKINGS[choice.chosen.removeprefix(chosen)]
+  # Scores of questions that an adapter or a tower learned from are too good.
+  unseen = [*learned, *asked] if chosen == tuning.START else asked
+  ranks = dataclasses.replace(start.commit, settings=dataclasses.replace(settings, ranking=ranking))
+  ranks = dataclasses.replace(candidates[chosen], commit=ranks)
+  model = answerability.learn(ranks, unseen, memory=Memory({**before, **records}, {}))
   with folder.exclusively() as edit:
     if edit.settings.encoder != settings.encoder:
       raise ValueError(f"{folder.path} got another encoder while this one was trained")
@@ -126,15 +134,12 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
       name = models.write_encoder(folder.path, encoder)
       edit.settings = dataclasses.replace(edit.settings, adapter="", encoder=name)
     if chosen != tuning.START:
-      ranking = tuning.RANKINGS[choice.chosen.removeprefix(chosen)]
       edit.settings = dataclasses.replace(edit.settings, ranking=ranking)
     embed, name = candidates[chosen].embed, edit.settings.encoder
-    # Scores of questions that an adapter or a tower learned from are too good.
-    unseen = [*learned, *asked] if chosen == tuning.START else asked
-    ranks = dataclasses.replace(start.commit, settings=edit.settings)
-    ranks = dataclasses.replace(candidates[chosen], commit=ranks)
-    model = answerability.learn(ranks, unseen, memory=Memory({**before, **records}, {}))
-    known_by = "" if model is None else model.write(folder.path)
+    known_by = ""
+    if model is not None:
+      used = {"encoder": name, "adapter": edit.settings.adapter}
+      known_by = dataclasses.replace(model, **used).write(folder.path)
     edit.settings = dataclasses.replace(edit.settings, answerability=known_by)
     folder.memory.write(
       past if embed is None else past.with_embedding(name, embed(past.question))

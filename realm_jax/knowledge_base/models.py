@@ -1,7 +1,6 @@
 """The models of a knowledge base: copies in its folder, of what encodes and reads alone."""
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from realm_jax.checkpoints.best_checkpoint import BEST
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.devices import partitioning
-from realm_jax.foundations import atomic_files, hub, json_fields, object_store
+from realm_jax.foundations import hub, json_fields, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
@@ -68,13 +67,12 @@ def write_encoder(directory: str, encoder: Encoder) -> str:
 def _copy(directory: str, model: _Model) -> str:
   content = json.dumps(json_fields.as_json(model.description), sort_keys=True)
   content += saved_models.params_digest(model.params)
-  name = hashlib.sha256(content.encode()).hexdigest()[: commits.MODEL_DIGITS]
-  path = commits.model_path(directory, name)
-  if not os.path.exists(path):
-    with atomic_files.new_directory(path, kind=_KIND) as temporary:
-      model.vocabulary.save(os.path.join(temporary, VOCABULARY))
-      importing.write(os.path.join(temporary, CHECKPOINTS), model.description, model.params)
-  return name
+
+  def write(temporary: str) -> None:
+    model.vocabulary.save(os.path.join(temporary, VOCABULARY))
+    importing.write(os.path.join(temporary, CHECKPOINTS), model.description, model.params)
+
+  return commits.write_model(directory, content.encode(), kind=_KIND, write=write)
 
 
 def _directory(source: str | os.PathLike) -> str:
@@ -104,7 +102,7 @@ def _saved(source: str, checkpoint: str, *, reads: bool) -> _Model:
       vocabulary = wordpieces.load(folder)
       saved.check_vocabulary(vocabulary.digest, source=folder)
       description = _restricted(saved.description, reads=reads)
-      return _trained(_Model(description, params, vocabulary), saved.drawn)
+      return _with_what_was_trained(_Model(description, params, vocabulary), saved.drawn)
   raise FileNotFoundError(
     f"no vocabulary in {folders[-1]}; copy there the folder `vocabulary` of the passages that "
     f"{source} was trained with"
@@ -142,11 +140,11 @@ def _imported(source: str, *, reads: bool) -> _Model:
     corpus_fingerprint="",
   )
   description.check_sizes(vocabulary)
-  return _trained(_Model(description, params, vocabulary), drawn)
+  return _with_what_was_trained(_Model(description, params, vocabulary), drawn)
 
 
-def _trained(model: _Model, drawn: Sequence[str]) -> _Model:
-  """Returns a model without a dual encoder that was drawn, which only a reader may have."""
+def _with_what_was_trained(model: _Model, drawn: Sequence[str]) -> _Model:
+  """Returns the model without a dual encoder of random weights, which only a reader may lack."""
   if not any(path.startswith("dual_encoder/") for path in drawn):
     return model
   description = dataclasses.replace(model.description, dual_encoder=UniformEncoderConfig())

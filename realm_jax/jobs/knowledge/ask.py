@@ -17,8 +17,8 @@ def ask(
     path: The folder of the knowledge base.
     question: What to ask.
     generator: A language model, which answers instead of the reader.
-    min_answerable: There is no answer if one is among the passages with a lower probability, which
-      training on questions has learned.
+    min_answerable: The least probability that an answer is among the passages, below which none is
+      given; `realm kb train` learns it from questions.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.

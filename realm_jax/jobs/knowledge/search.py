@@ -26,8 +26,8 @@ def search(
     where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}`,
       `{"year": {"gte": 1950, "lt": 1960}}`, `{"kind": {"ne": "a"}}`, `{"year": {"exists": true}}`.
     by: What ranks: words, encoder or fused, which is both; None takes what training has chosen.
-    min_answerable: Nothing is found if an answer is among the best passages with a lower
-      probability, which training on questions has learned.
+    min_answerable: The least probability that an answer is among the passages, below which none is
+      shown; `realm kb train` learns it from questions.
 
   Raises:
     FileNotFoundError: If there is no knowledge base.

@@ -4,11 +4,15 @@ A process pool or a pipeline engine runs it over any division of the records int
 concatenated in order, give the same corpus.
 """
 
+import contextlib
 import dataclasses
+import itertools
+import os
 import re
+import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import msgpack
 
@@ -16,6 +20,7 @@ from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecord, Document, Record
 from realm_jax.corpus.passage_store import PassageRow, passage_row
 from realm_jax.corpus.passages import Passage, make_passages
+from realm_jax.foundations import atomic_files
 
 _TITLE = re.compile(r"(?:List|Index|Outline) of .|.*\(disambiguation\)")
 _FIRST_LINE = re.compile(
@@ -117,3 +122,70 @@ class PartMaker:
     return CorpusPart(
       rows=rows, examples=examples, counts=+counts, bad_records=bad_records, ids=ids
     )
+
+
+class PartLog:
+  """The parts that an interrupted job has made, kept in a file for the next one.
+
+  Each part follows its length and checksum; one that a killed job left incomplete is cut off. The
+  file is removed when the context ends with a result, or with an error in the input.
+  """
+
+  def __init__(self, path: str):
+    self._path, self._written = path, False
+
+  def __enter__(self) -> "PartLog":
+    return self
+
+  def __exit__(self, error, *_) -> None:
+    if self._written and (error is None or issubclass(error, ValueError)):
+      os.unlink(self._path)
+
+  def resume(
+    self,
+    make_parts: Callable[[Iterable[Sequence[Record]]], Iterable[CorpusPart]],
+    batches: Iterable[Sequence[Record]],
+    *,
+    digest: str,
+  ) -> Iterator[CorpusPart]:
+    """Yields the parts in the file, then those of the remaining batches, which it adds.
+
+    Args:
+      make_parts: Makes a part of each batch, in order.
+      batches: All batches, from the first one.
+      digest: Digest of what the parts depend on; a file of another digest is not used.
+
+    Raises:
+      ValueError: If another process is writing the file.
+    """
+    os.makedirs(os.path.dirname(self._path), exist_ok=True)
+    with contextlib.ExitStack() as stack:
+      file = stack.enter_context(open(self._path, "a+b"))
+      try:
+        stack.enter_context(atomic_files.locked(self._path))
+      except BlockingIOError as error:
+        raise ValueError(f"another process is writing {file.name}; wait for it") from error
+      except OSError:
+        pass  # the file system has no locks
+      self._written, header = True, f"{digest}\n".encode()
+      file.seek(0)
+      if file.read(len(header)) != header:
+        file.truncate(0)
+        file.write(header)
+      count, end = 0, len(header)
+      while content := _read_checked(file):
+        yield CorpusPart.from_bytes(content)
+        count, end = count + 1, file.tell()
+      file.truncate(end)
+      for part in make_parts(itertools.islice(batches, count, None)):
+        content = part.to_bytes()
+        file.write(len(content).to_bytes(8) + zlib.crc32(content).to_bytes(4) + content)
+        file.flush()
+        yield part
+
+
+def _read_checked(file: BinaryIO) -> bytes:
+  """Returns the content behind the next length and checksum; empty if it is not whole."""
+  size, checksum = file.read(8), file.read(4)
+  content = file.read(int.from_bytes(size))
+  return content if len(size) == 8 and zlib.crc32(content).to_bytes(4) == checksum else b""

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from realm_jax.corpus import parts
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import tagged_examples
+from realm_jax.foundations import atomic_files
 from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, PipelineConfig, prepare_corpus
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -122,6 +124,45 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
   assert contents(tmp_path / "one") == contents(tmp_path / "beam")
   if directory is not None:
     assert os.listdir(tmp_path / directory) == []
+
+
+@pytest.mark.parametrize("damage", (b"", b"\0\0"), ids=("whole", "cut"))
+def test_an_interrupted_run_goes_on_after_its_last_part(tmp_path, many, monkeypatch, damage):
+  whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+  prepare_corpus(output=str(whole), **many)
+  make, made = parts.PartMaker.__call__, []
+
+  def interrupted(maker, records):
+    if len(made) == 1:
+      raise KeyboardInterrupt
+    made.append(len(records))
+    return make(maker, records)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(parts.PartMaker, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+      prepare_corpus(output=str(resumed), **many)
+  log = tmp_path / ".resumed.parts"
+  log.write_bytes(log.read_bytes() + damage)
+  monkeypatch.setattr(parts.PartMaker, "__call__", lambda *_: made.append(1) or make(*_))
+  prepare_corpus(output=str(resumed), **many)
+  assert contents(resumed) == contents(whole)
+  assert made == [512, 1] and not log.exists()
+
+
+def test_parts_of_another_input_are_not_used(tmp_path, many, monkeypatch):
+  (tmp_path / ".out.parts").write_bytes(b"another digest\nand parts")
+  prepare_corpus(output=str(tmp_path / "out"), **many)
+  prepare_corpus(output=str(tmp_path / "again"), **many)
+  assert contents(tmp_path / "out") == contents(tmp_path / "again")
+
+
+def test_two_jobs_do_not_write_the_same_output(tmp_path, many):
+  log = tmp_path / ".out.parts"
+  log.touch()
+  with atomic_files.locked(log), pytest.raises(ValueError, match="another process is writing"):
+    prepare_corpus(output=str(tmp_path / "out"), **many)
+  assert log.exists()
 
 
 def test_bad_records_are_named_and_not_fatal(tmp_path, many, capsys):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
 import tempfile
@@ -12,11 +13,12 @@ from typing import Literal
 import numpy as np
 from absl import logging
 
+from realm_jax import __version__
 from realm_jax.corpus import input_files, process_pool, reading, sample
 from realm_jax.corpus import vocabulary as vocabularies
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.corpus.documents import BadRecords
-from realm_jax.corpus.parts import CorpusPart, PartMaker
+from realm_jax.corpus.parts import CorpusPart, PartLog, PartMaker
 from realm_jax.corpus.passage_store import (
   CORPUS,
   PassageRow,
@@ -105,9 +107,10 @@ def prepare_corpus(
 ) -> StoreMetadata:
   """Writes `output`: a passage store, and the same passages as tagged examples.
 
-  The same input gives the same bytes, whatever the engine and the number of workers. A document
-  with `spans` keeps them; others are tagged by rule: dates, numbers and names, and in languages
-  other than English rare terms.
+  The same input gives the same bytes, whatever the engine and the number of workers. Interrupted
+  and run again, the same command goes on after the last part, except with Beam. A document with
+  `spans` keeps them; others are tagged by rule: dates, numbers and names, and in languages other
+  than English rare terms.
 
   Args:
     input: Glob patterns or directories, separated by commas, of JSON Lines with `id`, `title`,
@@ -163,9 +166,11 @@ def prepare_corpus(
     drop_list_pages=drop_list_pages,
     languages=languages,
   )
-  parts = maker.parts(files, make_part)
   gathered = _Gathered(tokenizer)
-  with atomic_files.new_directory(output, kind=CORPUS) as directory:
+  with (
+    PartLog(_log_path(output)) as log,
+    atomic_files.new_directory(output, kind=CORPUS) as directory,
+  ):
     store = PassageStoreWriter(
       directory, tokenizer=tokenizer, max_passage_length=chunking.max_passage_length
     )
@@ -176,13 +181,31 @@ def prepare_corpus(
       examples.write(example)
 
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-      gathered.gather(parts, scratch=scratch, write=write)
+      gathered.gather(maker.parts(files, make_part, log), scratch=scratch, write=write)
     examples.close()
     gathered.check(input)
     metadata = store.finish(counts=gathered.counts, languages=languages)
     tokenizer.save(os.path.join(directory, "vocabulary"))
   print(f"{output}: {gathered.report()}", flush=True)
   return metadata
+
+
+def _log_path(output: str) -> str:
+  """Returns the file that keeps the parts, next to the output or in the local cache."""
+  if object_store.is_remote(output):
+    name = hashlib.sha256(output.encode()).hexdigest()[:16]
+    return os.path.join(object_store.cache_directory(), f"{name}.parts")
+  parent, name = os.path.split(os.path.realpath(output))
+  return os.path.join(parent, f".{name}.parts")
+
+
+def _digest(files: Sequence[input_files.InputFile], make_part: PartMaker) -> str:
+  """Returns a digest of what the parts depend on, without reading the files."""
+  stats = [object_store.Path(file.path).stat() for file in files]
+  read = [(str(file), stat.length, stat.mtime) for file, stat in zip(files, stats, strict=True)]
+  settings = (make_part.chunking, make_part.drop_list_pages, make_part.languages)
+  whole = repr((__version__, make_part.tokenizer.digest, settings, read))
+  return hashlib.sha256(whole.encode()).hexdigest()
 
 
 class _Processes:
@@ -193,16 +216,17 @@ class _Processes:
     self.expand, self.open_file = input_files.input_files, reading.open_file
 
   def parts(
-    self, files: Sequence[input_files.InputFile], make_part: PartMaker
+    self, files: Sequence[input_files.InputFile], make_part: PartMaker, log: PartLog
   ) -> Iterator[CorpusPart]:
-    """Yields the parts in the order of the files."""
+    """Yields the parts in the order of the files, first those in the log."""
     reader = reading.DocumentReader(files)
-    parts = process_pool.ordered_map(
+    make_parts = functools.partial(
+      process_pool.ordered_map,
       make_part,
-      reading.batches(reader),
       num_workers=self._num_workers,
       preload=[PartMaker.__module__, "realm_jax.text.normalization", "tensorflow_text"],
     )
+    parts = log.resume(make_parts, reading.batches(reader), digest=_digest(files, make_part))
     return progress.track(
       parts, what="passages", size=lambda part: len(part.rows), fraction=reader.fraction
     )
@@ -223,8 +247,9 @@ class _Beam:
     self.expand, self.open_file = beam_pipeline.input_files, beam_pipeline.open_file
 
   def parts(
-    self, files: Sequence[input_files.InputFile], make_part: PartMaker
+    self, files: Sequence[input_files.InputFile], make_part: PartMaker, log: PartLog
   ) -> Iterator[CorpusPart]:
+    del log  # a pipeline's engine retries what has failed
     parts = self._make_parts(
       files,
       make_part=make_part,

@@ -74,7 +74,6 @@ setuptools.setup(
       "basedpyright>=1.40",
       "bm25s>=0.2,<0.4",
       "fastapi>=0.115",
-      "starlette>=1.10",
       "gcp-storage-emulator>=2024.8",
       "gcsfs>=2025.1",
       "httpx>=0.27",
@@ -111,7 +110,7 @@ setuptools.setup(
     ],
     "mcp": ["fastapi>=0.115", "mcp>=2.3,<3", "uvicorn>=0.30"],
     "parquet": ["pyarrow>=15"],
-    "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "starlette>=1.10", "uvicorn>=0.30"],
+    "serve": ["fastapi>=0.115", "python-multipart>=0.0.20", "uvicorn>=0.30"],
     "sentence-transformers": ["sentence-transformers>=5.1"],
     # What t5x needs of a package index; requirements-t5x.txt has t5x itself.
     "t5x": ["cached_property", "chex", "clu>=0.0.12", "fiddle", "grain", "jaxtyping"],

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
   "corpus.passage_store": ("PassageStore",),
-  "web.knowledge_base_serving": ("serve",),
+  "web.listening": ("serve",),
   "knowledge_base.chat_server": ("ChatServer",),
   "knowledge_base.knowledge_base": ("KnowledgeBase",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),

@@ -1,46 +1,93 @@
-"""What all pages and APIs share: limits, refusals, health, documentation and static files."""
+"""What all pages and APIs share: limits, errors, health, documentation, and the edit token."""
 
+import hmac
 import importlib.resources
+import secrets
+from typing import Annotated
 
 import fastapi
-from fastapi import Request
+import pydantic
+from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.chat_server import GeneratorError
 from realm_jax.web import rendering
-from realm_jax.web.limit_settings import LimitSettings
-from realm_jax.web.limits import add_limits
-from realm_jax.web.refusals import ForbiddenError, NotFoundError, OverloadedError
+from realm_jax.web.listening import LimitSettings
 
+MAX_TEXT = 2000
+_COOKIE = "realm_editor"
+_MIN_TOKEN = 16
+_MAX_DISCARDED_BYTES = 32 * 2**20
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_HEADERS = (
+  (
+    b"content-security-policy",
+    b"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+  ),
+  (b"x-content-type-options", b"nosniff"),
+  (b"referrer-policy", b"same-origin"),  # without any, forms are sent with a null origin
+  (b"cache-control", b"no-store"),
+)
 _STATIC = {
   "inspector.css": "text/css",
   "inspector.js": "text/javascript",
   "icon.svg": "image/svg+xml",
 }
-_REFUSALS = {
+
+
+class NotFoundError(LookupError):
+  """The named passage, document, model or file does not exist."""
+
+
+class ForbiddenError(Exception):
+  """The client may not change anything."""
+
+
+_STATUS = {
   RequestValidationError: 422,
   GeneratorError: 502,
   ValueError: 422,
   ForbiddenError: 403,
   NotFoundError: 404,
   DirectoryInUseError: 409,
-  OverloadedError: 429,
 }
 
 
-def new_app(title: str, *, example: str, limits: LimitSettings) -> fastapi.FastAPI:
-  """Returns an application without pages and API.
+def _encodable(text: str) -> str:
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    # JSON can contain half of a surrogate pair, UTF-8 cannot.
+    raise ValueError("the text is not valid Unicode") from None
+  return text
+
+
+UNICODE = pydantic.AfterValidator(_encodable)
+Text = Annotated[str, pydantic.StringConstraints(max_length=MAX_TEXT), UNICODE]
+
+
+def new_app(
+  title: str, *routers: fastapi.APIRouter, example: str, limits: LimitSettings
+) -> fastapi.FastAPI:
+  """Returns an application with the pages and the API of some routers.
 
   Args:
     example: A command that uses the API, for its documentation.
   """
   app = fastapi.FastAPI(title=title, version=__version__, docs_url=None, redoc_url=None)
-  add_limits(app, limits)
-  for kind in _REFUSALS:
+  app.add_middleware(
+    TrustedHostMiddleware, allowed_hosts=list(limits.hosts) or ["*"], www_redirect=False
+  )
+  app.add_middleware(_Guard, body_bytes=limits.body_bytes)
+  for kind in _STATUS:
     app.add_exception_handler(kind, _refuse)
+  for router in routers:
+    app.include_router(router)
 
   @app.get("/health", summary="Whether the process responds")
   def health() -> dict:
@@ -63,12 +110,111 @@ def new_app(title: str, *, example: str, limits: LimitSettings) -> fastapi.FastA
 async def _refuse(request: Request, error: Exception) -> Response:
   """Converts an error to a short response with the reason."""
   del request
-  status = next(code for kind, code in _REFUSALS.items() if isinstance(error, kind))
+  status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
   reason = str(error)
   if isinstance(error, RequestValidationError):
     # Without the input itself, which may be anything.
     reason = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
   # A reason may quote the request, which need not be valid Unicode.
   detail = reason.encode(errors="replace").decode()
-  again = {"retry-after": "1"} if status in (409, 429) else None
-  return JSONResponse({"detail": detail}, status, again)
+  return JSONResponse({"detail": detail}, status, {"retry-after": "1"} if status == 409 else None)
+
+
+class _Guard:
+  """ASGI middleware that limits bodies, refuses pages of other sites, and isolates our own pages.
+
+  A client that is still sending a body would find the connection closed, so the rest of the body is
+  read and discarded before a response begins.
+  """
+
+  def __init__(self, app, *, body_bytes: int):
+    self._app = app
+    self._body_bytes = body_bytes
+
+  async def __call__(self, scope, receive, send):
+    if scope["type"] != "http":
+      return await self._app(scope, receive, send)
+    size, more = 0, True
+
+    async def receive_part():
+      nonlocal size, more
+      message = await receive()
+      size += len(message.get("body", b""))
+      more = message.get("more_body", False)
+      return message
+
+    async def receive_limited():
+      message = await receive_part()
+      if size > self._body_bytes:
+        raise HTTPException(413, f"the body has more than {self._body_bytes:,} bytes")
+      return message
+
+    async def send_after_the_body(message):
+      if message["type"] == "http.response.start":
+        while more and size < _MAX_DISCARDED_BYTES:
+          await receive_part()
+        message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+      await send(message)
+
+    request, app = Request(scope), self._app
+    host, origin = request.headers.get("host"), request.headers.get("origin", "")
+    if origin and request.method not in _SAFE_METHODS and origin.partition("://")[2] != host:
+      app = JSONResponse({"detail": f"requests from pages of {origin} are refused"}, 403)
+    await app(scope, receive_limited, send_after_the_body)
+
+
+class Editors:
+  """Decides who may change what is served: programs that send a token, and browsers that sent it.
+
+  Raises:
+    ValueError: If the token is short enough to be guessed.
+  """
+
+  def __init__(self, token: str | None):
+    if token is not None and len(token) < _MIN_TOKEN:
+      raise ValueError(
+        f"edit_token has {len(token)} characters; give at least {_MIN_TOKEN}, such as "
+        f"{secrets.token_urlsafe(_MIN_TOKEN)}"
+      )
+    if token is not None and not token.isascii():
+      raise ValueError("edit_token has characters that no header can carry; use ASCII ones")
+    self._token = token
+    self._cookie = secrets.token_urlsafe(24)  # so that the token itself is in no browser
+
+  @property
+  def exist(self) -> bool:
+    """Whether anybody may change anything."""
+    return self._token is not None
+
+  def include(self, request: Request) -> bool:
+    """Returns whether the client may change something."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return self.exist and (
+      (kind.lower() == "bearer" and self._is_token(token.strip()))
+      or _equal(request.cookies.get(_COOKIE, ""), self._cookie)
+    )
+
+  def check(self, request: Request) -> None:
+    """Raises ForbiddenError unless the client may change something."""
+    if not self.exist:
+      raise ForbiddenError("documents cannot be changed here; start the server with an edit token")
+    if not self.include(request):
+      raise ForbiddenError("only with the edit token; send it as `Authorization: Bearer TOKEN`")
+
+  def sign_in(self, response: Response, token: str) -> None:
+    """Lets the browser that gets the response change something.
+
+    Raises:
+      ForbiddenError: If the token is another.
+    """
+    if not self._is_token(token):
+      raise ForbiddenError("this is not the edit token")
+    response.set_cookie(_COOKIE, self._cookie, httponly=True, samesite="strict")
+
+  def _is_token(self, token: str) -> bool:
+    return self._token is not None and _equal(token, self._token)
+
+
+def _equal(first: str, second: str) -> bool:
+  """Compares in a time that does not depend on how much is equal."""
+  return hmac.compare_digest(first.encode(errors="replace"), second.encode())

@@ -3,14 +3,43 @@
 import contextlib
 import dataclasses
 import ipaddress
+import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from absl import logging
 
-from realm_jax.web.limit_settings import LimitSettings
+from realm_jax.knowledge_base.generation import Generate
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LimitSettings:
+  """Limits on the requests that are accepted.
+
+  Attributes:
+    body_bytes: Maximum size of a body.
+    hosts: Names of this server, without port; empty allows any. Otherwise another site could point
+      its own name here, and the browser would share its session (DNS rebinding).
+  """
+
+  body_bytes: int = 65_536
+  hosts: Sequence[str] = ()
+
+  def __post_init__(self):
+    if self.body_bytes < 1:
+      raise ValueError(f"body_bytes={self.body_bytes}; it must be at least 1")
+
+  def with_local_names(self, host: str) -> "LimitSettings":
+    """Returns limits that let a server on a loopback address answer to local names alone."""
+    try:
+      local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+      local = host == "localhost"
+    names = ("127.0.0.1", "localhost", "[::1]", _in_address(host)) if local else ()
+    return dataclasses.replace(self, hosts=self.hosts or names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +60,13 @@ class Listener:
       timeout_keep_alive=30,
       timeout_graceful_shutdown=10,
     )
-    running = uvicorn.Server(config)
+    server = uvicorn.Server(config)
 
     def stop(*_) -> None:
-      running.should_exit = True
+      server.should_exit = True
 
     # In a thread of its own, because a notebook runs an event loop in this one.
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [self._socket]}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [self._socket]}, daemon=True)
     before = {}
     if threading.current_thread() is threading.main_thread():
       before = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
@@ -50,6 +79,43 @@ class Listener:
     finally:
       for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def serve(
+  base: KnowledgeBase | str | os.PathLike,
+  *,
+  host: str = "127.0.0.1",
+  port: int = 8080,
+  edit_token: str | None = None,
+  limits: LimitSettings = LimitSettings(),
+  generate: Generate | None = None,
+) -> None:
+  """Serves a knowledge base until told to stop, by SIGTERM or an interrupt.
+
+  Args:
+    base: The knowledge base, or its folder.
+    host: Address to listen on; only programs of this machine reach the default.
+    port: Port to listen on; 0 chooses a free one, which the printed address shows.
+    edit_token: Lets those who know it change documents; None takes the environment's
+      REALM_EDIT_TOKEN, and without that nobody may.
+    limits: Which requests are accepted.
+    generate: What answers instead of the reader; see `KnowledgeBase.answer`.
+
+  Raises:
+    FileNotFoundError: If there is no knowledge base.
+    ValueError: If the port is taken, the token is short, or the extra `serve` is not installed.
+  """
+  opened = base if isinstance(base, KnowledgeBase) else KnowledgeBase(base)
+  with listening(host, port) as listener:
+    from realm_jax.web import knowledge_base as application
+
+    app = application.make_app(
+      opened,
+      edit_token=edit_token or os.environ.get("REALM_EDIT_TOKEN"),
+      limits=limits.with_local_names(host),
+      generate=generate,
+    )
+    listener.serve(app)
 
 
 @contextlib.contextmanager
@@ -82,16 +148,8 @@ def listening(host: str, port: int) -> Iterator[Listener]:
       raise ValueError(
         f"cannot listen at {host}, port {port}: {error.strerror}; choose another --port or --host"
       ) from error
-    name = f"[{host}]" if ":" in host else host
-    yield Listener(bound, f"http://{name}:{bound.getsockname()[1]}")
+    yield Listener(bound, f"http://{_in_address(host)}:{bound.getsockname()[1]}")
 
 
-def with_local_names(limits: LimitSettings, host: str) -> LimitSettings:
-  """Returns limits that let a server on a loopback address answer to local names alone."""
-  try:
-    local = ipaddress.ip_address(host).is_loopback
-  except ValueError:
-    local = host == "localhost"
-  own = f"[{host}]" if ":" in host else host
-  names = ("127.0.0.1", "localhost", "[::1]", own) if local else ()
-  return dataclasses.replace(limits, hosts=limits.hosts or names)
+def _in_address(host: str) -> str:
+  return f"[{host}]" if ":" in host else host

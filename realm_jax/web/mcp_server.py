@@ -18,8 +18,8 @@ from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
-from realm_jax.web import knowledge_base_api
-from realm_jax.web.editors import Editors
+from realm_jax.web.application import Editors
+from realm_jax.web.knowledge_base import record
 
 _CHARACTERS = 20_000  # of a document that are read at once
 _ID_DIGITS = 12
@@ -84,7 +84,7 @@ def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]
     if found is None:
       raise ValueError(f"there is no document {id!r:.99}; search shows ids")
     end = start + _CHARACTERS
-    part = {**knowledge_base_api.record(found), "text": found.text[start:end]}
+    part = {**record(found), "text": found.text[start:end]}
     return {**part, "next_start": end} if end < len(found.text) else part
 
   def answer(question: Question, where: Where | None = None) -> dict[str, Any]:

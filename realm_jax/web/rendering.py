@@ -1,5 +1,6 @@
 """Renders the templates of the pages; text is escaped, and missing names are errors."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -12,6 +13,14 @@ from realm_jax.text.terminal import direction
 from realm_jax.text.wordpieces import MASK
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Example:
+  """A query to try; `answer` is the correct answer, empty if unknown."""
+
+  text: str
+  answer: str = ""
 
 
 def render(template: str, **context: object) -> str:

@@ -1,5 +1,6 @@
 """Asking and serving, from checkpoints on disk to answers on the terminal and over HTTP."""
 
+import concurrent.futures
 import gzip
 import json
 import os
@@ -25,7 +26,7 @@ from realm_jax.training.examples import QuestionData
 from realm_jax.training.finetuning import Finetuning
 from realm_jax.training.starting_points import StartConfig
 from realm_jax.training.training_config import RunConfig
-from realm_jax.web.service import AnsweringService
+from realm_jax.web.inspector_sessions import AnsweringService
 
 pytestmark = pytest.mark.timeout(600)
 SENTENCE = "The capital of France is [MASK]."
@@ -78,11 +79,10 @@ def test_every_job_gives_the_same_answer_to_the_same_question(
   evaluated = {line["question"]: line for line in map(json.loads, lines)}
   model = open_answerer(sources)
   service = AnsweringService({"m": model})
-  shown = [
-    explanation
-    for first in range(0, len(asked), 16)
-    for explanation in service.ask("m", asked[first : first + 16], session="")
-  ]
+  batches = [asked[first : first + 16] for first in range(0, len(asked), 16)]
+  with concurrent.futures.ThreadPoolExecutor(4) as clients:
+    answered = clients.map(lambda batch: service.ask("m", batch, session=""), batches)
+    shown = [explanation for batch in answered for explanation in batch]
   assert len(asked) == len(predicted) == len(evaluated) == len(shown) > 24
   for text, line, explanation in zip(asked, predicted, shown, strict=True):
     (answer,) = line["answers"]

@@ -7,7 +7,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.interop
 
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
-from realm_jax.web.knowledge_base_app import make_app  # noqa: E402
+from realm_jax.web.knowledge_base import make_app  # noqa: E402
 from tests.knowledge_base import tiny_models  # noqa: E402
 from tests.web.browsing import contrast  # noqa: E402
 

@@ -4,16 +4,15 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from realm_jax.web import listening
-from realm_jax.web.limit_settings import LimitSettings
+from realm_jax.web.listening import LimitSettings
 
 
 @pytest.mark.parametrize(
   ("host", "name"), [("127.0.0.2", "127.0.0.2"), ("::1", "[::1]"), ("localhost", "localhost")]
 )
 def test_the_address_that_is_printed_is_answered(host, name):
-  assert name in listening.with_local_names(LimitSettings(), host).hosts
+  assert name in LimitSettings().with_local_names(host).hosts
 
 
 def test_other_hosts_are_named_by_who_serves():
-  assert not listening.with_local_names(LimitSettings(), "0.0.0.0").hosts
+  assert not LimitSettings().with_local_names("0.0.0.0").hosts

@@ -12,8 +12,7 @@ from realm_jax.corpus.sentences import sentence_spans
 from realm_jax.data.questions import read_questions
 from realm_jax.text import detection
 from realm_jax.text.wordpieces import MASK
-from realm_jax.web import listening
-from realm_jax.web.limit_settings import LimitSettings
+from realm_jax.web.listening import LimitSettings, listening
 
 _LONG, _PASSAGES_TRIED = 160, 1000  # characters of an example, and where it is looked for
 
@@ -95,10 +94,10 @@ def serve(
     raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
   if names[0] == names[1]:
     raise ValueError(f"both models are named {names[0]!r}; give two --names")
-  with listening.listening(host, port) as listener:
-    from realm_jax.web import server
-    from realm_jax.web.queries import Example
-    from realm_jax.web.service import AnsweringService
+  with listening(host, port) as listener:
+    from realm_jax.web import inspector
+    from realm_jax.web.inspector_sessions import AnsweringService
+    from realm_jax.web.rendering import Example
 
     models = {
       name: open_answerer(opened, max_answer_length=max_answer_length, history=history)
@@ -109,9 +108,9 @@ def serve(
     examples = [example for file in questions for example in _examples(file, num_examples)]
     if not questions and any(model.kind == "mask" for model in models.values()):
       examples = [*itertools.islice(_sentences(models[names[0]].corpus.store), num_examples)]
-    app = server.make_app(
+    app = inspector.make_app(
       AnsweringService(models),
-      limits=listening.with_local_names(limits, host),
+      limits=limits.with_local_names(host),
       examples=[Example(text=text, answer=answer) for text, answer in examples],
     )
     listener.serve(app)

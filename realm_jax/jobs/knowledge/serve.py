@@ -2,8 +2,8 @@
 
 from realm_jax.knowledge_base.chat_server import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.web import knowledge_base_serving
-from realm_jax.web.limit_settings import LimitSettings
+from realm_jax.web import listening
+from realm_jax.web.listening import LimitSettings
 
 
 def serve(
@@ -31,7 +31,7 @@ def serve(
     FileNotFoundError: If there is no knowledge base.
     ValueError: If the port is taken, or FastAPI or uvicorn is not installed.
   """
-  knowledge_base_serving.serve(
+  listening.serve(
     KnowledgeBase(path),
     host=host,
     port=port,

@@ -1,31 +1,43 @@
-"""Answers queries and edits the corpus for many clients at once."""
+"""Answers queries and edits the corpus for many clients at once, each with edits of its own."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 from realm_jax.answering.answerer import Answerer, Kind
 from realm_jax.answering.editable_corpus import EditableCorpus
 from realm_jax.answering.explanation import Explanation
 from realm_jax.corpus.edits import Edits
 from realm_jax.text.wordpieces import MASK
-from realm_jax.web.page import EditView
-from realm_jax.web.refusals import NotFoundError
-from realm_jax.web.session_edits import SessionEdits
-from realm_jax.web.turns import Turns
+from realm_jax.web.application import NotFoundError
+
+_MAX_EDITS = 200
+_MAX_SESSIONS = 1000
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EditView:
+  """A passage that was changed, added or removed."""
+
+  passage_id: int
+  kind: str
+  title: str
+  text: str
+
+
 class AnsweringService:
-  """Named models over one corpus, and its edits by sessions; answers one request at a time.
+  """Named models over one corpus, and its edits by session, which end with the server.
 
   Attributes:
     models: Models by displayed name; edits apply to the first, which also answers by default.
-    turns: Lets requests wait while one is answered.
   """
 
-  models: dict[str, Answerer]
-  turns: Turns = dataclasses.field(default_factory=Turns)
-  _edits: SessionEdits = dataclasses.field(default_factory=SessionEdits)
+  def __init__(self, models: dict[str, Answerer]):
+    self.models = models
+    # The least recently used session is dropped first.
+    self._edits: collections.OrderedDict[str, Edits] = collections.OrderedDict()
+    self._lock = threading.Lock()  # of the edits alone: models answer concurrently
 
   @property
   def corpus(self) -> EditableCorpus:
@@ -52,18 +64,15 @@ class AnsweringService:
     """Queries a model over the corpus with the session's edits.
 
     Raises:
-      OverloadedError: If too many requests are waiting.
       ValueError: If the model cannot take a text or the target.
     """
-    model = self.models[name]
-    with self.turns.exclusive():
-      return model.explain(
-        texts,
-        answers=answers,
-        target=target or None,
-        edits=self._edits.read(session),
-        with_rankings=with_rankings,
-      )
+    return self.models[name].explain(
+      texts,
+      answers=answers,
+      target=target or None,
+      edits=self._read(session),
+      with_rankings=with_rankings,
+    )
 
   def change(self, passage_id: int, title: str, text: str, *, session: str) -> None:
     """Replaces a passage.
@@ -73,7 +82,7 @@ class AnsweringService:
       ValueError: If the text is empty or too long.
     """
     written = self.corpus.write(title, text)
-    self._edits.change(
+    self._change(
       session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, written)
     )
 
@@ -84,14 +93,11 @@ class AnsweringService:
       ValueError: If the text is empty or too long.
     """
     written = self.corpus.write(title, text)
-    added = []
-
-    def change(edits: Edits) -> Edits:
-      added[:] = [edits.next_id(len(self.corpus.store))]
-      return edits.with_passage(added[0], written)
-
-    self._edits.change(session, change)
-    return added[0]
+    edits = self._change(
+      session,
+      lambda edits: edits.with_passage(edits.next_id(len(self.corpus.store)), written),
+    )
+    return max(edits.passages)
 
   def remove(self, passage_id: int, *, session: str) -> None:
     """Removes a passage.
@@ -99,17 +105,17 @@ class AnsweringService:
     Raises:
       NotFoundError: If there is no such passage.
     """
-    self._edits.change(
+    self._change(
       session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, None)
     )
 
   def undo(self, passage_id: int, *, session: str) -> None:
     """Restores a passage of the corpus, or drops an added one."""
-    self._edits.change(session, lambda edits: edits.without(passage_id))
+    self._change(session, lambda edits: edits.without(passage_id))
 
   def undo_all(self, *, session: str) -> None:
     """Drops all edits."""
-    self._edits.change(session, lambda _: Edits())
+    self._change(session, lambda _: Edits())
 
   def passage(self, passage_id: int, *, session: str) -> dict:
     """Returns id, title and text of a passage, and whether it is edited.
@@ -117,9 +123,7 @@ class AnsweringService:
     Raises:
       NotFoundError: If there is no such passage.
     """
-    edits = self._edits.read(session)
-    self._holding(edits, passage_id)
-    view = self.corpus.view(edits)
+    view = self.corpus.view(self._holding(self._read(session), passage_id))
     return {
       "passage_id": passage_id,
       "title": view.title(passage_id),
@@ -131,7 +135,7 @@ class AnsweringService:
     """Returns the edits of a session, ordered by passage id."""
     store = self.corpus.store
     views = []
-    for passage_id, passage in sorted(self._edits.read(session).passages.items()):
+    for passage_id, passage in sorted(self._read(session).passages.items()):
       new = passage_id >= len(store)
       if passage is None and new:
         continue
@@ -145,3 +149,22 @@ class AnsweringService:
     if not self.corpus.view(edits).holds(passage_id):
       raise NotFoundError(f"there is no passage {passage_id}")
     return edits
+
+  def _read(self, session: str) -> Edits:
+    with self._lock:
+      if session in self._edits:
+        self._edits.move_to_end(session)
+      return self._edits.get(session, Edits())
+
+  def _change(self, session: str, change: Callable[[Edits], Edits]) -> Edits:
+    """Replaces the edits of a session; raises ValueError if there are too many."""
+    with self._lock:
+      edits = change(self._edits.get(session, Edits()))
+      if len(edits) > _MAX_EDITS:
+        raise ValueError(f"more than {_MAX_EDITS} edits; undo some, or prepare a new corpus")
+      self._edits.pop(session, None)
+      if edits:
+        self._edits[session] = edits
+      if len(self._edits) > _MAX_SESSIONS:
+        self._edits.popitem(last=False)
+      return edits

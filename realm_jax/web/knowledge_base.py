@@ -1,0 +1,337 @@
+"""A knowledge base as a web application: search, documents, generations, and the HTTP API."""
+
+import dataclasses
+import functools
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import fastapi
+import pydantic
+from fastapi import Depends, Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from realm_jax.corpus.documents import Document
+from realm_jax.knowledge_base import fields
+from realm_jax.knowledge_base.generation import Generate
+from realm_jax.knowledge_base.hits import Answer
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.web import rendering
+from realm_jax.web.application import Editors, ForbiddenError, NotFoundError, Text, new_app
+from realm_jax.web.listening import LimitSettings
+from realm_jax.web.rendering import Example
+
+_EXAMPLE = """\
+curl -s 'http://127.0.0.1:8080/api/search?q=wing&k=3'
+curl -s 'http://127.0.0.1:8080/api/search?q=wing' --get --data-urlencode 'where={"year": 1958}'"""
+_MAX_FOUND = 100
+_FOUND, _EXAMPLES, _LISTED, _CHANGES = 10, 6, 50, 10
+Count = Annotated[int, Query(ge=1, le=_MAX_FOUND)]
+First = Annotated[int, Query(ge=0, lt=2**31)]
+
+
+class Records(pydantic.BaseModel):
+  """Documents with `id`, `text` or `title`, and fields of any name.
+
+  `replace` puts them in place of those with their ids; otherwise such are refused.
+  """
+
+  model_config = pydantic.ConfigDict(extra="forbid")
+
+  documents: Annotated[list[dict[str, Any]], pydantic.Field(min_length=1)]
+  replace: bool = False
+
+  @pydantic.field_validator("documents")
+  @classmethod
+  def _has_no_nan(cls, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    try:
+      json.dumps(documents, allow_nan=False)  # which Python's parser accepts, and JSON does not
+    except RecursionError as error:
+      raise ValueError("documents are nested too deep") from error
+    return documents
+
+
+class Feedback(pydantic.BaseModel):
+  """What passages were useful for a question: ids of documents, or these with the passage's place.
+
+  `answer` is found in passages.
+  """
+
+  model_config = pydantic.ConfigDict(extra="forbid")
+
+  question: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  answer: list[Text] | Text = ""
+  useful: list[tuple[Text, int] | Text] = []
+  not_useful: list[tuple[Text, int] | Text] = []
+
+
+def record(document: Document) -> dict[str, Any]:
+  """Returns a document as it is added."""
+  own = {"id": document.id, "title": document.title, "text": document.text}
+  return {**document.fields, **own}
+
+
+def document_of(base: KnowledgeBase, id: str) -> Document:
+  """Returns a document.
+
+  Raises:
+    NotFoundError: If there is none.
+  """
+  found = base.document(id)
+  if found is None:
+    raise NotFoundError(f"there is no document {id!r:.60}")
+  return found
+
+
+class Search(pydantic.BaseModel):
+  """A question, with a condition on one field, as typed on the page."""
+
+  q: Text = ""
+  field: Text = ""
+  equal: Text = ""
+  least: Text = ""
+  most: Text = ""
+
+  def where(self, examples: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the conditions for a search, given a value of each field."""
+    if not self.field:
+      return {}
+    if self.equal:
+      words = [word.strip() for word in self.equal.split(",")]
+      return {self.field: [value for word in words for value in (word, _value(word))]}
+    is_text = isinstance(examples.get(self.field), str)
+    bounds = {"gte": self.least, "lte": self.most}
+    found = {side: text if is_text else _value(text) for side, text in bounds.items() if text}
+    return {self.field: found} if found else {}
+
+
+class EditForm(pydantic.BaseModel):
+  """A change of a document as sent by the page's forms; `fields` is JSON."""
+
+  action: Literal["add", "update", "delete"]
+  id: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  title: Text = ""
+  text: str = ""
+  fields: str = ""
+
+  def apply(self, base: KnowledgeBase) -> None:
+    """Changes a document.
+
+    Raises:
+      ValueError: If a text is emptied, there is no title either, or the fields are not JSON.
+    """
+    if self.action == "delete":
+      base.delete(document_of(base, self.id).id)
+      return
+    there = base.document(self.id)
+    if not self.text.strip() and (not self.title.strip() or (there and there.text)):
+      raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
+    more = fields.conditions(self.fields or "{}")
+    text = self.text.replace("\r\n", "\n")  # as browsers send lines
+    put = base.add if self.action == "add" else base.update
+    put([{**more, "id": self.id, "title": self.title, "text": text}])
+
+
+class FeedbackForm(pydantic.BaseModel):
+  """A button of a passage found for `q`; `back` has the search that found it."""
+
+  q: Annotated[Text, pydantic.StringConstraints(min_length=1)]
+  id: Text
+  passage: int
+  useful: bool
+  back: Text = ""
+
+
+def _value(text: str) -> Any:
+  """Returns the number, boolean or text that is meant."""
+  try:
+    found = json.loads(text)
+  except (ValueError, RecursionError):
+    return text
+  return text if isinstance(found, (list, dict)) else found
+
+
+def make_app(
+  base: KnowledgeBase,
+  *,
+  edit_token: str | None = None,
+  limits: LimitSettings = LimitSettings(),
+  generate: Generate | None = None,
+) -> fastapi.FastAPI:
+  """Returns the application that serves pages and API.
+
+  Args:
+    generate: What answers instead of the reader.
+
+  Raises:
+    ValueError: If the token is too short.
+  """
+  editors, answer_with = Editors(edit_token), functools.partial(base.answer, generate=generate)
+  routers = (
+    _api(base, editors, answer_with),
+    _pages(base, editors, answer_with, has_generator=generate is not None),
+  )
+  return new_app("REALM knowledge base", *routers, example=_EXAMPLE, limits=limits)
+
+
+def _pages(
+  base: KnowledgeBase, editors: Editors, answer_with: Callable[..., Answer], *, has_generator: bool
+) -> fastapi.APIRouter:
+  router = fastapi.APIRouter()
+
+  def page(name: str, request: Request, *, refusal: str = "", **context) -> Response:
+    text = rendering.render(
+      f"{name}.html",
+      base=base,
+      name=os.path.basename(os.path.abspath(base.path)),
+      view=name,
+      refusal=refusal,
+      editors=editors,
+      may_edit=editors.include(request),
+      answers=has_generator or base.commit.settings.reader,
+      **context,
+    )
+    return HTMLResponse(text, status_code=422 if refusal else 200)
+
+  def asking(name: str, request: Request, asked: Search, ask: Callable[..., Any]) -> Response:
+    values, found, refusal = base.fields, None, ""
+    try:
+      if asked.q:
+        found = ask(asked.q, where=asked.where(values))
+    except ValueError as error:
+      refusal = str(error)
+    examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
+    shown = {"asked": asked, "found": found, "values": values, "examples": examples}
+    shown["query"] = request.url.query
+    return page(name, request, refusal=refusal, **shown)
+
+  @router.get("/", include_in_schema=False)
+  def search(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
+    return asking("search", request, asked, functools.partial(base.search, k=_FOUND))
+
+  @router.get("/answer", include_in_schema=False)
+  def answer(request: Request, asked: Annotated[Search, fastapi.Query()]) -> Response:
+    return asking("answer", request, asked, answer_with)
+
+  def listed(request: Request, first: int = 0, refusal: str = "") -> Response:
+    return page(
+      "documents",
+      request,
+      refusal=refusal,
+      first=first,
+      count=_LISTED,
+      documents=base.documents(first=first, count=_LISTED),
+      changes=[(time.ctime(change.time), change) for change in base.history[:_CHANGES]],
+    )
+
+  @router.get("/documents", include_in_schema=False)
+  def documents(request: Request, first: First = 0) -> Response:
+    return listed(request, first)
+
+  @router.get("/document", include_in_schema=False)
+  def document(request: Request, id: Text) -> Response:
+    return page("document", request, document=document_of(base, id))
+
+  @router.post("/documents", include_in_schema=False)
+  def edit(request: Request, form: Annotated[EditForm, Form()]) -> Response:
+    editors.check(request)
+    try:
+      form.apply(base)
+    except ValueError as error:
+      return listed(request, refusal=str(error))
+    query = urllib.parse.urlencode({"id": form.id})
+    after = "/documents" if form.action == "delete" else f"/document?{query}"
+    return RedirectResponse(after, status_code=303)
+
+  @router.post("/feedback", include_in_schema=False)
+  def feedback(request: Request, form: Annotated[FeedbackForm, Form()]) -> Response:
+    editors.check(request)
+    passage = [(form.id, form.passage)]
+    useful, not_useful = (passage, []) if form.useful else ([], passage)
+    base.feedback(form.q, useful=useful, not_useful=not_useful)
+    return RedirectResponse("/?" + form.back, status_code=303)
+
+  @router.post("/sign_in", include_in_schema=False)
+  def sign_in(request: Request, token: Annotated[Text, Form()]) -> Response:
+    response = RedirectResponse("/documents", status_code=303)
+    try:
+      editors.sign_in(response, token)
+    except ForbiddenError as error:
+      return listed(request, refusal=str(error))
+    return response
+
+  @router.get("/generations", include_in_schema=False)
+  def generations(request: Request) -> Response:
+    settings = dataclasses.asdict(base.commit.settings)
+    return page("generations", request, commit=base.commit, settings=settings)
+
+  return router
+
+
+def _api(
+  base: KnowledgeBase, editors: Editors, answer_with: Callable[..., Answer]
+) -> fastapi.APIRouter:
+  router = fastapi.APIRouter()
+  editing = [Depends(editors.check)]
+
+  @router.get("/ready", summary="Whether the knowledge base is open")
+  def ready() -> dict:
+    return {"status": "ready", "documents": len(base)}
+
+  @router.get("/api/search", summary="The best passages; `where` has conditions on fields, as JSON")
+  def search(
+    q: Text, k: Count = 5, where: Text = "{}", min_answerable: float | None = None
+  ) -> dict:
+    hits = base.search(q, k=k, where=fields.conditions(where), min_answerable=min_answerable)
+    found = [dataclasses.asdict(hit) for hit in hits]
+    return {"question": q, "hits": found, "answerable": hits.answerable}
+
+  @router.get("/api/answer", summary="An answer from passages, if there is a reader or a generator")
+  def answered(q: Text, where: Text = "{}") -> dict:
+    found = answer_with(q, where=fields.conditions(where))
+    own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    return {**own, "hits": [dataclasses.asdict(hit) for hit in found.hits]}
+
+  @router.get("/api/documents", summary="Documents without their texts, a page at a time")
+  def documents(first: First = 0, count: Count = 50) -> dict:
+    found = map(record, base.documents(first=first, count=count))
+    listed = [{name: each[name] for name in each if name != "text"} for each in found]
+    return {"num_documents": len(base), "documents": listed}
+
+  @router.get("/api/document", summary="A document")
+  def document(id: Text) -> dict:
+    return record(document_of(base, id))
+
+  @router.get("/api/history", summary="What was changed, newest first")
+  def history() -> list[dict]:
+    return [dataclasses.asdict(change) for change in base.history]
+
+  @router.post("/api/documents", summary="Adds or replaces documents", dependencies=editing)
+  def put(records: Records) -> dict:
+    change = base.update if records.replace else base.add
+    return dataclasses.asdict(change(records.documents))
+
+  @router.delete(
+    "/api/document", summary="Deletes a document", status_code=204, dependencies=editing
+  )
+  def delete(id: Text) -> None:
+    base.delete(document_of(base, id).id)
+
+  @router.get("/api/feedback", summary="Past questions, newest first", dependencies=editing)
+  def past_questions(first: First = 0, count: Count = 50) -> list[dict]:
+    return [past.summary for past in base.past_questions(first=first, count=count)]
+
+  @router.post("/api/feedback", summary="Remembers what was useful", dependencies=editing)
+  def feedback(said: Feedback) -> dict:
+    return base.feedback(**said.model_dump()).summary
+
+  @router.delete(
+    "/api/feedback", summary="Forgets a past question", status_code=204, dependencies=editing
+  )
+  def forget(question: Text) -> None:
+    base.forget(question)
+
+  return router

@@ -3,8 +3,9 @@
 There are two products: `realm JOB` trains models and evaluates them, `realm kb JOB`
 keeps a knowledge base.
 
-A job is a function in a module of the same name, in a room of `realm_jax/jobs/` or in a file of
-your own, which takes the place of the job's name: `realm FILE.py`. Its keywords come from gin
+A job is a function: a verb of `realm_jax/jobs/knowledge_base.py`, or one in a module of the same
+name, in a room of `realm_jax/jobs/` or in a file of your own, which takes the place of the job's
+name: `realm FILE.py`. Its keywords come from gin
 files, then from `--gin.NAME=VALUE`, then from plain flags; later ones win. Library code takes plain
 arguments: only `configuration` knows gin.
 
@@ -38,7 +39,7 @@ _ROOMS = {
 }
 _KNOWLEDGE_BASE = "create add delete publish search ask train evaluate serve mcp"
 JOBS: Mapping[str, str] = {
-  **{f"kb {job}": f"realm_jax.jobs.knowledge.{job}" for job in _KNOWLEDGE_BASE.split()},
+  **{f"kb {job}": "realm_jax.jobs.knowledge_base" for job in _KNOWLEDGE_BASE.split()},
   **{job: f"realm_jax.jobs.{room}.{job}" for room, jobs in _ROOMS.items() for job in jobs.split()},
 }
 
@@ -147,7 +148,7 @@ def _dispatch(argv: Sequence[str], jobs: Mapping[str, str]) -> int:
   of_product = [job for job in known if job.startswith(f"{name.partition(' ')[0]} ")]
   if name.rpartition(" ")[2] in ("--help", "-h") or (of_product and " " not in name):
     shown = of_product or known
-    lines = (f"  {job:<20} {_first_line(jobs[job])}" for job in shown)
+    lines = (f"  {job:<20} {_first_line(job, jobs[job])}" for job in shown)
     print(_USAGE + "\n".join(lines))
     return 0
   if name == "--version":
@@ -211,12 +212,15 @@ def find(name: str, jobs: Mapping[str, str] = JOBS) -> Callable[..., Any]:
   return job
 
 
-def _first_line(module: str) -> str:
+def _first_line(job: str, module: str) -> str:
+  """Returns what a job does: the first line of its module, or of its function among several."""
   # Read, not imported: the list of jobs must not wait for JAX.
   spec = importlib.util.find_spec(module)
   assert spec is not None and spec.origin is not None, f"{module} is a file"
-  source = pathlib.Path(spec.origin).read_text(encoding="utf-8")
-  return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+  tree = ast.parse(pathlib.Path(spec.origin).read_text(encoding="utf-8"))
+  verbs = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+  described = verbs[job.rpartition(" ")[2]] if " " in job else tree
+  return (ast.get_docstring(described) or "").partition("\n")[0]
 
 
 def _is_user_error(error: Exception) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from realm_jax.evaluation import calibration
-from realm_jax.jobs.knowledge import search
+from realm_jax.jobs import knowledge_base as verbs
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.web.limit_settings import LimitSettings
+from realm_jax.web.listening import LimitSettings
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 KNOWN, UNKNOWN = "tell me of taling and the rest", "tell me of something else entirely"
@@ -60,12 +60,12 @@ def test_below_a_probability_nothing_is_returned_and_nothing_answered(trained):
 
 def test_the_command_line_and_the_api_say_the_same(trained, capsys):
   base, _ = trained
-  search.search(base.path, UNKNOWN, min_answerable=0.5)
+  verbs.search(base.path, UNKNOWN, min_answerable=0.5)
   assert capsys.readouterr().out.startswith(
     "(nothing found)\n(an answer is among the best with p ="
   )
   testclient = pytest.importorskip("fastapi.testclient")
-  from realm_jax.web.knowledge_base_app import make_app
+  from realm_jax.web.knowledge_base import make_app
 
   app = make_app(base, edit_token=None, limits=LimitSettings(), generate=None)
   client = testclient.TestClient(app, base_url="http://localhost")

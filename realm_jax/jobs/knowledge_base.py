@@ -1,0 +1,251 @@
+"""The verbs of `realm kb`: each is a function, whose docstring is its help.
+
+They raise FileNotFoundError if the knowledge base or another input is missing, and ValueError if
+an argument is wrong, with the reason; nothing is changed then.
+"""
+
+import dataclasses
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+
+from realm_jax.knowledge_base import fields
+from realm_jax.knowledge_base.chat_server import GeneratorSettings
+from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.web import listening
+from realm_jax.web.listening import LimitSettings
+
+
+def create(
+  path: str,
+  texts: Sequence[str] = (),
+  *,
+  language: Sequence[str] = ("auto",),
+  passage_words: int = 100,
+  encoder: str | None = None,
+  reader: str | None = None,
+) -> None:
+  """Makes a knowledge base of a folder of texts, and prints what it has and what to do next.
+
+  Args:
+    path: The folder to write.
+    texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
+      TSV or Parquet.
+    language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
+    passage_words: The most words of a passage, which is what a search finds.
+    encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging
+      Face, or "sentence-transformers:NAME_OR_DIRECTORY", to search by meaning as well; None
+      searches by words alone.
+    reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
+      on the hub), to answer questions; None only searches.
+  """
+  started = time.monotonic()
+  base = KnowledgeBase.create(
+    path, language=language, passage_words=passage_words, encoder=encoder, reader=reader
+  )
+  if texts:
+    print(base.add(texts), flush=True)
+  question = next(iter(base.examples()), "a question")
+  marked = ["--"] * question.startswith("--") + [question]
+  print(
+    f"{base} in {time.monotonic() - started:.1f} s\n"
+    "next:\n"
+    f"  realm kb search {shlex.quote(path)} {shlex.join(marked)}\n"
+    f"  realm kb add {shlex.quote(path)} more_texts/\n"
+    f"  realm kb serve {shlex.quote(path)}",
+    flush=True,
+  )
+
+
+def add(
+  path: str,
+  texts: Sequence[str] = (),
+  *,
+  update: bool = False,
+  delete_missing: bool = False,
+  reader: str | None = None,
+) -> None:
+  """Adds texts to a knowledge base; documents that are there already are skipped.
+
+  Args:
+    path: The folder of the knowledge base.
+    texts: Folders, files or glob patterns: text, Markdown, JSON Lines, CSV,
+      TSV or Parquet.
+    update: Whether to replace the documents that are there with another content.
+    delete_missing: Whether to update, and to delete all documents that are not in these texts.
+    reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
+      on the hub), which answers questions from now on.
+  """
+  base = KnowledgeBase(path)
+  if not texts and reader is None:
+    raise ValueError("nothing to add; name texts, or a reader with --reader")
+  if reader is not None:
+    base.add_reader(reader)
+  if texts:
+    changing = update or delete_missing
+    print(base.update(texts, delete_missing=delete_missing) if changing else base.add(texts))
+  print(base, flush=True)
+
+
+def delete(path: str, ids: Sequence[str]) -> None:
+  """Deletes documents from a knowledge base by their ids, which `search` shows.
+
+  Args:
+    path: The folder of the knowledge base.
+    ids: Ids of documents.
+  """
+  base = KnowledgeBase(path)
+  print(f"{base.delete(ids)}\n{base}", flush=True)
+
+
+def publish(path: str, address: str) -> None:
+  """Publishes a knowledge base in an object store, for readers on other machines.
+
+  Args:
+    path: The folder of the knowledge base.
+    address: Where readers open it, such as gs://bucket/kb.
+  """
+  base = KnowledgeBase(path)
+  print(f"{base.publish(address)} files copied\n{base}", flush=True)
+
+
+def search(
+  path: str,
+  question: str,
+  *,
+  k: int = 5,
+  where: str = "{}",
+  by: Ranking | None = None,
+  min_answerable: float | None = None,
+) -> None:
+  """Searches a knowledge base, and prints the best passages.
+
+  Args:
+    path: The folder of the knowledge base.
+    question: What to search for.
+    k: Passages to show.
+    where: Conditions on fields, as JSON such as `{"year": 1958}`, `{"kind": ["a", "b"]}`,
+      `{"year": {"gte": 1950, "lt": 1960}}`, `{"kind": {"ne": "a"}}`, `{"year": {"exists": true}}`.
+    by: What ranks: words, encoder or fused, which is both; None takes what training has chosen.
+    min_answerable: The least probability that an answer is among the passages, below which none is
+      shown; `realm kb train` learns it from questions.
+  """
+  hits = KnowledgeBase(path).search(
+    question, k=k, where=fields.conditions(where), by=by, min_answerable=min_answerable
+  )
+  marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+  print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)
+
+
+def ask(
+  path: str,
+  question: str,
+  *,
+  generator: GeneratorSettings = GeneratorSettings(),
+  min_answerable: float | None = None,
+) -> None:
+  """Answers a question from a knowledge base, with its reader or a language model.
+
+  Args:
+    path: The folder of the knowledge base.
+    question: What to ask.
+    generator: A language model, which answers instead of the reader.
+    min_answerable: The least probability that an answer is among the passages, below which none is
+      given; `realm kb train` learns it from questions.
+  """
+  base, generate = KnowledgeBase(path), generator.open()
+  print(base.answer(question, generate=generate, min_answerable=min_answerable), flush=True)
+
+
+def train(path: str, questions: str | None = None, *, minutes: float | None = None) -> None:
+  """Makes searches of a knowledge base better: chooses what ranks, or trains on questions.
+
+  Args:
+    path: The folder of the knowledge base.
+    questions: JSON Lines with `question` and `answer`; None chooses between words, the encoder and
+      both by probes made from the documents.
+    minutes: When to stop learning from questions, at the latest; 30 by default.
+  """
+  print(KnowledgeBase(path).train(questions=questions, minutes=minutes), flush=True)
+
+
+def evaluate(path: str, questions: str) -> None:
+  """Measures how well a knowledge base finds: by words, by its encoder and by both.
+
+  Args:
+    path: The folder of the knowledge base.
+    questions: JSON Lines with `question` and `answer`, or a collection in BEIR's format: a folder
+      with `queries.jsonl` and `qrels/test.tsv`.
+  """
+  print(KnowledgeBase(path).evaluate(questions), flush=True)
+
+
+def serve(
+  path: str,
+  *,
+  host: str = "127.0.0.1",
+  port: int = 8080,
+  edit_token: str | None = None,
+  limits: LimitSettings = LimitSettings(),
+  generator: GeneratorSettings = GeneratorSettings(),
+) -> None:
+  """Serves a knowledge base: pages and an HTTP API.
+
+  Args:
+    path: The folder of the knowledge base.
+    host: Address to listen on; 0.0.0.0 is every address of this machine.
+    port: Port to listen on; 0 chooses a free one, which the printed address shows.
+    edit_token: Lets those who know it change the documents; None takes the environment's
+      REALM_EDIT_TOKEN, and without that nobody may. Other users of the machine can read a command
+      line.
+    limits: Which requests are accepted; on a loopback address, `hosts` are local names by default.
+    generator: A language model, which answers instead of the reader.
+  """
+  listening.serve(
+    KnowledgeBase(path),
+    host=host,
+    port=port,
+    edit_token=edit_token,
+    limits=limits,
+    generate=generator.open(),
+  )
+
+
+def mcp(
+  path: str,
+  *,
+  write: bool = False,
+  port: int | None = None,
+  generator: GeneratorSettings = GeneratorSettings(),
+) -> None:
+  """Serves a knowledge base to assistants as tools, by the Model Context Protocol.
+
+  Args:
+    path: The folder of the knowledge base.
+    write: Whether there are `add`, `delete`, `feedback` and `forget` besides `search`, `read` and
+      `answer`.
+    port: Port of this machine to serve at over HTTP instead; 0 chooses a free one, which the
+      printed address shows. If the environment has a REALM_EDIT_TOKEN, only programs that send it
+      are served, and `write` needs one.
+    generator: A language model, which answers instead of the reader.
+  """
+  base, generate = KnowledgeBase(path), generator.open()
+  try:
+    from realm_jax.web import mcp_server
+  except ImportError as error:
+    raise ValueError(
+      f"{error}; tools need the extra: pip install -e '.[mcp]' in the checkout"
+    ) from error
+  server = mcp_server.make_server(base, write=write, generate=generate)
+  if port is None:
+    return server.run("stdio")
+  token = os.environ.get("REALM_EDIT_TOKEN")
+  if write and not token:
+    raise ValueError("--write at a port needs a token in the environment's REALM_EDIT_TOKEN")
+  with listening.listening("127.0.0.1", port) as listener:
+    app = mcp_server.http_app(server, token=token)
+    listener = dataclasses.replace(listener, address=f"{listener.address}/mcp")
+    listener.serve(app, note="give %s to an assistant")

@@ -36,7 +36,7 @@ class Slice(NamedTuple):
 
   Attributes:
     of_chip: Devices of a chip; likewise of a host.
-    price: Dollars of a chip and hour, the on-demand list price of launch/gcloud/README.md.
+    price: Dollars of a chip and hour, the on-demand list price of docs/results/simulation.md.
     step: Seconds of a step.
     embed: Device-seconds to embed `_WIKIPEDIA` passages.
   """

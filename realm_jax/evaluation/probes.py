@@ -59,6 +59,24 @@ class Choice:
   means: Mapping[str, Mapping[str, float]]
   comparisons: Mapping[str, Mapping[str, Comparison]]
 
+  def __str__(self) -> str:
+    """Returns the choice and a table of means and, with 95 % intervals, differences."""
+    rows = [["", *self.means[self.chosen]]]
+    for name, means in self.means.items():
+      compared = self.comparisons.get(name)
+      cells = [
+        f"{mean:.3f}" + (_difference(compared[probe]) if compared else "")
+        for probe, mean in means.items()
+      ]
+      rows.append([name, *cells])
+    table = ("".join(f"{cell:<34}" for cell in row).rstrip() for row in rows)
+    return "\n".join([f"chosen: {self.chosen}", *table])
+
+
+def _difference(comparison: Comparison) -> str:
+  low, high = comparison.interval
+  return f" ({comparison.difference:+.3f}, {low:+.3f} to {high:+.3f})"
+
 
 def make(
   documents: Iterable[Document],

@@ -36,9 +36,9 @@ def create(
       TSV or Parquet.
     language: Languages of the documents as BCP 47 tags; "auto" detects them in a sample.
     passage_words: The most words of a passage, which is what a search finds.
-    encoder: Directory of a checkpoint with its vocabulary or of a sentence encoder from Hugging
-      Face, or "sentence-transformers:NAME_OR_DIRECTORY", to search by meaning as well; None
-      searches by words alone.
+    encoder: Directory of a checkpoint with its vocabulary, or of a BERT-based sentence encoder from
+      Hugging Face (or its OWNER/NAME on the hub), or "sentence-transformers:NAME_OR_DIRECTORY", to
+      search by meaning as well; None searches by words alone.
     reader: Workdir of a fine-tuning, or a `BertForQuestionAnswering` (its directory, or OWNER/NAME
       on the hub), to answer questions; None only searches.
   """

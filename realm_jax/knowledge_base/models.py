@@ -82,8 +82,8 @@ def _directory(source: str | os.PathLike) -> str:
 def _found(source: str, *, reads: bool) -> _Model:
   if not object_store.absolute(source).exists():
     raise FileNotFoundError(
-      f"no directory {source}; nothing is downloaded: give that of a checkpoint, or of a sentence "
-      "encoder from Hugging Face with its weights, such as all-MiniLM-L6-v2"
+      f"no directory {source}; give that of a checkpoint or of a model of Hugging Face, or its "
+      "OWNER/NAME on the hub, such as sentence-transformers/all-MiniLM-L6-v2"
     )
   for checkpoint in (source, os.path.join(source, BEST), os.path.join(source, CHECKPOINTS)):
     if orbax_files.steps(checkpoint):

@@ -3,6 +3,7 @@ import pytest
 
 from realm_jax.corpus.documents import Document
 from realm_jax.evaluation import probes
+from realm_jax.evaluation.resampling import Comparison
 from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.index.postings import Postings
 
@@ -89,3 +90,20 @@ def test_one_probe_decides_unless_the_other_says_the_opposite(probe):
   assert chosen(bad, half) == chosen(half, good) == "other"
   assert chosen(other_half, half) == chosen(good, half) == "start"
   assert chosen(bad, good, {**made.queries, probe: []}) == "other"
+
+
+def test_a_choice_prints_as_a_table():
+  better = Comparison(
+    first=0.75, second=0.5, difference=0.25, interval=(0.125, 0.375), p_value=0.001
+  )
+  choice = probes.Choice(
+    chosen="fused",
+    means={"words": {"titles": 0.5}, "fused": {"titles": 0.75}},
+    comparisons={"fused": {"titles": better}},
+  )
+  assert [line.split() for line in str(choice).splitlines()] == [
+    ["chosen:", "fused"],
+    ["titles"],
+    ["words", "0.500"],
+    ["fused", "0.750", "(+0.250,", "+0.125", "to", "+0.375)"],
+  ]

@@ -1,4 +1,4 @@
-"""The ten minutes of docs/own_corpus.md, run as written."""
+"""The guides to a knowledge base, run as written."""
 
 import json
 import pathlib
@@ -15,17 +15,22 @@ from realm_jax.foundations import object_store
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base import tiny_models
 
-GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "own_corpus.md"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 
-def section(title):
-  return GUIDE.read_text("utf-8").partition(f"## {title}")[2].partition("\n## ")[0]
+def section(document, title):
+  text = (DOCS / document).read_text("utf-8")
+  return text.partition(f"## {title}")[2].partition("\n## ")[0]
 
 
-SECTION = section("Ten minutes")
+TEN_MINUTES = section("own_corpus.md", "Ten minutes")
+BY_MEANING = section("own_corpus.md", "By meaning")
+READER = section("answers.md", "Answers of a reader")
+LANGUAGE_MODEL = section("answers.md", "Answers of a language model")
+GROWING = section("serving.md", "Growing out of one machine")
 
 
-def blocks(language, text=SECTION):
+def blocks(language, text):
   found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
   return [block for of, block in found if of == language]
 
@@ -48,13 +53,15 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_the_commands_and_the_program_do_what_the_guide_says(run, tmp_path, capsys):
-  (record,) = re.findall(r'^`(\{"id".*)`', SECTION, re.MULTILINE)
+  (record,) = re.findall(r'^`(\{"id".*)`', TEN_MINUTES, re.MULTILINE)
   (tmp_path / "notes.jsonl").write_text(record)
-  said = run(blocks("")[0])
+  (commands,) = blocks("", TEN_MINUTES)
+  said = run(commands)
   assert len(said) == 6
   assert "wing.txt" in said[1] and "1 added" in said[2] and "1 unchanged" in said[5]
   assert json.loads(record)["id"] in said[3] and "wing.txt" not in said[3]
-  exec(blocks("python")[0], {})
+  (program,) = blocks("python", TEN_MINUTES)
+  exec(program, {})
   assert re.search(r"n1 A note .*'year': 1958", capsys.readouterr().out)
 
 
@@ -65,13 +72,18 @@ def test_with_an_encoder_and_a_reader_the_guide_searches_by_meaning_and_answers(
   tiny_models.write(tmp_path / "runs" / "squad" / "finetune", reads=True)
   question = {"question": "what causes the flutter of a wing", "answer": "speed"}
   (tmp_path / "questions.jsonl").write_text(json.dumps(question))
-  said = run(blocks("")[1])
-  assert "wing.txt" in said[1], "no word of the question is in the text"
-  assert "wing.txt" in said[3] and "p = " in said[3]
-  exec(blocks("python")[2], {})
+  (searching,), (asking,) = blocks("", BY_MEANING), blocks("", READER)
+  assert "wing.txt" in run(searching)[1], "no word of the question is in the text"
+  create, *commands = asking.splitlines()
+  assert create == searching.splitlines()[0]
+  answered = run("\n".join(commands))[-1]
+  assert "wing.txt" in answered and "p = " in answered
+  (program,) = blocks("python", READER)
+  exec(program, {})
   printed = capsys.readouterr().out
   assert "['wing.txt']" in printed and re.search(r"fused +1\.000", printed)
-  exec(blocks("python")[3], {"library": KnowledgeBase("library")})
+  (program,) = blocks("python", LANGUAGE_MODEL)
+  exec(program, {"library": KnowledgeBase("library")})
   assert capsys.readouterr().out == "Speed [1]. ['wing.txt'] \n"
 
 
@@ -87,7 +99,7 @@ def texts(emulated_gcs):
 @pytest.mark.usefixtures("texts")
 def test_documents_in_a_bucket_are_prepared_embedded_and_served():
   tiny_models.write("gs://bucket/reader", reads=True)
-  _, commands = blocks("", section("Growing out of one machine"))
+  (commands,) = blocks("", GROWING)
   prepare, build, serve = map(shlex.split, commands.replace("\\\n", "").splitlines())
   assert main.main(prepare[1:]) == 0 and main.main(build[1:]) == 0
   serving = [sys.executable, "-m", "realm_jax.main", *serve[1:], "--port=0"]

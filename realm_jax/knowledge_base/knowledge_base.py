@@ -83,9 +83,9 @@ class KnowledgeBase:
       passage_words: Words of a passage, which is what a search finds, at most.
       encoder: What embeds passages, to find them by meaning as well: the directory of a checkpoint
         with its vocabulary, or of a sentence encoder from Hugging Face, also by OWNER/NAME on the
-        hub, which is copied; or an object with `encode`, or `encode_query` and `encode_document`, or a function, each of a list
-        of strings; or "sentence-transformers:NAME_OR_DIRECTORY", which that library loads. An
-        object is given again to open the knowledge base.
+        hub, which is copied; or an object with `encode`, or `encode_query` and `encode_document`,
+        or a function, each of a list of strings; or "sentence-transformers:NAME_OR_DIRECTORY",
+        which that library loads. An object is given again to open the knowledge base.
       reader: Directory of what answers questions; see `add_reader`.
 
     Raises:

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -33,14 +33,24 @@ class Evaluated:
   Attributes:
     measured: What was measured.
     scores: Each metric by name, `[n]` over the questions.
+    records: What `predictions.jsonl` says of each question, besides its metrics.
     groups: Members of each group of questions by name, bool `[n]`.
-    files: Contents of further files by name, such as the predictions.
+    files: Contents of further files by name.
   """
 
   measured: Mapping[str, str | int]
   scores: Mapping[str, np.ndarray]
+  records: Sequence[Mapping]
   groups: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def predictions(self) -> str:
+    """Returns the records with the metrics of each question, as JSON Lines."""
+    lines = []
+    for row, record in enumerate(self.records):
+      metrics = {name: round(float(values[row]), 6) for name, values in self.scores.items()}
+      lines.append(json.dumps({**record, "figures": metrics}, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def publish(
@@ -52,7 +62,6 @@ def publish(
   """Prints the card, writes it with the other files of an evaluation, and returns the metrics.
 
   Args:
-    evaluated: The scores.
     inputs: Paths of the files that the questions come from, by name; the card has their digests.
     output: Directory for `figures.json`, `card.md` and the other files; None only prints.
   """
@@ -63,19 +72,19 @@ def publish(
     "figures": open_qa.summary(evaluated.scores, groups=evaluated.groups),
     "intervals": resampling.bootstrap_intervals(evaluated.scores),
   }
-  write(card, output=output, files=evaluated.files)
-  return card["figures"]
-
-
-def write(card: Mapping, *, output: str | None, files: Mapping[str, str] = {}) -> None:
-  """Prints a card, see `markdown`, and writes it with other files to a directory, if any."""
   page = markdown(card)
   if output is not None:
-    written = {"figures.json": json.dumps(card, indent=2) + "\n", "card.md": page}
     EVALUATION.check(output)
-    for name, text in {**written, **files}.items():
+    files = {
+      "figures.json": json.dumps(card, indent=2) + "\n",
+      "card.md": page,
+      "predictions.jsonl": evaluated.predictions(),
+      **evaluated.files,
+    }
+    for name, text in files.items():
       atomic_files.write_text(os.path.join(output, name), text)
   print(page, flush=True)
+  return card["figures"]
 
 
 def _digest(path: str) -> str:

@@ -7,7 +7,7 @@ from realm_jax.answering.editable_corpus import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import open_qa
-from realm_jax.evaluation.open_question_set import OpenQuestions
+from realm_jax.evaluation.open_questions import OpenQuestions
 from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import choices
 from realm_jax.training import retrieved_samples

@@ -4,9 +4,12 @@ import json
 import numpy as np
 import pytest
 
+from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.evaluation.document_ranking import passage_run, run_text
-from realm_jax.evaluation.open_qa import evaluate_questions, question_scores
-from realm_jax.evaluation.prediction_files import answered, dpr_json, read_scores
+from realm_jax.evaluation.open_qa import evaluate_questions
+from realm_jax.evaluation.open_questions import OpenQuestions, dpr_json
+from realm_jax.evaluation.prediction_files import read
+from realm_jax.evaluation.systems import Asking, System
 
 FOUND = {"where?": [1, 3], "w h a t?": [1]}
 SAID = {"where?": ["Norway"], "w h a t?": ["Oslo"]}
@@ -28,30 +31,31 @@ def write(path, *lines):
   return path
 
 
-def test_predictions_come_back_with_their_scores(tmp_path, questions, outcomes, match):
-  scores = question_scores(outcomes, matcher=match(questions))
-  path = write(tmp_path / "p.jsonl", *answered(outcomes, scores=scores).splitlines())
+def test_predictions_come_back_with_their_scores(tmp_path, questions, outcomes, store):
+  asked = OpenQuestions(inputs={}, questions=questions, asking=Asking(recall_at=(1, 2)))
+  evaluated = asked.scored(outcomes, System(open_corpus(store.directory), {}, retrieve=print))
+  path = write(tmp_path / "p.jsonl", *evaluated.predictions().splitlines())
   record = json.loads(path.read_text().splitlines()[0])
   assert record["id"] == record["question"] == "where?"
   assert (record["prediction"], record["reference"]) == ("Norway", ["norway"])
   assert (record["passage_ids"], record["scores"], record["read_ids"]) == ([1, 3], [9.5, 8.5], [1])
   assert record["answers"][0]["text"] == "Norway"
-  found = read_scores(path, questions[::-1])
-  assert found.missing == 0
+  found = read(path, questions[::-1])
+  assert found.measured["missing predictions"] == 0
   assert {name: values.tolist() for name, values in found.scores.items()} == {
-    name: np.round(values[::-1], 4).tolist() for name, values in scores.items()
+    name: np.round(values[::-1], 6).tolist() for name, values in evaluated.scores.items()
   }
 
 
 def test_predictions_of_other_programs_are_scored(tmp_path, questions):
   where = '{"question": "where?", "prediction": "The Norway."}'
-  found = read_scores(write(tmp_path / "p.jsonl", where), questions)
-  assert found.missing == 1
+  found = read(write(tmp_path / "p.jsonl", where), questions)
+  assert found.measured["missing predictions"] == 1
   assert found.scores["exact_match"].tolist() == [1, 0]
   named = [questions[0], dataclasses.replace(questions[1], id="q2")]
   what = '{"id": "q2", "prediction": "Oslo Fjord"}'
-  found = read_scores(write(tmp_path / "p.jsonl", where, what), named)
-  assert found.missing == 0
+  found = read(write(tmp_path / "p.jsonl", where, what), named)
+  assert found.measured["missing predictions"] == 0
   assert found.scores["exact_match"].tolist() == [1, 1]
 
 
@@ -61,8 +65,8 @@ def test_an_id_that_names_another_question_does_not_count(tmp_path, questions):
     f'{{"id": "{i}", "question": "{q.text}", "prediction": "{q.answer}"}}'
     for i, q in enumerate(questions)
   ]
-  found = read_scores(write(tmp_path / "p.jsonl", *lines), named)
-  assert found.missing == 0
+  found = read(write(tmp_path / "p.jsonl", *lines), named)
+  assert found.measured["missing predictions"] == 0
   assert found.scores["exact_match"].tolist() == [1, 1]
 
 
@@ -77,7 +81,7 @@ def test_an_id_that_names_another_question_does_not_count(tmp_path, questions):
 def test_what_is_no_prediction_is_named(tmp_path, questions, line, message):
   path = write(tmp_path / "p.jsonl", '{"question": "where?", "prediction": "x"}', line)
   with pytest.raises(ValueError, match=message):
-    read_scores(path, questions)
+    read(path, questions)
 
 
 def test_dprs_json(questions, outcomes, match, store):

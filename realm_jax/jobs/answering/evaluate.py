@@ -14,9 +14,9 @@ from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import result_card, run_comparison
 from realm_jax.evaluation.evaluator import Evaluator, question_sets
-from realm_jax.evaluation.judged_query_set import JudgedQueries
-from realm_jax.evaluation.masked_sentence_set import MaskedSentences
-from realm_jax.evaluation.open_question_set import Format, OpenQuestions
+from realm_jax.evaluation.judged_queries import JudgedQueries
+from realm_jax.evaluation.masked_sentences import MaskedSentences
+from realm_jax.evaluation.open_questions import Format, OpenQuestions
 from realm_jax.evaluation.systems import Asking, open_system
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.index import generations

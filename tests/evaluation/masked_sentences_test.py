@@ -6,7 +6,7 @@ from realm_jax.answering.mask_filler import FilledMask
 from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.evaluation import open_qa
-from realm_jax.evaluation.masked_spans import predict, rank_passages, scores
+from realm_jax.evaluation.masked_sentences import predict, rank_passages, scores
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(

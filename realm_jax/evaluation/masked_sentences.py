@@ -2,13 +2,20 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from realm_jax.answering.mask_filler import MaskFiller
-from realm_jax.data.questions import Question
+from realm_jax.answering.open_answerer import mask_filler
+from realm_jax.checkpoints.opening import Opened
+from realm_jax.data.questions import Question, masked_query_batches
 from realm_jax.devices.datatypes import MaskedQueries
+from realm_jax.evaluation import open_qa, prediction_files
+from realm_jax.evaluation.result_card import Evaluated
+from realm_jax.evaluation.systems import Asking, System
+from realm_jax.foundations import progress
 from realm_jax.text.answer_tokens import contains
 
 _EXTRA_PASSAGES = 8
@@ -75,11 +82,60 @@ class Prediction:
   rank: int | None
   filled: Filled | None = None
 
-  def figures(self, recall_at: Sequence[int]) -> dict[str, float]:
-    """Returns `recall@k` and, if the mask was filled, `exact_match`."""
-    found = {f"recall@{k}": float(self.rank is not None and self.rank <= k) for k in recall_at}
-    return (
-      found if self.filled is None else {**found, "exact_match": float(self.filled.exact_match)}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedSentences:
+  """Sentences with one masked span, as an `Evaluator`.
+
+  A checkpoint of `realm pretrain` fills the masks; all other systems only retrieve.
+  """
+
+  kind: ClassVar[str] = "masked sentences"
+  settings: ClassVar[frozenset[str]] = frozenset(
+    ("recall_at", "batch_size", "max_questions", "book")
+  )
+  settings_read: ClassVar[frozenset[str]] = frozenset(("max_questions",))
+
+  inputs: Mapping[str, str]
+  questions: Sequence[Question]
+  asking: Asking
+
+  def evaluate(self, system: System) -> Evaluated:
+    extra, measured = num_extra(self.questions), system.measured
+    retrieve_k = max(self.asking.recall_at) + extra
+    if system.opened is not None and system.opened.saved.fills_masks:
+      predictions = self._fill(system.opened, retrieve_k=retrieve_k, extra=extra)
+      measured = {**measured, "reader": f"fills masks, {self.asking.book} book"}
+    elif self.asking.book == "closed":
+      raise ValueError("book=closed, but nothing is read; give --checkpoints of `realm pretrain`")
+    else:
+      text = system.corpus.store.text
+      predictions = rank_passages(system.retrieve, self.questions, text=text, k=retrieve_k)
+    return Evaluated(
+      measured=measured,
+      scores=scores(predictions, recall_at=self.asking.recall_at),
+      records=[_record(prediction) for prediction in predictions],
+      groups=open_qa.own_groups(self.questions),
+    )
+
+  def read(self, predictions: str) -> Evaluated:
+    return prediction_files.read(predictions, self.questions)
+
+  def _fill(self, opened: Opened, *, retrieve_k: int, extra: int) -> list[Prediction]:
+    description = opened.saved.description
+    batches = masked_query_batches(
+      self.questions,
+      tokenizer=opened.corpus.tokenizer,
+      query_length=description.query_length,
+      max_masks=description.max_masks,
+      batch_size=self.asking.batch_size,
+    )
+    return predict(
+      mask_filler(opened),
+      progress.track(batches, what="batches of questions"),
+      retrieve_k=retrieve_k,
+      without_retrieval=self.asking.book == "closed",
+      num_extra=extra,
     )
 
 
@@ -139,9 +195,11 @@ def rank_passages(
 
 
 def scores(predictions: Sequence[Prediction], *, recall_at: Sequence[int]) -> dict[str, np.ndarray]:
-  """Returns each metric by name, `[n]` over the questions."""
-  rows = [prediction.figures(recall_at) for prediction in predictions]
-  return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
+  """Returns `recall@k` and, if the masks were filled, `exact_match`, `[n]` over the questions."""
+  ranks = np.array([prediction.rank or np.inf for prediction in predictions])
+  found = {f"recall@{k}": (ranks <= k).astype(np.float64) for k in recall_at}
+  exact = [float(p.filled.exact_match) for p in predictions if p.filled is not None]
+  return {**found, "exact_match": np.array(exact)} if exact else found
 
 
 def _trivial(
@@ -152,3 +210,14 @@ def _trivial(
   for row, question in enumerate(questions):
     trivial_BxR[row] = [i >= 0 and gives_away(question, text(i)) for i in ids_BxR[row].tolist()]
   return trivial_BxR
+
+
+def _record(prediction: Prediction) -> dict:
+  filled = prediction.filled
+  return {
+    "id": prediction.question.id,
+    "query": prediction.question.masked_text,
+    "reference": prediction.question.answer,
+    "rank": prediction.rank,
+    **(dataclasses.asdict(filled) if filled is not None else {}),
+  }

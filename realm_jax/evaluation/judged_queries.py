@@ -1,17 +1,14 @@
 """Evaluates document rankings on a retrieval test collection; writes runs."""
 
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
 from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.judgements import Judgements, describe_missing
 from realm_jax.data.questions import Question
-from realm_jax.evaluation import result_card
 from realm_jax.evaluation.document_ranking import (
   Run,
   document_scores,
@@ -19,6 +16,7 @@ from realm_jax.evaluation.document_ranking import (
   read_run,
   run_text,
 )
+from realm_jax.evaluation.result_card import Evaluated
 from realm_jax.evaluation.systems import Asking, System
 
 
@@ -40,21 +38,26 @@ class JudgedQueries:
   grades: Judgements
   asking: Asking
 
-  def evaluate(self, system: System) -> result_card.Evaluated:
+  def evaluate(self, system: System) -> Evaluated:
     relevant = _relevant_documents(self.grades, system.store)
     return self._scored(_rank(system, self.questions, self.asking), {**system.measured, **relevant})
 
-  def read(self, predictions: str) -> result_card.Evaluated:
+  def read(self, predictions: str) -> Evaluated:
     return self._scored(read_run(predictions), {"run": predictions})
 
-  def _scored(self, run: Run, measured: Mapping[str, str]) -> result_card.Evaluated:
+  def _scored(self, run: Run, measured: Mapping[str, str]) -> Evaluated:
     recall_at = self.asking.recall_at
     scores = document_scores(run, self.grades, self.questions, recall_at=recall_at)
-    files = {
-      "predictions.jsonl": "".join(f"{line}\n" for line in _lines(run, self.questions, scores)),
-      "run.trec": run_text(run, tag=measured.get("retriever", "realm_jax")),
-    }
-    return result_card.Evaluated(measured=measured, scores=scores, files=files)
+    records = []
+    for query in self.questions:
+      ranking = run.get(query.id, {})
+      ranked = [round(score, 6) for score in ranking.values()]
+      record = {"id": query.id, "question": query.text, "documents": list(ranking)}
+      records.append({**record, "scores": ranked})
+    run_file = run_text(run, tag=measured.get("retriever", "realm_jax"))
+    return Evaluated(
+      measured=measured, scores=scores, records=records, files={"run.trec": run_file}
+    )
 
 
 def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
@@ -81,18 +84,3 @@ def _relevant_documents(judgements: Judgements, store: PassageStore) -> dict[str
   relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
   missing = len(relevant - names)
   return {"relevant documents": f"{len(relevant)}, {missing} of them not in the corpus"}
-
-
-def _lines(
-  run: Run, queries: Sequence[Question], scores: Mapping[str, np.ndarray]
-) -> Iterator[str]:
-  for place, query in enumerate(queries):
-    ranking = run.get(query.id, {})
-    record = {
-      "id": query.id,
-      "question": query.text,
-      "figures": {name: round(float(values[place]), 6) for name, values in scores.items()},
-      "documents": list(ranking),
-      "scores": [round(score, 6) for score in ranking.values()],
-    }
-    yield json.dumps(record, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""An own encoder: a text is the mean of vectors learned for its words.
+"""An encoder of your own: a text is the mean of vectors learned for its words.
 
 A gin file that imports it passes it to a training in place of BERT's; `realm build_index` and the
 jobs that answer need only the import, `--gin_file=FILE`, to open what was trained:

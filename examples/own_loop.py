@@ -1,4 +1,4 @@
-"""An own training loop, with any optimizer of Optax."""
+"""A training loop of your own, with any optimizer of Optax."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""An own objective: REALM's, and a term that keeps p(z|x) from collapsing onto one passage.
+"""An objective of your own: REALM's, and a term that keeps p(z|x) from collapsing onto one passage.
 
 From Python, `Pretraining(objective=spread_out(weight=0.1))`; in a gin file,
 

@@ -1,4 +1,4 @@
-"""An own searcher: numpy on the host, for machines whose accelerator has no memory to spare.
+"""A searcher of your own: numpy on the host, for machines whose accelerator has no memory to spare.
 
 A searcher is made of the embeddings of an index, whatever the index was built for. To answer,
 `Sources(searcher=NumpySearcher, ...)`, and to train, `RefreshConfig(searcher=NumpySearcher)`; in a

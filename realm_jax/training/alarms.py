@@ -1,7 +1,6 @@
 """Detects from the metrics what goes wrong in retrieval-augmented training, with the likely cause.
 
-A pure function of the rows of `metrics.jsonl`, called at each write while training and by `realm
-report` for a whole run.
+A pure function of the rows of `metrics.jsonl`, called at each write while training.
 """
 
 import dataclasses

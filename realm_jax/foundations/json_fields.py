@@ -8,6 +8,7 @@ import inspect
 import sys
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 _CLASS = "class"
@@ -33,23 +34,30 @@ def restored(kind: Any, content: Any) -> Any:
   Raises:
     KeyError, TypeError, ValueError, AttributeError: If the content is not that of such a value.
   """
+  return _restorer(kind)(content)
+
+
+@functools.cache  # a commit has hundreds of values of few types
+def _restorer(kind: Any) -> Callable[[Any], Any]:
+  """Returns a function of what JSON has, for a type."""
   parts = typing.get_args(kind)
   if isinstance(kind, types.UnionType) and len(parts) == 2 and parts[1] is types.NoneType:
-    return None if content is None else restored(parts[0], content)
+    return lambda content: None if content is None else restored(parts[0], content)
   if inspect.isabstract(kind):
-    kind = _implementation(kind, content.get(_CLASS, getattr(kind, "unnamed", "")))
-    content = {name: value for name, value in content.items() if name != _CLASS}
+    return lambda content: restored(
+      _implementation(kind, content.get(_CLASS, getattr(kind, "unnamed", ""))),
+      {name: value for name, value in content.items() if name != _CLASS},
+    )
   if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-    fields = _types_of_fields(kind)
-    return kind(**{name: restored(fields[name], value) for name, value in content.items()})
+    of_fields = {name: _restorer(each) for name, each in typing.get_type_hints(kind).items()}
+    return lambda content: kind(**{n: of_fields[n](value) for n, value in content.items()})
   if typing.get_origin(kind) is tuple:
-    return tuple(restored(parts[0], value) for value in content)
+    of_item = _restorer(parts[0])
+    return lambda content: tuple(map(of_item, content))
   if typing.get_origin(kind) is dict:
-    return {restored(parts[0], k): restored(parts[1], v) for k, v in content.items()}
-  return int(content) if kind is int else content
-
-
-_types_of_fields = functools.cache(typing.get_type_hints)
+    key, value = map(_restorer, parts)
+    return lambda content: {key(k): value(v) for k, v in content.items()}
+  return int if kind is int else lambda content: content
 
 
 def _implementation(kind: Any, path: str) -> type:

@@ -192,7 +192,7 @@ def check_newest(directory: str, commit: Commit | None) -> None:
 
 def write(directory: str, commit: Commit) -> None:
   """Writes a commit after its segments."""
-  content = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)})
+  content = json.dumps({"format": _FORMAT, **vars(commit)}, default=vars)
   atomic_files.write_text(_path(directory, commit.number), content)
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from realm_jax.index.kth_best import kth_best
 from realm_jax.index.postings import Postings, languages_of, prefixes_of
 from realm_jax.text import detection, wordpieces
 from realm_jax.text.analysis import Analyzer
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 _Part = tuple[int, np.ndarray, np.ndarray]
 _ROWS_AT_ONCE = 2**13  # fewer are scored faster than bounds are compared
+_BLOCK = 256
+_FEW = 100  # deleted texts of a segment, whose terms are counted when it is opened
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,13 +86,7 @@ class Bm25Retriever:
     self._saturation_N = config.k1 * (1 - config.b + config.b * relative_N)
     self._least_saturation = float(self._saturation_N.min(initial=np.inf))
     self._saturation_N[~self._live_N] = np.inf  # whatever is not live scores 0
-    dead = np.flatnonzero(~self._live_N).astype(np.int32)
-    edges = np.searchsorted(dead, self._firsts).tolist()
-    # The rows in each segment that are not live.
-    self._dead = [
-      dead[a:b] - np.int32(first)
-      for a, b, first in zip(edges, edges[1:], self._firsts, strict=False)
-    ]
+    self._num_dead = [*map(self._dead_counts, self._firsts, segments)]
     self._idle: list[np.ndarray] = []  # zeros `[N]`, as many as threads have searched at once
 
   @property
@@ -105,8 +100,8 @@ class Bm25Retriever:
     because other languages make its frequent words look rare.
     """
     scores_N = np.zeros(self.num_passages, np.float32)
-    for entry in self._entries(question):
-      self._add(scores_N, [entry])
+    if entries := self._entries(question):
+      self._add(scores_N, entries)
     return scores_N
 
   def best(
@@ -126,103 +121,121 @@ class Bm25Retriever:
       scores.
     """
     entries = self._entries(question)
-    rarest, rest = entries, [0.0] * (len(entries) + 1)
-    in_order = sum(entry.size for entry in entries) <= _ROWS_AT_ONCE
-    if not in_order:
-      rarest = sorted(entries, key=lambda entry: entry.size)
-      bounds = [entry.bound(self._least_saturation) for entry in reversed(rarest)]
-      rest = [0.0, *itertools.accumulate(bounds)][::-1]
-    # Sums in another order differ by less.
-    slack = (len(entries) + 4) * 2.0**-22 * rest[0]
+    if not entries:
+      return np.zeros(0, np.intp), np.zeros(0, np.float32)
     try:
       scores_N = self._idle.pop()
     except IndexError:
       scores_N = np.zeros(self.num_passages, np.float32)
-    touched: list[np.ndarray] = [np.zeros(0, np.intp)]
-    threshold, done, num_scored = 0.0, 0, 0
+    if sum(entry.size for entry in entries) <= _ROWS_AT_ONCE:
+      scored = self._add(scores_N, entries, matching)
+      rows = _candidates(scores_N, scored, k * len(entries))
+      scores = scores_N[rows]
+      scores_N[scored] = 0
+    else:
+      rows, scores = self._max_score(scores_N, entries, k, matching)
+    self._idle.append(scores_N)
+    found = scores > 0
+    if k < np.count_nonzero(found):
+      found = scores >= kth_best(scores, k)
+    return rows[found], scores[found]
+
+  def _max_score(
+    self,
+    scores_N: np.ndarray,
+    entries: Sequence[_Entry],
+    k: int,
+    matching: Callable[[np.ndarray], np.ndarray] | None,
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows that include the best, ascending, with their scores.
+
+    Args:
+      scores_N: Zeros, before and after.
+    """
+    rarest = sorted(entries, key=lambda entry: entry.size)
+    bounds = [entry.bound(self._least_saturation) for entry in reversed(rarest)]
+    rest = [0.0, *itertools.accumulate(bounds)][::-1]
+    # Sums in another order differ by less.
+    slack = (len(entries) + 4) * 2.0**-22 * rest[0]
+    touched: list[np.ndarray] = []
+    threshold, done = 0.0, 0
     while done < len(entries) and threshold <= rest[done] + slack:
       end, size = done, 0
       while end == done or (end < len(entries) and size + rarest[end].size <= _ROWS_AT_ONCE):
         size += rarest[end].size
         end += 1
-      rows = self._add(scores_N, rarest[done:end], matching)
-      touched.append(rows)
-      num_scored += len(rows)
-      threshold = max(threshold, _kth_distinct(scores_N, rows, k, most=end - done))
+      touched.append(rows := self._add(scores_N, rarest[done:end], matching))
+      scores = scores_N[_candidates(scores_N, rows, k * (end - done))]
+      if k <= len(scores):
+        threshold = max(threshold, float(kth_best(scores, k)))
       done = end
     least = threshold - rest[done] - slack
     rows = _distinct(np.concatenate([r[scores_N.take(r) >= least] for r in touched]))
     scores = scores_N[rows]
-    if num_scored > self.num_passages / 16:
+    if sum(map(len, touched)) > self.num_passages / 16:
       scores_N.fill(0)
     else:
       for scored in touched:
         scores_N[scored] = 0
-    self._idle.append(scores_N)
-    if not in_order:
-      for entry, remaining in zip(rarest[done:], rest[done:], strict=False):
-        if k < len(rows):
-          threshold = max(threshold, float(kth_best(scores, k)))
-          likely = scores >= threshold - remaining - slack
-          rows, scores = rows[likely], scores[likely]
-        scores += self._scores_of(entry, rows)
+    for entry, remaining in zip(rarest[done:], rest[done:], strict=False):
       if k < len(rows):
-        rows = rows[scores >= kth_best(scores, k) - slack]
-      scores = np.zeros(len(rows), np.float32)
-      for entry in entries:
-        scores += self._scores_of(entry, rows)
-    found = scores > 0
-    if k < np.count_nonzero(found):
-      found = scores >= kth_best(scores, k)
-    return rows[found], scores[found]
+        threshold = max(threshold, float(kth_best(scores, k)))
+        likely = scores >= threshold - remaining - slack
+        rows, scores = rows[likely], scores[likely]
+      scores += self._scores_of(entry, rows)
+    if k < len(rows):
+      rows = rows[scores >= kth_best(scores, k) - slack]
+    scores = np.zeros(len(rows), np.float32)
+    for entry in entries:
+      scores += self._scores_of(entry, rows)
+    return rows, scores
 
   def _entries(self, question: str) -> list[_Entry]:
     """Returns the terms of a question, then its pairs, that texts have."""
     languages = self._analyzer.languages
     language = detection.language_of(question, among=languages)
     num_texts, idle = int(self._num_live[languages.index(language)]), self._ignored[language]
-    counts, pairs = collections.Counter[str](), collections.Counter[tuple[str, ...]]()
+    counts = collections.Counter[tuple[str, ...]]()
     for terms in self._analyzer.in_each_language(question):
       terms = [term for term in terms if term not in idle] or terms
-      counts |= collections.Counter(terms)
-      pairs |= collections.Counter(zip(terms, terms[1:], strict=False))
-    spellings = [term.encode() for term in counts]
-    prefixes = prefixes_of(spellings)
-    segments = []
-    for first, dead, segment in zip(self._firsts, self._dead, self._segments, strict=False):
-      places = zip(counts, segment.places(spellings, prefixes), strict=True)
+      counts |= collections.Counter([*zip(terms), *itertools.pairwise(terms)])
+    keys = sorted(counts, key=len)
+    terms = [key[0] for key in keys if len(key) == 1]
+    spellings = [term.encode() for term in terms]
+    prefixes, segments = prefixes_of(spellings), []
+    for first, segment, dead in zip(self._firsts, self._segments, self._num_dead, strict=False):
+      places = zip(terms, segment.places(spellings, prefixes), strict=True)
       if there := {term: place for term, place in places if place is not None}:
-        segments.append((first, dead, segment, there))
-    keys: list[tuple[str, ...]] = [(term,) for term in counts]
-    weights = [float(count) for count in counts.values()]
-    if self._config.pair_weight:
-      keys += pairs
-      weights += [count * self._config.pair_weight for count in pairs.values()]
+        segments.append((first, segment, dead, there))
     entries = []
-    for key, weight in zip(keys, weights, strict=True):
-      parts, frequency = [], 0
-      for first, dead, segment, there in segments:
-        if all(map(there.__contains__, key)):
-          at = [there[term] for term in key]
-          find = segment.texts_of if len(at) == 1 else segment.texts_of_pair
-          rows, occurrences = find(*at)
-          if len(rows):
-            parts.append((first, rows, occurrences))
-            frequency += len(rows) - self._num_dead(first, dead, rows)
+    for key in keys if self._config.pair_weight else keys[: len(terms)]:
+      parts, frequency, size = [], 0, 0
+      for first, segment, dead, there in segments:
+        places = tuple(map(there.get, key))
+        if None in places:
+          continue
+        rows, occurrences = segment.texts_of(*places)
+        if len(rows):
+          parts.append((first, rows, occurrences))
+          size += len(rows)
+          if dead is None:
+            frequency += int(np.count_nonzero(self._live_N[first:][rows]))
+          else:
+            frequency += len(rows) - dead.get(places, 0)
       if frequency:
         idf = math.log(1 + (max(num_texts - frequency, 0) + 0.5) / (frequency + 0.5))
-        dtype = np.float32 if len(key) == 1 else np.float64
-        size = sum(len(rows) for _, rows, _ in parts)
-        entries.append(_Entry(np.float32(weight * idf), parts, dtype, size))
+        weight = counts[key] * (1 if len(key) == 1 else self._config.pair_weight)
+        entries.append(_Entry(np.float32(weight * idf), parts, size))
     return entries
 
-  def _num_dead(self, first: int, dead: np.ndarray, rows: np.ndarray) -> int:
-    """Returns how many of some rows of the segment of a text, ascending, are not live."""
-    if len(dead) > len(rows) / 16:
-      return len(rows) - int(np.count_nonzero(self._live_N[first:][rows]))
-    if not len(dead):
-      return 0
-    return int(np.count_nonzero(rows.take(rows.searchsorted(dead), mode="clip") == dead))
+  def _dead_counts(self, first: int, segment: Postings) -> Mapping[tuple[int, ...], int] | None:
+    """Returns how many texts with a term or pair are not live; None if they are many."""
+    dead = np.flatnonzero(~self._live_N[first : first + len(segment)]).tolist()
+    if len(dead) > _FEW:
+      return None
+    of_texts = map(segment.terms_of, dead)
+    keys = ({*zip(terms), *itertools.pairwise(terms)} for terms in of_texts)
+    return collections.Counter(itertools.chain.from_iterable(keys))
 
   def _add(
     self,
@@ -230,22 +243,12 @@ class Bm25Retriever:
     entries: Sequence[_Entry],
     matching: Callable[[np.ndarray], np.ndarray] | None = None,
   ) -> np.ndarray:
-    """Adds the scores of terms, then of pairs; returns the rows that have them, repeated."""
-    groups = ([e for e in entries if e.dtype == dtype] for dtype in (np.float32, np.float64))
-    added = [self._add_group(scores_N, group, matching) for group in groups if group]
-    return np.concatenate(added) if len(added) > 1 else added[0]
-
-  def _add_group(
-    self,
-    scores_N: np.ndarray,
-    entries: Sequence[_Entry],
-    matching: Callable[[np.ndarray], np.ndarray] | None,
-  ) -> np.ndarray:
+    """Adds the scores of terms and pairs; returns the rows that have them, repeated."""
     parts = [part for entry in entries for part in entry.parts]
     rows = np.concatenate(
       [rows + np.int32(first) if first else rows for first, rows, _ in parts], dtype=np.intp
     )
-    counts = np.concatenate([counts for _, _, counts in parts], dtype=entries[0].dtype)
+    counts = np.concatenate([counts for _, _, counts in parts], dtype=np.float32)
     weights = np.repeat([entry.weight for entry in entries], [entry.size for entry in entries])
     if matching is not None:
       found = matching(rows)
@@ -258,7 +261,7 @@ class Bm25Retriever:
 
   def _scores_of(self, entry: _Entry, rows: np.ndarray) -> np.ndarray:
     """Returns what a term or pair adds to the scores of some rows, ascending."""
-    counts = np.zeros(len(rows), entry.dtype)
+    counts = np.zeros(len(rows), np.float32)
     for first, there, occurrences in entry.parts:
       wanted = (rows - first).astype(np.int32)
       at = there.searchsorted(wanted)
@@ -321,13 +324,11 @@ class _Entry(NamedTuple):
 
   Attributes:
     parts: For segments that have it, the number of their first text, rows and counts.
-    dtype: What its scores are computed in before they are added.
     size: Texts that have it, deleted ones included.
   """
 
   weight: np.float32
   parts: list[_Part]
-  dtype: type[np.floating]
   size: int
 
   def bound(self, least_saturation: float) -> float:
@@ -344,15 +345,21 @@ def _distinct(rows: np.ndarray) -> np.ndarray:
   return rows[new]
 
 
-def _kth_distinct(scores_N: np.ndarray, rows: np.ndarray, k: int, *, most: int) -> float:
-  """Returns the k-th best score of rows of which each occurs `most` times at most; 0 for none."""
-  if len(rows) < k:
-    return 0.0
-  scores = scores_N.take(rows)
-  if k * most < len(rows):
-    rows = rows[scores >= kth_best(scores, k * most)]
-  scores = scores_N[_distinct(rows)]
-  return float(np.partition(scores, -k)[-k]) if len(scores) >= k else 0.0
+def _candidates(scores_N: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+  """Returns the distinct rows among so many with the highest scores, ascending."""
+  if count < len(rows):
+    scores = scores_N.take(rows)
+    rows = rows[scores >= kth_best(scores, count)]
+  return _distinct(rows)
+
+
+def kth_best(scores_N: np.ndarray, k: int) -> np.floating:
+  """Returns the k-th highest of at least k scores, faster than a selection among all of them."""
+  # The best scores of k blocks are k scores, so the k-th best of all is no lower than their lowest.
+  best = np.maximum.reduceat(scores_N, np.arange(0, len(scores_N), _BLOCK))
+  if k < len(best):
+    scores_N = scores_N[scores_N >= np.partition(best, -k)[-k]]
+  return np.partition(scores_N, -k)[-k]
 
 
 def best_places(scores_N: np.ndarray, k: int) -> np.ndarray:

@@ -8,7 +8,8 @@ inner products with q have the sum q·S and the sum of squares qᵀ M q.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,6 +19,7 @@ FEWEST = 20_000  # embeddings that are divided; scanning fewer takes two millise
 _DEPTH, _RECALL, _MEASURED = 10, 0.95, 128
 _PER_CELL, _ITERATIONS = 32, 6  # embeddings that a centroid is learned from, and how often
 _ROWS_AT_ONCE = 4096
+_SAMPLED = 1024
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +94,11 @@ class Cells:
     places[self.rows] = np.arange(len(self.rows), dtype=np.int32)
     return places
 
+  @functools.cached_property
+  def _sample(self) -> np.ndarray:
+    """Rows to estimate how many match."""
+    return np.random.default_rng(0).integers(len(self.rows), size=_SAMPLED)
+
   def moments_of(self, live_N: np.ndarray) -> Moments:
     """Returns the moments of some rows; quickly, if few are missing since the last call."""
     known_N, moments = self._latest[0]
@@ -108,37 +115,58 @@ class Cells:
     return [(np.ones(len(self.rows), bool), self.moments)]
 
   def search(
-    self, query_E: np.ndarray, k: int, *, among: np.ndarray | None, also: np.ndarray
+    self,
+    query_E: np.ndarray,
+    k: int,
+    *,
+    matching: Callable[[np.ndarray], np.ndarray] | None = None,
+    also: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the nearest cells, and some others, with their inner products.
 
     Args:
-      among: Which rows to search, bool `[N]`; more cells are read the fewer they are, and all of
-        the rows if they are no more than those that the cells have as a rule. None searches all.
+      matching: Returns which of some rows `[R]` to search, as bool `[R]`. More cells are read if a
+        share s of the rows matches: as many as have √s of the rows that are compared without a
+        filter, as for k / s rows. If no more rows match than those, all are compared.
       also: Other rows.
     """
-    probes = min(len(self.ends), round(self.probes * max(1.0, k / _DEPTH) ** 0.5))
-    wanted = probes * len(self.rows) // len(self.ends)
-    if among is not None and np.count_nonzero(among) <= wanted:
-      rows = np.flatnonzero(among).astype(np.int32)
-      return rows, inner_products(self.embeddings_NxE[self.places[rows]], query_E)
-    order = np.argsort(-(self.centroids_CxE @ query_E))
-    found, scores, size = [], [], 0
-    for number, cell in enumerate(order.tolist()):
-      if number >= probes and size >= wanted:
-        order = order[:number]
-        break
-      span = slice(int(self.ends[cell - 1]) if cell else 0, int(self.ends[cell]))
-      rows, embeddings_NxE = self.rows[span], self.embeddings_NxE[span]
-      if among is not None:
-        rows, embeddings_NxE = rows[kept := among[rows]], embeddings_NxE[kept]
-      found.append(rows)
-      scores.append(inner_products(embeddings_NxE, query_E))
-      size += len(rows)
-    cell_of = np.searchsorted(self.ends, self.places[also], side="right")
-    also = also[~np.isin(cell_of, order)]
-    others = inner_products(self.embeddings_NxE[self.places[also]], query_E)
+    num_rows, num_cells = len(self.rows), len(self.ends)
+    probes = min(num_cells, round(self.probes * max(1.0, k / _DEPTH) ** 0.5))
+    wanted = probes * num_rows // num_cells
+    if matching is not None:
+      matches = np.count_nonzero(matching(self._sample)) * num_rows / len(self._sample)
+      if matches <= 2 * wanted:
+        rows = np.flatnonzero(matching(np.arange(num_rows)))
+        if (matches := len(rows)) <= wanted:
+          return rows, self._products(self.places[rows], query_E)
+      wanted *= (matches / num_rows) ** (1 / 3)
+      probes = math.ceil(wanted * num_cells / matches)
+    nearest = np.argsort(-(self.centroids_CxE @ query_E))
+    found, scores, read, size = [], [], 0, 0
+    while size < wanted and read < num_cells:
+      cells = nearest[read : read + probes]
+      firsts, ends = np.where(cells, self.ends[cells - 1], 0), self.ends[cells]
+      if matching is None:
+        for span in map(slice, firsts.tolist(), ends.tolist()):
+          found.append(self.rows[span])
+          scores.append(inner_products(self.embeddings_NxE[span], query_E))
+      else:
+        sizes = ends - firsts
+        places = np.arange(sizes.sum()) + np.repeat(ends - np.cumsum(sizes), sizes)
+        places = places[matching(self.rows[places])]
+        found.append(self.rows[places])
+        scores.append(self._products(places, query_E))
+      read += len(cells)
+      size = sum(map(len, found))
+      probes = min(read, math.ceil((wanted - size) * read / max(1, size)))
+    is_read = np.zeros(num_cells, bool)
+    is_read[nearest[:read]] = True
+    also = also[~is_read[self.ends.searchsorted(self.places[also], side="right")]]
+    others = self._products(self.places[also], query_E)
     return np.concatenate([*found, also]), np.concatenate([*scores, others])
+
+  def _products(self, places: np.ndarray, query_E: np.ndarray) -> np.ndarray:
+    return inner_products(self.embeddings_NxE.take(places, axis=0), query_E)
 
 
 def inner_products(embeddings_NxE: np.ndarray, query_E: np.ndarray) -> np.ndarray:

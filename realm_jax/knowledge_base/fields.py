@@ -92,29 +92,31 @@ class Column:
 
   def __init__(self, values: Sequence[Any], codes_N: np.ndarray):
     self._values, self._codes_N = [*values, None], codes_N
-    self._known: dict[str, np.ndarray] = {}  # for recent conditions, which values satisfy them
+    self._recent: dict[str, Callable[[np.ndarray], np.ndarray]] = {}  # conditions
 
-  def condition(self, name: str, condition: Any) -> Callable[[np.ndarray | slice], np.ndarray]:
+  def condition(self, name: str, condition: Any) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a function that tells which of some passages `[R]` satisfy a condition.
 
     Raises:
       ValueError: If it is no condition; see `KnowledgeBase.search`.
     """
+    if (key := repr(condition)) in self._recent:
+      return self._recent[key]
     satisfies = _predicate(name, condition)
-    if len(self._known) >= _CONDITIONS_KEPT:
-      self._known.clear()
-    unknown = np.full(len(self._values), _UNKNOWN, np.int8)
-    known = self._known.setdefault(repr(condition), unknown)
+    known = np.full(len(self._values), _UNKNOWN, np.int8)
 
-    def matching(rows: np.ndarray | slice) -> np.ndarray:
-      codes = self._codes_N[rows]
-      found = known[codes]
-      if (new := found == _UNKNOWN).any():
+    def matching(rows: np.ndarray) -> np.ndarray:
+      codes = self._codes_N.take(rows)
+      found = known.take(codes)
+      if np.count_nonzero(new := found == _UNKNOWN):
         for code in np.unique(codes[new]).tolist():
           known[code] = satisfies(self._values[code])
-        found = known[codes]
+        found = known.take(codes)
       return found == 1
 
+    if len(self._recent) >= _CONDITIONS_KEPT:
+      self._recent.clear()
+    self._recent[key] = matching
     return matching
 
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from realm_jax.corpus.documents import Document
 from realm_jax.index import fusion
-from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.bm25 import Bm25Retriever, kth_best
 from realm_jax.index.cells import Moments
-from realm_jax.index.kth_best import kth_best
 from realm_jax.index.postings import languages_of
 from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
@@ -29,7 +28,7 @@ from realm_jax.text.analysis import Analyzer
 if TYPE_CHECKING:
   from realm_jax.knowledge_base.answerability import Answerability
 
-Matching = Callable[[np.ndarray | slice], np.ndarray]
+Matching = Callable[[np.ndarray], np.ndarray]
 _BEGINNING = 500  # characters that an example is taken from
 _BY_WORDS = 100  # passages whose embeddings are read wherever they are
 
@@ -271,36 +270,41 @@ class Snapshot:
     if self.embed is None or by == "words":
       return self._bm25.best(question, k, matching=matching)
     question_E = self.adapted(self.embed(question) if question_E is None else question_E)
-    among_N = self.live_N if matching is None else self.live_N & matching(slice(None))
     words_N = self._bm25.scores(question) if by == "fused" else np.zeros(0, np.float32)
     matched = np.flatnonzero(words_N > 0)
     of_words = fusion.Spread.of(words_N[matched])  # the others have 0
-    by_words = matched if matching is None else matched[among_N[matched]]
+    by_words = matched if matching is None else matched[matching(matched)]
     by_words = by_words[_best_rows(words_N[by_words], _BY_WORDS)]
-    spread, found, scores = fusion.Spread.of(np.zeros(0)), [], []
+    spread, scanned, near = fusion.Spread.of(np.zeros(0)), [], []
     spans = itertools.pairwise(self._firsts)
     for segment, (first, end), moments in zip(self.segments, spans, self._moments, strict=True):
-      live, among = self.live_N[first:end], among_N[first:end]
       if moments is None or segment.cells is None or exact:
-        scanned = segment.inner_products(question_E)
-        spread = spread.plus(fusion.Spread.of(scanned[live]))
-        rows = np.flatnonzero(among)
-        products = scanned[rows]
+        scanned.append((np.arange(first, end), segment.inner_products(question_E)))
       else:
         spread = spread.plus(moments.spread(question_E))
         also = by_words[(by_words >= first) & (by_words < end)] - first
-        filtered = None if matching is None else among
-        rows, products = segment.cells.search(question_E, k, among=filtered, also=also)
-        rows, products = rows[among[rows]], products[among[rows]]
-      found.append(rows + first)
-      scores.append(products)
-    rows, scores = np.concatenate(found), np.concatenate(scores)
+        here = matching and (lambda rows, first=first: matching(rows + first))
+        rows, products = segment.cells.search(question_E, k, matching=here, also=also)
+        near.append((rows + first, products))
+    rows, scores = self._live_of(scanned)
+    spread = spread.plus(fusion.Spread.of(scores))
+    if matching is not None:
+      found = matching(rows)
+      rows, scores = rows[found], scores[found]
+    rows, scores = map(np.concatenate, zip((rows, scores), self._live_of(near), strict=True))
     if by == "fused":
       spreads = spread, of_words._replace(count=spread.count)
       # Rounded, so that ties do not depend on the order in which terms were added.
       scores = fusion.fuse(scores, words_N[rows], spreads=spreads).astype(np.float32)
     best = _best_rows(scores, k)
     return rows[best], scores[best]
+
+  def _live_of(self, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sequence[np.ndarray]:
+    """Returns the live rows of all parts, with their scores."""
+    rows = np.concatenate([np.zeros(0, np.intp), *(rows for rows, _ in parts)])
+    scores = np.concatenate([np.zeros(0, np.float32), *(scores for _, scores in parts)])
+    live = self.live_N[rows]
+    return rows[live], scores[live]
 
   @functools.cached_property
   def _moments(self) -> list[Moments | None]:

@@ -72,5 +72,14 @@ def test_terms_are_told_apart_however_they_begin():
   postings.spelling = np.frombuffer(b"".join(spelled), np.uint8)
   postings.spelling_ends = np.cumsum([*map(len, spelled)])
   postings.prefixes = prefixes_of(spelled)
-  assert postings.places(spelled) == [*range(len(spelled))]
-  assert postings.places([b"", b"abc", b"abcdefghii", b"zz"]) == [None] * 4
+  assert postings.places(spelled, postings.prefixes) == [*range(len(spelled))]
+  absent = [b"", b"abc", b"abcdefghii", b"zz"]
+  assert postings.places(absent, prefixes_of(absent)) == [None] * 4
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 4000])
+@pytest.mark.parametrize("values", [3, 1_000_000])
+def test_the_kth_best_is_that_of_a_sorted_list(size, values):
+  scores = np.random.default_rng(size).integers(-values, values, size).astype(np.float32)
+  for k in {1, min(10, size), min(16, size), size}:
+    assert bm25.kth_best(scores, k) == np.sort(scores)[-k]

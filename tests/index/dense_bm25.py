@@ -30,7 +30,7 @@ def word_scores(texts, question, *, languages, k1=1.2, b=0.5, pair_weight=0.15):
     for _, found in analyzed
   ]
   for key, weight in weights.items():
-    counts = np.array([gram[key] for gram in grams], np.uint8 if len(key) == 1 else np.int64)
+    counts = np.array([gram[key] for gram in grams], np.float32)
     frequency = np.count_nonzero(counts)
     if frequency:
       idf = math.log(1 + (max(num_texts - frequency, 0) + 0.5) / (frequency + 0.5))

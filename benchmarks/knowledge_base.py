@@ -195,7 +195,7 @@ class Tantivy:
     should, must = self._tantivy.Occur.Should, self._tantivy.Occur.Must
     years = (_YEARS["gte"], _YEARS["lt"] - 1)
     within = query.range_query(self._schema, "year", self._tantivy.FieldType.Integer, *years)
-    dropped = self._analyzer.question_words("en")
+    dropped = self._analyzer.idle("en")
 
     def search(question: str, filtered: bool = False) -> list[str]:
       terms = self._analyzer.terms(question)

@@ -37,7 +37,7 @@ class Strings(Sequence[str]):
 
   @functools.cached_property
   def _views(self) -> tuple[memoryview, memoryview]:
-    return memoryview(self.content), memoryview(self.ends)  # read several times as fast
+    return self.content.data, self.ends.data  # read several times as fast
 
   def __getitem__(self, row):
     content, ends = self._views

@@ -4,7 +4,9 @@ Golden texts are renewed by `RENEW_GOLDEN=1 python -m pytest tests/gin`; read th
 """
 
 import dataclasses
+import difflib
 import functools
+import itertools
 import os
 import pathlib
 
@@ -28,6 +30,11 @@ from realm_jax.training.training_config import TrainingConfig
 from tests.experiments import EXPERIMENTS, ROOT, begins, head_of, jobs_of, settings_of
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
+# Of a recipe for several kinds of devices, the first one, and in what the others differ from it.
+RECIPES = {
+  recipe: [*files]
+  for recipe, files in itertools.groupby(EXPERIMENTS, lambda file: file.stem.partition("_v")[0])
+}
 SWEEPS = sorted((ROOT / "gin" / "experiments").glob("*.sweep"))
 
 
@@ -130,16 +137,22 @@ def check_trainings(values):
   return sum(not isinstance(training, Finetuning) for training in trainings)
 
 
-@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
-def test_an_experiment_is_what_it_was_and_its_models_have_shapes(file):
-  lines, models = [], 0
-  for name, job in jobs_of(file).items():
-    values = settings_of(job, str(file.relative_to(ROOT)))
-    lines += [name, *differences("", flags.keywords(job), values)]
-    models += check_trainings(values)
-  check_golden(file.stem, "\n".join(lines) + "\n")
-  # Fine-tunings take their models from checkpoints.
-  assert models > 0 or file.stem.startswith("finetune")
+@pytest.mark.parametrize(("recipe", "files"), RECIPES.items(), ids=RECIPES)
+def test_an_experiment_is_what_it_was_and_its_models_have_shapes(recipe, files):
+  lines, first = [], []
+  for file in files:
+    found, models = [], 0
+    for name, job in jobs_of(file).items():
+      values = settings_of(job, str(file.relative_to(ROOT)))
+      found += [name, *differences("", flags.keywords(job), values)]
+      models += check_trainings(values)
+    # Fine-tunings take their models from checkpoints.
+    assert models > 0 or recipe.startswith("finetune")
+    lines += (
+      difflib.unified_diff(first, found, tofile=file.stem, lineterm="", n=0) if lines else found
+    )
+    first = first or found
+  check_golden(recipe, "\n".join(lines) + "\n")
 
 
 def test_the_schedule_ends_with_the_run_that_the_command_line_asks_for():

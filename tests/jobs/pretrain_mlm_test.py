@@ -10,7 +10,6 @@ from realm_jax.devices import partitioning
 from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_corpus
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
-from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.examples import MaskedQueryData, PairData
@@ -18,10 +17,9 @@ from realm_jax.training.masked_lm import MaskedLmTraining
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.training_config import RunConfig
 from realm_jax.training.training_run import WarmStart
+from tests.configurations import tiny_bert
 
-BERT = BertConfig(
-  vocab_size=256, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=24
-)
+BERT = tiny_bert(vocab_size=256, hidden_size=16, mlp_size=32, max_length=24)
 
 
 def test_it_learns_and_a_dual_encoder_begins_with_it(tmp_path):

@@ -13,7 +13,7 @@ from realm_jax.devices import partitioning
 from realm_jax.models import bert
 from tests.configurations import tiny_bert
 
-CONFIG = tiny_bert(num_layers=2, max_length=10, initializer_range=0.5)
+CONFIG = tiny_bert(num_layers=2, max_length=10, initializer_range=0.5, dropout_rate=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from tests.configurations import tiny_bert
 
 B, K, M, V = 8, 3, 4, 32
 BERT = tiny_bert(vocab_size=V, hidden_size=16, mlp_size=24)
+READER = dataclasses.replace(BERT, dropout_rate=0.1)
 DUAL_ENCODER = DualEncoderConfig(bert=BERT, projection_size=8)
 CLOSE = 1e-5  # sums of a few hundred float32 numbers, added in another order
 
@@ -48,7 +49,7 @@ def pairs(make_retrieved_batch):
 
 def masked_lm_and_pairs(make_retrieved_batch):
   """Masked queries, and pairs of half as many rows."""
-  model = RealmPretrainingModel(DUAL_ENCODER, BERT)
+  model = RealmPretrainingModel(DUAL_ENCODER, READER)
   batch = make_retrieved_batch(0, queries=B, passages=K, masks=M, vocab_size=V)
   batch.queries.mlm_weights_BxM[3] = 0  # rows count for as much as they have masks
   _, _, mined = pairs(make_retrieved_batch)

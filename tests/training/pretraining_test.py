@@ -21,6 +21,7 @@ from realm_jax.training.training_config import MeshConfig, RunConfig
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=32, hidden_size=16, num_heads=4, mlp_size=24, max_length=10)
+READER = dataclasses.replace(BERT, dropout_rate=0.1)
 STEPS = 4
 WAYS = [(1, "replicated"), (1, "fully_sharded"), (2, "replicated"), (2, "fully_sharded")]
 
@@ -32,7 +33,8 @@ def make_pretraining(layout="replicated"):
     optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
     data=MaskedQueryData(batch_size=8, query_length=6, max_masks=2),
     model=ModelConfig(
-      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8), knowledge_augmented_encoder=BERT
+      dual_encoder=DualEncoderConfig(bert=BERT, projection_size=8),
+      knowledge_augmented_encoder=READER,
     ),
     retrieval=RetrievalConfig(num_passages=2, passage_length=7, joint_length=9),
   )
@@ -109,29 +111,42 @@ def test_a_checkpoint_goes_on_in_another_layout(
     assert losses == begun.losses(range(2, STEPS))
 
 
-def test_a_batch_is_described_as_it_is(make_retrieved_batch):
-  real = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+@pytest.fixture(scope="module")
+def batch(make_retrieved_batch):
+  return make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+
+
+@pytest.fixture(scope="module")
+def params():
+  return nn.unbox(jax.jit(make_pretraining().init_params)(jax.random.key(0)))
+
+
+def gradients(objective, params, batch):
+  """Returns gradients and figures without dropout."""
+  return jax.jit(functools.partial(objective.gradients, parts=1))(params, batch, None)
+
+
+@pytest.fixture(scope="module")
+def of_masked(params, batch):
+  return gradients(make_pretraining().minimised, params, batch)
+
+
+def test_a_batch_is_described_as_it_is(batch):
   described = make_pretraining().abstract_batch()
-  assert jax.tree.map(lambda leaf: leaf.shape, real) == jax.tree.map(
+  assert jax.tree.map(lambda leaf: leaf.shape, batch) == jax.tree.map(
     lambda leaf: leaf.shape, described
   )
-  placed = jax.tree.map(lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype), real)
+  placed = jax.tree.map(lambda leaf: jax.dtypes.canonicalize_dtype(leaf.dtype), batch)
   assert placed == jax.tree.map(lambda leaf: leaf.dtype, described)
 
 
-def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(make_retrieved_batch, rtol):
-  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
-  made = make_pretraining()
+def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(
+  params, batch, of_masked, rtol
+):
   frozen = dataclasses.replace(
-    made, optimizer=OptimizerConfig(frozen_parts=("knowledge_augmented_encoder",))
+    make_pretraining(), optimizer=OptimizerConfig(frozen_parts=("knowledge_augmented_encoder",))
   )
-  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
-  expected, found = (
-    jax.jit(functools.partial(training.minimised.gradients, parts=1))(
-      params, batch, jax.random.key(1)
-    )[0]
-    for training in (made, frozen)
-  )
+  (expected, _), (found, _) = of_masked, gradients(frozen.minimised, params, batch)
   for one, other in zip(
     *(jax.tree.leaves(tree["dual_encoder"]) for tree in (found, expected)), strict=True
   ):
@@ -155,17 +170,15 @@ def _pairs(*, queries, vocab_size=32):
   }
 
 
-def test_the_mean_losses_of_a_sum_add_up_with_their_weights(make_retrieved_batch, rtol):
-  masked, pairs = MarginalLikelihood(), Contrastive()
-  made = make_pretraining()
-  batch = make_retrieved_batch(0, queries=8, passages=2, masks=2, vocab_size=32)
+def test_the_mean_losses_of_a_sum_add_up_with_their_weights(params, batch, of_masked, rtol):
+  pairs, module = Contrastive(), make_pretraining().module
   batch = dataclasses.replace(batch, pairs=_pairs(queries=4))
-  params = nn.unbox(jax.jit(made.init_params)(jax.random.key(0)))
-  (both, figures), (alone, of_masked), (added, of_pairs) = (
-    jax.jit(functools.partial(objective.build(made.module).gradients, parts=1))(params, batch, None)
-    for objective in (masked + 2 * (0.25 * pairs), masked, pairs)
+  (both, figures), (added, of_pairs) = (
+    gradients(objective.build(module), params, batch)
+    for objective in (MarginalLikelihood() + 2 * (0.25 * pairs), pairs)
   )
-  loss = of_masked["loss/total"].value + 0.5 * of_pairs["loss/total"].value
+  alone, masked = of_masked
+  loss = masked["loss/total"].value + 0.5 * of_pairs["loss/total"].value
   np.testing.assert_allclose(figures["loss/total"].value, loss, rtol=rtol)
   assert figures["contrastive/total"].value == of_pairs["loss/total"].value > 0.5
   expected = jax.tree.map(lambda one, other: one + 0.5 * other, alone, added)

@@ -7,7 +7,6 @@ from jax.sharding import PartitionSpec
 
 from realm_jax.devices import partitioning
 from realm_jax.models import dual_encoder, realm
-from realm_jax.objectives import contrastive, marginal_likelihood
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=12, max_length=10, initializer_range=0.3)
@@ -115,46 +114,3 @@ def test_a_dimension_that_does_not_divide_stays_whole_and_is_named(batch, caplog
   assert layer["mlp_in"]["kernel"].spec == PartitionSpec(None, "model")
   assert "['layers_0']['attention']['query']['kernel'] heads=2" in caplog.text
   assert "vocab" not in caplog.text
-
-
-def realm_figures(params, batch):
-  outputs = MODEL.apply({"params": params}, batch, deterministic=True)
-  return marginal_likelihood.masked_lm_over_retrieval(
-    outputs.scores_BxK, outputs.logits_BxKxMxV, batch, marginalize="span"
-  )
-
-
-def cloze_figures(params, batch):
-  module = dual_encoder.DualEncoder(MODEL.dual_encoder_config)
-  compared = module.apply(
-    {"params": params["dual_encoder"]},
-    batch.queries.query,
-    batch.passage[:, 1],
-    deterministic=True,
-    method="encode_pairs",
-  )
-  scores_BxB = module.pair_scores(*compared)
-  return contrastive.contrastive(scores_BxB, np.ones(scores_BxB.shape, bool))
-
-
-@pytest.mark.parametrize("figures", [realm_figures, cloze_figures])
-def test_many_devices_give_the_answer_of_one(batch, figures, float_tolerance, encoder_depth):
-  """Data parallel, and data × model: every metric and gradient is the global one."""
-  abstract = jax.eval_shape(make_state, batch)["params"]
-  params = jax.jit(lambda batch: nn.unbox(make_state(batch)["params"]))(batch)
-
-  def loss_and_figures(params, batch):
-    values = {name: mean.value for name, mean in figures(params, batch).items()}
-    return values["loss"], values
-
-  step = jax.value_and_grad(loss_and_figures, has_aux=True)
-  # Forward, backward, and a mean over the examples.
-  atol = float_tolerance(depth=2 * encoder_depth(BERT) + 8, scale=4)
-  expected = jax.jit(step)(params, batch)
-  for model in (1, 2):
-    mesh = partitioning.make_mesh(model=model)
-    layout = partitioning.tree_shardings(mesh, abstract), partitioning.batch_sharding(mesh)
-    found = jax.jit(step, in_shardings=layout)(
-      jax.device_put(params, layout[0]), jax.device_put(batch, layout[1])
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), found, expected)

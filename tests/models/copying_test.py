@@ -1,5 +1,7 @@
 """Copying: a new reader finds words between the same words; probabilities are a mixture."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,8 +40,8 @@ def joint(*passages, length=24):
 @pytest.fixture(scope="module")
 def params():
   module = KnowledgeAugmentedEncoder(CONFIG)
-  variables = module.init(jax.random.key(0), *inputs(PASSAGE), deterministic=True)
-  return nn.unbox(variables)["params"]
+  init = jax.jit(functools.partial(module.init, deterministic=True))
+  return nn.unbox(init(jax.random.key(0), *inputs(PASSAGE)))["params"]
 
 
 def inputs(*passages, length=24):
@@ -47,8 +49,12 @@ def inputs(*passages, length=24):
 
 
 def logits(params, *passages, config=CONFIG, length=24, buckets=()):
+  return encode(config, buckets, params, *inputs(*passages, length=length))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def encode(config, buckets, params, tokens, positions):
   module = KnowledgeAugmentedEncoder(config)
-  tokens, positions = inputs(*passages, length=length)
   return module.apply({"params": params}, tokens, positions, deterministic=True, buckets=buckets)
 
 

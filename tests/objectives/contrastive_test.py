@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from realm_jax.objectives.contrastive import compared_passages, contrastive
+from realm_jax.objectives import contrastive as objective
+from realm_jax.objectives.contrastive import compared_passages
 
+contrastive = jax.jit(objective.contrastive)
 RANDOM = np.random.default_rng(0)
 QUERY_BxE, PASSAGE_BxE = RANDOM.normal(size=(2, 6, 4)).astype(np.float32)
 
@@ -34,7 +36,7 @@ def test_loss_and_gradient_equal_brute_force(atol):
     scores_BxB = query_BxE @ PASSAGE_BxE.T.astype(np.float64)
     return -np.mean(np.diagonal(special.log_softmax(scores_BxB, axis=1)))
 
-  loss, gradient_BxE = jax.value_and_grad(mean_loss)(QUERY_BxE, PASSAGE_BxE, compared())
+  loss, gradient_BxE = jax.jit(jax.value_and_grad(mean_loss))(QUERY_BxE, PASSAGE_BxE, compared())
   np.testing.assert_allclose(loss, reference(QUERY_BxE), atol=atol)
   for index in ((0, 0), (3, 2), (5, 3)):
     step = np.zeros((6, 4))

@@ -35,6 +35,8 @@ RECIPES = {
   recipe: [*files]
   for recipe, files in itertools.groupby(EXPERIMENTS, lambda file: file.stem.partition("_v")[0])
 }
+# tests/t5x_adapter/gin_test.py has those of t5x, which name its modules.
+INCLUDED = [f for f in sorted(ROOT.glob("gin/*/*.gin")) if f.parent.name in ("jobs", "models")]
 SWEEPS = sorted((ROOT / "gin" / "experiments").glob("*.sweep"))
 
 
@@ -200,8 +202,15 @@ def test_a_sweep_is_what_it_was_and_its_models_have_shapes(file):
   check_golden(f"{file.stem}.sweep", "\n".join(lines) + "\n")
 
 
+@pytest.mark.parametrize("file", INCLUDED, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_what_experiments_include_binds_only_names_that_exist(file):
+  gin.parse_config_file(str(file))
+
+
 @pytest.mark.parametrize("file", [*EXPERIMENTS, *SWEEPS], ids=lambda file: file.name)
-def test_the_head_says_command_hardware_time_and_what_to_expect(file):
+def test_it_is_short_and_its_head_says_command_hardware_time_and_what_to_expect(file):
+  lines = file.read_text("utf-8").splitlines()
+  assert file in SWEEPS or sum(line.strip() != "" and line[0] != "#" for line in lines) <= 30
   head = head_of(file).partition("\n\n")[0]
   for word in ("realm ", file.name, "Hardware", "Time", "Expect"):
     assert word.lower() in head.lower(), f"{file.name} says nothing of {word}"

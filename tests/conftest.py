@@ -25,7 +25,7 @@ import jax
 import numpy as np
 import pytest
 
-from realm_jax.devices import datatypes
+from realm_jax.devices import backend, datatypes
 
 # Tracing makes many small objects that live: looking for cycles among them took 6 % of the time.
 gc.set_threshold(200_000, 20, 20)
@@ -98,18 +98,16 @@ def _retrieved_batch(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-  """Every program is compiled once, whichever test or process needs it first.
+def compiled_once(pytestconfig, tmp_path_factory):
+  """Every program is compiled once, whichever test, process or run needs it first.
 
-  With JAX_COMPILATION_CACHE_DIR set, programs of earlier runs serve as well.
+  `pytest --cache-clear` and `make clean` forget the programs of earlier runs.
   """
-  directory = tmp_path_factory.getbasetemp()
-  if "PYTEST_XDIST_WORKER" in os.environ:
-    directory = directory.parent  # which the workers of this run share
+  cache = getattr(pytestconfig, "cache", None)  # none with `-p no:cacheprovider`
+  directory = cache.mkdir("jax") if cache else tmp_path_factory.getbasetemp()
   settings = {
-    "jax_compilation_cache_dir": os.environ.get(
-      "JAX_COMPILATION_CACHE_DIR", str(directory / "compiled")
-    ),
+    "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    or backend.programs_directory(str(directory)),
     "jax_persistent_cache_min_compile_time_secs": 0.0,
   }
   with pytest.MonkeyPatch.context() as patch:

@@ -190,7 +190,7 @@ def test_training_on_questions_teaches_the_query_tower_alone(
   source, tmp_path, embedded, monkeypatch
 ):
   optimizer = dataclasses.replace(tuning._OPTIMIZER, learning_rate=3e-3)
-  monkeypatch.setattr(tuning, "_OPTIMIZER", optimizer)  # for a model of two small layers
+  monkeypatch.setattr(tuning, "_OPTIMIZER", optimizer)  # for a small model
   documents = [{"id": str(n), "text": f"{letters(n * 7)}."} for n in range(40)]
   base = KnowledgeBase.create(tmp_path / "kb", documents, encoder=source, **SETTINGS)
   file = tmp_path / "questions.jsonl"

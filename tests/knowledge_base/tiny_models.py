@@ -21,16 +21,26 @@ def write(workdir, *, reads=False, seed=0, words=()):
   """Writes a checkpoint with its vocabulary."""
   vocabulary = WordPieces([*PIECES, *words])
   bert = BertConfig(
-    vocab_size=vocabulary.vocab_size, hidden_size=16, num_layers=2, num_heads=2, mlp_size=32
+    vocab_size=vocabulary.vocab_size,
+    hidden_size=16,
+    num_layers=1,
+    num_heads=2,
+    mlp_size=32,
+    dropout_rate=0.0,
   )
   encoder = DualEncoderConfig(bert=bert, projection_size=8)
   reader = SpanReaderConfig(bert=bert, span_hidden_size=8) if reads else None
   beam = BeamConfig(beam_size=3, num_read=2, joint_length=64) if reads else None
-  key = jax.random.key(seed)
-  if reader is None:
-    params = {"dual_encoder": saved_models.init_dual_encoder(encoder.make(), key)}
-  else:
-    params = saved_models.init_open_qa_model(OpenQaModel(encoder, reader), key)
+
+  @jax.jit
+  def init(key):
+    if reader is None:
+      params = {"dual_encoder": saved_models.init_dual_encoder(encoder.make(), key)}
+    else:
+      params = saved_models.init_open_qa_model(OpenQaModel(encoder, reader), key)
+    # Larger than before a training, so that embeddings of different texts are far from each other.
+    return jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else 10 * leaf, nn.unbox(params))
+
   description = saved_models.ModelDescription(
     dual_encoder=encoder,
     span_reader=reader,
@@ -40,8 +50,6 @@ def write(workdir, *, reads=False, seed=0, words=()):
     vocabulary_digest=vocabulary.digest,
     corpus_fingerprint="",
   )
-  # Larger than before a training, so that embeddings of different texts are far from each other.
-  params = jax.tree.map(lambda leaf: leaf if leaf.ndim < 2 else 10 * leaf, nn.unbox(params))
   vocabulary.save(os.path.join(workdir, "vocabulary"))
-  importing.write(os.path.join(workdir, "checkpoints"), description, params)
+  importing.write(os.path.join(workdir, "checkpoints"), description, init(jax.random.key(seed)))
   return str(workdir)

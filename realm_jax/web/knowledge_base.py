@@ -87,13 +87,16 @@ def document_of(base: KnowledgeBase, id: str) -> Document:
 
 
 class Search(pydantic.BaseModel):
-  """A question, with a condition on one field, as typed on the page."""
+  """A question, with conditions, as typed on the page; what is left empty is none."""
 
   q: Text = ""
   field: Text = ""
   equal: Text = ""
   least: Text = ""
   most: Text = ""
+  min_answerable: Annotated[float | None, pydantic.BeforeValidator(lambda typed: typed or None)] = (
+    None
+  )
 
   def where(self, examples: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the conditions for a search, given a value of each field."""
@@ -200,7 +203,8 @@ def _pages(
     values, found, refusal = base.fields, None, ""
     try:
       if asked.q:
-        found = ask(asked.q, where=asked.where(values))
+        conditions = {"where": asked.where(values), "min_answerable": asked.min_answerable}
+        found = ask(asked.q, **conditions)
     except ValueError as error:
       refusal = str(error)
     examples = [Example(text=text) for text in base.examples(_EXAMPLES)]
@@ -290,10 +294,11 @@ def _api(
     return {"question": q, "hits": found, "answerable": hits.answerable}
 
   @router.get("/api/answer", summary="An answer from passages, if there is a reader or a generator")
-  def answered(q: Text, where: Text = "{}") -> dict:
-    found = answer_with(q, where=fields.conditions(where))
+  def answered(q: Text, where: Text = "{}", min_answerable: float | None = None) -> dict:
+    found = answer_with(q, where=fields.conditions(where), min_answerable=min_answerable)
     own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    return {**own, "hits": [dataclasses.asdict(hit) for hit in found.hits]}
+    hits = [dataclasses.asdict(hit) for hit in found.hits]
+    return {**own, "hits": hits, "answerable": found.hits.answerable}
 
   @router.get("/api/documents", summary="Documents without their texts, a page at a time")
   def documents(first: First = 0, count: Count = 50) -> dict:

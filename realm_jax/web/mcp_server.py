@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
 from realm_jax.knowledge_base.generation import Generate
-from realm_jax.knowledge_base.hits import Hit
+from realm_jax.knowledge_base.hits import Hit, Hits
 from realm_jax.knowledge_base.knowledge_base import Changes, KnowledgeBase
 from realm_jax.web.application import Editors
 from realm_jax.web.knowledge_base import record
@@ -38,6 +38,13 @@ Where = Annotated[
   Field(
     description="Conditions on fields of documents, such as "
     '{"year": {"gte": 1950, "lt": 1960}, "kind": ["note", "mail"]}.'
+  ),
+]
+Least = Annotated[
+  float | None,
+  Field(
+    description="Finds nothing if it is less probable than this, from 0 to 1, that an answer is "
+    "among the passages; only where `answerable` is shown."
   ),
 ]
 Fields = Annotated[
@@ -73,10 +80,13 @@ Tool = Callable[..., dict[str, Any]]
 
 def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]:
   def search(
-    question: Question, k: Annotated[int, Field(ge=1, le=100)] = 5, where: Where | None = None
+    question: Question,
+    k: Annotated[int, Field(ge=1, le=100)] = 5,
+    where: Where | None = None,
+    min_answerable: Least = None,
   ) -> dict[str, Any]:
     """Finds the passages of documents that suit a question best, best first."""
-    return {"passages": [_passage(hit) for hit in base.search(question, k=k, where=where)]}
+    return _found(base.search(question, k=k, where=where, min_answerable=min_answerable))
 
   def read(id: str, start: Annotated[int, Field(ge=0)] = 0) -> dict[str, Any]:
     """Reads a document by its id; if it is long, a part from a character on."""
@@ -87,16 +97,18 @@ def _reading(base: KnowledgeBase, generate: Generate | None) -> tuple[Tool, ...]
     part = {**record(found), "text": found.text[start:end]}
     return {**part, "next_start": end} if end < len(found.text) else part
 
-  def answer(question: Question, where: Where | None = None) -> dict[str, Any]:
+  def answer(
+    question: Question, where: Where | None = None, min_answerable: Least = None
+  ) -> dict[str, Any]:
     """Answers a question from the passages that a search finds, with those that it cites."""
-    found = base.answer(question, where=where, generate=generate)
+    found = base.answer(question, where=where, generate=generate, min_answerable=min_answerable)
     cited = found.cited if found.cited is not None else [found.place] * bool(found.text)
     return {
       "answer": found.text or None,
       "probability": found.probability,
       "cited": [found.hits[place].id for place in cited],
       "doubt": found.doubt or None,
-      "passages": [_passage(hit) for hit in found.hits],
+      **_found(found.hits),
     }
 
   return search, read, answer
@@ -136,6 +148,11 @@ def _writing(base: KnowledgeBase) -> tuple[Tool, ...]:
     return {"forgotten": base.forget(question)}
 
   return add, delete, feedback, forget
+
+
+def _found(hits: Hits) -> dict[str, Any]:
+  known = {} if hits.answerable is None else {"answerable": hits.answerable}
+  return {"passages": [_passage(hit) for hit in hits], **known}
 
 
 def _passage(hit: Hit) -> dict[str, Any]:

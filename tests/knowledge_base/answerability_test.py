@@ -67,13 +67,21 @@ def test_the_command_line_and_the_api_say_the_same(trained, capsys):
   testclient = pytest.importorskip("fastapi.testclient")
   from realm_jax.web.knowledge_base import make_app
 
-  app = make_app(base, edit_token=None, limits=LimitSettings(), generate=None)
+  generate = lambda question, hits: "taling [1]"  # noqa: E731
+  app = make_app(base, edit_token=None, limits=LimitSettings(), generate=generate)
   client = testclient.TestClient(app, base_url="http://localhost")
   for question, number in ((KNOWN, 1), (UNKNOWN, 0)):
     asked = {"q": question, "min_answerable": 0.5, "k": 1}
     answer = client.get("/api/search", params=asked).json()
     assert len(answer["hits"]) == number
     assert answer["answerable"] == base.search(question, k=1).answerable
+    answer = client.get("/api/answer", params=asked).json()
+    assert bool(answer["text"]) == bool(number)
+    assert answer["answerable"] == base.search(question).answerable
+    for path in ("/", "/answer"):
+      page = client.get(path, params=asked).text
+      assert 'name="min_answerable"' in page and ("<article" in page) == bool(number)
+    assert client.get("/", params={**asked, "min_answerable": "2"}).status_code == 422
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])

@@ -232,6 +232,8 @@ def test_what_is_stored_and_typed_is_escaped(base, path):
     ("/api/search?q=moss&where=year", 422),
     ("/api/search?q=moss&min_answerable=0.5", 422),
     ("/api/search?q=moss&min_answerable=high", 422),
+    ("/?q=moss&min_answerable=0.5", 422),
+    ("/?q=moss&min_answerable=", 200),
     ("/api/search?q=moss&where=" + "[" * 1999, 422),
     ('/api/search?q=moss&where={"yaer":1}', 422),
     ('/api/search?q=moss&where={"year":[[1]]}', 422),

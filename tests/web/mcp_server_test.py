@@ -153,6 +153,8 @@ def test_an_assistant_learns_what_was_useful_and_forgets_it(base):
     ("search", {"question": "moss", "filter": {}}, "search has no argument 'filter'; .*where"),
     ("search", {"question": "moss", "where": {"yaer": 1}}, "no document has a field 'yaer'"),
     ("search", {"question": "\ud800"}, "half of a surrogate pair"),
+    ("search", {"question": "moss", "min_answerable": 0.5}, "nothing has learned"),
+    ("search", {"question": "moss", "min_answerable": 2}, "a probability is from 0 to 1"),
     ("answer", {"question": "moss"}, "has no reader"),
     ("read", {"id": "x\ny"}, "there is no document"),
     ("add", {"text": " "}, "needs a text or a title"),
@@ -243,3 +245,28 @@ def test_writing_over_http_needs_the_token(base, capsys, monkeypatch):
     known = httpx.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"})
     use(streamable_http_client(address, http_client=known), steps)
   assert len(base) == len(NOTES) + 1
+
+
+def test_an_improbable_answer_is_not_given(tmp_path):
+  words = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
+  documents = [{"id": word, "text": f"Something about {word}."} for word in words]
+  base = KnowledgeBase.create(tmp_path / "kb", documents, language="en")
+  asked = [
+    {"question": f"who {n} knows {word}", "answer": word} for n in range(2) for word in words
+  ]
+  asked += [{"question": f"who knows something number {n}", "answer": "nowhere"} for n in range(60)]
+  (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+  base.train(questions=tmp_path / "questions.jsonl")
+
+  async def steps(client, call):
+    del client
+    for question, known in (("tell me of taling", True), ("tell me of something", False)):
+      for tool in ("search", "answer"):
+        found = await call(tool, question=question, min_answerable=0.5)
+        assert bool(ids(found)) == known
+        assert found["answerable"] == base.search(question).answerable
+        assert tool == "search" or bool(found["answer"]) == known
+      assert ids(await call("search", question=question))
+
+  generate = lambda question, hits: f"{hits[0].id} [1]"  # noqa: E731
+  use(mcp_server.make_server(base, generate=generate), steps)

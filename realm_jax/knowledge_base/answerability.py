@@ -9,6 +9,7 @@ import dataclasses
 import json
 import operator
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -168,7 +169,7 @@ def search(
 
 
 def learn(
-  snapshot: "Snapshot", questions: Sequence["Question"], *, memory: Memory
+  snapshot: "Snapshot", questions: Sequence["Question"], *, memory: Memory, seconds: float
 ) -> Answerability | None:
   """Returns what was learned; None if too few questions have an answer among five, or too many.
 
@@ -177,17 +178,20 @@ def learn(
 
   Args:
     questions: In random order; nothing else may have been learned from them.
+    seconds: When to stop asking, at the latest.
   """
   from realm_jax.data.answers import occurs  # late, because it imports JAX
 
-  rows, labels = [], []
+  rows, labels, started = [], [], time.monotonic()
   for question in progress.track(questions[:_MOST], what="questions to ask"):
+    if time.monotonic() - started > seconds:
+      break
     hits, features = search(snapshot, question.text, _DEPTH, memory=memory, leave_out=True)
     has = [occurs(hit.text, question.answers, regex=question.regex) for hit in hits]
     rows.append([_at(features, min(k, len(hits))) for k in _DEPTHS])
     labels.append([any(has[:k]) for k in _DEPTHS])
   labels_QxD = np.array(labels, float)
-  answered = labels_QxD[:, _DEPTHS.index(5)].sum()
+  answered = labels_QxD[:, _DEPTHS.index(5)].sum() if labels else 0
   if min(answered, len(labels) - answered) < _FEWEST:
     return None
   rows_QxDxF = np.array(rows)

@@ -20,6 +20,7 @@ from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
 
 _ADAPTED, _TRAINED = "adapted", "trained"
+_LAST_SHARE = 0.1  # of the time, to learn what is answerable
 FEWEST = 100  # questions that were fed back, to train on
 
 
@@ -105,7 +106,7 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
     given = folder.encoder(settings.encoder)
     if isinstance(given, Encoder):  # one from elsewhere has no tower to train
       left = seconds - (time.monotonic() - started)
-      encoder = tuning.tune(given, start, learned, seconds=left)
+      encoder = tuning.tune(given, start, learned, seconds=left - _LAST_SHARE * seconds)
       candidates[_TRAINED] = dataclasses.replace(start, embed=encoder.question, adapt=None)
   searches: dict[str, Search] = {"without memory": start.search}
   for name, snapshot in candidates.items():
@@ -124,7 +125,9 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   unseen = [*learned, *asked] if chosen == tuning.START else asked
   ranks = dataclasses.replace(start.commit, settings=dataclasses.replace(settings, ranking=ranking))
   ranks = dataclasses.replace(candidates[chosen], commit=ranks)
-  model = answerability.learn(ranks, unseen, memory=Memory({**before, **records}, {}))
+  left = max(seconds - (time.monotonic() - started), _LAST_SHARE * seconds)
+  remembered = Memory({**before, **records}, {})
+  model = answerability.learn(ranks, unseen, memory=remembered, seconds=left)
   with folder.exclusively() as edit:
     if edit.settings.encoder != settings.encoder:
       raise ValueError(f"{folder.path} got another encoder while this one was trained")

@@ -134,6 +134,14 @@ def test_questions_that_are_all_answered_teach_nothing(tmp_path):
   assert base.search(KNOWN).answerable is None
 
 
+def test_without_time_it_is_not_learned(trained, tmp_path):
+  shutil.copytree(trained[0].path, tmp_path / "kb")
+  copy = KnowledgeBase(tmp_path / "kb")
+  assert copy.search(KNOWN).answerable is not None
+  copy.train(questions=trained[1], minutes=1e-9)
+  assert copy.search(KNOWN).answerable is None
+
+
 @pytest.mark.parametrize(
   "probabilities, happened, auroc, error",
   [

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FILE = "memory.jsonl"
 STRENGTH = 0.8
-THRESHOLD = 0.4
+THRESHOLD = 0.6
 _CONSIDERED = 100  # past questions of a search, the most similar ones
 _READ = 200  # passages, the best of a question, among which one with its answer is looked for
 _SPARE_LINES = 1000  # that are replaced by later ones, before a file is written anew

@@ -104,7 +104,7 @@ def test_words_that_few_questions_have_make_them_similar(words):
     words.feedback(f"which plant does {name} water", useful=PLANTS[0]["id"])
   words.feedback("which plant does dora water", useful="oak")
   assert "oak" in {hit.id for hit in words.search("plants that dora waters", k=99)}
-  first = words.search("dora waters plants in the shade", k=99)
+  first = words.search("which plants that dora waters", k=99)
   assert {hit.remembered for hit in first if hit.id == "oak"} == {"which plant does dora water"}
 
 

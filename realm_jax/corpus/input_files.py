@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from realm_jax.foundations import object_store
+from realm_jax.foundations import hub, object_store
 
 Format = Literal["auto", "jsonl", "parquet", "table", "text", "markdown"]
 _FORMATS: dict[str, Format] = {
@@ -161,7 +161,7 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 def _path(input: str) -> str:
-  """Returns an input, or the path of a `file://` URL.
+  """Returns an input, or the path of a `file://` URL or of a dataset of the hub.
 
   Raises:
     ValueError: If it is an address on the web.
@@ -170,7 +170,9 @@ def _path(input: str) -> str:
   if scheme in ("http", "https", "ftp"):
     raise ValueError(f"{input:.200} is not downloaded; save it to a file, and give that")
   is_url = scheme == "file" and "://" in input
-  return urllib.request.url2pathname(urllib.parse.urlsplit(input).path) if is_url else input
+  if is_url:
+    return urllib.request.url2pathname(urllib.parse.urlsplit(input).path)
+  return hub.fetch_files(input)
 
 
 def _literal(pattern: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 from realm_jax.data.answers import compile_answer
 from realm_jax.data.batches import tokens
 from realm_jax.devices.datatypes import MaskedQueries, Questions, Tokens
-from realm_jax.foundations import object_store
+from realm_jax.foundations import hub, object_store
 from realm_jax.text.wordpieces import MASK, Tokenizer
 
 MANIFEST_FILE = "questions_manifest.json"
@@ -96,7 +96,7 @@ def read_questions(path: str | os.PathLike, *, answers_known: bool = True) -> li
       question, questions and masked sentences are mixed, or the file is damaged or does not match
       its manifest.
   """
-  path = os.fspath(path)
+  path = hub.fetch_files(path)
   try:
     content = object_store.absolute(path).read_bytes()
   except FileNotFoundError as error:

@@ -1,16 +1,20 @@
-"""What past questions are worth: memory of use, by encoder, fused and words, on real questions.
+"""What past questions are worth: memory of use, adapter and tower, on real questions.
 
 Past questions arrive in a random order that is always the same; each has its answers, and the best
-passage that has one is remembered, as `KnowledgeBase.feedback` does. Of Cranfield, four fifths of
-the queries are remembered with their relevant documents, and the others are asked, five times.
-Differences are of the same questions without memory, with paired 95 % bootstrap intervals.
+passage that has one is remembered, as `KnowledgeBase.feedback` does. Adapter and tower learn from
+the same questions. Of Cranfield, four fifths of the queries are remembered with their relevant
+documents, and the others are asked, five times. Differences are of the same questions without
+anything learned, with paired 95 % bootstrap intervals.
 
   python benchmarks/learning_from_use.py --data=DATA --encoder=MINILM --directory=scratch
+  python benchmarks/learning_from_use.py ... --learners memory adapter tower --sets WebQuestions
+  python benchmarks/learning_from_use.py ... --draw=docs/images/learning_from_use.png
   python benchmarks/learning_from_use.py ... --choose   # strength and threshold, other questions
   python benchmarks/learning_from_use.py ... --answerable   # whether it is known what was found
 
 DATA has the first 60 words of 12,000 leads of English Wikipedia to search, and WebQuestions,
-CuratedTREC, SQuAD and Cranfield to ask (`open_data`). What was embedded stays in --directory.
+CuratedTREC, SQuAD and Cranfield to ask (`open_data`). Knowledge bases, embeddings of questions and
+figures stay in --directory; `--draw` draws the figures that are there.
 """
 
 import argparse
@@ -21,8 +25,10 @@ import itertools
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import matplotlib.figure
 import numpy as np
 
 from realm_jax.data.answers import occurs
@@ -30,18 +36,25 @@ from realm_jax.data.judgements import read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
-from realm_jax.knowledge_base import answerability, evaluation, use_memory
+from realm_jax.index.bm25 import kth_best
+from realm_jax.knowledge_base import answerability, evaluation, tuning, use_memory
+from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.encoder import Encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import JudgedPassage, Memory, PastQuestion
+from realm_jax.models.encoder_programs import query_encoder_program
 
 _SIZES = (100, 400, 800, 1600)  # and all
 _NEAR = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
-_STRENGTHS, _THRESHOLDS = (0.4, 0.6, 0.8, 1.0), (0.4, 0.5, 0.6)
+_STRENGTHS, _THRESHOLDS = (0.5, 0.8, 1.0), (0.4, 0.5, 0.6)
 _FOLDS, _DEVELOPED = 5, 400
 _LEADS, _LEAD_WORDS = 12_000, 60
-# Without training a search has these.
-Score = Callable[[Snapshot, Memory | None], np.ndarray]
+_BATCH, _LENGTH_STEP = 32, 16  # of questions to embed
+_TIMED = 300  # questions
+_FIGURES = "figures.jsonl"
+_LEARNERS = ("memory", "adapter", "tower")
+Search = Callable[..., list]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +65,55 @@ class Set:
   past: Sequence[Question]
   developed: Sequence[Question]
   asked: Sequence[Question]
+
+
+class Scored(Snapshot):
+  """Scores all passages for a question once, however often it is searched for."""
+
+  def best(self, question, k, *, matching=None, by=None, exact=False, question_E=None):
+    rows, scores = self._all_of(question, by)
+    if matching is not None:
+      kept = matching(rows)
+      rows, scores = rows[kept], scores[kept]
+    if k < len(rows):
+      kept = np.flatnonzero(scores >= kth_best(scores, k))
+      rows, scores = rows[kept], scores[kept]
+    return rows, scores
+
+  @functools.lru_cache(maxsize=4)  # noqa: B019
+  def _all_of(self, question, by):
+    return super().best(question, len(self.live_N), by=by)
+
+
+class Questions:
+  """Embeddings of questions, which stay in a file."""
+
+  def __init__(self, encoder: Encoder, path: str):
+    self._encoder, self._path, self._known = encoder, path, {}
+    if os.path.exists(path):
+      with np.load(path) as file:
+        self._known = dict(zip(file["texts"].tolist(), file["embeddings"], strict=True))
+
+  def __call__(self, text: str) -> np.ndarray:
+    if text not in self._known:
+      self.add([text])
+    return self._known[text]
+
+  def add(self, texts: Sequence[str]) -> None:
+    """Embeds questions, those of similar length together, and writes the file."""
+    missing = sorted({*texts} - self._known.keys(), key=lambda text: (len(text), text))
+    self._known |= zip(missing, embedded(self._encoder, missing), strict=True)
+    if missing:
+      with open(self._path, "wb") as file:
+        np.savez(file, texts=[*self._known], embeddings=np.stack([*self._known.values()]))
+
+
+def embedded(encoder: Encoder, texts: Sequence[str]) -> Iterator[np.ndarray]:
+  program = query_encoder_program(encoder.description.dual_encoder)
+  for first in progress.track(range(0, len(texts), _BATCH), what="batches of questions"):
+    batch = texts[first : first + _BATCH]
+    tokens = encoder.queries(batch, size=_BATCH, step=_LENGTH_STEP)
+    yield from np.asarray(program(encoder.params, tokens), np.float32)[: len(batch)]
 
 
 def lines(path: str) -> Iterator[dict]:
@@ -74,19 +136,27 @@ def texts(name: str, data: str) -> tuple[list[dict], int]:
   return [*itertools.islice(kept, _LEADS)], 100
 
 
-def open_base(name: str, arguments: argparse.Namespace) -> Snapshot:
-  """Returns a knowledge base, made if it is missing, that embeds no question twice."""
+def open_base(
+  name: str, arguments: argparse.Namespace, questions: Sequence[str]
+) -> tuple[Scored, Encoder]:
+  """Returns a knowledge base, made if it is missing, that has embedded the questions."""
   path = os.path.join(arguments.directory, name)
   if not os.path.exists(path):
     documents, words = texts(name, arguments.data)
     KnowledgeBase.create(
       path, documents, language="en", encoder=arguments.encoder, passage_words=words
     )
-  snapshot = KnowledgeBase(path)._folder.newest()
-  return dataclasses.replace(snapshot, embed=functools.cache(snapshot.embed))
+  folder = KnowledgeBase(path)._folder
+  snapshot = folder.newest()
+  encoder = folder.encoder(snapshot.commit.settings.encoder)
+  assert isinstance(encoder, Encoder), "a directory was given"
+  embed = Questions(encoder, f"{path}.questions.npz")
+  embed.add(questions)
+  fields = {f.name: getattr(snapshot, f.name) for f in dataclasses.fields(Snapshot)}
+  return Scored(**{**fields, "embed": embed}), encoder
 
 
-def ranked_by(snapshot: Snapshot, ranking: str) -> Snapshot:
+def ranked_by(snapshot: Scored, ranking: str) -> Scored:
   settings = dataclasses.replace(snapshot.commit.settings, ranking=ranking)
   return dataclasses.replace(
     snapshot, commit=dataclasses.replace(snapshot.commit, settings=settings)
@@ -113,18 +183,18 @@ def question_sets(data: str) -> dict[str, Set]:
   }
 
 
-def recall_at_5(questions: Sequence[Question], snapshot: Snapshot, memory: Memory | None):
-  """Returns of which questions an answer is among five passages."""
+def recalls(questions: Sequence[Question], searches: Sequence[Search]) -> np.ndarray:
+  """Returns for which questions an answer is among the five passages of each search, `[S, Q]`."""
   return np.array(
     [
-      any(
-        occurs(hit.text, question.answers, regex=question.regex)
-        for hit in snapshot.search(question.text, 5, memory=memory)
-      )
+      [
+        any(occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
+        for hits in (search(question.text, 5) for search in searches)
+      ]
       for question in progress.track(questions, what="questions")
     ],
     float,
-  )
+  ).T
 
 
 def memory_of(records: Sequence[PastQuestion], *, answered: bool = True) -> Memory:
@@ -132,11 +202,12 @@ def memory_of(records: Sequence[PastQuestion], *, answered: bool = True) -> Memo
 
 
 def spoiled(records: Sequence[PastQuestion], snapshot: Snapshot) -> list[PastQuestion]:
-  """Returns records of which a tenth have a random passage instead of theirs."""
+  """Returns records of which a tenth have random passages instead of theirs."""
   draw, rows = random.Random(1), range(len(snapshot.live_N))
   wrong = set(draw.sample(range(len(records)), len(records) // 10))
+  random_one = lambda _: JudgedPassage.of(snapshot.hit(draw.choice(rows)))  # noqa: E731
   return [
-    dataclasses.replace(one, useful=(JudgedPassage.of(snapshot.hit(draw.choice(rows))),))
+    dataclasses.replace(one, useful=(*map(random_one, one.useful or (None,)),))
     if number in wrong
     else one
     for number, one in enumerate(records)
@@ -148,37 +219,83 @@ def remembered(questions: Sequence[Question], snapshot: Snapshot) -> list[PastQu
   return [use_memory.answered(snapshot, one) for one in progress.track(pasts, what="past")]
 
 
-def shown(after: np.ndarray, before: np.ndarray) -> str:
-  compared = resampling.compare(after, before)
-  low, high = compared.interval
-  return f"{compared.first:.3f} ({compared.difference:+.3f}, {low:+.3f} to {high:+.3f})"
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """Prints figures, and keeps them to be drawn."""
+
+  name: str
+  ranking: Ranking
+  path: str
+
+  def __call__(self, learner: str, row: object, after: np.ndarray, before: np.ndarray) -> None:
+    compared = resampling.compare(after, before)
+    low, high = compared.interval
+    figures = f"{compared.second:.3f} to {compared.first:.3f}"
+    figures += f" ({compared.difference:+.3f}, {low:+.3f} to {high:+.3f})"
+    print(f"{self.name} | {self.ranking} | {learner} | {row} | {figures}", flush=True)
+    line = {"set": self.name, "ranking": self.ranking, "learner": learner, "row": row}
+    line |= {"before": compared.second, "after": compared.first, "interval": compared.interval}
+    with open(self.path, "a") as file:
+      file.write(json.dumps(line) + "\n")
+
+  def by_similarity(
+    self, learner: str, near: np.ndarray, after: np.ndarray, before: np.ndarray
+  ) -> None:
+    for low, high in itertools.pairwise(_NEAR):
+      if (some := (near >= low) & (near < high)).any():
+        row = f"nearest past question {low} to {min(high, 1)}: {some.sum():,}"
+        self(learner, row, after[some], before[some])
 
 
-def measure(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-  """Yields rows of a table: after how many questions, and the figures."""
-  before = recall_at_5(one.asked, snapshot, None)
-  yield "0", f"{before.mean():.3f}"
+def sizes_of(one: Set) -> list[int]:
+  sizes = [size for size in _SIZES if size < len(one.past)] if one.base == "leads" else []
+  return [*sizes, len(one.past)]
+
+
+def measure_memory(one: Set, snapshot: Scored, report: Report) -> None:
   records = remembered(one.past, snapshot)
-  sizes = [size for size in _SIZES if size < len(records)] if len(records) > 1700 else []
-  for size in [*sizes, len(records)]:
-    memory = memory_of(records[:size])
-    after = recall_at_5(one.asked, snapshot, memory)
-    yield f"{size:,} ({len(memory.records):,} with a passage)", shown(after, before)
-  wrong = recall_at_5(one.asked, snapshot, memory_of(spoiled(records, snapshot)))
-  yield "all, a tenth of them wrong", shown(wrong, before)
-  near = np.array([nearest(question.text, memory, snapshot) for question in one.asked])
-  for low, high in itertools.pairwise(_NEAR):
-    if (some := (near >= low) & (near < high)).any():
-      figures = f"{before[some].mean():.3f} to {shown(after[some], before[some])}"
-      yield f"nearest past question {low} to {min(high, 1)}: {some.sum():,}", figures
+  memories = [memory_of(records[:size]) for size in sizes_of(one)]
+  searches = [
+    functools.partial(snapshot.search, memory=memory)
+    for memory in (None, *memories, memory_of(spoiled(records, snapshot)))
+  ]
+  before, *after, wrong = recalls(one.asked, searches)
+  for size, some in zip(sizes_of(one), after, strict=True):
+    report("memory", size, some, before)
+  report("memory", "all, a tenth of them wrong", wrong, before)
+  near = nearest(one.asked, [past.question for past in records if past.useful], snapshot)
+  report.by_similarity("memory", near, after[-1], before)
 
 
-def measure_answerable(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def measure_trained(
+  one: Set, snapshot: Scored, encoder: Encoder, learner: str, reports: Sequence[Report]
+) -> None:
+  """Measures adapters or towers that learned from questions alone, by each ranking of a report."""
+  trained = [snapshot]
+  for size in sizes_of(one):
+    if learner == "adapter":
+      adapter = tuning.adapt(snapshot, one.past[:size], seconds=1e9)
+      trained.append(dataclasses.replace(snapshot, adapt=adapter))
+    else:
+      tower = tuning.tune(encoder, snapshot, one.past[:size], seconds=1e9)
+      known = [question.text for question in one.asked]
+      embed = dict(zip(known, embedded(tower, known), strict=True)).__getitem__
+      trained.append(dataclasses.replace(snapshot, embed=embed))
+  near = nearest(one.asked, [question.text for question in one.past], snapshot)
+  for report in reports:
+    searches = [functools.partial(each.search, by=report.ranking) for each in trained]
+    before, *after = recalls(one.asked, searches)
+    for size, some in zip(sizes_of(one), after, strict=True):
+      report(learner, size, some, before)
+    report.by_similarity(learner, near, after[-1], before)
+
+
+def measure_answerable(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
   """Yields rows: after how many questions, and how well it is known what five passages answer."""
   records = remembered(one.past, snapshot)
-  for size in sorted({*(size for size in _SIZES if size < len(records)), len(records)}):
+  for size in (100, 400, len(records)):
     memory = memory_of(records[:size], answered=False)
-    model = answerability.learn(snapshot, one.past[:size], memory=memory)
+    model = answerability.learn(snapshot, one.past[:size], memory=memory, seconds=1e9)
     if model is None:
       yield f"{size:,}", "too few"
       continue
@@ -188,19 +305,44 @@ def measure_answerable(one: Set, snapshot: Snapshot) -> Iterator[tuple[str, str]
       f"{n} {value:.3f} ({low:.3f} to {high:.3f})" for n, (value, (low, high)) in figures.items()
     )
     yield f"{size:,}", ", ".join(shares)
+  without, known = cost(snapshot, one.asked[:_TIMED], memory)
+  yield "a search, in ms of CPU", f"{without:.1f} without, {known:.1f} with"
 
 
-def nearest(question: str, memory: Memory, snapshot: Snapshot) -> float:
+def cost(snapshot: Scored, questions: Sequence[Question], memory: Memory) -> tuple[float, float]:
+  """Returns the median milliseconds of a search, and of one that knows what is answerable."""
+  fields = {field.name: getattr(snapshot, field.name) for field in dataclasses.fields(Snapshot)}
+  plain = Snapshot(**fields)
+  times = []
+  for question in questions:  # in turns, because other work comes and goes
+    marks = [time.thread_time()]
+    plain.search(question.text, 5, memory=memory)
+    marks.append(time.thread_time())
+    answerability.search(plain, question.text, 5, memory=memory)
+    times.append(np.diff([*marks, time.thread_time()]))
+  without, known = np.median(times, axis=0) * 1000
+  return float(without), float(known)
+
+
+def nearest(questions: Sequence[Question], past: Sequence[str], snapshot: Scored) -> np.ndarray:
+  """Returns the similarity of the past question that is most similar to each question."""
+  memory = Memory(
+    {PastQuestion(question=text).key: PastQuestion(question=text) for text in past}, {}
+  )
   by_words = snapshot.commit.settings.ranking == "words"
-  question_E = None if by_words or snapshot.embed is None else snapshot.embed(question)
-  return float(memory.similarity(question, snapshot, question_E).max())
+  embed = snapshot.embed or (lambda _: None)
+  return np.array(
+    [
+      memory.similarity(one.text, snapshot, None if by_words else embed(one.text)).max()
+      for one in questions
+    ]
+  )
 
 
-def measure_cranfield(data: str, snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray]:
-  """Returns nDCG@10 with memory of the other folds, and without."""
+def measure_cranfield(data: str, snapshot: Scored) -> Iterator[tuple[str, object, np.ndarray]]:
+  """Yields learners, how many of the other folds they learned from, and nDCG@10 of the queries."""
   judgements = read_judgements(f"{data}/cranfield/qrels/test.tsv")
-  queries = read_queries(f"{data}/cranfield/queries.jsonl", judgements)
-  queries = [q for q in queries if any(judgements[q.id].values())]
+  queries = cranfield_queries(data)
   fold = {
     q.id: number % _FOLDS for number, q in enumerate(random.Random(0).sample(queries, len(queries)))
   }
@@ -210,57 +352,135 @@ def measure_cranfield(data: str, snapshot: Snapshot) -> tuple[np.ndarray, np.nda
     right = [id for id, grade in judgements[query.id].items() if grade > 0 and id in places]
     judged = use_memory.judged(snapshot, query.text, right)
     records[query.id] = PastQuestion(question=query.text, useful=judged)
-  memories = [
-    memory_of([records[q.id] for q in queries if fold[q.id] != number]) for number in range(_FOLDS)
-  ]
-  runs = [{}, {}]
-  for query in progress.track(queries, what="queries"):
-    for run, memory in zip(runs, (memories[fold[query.id]], None), strict=True):
-      run[query.id] = evaluation.ranked(
-        functools.partial(snapshot.search, memory=memory), query.text
-      )
-  after, before = (
-    document_ranking.document_scores(run, judgements, queries, recall_at=[20])["ndcg@10"]
-    for run in runs
-  )
-  return after, before
+
+  def measured(searches: Mapping[int, Search]) -> np.ndarray:
+    run = {
+      query.id: evaluation.ranked(searches[fold[query.id]], query.text)
+      for query in progress.track(queries, what="queries")
+    }
+    return document_ranking.document_scores(run, judgements, queries, recall_at=[20])["ndcg@10"]
+
+  def remembering(number: int, wrong: bool = False) -> np.ndarray:
+    searches = {}
+    for asked in range(_FOLDS):
+      learned = {(asked + more) % _FOLDS for more in range(1, number + 1)}
+      some = [records[q.id] for q in queries if fold[q.id] in learned]
+      memory = memory_of(spoiled(some, snapshot) if wrong else some)
+      searches[asked] = functools.partial(snapshot.search, memory=memory)
+    return measured(searches)
+
+  yield "", 0, measured(dict.fromkeys(range(_FOLDS), snapshot.search))
+  for number in range(_FOLDS - 1, 0, -1):
+    yield "memory", f"{number} folds", remembering(number)
+  yield "memory", "4 folds, a tenth of them wrong", remembering(_FOLDS - 1, wrong=True)
+
+
+def cranfield_queries(data: str) -> list[Question]:
+  judgements = read_judgements(f"{data}/cranfield/qrels/test.tsv")
+  queries = read_queries(f"{data}/cranfield/queries.jsonl", judgements)
+  return [query for query in queries if any(judgements[query.id].values())]
+
+
+def choose(
+  one: Set | None, data: str, snapshot: Scored
+) -> Iterator[tuple[tuple[float, float], np.ndarray, np.ndarray]]:
+  """Yields strength and threshold, and figures with and without memory; None means Cranfield."""
+  grid = [*itertools.product(_STRENGTHS, _THRESHOLDS)]
+
+  def set_to(setting: tuple[float, float]) -> None:
+    use_memory.STRENGTH, use_memory.THRESHOLD = setting
+
+  if one is None:
+    for setting in grid:
+      set_to(setting)
+      (_, _, before), (_, _, after) = itertools.islice(measure_cranfield(data, snapshot), 2)
+      yield setting, after, before
+    return
+  memory = memory_of(remembered(one.past, snapshot))
+
+  def search(setting: tuple[float, float], text: str, k: int) -> list:
+    set_to(setting)
+    return snapshot.search(text, k, memory=memory)
+
+  searches = [functools.partial(search, setting) for setting in grid]
+  before, *after = recalls(one.developed, [snapshot.search, *searches])
+  for setting, some in zip(grid, after, strict=True):
+    yield setting, some, before
+
+
+def draw(path: str, output: str) -> None:
+  """Draws recall@5 of WebQuestions by the questions that were learned from."""
+  figures = [*lines(path)]
+  figure = matplotlib.figure.Figure(figsize=(9, 3.6), layout="constrained")
+  rankings = [r for r in ("encoder", "fused") if any(one["ranking"] == r for one in figures)]
+  panels = figure.subplots(1, len(rankings), sharey=True, squeeze=False).flat
+  for axes, ranking in zip(panels, rankings, strict=True):
+    for learner in _LEARNERS:
+      found = {
+        one["row"]: one
+        for one in figures
+        if (one["set"], one["ranking"], one["learner"]) == ("WebQuestions", ranking, learner)
+        and isinstance(one["row"], int)
+      }
+      if found:
+        rows = [found[size] for size in sorted(found)]
+        start = rows[0]["before"]
+        sizes = [0, *sorted(found)]
+        axes.plot(sizes, [start, *(row["after"] for row in rows)], marker="o", label=learner)
+        low, high = ([start, *(start + row["interval"][i] for row in rows)] for i in (0, 1))
+        axes.fill_between(sizes, low, high, alpha=0.15)
+    axes.set_title(f"WebQuestions, {ranking}", fontsize=10)
+    axes.set_xlabel("questions learned from", fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.3)
+  axes = figure.axes[0]
+  axes.set_ylabel("an answer is among five passages", fontsize=8)
+  axes.legend(fontsize=8)
+  figure.savefig(output, dpi=110)
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--data", required=True)
-  parser.add_argument("--encoder", required=True, help="directory of a sentence encoder")
+  parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+  parser.add_argument("--data")
+  parser.add_argument("--encoder", help="directory of a sentence encoder")
   parser.add_argument("--directory", required=True, help="where knowledge bases are kept")
   parser.add_argument("--choose", action="store_true", help="compare strengths and thresholds")
   parser.add_argument("--answerable", action="store_true", help="measure hits.answerable")
+  parser.add_argument("--draw", help="PNG to draw the figures of WebQuestions in")
+  parser.add_argument("--learners", nargs="+", default=["memory"], choices=_LEARNERS)
   parser.add_argument("--rankings", nargs="+", default=["encoder", "fused", "words"])
   parser.add_argument("--sets", nargs="+")
   arguments = parser.parse_args()
+  path = os.path.join(arguments.directory, _FIGURES)
+  if arguments.draw:
+    draw(path, arguments.draw)
+    return
   sets = question_sets(arguments.data)
-  names = arguments.sets or [*sets, "Cranfield"]
-  grid = [*itertools.product(_STRENGTHS, _THRESHOLDS)] if arguments.choose else []
-  for name, ranking in itertools.product(names, arguments.rankings):
-    base = sets[name].base if name in sets else "cranfield"
-    snapshot = ranked_by(open_base(base, arguments), ranking)
-    if name == "Cranfield":
-      for setting in grid or [(use_memory.STRENGTH, use_memory.THRESHOLD)]:
-        use_memory.STRENGTH, use_memory.THRESHOLD = setting
-        print(
-          f"{name} | {ranking} | {setting} |",
-          shown(*measure_cranfield(arguments.data, snapshot)),
-          flush=True,
-        )
-    elif arguments.choose:
-      memory = memory_of(remembered(sets[name].past, snapshot))
-      before = recall_at_5(sets[name].developed, snapshot, None)
-      for setting in grid:
-        use_memory.STRENGTH, use_memory.THRESHOLD = setting
-        after = recall_at_5(sets[name].developed, snapshot, memory)
-        print(f"{name} | {ranking} | {setting} |", shown(after, before), flush=True)
-    else:
-      rows = measure_answerable if arguments.answerable else measure
-      for row, figures in rows(sets[name], snapshot):
-        print(f"{name} | {ranking} | {row} | {figures}", flush=True)
+  for name in arguments.sets or [*sets, "Cranfield"]:
+    one = sets.get(name)
+    asked = cranfield_queries(arguments.data) if one is None else [*one.past, *one.asked]
+    asked = [*asked, *one.developed] if one is not None and arguments.choose else asked
+    base = "cranfield" if one is None else one.base
+    opened, encoder = open_base(base, arguments, [question.text for question in asked])
+    reports = [Report(name, ranking, path) for ranking in arguments.rankings]
+    for report in reports:
+      snapshot = ranked_by(opened, report.ranking)
+      if arguments.choose:
+        for setting, after, before in choose(one, arguments.data, snapshot):
+          dataclasses.replace(report, path=os.devnull)("memory", setting, after, before)
+      elif arguments.answerable and one is not None:
+        for row, figures in measure_answerable(one, snapshot):
+          print(f"{name} | {report.ranking} | {row} | {figures}", flush=True)
+      elif one is None:
+        (_, _, before), *rows = measure_cranfield(arguments.data, snapshot)
+        for learner, row, after in rows:
+          report(learner, row, after, before)
+      elif "memory" in arguments.learners:
+        measure_memory(one, snapshot, report)
+    if one is not None and not (arguments.choose or arguments.answerable):
+      for learner in {*arguments.learners} - {"memory"}:
+        trained_rankings = [report for report in reports if report.ranking != "words"]
+        measure_trained(one, opened, encoder, learner, trained_rankings)
 
 
 if __name__ == "__main__":

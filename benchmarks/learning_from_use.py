@@ -11,6 +11,7 @@ anything learned, with paired 95 % bootstrap intervals.
   python benchmarks/learning_from_use.py ... --draw=docs/images/learning_from_use.png
   python benchmarks/learning_from_use.py ... --choose   # strength and threshold, other questions
   python benchmarks/learning_from_use.py ... --answerable   # whether it is known what was found
+  python benchmarks/learning_from_use.py ... --half   # embeddings in half precision
 
 DATA has the first 60 words of 12,000 leads of English Wikipedia to search, and WebQuestions,
 CuratedTREC, SQuAD and Cranfield to ask (`open_data`). Knowledge bases, embeddings of questions and
@@ -324,6 +325,41 @@ def cost(snapshot: Scored, questions: Sequence[Question], memory: Memory) -> tup
   return float(without), float(known)
 
 
+def measure_half(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
+  """Yields what embeddings of passages in half precision would change of searches by encoder."""
+  passages_NxE = np.concatenate([segment.embeddings() for segment in snapshot.segments])
+  half_NxE = passages_NxE.astype(np.float16)
+  assert snapshot.embed is not None, "there is an encoder"
+  questions_QxE = np.stack([snapshot.embed(question.text) for question in one.asked])
+  five_Qx5, five_by_half_Qx5 = (
+    np.argsort(-(questions_QxE @ stored_NxE.T), axis=1, kind="stable")[:, :5]
+    for stored_NxE in (passages_NxE, half_NxE.astype(np.float32))
+  )
+
+  def found(rows_Qx5: np.ndarray) -> np.ndarray:
+    return np.array(
+      [
+        any(occurs(snapshot.hit(row).text, q.answers, regex=q.regex) for row in rows)
+        for q, rows in zip(one.asked, rows_Qx5.tolist(), strict=True)
+      ]
+    )
+
+  other = (np.sort(five_Qx5, axis=1) != np.sort(five_by_half_Qx5, axis=1)).any(axis=1)
+  yield "other five passages", f"{other.sum():,} of {len(other):,} questions"
+  changed = (found(five_Qx5) != found(five_by_half_Qx5)).sum()
+  yield "an answer among them or no longer", f"{changed:,}"
+  yield "MiB", f"{passages_NxE.nbytes / 2**20:.1f}, {half_NxE.nbytes / 2**20:.1f} in half precision"
+  times = []
+  for question_E in questions_QxE[:_TIMED]:
+    marks = [time.thread_time()]
+    _ = passages_NxE @ question_E
+    marks.append(time.thread_time())
+    _ = half_NxE.astype(np.float32) @ question_E
+    times.append(np.diff([*marks, time.thread_time()]))
+  single, half = np.median(times, axis=0) * 1000
+  yield "scores of all, in ms of CPU", f"{single:.1f}, {half:.1f} from half precision"
+
+
 def nearest(questions: Sequence[Question], past: Sequence[str], snapshot: Scored) -> np.ndarray:
   """Returns the similarity of the past question that is most similar to each question."""
   memory = Memory(
@@ -446,6 +482,7 @@ def main() -> None:
   parser.add_argument("--directory", required=True, help="where knowledge bases are kept")
   parser.add_argument("--choose", action="store_true", help="compare strengths and thresholds")
   parser.add_argument("--answerable", action="store_true", help="measure hits.answerable")
+  parser.add_argument("--half", action="store_true", help="measure half precision")
   parser.add_argument("--draw", help="PNG to draw the figures of WebQuestions in")
   parser.add_argument("--learners", nargs="+", default=["memory"], choices=_LEARNERS)
   parser.add_argument("--rankings", nargs="+", default=["encoder", "fused", "words"])
@@ -468,8 +505,9 @@ def main() -> None:
       if arguments.choose:
         for setting, after, before in choose(one, arguments.data, snapshot):
           dataclasses.replace(report, path=os.devnull)("memory", setting, after, before)
-      elif arguments.answerable and one is not None:
-        for row, figures in measure_answerable(one, snapshot):
+      elif (arguments.answerable or arguments.half) and one is not None:
+        rows = (measure_half if arguments.half else measure_answerable)(one, snapshot)
+        for row, figures in rows:
           print(f"{name} | {report.ranking} | {row} | {figures}", flush=True)
       elif one is None:
         (_, _, before), *rows = measure_cranfield(arguments.data, snapshot)
@@ -477,7 +515,7 @@ def main() -> None:
           report(learner, row, after, before)
       elif "memory" in arguments.learners:
         measure_memory(one, snapshot, report)
-    if one is not None and not (arguments.choose or arguments.answerable):
+    if one is not None and not (arguments.choose or arguments.answerable or arguments.half):
       for learner in {*arguments.learners} - {"memory"}:
         trained_rankings = [report for report in reports if report.ranking != "words"]
         measure_trained(one, opened, encoder, learner, trained_rankings)

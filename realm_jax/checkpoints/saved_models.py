@@ -1,6 +1,7 @@
 """Descriptions of models in their checkpoints, so that other jobs need no configuration."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -224,12 +225,18 @@ def rescoring(encoder: EncoderConfig, store: Passages, *, passage_length: int) -
 
 def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -> dict:
   """Returns the shapes of what `init(model, key)` makes, with their shardings on the mesh."""
-  boxed = jax.eval_shape(lambda: init(model, jax.random.key(0)))
+  boxed = _boxed_shapes(init, model)
   return jax.tree.map(
     lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
     nn.unbox(boxed),
     partitioning.tree_shardings(mesh, boxed),
   )
+
+
+@functools.cache
+def _boxed_shapes(init: Callable[..., dict], model) -> dict:
+  """Traces a model once, of which checkpoint after checkpoint is opened."""
+  return jax.eval_shape(lambda: init(model, jax.random.key(0)))
 
 
 def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> None:

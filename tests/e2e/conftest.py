@@ -33,7 +33,7 @@ from tests.configurations import changed, names, tiny_bert
 from tests.worlds import make_corpora
 
 TINY = pathlib.Path(__file__).parents[2] / "gin" / "jobs" / "tiny.gin"
-BERT = tiny_bert(vocab_size=1024, hidden_size=16, mlp_size=32, max_length=48, dropout_rate=0.1)
+BERT = tiny_bert(vocab_size=1024, hidden_size=16, mlp_size=32, max_length=48)
 PRETRAINING = Pretraining(
   run=RunConfig(num_steps=100, log_every=1, checkpoint_every=500),
   # A run of any length begins alike.
@@ -81,8 +81,9 @@ for experiment in glob.glob("gin/experiments/*.gin"):
 sys.exit(main.main(json.loads(sys.argv[1])))
 """
 # Losses are compared, on processors with matrix units for bfloat16 as well.
-AS_HERE = """
-bert.BertConfig.dtype = "float32"
+AS_HERE = f"""
+bert.BertConfig.dtype = "{BERT.dtype}"
+bert.BertConfig.dropout_rate = {BERT.dropout_rate}
 """
 
 

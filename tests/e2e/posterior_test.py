@@ -10,30 +10,40 @@ pytestmark = pytest.mark.timeout(600)
 STILL = OptimizerConfig(learning_rate=0.0, warmup_steps=0, schedule="constant")
 
 
-@pytest.mark.parametrize("posterior", [Bm25Posterior, DualEncoderPosterior])
-def test_what_the_posterior_proposes_is_read_in_training_alone(
-  world, start, losses, rows, posterior
-):
-  name = posterior.__name__
-  common = {
+@pytest.fixture(scope="module")
+def common(world):
+  return {
     "checkpoint_every": 2,
     "eval_corpus": str(world / "passages"),
     "eval_every": 1,
     "optimizer": STILL,
   }
+
+
+@pytest.fixture(scope="module")
+def unproposed(world, start, common):
+  """The directory of a run without a posterior."""
+  start("unproposed", num_steps=4, **common)
+  return world / "unproposed"
+
+
+@pytest.mark.parametrize("posterior", [Bm25Posterior, DualEncoderPosterior])
+def test_what_the_posterior_proposes_is_read_in_training_alone(
+  world, start, losses, rows, common, unproposed, posterior
+):
+  name = posterior.__name__
   proposing = {**common, "posterior": posterior(num_passages=1)}
   start(name, num_steps=4, **proposing)
   start(f"{name}_halves", num_steps=2, **proposing)
   start(f"{name}_halves", num_steps=4, **proposing)
-  start(f"{name}_none", num_steps=4, **common)
-  evaluated = {run: [row["eval/loss"] for row in rows(run)] for run in (name, f"{name}_none")}
+  evaluated = {run: [row["eval/loss"] for row in rows(run)] for run in (name, unproposed.name)}
   assert losses(name) == losses(f"{name}_halves")
-  assert evaluated[name] == evaluated[f"{name}_none"]
+  assert evaluated[name] == evaluated[unproposed.name]
   if posterior is Bm25Posterior:  # a random dual encoder finds the same passages for all sentences
-    assert losses(name) != losses(f"{name}_none")
+    assert losses(name) != losses(unproposed.name)
     assert max(row.get("retrieval/answer_gained_share", 0) for row in rows(name)) > 0
     assert max(row["retrieval/proposed_mass"] for row in rows(name)) > 0
   saved = saved_models.load(world / name / "checkpoints")
-  assert saved.description == saved_models.load(world / f"{name}_none" / "checkpoints").description
+  assert saved.description == saved_models.load(unproposed / "checkpoints").description
   with pytest.raises(ValueError, match=rf"posterior {name}\(num_passages=1\), now None"):
     start(name, num_steps=5)

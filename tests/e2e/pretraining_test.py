@@ -30,16 +30,6 @@ PART = (("dual_encoder", "dual_encoder"),)
 STILL = OptimizerConfig(learning_rate=0.0, warmup_steps=0, schedule="constant")
 
 
-def test_a_resumed_training_has_the_losses_of_one_never_stopped(world, start, losses):
-  read = {"corpus": str(world / "training")}
-  start("whole", num_steps=8, checkpoint_every=100, **read)
-  start("halves", num_steps=4, checkpoint_every=4, **read)
-  start("halves", num_steps=8, checkpoint_every=4, **read)
-  whole = losses("whole")
-  assert len(whole) == 8
-  assert losses("halves") == whole
-
-
 def test_an_evaluation_changes_no_training_and_keeps_the_best(world, start, losses, rows, capsys):
   start("unasked", num_steps=3)
   start("asked_between", num_steps=3, eval_corpus=str(world / "passages"), eval_every=1)

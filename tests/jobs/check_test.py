@@ -46,7 +46,7 @@ def test_everything_works_on_eight_devices(tmp_path, capsys):
 
 
 def test_one_device_is_enough(one):
-  checks = (one.collectives, lambda: one.search(None), one.checkpoint, one.generation, one.step)
+  checks = (one.collectives, lambda: one.search(None), one.checkpoint, one.generation)
   assert all(check() for check in checks)
   assert one.devices().startswith("1 x cpu")
 

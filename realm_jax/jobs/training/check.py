@@ -38,7 +38,13 @@ from realm_jax.training.pretraining import ModelConfig, Pretraining
 from realm_jax.training.training_config import RunConfig
 
 _BERT = BertConfig(
-  vocab_size=1024, hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_length=48
+  vocab_size=1024,
+  hidden_size=16,
+  num_layers=1,
+  num_heads=2,
+  mlp_size=32,
+  max_length=48,
+  dropout_rate=0.0,
 )
 _EVERY = 4  # steps between the checkpoints of the tiny training
 _TINY = Pretraining(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from realm_jax.demo import world
-from realm_jax.demo.real_facts import TABLES
+from realm_jax.demo.tables import RELATIONS, TABLES, Relation
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +23,13 @@ def test_invented_subjects_have_as_many_facts_as_real_ones(default_world):
   for facts in facts_of:
     table = TABLES.get(facts[0].category)
     assert len(facts) == (len(table.relations) if table else 2)
-    assert len({fact.relation for fact in facts}) == len(facts)
+    assert len({fact.relation.name for fact in facts}) == len(facts)
 
 
-@pytest.mark.parametrize("sentence_of", [world.document_sentence, world.training_sentence])
+@pytest.mark.parametrize("sentence_of", ["document_sentence", "training_sentence"])
 def test_sentences_name_the_subject_once_and_the_value_once(default_world, sentence_of):
   for fact in default_world.facts:
-    sentence = sentence_of(fact)
+    sentence = getattr(fact, sentence_of)
     content = sentence.text.encode()
     assert content[sentence.start : sentence.limit].decode() == fact.value
     before, after = content[: sentence.start].decode(), content[sentence.limit :].decode()
@@ -46,7 +46,7 @@ def test_the_seed_sentence_is_always_held_out(seed):
   facts = world.make_world(seed=seed, num_invented_entities=0).facts
   (fact,) = [fact for fact in facts if fact.fact_id == world.SEED_FACT_ID]
   assert fact.held_out
-  assert world.training_sentence(fact).text == "The pound is the currency of the United Kingdom."
+  assert fact.training_sentence.text == "The pound is the currency of the United Kingdom."
 
 
 def test_no_training_sentence_mentions_a_held_out_fact(default_world):
@@ -55,7 +55,7 @@ def test_no_training_sentence_mentions_a_held_out_fact(default_world):
   texts = []
   for index, fact in enumerate(training):
     # "South Sudan" is no mention of Sudan.
-    text = world.training_sentence(fact).text.replace(fact.subject, "_")
+    text = fact.training_sentence.text.replace(fact.subject, "_")
     texts.append((text, fact.subject))
     for word in text.split():
       sentences_with[word.strip(".,")].add(index)
@@ -70,14 +70,73 @@ def test_no_training_sentence_mentions_a_held_out_fact(default_world):
         assert not re.search(rf"\b{re.escape(fact.value)}\b", text), (fact, text)
 
 
-def test_edit_changes_only_the_values_it_reports(small_world):
+def test_edit_changes_only_values(small_world):
   edited = world.edit(small_world, seed=0, num_edits=40)
-  assert len(edited.edits) == 40
-  old_values = {edit.fact.fact_id: edit.old_value for edit in edited.edits}
-  for before, after in zip(small_world.facts, edited.world.facts, strict=True):
-    if before.fact_id in old_values:
-      assert old_values[before.fact_id] == before.value != after.value
-      assert dataclasses.replace(after, value=before.value) == before
-    else:
-      assert before == after
-  assert {edit.fact for edit in edited.edits} <= set(edited.world.facts)
+  changed = 0
+  for before, after in zip(small_world.facts, edited.facts, strict=True):
+    assert dataclasses.replace(after, value=before.value) == before
+    changed += after.value != before.value
+  assert changed == 40
+
+
+def fact(subject, value, *, article="", relation=RELATIONS["capital"]):
+  return world.Fact(
+    category="moon",
+    subject=subject,
+    article=article,
+    relation=relation,
+    value=value,
+    kind="real",
+    document_variant=0,
+    training_variant=0,
+  )
+
+
+@pytest.mark.parametrize(
+  ("template", "article", "subject", "value", "text"),
+  [
+    (
+      "The {value} is the currency of {subject}.",
+      "the",
+      "United Kingdom",
+      "pound",
+      "The pound is the currency of the United Kingdom.",
+    ),
+    ("{subject} has {value}.", "the", "Netherlands", "tulips", "The Netherlands has tulips."),
+    ("{a} {value} grows in {subject}.", "", "Orlin", "elm", "An elm grows in Orlin."),
+    ("Everyone in {subject} has {a} {value}.", "", "Orlin", "yew", "Everyone in Orlin has a yew."),
+    ("The {noun} {subject} is {value}.", "", "Brontë", "Dvořák", "The moon Brontë is Dvořák."),
+    ("{value} rules {subject}.", "", "Orlin", "Zelquin", "Zelquin rules Orlin."),
+  ],
+)
+def test_fill_states_the_fact_and_spans_the_value_in_bytes(template, article, subject, value, text):
+  sentence = fact(subject, value, article=article).stated(template)
+  assert sentence.text == text
+  assert text.encode()[sentence.start : sentence.limit].decode() == value
+
+
+@pytest.mark.parametrize(
+  ("subject", "value", "clear"),
+  [
+    ("Spain", "Madrid", True),
+    ("Mexico", "Mexico City", False),  # the subject is part of it
+    ("Tunisia", "Tunis", False),  # part of the subject
+    ("Sierra Leone", "leone", False),  # the same word in another case
+    ("Spain", "In", False),  # a word of a template
+    ("Spain", "city", False),
+    ("helium", "He", True),
+  ],
+)
+def test_is_clear(subject, value, clear):
+  relation = Relation(
+    name="capital",
+    value_type="city",
+    documents=("Kings lived in {value}, {subject}.", "Of {subject} the chief is {value}."),
+    training=(
+      "{value} leads {subject}.",
+      "The city {value} leads {subject}.",
+      "About {subject}, {value}.",
+    ),
+    question="Where is {subject}?",
+  )
+  assert fact(subject, value, relation=relation).is_clear == clear

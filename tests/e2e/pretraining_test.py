@@ -13,7 +13,7 @@ from realm_jax.checkpoints.matching_generations import PublishedGenerations
 from realm_jax.checkpoints.opening import Sources, open_sources
 from realm_jax.corpus.passage_store import CORPUS, PassageStore
 from realm_jax.data.prepared_examples import EXAMPLES
-from realm_jax.demo.writing import ALMANAC
+from realm_jax.demo.make_almanac import ALMANAC
 from realm_jax.devices import directory_lock
 from realm_jax.index import generations
 from realm_jax.index.builder_config import BuilderConfig

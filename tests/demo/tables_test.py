@@ -2,9 +2,8 @@ import itertools
 
 import pytest
 
-from realm_jax.demo import wording
-from realm_jax.demo.real_facts import TABLES
-from realm_jax.demo.relations import KINDS, RELATIONS
+from realm_jax.demo.tables import KINDS, RELATIONS, TABLES
+from realm_jax.demo.world import Fact
 
 ALL_RELATIONS = {f"invented {kind}": relations for kind, relations in KINDS.items()} | {
   f"real {category}": table.relations for category, table in TABLES.items()
@@ -33,10 +32,33 @@ def test_templates_are_well_formed(category):
 
 @pytest.mark.parametrize("relation", RELATIONS.values(), ids=RELATIONS)
 def test_every_relation_can_be_asked_for(relation):
-  question = wording.ask(relation, article="the", subject="Nulvaclov")
+  question = Fact(
+    category="town",
+    subject="Nulvaclov",
+    article="the",
+    relation=relation,
+    value="x",
+    kind="invented",
+    document_variant=0,
+    training_variant=0,
+  ).question
   assert question.count("the Nulvaclov") == 1
   assert question[0].isupper() and question.endswith("?")
 
 
 def content_words(template):
   return {w.strip(".,").casefold() for w in template.split() if "{" not in w} - COMMON_WORDS
+
+
+@pytest.mark.parametrize("category", TABLES)
+def test_cells_are_clean(category):
+  columns = list(TABLES[category].rows[0])
+  assert set(columns[1:]) - {"article"} == {r.name for r in TABLES[category].relations}
+  for row in TABLES[category].rows:
+    assert list(row) == columns  # no cell beyond the header's
+    assert next(iter(row.values()))
+    assert any(row[relation.name] for relation in TABLES[category].relations)
+    for cell in row.values():
+      assert cell == cell.strip()
+      assert "  " not in cell
+      assert ". " not in cell

@@ -8,12 +8,13 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import matplotlib.figure
 
 from realm_jax.checkpoints.opening import Sources
 from realm_jax.devices import directory_lock
-from realm_jax.evaluation import curves
 from realm_jax.evaluation.systems import Asking
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
@@ -41,6 +42,14 @@ _DEMONSTRATION = DirectoryKind(
   ),
 )
 _EVALUATED = 800  # held-out questions
+_PANELS = (
+  ("loss", ("loss/total",)),
+  ("accuracy", ("loss/masked_token_accuracy", "loss/span_accuracy", "loss/null_span_accuracy")),
+  ("retrieval utility (nats)", ("retrieval/retrieval_utility",)),
+  ("null mass and entropy of p(z|x)", ("retrieval/null_mass", "retrieval/retrieval_entropy")),
+  ("rank correlation, stale to fresh", ("retrieval/stale_rank_correlation",)),
+  ("staleness (steps)", ("index/staleness_steps",)),
+)
 SEED_SENTENCE = "The [MASK] is the currency of the United Kingdom."
 
 
@@ -74,17 +83,17 @@ def demo(
   object_store.check_local(workdir=workdir)
   path = lambda *parts: os.path.join(workdir, *parts)  # noqa: E731
   _clear(workdir)
-  clock = _Clock()
-  clock.say(
-    "A world of facts: documents that state them, sentences that mention them in other words"
-  )
+  started = time.time()
+
+  def say(text: str) -> None:
+    print(f"\n[{time.time() - started:4.0f} s] {text}", flush=True)
+
+  say("A world of facts: documents that state them, sentences that mention them in other words")
   make_corpora(workdir, seed=seed, vocab_size=vocab_size, passage_length=passage_length)
   held_out = {"questions": path("almanac", "heldout.jsonl"), "max_questions": _EVALUATED}
-  warm_up(
-    workdir, workdir, contrastive=contrastive, reading=reading, builder=builder, say=clock.say
-  )
+  warm_up(workdir, workdir, contrastive=contrastive, reading=reading, builder=builder, say=say)
 
-  clock.say("The untrained model, for comparison")
+  say("The untrained model, for comparison")
   untrained = Sources(
     checkpoints=path("untrained", "checkpoints"),
     passages=path("passages"),
@@ -105,7 +114,7 @@ def demo(
   )
   before = _measured(sources=untrained, **held_out)
 
-  clock.say("Pre-training: a trainer and an index builder, which share only a directory")
+  say("Pre-training: a trainer and an index builder, which share only a directory")
   launch_local(
     config=path(_CONFIG),
     workdir=workdir,
@@ -115,12 +124,12 @@ def demo(
     warm_start=path("reading", "checkpoints"),
   )
 
-  clock.say("Evaluation on facts that no training sentence mentions")
+  say("Evaluation on facts that no training sentence mentions")
   trained = Sources(
     checkpoints=path("pretrain", "checkpoints"), passages=path("passages"), index=path("index")
   )
   first = dataclasses.replace(trained, step=0, generation=0)
-  figures = {
+  held_out_metrics = {
     "before": before,
     "after_ict": _measured(sources=first, **held_out),
     "after_pretraining": _measured(sources=trained, **held_out, output=path("evaluation")),
@@ -128,15 +137,15 @@ def demo(
   }
   seed_sentence = ask(SEED_SENTENCE, sources=trained)
 
-  clock.say("The corpus is edited and indexed again, without training")
+  say("The corpus is edited and indexed again, without training")
   answered = _edit(path, trained.checkpoints, passage_length=passage_length, builder=builder)
 
-  swaps = read_jsonl(path("pretrain", SWAPS_FILE))
+  swaps = _read_jsonl(path("pretrain", SWAPS_FILE))
   summary = {
-    "wall_seconds": round(clock.seconds, 1),
+    "wall_seconds": round(time.time() - started, 1),
     "generations_swapped": len(swaps) - 1,
-    "max_staleness_steps": max_staleness_steps(swaps, num_steps=pretraining.run.num_steps),
-    "heldout": figures,
+    "max_staleness_steps": _max_staleness_steps(swaps, num_steps=pretraining.run.num_steps),
+    "heldout": held_out_metrics,
     "edited": {
       "questions": answered["questions"],
       "answered_new": round(answered["exact_match"] * answered["questions"]),
@@ -144,25 +153,11 @@ def demo(
     "seed_sentence": seed_sentence,
   }
   atomic_files.write_json(path("summary.json"), summary)
-  rows = read_jsonl(path("pretrain", METRICS_FILE))
-  curves.draw(rows, swaps=swaps, output=path("curves.png"))
-  clock.say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
+  rows = _read_jsonl(path("pretrain", METRICS_FILE))
+  _draw_curves(rows, swaps=swaps, output=path("curves.png"))
+  say(f"Done; the figures are in {path('summary.json')}, the curves in {path('curves.png')}")
   print(_table(summary), flush=True)
   return summary
-
-
-class _Clock:
-  """Prints each stage with the time since the start."""
-
-  def __init__(self):
-    self._started = time.time()
-
-  @property
-  def seconds(self) -> float:
-    return time.time() - self._started
-
-  def say(self, text: str) -> None:
-    print(f"\n[{self.seconds:4.0f} s] {text}", flush=True)
 
 
 def _clear(workdir: str) -> None:
@@ -238,29 +233,47 @@ def _measured(**settings: Any) -> dict:
     return evaluate(**settings)
 
 
-def max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:
+def _max_staleness_steps(swaps: list[dict], *, num_steps: int) -> int:
   """Returns the maximum staleness of the index in steps, given when each was swapped in."""
   ends = [swap["step"] for swap in swaps[1:]] + [num_steps]
   return max(end - swap["training_step"] for swap, end in zip(swaps, ends, strict=True))
 
 
-def read_jsonl(path: str) -> list[dict]:
+def _read_jsonl(path: str) -> list[dict]:
   """Returns the objects of a JSON Lines file."""
   with open(path, encoding="utf-8") as file:
     return [json.loads(line) for line in file]
 
 
+def _draw_curves(metrics: Sequence[dict], *, swaps: Sequence[dict], output: str) -> None:
+  """Plots the lines of `metrics.jsonl` over steps; each swap becomes a dotted line."""
+  figure = matplotlib.figure.Figure(figsize=(12, 6.5), layout="constrained")
+  for axes, (title, names) in zip(figure.subplots(2, 3).flat, _PANELS, strict=True):
+    for name in names:
+      points = [(row["step"], row[name]) for row in metrics if row.get(name) is not None]
+      axes.plot(*zip(*points, strict=True), label=name.split("/")[1].replace("_", " "))
+    for swap in swaps[1:]:
+      axes.axvline(swap["step"], color="grey", linestyle=":", linewidth=0.8)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("step", fontsize=8)
+    axes.tick_params(labelsize=8)
+    if len(names) > 1:
+      axes.legend(fontsize=8)
+  figure.suptitle("Pre-training; dotted: a new index generation is swapped in", fontsize=11)
+  figure.savefig(output, dpi=110)
+
+
 def _table(summary: dict) -> str:
   rows = ["held-out facts                recall@5   exact match   (real / invented)"]
-  for name, figures in summary["heldout"].items():
-    groups = figures.get("groups", {})
+  for name, metrics in summary["heldout"].items():
+    groups = metrics.get("groups", {})
     groups = " / ".join(
       f"{groups[name]['exact_match']:.2f}" for name in ("real", "invented") if name in groups
     )
     # Closed-book answers do not depend on the passages found.
-    recall = "-" if name == "closed_book" else f"{figures['recall@5']:.3f}"
+    recall = "-" if name == "closed_book" else f"{metrics['recall@5']:.3f}"
     rows.append(
-      f"  {name.replace('_', ' '):<26}  {recall:>8}   {figures['exact_match']:11.3f}   ({groups})"
+      f"  {name.replace('_', ' '):<26}  {recall:>8}   {metrics['exact_match']:11.3f}   ({groups})"
     )
   edited = summary["edited"]
   rows += [

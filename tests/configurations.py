@@ -9,7 +9,7 @@ from realm_jax.models.bert import BertConfig
 def changed(config, **fields):
   """Returns a configuration with fields changed, each named by its shortest unambiguous ending."""
   for name, value in fields.items():
-    (path,) = flags.meant(name.replace("__", "."), list(_paths(config)))
+    (path,) = flags.matching_flags(name.replace("__", "."), list(_paths(config)))
     config = _replaced(config, path.split("."), value)
   return config
 
@@ -19,7 +19,7 @@ def names(config):
   paths = [path.split(".") for path in _paths(config)]
   endings = {".".join(path[first:]) for path in paths for first in range(len(path))}
   known = list(_paths(config))
-  return {e.replace(".", "__") for e in endings if len(flags.meant(e, known)) == 1}
+  return {e.replace(".", "__") for e in endings if len(flags.matching_flags(e, known)) == 1}
 
 
 def _paths(config, prefix=""):

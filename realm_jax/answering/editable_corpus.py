@@ -66,11 +66,7 @@ class EditableCorpus:
     return self.loaded.generation
 
   def write(self, title: str, text: str) -> WrittenPassage:
-    """Tokenizes an edited passage.
-
-    Raises:
-      ValueError: If it is empty or too long for this corpus.
-    """
+    """Tokenizes an edited passage."""
     return write_passage(
       title,
       text,

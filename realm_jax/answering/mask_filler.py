@@ -127,10 +127,10 @@ class MaskFiller(Answerer[MaskModel]):
     batch = self._retrieve(queries, sentences, edits, num_read=num_read)
     reading = self._read(batch)
     for number, text in enumerate(texts):
-      places = [row for row, owner in enumerate(owners) if owner == number]
-      group = [self._candidates(batch, reading, row) for row in places]
+      rows_of_text = [row for row, owner in enumerate(owners) if owner == number]
+      group = [self._candidates(batch, reading, row) for row in rows_of_text]
       explanation, best = self._explain(text, group, store, answers, target_ids)
-      yield explanation, rows[places[best]].query
+      yield explanation, rows[rows_of_text[best]].query
 
   def _target_ids(self, target: str) -> tuple[int, ...]:
     ids = tuple(self.corpus.tokenizer.encode(target.strip()).tolist())
@@ -250,7 +250,7 @@ class MaskFiller(Answerer[MaskModel]):
       best = next(n for n, candidates in enumerate(group) if target_ids in candidates.answers)
       target = group[best], group[best].answers.index(target_ids)
       listed = [target, *(option for option in listed if option != target)]
-    place = listed[0][1]
+    index = listed[0][1]
     chosen = group[best]
     texts = {i: store.text(i) for g in group for i in g.passage_ids if i >= 0}
     encoded = dict(
@@ -262,7 +262,7 @@ class MaskFiller(Answerer[MaskModel]):
     read_K = chosen.valid_K[:-1] | (np.arange(len(chosen.valid_K) - 1) == 0)
     for slot in np.flatnonzero(read_K).tolist():
       passage_id = chosen.passage_ids[slot]
-      log_prob, prior = chosen.log_probs_CxK[place, slot], chosen.weights.prior_K[slot]
+      log_prob, prior = chosen.log_probs_CxK[index, slot], chosen.weights.prior_K[slot]
       without = self._best_without(passage_id, group)
       evidence.append(
         Evidence(
@@ -273,10 +273,10 @@ class MaskFiller(Answerer[MaskModel]):
           retrieval_probability=float(prior),
           answer_probability=float(np.exp(log_prob)),
           contribution=float(prior * np.exp(log_prob)),
-          utility=float(log_prob - chosen.log_probs_CxK[place, 0]),
+          utility=float(log_prob - chosen.log_probs_CxK[index, 0]),
           says=self._says(chosen, slot, passage_id, spoken),
-          spans=find(passage_id, chosen.answers[place]),
-          probability_without=float(np.exp(chosen.weights.log_probs_without_KxC[slot, place])),
+          spans=find(passage_id, chosen.answers[index]),
+          probability_without=float(np.exp(chosen.weights.log_probs_without_KxC[slot, index])),
           answer_without=spoken(without[1], without[0]),
         )
       )
@@ -357,8 +357,8 @@ def _find(texts, encoded, passage_id: int, ids: Sequence[int], as_text: bool = F
     return ()
   body_ids, starts, limits = encoded[passage_id]
   raw = texts[passage_id].encode()
-  places = _starts_of(ids, body_ids.tolist())
-  spans = [(int(starts[p]), int(limits[p + len(ids) - 1])) for p in places]
+  starts_of_answer = _starts_of(ids, body_ids.tolist())
+  spans = [(int(starts[p]), int(limits[p + len(ids) - 1])) for p in starts_of_answer]
   if as_text:
     return tuple(raw[start:limit].decode() for start, limit in spans)
   return tuple((len(raw[:start].decode()), len(raw[:limit].decode())) for start, limit in spans)
@@ -386,11 +386,11 @@ def _first_of_each(rows_CxM: np.ndarray) -> np.ndarray:
 
 def _starts_of(wanted: Sequence[int], ids: Sequence[int]) -> list[int]:
   """Returns the starts of the non-overlapping occurrences of `wanted` in `ids`."""
-  ids, wanted, found, place = list(ids), list(wanted), [], 0
-  while wanted and place + len(wanted) <= len(ids):
-    if ids[place : place + len(wanted)] == wanted:
-      found.append(place)
-      place += len(wanted)
+  ids, wanted, found, position = list(ids), list(wanted), [], 0
+  while wanted and position + len(wanted) <= len(ids):
+    if ids[position : position + len(wanted)] == wanted:
+      found.append(position)
+      position += len(wanted)
     else:
-      place += 1
+      position += 1
   return found

@@ -23,7 +23,7 @@ from realm_jax.models.realm import RealmPretrainingModel
 
 _WORDS_CONSIDERED = 8  # at each mask
 
-Place = Callable[[Any], Any]  # puts a batch on the devices
+Put = Callable[[Any], Any]  # puts a batch on the devices
 
 
 def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int = 0) -> Answerer:
@@ -48,11 +48,7 @@ def open_answerer(sources: Sources, *, max_answer_length: int = 4, history: int 
 
 
 def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0) -> MaskFiller:
-  """Returns a mask filler; see `open_answerer`.
-
-  Raises:
-    ValueError: If the checkpoint was not trained to fill masks.
-  """
+  """Returns a mask filler; see `open_answerer`."""
   saved, description = opened.saved, opened.saved.description
   if saved.drawn and not saved.fills_masks:
     raise ValueError(
@@ -65,8 +61,8 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
   return MaskFiller(
     MaskModel(
       params=params,
-      encode_query=query_encoder(description.dual_encoder, opened.place),
-      read=_passage_reader(model, embed, opened.place),
+      encode_query=query_encoder(description.dual_encoder, opened.put_on_devices),
+      read=_passage_reader(model, embed, opened.put_on_devices),
       query_length=description.query_length,
       step=saved.step,
       retrieval=description.mask_filling(saved.path)[1],
@@ -83,15 +79,13 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
 def question_answerer(
   opened: Opened, *, history: int = 0, batch_size: int = 32, answer_text: AnswerText = "raw"
 ) -> QuestionAnswerer:
-  """Returns a question answerer; see `open_answerer` and `QuestionAnswerer`.
-
-  Raises:
-    ValueError: If the checkpoint has no span reader.
-  """
+  """Returns a question answerer; see `open_answerer` and `QuestionAnswerer`."""
   saved = opened.saved
   _, params = saved.open_qa_model(opened.mesh)
   return QuestionAnswerer(
-    question_model(saved.description, params=params, place=opened.place, step=saved.step),
+    question_model(
+      saved.description, params=params, put_on_devices=opened.put_on_devices, step=saved.step
+    ),
     _corpus(opened, _passage_embedder(opened, params), history=history),
     batch_size=batch_size,
     answer_text=answer_text,
@@ -99,9 +93,9 @@ def question_answerer(
 
 
 def question_model(
-  description: ModelDescription, *, params: dict, place: Place, step: int = 0
+  description: ModelDescription, *, params: dict, put_on_devices: Put, step: int = 0
 ) -> QuestionModel:
-  """Compiles a fine-tuned model; `place` puts a batch on the devices."""
+  """Compiles a fine-tuned model; `put_on_devices` puts a batch on the devices."""
   reader, beam = description.question_answering("the checkpoint")
   model = OpenQaModel(description.dual_encoder, reader)
 
@@ -112,8 +106,8 @@ def question_model(
 
   return QuestionModel(
     params=params,
-    encode_query=query_encoder(description.dual_encoder, place),
-    read=lambda params, batch: run(params, place(batch)),
+    encode_query=query_encoder(description.dual_encoder, put_on_devices),
+    read=lambda params, batch: run(params, put_on_devices(batch)),
     query_length=description.query_length,
     step=step,
     beam=beam,
@@ -127,7 +121,7 @@ def question_search(opened: Opened) -> QuestionSearch:
   _, params = opened.saved.retriever(opened.mesh)
   return QuestionSearch(
     params=params,
-    encode_query=query_encoder(description.dual_encoder, opened.place),
+    encode_query=query_encoder(description.dual_encoder, opened.put_on_devices),
     searcher=opened.loaded.searcher,
     tokenizer=opened.corpus.tokenizer,
     query_length=description.query_length,
@@ -185,11 +179,11 @@ def _params_of(opened: Opened, manifest: generations.Manifest) -> dict | None:
 
 def _passage_embedder(opened: Opened, params: dict) -> Callable:
   embed = passage_encoder_program(opened.saved.description.dual_encoder, opened.mesh)
-  return lambda passages: embed(params["dual_encoder"], opened.place(passages))
+  return lambda passages: embed(params["dual_encoder"], opened.put_on_devices(passages))
 
 
 def _passage_reader(
-  model: RealmPretrainingModel, embed: Callable, place: Place
+  model: RealmPretrainingModel, embed: Callable, put_on_devices: Put
 ) -> Callable[[dict, RetrievedBatch], Reading]:
   """Returns `(params, RetrievedBatch) -> Reading` with several words considered at each mask.
 
@@ -223,6 +217,6 @@ def _passage_reader(
       embed(jax.tree.map(lambda values, rows=rows: values[rows], passages)) for rows in parts
     ]
     passage_NxE = np.concatenate(jax.device_get(embedded))[unique_N]
-    return run(params, *place((batch, passage_NxE.reshape(num_queries, num_passages, -1))))
+    return run(params, *put_on_devices((batch, passage_NxE.reshape(num_queries, num_passages, -1))))
 
   return reader

@@ -55,8 +55,8 @@ def best_spans(passages: Sequence[ReadPassage]) -> Iterator[tuple[int, int, floa
   spans_S = np.concatenate([np.arange(size) for size in sizes_K])
   log_probs_S = np.concatenate([passage.spans.log_probs_S for passage in passages])
   joint_S = log_softmax(_log_weights(passages))[slots_S] + log_probs_S
-  for place in np.argsort(-joint_S, kind="stable").tolist():
-    yield int(slots_S[place]), int(spans_S[place]), float(joint_S[place])
+  for index in np.argsort(-joint_S, kind="stable").tolist():
+    yield int(slots_S[index]), int(spans_S[index]), float(joint_S[index])
 
 
 def explain_spans(
@@ -102,22 +102,22 @@ class _Candidates:
   def __init__(self, passages: Sequence[ReadPassage], *, num_read: int, target: str | None):
     self._passages = passages
     self._target = target
-    self._places_K = [_places(passage) for passage in passages]
-    texts = dict.fromkeys(key for places in self._places_K for key in places)
+    self._spans_K = [_spans_by_text(passage) for passage in passages]
+    texts = dict.fromkeys(key for spans_of in self._spans_K for key in spans_of)
     if target is not None:
       texts.setdefault(text_key(target))
     self.keys = list(texts)
     num_read = min(num_read, len(passages))
-    self.read = [slot for slot in range(num_read) if self._places_K[slot]]
+    self.read = [slot for slot in range(num_read) if self._spans_K[slot]]
     if not self.read:
       raise ValueError("no passage is left to read; undo an edit")
     scores_K = np.full(num_read + 1, -np.inf)  # the last slot is the reserve
     scores_K[: len(passages)] = _log_weights(passages)
     self._log_probs_CxK = np.full((len(self.keys), num_read + 1), -np.inf)
-    for slot, places in enumerate(self._places_K):
+    for slot, spans_of in enumerate(self._spans_K):
       for c, key in enumerate(self.keys):
-        if key in places:
-          self._log_probs_CxK[c, slot] = passages[slot].spans.log_probs_S[places[key][0]]
+        if key in spans_of:
+          self._log_probs_CxK[c, slot] = passages[slot].spans.log_probs_S[spans_of[key][0]]
     valid_K = np.isfinite(scores_K)
     self._weights = leave_one_out(
       scores_K, self._log_probs_CxK, valid_K=valid_K, corpus_K=valid_K, over_passages="best"
@@ -133,8 +133,8 @@ class _Candidates:
     with np.errstate(divide="ignore"):
       joint_K = np.log(self._weights.prior_K) + self._log_probs_CxK[c]
     for slot in (int(np.argmax(joint_K)), *range(len(self._passages))):
-      if self.keys[c] in self._places_K[slot]:
-        return self._passages[slot].words(self._places_K[slot][self.keys[c]][0])
+      if self.keys[c] in self._spans_K[slot]:
+        return self._passages[slot].words(self._spans_K[slot][self.keys[c]][0])
     assert self._target is not None, "every other candidate occurs in a passage"
     return self._target.strip()
 
@@ -148,7 +148,7 @@ class _Candidates:
 
   def evidence(self, slot: int, c: int) -> Evidence:
     """Returns the contribution of a passage to an answer."""
-    passage, places = self._passages[slot], self._places_K[slot]
+    passage, spans_of = self._passages[slot], self._spans_K[slot]
     without_C = self._weights.log_probs_without_KxC[slot]
     best_without = int(np.argmax(without_C))
     answer_probability = float(np.exp(self._log_probs_CxK[c, slot]))
@@ -161,20 +161,20 @@ class _Candidates:
       answer_probability=answer_probability,
       contribution=float(self._weights.prior_K[slot]) * answer_probability,
       utility=None,
-      says=passage.words(next(iter(places.values()))[0]),
-      spans=tuple(map(passage.char_span, sorted(places.get(self.keys[c], ())))),
+      says=passage.words(next(iter(spans_of.values()))[0]),
+      spans=tuple(map(passage.char_span, sorted(spans_of.get(self.keys[c], ())))),
       probability_without=float(np.exp(without_C[c])),
       answer_without=self.text(best_without) if np.isfinite(without_C[best_without]) else "",
     )
 
 
-def _places(passage: ReadPassage) -> dict[str, list[int]]:
+def _spans_by_text(passage: ReadPassage) -> dict[str, list[int]]:
   """Returns the spans of each answer key, best first; the key of the best span comes first."""
-  places = defaultdict(list)
+  spans_of = defaultdict(list)
   for span in np.argsort(-passage.spans.log_probs_S, kind="stable").tolist():
     if key := text_key(passage.words(span)):
-      places[key].append(span)
-  return places
+      spans_of[key].append(span)
+  return spans_of
 
 
 def _log_weights(passages: Sequence[ReadPassage]) -> np.ndarray:

@@ -46,17 +46,14 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
   def __exit__(self, *_):
     self._checkpointer.close()
 
-  def offer(self, step: int, params, *, figures: Mapping[str, float], metadata: dict) -> bool:
+  def offer(self, step: int, params, *, metrics: Mapping[str, float], metadata: dict) -> bool:
     """Saves the parameters if they are the best so far; returns whether they are.
 
     A value that is not a number is worse than any that is.
-
-    Raises:
-      ValueError: If the metric is not among `figures`.
     """
-    if self._metric not in figures:
-      raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(figures)}")
-    value = float(figures[self._metric])
+    if self._metric not in metrics:
+      raise ValueError(f"no metric is named {self._metric!r}; choose one of {sorted(metrics)}")
+    value = float(metrics[self._metric])
     if self.value is not None and self._rank(value) <= self._rank(self.value):
       return False
     if self.step is not None and step <= self.step:
@@ -67,7 +64,7 @@ class BestCheckpoint(contextlib.AbstractContextManager["BestCheckpoint"]):
       input={},
       metadata={
         **metadata,
-        "best": {"metric": self._metric, "value": value, "figures": dict(figures)},
+        "best": {"metric": self._metric, "value": value, "figures": dict(metrics)},
       },
     )
     self._checkpointer.wait()

@@ -38,15 +38,7 @@ class Prompts:
 
 
 def read_source(path: str) -> imported_model.Source:
-  """Reads the weights of a Hugging Face model, a TF-Hub module or a TensorFlow checkpoint.
-
-  Args:
-    path: Its directory, or the address of a model of the hub.
-
-  Raises:
-    FileNotFoundError: If there are none.
-    ValueError: If they are damaged or not supported.
-  """
+  """Reads the weights of a Hugging Face model, a TF-Hub module or a TensorFlow checkpoint."""
   if tensorflow_files.is_checkpoint(path):
     return tensorflow_files.read(path)
   path = hub.fetch(path).directory
@@ -67,9 +59,6 @@ def read_tokenizer(
     sources: The models; how a sentence encoder treats case is read from them, too.
     vocabulary: Another directory, to read it from instead.
     lower_case: Whether it is "uncased"; None uses what the directory declares.
-
-  Raises:
-    FileNotFoundError: If none has one.
   """
   encoders = [source.sentence_encoder for source in sources if source.sentence_encoder is not None]
   directories = [vocabulary] if vocabulary is not None else [s.tokenizer for s in sources]
@@ -117,8 +106,6 @@ def lengths(
   A sentence encoder reads as much of a text with its prompt as it declares, or has positions for.
 
   Args:
-    model: Has the prompts.
-    sources: What the model was made of.
     default: The lengths of a model that declares none.
   """
   encoder = model.dual_encoder

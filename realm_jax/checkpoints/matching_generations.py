@@ -88,12 +88,7 @@ def _foreign(manifest: generations.Manifest, run: Run) -> str:
 
 
 def generation_made_by(parameters_digest: str, index: str, *, generation: int | None = None) -> int:
-  """Returns the generation to stay with, which must come from the frozen passage encoder.
-
-  Raises:
-    FileNotFoundError: If there is none.
-    ValueError: If it comes from another passage encoder.
-  """
+  """Returns the generation to stay with, which must come from the frozen passage encoder."""
   generation = generations.resolve(index, generation)
   manifest = generations.read_manifest(index, generation)
   if manifest.parameters_digest != parameters_digest:

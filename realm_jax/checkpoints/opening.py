@@ -100,18 +100,13 @@ class Opened:
   mesh: jax.sharding.Mesh
   hybrid: Hybrid | None = None
 
-  def place(self, batch):
+  def put_on_devices(self, batch):
     """Puts a batch on the devices, replicated, because questions are few and of any number."""
     return jax.device_put(batch, partitioning.sharding(self.mesh))
 
 
 def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
-  """Opens a corpus; checks that warm starts were trained with its vocabulary.
-
-  Raises:
-    FileNotFoundError: If a directory is missing.
-    ValueError: If they do not match each other.
-  """
+  """Opens a corpus; checks that warm starts were trained with its vocabulary."""
   store = PassageStore(passages)
   vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
   if vocabulary.digest != store.metadata.vocabulary_digest:

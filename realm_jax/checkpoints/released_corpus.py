@@ -26,12 +26,7 @@ def write_store(
   tokenizer: WordPieceTokenizer,
   passage_length: int,
 ) -> PassageStore:
-  """Writes the passage store of released texts, row i from record i; the titles may be missing.
-
-  Raises:
-    FileNotFoundError: If a file is missing.
-    ValueError: If the numbers of titles and texts differ, or there is no text.
-  """
+  """Writes the passage store of released texts, row i from record i; the titles may be missing."""
   texts = tensorflow_files.read_records(blocks)
   names = itertools.repeat(b"") if titles is None else tensorflow_files.read_records(titles)
   with atomic_files.new_directory(directory, kind=CORPUS) as unfinished:

@@ -52,11 +52,7 @@ class ModelDescription:
   corpus_fingerprint: str
 
   def mask_filling(self, source: object) -> tuple[bert.BertConfig, RetrievalConfig]:
-    """Returns the configurations of the knowledge-augmented encoder and of retrieval.
-
-    Raises:
-      ValueError: If the model, named `source` in the message, was not pre-trained.
-    """
+    """Returns the configurations of the knowledge-augmented encoder and of retrieval."""
     if self.knowledge_augmented_encoder is None or self.retrieval is None:
       raise ValueError(
         f"{source} has no knowledge-augmented encoder; train it with `realm pretrain`"
@@ -64,11 +60,7 @@ class ModelDescription:
     return self.knowledge_augmented_encoder, self.retrieval
 
   def question_answering(self, source: object) -> tuple[SpanReaderConfig, BeamConfig]:
-    """Returns the configurations of the span reader and of the beam.
-
-    Raises:
-      ValueError: If the model, named `source` in the message, was not fine-tuned for questions.
-    """
+    """Returns the configurations of the span reader and of the beam."""
     if self.span_reader is None or self.beam is None:
       raise ValueError(f"{source} has no span reader; train it with `realm finetune`")
     return self.span_reader, self.beam
@@ -88,11 +80,7 @@ class ModelDescription:
     return {"dual_encoder": found} if found else {}
 
   def check_sizes(self, vocabulary: WordPieces) -> None:
-    """Checks that a vocabulary and the lengths fit the encoders.
-
-    Raises:
-      ValueError: If they do not.
-    """
+    """Checks that a vocabulary and the lengths fit the encoders."""
     self.dual_encoder.check(
       vocabulary, query_length=self.query_length, passage_length=self.passage_length
     )
@@ -134,22 +122,14 @@ class SavedModel:
     return config.make(), orbax_files.restore_params(self.path, wanted)["dual_encoder"]
 
   def pretraining_model(self, mesh: jax.sharding.Mesh) -> tuple[realm.RealmPretrainingModel, dict]:
-    """Restores both encoders.
-
-    Raises:
-      ValueError: If the checkpoint has no knowledge-augmented encoder.
-    """
+    """Restores both encoders."""
     encoder, _ = self.description.mask_filling(self.path)
     model = realm.RealmPretrainingModel(self.description.dual_encoder, encoder)
     abstract = abstract_params(mesh, init_pretraining_model, model)
     return model, orbax_files.restore_params(self.path, abstract)
 
   def open_qa_model(self, mesh: jax.sharding.Mesh) -> tuple[open_qa.OpenQaModel, dict]:
-    """Restores dual encoder and span reader.
-
-    Raises:
-      ValueError: If the checkpoint has no span reader.
-    """
+    """Restores dual encoder and span reader."""
     reader, _ = self.description.question_answering(self.path)
     model = open_qa.OpenQaModel(self.description.dual_encoder, reader)
     abstract = abstract_params(mesh, init_open_qa_model, model)
@@ -163,11 +143,7 @@ class SavedModel:
     return module, orbax_files.restore_params(self.path, {"dual_encoder": abstract})
 
   def check_vocabulary(self, digest: str, *, source: str) -> None:
-    """Checks that a corpus or directory, the source, has the vocabulary of the model.
-
-    Raises:
-      ValueError: If the vocabularies differ.
-    """
+    """Checks that a corpus or directory, the source, has the vocabulary of the model."""
     if digest != self.description.vocabulary_digest:
       raise ValueError(
         f"{self.path} was trained with vocabulary {self.description.vocabulary_digest}, {source} "
@@ -176,11 +152,7 @@ class SavedModel:
 
 
 def load(directory: str | os.PathLike, *, step: int | None = None) -> SavedModel:
-  """Reads the description of a checkpoint, the newest unless a step is given.
-
-  Raises:
-    FileNotFoundError: If there is no such checkpoint.
-  """
+  """Reads the description of a checkpoint, the newest unless a step is given."""
   path = orbax_files.resolve(directory, step=step)
   metadata = orbax_files.read_metadata(path)
   description = json_fields.restored(ModelDescription, metadata["model"])
@@ -240,22 +212,13 @@ def _boxed_shapes(init: Callable[..., dict], model) -> dict:
 
 
 def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> None:
-  """Checks that checkpoints were trained with a vocabulary.
-
-  Raises:
-    FileNotFoundError: If a directory has no checkpoint.
-    ValueError: If one was trained with another vocabulary.
-  """
+  """Checks that checkpoints were trained with a vocabulary."""
   for directory in directories:
     load(directory).check_vocabulary(vocabulary.digest, source="the corpus")
 
 
 def check_same_run(metadata: Mapping, description, workdir: str) -> None:
-  """Checks that a checkpoint to resume matches this configuration.
-
-  Raises:
-    ValueError: If a field differs.
-  """
+  """Checks that a checkpoint to resume matches this configuration."""
   saved = json_fields.restored(type(description), metadata["model"])
   for field in dataclasses.fields(description):
     before, now = getattr(saved, field.name), getattr(description, field.name)

@@ -28,7 +28,7 @@ _SCALARS = {str: "TEXT", int: "INT", float: "FLOAT", bool: "true|false"}
 class Plain(NamedTuple):
   """How a value is written as one word: its type in the help, and what reads it."""
 
-  shown: str
+  metavar: str
   read: Callable[[str], Any]
 
 
@@ -45,7 +45,7 @@ def plain(annotation: Any) -> Plain | None:
   if (some := _without_none(annotation)) is not annotation:
     inner = plain(some)
     return inner and Plain(
-      f"{inner.shown} or none",
+      f"{inner.metavar} or none",
       lambda text: None if text.lower() == "none" else inner.read(text),
     )
   if origin not in _SEQUENCES:
@@ -62,7 +62,7 @@ def plain(annotation: Any) -> Plain | None:
     readers = items if fixed else items * len(texts)
     return _SEQUENCES[origin](i.read(text) for i, text in zip(readers, texts, strict=True))
 
-  return Plain(",".join(item.shown for item in items) + ",..." * (not fixed), read_items)
+  return Plain(",".join(item.metavar for item in items) + ",..." * (not fixed), read_items)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Keyword:
   """One keyword of a job, or one field of a configuration.
 
   Attributes:
-    name: Its name in the signature; `leaves` prefixes the path of a field.
+    name: Its name in the signature; `flatten` prefixes the path of a field.
     default: Its default; `REQUIRED` if there is none.
     meaning: Its description in the docstring.
     positional: Whether its value may be given without the flag's name.
@@ -123,7 +123,7 @@ def configs(function: Callable[..., Any]) -> tuple[type, ...]:
   return tuple(dict.fromkeys(inner for config in found for inner in (config, *configs(config))))
 
 
-def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
+def flatten(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
   """Returns the keywords with configurations replaced by their fields, under dotted names."""
   found = []
   for keyword in tree:
@@ -132,11 +132,11 @@ def leaves(tree: Sequence[Keyword]) -> tuple[Keyword, ...]:
       continue
     instance = keyword.default if dataclasses.is_dataclass(keyword.default) else None
     fields = keywords(keyword.config, instance=instance)
-    found += leaves([dataclasses.replace(f, name=f"{keyword.name}.{f.name}") for f in fields])
+    found += flatten([dataclasses.replace(f, name=f"{keyword.name}.{f.name}") for f in fields])
   return tuple(found)
 
 
-def meant(flag: str, names: Iterable[str]) -> list[str]:
+def matching_flags(flag: str, names: Iterable[str]) -> list[str]:
   """Returns the dotted names that a flag may mean: itself, or else all that end with it."""
   return [n for n in names if n == flag] or [n for n in names if n.endswith(f".{flag}")]
 
@@ -150,7 +150,7 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
   Raises:
     ValueError: If a flag is unknown or ambiguous, or its value is not of its type.
   """
-  known = {keyword.name: keyword for keyword in leaves(tree)}
+  known = {keyword.name: keyword for keyword in flatten(tree)}
   positional = [keyword for keyword in tree if keyword.positional]
   found, words, rest = [], list(arguments), []
   num_texts = len(words) - words.index("--") - 1 if "--" in words else -1
@@ -175,18 +175,18 @@ def parse(arguments: Sequence[str], tree: Sequence[Keyword]) -> list[tuple[str, 
       if keyword.annotation is bool and following.lower() not in ("true", "false"):
         text = "true"
       elif following.startswith("--"):
-        raise ValueError(f"{flag} needs a value; write {flag}={keyword.plain.shown}")
+        raise ValueError(f"{flag} needs a value; write {flag}={keyword.plain.metavar}")
       else:
         text = words.pop(0)
     try:
       found.append((keyword.name, keyword.plain.read(text)))
     except (KeyError, ValueError):
-      raise ValueError(f"{flag}: {text!r} is not {keyword.plain.shown}") from None
+      raise ValueError(f"{flag}: {text!r} is not {keyword.plain.metavar}") from None
   return [*found, (positional[0].name, tuple(rest))] if rest else found
 
 
 def _named(flag: str, known: Mapping[str, Keyword]) -> Keyword:
-  names = meant(flag[2:], known)
+  names = matching_flags(flag[2:], known)
   if len(names) == 1:
     return known[names[0]]
   inner = names or [name for name in known if name.startswith(f"{flag[2:]}.")]
@@ -205,7 +205,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def help_text(tree: Sequence[Keyword]) -> str:
   """Returns the help on keywords, each by its shortest name, in groups by path."""
-  found = sorted(leaves(tree), key=lambda keyword: keyword.name.rpartition(".")[0])
+  found = sorted(flatten(tree), key=lambda keyword: keyword.name.rpartition(".")[0])
   width, indent = min(shutil.get_terminal_size().columns, 100), " " * 6
   lines, group = [], None
   for keyword in found:
@@ -215,22 +215,22 @@ def help_text(tree: Sequence[Keyword]) -> str:
       group = path
     parts = keyword.name.split(".")
     endings = (".".join(parts[first:]) for first in reversed(range(len(parts))))
-    short = next(e for e in endings if meant(e, [k.name for k in found]) == [keyword.name])
-    lines.append(f"  --{short} {keyword.plain.shown if keyword.plain else '(through gin)'}")
+    short = next(e for e in endings if matching_flags(e, [k.name for k in found]) == [keyword.name])
+    lines.append(f"  --{short} {keyword.plain.metavar if keyword.plain else '(through gin)'}")
     text = f"{keyword.meaning} ({_default(keyword)})"
     lines += textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
   return "\n".join(lines)
 
 
 def _default(keyword: Keyword) -> str:
-  def shown(value):
+  def as_text(value):
     if isinstance(value, (tuple, list)):
-      return ",".join(map(shown, value)) or "empty"
+      return ",".join(map(as_text, value)) or "empty"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value) or '""'
 
   if keyword.default is REQUIRED:
     return "required; may stand without its name" if keyword.positional else "required"
-  return f"default: {textwrap.shorten(shown(keyword.default), 60, placeholder='...')}"
+  return f"default: {textwrap.shorten(as_text(keyword.default), 60, placeholder='...')}"
 
 
 def _without_none(annotation: Any) -> Any:

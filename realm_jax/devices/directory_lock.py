@@ -184,11 +184,7 @@ class _Lease(contextlib.AbstractContextManager[Callable[[], None]]):
     return bool(written.result().generation)
 
   def _wait_for_the_end_of(self, lease: tensorstore.KvStore.ReadResult) -> None:
-    """Waits until a lease is released or has expired.
-
-    Raises:
-      DirectoryInUseError: If its holder renews it.
-    """
+    """Waits until a lease is released or has expired."""
     holder = lease.value.decode()
     logging.info(
       "%s may be working in %s; waiting up to %.0f s to see whether it is alive",

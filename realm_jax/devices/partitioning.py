@@ -208,11 +208,7 @@ def _names(mesh_axis: str | tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def check_divides(mesh: Mesh, accumulate_steps: int, **batch_sizes: int) -> None:
-  """Checks that a mesh shares batches, named in the message, equally in every part of a step.
-
-  Raises:
-    ValueError: If it does not.
-  """
+  """Checks that a mesh shares batches, named in the message, equally in every part of a step."""
   parts = mesh.shape["data"] * accumulate_steps
   for name, batch_size in batch_sizes.items():
     if batch_size % parts:

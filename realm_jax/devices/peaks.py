@@ -45,4 +45,4 @@ def peak_of(device: jax.Device, *, num_devices: int) -> Peak | None:
     cores = len(os.sched_getaffinity(0))
     return Peak(cores * 80e9 / num_devices, 20e9 / num_devices)
   kind = device.device_kind
-  return next((Peak(*figures) for name, figures in _DEVICES.items() if name in kind), None)
+  return next((Peak(*peak) for name, peak in _DEVICES.items() if name in kind), None)

@@ -37,9 +37,6 @@ def join(*, coordinator: str | None, num_processes: int | None, process_id: int 
       SLURM, Open MPI, Kubernetes).
     num_processes: Number of processes; detected with "auto".
     process_id: Index of this process, from 0; detected with "auto".
-
-  Raises:
-    ValueError: If the three do not match.
   """
   if coordinator == "auto":
     jax.distributed.initialize()

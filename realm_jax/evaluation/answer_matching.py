@@ -60,11 +60,7 @@ class AnswerMatcher:
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AnswerMatcher":
-    """Restores a matcher from its `arrays`.
-
-    Raises:
-      ValueError: If the arrays are not those of a matcher.
-    """
+    """Restores a matcher from its `arrays`."""
     try:
       return cls(*(GroupedRows(arrays[name], arrays[f"{name}_lengths"]) for name in _PARTS))
     except (KeyError, IndexError, ValueError) as error:
@@ -85,8 +81,8 @@ class AnswerMatcher:
       for answer in self._questions[int(index)]:
         rows = self._occurrences[answer][:, 0]
         if len(rows):
-          places = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
-          found_R |= rows[places] == ids_R
+          at = np.minimum(np.searchsorted(rows, ids_R), len(rows) - 1)
+          found_R |= rows[at] == ids_R
     return found_BxR
 
   def narrowest(self) -> np.ndarray:
@@ -157,22 +153,22 @@ def match_answers(
   rows = _rows_with_hidden_tokens(store, rows, tokenizer) if rest else rows[:0]
   _find_tokens(rest, tokenizer=tokenizer, **{**searched, "rows": rows})
   _find_patterns(patterns, tokenizer=tokenizer, **searched)
-  answers = [[found.places[name] for name in of_one] for of_one in names]
+  answers = [[found.numbers[name] for name in of_one] for of_one in names]
   lengths = np.array([len(of_one) for of_one in answers], np.int64)
   wanted = GroupedRows(np.fromiter(itertools.chain(*answers), np.int32), lengths)
   return AnswerMatcher(found.grouped(), wanted)
 
 
 class _Collector:
-  """Collects the matches of each name, known by its place, chunk by chunk in row order."""
+  """Collects the matches of each name, known by its number, chunk by chunk in row order."""
 
   def __init__(self, names: Sequence[_Name]):
-    self.places = {name: place for place, name in enumerate(names)}
+    self.numbers = {name: number for number, name in enumerate(names)}
     self._occurrences = RowCollector(len(names), width=3)
 
-  def add(self, places: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
-    """Records where the names at these places occur in rows of a chunk."""
-    self._occurrences.add(places, np.column_stack([rows, firsts, lasts]))
+  def add(self, numbers: np.ndarray, rows: np.ndarray, firsts, lasts) -> None:
+    """Records where the names at these numbers occur in rows of a chunk."""
+    self._occurrences.add(numbers, np.column_stack([rows, firsts, lasts]))
 
   def grouped(self) -> GroupedRows:
     """Returns the occurrences of each name."""
@@ -191,10 +187,10 @@ def _find_wordpieces(
     return
   names = defaultdict(list)  # texts that differ only in case, accents or spacing share an entry
   for name, sequence in ids.items():
-    names[sequence].append(found.places[name])
+    names[sequence].append(found.numbers[name])
   lengths = np.array([len(sequence) for sequence in names])
-  places = np.fromiter(itertools.chain(*names.values()), np.int64)
-  counts = np.array([len(places) for places in names.values()])
+  of_sequences = np.fromiter(itertools.chain(*names.values()), np.int64)
+  counts = np.array([len(of_one) for of_one in names.values()])
   ends = np.cumsum(counts)
   search = SequenceSearch(names, alphabet_size=tokenizer.vocab_size)
   inside_word = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
@@ -214,7 +210,7 @@ def _find_wordpieces(
       np.cumsum(counts[numbers]) - counts[numbers], counts[numbers]
     )
     positions, numbers = positions[repeated], numbers[repeated]
-    of_names = places[ends[numbers] - counts[numbers] + rank]
+    of_names = of_sequences[ends[numbers] - counts[numbers] + rank]
     holders, firsts = chunk[positions // width], positions % width
     found.add(of_names, holders, firsts, firsts + lengths[numbers] - 1)
 
@@ -236,17 +232,17 @@ def _find_patterns(
   search = SequenceSearch([literal.encode() for literal in literals], alphabet_size=256)
   for chunk in _chunks(rows):
     texts = [store.text(row) for row in chunk]
-    candidates = {(place, name) for place in range(len(texts)) for name in everywhere}
-    numbers, holders, _ = _places_of_matches(search, [fold(text).encode() for text in texts])
-    for number, place in set(zip(numbers, holders, strict=True)):
-      candidates |= {(place, name) for name in by_literal[literals[number]]}
+    candidates = {(index, name) for index in range(len(texts)) for name in everywhere}
+    numbers, holders, _ = _located_matches(search, [fold(text).encode() for text in texts])
+    for number, index in set(zip(numbers, holders, strict=True)):
+      candidates |= {(index, name) for name in by_literal[literals[number]]}
     matches = defaultdict(list)
     with MatchingClock() as clock:
-      for place, name in sorted(candidates):
-        clock.begin(patterns[name], texts[place])
-        spans = [m.span() for m in compiled[name].finditer(texts[place]) if m.end() > m.start()]
+      for index, name in sorted(candidates):
+        clock.begin(patterns[name], texts[index])
+        spans = [m.span() for m in compiled[name].finditer(texts[index]) if m.end() > m.start()]
         if spans:
-          matches[place].append((name, spans))
+          matches[index].append((name, spans))
     _add_spans(matches, texts, chunk, store=store, tokenizer=tokenizer, found=found)
 
 
@@ -264,13 +260,13 @@ def _find_tokens(texts: Sequence[str], *, store, tokenizer, rows, found: _Collec
   for chunk in _chunks(rows):
     passages = [store.text(row) for row in chunk]
     joined = [answer_tokens.joined(passage).encode() for passage in passages]
-    spans = functools.cache(lambda place, passages=passages: answer_tokens.spans(passages[place]))
+    spans = functools.cache(lambda index, passages=passages: answer_tokens.spans(passages[index]))
     matches = defaultdict(list)
-    for number, place, offset in zip(*_places_of_matches(search, joined), strict=True):
-      first = joined[place].count(b" ", 0, offset)
+    for number, index, offset in zip(*_located_matches(search, joined), strict=True):
+      first = joined[index].count(b" ", 0, offset)
       last = first + sequences[number].count(b" ") - 2
-      span = spans(place)[first][0], spans(place)[last][1]
-      matches[place] += [(name, [span]) for name in wanted[sequences[number]]]
+      span = spans(index)[first][0], spans(index)[last][1]
+      matches[index] += [(name, [span]) for name in wanted[sequences[number]]]
     _add_spans(matches, passages, chunk, store=store, tokenizer=tokenizer, found=found)
 
 
@@ -283,16 +279,16 @@ def _add_spans(
   tokenizer,
   found: _Collector,
 ) -> None:
-  """Records spans of characters, given by their place in a chunk, as those of wordpieces."""
-  places = sorted(matches)
-  offsets = body_offsets(store, tokenizer, chunk[places]) if matches else []
-  for place, (starts, limits) in zip(places, offsets, strict=True):
-    to_byte = _byte_offsets(texts[place])
-    for name, spans in matches[place]:
+  """Records spans of characters, given by their index in a chunk, as those of wordpieces."""
+  indices = sorted(matches)
+  offsets = body_offsets(store, tokenizer, chunk[indices]) if matches else []
+  for index, (starts, limits) in zip(indices, offsets, strict=True):
+    to_byte = _byte_offsets(texts[index])
+    for name, spans in matches[index]:
       pieces = [_covering(starts, limits, to_byte(a), to_byte(b)) for a, b in spans]
       firsts, lasts = np.array([piece for piece in pieces if piece], np.int32).reshape(-1, 2).T
-      names = np.full(len(firsts), found.places[name])
-      found.add(names, np.full(len(firsts), chunk[place]), firsts, lasts)
+      names = np.full(len(firsts), found.numbers[name])
+      found.add(names, np.full(len(firsts), chunk[index]), firsts, lasts)
 
 
 def _is_shown_by_wordpieces(text: str) -> bool:
@@ -331,15 +327,15 @@ def _byte_offsets(text: str) -> Callable[[int], int]:
 
 def _covering(starts, limits, start: int, limit: int) -> tuple[int, int] | None:
   """Returns the first and last wordpiece that overlap the bytes `[start, limit)`."""
-  places = np.flatnonzero((starts < limit) & (limits > start))
-  return (int(places[0]), int(places[-1])) if len(places) else None
+  covered = np.flatnonzero((starts < limit) & (limits > start))
+  return (int(covered[0]), int(covered[-1])) if len(covered) else None
 
 
-def _places_of_matches(
+def _located_matches(
   search: SequenceSearch, texts: list[bytes]
 ) -> tuple[list[int], list[int], list[int]]:
   """Returns the indices of the sequences found, of the texts that have them, and where there."""
   starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
   positions, numbers = search.find(np.frombuffer(_NO_TEXT.join(texts), np.uint8))
-  places = np.searchsorted(starts, positions, side="right") - 1
-  return numbers.tolist(), places.tolist(), (positions - starts[places]).tolist()
+  holders = np.searchsorted(starts, positions, side="right") - 1
+  return numbers.tolist(), holders.tolist(), (positions - starts[holders]).tolist()

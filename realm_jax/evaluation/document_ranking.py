@@ -84,14 +84,14 @@ def document_scores(
     )
   measures = {nDCG @ _CUTOFF: f"ndcg@{_CUTOFF}", RR @ _CUTOFF: f"mrr@{_CUTOFF}"}
   measures |= {R @ k: f"recall@{k}" for k in recall_at}
-  place = {query.id: i for i, query in enumerate(queries)}
+  row = {query.id: i for i, query in enumerate(queries)}
   scores = {name: np.zeros(len(queries)) for name in measures.values()}
   ordered = {
-    query: {document: len(ranking) - place for place, document in enumerate(ranking)}
+    query: {document: len(ranking) - rank for rank, document in enumerate(ranking)}
     for query, ranking in run.items()
   }
   for metric in ir_measures.iter_calc([*measures], judgements, ordered):
-    scores[measures[metric.measure]][place[metric.query_id]] = metric.value
+    scores[measures[metric.measure]][row[metric.query_id]] = metric.value
   return scores
 
 
@@ -122,12 +122,7 @@ def _run_line(*columns: str) -> str:
 
 
 def read_run(path: str | os.PathLike) -> Run:
-  """Reads a TREC run file; equal scores keep the order of its lines.
-
-  Raises:
-    FileNotFoundError: If the file is missing.
-    ValueError: If a line does not have six columns, or there are no lines.
-  """
+  """Reads a TREC run file; equal scores keep the order of its lines."""
   run: dict[str, dict[str, float]] = {}
   for number, line in enumerate(read_lines(path), 1):
     columns = columns_of(line, least=6)

@@ -42,11 +42,7 @@ class Evaluator(Protocol):
 
 
 def question_sets(questions: str) -> dict[str, str]:
-  """Returns the files of questions by name: of `nq=FILE,wq=FILE`, or of one file, named "".
-
-  Raises:
-    ValueError: If two sets have the same name.
-  """
+  """Returns the files of questions by name: of `nq=FILE,wq=FILE`, or of one file, named ""."""
   items = [item.partition("=") for item in questions.split(",")]
   if not all(_NAME.fullmatch(name) and file for name, _, file in items):
     return {"": questions}

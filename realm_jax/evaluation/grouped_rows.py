@@ -13,9 +13,6 @@ class GroupedRows:
   Args:
     values: int32 `[n]` or `[n, width]`.
     lengths: Number of rows of each group.
-
-  Raises:
-    ValueError: If they do not add up.
   """
 
   def __init__(self, values: np.ndarray, lengths: np.ndarray):

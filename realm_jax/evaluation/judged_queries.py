@@ -79,8 +79,8 @@ def _rank(system: System, queries: Sequence[Question], asking: Asking) -> Run:
 def _relevant_documents(judgements: Judgements, store: PassageStore) -> dict[str, str]:
   """Describes the relevant documents for a result card; warns if some are not in the corpus."""
   names = {*map(store.document, range(len(store)))}
-  if told := describe_missing(judgements, names, source=str(store.directory)):
-    logging.warning("%s", told)
+  if warning := describe_missing(judgements, names, source=str(store.directory)):
+    logging.warning("%s", warning)
   relevant = {name for grades in judgements.values() for name, grade in grades.items() if grade > 0}
   missing = len(relevant - names)
   return {"relevant documents": f"{len(relevant)}, {missing} of them not in the corpus"}

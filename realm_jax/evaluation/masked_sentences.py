@@ -33,9 +33,6 @@ def rank_of_right_passage(
 
   It has the sentence that states the fact or, if that is unknown, the answer in whole tokens. One
   that gives the answer away has no rank.
-
-  Args:
-    text: Returns the text of a passage.
   """
   rank = 0
   for passage in (text(i) if i >= 0 else "" for i in ids_K.tolist()):
@@ -185,7 +182,6 @@ def rank_passages(
 
   Args:
     retrieve: Called as `retrieve(texts, k=...)`, finds the best passages; see `QuestionSearch`.
-    text: Returns the text of a passage.
   """
   ids_BxK = retrieve([question.masked_text for question in questions], k=k).ids_BxK
   return [

@@ -58,9 +58,9 @@ def evaluate_questions(
   for batch in progress.track(batches, what="batches of questions"):
     texts = [question.text for question in batch]
     found = retrieve(texts, k=retrieve_k)
-    given = [None] * len(batch) if answer is None else answer(texts)
-    for question, ids_K, scores_K, said in zip(
-      batch, found.ids_BxK, found.scores_BxK, given, strict=True
+    answers_of_batch = [None] * len(batch) if answer is None else answer(texts)
+    for question, ids_K, scores_K, answered in zip(
+      batch, found.ids_BxK, found.scores_BxK, answers_of_batch, strict=True
     ):
       real_K = ids_K >= 0
       outcomes.append(
@@ -68,8 +68,8 @@ def evaluate_questions(
           question=question,
           passage_ids=tuple(ids_K[real_K].tolist()),
           scores=tuple(scores_K[real_K].tolist()),
-          read_ids=said.passage_ids if said else (),
-          answers=said.answers if said else (),
+          read_ids=answered.passage_ids if answered else (),
+          answers=answered.answers if answered else (),
         )
       )
   return outcomes

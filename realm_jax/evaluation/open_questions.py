@@ -108,9 +108,9 @@ def dpr_json(
     outcomes: Outcomes of the matcher's questions, in order.
   """
   records = []
-  for place, outcome in enumerate(outcomes):
+  for row, outcome in enumerate(outcomes):
     ids_1xK = np.array([outcome.passage_ids], np.int64)
-    (holds_K,) = matcher.contains(np.array([place]), ids_1xK)
+    (holds_K,) = matcher.contains(np.array([row]), ids_1xK)
     records.append(
       {
         "question": outcome.question.text,

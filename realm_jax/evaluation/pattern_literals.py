@@ -23,11 +23,7 @@ def fold(text: str) -> str:
 
 
 def required_literals(pattern: str) -> frozenset[str] | None:
-  """Returns ASCII literals such that each folded match of `pattern` has one; None if unknown.
-
-  Raises:
-    re.error: If the pattern is invalid.
-  """
+  """Returns ASCII literals such that each folded match of `pattern` has one; None if unknown."""
   return _of_sequence(parser.parse(pattern, re.IGNORECASE | re.MULTILINE))
 
 

@@ -57,9 +57,9 @@ def read(path: str | os.PathLike, questions: Sequence[Question]) -> Evaluated:
   missing = sum(not record for record in found)
   if missing == len(questions):
     raise ValueError(f"{os.fspath(path)} predicts none of the {len(questions)} questions")
-  figures = [record["figures"] for record in found if "figures" in record]
-  if figures:
-    common = [name for name in figures[0] if all(name in f for f in figures)]
+  metrics = [record["figures"] for record in found if "figures" in record]
+  if metrics:
+    common = [name for name in metrics[0] if all(name in m for m in metrics)]
     scores = {
       name: np.array([r.get("figures", {}).get(name, 0.0) for r in found], np.float64)
       for name in common

@@ -115,16 +115,16 @@ def markdown(card: Mapping) -> str:
     card: `measured` (what was evaluated: strings and numbers by name), `figures` from
       `open_qa.summary`, and `intervals` by metric.
   """
-  figures = dict(card["figures"])
-  groups = figures.pop("groups", {})
+  metrics = dict(card["figures"])
+  groups = metrics.pop("groups", {})
   lines = ["# Evaluation", "", "| | |", "|---|---|"]
   lines += [f"| {_words(name)} | {_cell(value)} |" for name, value in card["measured"].items()]
   lines += ["", "| figure | value | 95 % interval |", "|---|---|---|"]
-  for name, value in figures.items():
+  for name, value in metrics.items():
     interval = card["intervals"].get(name)
     lines.append(f"| {_words(name)} | {_cell(value)} | {_interval(interval) if interval else ''} |")
   if groups:
-    names = [name for name in figures if any(name in of for of in groups.values())]
+    names = [name for name in metrics if any(name in of for of in groups.values())]
     lines += ["", _row("group", *map(_words, names)), "|---" * (len(names) + 1) + "|"]
     lines += [
       _row(_words(group), *(_cell(values.get(name, "")) for name in names))

@@ -25,10 +25,6 @@ def compare(first: str, second: str) -> str:
 
   Returns:
     A Markdown table: means, difference, 95 % bootstrap interval, p of a paired randomisation test.
-
-  Raises:
-    FileNotFoundError: If there are no predictions.
-    ValueError: If the two do not have the same questions or no metric in common.
   """
   sets = sets_of(first)
   pairs = [_same_questions(os.path.join(first, name), os.path.join(second, name)) for name in sets]
@@ -61,11 +57,7 @@ def _line(questions: str, metric: str, found: resampling.Comparison, adjusted: f
 
 
 def sets_of(directory: str) -> Sequence[str]:
-  """Returns the names of the sets of questions in a directory; "" is the directory itself.
-
-  Raises:
-    FileNotFoundError: If it is no output of `realm evaluate`.
-  """
+  """Returns the names of the sets of questions in a directory; "" is the directory itself."""
   folder = object_store.absolute(directory)
   if (folder / "predictions.jsonl").exists():
     return [""]

@@ -73,6 +73,6 @@ class _Level:
     """Returns which keys are edges, and the nodes they lead to."""
     candidates = np.flatnonzero(self._filter[self._hashed(keys)])
     wanted = keys[candidates]
-    places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-    right = self._keys[places] == wanted
-    return candidates[right], self._nodes[places[right]]
+    indices = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+    right = self._keys[indices] == wanted
+    return candidates[right], self._nodes[indices[right]]

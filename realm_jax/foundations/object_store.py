@@ -69,11 +69,7 @@ def absolute(path: str | os.PathLike) -> Path:
 
 
 def check_local(**paths: str | None) -> None:
-  """Checks that paths are local.
-
-  Raises:
-    ValueError: If one is in an object store; the message names its keyword.
-  """
+  """Checks that paths are local."""
   for name, path in paths.items():
     if path is not None and is_remote(path):
       raise ValueError(
@@ -187,11 +183,7 @@ def local_copy(directory: str | os.PathLike, *patterns: str) -> str:
 
 
 def list_files(pattern: str) -> list[str]:
-  """Expands a glob pattern of addresses; a directory means all objects below it.
-
-  Raises:
-    FileNotFoundError: If no object matches.
-  """
+  """Expands a glob pattern of addresses; a directory means all objects below it."""
   absolute(pattern)
   scheme = pattern.partition("://")[0]
   store = fsspec.filesystem(scheme)

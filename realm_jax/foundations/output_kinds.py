@@ -35,11 +35,7 @@ class DirectoryKind:
   marks: tuple[str, ...] = ()
 
   def check(self, path: str | os.PathLike) -> None:
-    """Checks that a directory is missing, empty or of this kind.
-
-    Raises:
-      ValueError: If it is not; the message names the path and a file in it.
-    """
+    """Checks that a directory is missing, empty or of this kind."""
     remote = object_store.is_remote(path)
     if not remote and object_store.absolute(path).is_file():
       raise _refusal(path, f"is a file, not {self.name}")
@@ -66,11 +62,7 @@ class FileKind:
   start: str
 
   def check(self, path: str | os.PathLike) -> None:
-    """Checks that a file is missing, empty or of this kind.
-
-    Raises:
-      ValueError: If it is not; the message names the path.
-    """
+    """Checks that a file is missing, empty or of this kind."""
     file = object_store.absolute(path)
     if file.is_dir():
       raise _refusal(path, f"is a directory, not {self.name}")

@@ -29,12 +29,7 @@ def read(path: str | os.PathLike) -> str:
 
 
 def read_json(path: str | os.PathLike, *, kind: type = dict) -> Any:
-  """Returns the content of a JSON file, an object unless another kind is given.
-
-  Raises:
-    FileNotFoundError: If there is none.
-    ValueError: If it is something else.
-  """
+  """Returns the content of a JSON file, an object unless another kind is given."""
   try:
     content = json.loads(read(path))
   except json.JSONDecodeError as error:

@@ -35,7 +35,7 @@ class Reader:
     mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
     _, params = saved.open_qa_model(mesh)
     place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
-    self._model = question_model(saved.description, params=params, place=place)
+    self._model = question_model(saved.description, params=params, put_on_devices=place)
     self._embed = passage_encoder_program(saved.description.dual_encoder, mesh)
     self._length = saved.description.passage_length
     self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))

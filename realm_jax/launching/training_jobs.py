@@ -18,11 +18,6 @@ def training_jobs(
 
   Args:
     workdir: Directory for `pretrain/`, `index/` and `evaluation/`.
-    corpus: Directory of the training corpus.
-    passages: Directory of the knowledge corpus.
-    num_steps: Length of the training.
-    retriever_checkpoints: See `realm pretrain`.
-    warm_start: See `realm pretrain`.
     questions: Questions for `realm evaluate --follow=true`.
   """
   run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")

@@ -316,7 +316,7 @@ class TrainingRun:
       found = evaluation.figures(state.params)
       if evaluation.best is not None:
         said = {**self._metadata, **metadata()}
-        evaluation.best.offer(step, state.params, figures=found, metadata=said)
+        evaluation.best.offer(step, state.params, metrics=found, metadata=said)
       return found
 
     def save(step: int, state) -> None:

@@ -202,11 +202,7 @@ class Editors:
       raise ForbiddenError("only with the edit token; send it as `Authorization: Bearer TOKEN`")
 
   def sign_in(self, response: Response, token: str) -> None:
-    """Lets the browser that gets the response change something.
-
-    Raises:
-      ForbiddenError: If the token is another.
-    """
+    """Lets the browser that gets the response change something."""
     if not self._is_token(token):
       raise ForbiddenError("this is not the edit token")
     response.set_cookie(_COOKIE, self._cookie, httponly=True, samesite="strict")

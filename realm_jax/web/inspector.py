@@ -65,12 +65,7 @@ class EditForm(pydantic.BaseModel):
   answer: str = ""
 
   def apply(self, service: AnsweringService, *, session: str) -> None:
-    """Applies the edit.
-
-    Raises:
-      NotFoundError: If there is no such passage.
-      ValueError: If the passage is empty or too long.
-    """
+    """Applies the edit."""
     if max(len(self.title), len(self.text)) > _MAX_PASSAGE:
       raise ValueError(f"the passage has more than {_MAX_PASSAGE} characters; split it")
     if self.action == "undo_all":

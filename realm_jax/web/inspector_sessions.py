@@ -61,11 +61,7 @@ class AnsweringService:
     target: str | None = None,
     with_rankings: bool = False,
   ) -> list[Explanation]:
-    """Queries a model over the corpus with the session's edits.
-
-    Raises:
-      ValueError: If the model cannot take a text or the target.
-    """
+    """Queries a model over the corpus with the session's edits."""
     return self.models[name].explain(
       texts,
       answers=answers,
@@ -75,23 +71,14 @@ class AnsweringService:
     )
 
   def change(self, passage_id: int, title: str, text: str, *, session: str) -> None:
-    """Replaces a passage.
-
-    Raises:
-      NotFoundError: If there is no such passage.
-      ValueError: If the text is empty or too long.
-    """
+    """Replaces a passage."""
     written = self.corpus.write(title, text)
     self._change(
       session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, written)
     )
 
   def add(self, title: str, text: str, *, session: str) -> int:
-    """Adds a passage and returns its id.
-
-    Raises:
-      ValueError: If the text is empty or too long.
-    """
+    """Adds a passage and returns its id."""
     written = self.corpus.write(title, text)
     edits = self._change(
       session,
@@ -100,11 +87,7 @@ class AnsweringService:
     return max(edits.passages)
 
   def remove(self, passage_id: int, *, session: str) -> None:
-    """Removes a passage.
-
-    Raises:
-      NotFoundError: If there is no such passage.
-    """
+    """Removes a passage."""
     self._change(
       session, lambda edits: self._holding(edits, passage_id).with_passage(passage_id, None)
     )
@@ -118,11 +101,7 @@ class AnsweringService:
     self._change(session, lambda _: Edits())
 
   def passage(self, passage_id: int, *, session: str) -> dict:
-    """Returns id, title and text of a passage, and whether it is edited.
-
-    Raises:
-      NotFoundError: If there is no such passage.
-    """
+    """Returns id, title and text of a passage, and whether it is edited."""
     view = self.corpus.view(self._holding(self._read(session), passage_id))
     return {
       "passage_id": passage_id,

@@ -75,11 +75,7 @@ def record(document: Document) -> dict[str, Any]:
 
 
 def document_of(base: KnowledgeBase, id: str) -> Document:
-  """Returns a document.
-
-  Raises:
-    NotFoundError: If there is none.
-  """
+  """Returns a document."""
   found = base.document(id)
   if found is None:
     raise NotFoundError(f"there is no document {id!r:.60}")
@@ -164,14 +160,7 @@ def make_app(
   limits: LimitSettings = LimitSettings(),
   generate: Generate | None = None,
 ) -> fastapi.FastAPI:
-  """Returns the application that serves pages and API.
-
-  Args:
-    generate: What answers instead of the reader.
-
-  Raises:
-    ValueError: If the token is too short.
-  """
+  """Returns the application that serves pages and API."""
   editors, answer_with = Editors(edit_token), functools.partial(base.answer, generate=generate)
   routers = (
     _api(base, editors, answer_with),
@@ -330,8 +319,8 @@ def _api(
     return [past.summary for past in base.past_questions(first=first, count=count)]
 
   @router.post("/api/feedback", summary="Remembers what was useful", dependencies=editing)
-  def feedback(said: Feedback) -> dict:
-    return base.feedback(**said.model_dump()).summary
+  def feedback(given: Feedback) -> dict:
+    return base.feedback(**given.model_dump()).summary
 
   @router.delete(
     "/api/feedback", summary="Forgets a past question", status_code=204, dependencies=editing

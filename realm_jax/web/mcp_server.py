@@ -193,9 +193,6 @@ def http_app(server: MCPServer, *, token: str | None) -> ASGIApp:
 
   Args:
     token: What they have to send as `Authorization: Bearer TOKEN`; None lets all of them.
-
-  Raises:
-    ValueError: If the token is too short.
   """
   app, editors = server.streamable_http_app(host="127.0.0.1"), Editors(token)
   refusal = PlainTextResponse("send the token as `Authorization: Bearer TOKEN`", 401)

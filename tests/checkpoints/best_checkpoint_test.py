@@ -7,7 +7,7 @@ from realm_jax.checkpoints.best_checkpoint import BestCheckpoint
 
 def offer(best, step, value, **others):
   params = {"reader": np.full(3, step, np.float32)}
-  return best.offer(step, params, figures={"em": value, **others}, metadata={"model": {"a": 1}})
+  return best.offer(step, params, metrics={"em": value, **others}, metadata={"model": {"a": 1}})
 
 
 def kept(directory):
@@ -52,7 +52,7 @@ def test_every_number_is_better_than_none(tmp_path, better):
 def test_another_figure_or_none_is_refused(tmp_path):
   with BestCheckpoint(tmp_path, metric="em") as best:
     with pytest.raises(ValueError, match=r"no metric is named 'em'; choose one of \['f1'\]"):
-      best.offer(1, {}, figures={"f1": 1.0}, metadata={})
+      best.offer(1, {}, metrics={"f1": 1.0}, metadata={})
     offer(best, 10, 0.5)
   with pytest.raises(ValueError, match="the best checkpoint by 'em'"):
     BestCheckpoint(tmp_path, metric="f1")

@@ -29,7 +29,7 @@ from realm_jax.command_line import flags
 )
 def test_a_type_reads_what_it_shows_and_nothing_else(annotation, shown, values, wrong):
   kind = flags.plain(annotation)
-  assert kind and kind.shown == shown
+  assert kind and kind.metavar == shown
   for text, value in values.items():
     assert (kind.read(text), type(kind.read(text))) == (value, type(value))
   keyword = flags.Keyword("k", annotation, None, "")
@@ -102,7 +102,7 @@ def _ride(*, bicycle: _Bicycle = _Bicycle(), size: int = 0) -> None:
 
 
 def test_fields_of_dataclasses_are_flags_with_the_defaults_that_stand_there():
-  found = {k.name: (k.default, k.overridden) for k in flags.leaves(flags.keywords(_ride))}
+  found = {k.name: (k.default, k.overridden) for k in flags.flatten(flags.keywords(_ride))}
   assert found == {
     "bicycle.front.size": (3, True),
     "bicycle.front.spokes": (8, False),

@@ -52,7 +52,7 @@ def keywords(job):
 
 def names(job):
   """Yields the keywords of a job that may be paths."""
-  for keyword in flags.leaves(keywords(job)):
+  for keyword in flags.flatten(keywords(job)):
     of = typing.get_args(keyword.annotation) or (keyword.annotation,)
     if keyword.plain and (str in of or any(str in typing.get_args(part) for part in of)):
       yield keyword.name.rpartition(".")[2]

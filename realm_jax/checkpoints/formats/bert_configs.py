@@ -48,8 +48,6 @@ def from_json(settings: Mapping, *, name: str, stem: str) -> tuple[bert.BertConf
   """Reads Hugging Face's `config.json`.
 
   Args:
-    settings: Its content.
-    name: Names the model in messages.
     stem: The prefix of the encoder's weights, which tells the kind if the settings do not.
 
   Returns:
@@ -116,11 +114,7 @@ def to_json(config: bert.BertConfig) -> dict:
 
 
 def from_weights(weights: Mapping[str, np.ndarray], prefix: str, *, name: str) -> bert.BertConfig:
-  """Derives the configuration of one of Google's BERTs from the shapes of its weights.
-
-  Raises:
-    ValueError: If a weight is missing that every BERT has.
-  """
+  """Derives the configuration of one of Google's BERTs from the shapes of its weights."""
   layer = f"{prefix}encoder.layer."
   first = f"{layer}0.intermediate.dense.weight"
   names = {

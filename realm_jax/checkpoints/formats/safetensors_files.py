@@ -41,11 +41,7 @@ def read_directory(directory: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
-  """Returns the arrays of a file by name.
-
-  Raises:
-    ValueError: If the file is damaged.
-  """
+  """Returns the arrays of a file by name."""
   try:
     return safetensors.numpy.load_file(path)
   except safetensors.SafetensorError as error:

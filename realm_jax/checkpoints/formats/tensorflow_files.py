@@ -48,11 +48,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def read(path: str) -> Source:
-  """Reads a checkpoint, given its prefix or a directory with one.
-
-  Raises:
-    ValueError: If there is none.
-  """
+  """Reads a checkpoint, given its prefix or a directory with one."""
   prefix = _prefix(path)
   if prefix is None:
     raise ValueError(f"no TensorFlow checkpoint in {path}; it should have a file *.index")
@@ -77,11 +73,7 @@ def read(path: str) -> Source:
 
 
 def read_matrix(path: str, name: str) -> np.ndarray:
-  """Returns one variable of a checkpoint.
-
-  Raises:
-    ValueError: If the checkpoint or the variable is missing.
-  """
+  """Returns one variable of a checkpoint."""
   import tensorflow as tf
 
   prefix = _prefix(path)
@@ -157,11 +149,7 @@ def _step(prefix: str) -> tuple[int, str]:
 
 
 def read_records(path: str) -> Iterable[bytes]:
-  """Returns the records of a TFRecord file in order, `.tfr` or `.tfr.gz`.
-
-  Raises:
-    FileNotFoundError: If the file is missing.
-  """
+  """Returns the records of a TFRecord file in order, `.tfr` or `.tfr.gz`."""
   import tensorflow as tf
 
   if not os.path.exists(path):

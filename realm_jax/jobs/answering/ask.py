@@ -61,7 +61,7 @@ def ask(
   assert query is not None
   model = open_answerer(sources, max_answer_length=max_answer_length)
   (explanation,) = model.explain([query], answers=answers, target=target)
-  print(shown(explanation), flush=True)
+  print(explanation_text(explanation), flush=True)
   return {**dataclasses.asdict(explanation), "answer": explanation.answers[0].text}
 
 
@@ -100,7 +100,7 @@ def _record(entry: Mapping, found: QuestionAnswers) -> dict:
   }
 
 
-def shown(explanation: Explanation) -> str:
+def explanation_text(explanation: Explanation) -> str:
   """Returns an explanation as lines of text."""
   best, *others = explanation.answers
   lines = [explanation.query, f"  {isolated(best.text)}   {_probability(best)}"]

@@ -227,7 +227,7 @@ def _follow(
       seen = generation
       try:
         step = generations.read_manifest(index, generation).training_step
-        figures = evaluated(dataclasses.replace(sources, step=step, generation=generation))
+        metrics = evaluated(dataclasses.replace(sources, step=step, generation=generation))
       except DamagedCheckpointError as error:
         logging.warning("skipping generation %d: %s", generation, error)
         continue
@@ -237,7 +237,7 @@ def _follow(
           raise
         logging.warning("skipping generation %d: %s", generation, error)
         continue
-      last = {"step": step, "generation": generation, **figures}
+      last = {"step": step, "generation": generation, **metrics}
       lines.append(json.dumps(last))
       atomic_files.write_text(path, "\n".join(lines) + "\n")
   if until_step is None or last["step"] < until_step:

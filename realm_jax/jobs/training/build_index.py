@@ -139,8 +139,8 @@ class _Publisher:
   def _step_after(self, built: int | None) -> int | None:
     """Returns the newer intact checkpoint to embed with: one that was begun, or the newest."""
     newer = [step for step in steps(self.checkpoints) if built is None or step > built]
-    begun = set(newer).intersection(unfinished_embeddings.steps(self.index)) if newer else ()
-    return first_intact(self.checkpoints, [*sorted(begun, reverse=True), *newer[::-1]])
+    unfinished = set(newer).intersection(unfinished_embeddings.steps(self.index)) if newer else ()
+    return first_intact(self.checkpoints, [*sorted(unfinished, reverse=True), *newer[::-1]])
 
   def _published(self, step: int) -> bool:
     """Publishes; returns False if the trainer has deleted the checkpoint in the meantime."""
@@ -315,10 +315,10 @@ class _Publisher:
 def _recall(manifest: generations.Manifest) -> str:
   """Describes the recall relative to exact search; empty if the search is exact."""
   settings = manifest.searcher
-  leaves = ""
+  searched = ""
   if settings["num_leaves_to_search"] is not None:
-    leaves = f", {settings['num_leaves_to_search']} of {settings['num_leaves']} leaves searched"
+    searched = f", {settings['num_leaves_to_search']} of {settings['num_leaves']} leaves searched"
   return "".join(
-    f", recall@{k} {value:.3f} (target {settings['target_recall']}{leaves})"
+    f", recall@{k} {value:.3f} (target {settings['target_recall']}{searched})"
     for k, value in manifest.recall.items()
   )

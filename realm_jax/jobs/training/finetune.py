@@ -125,7 +125,7 @@ def finetune(
       dev = QuestionEvaluation(
         dev_questions,
         config=finetuning.dev,
-        model=question_model(description, params={}, place=run.place),
+        model=question_model(description, params={}, put_on_devices=run.place),
         corpus=lambda: EditableCorpus(
           store=store,
           loaded=refresher.current,

@@ -155,8 +155,8 @@ class _Planned:
     asked = abstract_tokens(self.num_asked, pretraining.data.query_length)
     asked = _placed(asked, program.batch_sharding)
     yield "query encoder", encode, (state.params["dual_encoder"], asked), slots + indexes
-    figures = jax.jit(pretraining.figures)
-    yield "evaluation", figures, (state.params, batch), slots + indexes
+    evaluation = jax.jit(pretraining.figures)
+    yield "evaluation", evaluation, (state.params, batch), slots + indexes
     if self.num_passages is not None:
       params = _bytes_on_a_device(state.params)
       yield "search on the devices", *self._search(), slots + params + self.index_bytes
@@ -188,8 +188,8 @@ class _Planned:
     peak = peaks.peak_of(devices[0], num_devices=len(devices))
     if peak is None:
       return
-    figures = f"{peak.flops / 1e12:.4g} TFLOP/s and {peak.memory_bandwidth / 1e9:.4g} GB/s"
-    yield f"at {share:.0%} of {figures}:"
+    peak_in_words = f"{peak.flops / 1e12:.4g} TFLOP/s and {peak.memory_bandwidth / 1e9:.4g} GB/s"
+    yield f"at {share:.0%} of {peak_in_words}:"
     # The parts of a batch are a loop, whose body is counted once.
     step, parts = compiled["train step"], self.pretraining.mesh.accumulate_steps
     flops, moved = step.flops * parts, step.bytes_accessed * parts

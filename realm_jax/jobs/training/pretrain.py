@@ -96,8 +96,8 @@ def pretrain(
   ) as run:
     run.save_start()
     if run.resumed is None:
-      begun = {here.partition("/")[0] for start in starts for here, _ in start.parts}
-      _warn_of_what_cannot_learn(pretraining, {*begun, *from_corpus()})
+      started = {here.partition("/")[0] for start in starts for here, _ in start.parts}
+      _warn_of_what_cannot_learn(pretraining, {*started, *from_corpus()})
     if pretraining.run.num_steps == 0:
       run.wait_for_checkpoint()
       return
@@ -244,10 +244,10 @@ def _parts(checkpoints: str | None, *parts: str) -> list[WarmStart]:
   return [WarmStart(checkpoints, [(part, part) for part in parts])]
 
 
-def _warn_of_what_cannot_learn(pretraining: Pretraining, begun: Collection[str]) -> None:
+def _warn_of_what_cannot_learn(pretraining: Pretraining, started: Collection[str]) -> None:
   if not pretraining.dual_encoder_learns:
     return
-  if "dual_encoder" not in begun:
+  if "dual_encoder" not in started:
     logging.warning(
       "the dual encoder starts from random weights, so what it retrieves cannot help the reader; "
       "give --retriever_checkpoints of `realm train_retriever`"
@@ -258,7 +258,7 @@ def _warn_of_what_cannot_learn(pretraining: Pretraining, begun: Collection[str])
       "temperature=1.0 with embeddings of unit length: scores lie between -1 and 1, so p(z|x) is "
       "almost the same for all passages; give --temperature, such as 0.05"
     )
-  if "knowledge_augmented_encoder" not in begun:
+  if "knowledge_augmented_encoder" not in started:
     logging.warning(
       "the reader starts from random weights: a reader that cannot read makes the dual encoder "
       "unlearn its warm start; give --warm_start of a reader that was trained with "

@@ -1,4 +1,11 @@
-"""The best texts are those of scoring every text, to the last bit, after any history."""
+"""The best texts are those of scoring every text, to the last bit, after any history.
+
+  ORACLE_QUESTIONS=1000 python -m pytest -k all_scores tests/index/bm25_best_test.py
+
+asks a thousand questions of hundreds, thousands and ten thousands of texts.
+"""
+
+import os
 
 import numpy as np
 import pytest
@@ -16,6 +23,11 @@ WORDS = {
   "zh": "黑 豹 队 的 城 市 河 流 新 大",
   "hi": "बिल्ली कुत्ता नदी शहर नया बड़ा और है में",
 }
+NUMBERS = [str(number) for number in range(100)]  # as rare words
+# Of each size, over all histories.
+QUESTIONS = int(os.environ.get("ORACLE_QUESTIONS", "90"))
+SIZES = (300, 3000, 30_000) if "ORACLE_QUESTIONS" in os.environ else (6, 150, 700)
+BLOCKS = (1, 40, 2**13)  # rows that are scored at once
 HISTORIES = [("en",), ("de",), ("zh",), ("fr", "ru"), tuple(WORDS)]
 
 
@@ -23,19 +35,19 @@ def random_texts(draw, languages, count):
   """Texts of few words, so that many are equal, some frequent, and some only of one word."""
   texts = []
   for _ in range(count):
-    words = WORDS[languages[draw.integers(len(languages))]].split()
+    words = WORDS[languages[draw.integers(len(languages))]].split() + NUMBERS
     weights = 1 / np.arange(1, len(words) + 1) ** 1.5
     length = int(min(draw.geometric(0.12), 60))
     texts.append(" ".join(draw.choice(words, size=length, p=weights / weights.sum())))
   return texts
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 40, 2**13])
+@pytest.mark.parametrize("rows_at_once", BLOCKS)
 @pytest.mark.parametrize("languages", HISTORIES, ids="-".join)
 def test_the_best_are_those_of_all_scores(languages, rows_at_once, monkeypatch):
   monkeypatch.setattr(bm25, "_ROWS_AT_ONCE", rows_at_once)
   draw = np.random.default_rng(len(languages) * 100 + rows_at_once)
-  for size in (6, 150, 700):
+  for size in SIZES:
     parts = [random_texts(draw, languages, n) for n in (size, draw.integers(1, 9), 1, 3)]
     texts = np.array(sum(parts, []))
     live = draw.random(len(texts)) < draw.choice([0.5, 0.97, 1])
@@ -49,7 +61,7 @@ def test_the_best_are_those_of_all_scores(languages, rows_at_once, monkeypatch):
       Bm25Retriever([Postings.build(texts[live], languages=languages)]),
     ]
     rows = [*map(np.flatnonzero, (live, after_merge)), np.arange(live.sum())]  # of live texts
-    for question in random_texts(draw, languages, 12):
+    for question in random_texts(draw, languages, -(-QUESTIONS // len(HISTORIES) // len(BLOCKS))):
       expected = dense_bm25.word_scores(texts[live], question, languages=languages)
       k, wanted = draw.choice([1, 3, 10, 1000]), draw.random(len(expected)) < draw.choice([0.2, 1])
       found = np.flatnonzero(wanted & (expected > 0))

@@ -35,7 +35,7 @@ def word_scores(texts, question, *, languages, k1=1.2, b=0.5, pair_weight=0.15):
   return scores
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=100_000)
 def _analyzed(text, languages):
   """Returns the language of a text, how many terms it has, and each term and pair of terms."""
   language, terms = Analyzer(languages).analyze(text)

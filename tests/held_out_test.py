@@ -99,5 +99,5 @@ def test_recipes_learn_from_nothing_that_is_held_out(table):
 
 def test_what_is_held_out_is_found(table):
   before, after = "--corpus=runs/raw/training", "--corpus=runs/raw/knowledge"
-  commands = [command.replace(before, after) for command in dict(chains(table))["raw_text_pairs"]]
-  assert ("train_retriever", "examples") in [found[:2] for found in leaks(commands)]
+  commands = [command.replace(before, after) for command in dict(chains(table))["raw_text_reading"]]
+  assert ("pretrain", "corpus") in [found[:2] for found in leaks(commands)]

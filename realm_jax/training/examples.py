@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import jax
 
@@ -13,7 +13,6 @@ from realm_jax.data import batches, prepared_examples, tagged_examples
 from realm_jax.data.questions import Question, answers_digest, texts_digest
 from realm_jax.foundations import choices
 from realm_jax.text import wordpieces
-from realm_jax.training.pair_batches import PairBatches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,50 +91,24 @@ class MaskedQueryData(DataConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairData(DataConfig):
-  """Pairs of queries and passages; each passage is a negative for all other queries.
+  """Sentences paired with the rest of their passages (Lee et al. 2019).
 
   Attributes:
-    pairs: "inverse_cloze" pairs a sentence with the rest of its passage (Lee et al. 2019), while
-      training; "recurring_spans", mined by `realm prepare_examples`, pairs the words around a span
-      with another passage of the document that has it (Ram et al. 2022).
     passage_length: Maximum wordpieces of a passage.
-    hide_salient_spans: For "inverse_cloze", whether to mask salient spans of the query.
-    hard_negatives: For "recurring_spans", hard negatives drawn per query.
+    hide_salient_spans: Whether to mask salient spans of the query.
   """
 
-  kind = "pairs"
+  kind = "inverse_cloze"
   batch_size: int = 4096
   query_length: int = 64
-  pairs: Literal["inverse_cloze", "recurring_spans"] = "inverse_cloze"
   passage_length: int = 288
   hide_salient_spans: bool = False
-  hard_negatives: int = 1
 
   def __post_init__(self):
     super().__post_init__()
     choices.check_counts(self, "passage_length")
-    choices.check_counts(self, "hard_negatives", least=0)
-
-  @property
-  def mined(self) -> bool:
-    """Whether the pairs are mined before training."""
-    return self.pairs == "recurring_spans"
-
-  def settings(self) -> dict[str, prepared_examples.Setting]:
-    made = ("passage_length", "hide_salient_spans")
-    names = ("query_length", *(() if self.mined else made))
-    return {"task": self.pairs, **{name: getattr(self, name) for name in names}}
-
-  def settings_of_batches(self) -> dict[str, prepared_examples.Setting]:
-    own = {"hard_negatives": self.hard_negatives} if self.mined else {}
-    return {**super().settings_of_batches(), **own}
 
   def task(self, *, source: str, vocabulary: str) -> dict[str, Any]:
-    if self.mined:
-      raise ValueError(
-        f"pairs={self.pairs!r} are mined before training: run `realm prepare_examples`, and give "
-        "its output with --examples"
-      )
     from realm_jax.data.feature_converters import PairConverter
     from tasks import inverse_cloze
 
@@ -182,14 +155,12 @@ class Examples:
     source: Input of the task, or a directory of prepared examples.
     vocabulary: Directory with `vocab.txt`.
     origin: Other settings that determine the examples, by name.
-    passages: The corpus whose rows mined pairs refer to.
   """
 
   data: DataConfig
   source: str
   vocabulary: str
   origin: Mapping[str, prepared_examples.Setting] = dataclasses.field(default_factory=dict)
-  passages: PassageStore | None = None
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns the settings that determine the examples, except their source."""
@@ -229,21 +200,12 @@ class Examples:
       ValueError: If they were prepared with other settings, or there are none.
     """
     if prepared_examples.is_prepared(self.source):
-      rows = prepared_examples.open_batches(
+      return prepared_examples.open_batches(
         self.source,
         settings=self.settings(),
         order="shuffled" if training else "corpus",
         batch_size=batch_size,
         shard=shard,
-      )
-      if self.passages is None or not isinstance(self.data, PairData):
-        return rows
-      return PairBatches(
-        rows=rows,
-        store=self.passages,
-        passage_length=self.data.passage_length,
-        hard_negatives=self.data.hard_negatives,
-        seed=(seed, shard.index if shard else 0),
       )
     # A task needs TensorFlow, which takes seconds to import and is missing on some machines.
     from realm_jax.data import input_pipeline
@@ -255,17 +217,6 @@ class Examples:
       training=training,
       shard=shard,
     )
-
-
-def pair_examples(data: PairData, *, source: str | None, store: PassageStore) -> Examples:
-  """Returns the pairs of a corpus as examples; without a source they are made while training."""
-  mined = {"origin": {"corpus_fingerprint": store.fingerprint}, "passages": store}
-  return Examples(
-    data=data,
-    source=store.directory if source is None else source,
-    vocabulary=os.path.join(store.directory, "vocabulary"),
-    **(mined if data.mined else {}),
-  )
 
 
 def question_examples(

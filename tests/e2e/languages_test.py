@@ -92,9 +92,6 @@ def test_from_raw_text_to_answers(given):
 
   masked = str(root / "masked.jsonl")
   assert mask_sentences(corpus=passages, output=masked)["passages"] >= len(store) / 2
-  settings = ExampleSettings(query_length=32)
-  pairs = str(root / "pairs")
-  prepare_examples(task="recurring_spans", corpus=passages, output=pairs, settings=settings)
   prepare_examples(
     task="masked_queries",
     corpus=passages,

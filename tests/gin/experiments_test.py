@@ -131,7 +131,8 @@ def check_trainings(values):
   """Makes the models as shapes, and looks where the schedules end; returns how many models."""
   trainings = [value for value in values.values() if isinstance(value, TrainingConfig)]
   for training in trainings:
-    assert 0 <= training.optimizer.warmup(training.run.num_steps) < training.run.num_steps
+    num_steps = training.run.num_steps  # 0 writes what a model begins with
+    assert 0 <= training.optimizer.warmup(num_steps) < max(1, num_steps)
     if isinstance(training, Pretraining):
       check_pretraining(training)
     elif isinstance(training, ContrastiveTraining):

@@ -35,10 +35,9 @@ def pairs(make_retrieved_batch):
   batch = make_retrieved_batch(0, queries=B, passages=2, masks=M, vocab_size=V)
   batch = {
     "query": batch.queries.query.ids,
-    "passage": batch.passage.ids,
-    "passage_segments": batch.passage.segments,
-    "passage_uid": np.array([[1, 2], [3, 4], [5, 6], [7, 1], [1, 9], [10, 2], [12, 13], [3, 8]]),
-    "also_right": np.array([0, 0, 7, 0, 9, 2, 0, 0])[:, np.newaxis],
+    "passage": batch.passage.ids[:, 1],
+    "passage_segments": batch.passage.segments[:, 1],
+    "passage_uid": np.array([1, 3, 5, 7, 1, 10, 12, 3])[:, np.newaxis],
   }
 
   def init(key):

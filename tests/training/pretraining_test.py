@@ -158,15 +158,13 @@ def test_a_reader_that_does_not_learn_changes_nothing_for_the_retriever(
 
 
 def _pairs(*, queries, vocab_size=32):
-  """Returns pairs with one hard negative each, as `PairBatches` yields them."""
+  """Returns pairs as the inverse cloze task yields them."""
   random = np.random.default_rng(5)
-  uids = random.permutation(2 * queries).reshape(queries, 2).astype(np.int32) + 1
   return {
     "query": random.integers(1, vocab_size, (queries, 6)).astype(np.int32),
-    "passage": random.integers(1, vocab_size, (queries, 2, 7)).astype(np.int32),
-    "passage_segments": np.zeros((queries, 2, 7), np.int32),
-    "passage_uid": uids,
-    "also_right": np.zeros((queries, 1), np.int32),
+    "passage": random.integers(1, vocab_size, (queries, 7)).astype(np.int32),
+    "passage_segments": np.zeros((queries, 7), np.int32),
+    "passage_uid": random.permutation(queries)[:, None].astype(np.int32) + 1,
   }
 
 

@@ -8,10 +8,9 @@ from typing import Literal
 
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.data import batches, prepared_examples, recurring_spans
+from realm_jax.data import batches, prepared_examples
 from realm_jax.data.answerable_queries import AnswerableConfig, AnswerableQueries
 from realm_jax.data.questions import read_questions
-from realm_jax.data.recurring_spans import PairSettings
 from realm_jax.evaluation.question_labels import find_labels
 from realm_jax.foundations import atomic_files, choices, object_store, progress
 from realm_jax.retrieval.stored_words import open_bm25
@@ -23,7 +22,6 @@ from realm_jax.training.examples import (
   MaskedQueryData,
   PairData,
   QuestionData,
-  pair_examples,
   question_examples,
 )
 
@@ -59,8 +57,7 @@ class ExampleSettings:
     """
     kind = {"masked_queries": MaskedQueryData, "questions": QuestionData}.get(task, PairData)
     names = {field.name for field in dataclasses.fields(kind)}
-    given = {k: v for k, v in {**vars(self), "pairs": task}.items() if k in names}
-    data = kind(**{k: v for k, v in given.items() if v is not None})
+    data = kind(**{k: v for k, v in vars(self).items() if k in names and v is not None})
     changed = [name for name, value in vars(self).items() if value != getattr(type(self), name)]
     if unused := [f"--{name}" for name in changed if name not in data.settings()]:
       raise ValueError(f"{', '.join(unused)} would do nothing with task={task!r}; omit it")
@@ -118,7 +115,7 @@ class ReadingOrder:
 
 def prepare_examples(
   *,
-  task: Literal["masked_queries", "inverse_cloze", "recurring_spans", "questions"],
+  task: Literal["masked_queries", "inverse_cloze", "questions"],
   corpus: str,
   output: str,
   vocabulary: str | None = None,
@@ -126,25 +123,23 @@ def prepare_examples(
   reading: ReadingOrder = ReadingOrder(),
   settings: ExampleSettings = ExampleSettings(),
   answerable: AnswerableConfig = AnswerableConfig(),
-  pairs: PairSettings = PairSettings(),
 ) -> prepared_examples.Manifest:
   """Writes `output`, from which training reads the same batches as it would make from `corpus`.
 
   After the last prepared example, training continues with the first.
 
   Args:
-    task: "masked_queries" for `realm pretrain`; "inverse_cloze" or "recurring_spans" for `realm
-      train_retriever`; "questions" for `realm finetune`.
+    task: "masked_queries" for `realm pretrain`; "inverse_cloze" for `realm train_retriever`;
+      "questions" for `realm finetune`.
     corpus: Directory of a corpus, from `realm prepare_corpus`; or, for "questions", JSON Lines.
     output: Directory to write; replaced as a whole when finished.
     vocabulary: Directory with `vocab.txt`; None uses that of the corpus. Questions always use that
-      of the passages, and recurring spans that of the corpus.
+      of the passages.
     passages: Directory of the knowledge corpus for questions, in which their answers are located.
     reading: Number and order of the examples; unanswerable ones are counted before they are left
       out.
     settings: The settings of the training.
     answerable: Which masked queries to keep.
-    pairs: How many passages a query of a recurring span has.
 
   Raises:
     FileNotFoundError: If the corpus or the vocabulary is missing.
@@ -159,18 +154,14 @@ def prepare_examples(
       f"passages={passages} with task={task!r}; give the passages that questions search, and "
       "only them"
     )
-  if task in ("questions", "recurring_spans") and vocabulary is not None:
+  if task == "questions" and vocabulary is not None:
     raise ValueError(f"vocabulary={vocabulary}: {task} use that of the passages; omit it")
   if answerable.answerable_from is not None and task != "masked_queries":
     raise ValueError(
       f"answerable_from={answerable.answerable_from} with task={task!r}; only masked queries are "
       "answered by passages, so omit it"
     )
-  if pairs != PairSettings() and task != "recurring_spans":
-    raise ValueError(f"{pairs} would do nothing with task={task!r}; omit it")
   data = settings.data(task)
-  if isinstance(data, PairData) and data.mined:
-    return _mine(pairs, data, corpus=corpus, output=output, reading=reading)
   vocabulary = vocabulary or os.path.join(passages or corpus, "vocabulary")
   examples, labels = Examples(data=data, source=corpus, vocabulary=vocabulary), None
   if passages is not None and isinstance(data, QuestionData):
@@ -220,39 +211,6 @@ def _write_streams(
     kept = parts if selected is None else map(selected.keep, parts)
     if not writer.write_stream(progress.track(kept, what=what)):
       raise batches.TooFewExamplesError(f"stream {number} has no examples")
-
-
-def _mine(
-  pairs: PairSettings, data: PairData, *, corpus: str, output: str, reading: ReadingOrder
-) -> prepared_examples.Manifest:
-  """Writes the pairs of a corpus in equal streams."""
-  if reading.order != "shuffled" or reading.num_epochs > 1:
-    raise ValueError(
-      f"order={reading.order!r} and num_epochs={reading.num_epochs} with task='recurring_spans'; "
-      "its pairs are drawn once, in random order, so omit both"
-    )
-  store, streams = PassageStore(corpus), reading.data_streams
-  mined = recurring_spans.mine(store, pairs, query_length=data.query_length, seed=reading.seed)
-  if reading.num_examples is not None:
-    mined = {name: rows[: reading.num_examples * streams] for name, rows in mined.items()}
-  if (found := len(mined["query"])) < streams:
-    raise ValueError(
-      f"{corpus} has {found} queries of recurring spans for data_streams={streams}; give a larger "
-      "corpus or fewer streams"
-    )
-  with atomic_files.new_directory(output, kind=prepared_examples.EXAMPLES) as directory:
-    writer = prepared_examples.Writer(directory, vocab_size=store.metadata.vocab_size)
-    for stream in range(streams):
-      writer.write_stream([{name: rows[stream::streams] for name, rows in mined.items()}])
-    described = pair_examples(data, source=output, store=store).settings()
-    manifest = writer.finish(settings=described, order=reading.order, seed=reading.seed)
-  right, wrong = ((mined[name] >= 0).sum(axis=1).mean() for name in ("right", "wrong"))
-  print(
-    f"{output}: {len(mined['query']):,} queries with {right:.1f} right and {wrong:.1f} wrong "
-    "passages each",
-    flush=True,
-  )
-  return manifest
 
 
 def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQueries | None:

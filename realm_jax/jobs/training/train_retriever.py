@@ -1,11 +1,12 @@
 """Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
+import os
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.training import train_loop
 from realm_jax.training.contrastive import ContrastiveTraining
-from realm_jax.training.examples import pair_examples
+from realm_jax.training.examples import Examples
 from realm_jax.training.training_run import WarmStart
 
 
@@ -32,7 +33,11 @@ def train_retriever(
     ValueError: If sizes do not match each other.
   """
   corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  made = pair_examples(contrastive.data, source=examples, store=corpus.store)
+  made = Examples(
+    data=contrastive.data,
+    source=passages if examples is None else examples,
+    vocabulary=os.path.join(passages, "vocabulary"),
+  )
   with contrastive.open(workdir, made, corpus=corpus, warm_starts=warm_starts) as run:
     features = made.streams(seed=contrastive.run.seed)
     run.train(train_loop.PlainBatches(features, place=run.place))

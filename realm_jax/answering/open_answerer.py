@@ -67,7 +67,7 @@ def mask_filler(opened: Opened, *, max_answer_length: int = 4, history: int = 0)
       step=saved.step,
       retrieval=description.mask_filling(saved.path)[1],
       rescoring=saved_models.rescoring(
-        description.dual_encoder, opened.corpus.store, passage_length=description.passage_length
+        description.dual_encoder, opened.store, passage_length=description.passage_length
       ),
       max_masks=description.max_masks,
     ),
@@ -123,20 +123,20 @@ def question_search(opened: Opened) -> QuestionSearch:
     params=params,
     encode_query=query_encoder(description.dual_encoder, opened.put_on_devices),
     searcher=opened.loaded.searcher,
-    tokenizer=opened.corpus.tokenizer,
+    tokenizer=opened.store.tokenizer,
     query_length=description.query_length,
     hybrid=opened.hybrid,
     rescoring=saved_models.rescoring(
-      description.dual_encoder, opened.corpus.store, passage_length=description.passage_length
+      description.dual_encoder, opened.store, passage_length=description.passage_length
     ),
   )
 
 
 def _corpus(opened: Opened, embed: Callable, *, history: int) -> EditableCorpus:
   return EditableCorpus(
-    store=opened.corpus.store,
+    store=opened.store,
     loaded=opened.loaded,
-    tokenizer=opened.corpus.tokenizer,
+    tokenizer=opened.store.tokenizer,
     passage_length=opened.saved.description.passage_length,
     embed_passage=embed,
     past=_past_generations(opened, count=history) if history else (),
@@ -147,7 +147,7 @@ def _corpus(opened: Opened, embed: Callable, *, history: int) -> EditableCorpus:
 def _past_generations(opened: Opened, *, count: int) -> list[PastGeneration]:
   """Opens the newest generations up to the one in use, oldest first."""
   index = opened.sources.index
-  published = published_generations(opened.sources, opened.saved, opened.corpus.store)
+  published = published_generations(opened.sources, opened.saved, opened.store)
   numbers = [
     number for number in generations.all_generations(index) if number <= opened.loaded.generation
   ]

@@ -1,8 +1,6 @@
 """Opens a checkpoint, a corpus, its vocabulary and an index, and checks them against each other."""
 
 import dataclasses
-import functools
-import os
 from collections.abc import Iterable
 from typing import Literal
 
@@ -22,8 +20,6 @@ from realm_jax.index.neighbours import find_neighbours
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.stored_words import open_postings
-from realm_jax.text import wordpieces
-from realm_jax.text.wordpieces import Tokenizer, WordPieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,21 +63,6 @@ class Sources:
     return [name for name in ("checkpoints", "passages", "index") if not getattr(self, name)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-  """A knowledge corpus and the vocabulary of its passages."""
-
-  store: PassageStore
-  vocabulary: WordPieces
-
-  @functools.cached_property
-  def tokenizer(self) -> Tokenizer:
-    """The vocabulary as a tokenizer, which needs TensorFlow."""
-    from realm_jax.text import tokenization
-
-    return tokenization.load(os.path.join(self.store.directory, "vocabulary"))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
   """A checkpoint, a corpus and a generation of its index that match each other.
@@ -94,7 +75,7 @@ class Opened:
 
   sources: Sources
   saved: saved_models.SavedModel
-  corpus: Corpus
+  store: PassageStore
   manifest: generations.Manifest
   loaded: LoadedGeneration
   mesh: jax.sharding.Mesh
@@ -105,17 +86,13 @@ class Opened:
     return jax.device_put(batch, partitioning.sharding(self.mesh))
 
 
-def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> Corpus:
-  """Opens a corpus; checks that warm starts were trained with its vocabulary."""
+def open_corpus(passages: str, *, warm_starts: Iterable[str] = ()) -> PassageStore:
+  """Opens a corpus; checks its vocabulary, and that warm starts were trained with it."""
   store = PassageStore(passages)
-  vocabulary = wordpieces.load(os.path.join(passages, "vocabulary"))
-  if vocabulary.digest != store.metadata.vocabulary_digest:
-    raise ValueError(
-      f"{passages}/vocabulary is {vocabulary.digest}, but its passages were made with "
-      f"{store.metadata.vocabulary_digest}; prepare the corpus again"
-    )
-  saved_models.check_warm_starts(warm_starts, vocabulary)
-  return Corpus(store, vocabulary)
+  digest = store.vocabulary.digest
+  for directory in warm_starts:
+    saved_models.load(directory).check_vocabulary(digest, source="the corpus")
+  return store
 
 
 def open_sources(sources: Sources) -> Opened:
@@ -128,14 +105,14 @@ def open_sources(sources: Sources) -> Opened:
   if missing := sources.missing():
     raise ValueError(f"no {' and no '.join(missing)}; give --checkpoints, --passages and --index")
   saved = saved_models.load(sources.checkpoints, step=sources.step)
-  corpus = open_corpus(sources.passages)
-  saved.check_vocabulary(corpus.vocabulary.digest, source=sources.passages)
+  store = open_corpus(sources.passages)
+  saved.check_vocabulary(store.vocabulary.digest, source=sources.passages)
   if sources.retriever == "hybrid":
-    sources.fusion.check_neighbours(len(corpus.store))
+    sources.fusion.check_neighbours(len(store))
   published = published_generations(
     sources,
     saved,
-    corpus.store,
+    store,
     with_embeddings=saved.description.span_reader is not None or sources.retriever == "hybrid",
   )
   generation = generations.resolve(sources.index, sources.generation)
@@ -144,11 +121,11 @@ def open_sources(sources: Sources) -> Opened:
   opened = Opened(
     sources=sources,
     saved=saved,
-    corpus=corpus,
+    store=store,
     manifest=manifest,
     loaded=loaded,
     mesh=partitioning.make_mesh(),
-    hybrid=_hybrid(sources, corpus.store, loaded),
+    hybrid=_hybrid(sources, store, loaded),
   )
   # Digests, because fine-tuning keeps a frozen passage encoder under another run and step.
   _, params = saved.tower(opened.mesh, of="passage")

@@ -4,14 +4,14 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from realm_jax.checkpoints import orbax_files
-from realm_jax.corpus.passage_store import Passages
+from realm_jax.corpus.passage_store import Passages, PassageStore
 from realm_jax.devices import partitioning, processes
 from realm_jax.foundations import json_fields, object_store
 from realm_jax.models import bert, open_qa, realm
@@ -74,9 +74,9 @@ class ModelDescription:
       return None
     return f"dual_encoder/{found[0]}", found[1]
 
-  def from_corpus(self, corpus) -> dict:
-    """Returns initial parameters that a `Corpus` determines; see `EncoderConfig.from_corpus`."""
-    found = self.dual_encoder.from_corpus(corpus.store, corpus.vocabulary)
+  def from_corpus(self, store: PassageStore) -> dict:
+    """Returns initial parameters that a corpus determines; see `EncoderConfig.from_corpus`."""
+    found = self.dual_encoder.from_corpus(store, store.vocabulary)
     return {"dual_encoder": found} if found else {}
 
   def check_sizes(self, vocabulary: WordPieces) -> None:
@@ -209,12 +209,6 @@ def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -
 def _boxed_shapes(init: Callable[..., dict], model) -> dict:
   """Traces a model once, of which checkpoint after checkpoint is opened."""
   return jax.eval_shape(lambda: init(model, jax.random.key(0)))
-
-
-def check_warm_starts(directories: Iterable[str], vocabulary: WordPieces) -> None:
-  """Checks that checkpoints were trained with a vocabulary."""
-  for directory in directories:
-    load(directory).check_vocabulary(vocabulary.digest, source="the corpus")
 
 
 def check_same_run(metadata: Mapping, description, workdir: str) -> None:

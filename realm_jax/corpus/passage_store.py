@@ -17,6 +17,8 @@ import numpy as np
 
 from realm_jax.foundations import atomic_files, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.text import wordpieces
+from realm_jax.text.wordpieces import Tokenizer, WordPieces
 
 METADATA_FILE = "metadata.json"
 FORMAT_VERSION = 1
@@ -239,10 +241,10 @@ class Wordpieces:
 
 
 class PassageStore(Wordpieces):
-  """Read-only view of a passage store; one in an object store is copied to the local cache.
+  """Read-only view of a passage store and its vocabulary.
 
-  Its columns of text are copied when they are first read, because trainers and index builders read
-  only ids.
+  One in an object store is copied to the local cache: texts when they are first read, because
+  trainers and index builders read only ids.
 
   Raises:
     FileNotFoundError: If the directory is not a store.
@@ -319,6 +321,32 @@ class PassageStore(Wordpieces):
   @property
   def fingerprint(self) -> str:
     return self.metadata.fingerprint
+
+  @property
+  def vocabulary_directory(self) -> str:
+    return os.path.join(self.directory, "vocabulary")
+
+  @functools.cached_property
+  def vocabulary(self) -> WordPieces:
+    """The vocabulary that made the ids.
+
+    Raises:
+      ValueError: If the vocabulary beside the passages is another.
+    """
+    vocabulary = wordpieces.load(self.vocabulary_directory)
+    if vocabulary.digest != self.metadata.vocabulary_digest:
+      raise ValueError(
+        f"{self.vocabulary_directory} is {vocabulary.digest}, but its passages were made with "
+        f"{self.metadata.vocabulary_digest}; prepare the corpus again"
+      )
+    return vocabulary
+
+  @functools.cached_property
+  def tokenizer(self) -> Tokenizer:
+    """The vocabulary as a tokenizer, which needs TensorFlow."""
+    from realm_jax.text import tokenization
+
+    return tokenization.load(self.vocabulary_directory)
 
   @functools.cached_property
   def rows_by_uid(self) -> np.ndarray:

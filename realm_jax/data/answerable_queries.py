@@ -13,9 +13,8 @@ from realm_jax.data import batches, prepared_examples
 from realm_jax.data.batches import Features
 from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.foundations import choices
-from realm_jax.index.bm25 import Bm25Retriever
 from realm_jax.retrieval import answering_passages, trivial_passages
-from realm_jax.text.wordpieces import WordPieces
+from realm_jax.retrieval.stored_words import open_bm25
 
 _SEARCHED = 20  # passages found for a sentence; few of those further down have the span
 
@@ -47,16 +46,8 @@ class AnswerableConfig:
 class AnswerableQueries:
   """Keeps the masked queries that passages of a corpus answer."""
 
-  def __init__(
-    self,
-    *,
-    store: PassageStore,
-    retriever: Bm25Retriever,
-    vocabulary: WordPieces,
-    config: AnswerableConfig,
-  ):
-    self._store, self._retriever = store, retriever
-    self._vocabulary, self._config = vocabulary, config
+  def __init__(self, store: PassageStore, *, config: AnswerableConfig):
+    self._store, self._retriever, self._config = store, open_bm25(store), config
 
   def settings(self) -> dict[str, prepared_examples.Setting]:
     """Returns what determines which queries are kept."""
@@ -84,7 +75,7 @@ class AnswerableQueries:
     known_BxL = sentences_BxL != trivial_passages.ANY
     known_BxL &= np.arange(sentences_BxL.shape[1]) < lengths_B[:, None]
     texts = [
-      self._vocabulary.decode(sentence_L[known_L])
+      self._store.vocabulary.decode(sentence_L[known_L])
       for sentence_L, known_L in zip(sentences_BxL, known_BxL, strict=True)
     ]
     return self._retriever.retrieve(texts, k=_SEARCHED).ids_BxK

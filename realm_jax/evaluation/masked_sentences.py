@@ -106,7 +106,7 @@ class MaskedSentences:
     elif self.asking.book == "closed":
       raise ValueError("book=closed, but nothing is read; give --checkpoints of `realm pretrain`")
     else:
-      text = system.corpus.store.text
+      text = system.store.text
       predictions = rank_passages(system.retrieve, self.questions, text=text, k=retrieve_k)
     return Evaluated(
       measured=measured,
@@ -122,7 +122,7 @@ class MaskedSentences:
     description = opened.saved.description
     batches = masked_query_batches(
       self.questions,
-      tokenizer=opened.corpus.tokenizer,
+      tokenizer=opened.store.tokenizer,
       query_length=description.query_length,
       max_masks=description.max_masks,
       batch_size=self.asking.batch_size,

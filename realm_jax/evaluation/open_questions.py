@@ -64,7 +64,7 @@ class OpenQuestions:
     matcher = match_answers(
       self.questions,
       store=store,
-      tokenizer=system.corpus.tokenizer,
+      tokenizer=system.store.tokenizer,
       rows=np.array(seen, np.int64),
     )
     scores = open_qa.question_scores(outcomes, matcher=matcher, recall_at=self.asking.recall_at)

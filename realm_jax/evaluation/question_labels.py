@@ -1,6 +1,5 @@
 """Finds where the answers of training questions occur in the passages."""
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,9 +23,7 @@ def find_labels(
     ValueError: If no passage contains an answer to any question.
   """
   # Some machines lack TensorFlow; there, labels come with prepared examples.
-  from realm_jax.text import tokenization
-
-  tokenizer = tokenization.load(os.path.join(store.directory, "vocabulary"))
+  tokenizer = store.tokenizer
   matcher = match_answers(questions, store=store, tokenizer=tokenizer)
   if matcher.unanswerable == len(questions):
     raise ValueError(

@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal, cast
+from typing import Literal
 
-from realm_jax.answering.editable_corpus import EditableCorpus
 from realm_jax.answering.open_answerer import question_answerer, question_search
 from realm_jax.answering.question_answerer import AnswerText
-from realm_jax.checkpoints.opening import Corpus, Opened, Sources, open_corpus, open_sources
+from realm_jax.checkpoints.opening import Opened, Sources, open_corpus, open_sources
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.open_qa import RECALL_AT
 from realm_jax.foundations import choices
@@ -55,16 +54,11 @@ class System:
     opened: The checkpoint with its index; None if there is none.
   """
 
-  corpus: Corpus | EditableCorpus
+  store: PassageStore
   measured: dict[str, str]
   retrieve: Callable
   answer: Callable | None = None
   opened: Opened | None = None
-
-  @property
-  def store(self) -> PassageStore:
-    """The passages, on disk; only a knowledge base reads others."""
-    return cast(PassageStore, self.corpus.store)
 
 
 def open_system(sources: Sources, asking: Asking) -> System:
@@ -77,9 +71,9 @@ def open_system(sources: Sources, asking: Asking) -> System:
   if not sources.passages:
     raise ValueError("--passages is missing; give the corpus to search, or --predictions")
   if sources.retriever == "bm25" and not sources.checkpoints:
-    corpus = open_corpus(sources.passages)
-    measured = {"retriever": "BM25", "corpus": _described(corpus.store)}
-    return System(corpus, measured, open_bm25(corpus.store).retrieve)
+    store = open_corpus(sources.passages)
+    measured = {"retriever": "BM25", "corpus": _described(store)}
+    return System(store, measured, open_bm25(store).retrieve)
   if sources.missing():
     raise ValueError(
       "--checkpoints and --index are missing; give both, or --retriever=bm25, or --predictions"
@@ -93,7 +87,7 @@ def open_system(sources: Sources, asking: Asking) -> System:
       f"{sources.index}, generation {manifest.generation} of "
       f"{_trained(manifest.training_step, manifest.run)}, {_search(sources, manifest)}"
     ),
-    "corpus": _described(opened.corpus.store),
+    "corpus": _described(opened.store),
   }
   if opened.hybrid is not None:
     fusion = opened.hybrid.fusion
@@ -102,10 +96,10 @@ def open_system(sources: Sources, asking: Asking) -> System:
       f"{fusion.neighbours or 0:g} of the neighbours"
     )
   if saved.description.span_reader is None:
-    return System(opened.corpus, measured, question_search(opened).retrieve, opened=opened)
+    return System(opened.store, measured, question_search(opened).retrieve, opened=opened)
   answerer = question_answerer(opened, batch_size=asking.batch_size, answer_text=asking.answer_text)
   measured["reader"] = f"spans, answers {asking.answer_text}"
-  return System(opened.corpus, measured, answerer.retrieve, answerer.answer, opened)
+  return System(opened.store, measured, answerer.retrieve, answerer.answer, opened)
 
 
 def _search(sources: Sources, manifest: Manifest) -> str:

@@ -8,7 +8,6 @@ query. Nothing is proposed when answering.
 
 import abc
 import dataclasses
-import os
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -49,7 +48,7 @@ class Bm25Posterior(Posterior):
 
   def open(self, store: PassageStore) -> SentenceSearch:
     retriever = open_bm25(store)
-    vocabulary = wordpieces.load(os.path.join(store.directory, "vocabulary"))
+    vocabulary = store.vocabulary
     special = [vocabulary.vocabulary.index(token) for token in wordpieces.SPECIAL_TOKENS]
 
     def search(sentences: Tokens, k: int) -> SearchResults:

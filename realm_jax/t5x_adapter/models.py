@@ -83,7 +83,7 @@ class PretrainingModel(models.BaseModel):
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):
-    corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+    store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
     training = Pretraining(
       data=MaskedQueryData(query_length=query_length, max_masks=max_masks),
       model=ModelConfig(
@@ -92,8 +92,8 @@ class PretrainingModel(models.BaseModel):
       retrieval=retrieval,
     )
     super().__init__(optimizer_def=optimizer_def)
-    self.description = training.describe(corpus)
-    self.description.check_sizes(corpus.vocabulary)
+    self.description = training.describe(store)
+    self.description.check_sizes(store.vocabulary)
     self.retrieval = retrieval
     self.warm_starts = warm_starts
     self.module = training.module

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.opening import Corpus
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import EncoderConfig
@@ -33,13 +33,13 @@ class ContrastiveTraining(PlainTraining):
   dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
   objective: Objective = Contrastive()
 
-  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
+  def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
       dual_encoder=self.dual_encoder,
       query_length=self.data.query_length,
       passage_length=self.data.passage_length,
-      vocabulary_digest=corpus.vocabulary.digest,
-      corpus_fingerprint=corpus.store.fingerprint,
+      vocabulary_digest=store.metadata.vocabulary_digest,
+      corpus_fingerprint=store.fingerprint,
     )
 
   def abstract_batch(self) -> dict[str, jax.ShapeDtypeStruct]:

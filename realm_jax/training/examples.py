@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -230,7 +229,7 @@ def question_examples(
   return Examples(
     data=data,
     source=source,
-    vocabulary=os.path.join(store.directory, "vocabulary"),
+    vocabulary=store.vocabulary_directory,
     origin={
       "questions_digest": texts_digest(questions),
       "answers_digest": answers_digest(questions),

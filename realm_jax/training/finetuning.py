@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.opening import Corpus
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.objectives.objective import Objective
 from realm_jax.objectives.open_qa import OpenQa
@@ -52,7 +52,7 @@ class Finetuning(TrainingConfig):
     if not self.frozen and self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
-  def describe(self, corpus: Corpus, start: StartingPoint) -> saved_models.ModelDescription:
+  def describe(self, store: PassageStore, start: StartingPoint) -> saved_models.ModelDescription:
     """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(
       dual_encoder=start.dual_encoder,
@@ -60,8 +60,8 @@ class Finetuning(TrainingConfig):
       beam=self.beam,
       query_length=self.data.query_length,
       passage_length=start.passage_length,
-      vocabulary_digest=corpus.vocabulary.digest,
-      corpus_fingerprint=corpus.store.fingerprint,
+      vocabulary_digest=store.metadata.vocabulary_digest,
+      corpus_fingerprint=store.fingerprint,
     )
 
   def program(self, model: OpenQaModel) -> TrainProgram:

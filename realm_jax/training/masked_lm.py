@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.opening import Corpus
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.models.encoder import example_tokens
@@ -35,7 +35,7 @@ class MaskedLmTraining(PlainTraining):
   bert: BertConfig = BertConfig()
   objective: Objective = MaskedLm()
 
-  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
+  def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     return saved_models.ModelDescription(
       # Not part of the checkpoint: what a dual encoder that starts from it may look like.
       dual_encoder=DualEncoderConfig(bert=self.bert),
@@ -43,8 +43,8 @@ class MaskedLmTraining(PlainTraining):
       query_length=self.data.query_length,
       max_masks=self.data.max_masks,
       passage_length=self.data.query_length,
-      vocabulary_digest=corpus.vocabulary.digest,
-      corpus_fingerprint=corpus.store.fingerprint,
+      vocabulary_digest=store.metadata.vocabulary_digest,
+      corpus_fingerprint=store.fingerprint,
     )
 
   def program(self) -> TrainProgram:

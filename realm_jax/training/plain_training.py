@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.opening import Corpus
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.training.examples import DataConfig, Examples
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import TrainingConfig
@@ -23,7 +23,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
   data: DataConfig
 
   @abc.abstractmethod
-  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
+  def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     """Returns the description of the model and its training data for checkpoints."""
 
   @abc.abstractmethod
@@ -31,11 +31,11 @@ class PlainTraining(TrainingConfig, abc.ABC):
     """Returns the train step and the layout of the train state."""
 
   def open(
-    self, workdir: str, examples: Examples, *, corpus: Corpus, warm_starts: Sequence[WarmStart]
+    self, workdir: str, examples: Examples, *, store: PassageStore, warm_starts: Sequence[WarmStart]
   ) -> TrainingRun:
     """Returns the run in a working directory, on examples made from the corpus."""
-    description = self.describe(corpus)
-    description.check_sizes(corpus.vocabulary)
+    description = self.describe(store)
+    description.check_sizes(store.vocabulary)
     run = TrainingRun(
       workdir,
       program=self.program(),
@@ -43,7 +43,7 @@ class PlainTraining(TrainingConfig, abc.ABC):
       description=description,
       batch_settings=examples.batch_settings(seed=self.run.seed),
       warm_starts=warm_starts,
-      from_corpus=lambda: description.from_corpus(corpus),
+      from_corpus=lambda: description.from_corpus(store),
     )
-    run.keep(corpus.vocabulary)
+    run.keep(store.vocabulary)
     return run

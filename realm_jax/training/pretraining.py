@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from realm_jax.checkpoints import saved_models
-from realm_jax.checkpoints.opening import Corpus
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import datatypes
 from realm_jax.foundations import choices
 from realm_jax.models.bert import BertConfig
@@ -81,7 +81,7 @@ class Pretraining(TrainingConfig):
     if self.generation is None:
       self.refresh.check_reachable(checkpoint_every=self.run.checkpoint_every)
 
-  def describe(self, corpus: Corpus) -> saved_models.ModelDescription:
+  def describe(self, store: PassageStore) -> saved_models.ModelDescription:
     """Returns the description of the model and its training data for checkpoints."""
     return saved_models.ModelDescription(
       dual_encoder=self.model.dual_encoder,
@@ -90,8 +90,8 @@ class Pretraining(TrainingConfig):
       query_length=self.data.query_length,
       max_masks=self.data.max_masks,
       passage_length=self.retrieval.passage_length,
-      vocabulary_digest=corpus.vocabulary.digest,
-      corpus_fingerprint=corpus.store.fingerprint,
+      vocabulary_digest=store.metadata.vocabulary_digest,
+      corpus_fingerprint=store.fingerprint,
     )
 
   def init_params(self, key: jax.Array) -> dict:

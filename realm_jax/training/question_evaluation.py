@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 from realm_jax.answering.editable_corpus import EditableCorpus
 from realm_jax.answering.question_answerer import QuestionAnswerer, QuestionModel
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data.questions import read_questions, sampled
 from realm_jax.evaluation import open_qa
 from realm_jax.evaluation.open_questions import OpenQuestions
 from realm_jax.evaluation.systems import Asking, System
 from realm_jax.foundations import choices
+from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.training import retrieved_samples
 
 _RETRIEVED = 20  # passages retrieved to measure recall
@@ -37,6 +39,9 @@ class DevConfig:
 class QuestionEvaluation:
   """Answers dev questions with the current parameters and index generation.
 
+  Args:
+    loaded: Returns the generation to search.
+
   Attributes:
     metric: The metric that selects the best checkpoint.
 
@@ -50,11 +55,12 @@ class QuestionEvaluation:
     *,
     config: DevConfig,
     model: QuestionModel,
-    corpus: Callable[[], EditableCorpus],
+    store: PassageStore,
+    loaded: Callable[[], LoadedGeneration],
+    passage_length: int,
     batch_size: int,
   ):
     dev_questions = sampled(read_questions(questions), config.max_dev_questions)
-    store = corpus().store
     recall_at = [k for k in open_qa.RECALL_AT if k <= _RETRIEVED]
     known = open_qa.score_names(dev_questions, width=min(_RETRIEVED, len(store)))
     if config.best_metric not in known:
@@ -66,19 +72,22 @@ class QuestionEvaluation:
       asking=Asking(recall_at=recall_at, batch_size=batch_size),
     )
     self._model = model
-    self._corpus = corpus
-    self._store = store
+    self._store, self._loaded, self._passage_length = store, loaded, passage_length
     self._outcomes = []
 
   def __call__(self, params) -> dict[str, float]:
     """Returns the metrics, named `dev/...`."""
-    corpus, asking = self._corpus(), self._questions.asking
     answerer = QuestionAnswerer(
       dataclasses.replace(self._model, params=params),
-      corpus,
-      batch_size=asking.batch_size,
+      EditableCorpus(
+        store=self._store,
+        loaded=self._loaded(),
+        tokenizer=self._store.tokenizer,
+        passage_length=self._passage_length,
+      ),
+      batch_size=self._questions.asking.batch_size,
     )
-    system = System(corpus, {}, answerer.retrieve, answerer.answer)
+    system = System(self._store, {}, answerer.retrieve, answerer.answer)
     self._outcomes = self._questions.ask(system)
     scores = self._questions.scored(self._outcomes, system).scores
     return {f"dev/{name}": float(value) for name, value in open_qa.summary(scores).items()}

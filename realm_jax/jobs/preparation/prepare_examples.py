@@ -13,7 +13,6 @@ from realm_jax.data.answerable_queries import AnswerableConfig, AnswerableQuerie
 from realm_jax.data.questions import read_questions
 from realm_jax.evaluation.question_labels import find_labels
 from realm_jax.foundations import atomic_files, choices, object_store, progress
-from realm_jax.retrieval.stored_words import open_bm25
 from realm_jax.text import wordpieces
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training.examples import (
@@ -216,16 +215,13 @@ def _write_streams(
 def _answerable(config: AnswerableConfig, vocabulary: WordPieces) -> AnswerableQueries | None:
   if config.answerable_from is None:
     return None
-  knowledge = open_corpus(config.answerable_from)
-  if knowledge.vocabulary.digest != vocabulary.digest:
+  store = open_corpus(config.answerable_from)
+  if store.vocabulary.digest != vocabulary.digest:
     raise ValueError(
       f"answerable_from={config.answerable_from} has another vocabulary than the corpus; prepare "
       "both with the same"
     )
-  retriever = open_bm25(knowledge.store)
-  return AnswerableQueries(
-    store=knowledge.store, retriever=retriever, vocabulary=vocabulary, config=config
-  )
+  return AnswerableQueries(store, config=config)
 
 
 def _real_rows(parts: batches.Batches) -> Iterator[batches.Features]:

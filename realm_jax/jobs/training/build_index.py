@@ -4,7 +4,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -25,7 +24,6 @@ from realm_jax.index.unfinished_embeddings import UnfinishedEmbeddings
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
-from realm_jax.text import wordpieces
 from realm_jax.training import train_loop
 
 _BATCHES_KEPT = 1000  # kept together: the last batches of each length are not full
@@ -297,13 +295,12 @@ class _Publisher:
   def _queries(self, saved: saved_models.SavedModel) -> np.ndarray:
     """Embeds the sample queries of this process with the query encoder."""
     description = saved.description
-    pieces = wordpieces.load(os.path.join(self.store.directory, "vocabulary"))
     count, multiple = jax.process_count(), self._mesh.shape["data"]
     tokens = sample_queries(
       self.store,
       num_queries=-(-SAMPLE_QUERIES // (count * multiple)) * count * multiple,
       query_length=description.query_length,
-      mask_id=pieces.mask_id if description.max_masks else None,
+      mask_id=self.store.vocabulary.mask_id if description.max_masks else None,
     )
     own = jax.tree.map(lambda rows: rows[jax.process_index() :: count], tokens)
     _, params = saved.tower(self._mesh, of="query")

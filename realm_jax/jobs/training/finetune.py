@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import jax
 
-from realm_jax.answering.editable_corpus import EditableCorpus
 from realm_jax.answering.open_answerer import question_model
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
@@ -66,12 +65,11 @@ def finetune(
       f"dev_questions={dev_questions} with {jax.process_count()} processes; dev questions need a "
       "single process: omit them, and run `realm evaluate` on the checkpoints"
     )
-  corpus = open_corpus(passages, warm_starts=[retriever, reader])
-  store = corpus.store
+  store = open_corpus(passages, warm_starts=[retriever, reader])
   start = starting_points.find(retriever=retriever, reader=reader, config=finetuning.start)
   finetuning.check_reachable()
-  description = finetuning.describe(corpus, start)
-  description.check_sizes(corpus.vocabulary)
+  description = finetuning.describe(store, start)
+  description.check_sizes(store.vocabulary)
   train_questions = read_questions(questions)
   made = question_examples(
     train_questions,
@@ -95,7 +93,7 @@ def finetune(
         warm_starts=start.warm_starts,
       )
     )
-    run.keep(corpus.vocabulary)
+    run.keep(store.vocabulary)
     if not finetuning.frozen:
       run.save_start()
     if finetuning.run.num_steps == 0:
@@ -126,12 +124,9 @@ def finetune(
         dev_questions,
         config=finetuning.dev,
         model=question_model(description, params={}, put_on_devices=run.place),
-        corpus=lambda: EditableCorpus(
-          store=store,
-          loaded=refresher.current,
-          tokenizer=corpus.tokenizer,
-          passage_length=start.passage_length,
-        ),
+        store=store,
+        loaded=lambda: refresher.current,
+        passage_length=start.passage_length,
         batch_size=finetuning.data.batch_size,
       )
       best = stack.enter_context(BestCheckpoint(os.path.join(workdir, BEST), metric=dev.metric))

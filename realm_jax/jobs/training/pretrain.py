@@ -13,7 +13,8 @@ from absl import logging
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.checkpoints.matching_generations import generation_made_by
-from realm_jax.checkpoints.opening import Corpus, open_corpus
+from realm_jax.checkpoints.opening import open_corpus
+from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.encoder_programs import query_encoder
@@ -72,18 +73,17 @@ def pretrain(
     *_parts(retriever_checkpoints, "dual_encoder"),
     *_parts(warm_start, "dual_encoder", "knowledge_augmented_encoder"),
   ]
-  knowledge = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
+  store = open_corpus(passages, warm_starts=[start.checkpoints for start in starts])
   pretraining.check_reachable()
-  description = pretraining.describe(knowledge)
-  description.check_sizes(knowledge.vocabulary)
-  vocabulary = os.path.join(passages, "vocabulary")
-  examples = Examples(data=pretraining.data, source=corpus, vocabulary=vocabulary)
+  description = pretraining.describe(store)
+  description.check_sizes(store.vocabulary)
+  examples = Examples(data=pretraining.data, source=corpus, vocabulary=store.vocabulary_directory)
   # Fails on missing examples before waiting for an index.
   features = examples.streams(seed=pretraining.run.seed)
   batch_settings = examples.batch_settings(seed=pretraining.run.seed)
   posterior = pretraining.retrieval.posterior
   batch_settings |= {"posterior": None if posterior is None else repr(posterior)}
-  from_corpus = functools.cache(lambda: description.from_corpus(knowledge))
+  from_corpus = functools.cache(lambda: description.from_corpus(store))
   with TrainingRun(
     workdir,
     program=pretraining.program(),
@@ -105,7 +105,7 @@ def pretrain(
       run=run,
       pretraining=pretraining,
       examples=examples,
-      knowledge=knowledge,
+      store=store,
       features=features,
     )
     training.on_index(index, eval_corpus=eval_corpus)
@@ -118,7 +118,7 @@ class _Training:
   run: TrainingRun
   pretraining: Pretraining
   examples: Examples
-  knowledge: Corpus
+  store: PassageStore
   features: batches.Streams
 
   def on_index(self, index: str, *, eval_corpus: str | None) -> None:
@@ -142,11 +142,11 @@ class _Training:
           pretraining.model.dual_encoder, run.place, sharding=run.batch_sharding
         ),
         searcher=refresher.current.searcher,
-        store=self.knowledge.store,
+        store=self.store,
         config=pretraining.retrieval,
         rescoring=saved_models.rescoring(
           pretraining.model.dual_encoder,
-          self.knowledge.store,
+          self.store,
           passage_length=pretraining.retrieval.passage_length,
         ),
       )
@@ -221,9 +221,7 @@ class _Training:
     return batches.masked_queries(features), figures
 
   def _samples(self, batch: RetrievedBatch) -> str:
-    return retrieved_samples.markdown(
-      batch, tokenizer=self.knowledge.vocabulary, store=self.knowledge.store
-    )
+    return retrieved_samples.markdown(batch, tokenizer=self.store.vocabulary, store=self.store)
 
   def _print(self, what: str) -> None:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)

@@ -1,6 +1,5 @@
 """Trains a masked language model on a corpus, to warm-start both encoders of REALM."""
 
-import os
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
@@ -32,9 +31,8 @@ def pretrain_mlm(
     FileNotFoundError: If the corpus is missing.
     ValueError: If sizes do not match each other.
   """
-  corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  vocabulary = os.path.join(passages, "vocabulary")
-  examples = Examples(data=masked_lm.data, source=passages, vocabulary=vocabulary)
-  with masked_lm.open(workdir, examples, corpus=corpus, warm_starts=warm_starts) as run:
+  store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+  examples = Examples(data=masked_lm.data, source=passages, vocabulary=store.vocabulary_directory)
+  with masked_lm.open(workdir, examples, store=store, warm_starts=warm_starts) as run:
     features = examples.streams(seed=masked_lm.run.seed)
     run.train(train_loop.PlainBatches(features, place=run.place))

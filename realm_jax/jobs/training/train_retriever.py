@@ -1,6 +1,5 @@
 """Trains the dual encoder on pairs of queries and passages, to warm-start REALM."""
 
-import os
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
@@ -32,12 +31,12 @@ def train_retriever(
     FileNotFoundError: If the corpus is missing.
     ValueError: If sizes do not match each other.
   """
-  corpus = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+  store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
   made = Examples(
     data=contrastive.data,
     source=passages if examples is None else examples,
-    vocabulary=os.path.join(passages, "vocabulary"),
+    vocabulary=store.vocabulary_directory,
   )
-  with contrastive.open(workdir, made, corpus=corpus, warm_starts=warm_starts) as run:
+  with contrastive.open(workdir, made, store=store, warm_starts=warm_starts) as run:
     features = made.streams(seed=contrastive.run.seed)
     run.train(train_loop.PlainBatches(features, place=run.place))

@@ -28,7 +28,8 @@ _HOMES = {
   "answering.open_answerer": ("open_answerer",),
   "checkpoints.opening": ("Sources",),
   "objectives.objective": ("Loss", "Objective"),
-  "training.train_loop": ("BatchSource", "train"),
+  "training.batch_sources": ("BatchSource",),
+  "training.train_loop": ("train",),
   "training.train_program": ("TrainProgram",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

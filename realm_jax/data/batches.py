@@ -1,8 +1,9 @@
 """Batches of examples as numpy arrays, from any source; needs no TensorFlow."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import jax
 import numpy as np
@@ -35,23 +36,23 @@ class Shard:
     return cls(index, num_shards) if num_shards > 1 else None
 
 
-class Resumable(Protocol):
-  """Data with a position that can be saved and restored."""
+class Batches(Iterator[Features], abc.ABC):
+  """Batches of examples, with a position that can be saved and restored."""
 
-  def position(self) -> Features: ...
+  @abc.abstractmethod
+  def position(self) -> Features:
+    """Returns arrays that tell what was read."""
 
-  def restore(self, position: Features) -> None: ...
+  @abc.abstractmethod
+  def restore(self, position: Features) -> None:
+    """Continues from a saved position of the same examples.
+
+    Raises:
+      ValueError: If it belongs to other examples.
+    """
 
 
-class Batches(Resumable, Protocol):
-  """An iterator of batches with a position."""
-
-  def __iter__(self) -> Iterator[Features]: ...
-
-  def __next__(self) -> Features: ...
-
-
-class Streams(Iterator[Features]):
+class Streams(Batches):
   """Batches joined from equal streams of the data; every process reads its own streams.
 
   The global batch does not depend on the number of processes.
@@ -147,23 +148,6 @@ def most_streams(open_stream: Callable[..., Batches], counts: Iterable[int]) -> 
     except TooFewExamplesError:
       continue
   return None
-
-
-@dataclasses.dataclass(frozen=True)
-class MadeOf(Iterator):
-  """Batches of features, each passed through a function; the position is that of the features."""
-
-  features: Batches
-  make: Callable[[Features], Any]
-
-  def __next__(self) -> Any:
-    return self.make(next(self.features))
-
-  def position(self) -> Features:
-    return self.features.position()
-
-  def restore(self, position: Features) -> None:
-    self.features.restore(position)
 
 
 def masked_queries(features: Features) -> MaskedQueries:

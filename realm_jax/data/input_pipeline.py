@@ -3,13 +3,12 @@
 import functools
 import os
 import tempfile
-from collections.abc import Iterator
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from realm_jax.data.batches import Features, Shard, TooFewExamplesError
+from realm_jax.data.batches import Batches, Features, Shard, TooFewExamplesError
 
 _POSITION = "iterator"
 _PREFETCHED = 2  # batches
@@ -18,7 +17,7 @@ _UNTUNED = tf.data.Options()
 _UNTUNED.autotune.enabled = False
 
 
-class BatchIterator(Iterator[Features]):
+class BatchIterator(Batches):
   """Iterates over batches of numpy arrays.
 
   `position()` includes the position, random state and shuffle buffer of the whole pipeline, so a
@@ -43,11 +42,6 @@ class BatchIterator(Iterator[Features]):
       }
 
   def restore(self, position: Features) -> None:
-    """Continues from a saved position of an equal dataset.
-
-    Raises:
-      ValueError: If the position belongs to prepared examples.
-    """
     if not any(name.startswith(_POSITION) for name in position):
       raise ValueError(
         "the saved run read prepared examples; use the same examples or another workdir"

@@ -8,11 +8,11 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from realm_jax.data.batches import Features, Shard
+from realm_jax.data.batches import Batches, Features, Shard
 from realm_jax.foundations import atomic_files, json_fields, object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 
@@ -140,7 +140,7 @@ class Writer:
     )
 
 
-class PreparedBatches(Iterator[Features]):
+class PreparedBatches(Batches):
   """Batches of one stream of prepared examples: shuffled ones repeat, others are read once.
 
   The last batch of a single pass is padded with zeros (zero weights). A batch across the end of an
@@ -189,15 +189,9 @@ class PreparedBatches(Iterator[Features]):
     return batch
 
   def position(self) -> Features:
-    """Returns the number of examples read, and their fingerprint."""
     return {_POSITION: np.array([self.examples_read]), _FINGERPRINT: self._fingerprint}
 
   def restore(self, position: Features) -> None:
-    """Continues from a saved position.
-
-    Raises:
-      ValueError: If it belongs to other examples.
-    """
     if _POSITION not in position or not np.array_equal(position[_FINGERPRINT], self._fingerprint):
       raise ValueError(
         f"the saved run read other examples than those in {self._directory}; use the same examples "

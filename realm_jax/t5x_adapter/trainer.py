@@ -15,12 +15,12 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.devices import processes
 from realm_jax.foundations import json_fields
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.t5x_adapter import features, metrics
 from realm_jax.t5x_adapter.models import PretrainingModel
 from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
 from realm_jax.training import training_run
+from realm_jax.training.batch_sources import RetrievedBatches
 from realm_jax.training.metric_writers import SwapLog
 
 
@@ -93,7 +93,6 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       IndexRefresher(generations, config=refresh, watch=watch)
     )
     self._send: Callable[..., Any]  # t5x's step on the devices
-    self._examples: Iterator  # examples of the current call of `train`
     self._batch = None  # the next step's batch, with metrics of its retrieval
 
   def train(self, batch_iter: Iterator, num_steps: int, start_step: int | None = None):
@@ -101,8 +100,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
 
     The first call waits for the first generation of the index.
     """
-    self._open()
-    self._examples = batch_iter
+    self._open().examples = batch_iter
     self._use(self._compiled_train_step or self._partitioned_train_step)
     before = self._host_step
     summary = super().train(iter(range(num_steps - 1, -1, -1)), num_steps, start_step)
@@ -166,7 +164,8 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     retriever = self._retrieval.finder(self._model, loaded, self._sharding)
     self._answering = dataclasses.replace(retriever, config=retriever.config.answering)
     self._opened = RetrievedBatches(
-      self._queries(),
+      None,  # each call of `train` has its own
+      lambda examples: (self._retrieval.queries(examples), {}),
       retriever=retriever,
       refresher=self._refresher,
       place=lambda batch: processes.place(features.features_of(batch), self._sharding),
@@ -175,10 +174,6 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       stop=lambda: self.stop_training,
     )
     return self._opened
-
-  def _queries(self):
-    while True:
-      yield self._retrieval.queries(next(self._examples)), {}
 
   def _retrieved(self, batch: features.Features) -> dict:
     """Finds the passages of a batch with the current parameters, on the host, as when answering."""

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ from absl import logging
 
 from realm_jax.devices import processes
 from realm_jax.foundations import progress
+from realm_jax.training.batch_sources import BatchSource
 from realm_jax.training.metric_writers import MetricWriter
 from realm_jax.training.train_step import TrainState
 
@@ -74,64 +75,6 @@ _ACTIVITIES = ("data", "index_wait", "swap")
 
 Hook = Callable[[int, TrainState], None]
 Evaluate = Callable[[int, TrainState], dict[str, float]]
-
-
-class BatchSource(Protocol):
-  """Provides the batch of each step, and what a checkpoint needs to restore the next one."""
-
-  def begin(self, params) -> None:
-    """Takes the next examples and enqueues the device work they need; does not wait."""
-
-  def finish(self) -> tuple[Any, dict[str, float]]:
-    """Completes the batch begun; returns it with metrics such as timings."""
-    ...
-
-  def in_flight(self) -> dict[str, np.ndarray]:
-    """Returns numpy arrays from which the next step's batch can be restored."""
-    ...
-
-  def resume(self, in_flight: dict[str, np.ndarray]) -> Any:
-    """Restores the batch that a checkpoint had in flight."""
-
-  def position(self) -> dict[str, np.ndarray]:
-    """Returns this process's position in its data, behind the next step's batch."""
-    return {}
-
-  def restore(self, position: dict[str, np.ndarray]) -> None:
-    """Continues from the saved positions of all processes."""
-
-
-class PlainBatches:
-  """A batch source for objectives that need no retrieval: batches with a position."""
-
-  def __init__(self, batches, *, place: Callable[[Any], Any]):
-    self._batches = batches
-    self._place = place
-    self._batch: Any = None
-
-  def begin(self, params) -> None:
-    del params
-    self._batch = next(self._batches)
-
-  def finish(self) -> tuple[Any, dict[str, float]]:
-    started = time.perf_counter()
-    batch = self._place(self._batch)
-    return batch, {"throughput/transfer_seconds": time.perf_counter() - started}
-
-  def in_flight(self) -> dict:
-    """Returns the next step's batch as a numpy tree."""
-    return dict(self._batch)
-
-  def resume(self, in_flight: dict) -> Any:
-    """Restores the batch that a checkpoint had in flight."""
-    self._batch = in_flight
-    return self._place(in_flight)
-
-  def position(self) -> dict:
-    return self._batches.position()
-
-  def restore(self, position: dict) -> None:
-    self._batches.restore(position)
 
 
 def train(

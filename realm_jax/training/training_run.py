@@ -15,15 +15,16 @@ import jax.numpy as jnp
 from realm_jax.checkpoints import orbax_files, saved_models
 from realm_jax.checkpoints.best_checkpoint import BEST, BestCheckpoint
 from realm_jax.checkpoints.matching_generations import PublishedGenerations
+from realm_jax.data.batches import Batches, Features
 from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import json_fields, object_store
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.text.wordpieces import WordPieces
 from realm_jax.training import alarms, metric_writers, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
+from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
 from realm_jax.training.metric_writers import SwapLog
 from realm_jax.training.profiling import StepTrace
 from realm_jax.training.train_program import TrainProgram
@@ -262,20 +263,18 @@ class TrainingRun:
 
   def retrieved_batches(
     self,
-    queries: Any,
+    examples: Batches,
+    make_queries: Callable[[Features], tuple[Any, dict[str, float]]],
     *,
     retriever: PassageFinder,
     refresher: IndexRefresher,
   ) -> RetrievedBatches:
-    """Returns the batches of queries; records their generations in `swaps.jsonl`.
-
-    Args:
-      queries: See `RetrievedBatches`.
-    """
+    """Returns the batches of queries; records their generations in `swaps.jsonl`."""
     swaps = SwapLog(self.logs, step=self.step)
     swaps.write(self.step, refresher.current)
     return RetrievedBatches(
-      queries,
+      examples,
+      make_queries,
       retriever=retriever,
       refresher=refresher,
       place=self.place,
@@ -286,7 +285,7 @@ class TrainingRun:
 
   def train(
     self,
-    source: train_loop.BatchSource,
+    source: BatchSource,
     *,
     metadata: Callable[[], Mapping] = dict,
     evaluation: Evaluation | None = None,
@@ -399,7 +398,7 @@ class TrainingRun:
       return "No checkpoint is from before: begin again in another workdir"
     return f"Begin again from {os.path.join(directory, str(good))} with --resume_from={good}"
 
-  def _first_batch(self, source: train_loop.BatchSource):
+  def _first_batch(self, source: BatchSource):
     """Returns the batch in flight of the resumed checkpoint, or the first batch of a new run."""
     if self._continued is not None:
       source.restore(self._continued["position"])

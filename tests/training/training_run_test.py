@@ -13,8 +13,8 @@ from realm_jax.checkpoints import orbax_files
 from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
 from realm_jax.objectives.objective import LOSS, Loss
+from realm_jax.training.batch_sources import PlainBatches
 from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.train_loop import PlainBatches
 from realm_jax.training.training_config import RunConfig, TrainingConfig
 from realm_jax.training.training_run import TrainingRun, WarmStart
 

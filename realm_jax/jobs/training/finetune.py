@@ -114,9 +114,11 @@ def finetune(
       matcher=matcher,
       fresh_passage_length=None if finetuning.frozen else start.passage_length,
     )
-    ordered_questions = batches.MadeOf(features, lambda batch: (batches.questions(batch), {}))
     source = run.retrieved_batches(
-      ordered_questions, retriever=question_retriever, refresher=refresher
+      features,
+      lambda batch: (batches.questions(batch), {}),
+      retriever=question_retriever,
+      refresher=refresher,
     )
     evaluation = dev = None
     if dev_questions is not None:

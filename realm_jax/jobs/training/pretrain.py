@@ -19,9 +19,9 @@ from realm_jax.data import batches
 from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch
 from realm_jax.models.encoder_programs import query_encoder
 from realm_jax.objectives.contrastive import Contrastive
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches
 from realm_jax.retrieval.retriever import Retriever
 from realm_jax.training import retrieved_samples
+from realm_jax.training.batch_sources import RetrievedBatches
 from realm_jax.training.evaluation import FixedEvaluation
 from realm_jax.training.examples import Examples
 from realm_jax.training.pretraining import Pretraining
@@ -151,9 +151,7 @@ class _Training:
         ),
       )
       source = run.retrieved_batches(
-        batches.MadeOf(self.features, self._queries),
-        retriever=retriever,
-        refresher=refresher,
+        self.features, self._queries, retriever=retriever, refresher=refresher
       )
       evaluated = dataclasses.replace(retriever, config=pretraining.retrieval.answering)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.training import train_loop
+from realm_jax.training.batch_sources import PlainBatches
 from realm_jax.training.examples import Examples
 from realm_jax.training.masked_lm import MaskedLmTraining
 from realm_jax.training.training_run import WarmStart
@@ -35,4 +35,4 @@ def pretrain_mlm(
   examples = Examples(data=masked_lm.data, source=passages, vocabulary=store.vocabulary_directory)
   with masked_lm.open(workdir, examples, store=store, warm_starts=warm_starts) as run:
     features = examples.streams(seed=masked_lm.run.seed)
-    run.train(train_loop.PlainBatches(features, place=run.place))
+    run.train(PlainBatches(features, place=run.place))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.training import train_loop
+from realm_jax.training.batch_sources import PlainBatches
 from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.examples import Examples
 from realm_jax.training.training_run import WarmStart
@@ -39,4 +39,4 @@ def train_retriever(
   )
   with contrastive.open(workdir, made, store=store, warm_starts=warm_starts) as run:
     features = made.streams(seed=contrastive.run.seed)
-    run.train(train_loop.PlainBatches(features, place=run.place))
+    run.train(PlainBatches(features, place=run.place))

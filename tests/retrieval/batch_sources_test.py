@@ -6,8 +6,8 @@ import pytest
 
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.retrieval.index_refresher import IndexRefresher, LoadedGeneration, RefreshConfig
-from realm_jax.retrieval.retrieved_batches import RetrievedBatches, hub_share
 from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.training.batch_sources import RetrievedBatches, hub_share
 
 EMBEDDINGS_NxE = np.array([[4, 0], [3, 1], [2, 2], [1, 3]], np.float32)
 PARAMS = np.stack([np.arange(45), 45 - np.arange(45)], axis=1).astype(np.float32)
@@ -44,10 +44,9 @@ def refresher(generations):
 @pytest.fixture
 def make_source(store, make_queries, refresher):
   def make(*, first_step=10, swaps=None):
-    queries = (
-      (make_queries(([20 + i, 30], 100 + i), ([30 - i, 31], 0)), {"data/number": float(i)})
-      for i in range(100)
-    )
+    def queries(i):
+      return make_queries(([20 + i, 30], 100 + i), ([30 - i, 31], 0)), {"data/number": float(i)}
+
     retriever = Retriever(
       encode_query=jax.jit(lambda params, tokens: params[tokens.ids[:, 1]]),
       searcher=refresher.current.searcher,
@@ -57,6 +56,7 @@ def make_source(store, make_queries, refresher):
       ),
     )
     return RetrievedBatches(
+      iter(range(100)),
       queries,
       retriever=retriever,
       refresher=refresher,

@@ -69,6 +69,7 @@ class MaskFiller(Answerer[MaskModel]):
     self._lengths = range(1, min(max_answer_length, model.max_masks) + 1)
     tokenizer = corpus.tokenizer
     self._special = {0, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
+    self._vocab_size = tokenizer.vocab_size  # a model's may be larger
 
   def retrieve(self, queries: MaskedQueries, *, k: int, texts: Sequence[str] = ()) -> np.ndarray:
     """Returns the ids `[B, k]` of the best passages, without the null passage; see `fill`."""
@@ -210,9 +211,12 @@ class MaskFiller(Answerer[MaskModel]):
     masks = int(batch.queries.mlm_weights_BxM[row].sum())
     answers = map(tuple, reading.answers_BxCxM[row, :, :masks].tolist())
     for ids, log_prob in zip(answers, reading.log_probs_BxC[row], strict=True):
-      if not self._special.intersection(ids):
+      if self._is_text(ids):
         return FilledMask(ids, float(np.exp(log_prob)))
     return FilledMask((), 0.0)
+
+  def _is_text(self, ids: Sequence[int]) -> bool:
+    return max(ids) < self._vocab_size and not self._special.intersection(ids)
 
   def _candidates(self, batch: RetrievedBatch, reading: Reading, row: int) -> "_Candidates":
     masks = int(batch.queries.mlm_weights_BxM[row].sum())
@@ -293,7 +297,7 @@ class MaskFiller(Answerer[MaskModel]):
   def _options(self, candidates: "_Candidates", log_probs_C: np.ndarray | None = None) -> list[int]:
     """Returns the candidates that are answers, most likely first."""
     order = np.argsort(-(candidates.weights.log_probs_C if log_probs_C is None else log_probs_C))
-    return [c for c in order.tolist() if not self._special.intersection(candidates.answers[c])]
+    return [c for c in order.tolist() if self._is_text(candidates.answers[c])]
 
   def _says(self, chosen: "_Candidates", slot: int, passage_id: int, spoken) -> str:
     first = self._options(chosen, chosen.log_probs_CxK[:, slot])[0]

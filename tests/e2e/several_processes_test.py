@@ -23,6 +23,9 @@ from realm_jax.training.metric_writers import METRICS_FILE
 
 pytestmark = pytest.mark.timeout(600)
 
+# Of float32 sums in another order, through twenty steps.
+_ROUNDING = 32 * float(np.finfo(np.float32).eps)
+
 REFRESH = """
 from realm_jax.retrieval import index_refresher
 from realm_jax.retrieval import posterior
@@ -155,7 +158,7 @@ def test_two_processes_and_then_one_train_like_one(world, command, losses, losse
   assert main.main(command("two", num_steps=20)) == 0
   one, two = losses("one"), losses("two")
   assert list(two) == list(one) == list(range(1, 21))
-  assert list(two.values()) == pytest.approx(list(one.values()), abs=1e-5)
+  assert list(two.values()) == pytest.approx(list(one.values()), rel=_ROUNDING)
   swaps = []
   for name in ("one", "two"):
     with open(world / name / "swaps.jsonl", encoding="utf-8") as file:
@@ -227,4 +230,4 @@ def test_fine_tuning_split_over_two_processes_is_that_of_one(world, losses):
   train_by_two(command("tuned_by_two", layout="fully_sharded"))
   one, two = losses("tuned_by_one"), losses("tuned_by_two")
   assert list(one) == [1, 2, 3]
-  assert two == pytest.approx(one, abs=1e-5)
+  assert two == pytest.approx(one, rel=_ROUNDING)

@@ -99,7 +99,7 @@ def test_memory_is_measured_without_what_was_said_of_the_question_itself(collect
   assert base.search("zzz")[0].id == "fern"
   evaluation = base.evaluate(collection)
   assert evaluation.figures["words + memory"] == evaluation.figures["words"]
-  base.feedback("zzz zz", useful="fern")
+  base.feedback("zzz of the", useful="fern")
   base.feedback("tall forest", useful="oak")
   evaluation = base.evaluate(collection)
   assert evaluation.compare("words + memory")["recall@5"].difference == pytest.approx(1 / 3)

@@ -216,7 +216,7 @@ class MaskFiller(Answerer[MaskModel]):
     return FilledMask((), 0.0)
 
   def _is_text(self, ids: Sequence[int]) -> bool:
-    return max(ids) < self._vocab_size and not self._special.intersection(ids)
+    return max(ids, default=0) < self._vocab_size and not self._special.intersection(ids)
 
   def _candidates(self, batch: RetrievedBatch, reading: Reading, row: int) -> "_Candidates":
     masks = int(batch.queries.mlm_weights_BxM[row].sum())

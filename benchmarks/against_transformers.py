@@ -64,7 +64,7 @@ def ours(work: str, dtype: str):
   from realm_jax.models.encoder_programs import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
-  from realm_jax.retrieval import length_buckets
+  from realm_jax.retrieval import retriever
   from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
   from realm_jax.training.train_program import TrainProgram
 
@@ -104,16 +104,14 @@ def ours(work: str, dtype: str):
   if "padding" in work:
     nulls = {"passage": (), "joint": ((QUERIES, QUERY_LENGTH + 1),)}
     for name, ids in retrieved.items():
-      known = length_buckets.plans(
+      known = retriever.plans(
         (ids[:, 1:] != 0).sum(axis=-1).reshape(-1),
         num_rows=QUERIES * (PASSAGES - 1),
         longest=ids.shape[-1],
         shortest=nulls[name],
       )
       read = ids if nulls[name] else ids[:, 1:]
-      buckets[f"{name}_buckets"] = length_buckets.choose(
-        known, (read != 0).sum(axis=-1).reshape(-1)
-      )
+      buckets[f"{name}_buckets"] = retriever.choose(known, (read != 0).sum(axis=-1).reshape(-1))
   batch = datatypes.RetrievedBatch(
     queries=datatypes.MaskedQueries(
       query=tokens(draw_ids(QUERIES, QUERY_LENGTH, shortest=QUERY_LENGTH)),

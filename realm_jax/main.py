@@ -5,9 +5,8 @@ keeps a knowledge base.
 
 A job is a function: a verb of `realm_jax/jobs/knowledge_base.py`, or one in a module of the same
 name, in a room of `realm_jax/jobs/` or in a file of your own, which takes the place of the job's
-name: `realm FILE.py`. Its keywords come from gin
-files, then from `--gin.NAME=VALUE`, then from plain flags; later ones win. Library code takes plain
-arguments: only `configuration` knows gin.
+name: `realm FILE.py`. Its keywords come from gin files, then from `--gin.NAME=VALUE`, then from
+plain flags; later ones win. Library code takes plain arguments: only `configuration` knows gin.
 
 A job may return its own exit code. A user's mistake ends in one line on stderr: exit code 2 for a
 wrong command line or configuration, 1 for what the job itself rejects. Bugs keep their traceback.

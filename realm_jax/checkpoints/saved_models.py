@@ -207,7 +207,7 @@ def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -
 
 @functools.cache
 def _boxed_shapes(init: Callable[..., dict], model) -> dict:
-  """Traces a model once, of which checkpoint after checkpoint is opened."""
+  """Traces each model once, however many of its checkpoints are opened."""
   return jax.eval_shape(lambda: init(model, jax.random.key(0)))
 
 

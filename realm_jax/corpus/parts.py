@@ -166,7 +166,7 @@ class PartLog:
       except BlockingIOError as error:
         raise ValueError(f"another process is writing {file.name}; wait for it") from error
       except OSError:
-        pass  # the file system has no locks
+        pass  # this file system has no locks
       self._written, header = True, f"{digest}\n".encode()
       file.seek(0)
       if file.read(len(header)) != header:
@@ -186,6 +186,8 @@ class PartLog:
 
 def _read_checked(file: BinaryIO) -> bytes:
   """Returns the content behind the next length and checksum; empty if it is not whole."""
-  size, checksum = file.read(8), file.read(4)
-  content = file.read(int.from_bytes(size))
-  return content if len(size) == 8 and zlib.crc32(content).to_bytes(4) == checksum else b""
+  size, checksum = int.from_bytes(file.read(8)), file.read(4)
+  if size > os.fstat(file.fileno()).st_size:  # no size, but what a power failure has left
+    return b""
+  content = file.read(size)
+  return content if zlib.crc32(content).to_bytes(4) == checksum else b""

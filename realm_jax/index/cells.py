@@ -125,9 +125,9 @@ class Cells:
     """Returns the rows of the nearest cells, and some others, with their inner products.
 
     Args:
-      matching: Returns which of some rows `[R]` to search, as bool `[R]`. More cells are read if a
-        share s of the rows matches: as many as have √s of the rows that are compared without a
-        filter, as for k / s rows. If no more rows match than those, all are compared.
+      matching: Returns which of some rows `[R]` to search, as bool `[R]`. If a share s of the rows
+        matches, cells are read until s^(1/3) of the rows that are compared without a filter do; if
+        no more than those match in all, all of them are compared.
       also: Other rows.
     """
     num_rows, num_cells = len(self.rows), len(self.ends)

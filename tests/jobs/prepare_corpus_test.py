@@ -126,7 +126,9 @@ def test_beam_writes_the_same_bytes(tmp_path, many, directory):
     assert os.listdir(tmp_path / directory) == []
 
 
-@pytest.mark.parametrize("damage", (b"", b"\0\0"), ids=("whole", "cut"))
+@pytest.mark.parametrize(
+  "damage", (b"", b"\0\0", bytes(20), b"\xff" * 20), ids=("whole", "cut", "zeros", "garbage")
+)
 def test_an_interrupted_run_goes_on_after_its_last_part(tmp_path, many, monkeypatch, damage):
   whole, resumed = tmp_path / "whole", tmp_path / "resumed"
   prepare_corpus(output=str(whole), **many)

@@ -38,9 +38,9 @@ from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import document_ranking, resampling
 from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best
-from realm_jax.knowledge_base import answerability, evaluation, tuning, use_memory
+from realm_jax.knowledge_base import evaluation, learned, learning, use_memory
 from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.encoder import Encoder
+from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import JudgedPassage, Memory, PastQuestion
@@ -275,10 +275,10 @@ def measure_trained(
   trained = [snapshot]
   for size in sizes_of(one):
     if learner == "adapter":
-      adapter = tuning.adapt(snapshot, one.past[:size], seconds=1e9)
+      adapter = learning.adapt(snapshot, one.past[:size], seconds=1e9)
       trained.append(dataclasses.replace(snapshot, adapt=adapter))
     else:
-      tower = tuning.tune(encoder, snapshot, one.past[:size], seconds=1e9)
+      tower = learning.tune(encoder, snapshot, one.past[:size], seconds=1e9)
       known = [question.text for question in one.asked]
       embed = dict(zip(known, embedded(tower, known), strict=True)).__getitem__
       trained.append(dataclasses.replace(snapshot, embed=embed))
@@ -296,12 +296,12 @@ def measure_answerable(one: Set, snapshot: Scored) -> Iterator[tuple[str, str]]:
   records = remembered(one.past, snapshot)
   for size in (100, 400, len(records)):
     memory = memory_of(records[:size], answered=False)
-    model = answerability.learn(snapshot, one.past[:size], memory=memory, seconds=1e9)
+    model = learned.learn_answerability(snapshot, one.past[:size], memory=memory, seconds=1e9)
     if model is None:
       yield f"{size:,}", "too few"
       continue
-    learned = dataclasses.replace(snapshot, answerability=model)
-    figures = evaluation.answerable(learned, one.asked, memory) or {}
+    knowing = dataclasses.replace(snapshot, answerability=model)
+    figures = evaluation.answerable(knowing, one.asked, memory) or {}
     shares = (
       f"{n} {value:.3f} ({low:.3f} to {high:.3f})" for n, (value, (low, high)) in figures.items()
     )
@@ -319,7 +319,7 @@ def cost(snapshot: Scored, questions: Sequence[Question], memory: Memory) -> tup
     marks = [time.thread_time()]
     plain.search(question.text, 5, memory=memory)
     marks.append(time.thread_time())
-    answerability.search(plain, question.text, 5, memory=memory)
+    learned.search(plain, question.text, 5, memory=memory)
     times.append(np.diff([*marks, time.thread_time()]))
   without, known = np.median(times, axis=0) * 1000
   return float(without), float(known)

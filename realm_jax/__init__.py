@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 _HOMES = {
   "corpus.passage_store": ("PassageStore",),
   "web.listening": ("serve",),
-  "knowledge_base.chat_server": ("ChatServer",),
+  "knowledge_base.generation": ("ChatServer",),
   "knowledge_base.knowledge_base": ("KnowledgeBase",),
   "index.bm25": ("Bm25Config", "Bm25Retriever"),
   "index.postings": ("Postings",),

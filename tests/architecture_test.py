@@ -42,9 +42,9 @@ HOMES = {
   "gin": ("command_line/configuration.py",),
   "ir_measures": ("evaluation/document_ranking.py",),
   "huggingface_hub": ("foundations/hub.py",),
-  "http": ("knowledge_base/chat_server.py",),  # its client
+  "http": ("knowledge_base/generation.py",),  # its client
   "icu4py": ("text/words.py",),
-  "jinja2": ("web/rendering.py",),
+  "jinja2": ("web/application.py",),
   "mcp": ("web/mcp_server.py",),
   "msgpack": ("corpus/parts.py",),
   "orbax": ("index/generations.py", "checkpoints/orbax_files.py"),

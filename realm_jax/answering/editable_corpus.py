@@ -2,17 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from realm_jax.answering.explanation import GenerationRanking
 from realm_jax.corpus.edits import EditedStore, Edits, WrittenPassage, write_passage
 from realm_jax.corpus.passage_store import StoredPassages, titled_text
-from realm_jax.devices.datatypes import Tokens
-from realm_jax.index.edited_searcher import EditedSearcher
+from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults, Tokens
 from realm_jax.index.fused_searcher import Hybrid
-from realm_jax.index.searcher import Embeddings, Searcher
+from realm_jax.index.searcher import Embeddings, Searcher, merge
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.text.wordpieces import Tokenizer
@@ -96,12 +95,8 @@ class EditableCorpus:
     if not edits:
       return self.loaded
     written = {i: self._embedding(passage.title, passage.text) for i, passage in edits.written()}
-    searcher = EditedSearcher(
-      self.loaded.searcher,
-      hidden=[i for i in edits.passages if i < len(self.store)],
-      ids=list(written),
-      embeddings=np.stack([*written.values()]) if written else np.zeros((0, 1), np.float32),
-    )
+    hidden = [i for i in edits.passages if i < len(self.store)]
+    searcher = EditedSearcher(self.loaded.searcher, hidden, written)
     embeddings_NxE = self.loaded.embeddings_NxE
     if embeddings_NxE is not None:
       embeddings_NxE = _EditedRows(embeddings_NxE, written, len(self.store))
@@ -134,6 +129,36 @@ class EditableCorpus:
     row = self.view(Edits({0: self.write(title, text)}))
     tokens = passage_tokens(row, np.array([0]), length=self.passage_length)
     return np.asarray(self.embed_passage(tokens), np.float32)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class EditedSearcher:
+  """Searches an index minus some of its passages, plus a few others, which it searches exactly.
+
+  Attributes:
+    hidden: Ids of passages that were changed or removed.
+    written: Embeddings `[E]` of passages that were added or changed, by id.
+  """
+
+  base: Searcher
+  hidden: Sequence[int]
+  written: Mapping[int, np.ndarray]
+
+  def search(self, queries_BxE: np.ndarray, k: int) -> SearchResults:
+    """Returns the best `k` passages of each query."""
+    ids_BxK, scores_BxK = self.base.search(queries_BxE, k + len(self.hidden))
+    gone_BxK = np.isin(ids_BxK, [*self.hidden])
+    parts = [
+      SearchResults(
+        np.where(gone_BxK, MISSING_PASSAGE_ID, ids_BxK),
+        np.where(gone_BxK, np.float32(-np.inf), scores_BxK),
+      )
+    ]
+    if self.written:
+      scores_BxJ = queries_BxE.astype(np.float32) @ np.stack([*self.written.values()]).T
+      ids_BxJ = np.broadcast_to(np.array([*self.written], np.int32), scores_BxJ.shape)
+      parts.append(SearchResults(ids_BxJ, scores_BxJ))
+    return merge(parts, k)
 
 
 @dataclasses.dataclass(frozen=True)

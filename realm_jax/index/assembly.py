@@ -16,7 +16,6 @@ from realm_jax.index import (
   generations,
   search_process,
   searcher,
-  sharded_searcher,
 )
 
 
@@ -67,7 +66,7 @@ def assemble(
   library = _import_library(config.kind)
   # One at a time, so that the arrays of a shard are freed as soon as the library has copied them.
   loaded = [library.load_shard(shard, config=config) for shard in shards]
-  return sharded_searcher.ShardedSearcher(loaded, threads=config.num_threads())
+  return searcher.ShardedSearcher(loaded, threads=config.num_threads())
 
 
 def load_searcher(
@@ -109,7 +108,7 @@ def load_searcher(
     searched = search_process.SearchProcess(load, preload=f"{__package__}.{kind}_searcher")
   else:
     searched = load()
-  return sharded_searcher.SpreadSearcher(searched, part=part) if spread else searched
+  return searcher.SpreadSearcher(searched, part=part) if spread else searched
 
 
 def _load_shards(

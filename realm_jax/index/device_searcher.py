@@ -18,8 +18,8 @@ import psutil
 from jax.sharding import Mesh, PartitionSpec
 
 from realm_jax.devices import datatypes, partitioning, processes
-from realm_jax.index import query_buckets, searcher
-from realm_jax.index.query_buckets import MIN_BUCKET
+from realm_jax.index import searcher
+from realm_jax.index.exact_searcher import MIN_BUCKET, in_buckets, max_bucket
 
 _GIB = 2**30
 
@@ -109,7 +109,7 @@ class DeviceSearcher:
       placed = jax.make_array_from_callback(part.shape, replicated, lambda index: part[index])
       return self._run(placed, k)
 
-    return self._results(query_buckets.run(run, queries_BxE, rows=self._rows), k)
+    return self._results(in_buckets(run, queries_BxE, rows=self._rows), k)
 
   def _run(self, queries_BxE: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     program = search_program(
@@ -138,7 +138,7 @@ def search_program(
   """
   axes = tuple(mesh.axis_names)
   rows = rows_per_device(num_passages, mesh.size)
-  at_once = query_buckets.max_bucket(rows)
+  at_once = max_bucket(rows)
 
   def search_part(embeddings_nxE, queries_BxE):
     first_row = jax.lax.axis_index(axes) * rows

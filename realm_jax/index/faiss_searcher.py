@@ -12,7 +12,7 @@ import numpy as np
 
 from realm_jax.devices import datatypes
 from realm_jax.index import searcher
-from realm_jax.index.sharded_searcher import Shard
+from realm_jax.index.searcher import Shard
 
 _CODES = "faiss_index"
 _BITS = 4

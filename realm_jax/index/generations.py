@@ -10,10 +10,13 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
+import math
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,11 +28,11 @@ import orbax.checkpoint as ocp
 from realm_jax.devices import directory_lock, processes
 from realm_jax.foundations import json_fields, object_store
 from realm_jax.foundations.output_kinds import ANYTHING, DirectoryKind
-from realm_jax.index import array_files
 
 _FORMAT = 3
 _MANIFEST = "manifest"
 _MANIFEST_FILE = "metadata"
+_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _STEPS = ocp.step.standard_name_format()
 # What reading files raises that are not those that were written.
 _WRONG = (ValueError, TypeError, LookupError, FileNotFoundError, NotADirectoryError)
@@ -47,12 +50,21 @@ class DamagedGenerationError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
+class ArrayRecord:
+  """Shape and dtype of an array, and the SHA-256 of its bytes."""
+
+  shape: tuple[int, ...]
+  dtype: str
+  sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
 class ShardRecord:
   """One shard: `num_rows` passages of the corpus from `first_row` on, and their arrays by name."""
 
   first_row: int
   num_rows: int
-  arrays: dict[str, array_files.ArrayRecord]
+  arrays: dict[str, ArrayRecord]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +227,7 @@ def _write_shards(
   failure = ""
   try:
     for name, shard in shards.items():
-      array_files.write(directory / name, shard)
+      write_arrays(directory / name, shard)
   except Exception as error:
     # Shared, because the other processes would otherwise wait for this one forever.
     failure = f"process {jax.process_index()}: {error!r}"
@@ -259,7 +271,7 @@ def restore(root: str, generation: int, shard: int) -> dict[str, np.ndarray]:
   if not 0 <= shard < len(shards):
     raise ValueError(f"generation {generation} in {root} has no shard {shard} of {len(shards)}")
   with _reading(root, generation, _shard_name(shard)) as directory:
-    return array_files.read(directory, shards[shard].arrays)
+    return read_arrays(directory, shards[shard].arrays)
 
 
 def restore_each(root: str, generation: int, shards: range) -> Iterator[dict[str, np.ndarray]]:
@@ -361,7 +373,7 @@ def _records(
       raise ValueError(
         f"embeddings of shard {i} are {embeddings.dtype.name}, the manifest says {manifest.dtype}"
       )
-    arrays = array_files.describe(shard)
+    arrays = describe(shard)
     records.append(ShardRecord(first_row=first_row, num_rows=shape[0], arrays=arrays))
     first_row += shape[0]
   return tuple(records)
@@ -378,3 +390,65 @@ def _gone(root: str, generation: int) -> str:
     f"generation {generation} is not in {object_store.absolute(root)} (any more);"
     f" it has {all_generations(root)}"
   )
+
+
+def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
+  """Returns the record of each array.
+
+  Raises:
+    ValueError: If a name cannot be that of a file.
+  """
+  for name in arrays:
+    if not _NAME.fullmatch(name):
+      raise ValueError(f"an array named {name!r} cannot be stored; use [A-Za-z0-9_.]")
+  return {name: _record(array) for name, array in arrays.items()}
+
+
+def write_arrays(directory: object_store.Path, arrays: Mapping[str, np.ndarray]) -> None:
+  """Writes arrays to a new directory."""
+  directory.mkdir()
+  for name, array in arrays.items():
+    _file_of(directory, name).write_bytes(_content(array).tobytes())
+
+
+def read_arrays(directory: object_store.Path, records: Mapping[str, ArrayRecord]) -> dict[str, np.ndarray]:
+  """Reads arrays at the same time.
+
+  Raises:
+    FileNotFoundError: If one is missing.
+    ValueError: If one is not what its record says.
+  """
+  with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(records))) as pool:
+    arrays = pool.map(functools.partial(_read_array, directory), records, records.values())
+    return dict(zip(records, arrays, strict=True))
+
+
+def _read_array(directory: object_store.Path, name: str, record: ArrayRecord) -> np.ndarray:
+  """Reads an array; allocates no memory unless the file has the recorded size."""
+  if not _NAME.fullmatch(name):
+    raise ValueError(f"{name!r} is not the name of an array")
+  file = _file_of(directory, name)
+  dtype = np.dtype(record.dtype)
+  size, expected = file.stat().length, math.prod(record.shape) * dtype.itemsize
+  if size != expected:
+    raise ValueError(f"{name} has {size} bytes, the manifest says {expected}")
+  content = np.empty(size, np.uint8)
+  object_store.read_into(content.data, file)
+  array = content.view(dtype).reshape(record.shape)
+  if _record(array) != record:
+    raise ValueError(f"{name} differs from the manifest")
+  return array
+
+
+def _file_of(directory: object_store.Path, name: str) -> object_store.Path:
+  return directory / f"{name}.bin"
+
+
+def _record(array: np.ndarray) -> ArrayRecord:
+  digest = hashlib.sha256(_content(array)).hexdigest()
+  return ArrayRecord(array.shape, array.dtype.name, digest)
+
+
+def _content(array: np.ndarray) -> memoryview:
+  # uint8, because the buffer protocol lacks bfloat16.
+  return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

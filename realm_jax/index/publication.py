@@ -1,9 +1,17 @@
-"""Publishes embeddings of a corpus as the next generation of an index."""
+"""Publishes embeddings of a corpus as the next generation of an index.
+
+Until then those that are finished are kept, so that a killed builder continues from them: the
+embeddings of consecutive passages are one file; its record is written after it and has its SHA-256
+and what the embeddings depend on.
+"""
 
 import bisect
 import dataclasses
 import functools
+import hashlib
+import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
@@ -12,16 +20,27 @@ from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning, processes
+from realm_jax.devices.datatypes import Tokens
+from realm_jax.foundations import atomic_files, object_store
+from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, exact_searcher, generations
 from realm_jax.index.searcher import (
   CorpusSearcherConfig,
   IndexPart,
   Searcher,
+  SpreadSearcher,
   TreeSearcher,
   own_part,
   recall_at_k,
 )
-from realm_jax.index.sharded_searcher import SpreadSearcher
+
+_UNFINISHED = DirectoryKind(
+  name="a directory of unfinished embeddings",
+  files=("[0-9]*/*_*.bin", "[0-9]*/*_*.json", "[0-9]*/.*"),
+)
+_RECALL_AT = 10
+_STEP = 1.1  # ratio of successive numbers of leaves tried
+_SHORTEST, _NUM_MASKS = 8, 2  # of sample queries
 
 
 def check_corpus(index: str, store: PassageStore) -> None:
@@ -70,10 +89,6 @@ def _manifests(index: str) -> Iterator[generations.Manifest]:
       yield generations.read_manifest(index, number)
     except generations.DamagedGenerationError:
       continue
-
-
-_RECALL_AT = 10
-_STEP = 1.1  # ratio of successive numbers of leaves tried
 
 
 def choose_leaves(
@@ -193,3 +208,104 @@ def publish(
 def _next_number(index: str) -> int:
   last = generations.newest(index)
   return 0 if last is None else last + 1
+
+
+def sample_queries(
+  store: PassageStore, *, num_queries: int, query_length: int, mask_id: int | None
+) -> Tokens:
+  """Returns `[CLS] x [SEP]`, `[B, L]`, where x is a sequence of wordpieces of a passage.
+
+  The same sequences are drawn every time; `mask_id` replaces some in the middle of each.
+  """
+  random = np.random.default_rng(0)
+  rows = random.integers(len(store), size=num_queries)
+  bodies, body_lengths = store.body_ids(rows, length=store.metadata.max_passage_length)
+  longest = query_length - 2
+  lengths = random.integers(min(_SHORTEST, longest), longest + 1, num_queries)
+  lengths = np.minimum(lengths, body_lengths)[:, None]
+  firsts = random.integers(0, body_lengths[:, None] - lengths + 1)
+  columns = np.arange(query_length)
+  places = np.clip(firsts + columns - 1, 0, bodies.shape[1] - 1)
+  ids = np.where(columns <= lengths, np.take_along_axis(bodies, places, axis=1), 0)
+  if mask_id is not None:
+    first_mask = 1 + (lengths - 1) // 2
+    masked = (columns >= first_mask) & (columns < first_mask + _NUM_MASKS) & (columns <= lengths)
+    ids[masked] = mask_id
+  ids[:, 0] = store.metadata.cls_id
+  np.put_along_axis(ids, lengths + 1, store.metadata.sep_id, axis=1)
+  return Tokens(ids=ids, mask=columns <= lengths + 1, segments=np.zeros_like(ids))
+
+
+def check_unfinished(index: str) -> None:
+  """Checks that nothing else stands where the unfinished embeddings of an index are kept.
+
+  Raises:
+    ValueError: If something does; it would be removed with them.
+  """
+  _UNFINISHED.check(_unfinished_directory(index))
+
+
+def borders(first: int, stop: int, *, every: int) -> list[int]:
+  """Returns where to divide passages to keep them: at multiples, for any number of processes."""
+  return [first, *range((first // every + 1) * every, stop, every), stop]
+
+
+def _unfinished_directory(index: str) -> object_store.Path:
+  return object_store.absolute(f"{index.rstrip('/')}.unfinished")
+
+
+def unfinished_steps(index: str) -> list[int]:
+  """Returns the steps of the checkpoints that unfinished generations of an index are made from."""
+  directory = _unfinished_directory(index)
+  return sorted(int(path.name) for path in directory.iterdir()) if directory.exists() else []
+
+
+def remove_unfinished(index: str) -> None:
+  """Deletes the unfinished embeddings of an index."""
+  directory = _unfinished_directory(index)
+  if directory.exists():
+    directory.rmtree()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnfinishedEmbeddings:
+  """The embeddings of a generation that is being made.
+
+  Attributes:
+    step: Step of the checkpoint that embeds.
+    identity: What the embeddings depend on besides their rows, such as the encoder's digest.
+  """
+
+  index: str
+  step: int
+  identity: Mapping[str, str | int]
+
+  def load(self, rows: slice, into_NxE: np.ndarray) -> bool:
+    """Reads the embeddings of consecutive passages; returns whether they are there and intact."""
+    path = self._path(rows)
+    try:
+      record = json.loads(object_store.Path(f"{path}.json").read_text())
+      content = object_store.Path(f"{path}.bin").read_bytes()
+    except (FileNotFoundError, ValueError):
+      return False
+    found = hashlib.sha256(content).hexdigest()
+    if record != {**self.identity, "sha256": found} or len(content) != into_NxE.nbytes:
+      logging.warning("%s.bin is damaged or of another encoder; embedding these passages", path)
+      return False
+    into_NxE[:] = np.frombuffer(content, into_NxE.dtype).reshape(into_NxE.shape)
+    return True
+
+  def save(self, rows: slice, embeddings_NxE: np.ndarray) -> None:
+    """Writes the embeddings of consecutive passages; a failure is only reported."""
+    path = self._path(rows)
+    content = np.ascontiguousarray(embeddings_NxE).view(np.uint8).tobytes()
+    record = {**self.identity, "sha256": hashlib.sha256(content).hexdigest()}
+    try:
+      atomic_files.write_bytes(f"{path}.bin", content)
+      atomic_files.write_text(f"{path}.json", json.dumps(record))
+    except Exception as error:  # the generation does not need them
+      logging.warning("could not keep finished embeddings in %s.bin: %s", path, error)
+
+  def _path(self, rows: slice) -> str:
+    name = f"{rows.start:012d}_{rows.stop:012d}"
+    return os.fspath(_unfinished_directory(self.index) / str(self.step) / name)

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from realm_jax.knowledge_base import fields
-from realm_jax.knowledge_base.chat_server import GeneratorSettings
+from realm_jax.knowledge_base import columns
+from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import listening
@@ -134,7 +134,7 @@ def search(
       shown; `realm kb train` learns it from questions.
   """
   hits = KnowledgeBase(path).search(
-    question, k=k, where=fields.conditions(where), by=by, min_answerable=min_answerable
+    question, k=k, where=columns.conditions(where), by=by, min_answerable=min_answerable
   )
   marks = sys.stdout.isatty() and "NO_COLOR" not in os.environ
   print(hits.shown(lambda word: f"\x1b[1m{word}\x1b[0m" if marks else word), flush=True)

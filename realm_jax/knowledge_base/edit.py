@@ -1,25 +1,32 @@
-"""A commit in the making: what is added and deleted, and which segments are merged."""
+"""A commit in the making: what is added, embedded and deleted, and which segments are merged."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
+import hashlib
 import math
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base import commits, passages
-from realm_jax.knowledge_base.embedder import Embedder, Passage
+from realm_jax.foundations import progress
+from realm_jax.knowledge_base import array_file, commits, texts
 from realm_jax.knowledge_base.segment import Segment, content_digests
 from realm_jax.knowledge_base.snapshot import Place, Snapshot
 
+STAGED = "staged"  # where embeddings are kept until they are committed
+_PASSAGES_AT_ONCE = 1024  # that a kill loses at most: under a minute with a small encoder
 _CHARACTERS_AT_ONCE = 200_000_000  # of documents in memory before they become a segment
 _FAN = 8  # segments of about one size that are merged
 _SMALL = 512  # passages; smaller segments count as of one size
 _MOST_DELETED = 0.2  # share of a segment's passages
 _NAMED, _REMEMBERED = 5, 100  # documents of a change, changes
+
+Passage = tuple[str, str]  # title and text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +47,70 @@ class Changes:
     counts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[:-1]}
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return "\n".join([f"documents: {done or 'nothing to change'}", *self.skipped])
+
+
+class Embedder:
+  """Embeds passages; those that a killed process had embedded are not embedded again.
+
+  Args:
+    directory: The folder of the knowledge base.
+    model: Name of the encoder there.
+    embed: Returns the embeddings `[N, E]` of passages.
+  """
+
+  def __init__(self, directory: str, model: str, embed: Callable[[Sequence[Passage]], np.ndarray]):
+    self._folder, self._model, self._embed = os.path.join(directory, STAGED), model, embed
+    self._used = False
+
+  def __call__(
+    self, passages: Sequence[Passage], *, known: Mapping[Passage, np.ndarray]
+  ) -> np.ndarray:
+    """Returns the embeddings `[N, E]` of passages, of which some are known."""
+    staged, self._used = self._staged(), True
+    distinct = dict.fromkeys(passages)
+    found = {p: known[p] for p in distinct if p in known}
+    found |= {p: staged[digest] for p in distinct if (digest := _digest(p)) in staged}
+    # By length, so that each part has few lengths to compile and pad to.
+    new = sorted((p for p in distinct if p not in found), key=lambda passage: len(passage[1]))
+    firsts = range(0, len(new), _PASSAGES_AT_ONCE)
+    parts = [new[first : first + _PASSAGES_AT_ONCE] for first in firsts]
+    for number, part in enumerate(progress.track(parts, what="passages", size=len), start=1):
+      found |= zip(part, computed_NxE := self._embed(part), strict=True)
+      if number < len(parts):
+        self._stage(part, computed_NxE)
+    return np.stack([found[p] for p in passages]) if passages else self._embed([])
+
+  def committed(self) -> None:
+    """Removes what was kept for this change."""
+    for path in self._paths() if self._used else ():
+      os.unlink(path)
+
+  def _stage(self, passages: Sequence[Passage], embeddings_NxE: np.ndarray) -> None:
+    os.makedirs(self._folder, exist_ok=True)
+    digests = np.frombuffer(b"".join(map(_digest, passages)), np.uint8)
+    path = os.path.join(self._folder, f"{self._model}-{_digest(passages[0]).hex()}")
+    arrays = {"digests": digests.reshape(len(passages), -1), "embeddings": embeddings_NxE}
+    array_file.write(path, arrays, metadata=None)
+
+  def _staged(self) -> dict[bytes, np.ndarray]:
+    """Returns embeddings by the digest of their passage."""
+    found = {}
+    for path in self._paths(of=f"{self._model}-"):
+      with contextlib.suppress(ValueError):  # half written
+        arrays, _ = array_file.open_mapped(path)
+        found |= zip(map(bytes, arrays["digests"]), arrays["embeddings"], strict=True)
+    return found
+
+  def _paths(self, *, of: str = "") -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+      names = [name for name in os.listdir(self._folder) if name.startswith(of)]
+      return [os.path.join(self._folder, name) for name in names]
+    return []
+
+
+def _digest(passage: Passage) -> bytes:
+  title, text = passage
+  return hashlib.blake2b(f"{len(title)} {title}{text}".encode(), digest_size=16).digest()
 
 
 class Edit:
@@ -149,7 +220,7 @@ class Edit:
     if self._pending:
       languages = self.settings.languages
       languages = () if languages == commits.DETECTED else languages
-      cut = passages.cutter(words=self.settings.passage_words)
+      cut = texts.cutter(words=self.settings.passage_words)
       embed = functools.partial(self._embed, known=self._known) if self._embed else None
       self._add(Segment.of(self._pending, cut=cut, languages=languages, embed=embed))
       self._pending, self._known, self._characters = [], {}, 0

@@ -12,7 +12,7 @@ from realm_jax.data.answers import occurs
 from realm_jax.data.judgements import describe_missing, read_judgements, read_queries
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation import calibration, document_ranking, resampling
-from realm_jax.knowledge_base import answerability
+from realm_jax.knowledge_base import learned
 from realm_jax.knowledge_base.commits import Ranking
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.snapshot import Snapshot
@@ -121,7 +121,7 @@ def answerable(
   if model is None or not model.is_of(snapshot.commit.settings, None):
     return None
   for question in questions:
-    hits, features = answerability.search(snapshot, question.text, 5, memory=memory, leave_out=True)
+    hits, features = learned.search(snapshot, question.text, 5, memory=memory, leave_out=True)
     has = (occurs(hit.text, question.answers, regex=question.regex) for hit in hits)
     happened.append(any(has))
     probabilities.append(model.probability(features, len(hits)))

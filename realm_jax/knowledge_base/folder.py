@@ -22,16 +22,14 @@ from absl import logging
 from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import UNFINISHED, DirectoryKind
 from realm_jax.knowledge_base import commits, text_encoders, use_memory
-from realm_jax.knowledge_base.adapter import Adapter
-from realm_jax.knowledge_base.answerability import Answerability
-from realm_jax.knowledge_base.edit import Edit, due
-from realm_jax.knowledge_base.embedder import STAGED, Embedder
+from realm_jax.knowledge_base.edit import STAGED, Edit, Embedder, due
+from realm_jax.knowledge_base.learned import Adapter, Answerability
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.text_encoders import TextEncoder
 
 if TYPE_CHECKING:
-  from realm_jax.knowledge_base.encoder import Encoder
+  from realm_jax.knowledge_base.models import Encoder
 
 _COPY_SECONDS = 10.0  # between looks for a newer commit in an object store
 _NUMBER, _DIGEST = "[0-9]" * 9, "[0-9a-f]" * commits.MODEL_DIGITS
@@ -148,7 +146,7 @@ class Folder:
     if kept is not None:
       return kept.open(self.given, path=self.path)
     check_can_compute()
-    from realm_jax.knowledge_base.encoder import open_encoder  # late, because it imports JAX
+    from realm_jax.knowledge_base.models import open_encoder  # late, because it imports JAX
 
     return open_encoder(os.path.abspath(commits.model_path(self.path, name)))
 

@@ -1,7 +1,17 @@
-"""Answers that a language model writes from passages, and the check of what it cites."""
+"""Answers that a language model writes from passages: the prompt, the server, and what is cited."""
 
+import contextlib
+import dataclasses
+import http.client
+import json
+import os
 import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from realm_jax.knowledge_base.hits import Answer, Hit, Hits
 
@@ -19,6 +29,9 @@ _CITATION = re.compile(rf"[\[【](?:passages?\s+|\^)?({_NUMBERS})(?:†[^】\]]*
 _RANGE = re.compile(r"(\d+)(?:\s*[-–]\s*(\d+))?")
 _LIKE_A_CITATION = re.compile(r"[\[【](\d+)[\]】]")
 _NOT_FOUND = re.compile(r"\W*(?:NOT FOUND\b|(?i:not found)\W*$)")
+_KEY = "REALM_GENERATOR_KEY"
+_ADDRESS = re.compile(r"https?://(?:\[[\da-fA-F:]+\]|[\w.-]+)(?::(\d{1,5}))?(?:/[!-~]*)?", re.ASCII)
+_MAX_BYTES, _MAX_QUOTED, _SHOWN = 2**22, 2**16, 200
 
 
 def prompt(question: str, passages: Hits) -> str:
@@ -67,3 +80,162 @@ def _numbers(text: str) -> Iterator[int]:
     for first, last in _RANGE.findall(citation[1]):
       start, end = int(first), int(last or first)
       yield from range(start, end + 1) if 0 <= end - start < 100 else (start, end)
+
+
+class GeneratorError(ValueError):
+  """The server of a language model cannot be reached, or gives no answer."""
+
+
+class _ReplyError(GeneratorError):
+  """The server refuses, or replies with something else than was asked."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+  def redirect_request(self, *args, **kwargs) -> None:
+    """Follows no redirect, so that key and passages go to no other host."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatServer:
+  """Writes answers: `kb.answer(question, generate=ChatServer("http://127.0.0.1:8000/v1"))`.
+
+  The server is sent the key in the environment's REALM_GENERATOR_KEY, if there is one.
+
+  Attributes:
+    url: Address of the API, which has `/chat/completions` below it.
+    model: Name of the model; None takes the only one that the server lists.
+    timeout: Seconds to wait for an answer.
+
+  Raises:
+    ValueError: If this is no address, or it has a password.
+  """
+
+  url: str
+  model: str | None = None
+  timeout: float = 120.0
+
+  def __post_init__(self):
+    parts = _ADDRESS.fullmatch(self.url)
+    if not parts or not 0 < int(parts[1] or 80) < 65536:
+      raise ValueError(
+        f"generator={self.url.rpartition('@')[2]!r:.60} is no address; give one such as "
+        f"http://127.0.0.1:8000/v1, without a password: {_KEY} is the key"
+      )
+    if not 0 < self.timeout < 1e6:
+      raise ValueError(f"generator_timeout={self.timeout}; give seconds, more than 0")
+
+  def __call__(self, question: str, passages: Hits) -> str:
+    """Returns the reply to the prompt of a question and its passages.
+
+    Raises:
+      GeneratorError: If the server cannot be reached or gives no answer.
+    """
+    model = self._only_model() if self.model is None else self.model
+    message = {"role": "user", "content": prompt(question, passages)}
+    reply = self._send("/chat/completions", {"model": model, "messages": [message]})
+    try:
+      choice = reply["choices"][0]
+      content = choice["message"].get("content") or ""
+      if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content)
+      text = without_thoughts(content)
+    except (AttributeError, IndexError, KeyError, TypeError):
+      raise self._refused(f"replied no chat completion: {json.dumps(reply)}") from None
+    cut = choice.get("finish_reason") == "length"
+    if not text:
+      why = choice["message"].get("refusal") or ("reached its length limit" if cut else "no text")
+      raise self._refused(f"gave no answer: {why}")
+    return f"{text} [...]" if cut else text
+
+  def _only_model(self) -> str:
+    try:
+      names = [str(model["id"]) for model in self._send("/models")["data"]]
+    except (_ReplyError, KeyError, TypeError):
+      names = []  # as of servers that have one, and no list
+    if len(names) > 1:
+      raise self._refused(f"choose with --generator_model (model=) among {', '.join(names)}")
+    return names[0] if names else "default"
+
+  def _send(self, path: str, body: Any = None) -> Any:
+    """Returns the JSON that the server replies."""
+    started = time.monotonic()
+    parts = urllib.parse.urlsplit(self.url)
+    base = parts.path.rstrip("/").removesuffix("/chat/completions")
+    headers = {"Content-Type": "application/json"}
+    headers |= {"Authorization": f"Bearer {key}"} if (key := _key()) else {}
+    url = parts._replace(path=base + path, fragment="").geturl()
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers)
+    is_here = re.match(r"localhost$|::1$|127\.", parts.hostname or "")
+    proxies = urllib.request.ProxyHandler({} if is_here else None)
+    try:
+      opener = urllib.request.build_opener(proxies, _NoRedirects)
+      with opener.open(request, timeout=self.timeout) as response:
+        content = b""
+        while chunk := response.read1(2**16):
+          content += chunk
+          if len(content) > _MAX_BYTES:
+            raise self._refused(f"replied more than {_MAX_BYTES:,} bytes")
+          if time.monotonic() > started + self.timeout:
+            raise TimeoutError
+      return json.loads(content)
+    except urllib.error.HTTPError as error:
+      told = error.headers.get("location") or error.reason
+      with error, contextlib.suppress(OSError, http.client.HTTPException):
+        told = error.read(_MAX_QUOTED).decode(errors="replace").strip() or told
+      raise self._refused(f"HTTP {error.code} at {path}: {told}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+      raise self._refused(f"replied no JSON: {content[:_MAX_QUOTED]!r}") from None
+    except (OSError, http.client.HTTPException) as error:
+      reason = getattr(error, "reason", error)
+      why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+      why = f"{why}; is it running, and is this its address?"
+      if isinstance(reason, TimeoutError):
+        why = f"no answer in {self.timeout:g} s; --generator_timeout (timeout=) gives it more"
+      raise GeneratorError(f"generator {self._address}: {why}") from None
+
+  def _refused(self, why: str) -> _ReplyError:
+    line = " ".join(why.split()).replace(_key() or "\0", "***")
+    shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
+    return _ReplyError(f"generator {self._address}: {shown}")
+
+  @property
+  def _address(self) -> str:
+    return urllib.parse.urlsplit(self.url)._replace(query="", fragment="").geturl()
+
+
+def _key() -> str:
+  key = os.environ.get(_KEY, "").strip()
+  if not key.isascii() or not key.isprintable():
+    raise ValueError(f"{_KEY} has characters that no header can carry")
+  return key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorSettings:
+  """A language model that answers from the passages of a knowledge base.
+
+  Attributes:
+    generator: Address of a server that speaks the OpenAI chat protocol, such as
+      http://127.0.0.1:8000/v1; the environment's REALM_GENERATOR_KEY is its key.
+    generator_model: Name of its model; None takes the only one that it lists.
+    generator_timeout: Seconds to wait for an answer.
+  """
+
+  generator: str | None = None
+  generator_model: str | None = None
+  generator_timeout: float = 120.0
+
+  def open(self) -> ChatServer | None:
+    """Returns what answers; None if there is no address.
+
+    Raises:
+      ValueError: If the address is none, or there are other settings without one.
+    """
+    if self.generator is not None:
+      return ChatServer(self.generator, self.generator_model, self.generator_timeout)
+    if self != GeneratorSettings():
+      raise ValueError(
+        "--generator_model and --generator_timeout would do nothing; give --generator"
+      )
+    return None

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import commits, folder, generation, text_encoders, use_memory
-from realm_jax.knowledge_base.answerability import find
+from realm_jax.knowledge_base import (
+  commits,
+  folder,
+  generation,
+  learned,
+  text_encoders,
+  use_memory,
+)
 from realm_jax.knowledge_base.edit import Changes, listed
-from realm_jax.knowledge_base.fields import Where
+from realm_jax.knowledge_base.columns import Where
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits, check_question
@@ -194,7 +200,7 @@ class KnowledgeBase:
       ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
         an encoder that is needed is missing, or what `min_answerable` needs was not learned.
     """
-    return find(
+    return learned.find(
       self._folder, question, k, where=where, by=by, exact=exact, min_answerable=min_answerable
     )
 
@@ -234,7 +240,7 @@ class KnowledgeBase:
         "or generate="
       )
     folder.check_can_compute()
-    from realm_jax.knowledge_base.reader import open_reader  # late, because it imports JAX
+    from realm_jax.knowledge_base.models import open_reader  # late, because it imports JAX
 
     reader = open_reader(os.path.abspath(commits.model_path(self._folder.path, name)))
     hits = self.search(question, k=reader.num_read, where=where, min_answerable=min_answerable)

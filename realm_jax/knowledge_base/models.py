@@ -1,27 +1,162 @@
-"""The models of a knowledge base: copies in its folder, of what encodes and reads alone."""
+"""The models of a knowledge base, an encoder and a reader: copied into its folder, opened and run."""
 
+import copy
 import dataclasses
+import functools
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 
+import jax
+import numpy as np
+
+from realm_jax.answering.editable_corpus import EditableCorpus
+from realm_jax.answering.open_answerer import question_model
+from realm_jax.answering.question_answerer import QuestionAnswerer, SpanAnswer
 from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.best_checkpoint import BEST
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.checkpoints.saved_models import ModelDescription
+from realm_jax.corpus.tokenized_passages import TokenizedPassages
+from realm_jax.data.questions import question_batches
 from realm_jax.devices import partitioning
-from realm_jax.foundations import hub, json_fields, object_store
+from realm_jax.devices.datatypes import Tokens
+from realm_jax.foundations import hub, json_fields, object_store, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
+from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
-from realm_jax.knowledge_base.encoder import Encoder
+from realm_jax.knowledge_base.hits import Hit
+from realm_jax.models.encoder import EncoderConfig
+from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
 from realm_jax.models.uniform_encoder import UniformEncoderConfig
+from realm_jax.retrieval.index_refresher import LoadedGeneration
+from realm_jax.retrieval.joint_inputs import passage_tokens
+from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.text import wordpieces
+from realm_jax.text import tokenization, wordpieces
 
 _KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
 # Wordpieces that a model reads, unless it says it.
 _LENGTHS = {"query_length": 64, "passage_length": 256}
+# Of a batch. Few, so that little is embedded in vain when one document is added; and the same for
+# any number of documents, so that a passage has one embedding, whatever is embedded with it.
+_WORDPIECES = 1152
+_LENGTH_STEP = 64  # of questions; most have fewer wordpieces
+
+
+class Encoder:
+  """The encoder in a folder of models, on one device.
+
+  Attributes:
+    description: The model.
+    vocabulary: That of its texts.
+    params: Its parameters.
+  """
+
+  def __init__(self, path: str):
+    saved = saved_models.load(os.path.join(path, CHECKPOINTS))
+    mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
+    _, params = saved.retriever(mesh)
+    self.description, self.params = saved.description, params["dual_encoder"]
+    self.vocabulary = wordpieces.load(os.path.join(path, VOCABULARY))
+    self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))
+    self._encode_passages = passage_encoder_program(self.description.dual_encoder, mesh)
+
+  def replaced(self, config: EncoderConfig, params: Mapping) -> "Encoder":
+    """Returns an encoder that embeds questions with other parameters, and passages as before."""
+    other = copy.copy(self)
+    other.description = dataclasses.replace(self.description, dual_encoder=config)
+    other.params = dict(params)
+    return other
+
+  def passages(self, passages: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Returns the float32 embeddings `[N, E]` of titles and texts."""
+    length = self.description.passage_length
+    store = TokenizedPassages(passages, tokenizer=self._tokenizer, max_length=length)
+    batches = passage_batches(store, passage_length=length, tokens_per_batch=_WORDPIECES)
+    return embed_passages(
+      progress.track(batches, what="passages", size=lambda batch: len(batch[0])),
+      encoders=[functools.partial(self._encode_passages, self.params)],
+      passages_N=np.arange(len(store)),
+      embedding_size=self.description.dual_encoder.embedding_size,
+      dtype=np.float32,
+    )
+
+  def question(self, text: str) -> np.ndarray:
+    """Returns the float32 embedding `[E]` of a question; the end of a long one is not read."""
+    encode = query_encoder_program(self.description.dual_encoder)
+    return np.asarray(encode(self.params, self.queries([text], size=1)), np.float32)[0]
+
+  def queries(self, texts: Sequence[str], *, size: int, step: int = _LENGTH_STEP) -> Tokens:
+    """Returns at most `size` questions as `Tokens` `[size, L]`, padded to a multiple of `step`."""
+    ((batch, _),) = question_batches(
+      texts,
+      tokenizer=self._tokenizer,
+      query_length=self.description.query_length,
+      batch_size=size,
+    )
+    length = -(-int(batch.query.mask.sum(axis=1).max()) // step) * step  # few, to compile
+    return jax.tree.map(lambda leaf: leaf[:, :length], batch.query)
+
+
+class Reader:
+  """The span reader in a folder of models, on one device.
+
+  Attributes:
+    num_read: Passages that it reads.
+  """
+
+  def __init__(self, path: str):
+    saved = saved_models.load(os.path.join(path, CHECKPOINTS))
+    mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
+    _, params = saved.open_qa_model(mesh)
+    place = functools.partial(jax.device_put, device=partitioning.sharding(mesh))
+    self._model = question_model(saved.description, params=params, put_on_devices=place)
+    self._embed = passage_encoder_program(saved.description.dual_encoder, mesh)
+    self._length = saved.description.passage_length
+    self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))
+    self.num_read = self._model.beam.num_read
+
+  def answer(self, question: str, hits: Sequence[Hit]) -> SpanAnswer | None:
+    """Returns the best span of passages, with their places as ids; None if there is none."""
+    passages = TokenizedPassages(
+      [(hit.title, hit.text) for hit in hits], tokenizer=self._tokenizer, max_length=self._length
+    )
+    # Always as many, because each number is a program to compile; the others are empty.
+    rows = np.arange(self.num_read)
+    tokens = passage_tokens(passages, np.where(rows < len(hits), rows, -1), length=self._length)
+    embeddings_NxE = np.asarray(self._embed(self._model.params["dual_encoder"], tokens))
+    embeddings_NxE = embeddings_NxE[: len(hits)]
+    loaded = LoadedGeneration(
+      generation=0,
+      searcher=ExactSearcher(embeddings_NxE),
+      training_step=0,
+      created=0.0,
+      embeddings_NxE=embeddings_NxE,
+    )
+    corpus = EditableCorpus(
+      store=passages, loaded=loaded, tokenizer=self._tokenizer, passage_length=self._length
+    )
+    (found,) = QuestionAnswerer(self._model, corpus, batch_size=1).answer([question])
+    return found.answers[0] if found.answers else None
+
+
+_opening = threading.Lock()  # so that threads do not each load the same one
+_opened = functools.lru_cache(maxsize=8)(lambda kind, path: kind(path))
+
+
+def open_encoder(path: str) -> Encoder:
+  """Opens an encoder, once in a process."""
+  with _opening:
+    return _opened(Encoder, path)
+
+
+def open_reader(path: str) -> Reader:
+  """Opens a reader, once in a process."""
+  with _opening:
+    return _opened(Reader, path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,7 @@ from realm_jax.index import cells, postings
 from realm_jax.index.cells import Cells, Moments
 from realm_jax.index.postings import Postings
 from realm_jax.knowledge_base import array_file
-from realm_jax.knowledge_base.fields import Fields
-from realm_jax.knowledge_base.strings import Strings
+from realm_jax.knowledge_base.columns import Fields, Strings
 from realm_jax.text import detection
 
 

@@ -18,7 +18,7 @@ from realm_jax.index.cells import Moments
 from realm_jax.index.postings import languages_of
 from realm_jax.knowledge_base import use_memory
 from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
-from realm_jax.knowledge_base.fields import Column, Where, selects_missing
+from realm_jax.knowledge_base.columns import Column, Where, selects_missing
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.texts import beginning
@@ -26,7 +26,7 @@ from realm_jax.knowledge_base.use_memory import Memory
 from realm_jax.text.analysis import Analyzer
 
 if TYPE_CHECKING:
-  from realm_jax.knowledge_base.answerability import Answerability
+  from realm_jax.knowledge_base.learned import Answerability
 
 Matching = Callable[[np.ndarray], np.ndarray]
 _BEGINNING = 500  # characters that an example is taken from

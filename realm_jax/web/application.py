@@ -1,21 +1,29 @@
-"""What all pages and APIs share: limits, errors, health, documentation, and the edit token."""
+"""What all pages and APIs share: limits, errors, health, templates, and the edit token."""
 
+import dataclasses
+import functools
 import hmac
 import importlib.resources
+import json
+import math
 import secrets
+from collections.abc import Sequence
 from typing import Annotated
 
 import fastapi
+import jinja2
 import pydantic
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from markupsafe import Markup, escape
 
 from realm_jax import __version__
 from realm_jax.devices.directory_lock import DirectoryInUseError
-from realm_jax.knowledge_base.chat_server import GeneratorError
-from realm_jax.web import rendering
+from realm_jax.knowledge_base.generation import GeneratorError
+from realm_jax.text.terminal import direction
+from realm_jax.text.wordpieces import MASK
 from realm_jax.web.listening import LimitSettings
 
 MAX_TEXT = 2000
@@ -38,6 +46,7 @@ _STATIC = {
   "inspector.js": "text/javascript",
   "icon.svg": "image/svg+xml",
 }
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class NotFoundError(LookupError):
@@ -95,7 +104,7 @@ def new_app(
 
   @app.get("/docs", include_in_schema=False)
   def docs() -> Response:
-    return HTMLResponse(rendering.render("api.html", schema=app.openapi(), example=example))
+    return HTMLResponse(render("api.html", schema=app.openapi(), example=example))
 
   @app.get("/static/{name}", include_in_schema=False)
   def static(name: str) -> Response:
@@ -214,3 +223,61 @@ class Editors:
 def _equal(first: str, second: str) -> bool:
   """Compares in a time that does not depend on how much is equal."""
   return hmac.compare_digest(first.encode(errors="replace"), second.encode())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Example:
+  """A query to try; `answer` is the correct answer, empty if unknown."""
+
+  text: str
+  answer: str = ""
+
+
+def render(template: str, **context: object) -> str:
+  """Returns the page that a template in `templates/` makes of its variables."""
+  return environment().get_template(template).render(context)
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+  """Returns the environment of all templates."""
+  made = jinja2.Environment(
+    loader=jinja2.PackageLoader("realm_jax.web"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+  )
+  made.filters.update(
+    direction=lambda text: direction(text.replace(MASK, "")),
+    highlighted=highlighted,
+    json=functools.partial(json.dumps, indent=2),
+    probability=probability,
+    signed=signed,
+  )
+  return made
+
+
+def probability(value: float) -> str:
+  """Formats a probability: 0.911, 4.8 × 10⁻⁷."""
+  if value == 0 or not math.isfinite(value):
+    return "0"
+  if value >= 0.0005:
+    return f"{value:.3f}"
+  mantissa, exponent = f"{value:.1e}".split("e")
+  return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+
+
+def signed(value: float, *, digits: int = 2) -> str:
+  """Formats a number with its sign."""
+  return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def highlighted(text: str, spans: Sequence[tuple[int, int]]) -> Markup:
+  """Marks character spans in a text, except those that overlap an earlier one."""
+  parts, last = [], 0
+  for start, limit in sorted(spans):
+    if start >= last:
+      parts += [escape(text[last:start]), Markup("<mark>{}</mark>").format(text[start:limit])]
+      last = limit
+  return Markup("").join([*parts, text[last:]])

@@ -15,14 +15,20 @@ from fastapi import Depends, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from realm_jax.corpus.documents import Document
-from realm_jax.knowledge_base import fields
+from realm_jax.knowledge_base import columns
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.web import rendering
-from realm_jax.web.application import Editors, ForbiddenError, NotFoundError, Text, new_app
+from realm_jax.web import application
+from realm_jax.web.application import (
+  Editors,
+  Example,
+  ForbiddenError,
+  NotFoundError,
+  Text,
+  new_app,
+)
 from realm_jax.web.listening import LimitSettings
-from realm_jax.web.rendering import Example
 
 _EXAMPLE = """\
 curl -s 'http://127.0.0.1:8080/api/search?q=wing&k=3'
@@ -128,7 +134,7 @@ class EditForm(pydantic.BaseModel):
     there = base.document(self.id)
     if not self.text.strip() and (not self.title.strip() or (there and there.text)):
       raise ValueError(f"document {self.id!r:.60} needs text; to be rid of it, delete it")
-    more = fields.conditions(self.fields or "{}")
+    more = columns.conditions(self.fields or "{}")
     text = self.text.replace("\r\n", "\n")  # as browsers send lines
     put = base.add if self.action == "add" else base.update
     put([{**more, "id": self.id, "title": self.title, "text": text}])
@@ -175,7 +181,7 @@ def _pages(
   router = fastapi.APIRouter()
 
   def page(name: str, request: Request, *, refusal: str = "", **context) -> Response:
-    text = rendering.render(
+    text = application.render(
       f"{name}.html",
       base=base,
       name=os.path.basename(os.path.abspath(base.path)),
@@ -278,13 +284,13 @@ def _api(
   def search(
     q: Text, k: Count = 5, where: Text = "{}", min_answerable: float | None = None
   ) -> dict:
-    hits = base.search(q, k=k, where=fields.conditions(where), min_answerable=min_answerable)
+    hits = base.search(q, k=k, where=columns.conditions(where), min_answerable=min_answerable)
     found = [dataclasses.asdict(hit) for hit in hits]
     return {"question": q, "hits": found, "answerable": hits.answerable}
 
   @router.get("/api/answer", summary="An answer from passages, if there is a reader or a generator")
   def answered(q: Text, where: Text = "{}", min_answerable: float | None = None) -> dict:
-    found = answer_with(q, where=fields.conditions(where), min_answerable=min_answerable)
+    found = answer_with(q, where=columns.conditions(where), min_answerable=min_answerable)
     own = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     hits = [dataclasses.asdict(hit) for hit in found.hits]
     return {**own, "hits": hits, "answerable": found.hits.answerable}

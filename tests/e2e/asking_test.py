@@ -26,7 +26,7 @@ from realm_jax.training.examples import QuestionData
 from realm_jax.training.finetuning import Finetuning
 from realm_jax.training.starting_points import StartConfig
 from realm_jax.training.training_config import RunConfig
-from realm_jax.web.inspector_sessions import AnsweringService
+from realm_jax.web.inspector import AnsweringService
 
 pytestmark = pytest.mark.timeout(600)
 SENTENCE = "The capital of France is [MASK]."

@@ -23,7 +23,7 @@ import numpy as np
 from realm_jax.devices import processes
 root, port, process = sys.argv[1], sys.argv[2], int(sys.argv[3])
 processes.join(coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=process)
-from realm_jax.index import array_files, assembly, generations
+from realm_jax.index import assembly, generations
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.training.build_index import build_index
@@ -44,7 +44,7 @@ np.savez(f"{root}/found_{process}.npz", queries=queries, ids=found.ids_BxK, scor
 def fail(directory, shard):
   raise OSError("disk full")
 
-saved, array_files.write = array_files.write, fail if process else array_files.write
+saved, generations.write_arrays = generations.write_arrays, fail if process else generations.write_arrays
 try:
   build()
 except RuntimeError as error:
@@ -52,7 +52,7 @@ except RuntimeError as error:
 else:
   raise AssertionError("published without the shards of process 1")
 assert generations.newest(f"{root}/together") == 0
-array_files.write = saved
+generations.write_arrays = saved
 build()
 # All candidates are rescored, so that enough leaves reach any target.
 build(

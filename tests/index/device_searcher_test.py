@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import partitioning
-from realm_jax.index import device_searcher, query_buckets, searcher
+from realm_jax.index import device_searcher, exact_searcher, searcher
 
 
 def embeddings(num_passages=1000, size=16, dtype=np.float32, seed=0):
@@ -50,7 +50,7 @@ def test_approximate_search_reaches_its_recall(dtype):
 @pytest.mark.parametrize("at_once", [2**27, 16 * 50])
 def test_a_search_begun_for_queries_on_the_devices_is_the_same(monkeypatch, at_once):
   """Also if they are too many to be scored at once."""
-  monkeypatch.setattr(query_buckets, "_MAX_SCORES", at_once)
+  monkeypatch.setattr(exact_searcher, "_MAX_SCORES", at_once)
   device_searcher.search_program.cache_clear()
   given, queries = embeddings(401), embeddings(40, seed=1)
   index = device_searcher.DeviceSearcher(given)

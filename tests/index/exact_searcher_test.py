@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import exact_searcher, query_buckets
+from realm_jax.index import exact_searcher
 
 
 def brute_force(embeddings_NxE, queries_BxE, k):
@@ -28,7 +28,7 @@ def test_equals_brute_force(batch_size, dtype, float_tolerance):
 
 
 def test_a_batch_larger_than_the_device_memory_allows_is_searched_in_parts(monkeypatch):
-  monkeypatch.setattr(query_buckets, "_MAX_SCORES", 16 * 50)
+  monkeypatch.setattr(exact_searcher, "_MAX_SCORES", 16 * 50)
   rng = np.random.default_rng(0)
   embeddings_NxE = rng.standard_normal((50, 4)).astype(np.float32)
   queries_BxE = rng.standard_normal((37, 4)).astype(np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
-from realm_jax.index.sample_queries import sample_queries
+from realm_jax.index.publication import sample_queries
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 
 CLS, SEP, MASK = 2, 3, 4

@@ -5,9 +5,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from realm_jax.index import unfinished_embeddings
+from realm_jax.index import publication
 from realm_jax.index.searcher import split_rows
-from realm_jax.index.unfinished_embeddings import UnfinishedEmbeddings
+from realm_jax.index.publication import UnfinishedEmbeddings
 
 ROWS = slice(3, 8)
 KEPT_5xE = np.arange(20, dtype=ml_dtypes.bfloat16).reshape(5, 4)
@@ -28,17 +28,17 @@ def test_what_was_saved_comes_back_until_it_is_removed(index):
   found = np.zeros_like(KEPT_5xE)
   assert of_encoder(index, "a").load(ROWS, found)
   np.testing.assert_array_equal(found, KEPT_5xE)
-  assert unfinished_embeddings.steps(index) == [7]
-  unfinished_embeddings.remove(index)
-  unfinished_embeddings.remove(index)
-  assert not unfinished_embeddings.steps(index)
+  assert publication.unfinished_steps(index) == [7]
+  publication.remove_unfinished(index)
+  publication.remove_unfinished(index)
+  assert not publication.unfinished_steps(index)
   assert not of_encoder(index, "a").load(ROWS, found)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_passages_are_divided_alike_whatever_the_number_of_processes(count):
   parts = split_rows(95, count)
-  found = [unfinished_embeddings.borders(part.start, part.stop, every=10) for part in parts]
+  found = [publication.borders(part.start, part.stop, every=10) for part in parts]
   own_borders = {border for part in parts for border in (part.start, part.stop)}
   assert {border for borders in found for border in borders} == own_borders | set(range(0, 95, 10))
   for borders, part in zip(found, parts, strict=True):

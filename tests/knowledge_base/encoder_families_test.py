@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 
-from realm_jax.knowledge_base import embedder
+from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base import tiny_models
 
@@ -65,15 +65,15 @@ def distilbert(directory):
 FAMILIES = {family.__name__: family for family in (bert, hashed_words, distilbert)}
 ADD = """
 import sys, time
-from realm_jax.knowledge_base import embedder
+from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base.encoder_families_test import DOCUMENTS, FAMILIES
-embedder._PASSAGES_AT_ONCE = 8
-stage = embedder.Embedder._stage
+edit._PASSAGES_AT_ONCE = 8
+stage = edit.Embedder._stage
 def slowly(*args):
   stage(*args)
   time.sleep(0.3)
-embedder.Embedder._stage = slowly
+edit.Embedder._stage = slowly
 family, model, path = sys.argv[1:]
 given = None if family == "bert" else FAMILIES[family](model)
 KnowledgeBase(path, encoder=given).add(DOCUMENTS)
@@ -101,10 +101,10 @@ def test_it_is_created_killed_resumed_trained_and_reopened(family, tmp_path, mon
   killed.kill()
   killed.wait()
   assert len(base) == 1
-  monkeypatch.setattr(embedder, "_PASSAGES_AT_ONCE", 8)
-  written, stage = [], embedder.Embedder._stage
+  monkeypatch.setattr(edit, "_PASSAGES_AT_ONCE", 8)
+  written, stage = [], edit.Embedder._stage
   monkeypatch.setattr(
-    embedder.Embedder, "_stage", lambda *given: (written.append(given), stage(*given))
+    edit.Embedder, "_stage", lambda *given: (written.append(given), stage(*given))
   )
   base.update(DOCUMENTS)
   assert len(base) == len(WORDS) and len(written) < 4, "39 are 5 parts, of which 2 were there"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base import embedder, tuning
-from realm_jax.knowledge_base.encoder import Encoder, open_encoder
+from realm_jax.knowledge_base import edit, learning
+from realm_jax.knowledge_base.models import Encoder, open_encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from tests.knowledge_base import tiny_models
 
@@ -87,7 +87,7 @@ def test_only_new_text_is_embedded(base, embedded):
 
 
 def test_an_interrupted_add_goes_on_where_it_was(source, tmp_path, embedded, monkeypatch):
-  monkeypatch.setattr(embedder, "_PASSAGES_AT_ONCE", 8)
+  monkeypatch.setattr(edit, "_PASSAGES_AT_ONCE", 8)
   documents = [{"id": str(n), "text": f"Moss {n} grows. It is {n} years old."} for n in range(20)]
   base = KnowledgeBase.create(tmp_path / "kb", encoder=source, **SETTINGS)
   killed = subprocess.Popen([sys.executable, "-c", ADD, base.path, json.dumps(documents)])
@@ -109,14 +109,14 @@ def test_an_interrupted_add_goes_on_where_it_was(source, tmp_path, embedded, mon
 
 ADD = """
 import json, sys, time
-from realm_jax.knowledge_base import embedder, encoder
-embedder._PASSAGES_AT_ONCE = 8
+from realm_jax.knowledge_base import edit, models
+edit._PASSAGES_AT_ONCE = 8
 from realm_jax import KnowledgeBase
-embed = encoder.Encoder.passages
+embed = models.Encoder.passages
 def slowly(*args):
   time.sleep(0.2)
   return embed(*args)
-encoder.Encoder.passages = slowly
+models.Encoder.passages = slowly
 KnowledgeBase(sys.argv[1]).add(json.loads(sys.argv[2]))
 """
 
@@ -189,8 +189,8 @@ def letters(number):
 def test_training_on_questions_teaches_the_query_tower_alone(
   source, tmp_path, embedded, monkeypatch
 ):
-  optimizer = dataclasses.replace(tuning._OPTIMIZER, learning_rate=3e-3)
-  monkeypatch.setattr(tuning, "_OPTIMIZER", optimizer)  # for a small model
+  optimizer = dataclasses.replace(learning._OPTIMIZER, learning_rate=3e-3)
+  monkeypatch.setattr(learning, "_OPTIMIZER", optimizer)  # for a small model
   documents = [{"id": str(n), "text": f"{letters(n * 7)}."} for n in range(40)]
   base = KnowledgeBase.create(tmp_path / "kb", documents, encoder=source, **SETTINGS)
   file = tmp_path / "questions.jsonl"

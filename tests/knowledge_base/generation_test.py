@@ -11,8 +11,8 @@ import time
 import pytest
 
 from realm_jax import main
-from realm_jax.knowledge_base import chat_server, generation
-from realm_jax.knowledge_base.chat_server import ChatServer, GeneratorError
+from realm_jax.knowledge_base import generation
+from realm_jax.knowledge_base.generation import ChatServer, GeneratorError
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 NOTES = [
@@ -287,4 +287,4 @@ def test_settings_that_would_do_nothing_are_refused(base, capsys):
   assert main.main(["kb", "ask", base.path, "sea", "--generator_model=tiny"]) == 1
   assert "give --generator" in capsys.readouterr().err
   with pytest.raises(ValueError, match="generator_timeout=0"):
-    chat_server.GeneratorSettings(generator="http://127.0.0.1:8000/v1", generator_timeout=0).open()
+    generation.GeneratorSettings(generator="http://127.0.0.1:8000/v1", generator_timeout=0).open()

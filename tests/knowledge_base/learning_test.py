@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from realm_jax.data.questions import Question
-from realm_jax.knowledge_base import tuning
-from realm_jax.knowledge_base.adapter import Adapter
+from realm_jax.knowledge_base import learning
+from realm_jax.knowledge_base.learned import Adapter
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
@@ -61,7 +61,7 @@ def test_an_adapter_learns_how_questions_are_embedded(shifted, base):
     Question(id="", text=f"{WORDS[0]} {n}", answers=(answer,), regex=False)
     for n, answer in ((50, "nowhere"), (51, "something"))  # nothing can be learned from these
   ]
-  adapter = tuning.adapt(shifted, questions, seconds=60)
+  adapter = learning.adapt(shifted, questions, seconds=60)
   adapted = dataclasses.replace(shifted, adapt=adapter)
   before, after = found(shifted, range(10, 13)), found(adapted, range(10, 13))
   assert before < 0.5 and after > 0.9
@@ -69,7 +69,7 @@ def test_an_adapter_learns_how_questions_are_embedded(shifted, base):
   assert np.linalg.norm(adapter(question_E)) == pytest.approx(1, rel=1e-5)
   opened = Adapter.open(base.path, adapter.write(base.path))
   np.testing.assert_array_equal(opened(question_E), adapter(question_E))
-  assert tuning.adapt(shifted, questions[-2:], seconds=60) is None
+  assert learning.adapt(shifted, questions[-2:], seconds=60) is None
 
 
 def test_training_remembers_questions_and_goes_on_with_what_was_fed_back(base, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from realm_jax import main
 from realm_jax.index.fusion import fuse_scores
-from realm_jax.knowledge_base import embedder
+from realm_jax.knowledge_base import edit
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 
 SEA = [
@@ -248,7 +248,7 @@ def test_rankings_are_compared_and_chosen(tmp_path):
 
 @pytest.mark.parametrize("same", [True, False])
 def test_an_interrupted_creation_goes_on_if_the_encoder_is_the_same(tmp_path, monkeypatch, same):
-  monkeypatch.setattr(embedder, "_PASSAGES_AT_ONCE", 8)
+  monkeypatch.setattr(edit, "_PASSAGES_AT_ONCE", 8)
   documents = [{"id": str(n), "text": f"Moss {n} grows."} for n in range(40)]
   embedded = []
 

@@ -9,7 +9,7 @@ fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
-from realm_jax.knowledge_base.chat_server import ChatServer  # noqa: E402
+from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402

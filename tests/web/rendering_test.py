@@ -4,7 +4,7 @@ import html.parser
 
 import pytest
 
-from realm_jax.web.rendering import environment, highlighted, probability
+from realm_jax.web.application import environment, highlighted, probability
 
 HOSTILE = "<script>alert('x')</script>\"&"
 

@@ -16,11 +16,10 @@ from realm_jax.checkpoints.orbax_files import first_intact, steps
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import directory_lock, partitioning, processes
 from realm_jax.foundations import progress
-from realm_jax.index import generations, publication, unfinished_embeddings
+from realm_jax.index import generations, publication
 from realm_jax.index.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
-from realm_jax.index.sample_queries import sample_queries
 from realm_jax.index.searcher import own_part
-from realm_jax.index.unfinished_embeddings import UnfinishedEmbeddings
+from realm_jax.index.publication import UnfinishedEmbeddings, sample_queries
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
@@ -69,7 +68,7 @@ def build_index(
   if until_step is not None and not follow:
     raise ValueError(f"until_step={until_step} would do nothing without --follow=true")
   generations.INDEX.check(index)
-  unfinished_embeddings.check(index)
+  publication.check_unfinished(index)
   store = PassageStore(passages)
   with directory_lock.hold(index, kind=generations.INDEX) as still_held:
     publication.check_corpus(index, store)
@@ -137,7 +136,7 @@ class _Publisher:
   def _step_after(self, built: int | None) -> int | None:
     """Returns the newer intact checkpoint to embed with: one that was begun, or the newest."""
     newer = [step for step in steps(self.checkpoints) if built is None or step > built]
-    unfinished = set(newer).intersection(unfinished_embeddings.steps(self.index)) if newer else ()
+    unfinished = set(newer).intersection(publication.unfinished_steps(self.index)) if newer else ()
     return first_intact(self.checkpoints, [*sorted(unfinished, reverse=True), *newer[::-1]])
 
   def _published(self, step: int) -> bool:
@@ -151,7 +150,7 @@ class _Publisher:
       # Processes may have failed at different points: they end, and are started again.
       if jax.process_count() > 1 or step == max(steps(self.checkpoints), default=None):
         raise
-      unfinished_embeddings.remove(self.index)
+      publication.remove_unfinished(self.index)
       logging.warning("no generation of step %d, there is a newer checkpoint: %s", step, error)
       return False
 
@@ -215,7 +214,7 @@ class _Publisher:
       part=self._part,
     )
     if processes.is_first():
-      unfinished_embeddings.remove(self.index)
+      publication.remove_unfinished(self.index)
     finished = time.perf_counter()
     logging.info(
       "generation %d of step %d: %d passages, embedded in %.1f s, "
@@ -258,7 +257,7 @@ class _Publisher:
     )
     first, stop = self._part.rows.start, self._part.rows.stop
     batch_size = max(1, self.config.tokens_per_batch // description.passage_length)
-    borders = unfinished_embeddings.borders(first, stop, every=_BATCHES_KEPT * batch_size)
+    borders = publication.borders(first, stop, every=_BATCHES_KEPT * batch_size)
     size, dtype = description.dual_encoder.embedding_size, np.dtype(self.config.dtype)
     embeddings_NxE = np.empty((stop - first, size), dtype)
     with concurrent.futures.ThreadPoolExecutor(1) as saving:

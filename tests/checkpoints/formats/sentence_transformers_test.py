@@ -11,7 +11,7 @@ import pytest
 
 from realm_jax.corpus.tokenized_passages import TokenizedPassages
 from realm_jax.knowledge_base import commits, models
-from realm_jax.knowledge_base.encoder import Encoder
+from realm_jax.knowledge_base.models import Encoder
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.text import tokenization

@@ -1,14 +1,18 @@
-"""The probability that an answer is among the hits, learned from the scores of known questions.
+"""What a knowledge base learned from questions: when they have an answer, and where to look for it.
 
-A logistic regression of what a search shows anyway: how the best scores of each ranking stand out,
-how many words of the question the passages have, whether the rankings agree, and whether questions
-like it were answered. It is what p(null passage) is to a reader: the share of "not here".
+`Answerability` is the probability that an answer is among the hits: a logistic regression of what a
+search shows anyway: how the best scores of each ranking stand out, how many words of the question
+the passages have, whether the rankings agree, and whether questions like it were answered. It is
+what p(null passage) is to a reader: the share of "not here".
+
+`Adapter` maps the embeddings of questions, for any encoder; passages keep theirs:
+
+  q' = |q| (q + q W + b) / |q + q W + b|
 """
 
 import dataclasses
 import json
 import operator
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,9 +22,9 @@ from absl import logging
 
 from realm_jax.foundations import atomic_files, json_fields, progress
 from realm_jax.foundations.output_kinds import DirectoryKind
-from realm_jax.knowledge_base import commits
+from realm_jax.knowledge_base import array_file, commits
+from realm_jax.knowledge_base.columns import Where
 from realm_jax.knowledge_base.commits import Ranking, Settings
-from realm_jax.knowledge_base.fields import Where
 from realm_jax.knowledge_base.hits import Hit, Hits, check_question
 from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
 
@@ -29,13 +33,45 @@ if TYPE_CHECKING:
   from realm_jax.knowledge_base.folder import Folder
   from realm_jax.knowledge_base.snapshot import Snapshot
 
-_FILE = "answerability.json"
-_KIND = DirectoryKind(name="a model of what is answerable", files=(_FILE,))
+_ADAPTER = DirectoryKind(name="an adapter", files=("adapter",))
+_ANSWERABILITY = DirectoryKind(
+  name="a model of what is answerable", files=("answerability.json",)
+)
 _DEPTHS = (1, 5, 20)  # hits, among which an answer is or is not
 _DEPTH = _DEPTHS[-1]  # scores that are read
 _FOLDS, _FEWEST, _MOST = 5, 10, 3_000  # questions with and without an answer, and of all
 _SHARPNESS = 8  # by which nearer past questions count more
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adapter:
+  """W and b, float32."""
+
+  weights_ExE: np.ndarray
+  bias_E: np.ndarray
+
+  def __call__(self, question_E: np.ndarray) -> np.ndarray:
+    """Returns the embedding of a question that passages are ranked by."""
+    mapped_E = question_E + question_E @ self.weights_ExE + self.bias_E
+    length = np.linalg.norm(mapped_E)
+    return mapped_E * np.float32(np.linalg.norm(question_E) / length if length else 1)
+
+  def write(self, directory: str) -> str:
+    """Writes it into a knowledge base; returns its name there, a digest."""
+    arrays = {"weights": self.weights_ExE, "bias": self.bias_E}
+    return commits.write_model(
+      directory,
+      self.weights_ExE.tobytes() + self.bias_E.tobytes(),
+      kind=_ADAPTER,
+      write=lambda folder: array_file.write(f"{folder}/adapter", arrays, metadata=None),
+    )
+
+  @classmethod
+  def open(cls, directory: str, name: str) -> "Adapter":
+    """Opens that of a knowledge base."""
+    arrays, _ = array_file.open_mapped(f"{commits.model_path(directory, name)}/adapter")
+    return cls(arrays["weights"], arrays["bias"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,16 +111,17 @@ class Answerability:
   def write(self, directory: str) -> str:
     """Writes it into a knowledge base; returns its name there, a digest."""
     content = json.dumps(dataclasses.asdict(self))
-
-    def write(temporary: str) -> None:
-      atomic_files.write_text(os.path.join(temporary, _FILE), content)
-
-    return commits.write_model(directory, content.encode(), kind=_KIND, write=write)
+    return commits.write_model(
+      directory,
+      content.encode(),
+      kind=_ANSWERABILITY,
+      write=lambda folder: atomic_files.write_text(f"{folder}/answerability.json", content),
+    )
 
   @classmethod
   def open(cls, directory: str, name: str) -> "Answerability | None":
     """Opens that of a knowledge base, which can be searched without if it is damaged."""
-    path = os.path.join(commits.model_path(directory, name), _FILE)
+    path = f"{commits.model_path(directory, name)}/answerability.json"
     try:
       with open(path, encoding="utf-8") as file:
         return json_fields.restored(cls, json.load(file))
@@ -168,7 +205,7 @@ def search(
   return hits[:k], np.array(features)
 
 
-def learn(
+def learn_answerability(
   snapshot: "Snapshot", questions: Sequence["Question"], *, memory: Memory, seconds: float
 ) -> Answerability | None:
   """Returns what was learned; None if too few questions have an answer among five, or too many.

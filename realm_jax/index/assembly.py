@@ -85,11 +85,6 @@ def load_searcher(
       `DeviceSearcher` always searches together.
     in_subprocess: Whether ScaNN or FAISS loads and searches in a subprocess, so that loading never
       blocks this process.
-
-  Raises:
-    FileNotFoundError: If the generation does not exist (any more).
-    generations.DamagedGenerationError: If it differs from what was published.
-    ValueError: If there are fewer shards than processes to spread them over.
   """
   manifest = generations.read_manifest(root, generation)
   # The builder's number of threads is not this machine's.
@@ -125,12 +120,7 @@ def _load_shards(
 
 
 def load_embeddings(root: str, generation: int) -> np.ndarray:
-  """Returns the embeddings `[N, E]` of a published generation, in corpus order.
-
-  Raises:
-    FileNotFoundError: If the generation does not exist (any more).
-    generations.DamagedGenerationError: If it differs from what was published.
-  """
+  """Returns the embeddings `[N, E]` of a published generation, in corpus order."""
   manifest = generations.read_manifest(root, generation)
   shards = range(len(manifest.shards))
   return np.concatenate(

@@ -45,9 +45,6 @@ class DeviceSearcher:
       mesh: Mesh; its devices take equal parts. None uses the devices of all processes.
       recall_target: Expected share of the true best passages that are found; None searches exactly.
       memory_bytes: Memory available per device; None uses what the device reports as free.
-
-    Raises:
-      ValueError: If the embeddings do not fit into the devices.
     """
     if embeddings_NxE.ndim != 2 or not embeddings_NxE.size:
       raise ValueError(f"embeddings of shape {embeddings_NxE.shape}; an index needs [N, E], N > 0")
@@ -94,12 +91,8 @@ class DeviceSearcher:
     queries_BxE = searcher.check_queries(queries_BxE, k, embedding_size=self._embedding_size)
     if len({device.process_index for device in self._mesh.devices.flat}) == 1:
       return self._search(queries_BxE, k)
-    everyone = [part["queries"] for part in processes.gather({"queries": queries_BxE})]
-    first = sum(map(len, everyone[: jax.process_index()]))
-    own = slice(first, first + len(queries_BxE))
-    return datatypes.SearchResults(
-      *(rows[own] for rows in self._search(np.concatenate(everyone), k))
-    )
+    queries, own = searcher.gather_queries(queries_BxE)
+    return datatypes.SearchResults(*(rows[own] for rows in self._search(queries, k)))
 
   def _search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Searches for queries that all processes of the mesh have."""

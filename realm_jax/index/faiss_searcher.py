@@ -62,11 +62,7 @@ class FaissShard(Shard):
 def build_arrays(
   embeddings_NxE: np.ndarray, *, config: searcher.CorpusSearcherConfig
 ) -> dict[str, np.ndarray]:
-  """Builds the index of one shard; returns it as named arrays, including the embeddings.
-
-  Raises:
-    ValueError: If the dtype is neither float32 nor bfloat16, or an embedding is NaN or infinite.
-  """
+  """Builds the index of one shard; returns it as named arrays, including the embeddings."""
   rows_NxE, arrays = _rows(embeddings_NxE), {"embeddings": embeddings_NxE}
   if len(rows_NxE) >= config.min_passages_for_tree:
     num_rows, size = rows_NxE.shape
@@ -88,11 +84,7 @@ def build_arrays(
 def load_shard(
   arrays: Mapping[str, np.ndarray], *, config: searcher.CorpusSearcherConfig
 ) -> FaissShard:
-  """Restores a shard from the arrays of `build_arrays`.
-
-  Raises:
-    ValueError: If an array is missing or unknown, or does not belong to the embeddings.
-  """
+  """Restores a shard from the arrays of `build_arrays`."""
   embeddings_NxE = arrays["embeddings"]
   names = {"embeddings"} | (
     {_CODES} if len(embeddings_NxE) >= config.min_passages_for_tree else set()

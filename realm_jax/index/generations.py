@@ -122,12 +122,13 @@ def newest(root: str) -> int | None:
   return max(all_generations(root), default=None)
 
 
-def resolve(root: str, generation: int | None) -> int:
-  """Returns a generation, the newest unless one is named.
+def next_number(root: str) -> int:
+  """Returns the number of the generation after the newest."""
+  return max(all_generations(root), default=-1) + 1
 
-  Raises:
-    FileNotFoundError: If there is none.
-  """
+
+def resolve(root: str, generation: int | None) -> int:
+  """Returns a generation, the newest unless one is named."""
   found = newest(root) if generation is None else generation
   if found is None:
     raise FileNotFoundError(f"no index generation in {root}; build one with `realm build_index`")
@@ -172,11 +173,10 @@ def publish(
     _write_shards(object_store.Path(directory), own)
     processes.share(None)  # the generation is visible
     return read_manifest(root, generation)
-  last = newest(root)
-  if generation < 0 or (last is not None and generation <= last):
+  if generation < (least := next_number(root)):
     raise ValueError(
       f"generation {generation} cannot be published in {directory}: generations never change and"
-      f" their numbers increase; use {0 if last is None else last + 1} or higher"
+      f" their numbers increase; use {least} or higher"
     )
   manifest = dataclasses.replace(
     manifest, generation=generation, created=time.time(), shards=sum(records, ())
@@ -343,7 +343,17 @@ def _records_of_all(
   shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
 ) -> list[tuple[ShardRecord, ...]]:
   """Describes the shards of every process, and checks that they add up to the corpus."""
-  own = [dataclasses.asdict(record) for record in _records(shards, manifest)]
+  own = []
+  for i, shard in enumerate(shards):
+    embeddings = shard.get("embeddings", np.zeros(()))
+    shape, dtype = embeddings.shape, embeddings.dtype.name
+    if len(shape) != 2 or not shape[0] or shape[1] != manifest.embedding_size:
+      raise ValueError(
+        f"shard {i} needs an array 'embeddings' [rows, {manifest.embedding_size}], not {shape}"
+      )
+    if dtype != manifest.dtype:
+      raise ValueError(f"embeddings of shard {i} are {dtype}, the manifest says {manifest.dtype}")
+    own.append(dataclasses.asdict(ShardRecord(0, shape[0], describe(shard))))
   records, first_row = [], 0
   for part in processes.share(own):
     of_one = []
@@ -354,29 +364,6 @@ def _records_of_all(
   if first_row != manifest.num_passages:
     raise ValueError(f"shards hold {first_row} passages, the manifest says {manifest.num_passages}")
   return records
-
-
-def _records(
-  shards: Sequence[Mapping[str, np.ndarray]], manifest: Manifest
-) -> tuple[ShardRecord, ...]:
-  """Returns the records of the shards after comparing them with the manifest."""
-  records = []
-  first_row = 0
-  for i, shard in enumerate(shards):
-    embeddings = shard.get("embeddings", np.zeros(()))
-    shape = embeddings.shape
-    if len(shape) != 2 or not shape[0] or shape[1] != manifest.embedding_size:
-      raise ValueError(
-        f"shard {i} needs an array 'embeddings' [rows, {manifest.embedding_size}], not {shape}"
-      )
-    if embeddings.dtype.name != manifest.dtype:
-      raise ValueError(
-        f"embeddings of shard {i} are {embeddings.dtype.name}, the manifest says {manifest.dtype}"
-      )
-    arrays = describe(shard)
-    records.append(ShardRecord(first_row=first_row, num_rows=shape[0], arrays=arrays))
-    first_row += shape[0]
-  return tuple(records)
 
 
 def _json_digest(content: dict) -> str:
@@ -393,11 +380,7 @@ def _gone(root: str, generation: int) -> str:
 
 
 def describe(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
-  """Returns the record of each array.
-
-  Raises:
-    ValueError: If a name cannot be that of a file.
-  """
+  """Returns the record of each array."""
   for name in arrays:
     if not _NAME.fullmatch(name):
       raise ValueError(f"an array named {name!r} cannot be stored; use [A-Za-z0-9_.]")
@@ -412,12 +395,7 @@ def write_arrays(directory: object_store.Path, arrays: Mapping[str, np.ndarray])
 
 
 def read_arrays(directory: object_store.Path, records: Mapping[str, ArrayRecord]) -> dict[str, np.ndarray]:
-  """Reads arrays at the same time.
-
-  Raises:
-    FileNotFoundError: If one is missing.
-    ValueError: If one is not what its record says.
-  """
+  """Reads arrays at the same time."""
   with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(records))) as pool:
     arrays = pool.map(functools.partial(_read_array, directory), records, records.values())
     return dict(zip(records, arrays, strict=True))

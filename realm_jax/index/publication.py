@@ -28,8 +28,8 @@ from realm_jax.index.searcher import (
   CorpusSearcherConfig,
   IndexPart,
   Searcher,
+  ShardedSearcher,
   SpreadSearcher,
-  TreeSearcher,
   own_part,
   recall_at_k,
 )
@@ -44,11 +44,7 @@ _SHORTEST, _NUM_MASKS = 8, 2  # of sample queries
 
 
 def check_corpus(index: str, store: PassageStore) -> None:
-  """Checks that the generations of an index are of this corpus and vocabulary.
-
-  Raises:
-    ForeignGenerationError: If one is not.
-  """
+  """Checks that the generations of an index are of this corpus and vocabulary."""
   for manifest in _manifests(index):
     found = f"corpus {manifest.corpus_fingerprint}, vocabulary {manifest.vocabulary_digest}"
     own = f"corpus {store.fingerprint}, vocabulary {store.metadata.vocabulary_digest}"
@@ -67,9 +63,6 @@ def check_run(index: str, *, run: str | None, parameters_digest: str, checkpoint
       have one passage encoder.
     parameters_digest: The digest of its passage encoder.
     checkpoint: What to call it in the message.
-
-  Raises:
-    ForeignGenerationError: If one was not.
   """
   for manifest in _manifests(index):
     same_encoder = manifest.parameters_digest == parameters_digest
@@ -135,7 +128,7 @@ def reach_target(
     return float(np.mean(processes.share(recall_at_k(found.ids_BxK, exact.ids_BxK))))
 
   target = config.target_recall
-  if not isinstance(own, TreeSearcher) or config.num_leaves_to_search or target is None:
+  if not isinstance(own, ShardedSearcher) or config.num_leaves_to_search or target is None:
     return config, {_RECALL_AT: recall(own)}
   leaves, reached = choose_leaves(
     lambda leaves: recall(own.with_leaves(leaves)), num_leaves=config.num_leaves, target=target
@@ -187,7 +180,7 @@ def publish(
     )
   return generations.publish(
     index,
-    processes.share(_next_number(index))[0],
+    processes.share(generations.next_number(index))[0],
     shards,
     manifest=generations.Manifest(
       training_step=training_step,
@@ -203,11 +196,6 @@ def publish(
     ),
     keep=keep,
   )
-
-
-def _next_number(index: str) -> int:
-  last = generations.newest(index)
-  return 0 if last is None else last + 1
 
 
 def sample_queries(
@@ -237,11 +225,7 @@ def sample_queries(
 
 
 def check_unfinished(index: str) -> None:
-  """Checks that nothing else stands where the unfinished embeddings of an index are kept.
-
-  Raises:
-    ValueError: If something does; it would be removed with them.
-  """
+  """Checks that nothing else stands where the unfinished embeddings of an index are kept."""
   _UNFINISHED.check(_unfinished_directory(index))
 
 

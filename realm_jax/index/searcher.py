@@ -64,15 +64,6 @@ def begin(
   return lambda: searcher.search(processes.local_rows(queries_BxE).astype(np.float32), k)
 
 
-@runtime_checkable
-class TreeSearcher(Searcher, Protocol):
-  """A searcher that searches some leaves of a tree."""
-
-  def with_leaves(self, num_leaves_to_search: int) -> "TreeSearcher":
-    """Returns a searcher over the same passages that searches another number of leaves."""
-    ...
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearcherConfig:
   """Settings of searchers; `for_corpus` replaces None by values for N passages.
@@ -213,11 +204,7 @@ class IndexPart:
 
 
 def own_part(num_passages: int, *, num_shards: int, index: int, count: int) -> IndexPart:
-  """Returns the shards of process `index` of `count`; processes get nearly equal numbers.
-
-  Raises:
-    ValueError: If there are fewer shards than processes.
-  """
+  """Returns the shards of process `index` of `count`; processes get nearly equal numbers."""
   if num_shards < count:
     raise ValueError(
       f"{num_shards} shards cannot be spread over {count} processes; build the index with "
@@ -235,11 +222,7 @@ def split_rows(num_rows: int, num_parts: int) -> list[slice]:
 
 
 def check_queries(queries_BxE: np.ndarray, k: int, *, embedding_size: int) -> np.ndarray:
-  """Returns the queries as contiguous float32.
-
-  Raises:
-    ValueError: If an index of this width cannot search them.
-  """
+  """Returns the queries as contiguous float32."""
   if k < 1:
     raise ValueError(f"k={k} passages per query; ask for at least 1")
   if queries_BxE.ndim != 2 or queries_BxE.shape[1] != embedding_size or not len(queries_BxE):
@@ -385,12 +368,17 @@ class SpreadSearcher:
 
   def search(self, queries_BxE: np.ndarray, k: int) -> datatypes.SearchResults:
     """Returns the best `k` passages of the queries of this process."""
-    queries = [part["queries"] for part in processes.gather({"queries": queries_BxE})]
-    found = self._own.search(np.concatenate(queries), k)
+    queries, rows = gather_queries(queries_BxE)
+    found = self._own.search(queries, k)
     ids_BxK = np.where(found.ids_BxK >= 0, found.ids_BxK + self._first_row, found.ids_BxK)
     everyone = processes.gather({"ids": ids_BxK, "scores": found.scores_BxK})
-    first = sum(map(len, queries[: jax.process_index()]))
-    rows = slice(first, first + len(queries_BxE))
     return merge(
       [datatypes.SearchResults(part["ids"][rows], part["scores"][rows]) for part in everyone], k
     )
+
+
+def gather_queries(queries_BxE: np.ndarray) -> tuple[np.ndarray, slice]:
+  """Returns the queries of all processes, and which of them are this one's."""
+  queries = [part["queries"] for part in processes.gather({"queries": queries_BxE})]
+  first = sum(map(len, queries[: jax.process_index()]))
+  return np.concatenate(queries), slice(first, first + len(queries_BxE))

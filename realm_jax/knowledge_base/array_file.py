@@ -30,11 +30,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray], *, metadata: Any) -> None
 
 
 def open_mapped(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], Any]:
-  """Maps the arrays of a file; returns them by name, and the metadata.
-
-  Raises:
-    ValueError: If the file is damaged.
-  """
+  """Maps the arrays of a file; returns them by name, and the metadata."""
   content = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
   start = 8 + int.from_bytes(content[:8].tobytes(), "little")
   try:

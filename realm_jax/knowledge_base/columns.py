@@ -144,11 +144,7 @@ class Column:
     self._recent: dict[str, Callable[[np.ndarray], np.ndarray]] = {}  # conditions
 
   def condition(self, name: str, condition: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function that tells which of some passages `[R]` satisfy a condition.
-
-    Raises:
-      ValueError: If it is no condition; see `KnowledgeBase.search`.
-    """
+    """Returns a function that tells which of some passages `[R]` satisfy a condition."""
     if (key := repr(condition)) in self._recent:
       return self._recent[key]
     satisfies = _predicate(name, condition)
@@ -175,11 +171,7 @@ def selects_missing(name: str, condition: Any) -> bool:
 
 
 def conditions(text: str) -> Where:
-  """Returns the conditions that a text has as JSON.
-
-  Raises:
-    ValueError: If it is no JSON object.
-  """
+  """Returns the conditions that a text has as JSON."""
   try:
     found = json.loads(text)
   except (ValueError, RecursionError):

@@ -152,11 +152,7 @@ def has_newer(directory: str, number: int) -> bool:
 
 
 def read_newest(directory: str) -> Commit | None:
-  """Reads the newest commit that is whole; None if there is no commit.
-
-  Raises:
-    ValueError: If all are damaged, or the newest has another format.
-  """
+  """Reads the newest commit that is whole; None if there is no commit."""
   numbers = sorted(_numbers(directory), reverse=True)
   for number in numbers:
     with contextlib.suppress(FileNotFoundError):  # a writer has just deleted it
@@ -177,11 +173,7 @@ def read_newest(directory: str) -> Commit | None:
 
 
 def check_newest(directory: str, commit: Commit | None) -> None:
-  """Checks that no commit is newer than this one, so that a writer does not write over it.
-
-  Raises:
-    ValueError: If there is one, which could not be read.
-  """
+  """Checks that no commit is newer than this one, so that a writer does not write over it."""
   newest = newest_number(directory)
   if newest != (commit and commit.number):
     raise ValueError(
@@ -207,11 +199,7 @@ def files(directory: str, commit: Commit) -> list[str]:
 
 
 def check_published(address: str, commit: Commit, names: Collection[str]) -> None:
-  """Checks that what is at an address, if anything, is an older commit.
-
-  Raises:
-    ValueError: If it is not.
-  """
+  """Checks that what is at an address, if anything, is an older commit."""
   numbers = [int(match[1]) for match in map(_PUBLISHED.fullmatch, names) if match]
   if names and not numbers:
     raise ValueError(f"{address} has something else than a knowledge base; give another address")

@@ -7,16 +7,14 @@ writers hold the lock of the folder.
 """
 
 import contextlib
-import functools
 import hashlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from absl import logging
 
 from realm_jax.foundations import object_store
@@ -50,11 +48,7 @@ KIND = DirectoryKind(
 
 
 def check_writable(path: str) -> None:
-  """Checks that a folder is on this machine.
-
-  Raises:
-    ValueError: If it is in an object store.
-  """
+  """Checks that a folder is on this machine."""
   if object_store.is_remote(path):
     raise ValueError(
       f"{path} is in an object store, where nothing can be changed; change a local folder (its "
@@ -74,10 +68,6 @@ class Folder:
 
   Args:
     encoder: An encoder from elsewhere; None loads the one of the folder when it is needed.
-
-  Raises:
-    FileNotFoundError: If there is no knowledge base.
-    ValueError: If it cannot be read, or was made with another encoder.
   """
 
   def __init__(self, path: str, *, encoder: Any = None):
@@ -90,7 +80,7 @@ class Folder:
       self._copied = time.monotonic()
     self._opening = threading.Lock()  # so that no thread goes back to an older snapshot
     self.given: TextEncoder | None = None
-    self._snapshot = _opened(self.path, self.encoder)
+    self._snapshot = self._open()
     if encoder is not None:
       name = self._snapshot.commit.settings.encoder
       if not name or text_encoders.find(self.path, name) is None:
@@ -112,7 +102,7 @@ class Folder:
       return snapshot
     with self._opening:
       if commits.has_newer(self.path, self._snapshot.commit.number):
-        self._snapshot = _opened(self.path, self.encoder, before=self._snapshot)
+        self._snapshot = self._open(self._snapshot)
       return self._snapshot
 
   def _copy(self) -> None:
@@ -137,11 +127,7 @@ class Folder:
           raise
 
   def encoder(self, name: str) -> "Encoder | TextEncoder":
-    """Returns the encoder of this name.
-
-    Raises:
-      ValueError: If it is an object that was not given, or another one was.
-    """
+    """Returns the encoder of this name."""
     kept = text_encoders.find(self.path, name)
     if kept is not None:
       return kept.open(self.given, path=self.path)
@@ -163,9 +149,8 @@ class Folder:
       commits.check_newest(self.path, before.commit)
       commits.remove_unnamed(self.path)
       name = before.commit.settings.encoder
-      embed = functools.partial(_embed_passages, self.encoder, name)
-      embed = Embedder(self.path, name, embed) if name else None
-      edit = Edit(self.path, before, embed=embed)
+      embed = Embedder(self.path, name, lambda texts: self.encoder(name).passages(texts))
+      edit = Edit(self.path, before, embed=embed if name else None)
       yield edit
       edit.commit()
       while groups := due(before := self.newest()):
@@ -174,6 +159,38 @@ class Folder:
           edit.merge(numbers)
         edit.commit()
       self.memory.drop_missing(self.newest())
+
+  def _open(self, before: Snapshot | None = None) -> Snapshot:
+    """Opens the newest commit; segments that are open stay so."""
+    known = {}
+    if before is not None:
+      names = [entry.name for entry in before.commit.segments]
+      known = dict(zip(names, before.segments, strict=True))
+    while True:
+      commit = commits.read_newest(self.path)
+      if commit is None:
+        raise FileNotFoundError(
+          f"{self.path} is no knowledge base; make one with `realm kb create`"
+        )
+      try:
+        segments = tuple(
+          known.get(entry.name) or Segment.open(commits.segment_path(self.path, entry.name))
+          for entry in commit.segments
+        )
+        break
+      except FileNotFoundError:  # merged by a writer in the meantime, or lost
+        if commits.newest_number(self.path) == commit.number:
+          raise
+    used = commit.settings
+    return Snapshot(
+      commit=commit,
+      segments=segments,
+      embed=(lambda text: self.encoder(used.encoder).question(text)) if used.encoder else None,
+      adapt=Adapter.open(self.path, used.adapter) if used.adapter else None,
+      answerability=Answerability.open(self.path, used.answerability)
+      if used.answerability
+      else None,
+    )
 
 
 @contextlib.contextmanager
@@ -203,65 +220,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def check_can_compute() -> None:
-  """Checks that JAX can run in this process.
-
-  Raises:
-    RuntimeError: If the process was forked after JAX had run, where it would wait for ever.
-  """
+  """Checks that JAX can run in this process."""
   if _forked_with_jax:
     raise RuntimeError(
       f"process {os.getpid()} was forked after an encoder or a reader had run, so here they would "
       "wait for ever; start processes with multiprocessing.get_context('spawn') or 'forkserver', "
       "or fork before the first search"
     )
-
-
-def _opened(
-  directory: str,
-  open_encoder: Callable[[str], "TextEncoder | Encoder"],
-  *,
-  before: Snapshot | None = None,
-) -> Snapshot:
-  """Opens the newest commit; segments that are open stay so.
-
-  Raises:
-    FileNotFoundError: If there is none.
-    ValueError: If it is damaged.
-  """
-  known = {}
-  if before is not None:
-    names = [entry.name for entry in before.commit.segments]
-    known = dict(zip(names, before.segments, strict=True))
-  while True:
-    commit = commits.read_newest(directory)
-    if commit is None:
-      raise FileNotFoundError(f"{directory} is no knowledge base; make one with `realm kb create`")
-    try:
-      segments = tuple(
-        known.get(entry.name) or Segment.open(commits.segment_path(directory, entry.name))
-        for entry in commit.segments
-      )
-    except FileNotFoundError:
-      if commits.newest_number(directory) == commit.number:
-        raise
-      continue  # merged by a writer in the meantime
-    name = commit.settings.encoder
-    embed = functools.partial(_embed_question, open_encoder, name) if name else None
-    adapter = commit.settings.adapter
-    adapt = Adapter.open(directory, adapter) if adapter else None
-    learned = commit.settings.answerability
-    return Snapshot(
-      commit=commit,
-      segments=segments,
-      embed=embed,
-      adapt=adapt,
-      answerability=Answerability.open(directory, learned) if learned else None,
-    )
-
-
-def _embed_question(open_encoder, name: str, question: str) -> np.ndarray:
-  return open_encoder(name).question(question)
-
-
-def _embed_passages(open_encoder, name: str, passages) -> np.ndarray:
-  return open_encoder(name).passages(passages)

@@ -46,11 +46,7 @@ def _quoted(hit: Hit) -> str:
 
 
 def answer(question: str, hits: Hits, generate: Generate) -> Answer:
-  """Returns the answer that is generated from hits, with the places of those that it cites.
-
-  Raises:
-    ValueError: If `generate` returns no text.
-  """
+  """Returns the answer that is generated from hits, with the places of those that it cites."""
   reply = generate(question, hits) if hits else None
   if reply is not None and not isinstance(reply, str):
     raise ValueError(f"generate returned {reply!r:.60}; return a string, or None if not found")
@@ -125,11 +121,7 @@ class ChatServer:
       raise ValueError(f"generator_timeout={self.timeout}; give seconds, more than 0")
 
   def __call__(self, question: str, passages: Hits) -> str:
-    """Returns the reply to the prompt of a question and its passages.
-
-    Raises:
-      GeneratorError: If the server cannot be reached or gives no answer.
-    """
+    """Returns the reply to the prompt of a question and its passages."""
     model = self._only_model() if self.model is None else self.model
     message = {"role": "user", "content": prompt(question, passages)}
     reply = self._send("/chat/completions", {"model": model, "messages": [message]})
@@ -227,11 +219,7 @@ class GeneratorSettings:
   generator_timeout: float = 120.0
 
   def open(self) -> ChatServer | None:
-    """Returns what answers; None if there is no address.
-
-    Raises:
-      ValueError: If the address is none, or there are other settings without one.
-    """
+    """Returns what answers; None if there is no address."""
     if self.generator is not None:
       return ChatServer(self.generator, self.generator_model, self.generator_timeout)
     if self != GeneratorSettings():

@@ -95,12 +95,11 @@ class Hits(Sequence[Hit]):
     )
 
   def _marked_html(self, text: str) -> str:
-    pieces, end = [], 0
-    for start, limit in self.spans(text):
-      marked = f"<mark>{html.escape(text[start:limit])}</mark>"
-      pieces += [html.escape(text[end:start]), marked]
-      end = limit
-    return "".join([*pieces, html.escape(text[end:])])
+    pieces = (
+      f"<mark>{piece}</mark>" if number % 2 and self.is_asked(piece) else html.escape(piece)
+      for number, piece in enumerate(re.split(r"(\w+)", text))  # every second one is a word
+    )
+    return "".join(pieces)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,12 +38,11 @@ from realm_jax.models.encoder_programs import query_encoder_program
 from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 
-FEWEST = 100  # questions that were fed back, to train on
+FEWEST, _MOST_HELD_OUT = 100, 500  # questions to train on, of which a fifth is held out
 _START, _ADAPTED, _TRAINED = "start", "adapted", "trained"
 _FIGURE = "recall@5"  # that has to rise
 _RANKINGS: Mapping[str, Ranking] = {"": "encoder", ", fused": "fused"}  # by the end of a name
 _LAST_SHARE = 0.1  # of the time, to learn what is answerable
-_HELD_OUT, _FEWEST_HELD_OUT = 500, 20  # of the questions, a fifth, within these bounds
 _BATCH, _BEAM, _EPOCHS = 16, 500, 2
 _LENGTH_STEP = 16
 _LOWEST = jnp.finfo(jnp.float32).min  # whose gradient is zero also where nothing is right
@@ -104,11 +103,7 @@ def fed_back(folder: Folder) -> list[Question]:
 
 
 def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> Choice:
-  """Remembers questions, and uses what learned from them if held-out ones find more answers.
-
-  Raises:
-    ValueError: If there is no passage, or questions are too few.
-  """
+  """Remembers questions, and uses what learned from them if held-out ones find more answers."""
   learned, asked = _held_out(questions)
   start = folder.newest()
   settings = start.commit.settings
@@ -118,16 +113,16 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   if start.embed is not None:
     start = dataclasses.replace(start, embed=functools.cache(start.embed))
   before = folder.memory.newest().records
-  records = {}
+  new = {}
   for question in progress.track([*learned, *asked], what="questions to remember"):
     past = PastQuestion(
       question=question.text, answers=question.answers, regex=question.regex, time=time.time()
     )
     past = use_memory.answered(start, past)
-    records[past.key] = past.after(before.get(past.key))
+    new[past.key] = past.after(before.get(past.key))
+  records = {**before, **new}
   keys = {PastQuestion(question=question.text).key for question in asked}
-  known = {**before, **records}
-  known = {key: past for key, past in known.items() if key not in keys}
+  known = {key: past for key, past in records.items() if key not in keys}
 
   adapter = encoder = None
   candidates = {_START: start}
@@ -144,10 +139,8 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   for name, snapshot in candidates.items():
     # Its own, because past questions are embedded as this candidate does.
     search = functools.partial(snapshot.search, memory=Memory(known, {}))
-    for end, ranking in _RANKINGS.items():
-      searches |= {name + end: functools.partial(search, by=ranking)}
-    if name == _START:
-      searches = {"without memory": start.search, name: search}
+    rankings = {"": None} if name == _START else _RANKINGS
+    searches |= {name + end: functools.partial(search, by=by) for end, by in rankings.items()}
   choice = _compare(searches, asked)
   chosen, _, _ = choice.chosen.partition(",")
   ranking = settings.ranking
@@ -158,27 +151,23 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
   ranks = dataclasses.replace(start.commit, settings=dataclasses.replace(settings, ranking=ranking))
   ranks = dataclasses.replace(candidates[chosen], commit=ranks)
   left = max(seconds - (time.monotonic() - started), _LAST_SHARE * seconds)
-  remembered = Memory({**before, **records}, {})
-  model = learn_answerability(ranks, unseen, memory=remembered, seconds=left)
+  model = learn_answerability(ranks, unseen, memory=Memory(records, {}), seconds=left)
   with folder.exclusively() as edit:
     if edit.settings.encoder != settings.encoder:
       raise ValueError(f"{folder.path} got another encoder while this one was trained")
+    changes = {} if chosen == _START else {"ranking": ranking}
     if chosen == _ADAPTED and adapter is not None:
-      edit.settings = dataclasses.replace(edit.settings, adapter=adapter.write(folder.path))
+      changes["adapter"] = adapter.write(folder.path)
     if chosen == _TRAINED and encoder is not None:
-      name = models.write_encoder(folder.path, encoder)
-      edit.settings = dataclasses.replace(edit.settings, adapter="", encoder=name)
-    if chosen != _START:
-      edit.settings = dataclasses.replace(edit.settings, ranking=ranking)
-    embed, name = candidates[chosen].embed, edit.settings.encoder
-    known_by = ""
+      changes |= {"adapter": "", "encoder": models.write_encoder(folder.path, encoder)}
+    used = dataclasses.replace(edit.settings, answerability="", **changes)
     if model is not None:
-      used = {"encoder": name, "adapter": edit.settings.adapter}
-      known_by = dataclasses.replace(model, **used).write(folder.path)
-    edit.settings = dataclasses.replace(edit.settings, answerability=known_by)
+      model = dataclasses.replace(model, encoder=used.encoder, adapter=used.adapter)
+      used = dataclasses.replace(used, answerability=model.write(folder.path))
+    edit.settings, embed = used, candidates[chosen].embed
     folder.memory.write(
-      past if embed is None else past.with_embedding(name, embed(past.question))
-      for past in records.values()
+      past if embed is None else past.with_embedding(used.encoder, embed(past.question))
+      for past in new.values()
     )
   return choice
 
@@ -186,17 +175,7 @@ def train(folder: Folder, questions: Sequence[Question], *, seconds: float) -> C
 def tune(
   encoder: Encoder, snapshot: Snapshot, questions: Sequence[Question], *, seconds: float
 ) -> Encoder:
-  """Returns the encoder with another query tower.
-
-  Args:
-    snapshot: What the questions are asked of.
-    seconds: When to stop, at the latest.
-
-  Raises:
-    ValueError: If there is no passage.
-  """
-  if not snapshot.num_passages:
-    raise ValueError("there are no documents yet, in which questions could find answers")
+  """Returns the encoder with another query tower."""
   config, copies = encoder.description.dual_encoder.separated()
   params = {here: encoder.params[there] for here, there in copies.items()}
   trained = config.params_of("query", params)
@@ -263,9 +242,6 @@ def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) 
   """Returns an adapter of the embeddings of questions; None if no question can be learned from.
 
   A question without an answer among its best passages, or with answers in all of them, is left out.
-
-  Args:
-    seconds: When to stop, at the latest.
   """
   started = time.monotonic()
   assert snapshot.embed is not None, "there is an encoder"
@@ -320,17 +296,13 @@ def adapt(snapshot: Snapshot, questions: Sequence[Question], *, seconds: float) 
 
 
 def _held_out(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
-  """Returns questions to learn from, and others to compare by; always the same ones.
-
-  Raises:
-    ValueError: If there are too few.
-  """
-  number = min(_HELD_OUT, len(questions) // 5)
-  if number < _FEWEST_HELD_OUT:
+  """Returns questions to learn from, and others to compare by; always the same ones."""
+  if len(questions) < FEWEST:
     raise ValueError(
       f"{len(questions)} questions are too few to learn from some and to compare by a fifth; give "
-      f"at least {5 * _FEWEST_HELD_OUT}, better thousands"
+      f"at least {FEWEST}, better thousands"
     )
+  number = min(_MOST_HELD_OUT, len(questions) // 5)
   mixed = random.Random(0).sample(questions, len(questions))
   return mixed[number:], mixed[:number]
 

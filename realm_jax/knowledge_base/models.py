@@ -47,13 +47,7 @@ _LENGTH_STEP = 64  # of questions; most have fewer wordpieces
 
 
 class Encoder:
-  """The encoder in a folder of models, on one device.
-
-  Attributes:
-    description: The model.
-    vocabulary: That of its texts.
-    params: Its parameters.
-  """
+  """The encoder in a folder of models, on one device."""
 
   def __init__(self, path: str):
     saved = saved_models.load(os.path.join(path, CHECKPOINTS))
@@ -167,12 +161,7 @@ class _Model:
 
 
 def copy_encoder(directory: str, source: str | os.PathLike) -> str:
-  """Copies an encoder into a knowledge base; returns its name there, a digest.
-
-  Raises:
-    FileNotFoundError: If there is none.
-    ValueError: If it was not trained to embed, or is a lexical encoder.
-  """
+  """Copies an encoder into a knowledge base; returns its name there, a digest."""
   model = _found(_directory(source), reads=False)
   if model.description.dual_encoder.num_candidates:
     raise ValueError(
@@ -183,12 +172,7 @@ def copy_encoder(directory: str, source: str | os.PathLike) -> str:
 
 
 def copy_reader(directory: str, source: str | os.PathLike) -> str:
-  """Copies a span reader into a knowledge base; returns its name there, a digest.
-
-  Raises:
-    FileNotFoundError: If there is none.
-    ValueError: If it was not fine-tuned for questions.
-  """
+  """Copies a span reader into a knowledge base; returns its name there, a digest."""
   return _copy(directory, _found(_directory(source), reads=True))
 
 

@@ -39,9 +39,6 @@ class TextEncoder:
 
   Attributes:
     probes_PxE: Embeddings of the probe sentences as passages, then as questions.
-
-  Raises:
-    ValueError: If it cannot be called, or returns something else.
   """
 
   def __init__(self, given: Any, *, address: str = ""):
@@ -117,9 +114,6 @@ class Kept:
 
   def open(self, given: TextEncoder | None, *, path: str) -> TextEncoder:
     """Returns the encoder that was given for the knowledge base in this folder, or loads its own.
-
-    Raises:
-      ValueError: If there is none, or another one.
     """
     if given is None and not self.address:
       raise ValueError(
@@ -131,11 +125,7 @@ class Kept:
     return encoder
 
   def check(self, encoder: TextEncoder) -> None:
-    """Checks that an encoder embeds the probes as this one.
-
-    Raises:
-      ValueError: If it does not.
-    """
+    """Checks that an encoder embeds the probes as this one."""
     here_PxE, there_PxE = encoder.probes_PxE, self.probes_PxE
     if here_PxE.shape != there_PxE.shape:
       raise ValueError(
@@ -153,12 +143,7 @@ class Kept:
 
 
 def opened(encoder: Any) -> TextEncoder | None:
-  """Returns an encoder from elsewhere; None for none, or a directory of one that is ours.
-
-  Raises:
-    FileNotFoundError: If sentence-transformers should load what is missing.
-    ValueError: If it cannot embed, or that library is not installed.
-  """
+  """Returns an encoder from elsewhere; None for none, or a directory of one that is ours."""
   if encoder is None or isinstance(encoder, TextEncoder):
     return encoder
   if not isinstance(encoder, (str, os.PathLike)):

@@ -67,11 +67,7 @@ class TextReader:
       self._files = [_below(file, self.folders) for file in files]
 
   def __iter__(self) -> Iterator[Document]:
-    """Yields the documents.
-
-    Raises:
-      ValueError: If two have the same id, or a record in memory has none or cannot be read.
-    """
+    """Yields the documents."""
     reader = reading.DocumentReader(self._files)
     records = itertools.chain(reader, map(_record, itertools.count(), self._records))
     fraction = reader.fraction if self._files else None
@@ -134,9 +130,6 @@ def beginning(document: Document) -> str:
 
 def cutter(*, words: int) -> Callable[[Document, str], list[str]]:
   """Returns a function that cuts a document into passages of about so many words.
-
-  Args:
-    words: The most words of a passage.
 
   Returns:
     A function of a document and its language, which decides where sentences end.

@@ -123,11 +123,7 @@ class EditForm(pydantic.BaseModel):
   fields: str = ""
 
   def apply(self, base: KnowledgeBase) -> None:
-    """Changes a document.
-
-    Raises:
-      ValueError: If a text is emptied, there is no title either, or the fields are not JSON.
-    """
+    """Changes a document."""
     if self.action == "delete":
       base.delete(document_of(base, self.id).id)
       return

@@ -120,15 +120,7 @@ def serve(
 
 @contextlib.contextmanager
 def listening(host: str, port: int) -> Iterator[Listener]:
-  """Takes a port, before what takes seconds is opened.
-
-  Args:
-    host: Address to listen on; 0.0.0.0 is every address of this machine.
-    port: Port to listen on; 0 chooses a free one.
-
-  Raises:
-    ValueError: If the port is taken, or FastAPI or uvicorn is not installed.
-  """
+  """Takes a port, before what takes seconds is opened."""
   try:
     import fastapi
     import uvicorn

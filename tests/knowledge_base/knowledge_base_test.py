@@ -236,7 +236,7 @@ def test_one_writes_at_a_time(base):
 
 
 def test_a_thread_that_searches_does_not_take_a_writer_back_to_an_older_commit(base, monkeypatch):
-  elsewhere, opened = KnowledgeBase(base.path), folder._opened
+  elsewhere, opened = KnowledgeBase(base.path), folder.Folder._open
   begun, hurry = threading.Event(), threading.Event()
   reader = threading.Thread(target=base.search, args=["moss"])
 
@@ -253,7 +253,7 @@ def test_a_thread_that_searches_does_not_take_a_writer_back_to_an_older_commit(b
       hurry.set()
       reader.join(timeout=10)
 
-  monkeypatch.setattr(folder, "_opened", opened_late)
+  monkeypatch.setattr(folder.Folder, "_open", opened_late)
   elsewhere.add([{"id": "elm", "text": "An elm."}])
   reader.start()
   assert begun.wait(timeout=10)

@@ -40,8 +40,8 @@ from realm_jax.foundations import progress
 from realm_jax.index.bm25 import kth_best
 from realm_jax.knowledge_base import evaluation, learned, learning, use_memory
 from realm_jax.knowledge_base.commits import Ranking
-from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import JudgedPassage, Memory, PastQuestion
 from realm_jax.models.encoder_programs import query_encoder_program

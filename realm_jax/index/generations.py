@@ -394,7 +394,9 @@ def write_arrays(directory: object_store.Path, arrays: Mapping[str, np.ndarray])
     _file_of(directory, name).write_bytes(_content(array).tobytes())
 
 
-def read_arrays(directory: object_store.Path, records: Mapping[str, ArrayRecord]) -> dict[str, np.ndarray]:
+def read_arrays(
+  directory: object_store.Path, records: Mapping[str, ArrayRecord]
+) -> dict[str, np.ndarray]:
   """Reads arrays at the same time."""
   with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(records))) as pool:
     arrays = pool.map(functools.partial(_read_array, directory), records, records.values())

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 
 from realm_jax.knowledge_base import columns
-from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.commits import Ranking
+from realm_jax.knowledge_base.generation import GeneratorSettings
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.web import listening
 from realm_jax.web.listening import LimitSettings

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 from realm_jax.corpus import reading, sample
 from realm_jax.corpus.documents import Document
 from realm_jax.foundations import object_store
-from realm_jax.knowledge_base import (
-  commits,
-  folder,
-  generation,
-  learned,
-  text_encoders,
-  use_memory,
-)
-from realm_jax.knowledge_base.edit import Changes, listed
+from realm_jax.knowledge_base import commits, folder, generation, text_encoders, use_memory
 from realm_jax.knowledge_base.columns import Where
+from realm_jax.knowledge_base.edit import Changes, listed
 from realm_jax.knowledge_base.folder import Folder
 from realm_jax.knowledge_base.generation import Generate
 from realm_jax.knowledge_base.hits import Answer, Hits, check_question
+from realm_jax.knowledge_base.learned import find
 from realm_jax.knowledge_base.texts import TextReader, Texts
 from realm_jax.knowledge_base.use_memory import PastQuestion
 
@@ -200,7 +194,7 @@ class KnowledgeBase:
       ValueError: If `k` is below 1, no document has a field of `where` that a condition needs, or
         an encoder that is needed is missing, or what `min_answerable` needs was not learned.
     """
-    return learned.find(
+    return find(
       self._folder, question, k, where=where, by=by, exact=exact, min_answerable=min_answerable
     )
 

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
   from realm_jax.knowledge_base.snapshot import Snapshot
 
 _ADAPTER = DirectoryKind(name="an adapter", files=("adapter",))
-_ANSWERABILITY = DirectoryKind(
-  name="a model of what is answerable", files=("answerability.json",)
-)
+_ANSWERABILITY = DirectoryKind(name="a model of what is answerable", files=("answerability.json",))
 _DEPTHS = (1, 5, 20)  # hits, among which an answer is or is not
 _DEPTH = _DEPTHS[-1]  # scores that are read
 _FOLDS, _FEWEST, _MOST = 5, 10, 3_000  # questions with and without an answer, and of all

@@ -54,7 +54,6 @@ _CANDIDATES, _POOL, _ADAPTER_BATCH, _ADAPTER_EPOCHS = 200, 20_000, 64, 5
 _TEMPERATURE = 0.05  # of scores from -1 to 1, unless the encoder was trained with its own
 
 
-
 def choose_ranking(folder: Folder, *, create: Callable[..., Any]) -> Choice:
   """Chooses between words, the encoder and both by titles and sentences of the documents.
 

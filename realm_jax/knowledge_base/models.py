@@ -1,4 +1,4 @@
-"""The models of a knowledge base, an encoder and a reader: copied into its folder, opened and run."""
+"""The models of a knowledge base, encoder and reader: copied into its folder, opened and run."""
 
 import copy
 import dataclasses

@@ -17,8 +17,8 @@ from realm_jax.index.bm25 import Bm25Retriever, kth_best
 from realm_jax.index.cells import Moments
 from realm_jax.index.postings import languages_of
 from realm_jax.knowledge_base import use_memory
-from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
 from realm_jax.knowledge_base.columns import Column, Where, selects_missing
+from realm_jax.knowledge_base.commits import RANKINGS, Commit, Ranking
 from realm_jax.knowledge_base.hits import Hit
 from realm_jax.knowledge_base.segment import Segment
 from realm_jax.knowledge_base.texts import beginning

@@ -113,8 +113,7 @@ class Kept:
   probes_PxE: np.ndarray
 
   def open(self, given: TextEncoder | None, *, path: str) -> TextEncoder:
-    """Returns the encoder that was given for the knowledge base in this folder, or loads its own.
-    """
+    """Returns the encoder that was given for the knowledge base here, or loads its own."""
     if given is None and not self.address:
       raise ValueError(
         f"{path} was made with an encoder object, which its folder does not have; give it to "

@@ -1,4 +1,4 @@
-"""What is given as texts: a folder, files, or records in memory; and how it is cut into passages."""
+"""What is given as texts: a folder, files or records in memory; and how they become passages."""
 
 import dataclasses
 import itertools

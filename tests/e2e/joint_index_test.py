@@ -44,7 +44,8 @@ np.savez(f"{root}/found_{process}.npz", queries=queries, ids=found.ids_BxK, scor
 def fail(directory, shard):
   raise OSError("disk full")
 
-saved, generations.write_arrays = generations.write_arrays, fail if process else generations.write_arrays
+saved = generations.write_arrays
+generations.write_arrays = fail if process else saved
 try:
   build()
 except RuntimeError as error:

@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from realm_jax.answering.editable_corpus import EditedSearcher
 from realm_jax.devices.datatypes import MISSING_PASSAGE_ID, SearchResults
 from realm_jax.index import fused_searcher
 from realm_jax.index.bm25 import Bm25Retriever
-from realm_jax.answering.editable_corpus import EditedSearcher
 from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.index.fused_searcher import Fusion, Hybrid, fuse_ranks
 from realm_jax.index.fusion import fuse_scores
@@ -94,9 +94,7 @@ def test_edits_are_searched_as_in_a_new_corpus(monkeypatch, most):
   of = hybrid().edited(
     hidden=[7, 20], written={7: texts[7], 60: texts[60]}, embeddings_IxE=embeddings
   )
-  base = EditedSearcher(
-    ExactSearcher(EMBEDDINGS), [7, 20], {7: embeddings[7], 60: embeddings[60]}
-  )
+  base = EditedSearcher(ExactSearcher(EMBEDDINGS), [7, 20], {7: embeddings[7], 60: embeddings[60]})
   found = search(of, k=59, base=base)
   assert found.ids_BxK[:, 0].tolist() == [60, 7]
   if most > 10:

@@ -65,6 +65,23 @@ def test_arrays_come_back_as_they_were(tmp_path, dtype):
       np.testing.assert_array_equal(restored[name], array)
 
 
+@pytest.mark.parametrize("size", [1, 7, 80, 1 << 20])
+def test_arrays_are_read_in_ranges_of_any_size(tmp_path, monkeypatch, size):
+  monkeypatch.setattr(object_store, "_RANGE", size)
+  arrays = {
+    "embeddings": np.arange(20, dtype=np.float32).reshape(5, 4),
+    "nothing": np.zeros((0, 4), np.float32),
+    "scalar": np.array(7, np.int64),
+  }
+  directory = object_store.Path(tmp_path / "shard")
+  generations.write_arrays(directory, arrays)
+  found = generations.read_arrays(directory, generations.describe(arrays))
+  assert found.keys() == arrays.keys()
+  for name, array in arrays.items():
+    assert found[name].dtype == array.dtype
+    np.testing.assert_array_equal(found[name], array)
+
+
 def test_a_storage_that_fails_is_not_a_damaged_generation(tmp_path, monkeypatch):
   publish(tmp_path, 3)
 

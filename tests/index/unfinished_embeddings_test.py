@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from realm_jax.index import publication
-from realm_jax.index.searcher import split_rows
 from realm_jax.index.publication import UnfinishedEmbeddings
+from realm_jax.index.searcher import split_rows
 
 ROWS = slice(3, 8)
 KEPT_5xE = np.arange(20, dtype=ml_dtypes.bfloat16).reshape(5, 4)

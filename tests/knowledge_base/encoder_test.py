@@ -14,8 +14,8 @@ import pytest
 
 from realm_jax.index.fusion import fuse_scores
 from realm_jax.knowledge_base import edit, learning
-from realm_jax.knowledge_base.models import Encoder, open_encoder
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.models import Encoder, open_encoder
 from tests.knowledge_base import tiny_models
 
 SEA = [

@@ -8,8 +8,8 @@ import pytest
 
 from realm_jax.data.questions import Question
 from realm_jax.knowledge_base import learning
-from realm_jax.knowledge_base.learned import Adapter
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
+from realm_jax.knowledge_base.learned import Adapter
 
 WORDS = [f"{a}{b}ing" for a in "bdfgklmprt" for b in ("al", "en", "or", "ush")]
 

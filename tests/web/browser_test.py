@@ -8,10 +8,9 @@ pytest.importorskip("uvicorn", reason="the extra `serve` is missing")
 expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.interop
 
-from realm_jax.web.inspector import make_app  # noqa: E402
-from realm_jax.web.inspector import AnsweringService  # noqa: E402
-from realm_jax.web.listening import LimitSettings  # noqa: E402
 from realm_jax.web.application import Example  # noqa: E402
+from realm_jax.web.inspector import AnsweringService, make_app  # noqa: E402
+from realm_jax.web.listening import LimitSettings  # noqa: E402
 from tests.web.browsing import contrast  # noqa: E402
 
 QUERY = "[MASK] is the money of Britain"

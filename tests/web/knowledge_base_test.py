@@ -9,8 +9,8 @@ fastapi = pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
 
 from realm_jax.devices.directory_lock import hold  # noqa: E402
-from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.folder import KIND  # noqa: E402
+from realm_jax.knowledge_base.generation import ChatServer  # noqa: E402
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase  # noqa: E402
 from realm_jax.web.knowledge_base import make_app  # noqa: E402
 from realm_jax.web.listening import LimitSettings, serve  # noqa: E402

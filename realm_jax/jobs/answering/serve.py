@@ -96,8 +96,8 @@ def serve(
     raise ValueError(f"both models are named {names[0]!r}; give two --names")
   with listening(host, port) as listener:
     from realm_jax.web import inspector
-    from realm_jax.web.inspector import AnsweringService
     from realm_jax.web.application import Example
+    from realm_jax.web.inspector import AnsweringService
 
     models = {
       name: open_answerer(opened, max_answer_length=max_answer_length, history=history)

@@ -18,8 +18,8 @@ from realm_jax.devices import directory_lock, partitioning, processes
 from realm_jax.foundations import progress
 from realm_jax.index import generations, publication
 from realm_jax.index.builder_config import POLL_SECONDS, SAMPLE_QUERIES, BuilderConfig
-from realm_jax.index.searcher import own_part
 from realm_jax.index.publication import UnfinishedEmbeddings, sample_queries
+from realm_jax.index.searcher import own_part
 from realm_jax.launching.supervisor import STOPPED
 from realm_jax.models.encoder_programs import passage_encoder_program
 from realm_jax.retrieval import passage_embedding

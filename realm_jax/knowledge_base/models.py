@@ -7,13 +7,11 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
-from realm_jax.answering.editable_corpus import EditableCorpus
-from realm_jax.answering.open_answerer import question_model
-from realm_jax.answering.question_answerer import QuestionAnswerer, SpanAnswer
 from realm_jax.checkpoints import importing, orbax_files, saved_models
 from realm_jax.checkpoints.best_checkpoint import BEST
 from realm_jax.checkpoints.formats import imported_model
@@ -36,6 +34,9 @@ from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text import tokenization, wordpieces
+
+if TYPE_CHECKING:
+  from realm_jax.answering.question_answerer import SpanAnswer
 
 _KIND = DirectoryKind(name="a model", files=(f"{CHECKPOINTS}/", f"{VOCABULARY}/"))
 # Wordpieces that a model reads, unless it says it.
@@ -103,6 +104,8 @@ class Reader:
   """
 
   def __init__(self, path: str):
+    from realm_jax.answering.open_answerer import question_model  # late, as searches need none
+
     saved = saved_models.load(os.path.join(path, CHECKPOINTS))
     mesh = partitioning.make_mesh(devices=jax.local_devices()[:1])
     _, params = saved.open_qa_model(mesh)
@@ -113,8 +116,11 @@ class Reader:
     self._tokenizer = tokenization.load_text_tokenizer(os.path.join(path, VOCABULARY))
     self.num_read = self._model.beam.num_read
 
-  def answer(self, question: str, hits: Sequence[Hit]) -> SpanAnswer | None:
+  def answer(self, question: str, hits: Sequence[Hit]) -> "SpanAnswer | None":
     """Returns the best span of passages, with their places as ids; None if there is none."""
+    from realm_jax.answering.editable_corpus import EditableCorpus
+    from realm_jax.answering.question_answerer import QuestionAnswerer
+
     passages = TokenizedPassages(
       [(hit.title, hit.text) for hit in hits], tokenizer=self._tokenizer, max_length=self._length
     )

@@ -20,8 +20,8 @@ from realm_jax.jobs.training.demo import warm_up
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
-from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.finetuning import Finetuning
+from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.pretraining import Pretraining
 from realm_jax.training.training_run import CHECKPOINTS, WarmStart
 

@@ -61,7 +61,7 @@ def ours(work: str, dtype: str):
   from realm_jax.devices import datatypes, partitioning
   from realm_jax.models.bert import BertConfig
   from realm_jax.models.dual_encoder import DualEncoderConfig
-  from realm_jax.models.encoder_programs import passage_encoder_program
+  from realm_jax.models.encoder import passage_encoder_program
   from realm_jax.models.realm import RealmPretrainingModel
   from realm_jax.objectives.marginal_likelihood import MarginalLikelihood
   from realm_jax.retrieval import retriever

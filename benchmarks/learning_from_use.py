@@ -44,7 +44,7 @@ from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
 from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import JudgedPassage, Memory, PastQuestion
-from realm_jax.models.encoder_programs import query_encoder_program
+from realm_jax.models.encoder import query_encoder_program
 
 _SIZES = (100, 400, 800, 1600)  # and all
 _NEAR = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)

@@ -5,9 +5,9 @@ jobs that answer need only the import, `--gin_file=FILE`, to open what was train
 
     from __gin__ import dynamic_registration
     from examples import own_encoder
-    from realm_jax.training import contrastive
+    from realm_jax.training import plain_training
     from realm_jax.training import pretraining
-    contrastive.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
+    plain_training.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
     pretraining.ModelConfig.dual_encoder = @own_encoder.BagConfig()
 """
 

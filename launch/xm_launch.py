@@ -21,8 +21,7 @@ import sweep as sweeps  # next to this file
 from absl import app, flags
 from xmanager import xm, xm_local
 
-from realm_jax.launching.supervisor import sigterm_interrupts
-from realm_jax.launching.training_jobs import training_jobs
+from realm_jax.launching.supervisor import sigterm_interrupts, training_jobs
 
 EXECUTORS = ("local", "vertex", "kubernetes")
 _SECONDS_TO_SAVE = 60

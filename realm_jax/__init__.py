@@ -22,7 +22,7 @@ _HOMES = {
   "models.encoder": ("Encoder", "EncoderConfig"),
   "objectives.contrastive": ("Contrastive",),
   "objectives.marginal_likelihood": ("MarginalLikelihood",),
-  "training.contrastive": ("ContrastiveTraining",),
+  "training.plain_training": ("ContrastiveTraining",),
   "training.finetuning": ("Finetuning",),
   "training.pretraining": ("Pretraining",),
   "answering.open_answerer": ("open_answerer",),

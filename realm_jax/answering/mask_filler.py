@@ -30,10 +30,14 @@ from realm_jax.devices.datatypes import (
   SearchResults,
   Tokens,
 )
-from realm_jax.retrieval.candidates import choose_passages
 from realm_jax.retrieval.joint_inputs import gather
-from realm_jax.retrieval.rescoring import Rescoring
-from realm_jax.retrieval.retriever import RetrievalConfig, closed_book, without_null
+from realm_jax.retrieval.passage_finder import Rescoring
+from realm_jax.retrieval.retriever import (
+  RetrievalConfig,
+  choose_passages,
+  closed_book,
+  without_null,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from realm_jax.checkpoints.opening import Opened, Sources, open_sources, publish
 from realm_jax.checkpoints.saved_models import ModelDescription
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.index import generations
-from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder
+from realm_jax.models.encoder import passage_encoder_program, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.models.realm import RealmPretrainingModel
 

@@ -9,7 +9,7 @@ from realm_jax.data.questions import question_batches
 from realm_jax.devices.datatypes import Array, SearchResults, Tokens
 from realm_jax.index.fused_searcher import Hybrid
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval.rescoring import Rescoring
+from realm_jax.retrieval.passage_finder import Rescoring
 from realm_jax.text.wordpieces import Tokenizer
 
 

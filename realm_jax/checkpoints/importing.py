@@ -20,7 +20,7 @@ from realm_jax.checkpoints.formats import (
 from realm_jax.foundations import hub, json_fields, object_store
 from realm_jax.models.encoder import example_tokens
 from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
-from realm_jax.models.span_reader import SpanReader
+from realm_jax.models.open_qa import SpanReader
 from realm_jax.text import tokenization, wordpieces
 
 

@@ -14,12 +14,11 @@ from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices import partitioning
 from realm_jax.foundations import choices
 from realm_jax.index import generations
-from realm_jax.index.bm25 import Bm25Retriever
+from realm_jax.index.bm25 import Bm25Retriever, open_postings
 from realm_jax.index.fused_searcher import MOST_SCORED, Fusion, Hybrid
 from realm_jax.index.neighbours import find_neighbours
 from realm_jax.index.searcher import SearcherFactory
 from realm_jax.retrieval.index_refresher import LoadedGeneration
-from realm_jax.retrieval.stored_words import open_postings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,10 @@ from realm_jax.corpus.passage_store import Passages, PassageStore
 from realm_jax.devices import partitioning, processes
 from realm_jax.foundations import json_fields, object_store
 from realm_jax.models import bert, open_qa, realm
-from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens
-from realm_jax.models.encoder_programs import rescoring_program
-from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.models.encoder import Encoder, EncoderConfig, Side, example_tokens, rescoring_program
+from realm_jax.models.open_qa import SpanReaderConfig
+from realm_jax.retrieval.passage_finder import Rescoring
 from realm_jax.retrieval.question_retriever import BeamConfig
-from realm_jax.retrieval.rescoring import Rescoring
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.text.wordpieces import WordPieces
 
@@ -191,8 +190,13 @@ def rescoring(encoder: EncoderConfig, store: Passages, *, passage_length: int) -
   """Returns what ranks candidates from a corpus by an encoder's exact scores, if it has any."""
   if not encoder.num_candidates:
     return None
-  program = rescoring_program(encoder)
-  return Rescoring(encoder=encoder, program=program, store=store, passage_length=passage_length)
+  return Rescoring(
+    num_candidates=encoder.num_candidates,
+    params_of=encoder.rescoring_params,
+    program=rescoring_program(encoder),
+    store=store,
+    passage_length=passage_length,
+  )
 
 
 def abstract_params(mesh: jax.sharding.Mesh, init: Callable[..., dict], model) -> dict:

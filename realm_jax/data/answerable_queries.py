@@ -1,6 +1,6 @@
 """Masked queries that another passage answers.
 
-See `retrieval.answering_passages`. BM25 searches with the whole sentence, masked words included.
+See `retrieval.trivial_passages`. BM25 searches with the whole sentence, masked words included.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from realm_jax.data import batches, prepared_examples
 from realm_jax.data.batches import Features
 from realm_jax.devices.datatypes import MaskedQueries
 from realm_jax.foundations import choices
-from realm_jax.retrieval import answering_passages, trivial_passages
-from realm_jax.retrieval.stored_words import open_bm25
+from realm_jax.index.bm25 import open_bm25
+from realm_jax.retrieval import trivial_passages
 
 _SEARCHED = 20  # passages found for a sentence; few of those further down have the span
 
@@ -62,7 +62,7 @@ class AnswerableQueries:
     """Returns the answerable rows of a part."""
     queries = batches.masked_queries(part)
     ids_BxR = self._search(queries)
-    answers_BxR = answering_passages.find(queries, ids_BxR, store=self._store)
+    answers_BxR = trivial_passages.find_answering(queries, ids_BxR, store=self._store)
     kept_B = answers_BxR.any(axis=1)
     if self._config.read_with == "found":
       best_Bx1 = np.take_along_axis(ids_BxR, answers_BxR.argmax(axis=1)[:, None], axis=1)

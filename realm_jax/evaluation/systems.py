@@ -10,8 +10,8 @@ from realm_jax.checkpoints.opening import Opened, Sources, open_corpus, open_sou
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.evaluation.open_qa import RECALL_AT
 from realm_jax.foundations import choices
+from realm_jax.index.bm25 import open_bm25
 from realm_jax.index.generations import Manifest
-from realm_jax.retrieval.stored_words import open_bm25
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

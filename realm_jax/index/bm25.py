@@ -12,12 +12,14 @@ import collections
 import dataclasses
 import itertools
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from realm_jax.index.postings import Postings, languages_of, prefixes_of
+from realm_jax.corpus.passage_store import PassageStore, titled_text
+from realm_jax.index.postings import Postings, languages_of, open_or_build, prefixes_of
 from realm_jax.text import detection, wordpieces
 from realm_jax.text.analysis import Analyzer
 
@@ -368,3 +370,18 @@ def best_places(scores_N: np.ndarray, k: int) -> np.ndarray:
   if k < len(found):
     found = np.flatnonzero(scores_N >= kth_best(scores_N, k))
   return found[np.argsort(-scores_N[found], kind="stable")][:k]
+
+
+def open_postings(store: PassageStore) -> Postings:
+  """Opens the terms of a corpus, titles included, indexed once and kept in its directory."""
+  return open_or_build(
+    os.path.join(store.local_directory, "bm25"),
+    lambda: (titled_text(store, row) for row in range(len(store))),
+    identity=store.fingerprint,
+    languages=store.metadata.languages,
+  )
+
+
+def open_bm25(store: PassageStore) -> Bm25Retriever:
+  """Opens BM25 over the passages of a corpus."""
+  return Bm25Retriever([open_postings(store)])

@@ -33,8 +33,7 @@ from realm_jax.knowledge_base.learned import Adapter, learn_answerability
 from realm_jax.knowledge_base.models import Encoder
 from realm_jax.knowledge_base.snapshot import Snapshot
 from realm_jax.knowledge_base.use_memory import Memory, PastQuestion
-from realm_jax.models.encoder import EncoderConfig
-from realm_jax.models.encoder_programs import query_encoder_program
+from realm_jax.models.encoder import EncoderConfig, query_encoder_program
 from realm_jax.objectives.marginal_likelihood import marginal_log_likelihood
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 

@@ -26,9 +26,12 @@ from realm_jax.index.exact_searcher import ExactSearcher
 from realm_jax.knowledge_base import commits
 from realm_jax.knowledge_base.commits import CHECKPOINTS, VOCABULARY
 from realm_jax.knowledge_base.hits import Hit
-from realm_jax.models.encoder import EncoderConfig
-from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
-from realm_jax.models.uniform_encoder import UniformEncoderConfig
+from realm_jax.models.encoder import (
+  EncoderConfig,
+  UniformEncoderConfig,
+  passage_encoder_program,
+  query_encoder_program,
+)
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import passage_tokens
 from realm_jax.retrieval.passage_embedding import embed_passages, passage_batches

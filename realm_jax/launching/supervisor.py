@@ -1,4 +1,4 @@
-"""Supervises processes on one machine: starts them, restarts killed ones, ends them together."""
+"""The jobs of a pre-training, and processes on one machine: restarted if killed, ended together."""
 
 import contextlib
 import dataclasses
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 STOPPED = 128 + signal.SIGTERM  # exit code of a job that was stopped before its end
 _POLL_SECONDS = 0.2
@@ -37,6 +38,44 @@ def realm_command(job: str, *, gin_file: str, keywords: Mapping[str, object]) ->
   """Returns the command line of a job for this machine's Python."""
   flags = [f"--{name}={value}" for name, value in keywords.items()]
   return [sys.executable, "-m", "realm_jax.main", job, f"--gin_file={gin_file}", *flags]
+
+
+def training_jobs(
+  *,
+  workdir: str,
+  corpus: str,
+  passages: str,
+  num_steps: int,
+  retriever_checkpoints: str | None = None,
+  warm_start: str | None = None,
+  questions: str | None = None,
+) -> dict[str, dict[str, Any]]:
+  """Returns the keywords of the jobs of a pre-training, which share one directory, by job.
+
+  They are a trainer, an index builder and, with questions, an evaluator.
+
+  Args:
+    workdir: Directory for `pretrain/`, `index/` and `evaluation/`.
+    questions: Questions for `realm evaluate --follow=true`.
+  """
+  run, index = os.path.join(workdir, "pretrain"), os.path.join(workdir, "index")
+  shared = {"passages": passages, "index": index}
+  following = {"checkpoints": os.path.join(run, "checkpoints"), "until_step": num_steps, **shared}
+  starts = {"retriever_checkpoints": retriever_checkpoints, "warm_start": warm_start}
+  jobs = {
+    "pretrain": {
+      "workdir": run,
+      "corpus": corpus,
+      "num_steps": num_steps,
+      **shared,
+      **{name: value for name, value in starts.items() if value is not None},
+    },
+    "build_index": {"follow": True, **following},
+  }
+  if questions is not None:
+    output = os.path.join(workdir, "evaluation")
+    jobs["evaluate"] = {"follow": True, "questions": questions, "output": output, **following}
+  return jobs
 
 
 def supervise(

@@ -6,7 +6,7 @@ computed in at least float32.
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import flax.linen as nn
 import jax
@@ -17,13 +17,27 @@ from realm_jax.devices import datatypes, partitioning
 from realm_jax.foundations import choices
 from realm_jax.models import fused_attention
 from realm_jax.models.products import activated_product, fastest_dtype, product, product_transposed
-from realm_jax.models.residual_norm import ResidualNorm
-from realm_jax.models.typed_module import TypedModule
 
 _ACTIVATIONS = {
   "gelu_erf": functools.partial(jax.nn.gelu, approximate=False),
   "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
 }
+
+
+class TypedModule(nn.Module):
+  """A module that is applied without mutable variables.
+
+  Flax's own annotations also allow frozen dictionaries, pairs with mutated variables and boxed
+  parameters, which every caller would have to rule out.
+  """
+
+  if TYPE_CHECKING:
+
+    def init(self, *args: Any, **kwargs: Any) -> dict[str, Any]: ...
+
+    def apply(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def param(self, *args: Any, **kwargs: Any) -> jax.Array: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +62,8 @@ class BertConfig:
       "auto", fused where a program is compiled for a mesh of TPUs. The two draw different dropout.
     remat: Keeps only each layer's input for the backward pass and recomputes the rest.
     initializer_range: Standard deviation of the initializer of kernels and embeddings.
-    copies: For a reader, whether it can also copy words of a passage (`models/copying.py`), which a
-      small one then learns in minutes; it is then no BERT that other programs know.
+    copies: For a reader, whether it can also copy words of a passage, which a small one then learns
+      in minutes; it is then no BERT that other programs know. See `Copying`.
   """
 
   vocab_size: int = 30522
@@ -269,6 +283,73 @@ class SelfAttention(TypedModule):
     # A sequence of nothing but padding has a total of 0.
     context_FxHxQxG /= jnp.where(total_FxHxQx1 > 0, total_FxHxQx1, 1)
     return context_FxHxQxG.astype(config.compute_dtype).swapaxes(1, 2)
+
+
+class ResidualNorm(TypedModule):
+  """Post-layer-norm residual: adds a branch with dropout, and normalises in at least float32.
+
+  The gradient is in closed form, from the sum, its means and its deviations alone; dropout is drawn
+  again. Autodiff would read the sum once more for the gradients of mean and variance, and keep
+  more.
+
+  Attributes:
+    epsilon: Added to the variance.
+    dropout_rate: Dropout rate of the branch.
+  """
+
+  epsilon: float
+  dropout_rate: float
+
+  @nn.compact
+  def __call__(self, inputs: jax.Array, branch: jax.Array, key: jax.Array | None) -> jax.Array:
+    """Returns an array like both, `[..., D]`; without a key nothing is dropped."""
+
+    def param(name: str, init: nn.initializers.Initializer) -> jax.Array:
+      of_axis = nn.with_logical_partitioning(init, ("embed",))
+      return self.param(name, of_axis, inputs.shape[-1:]).reshape(*[1] * (inputs.ndim - 1), -1)
+
+    scale, bias = param("scale", nn.initializers.ones), param("bias", nn.initializers.zeros)
+    return _normed_sum(self.epsilon, self.dropout_rate, (inputs, branch, scale, bias), key)
+
+
+def _dropped(values: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
+  if key is None:
+    return values
+  is_kept = jax.random.bernoulli(key, 1 - rate, values.shape)
+  return jnp.where(is_kept, values / (1 - rate), 0)
+
+
+def _normed_sum_forward(epsilon, rate, arrays, key):
+  inputs, branch, scale, bias = arrays
+  total = inputs + _dropped(branch, key, rate)
+  wide = total.astype(jnp.promote_types(total.dtype, jnp.float32))
+  mean = wide.mean(axis=-1, keepdims=True)
+  inverse = jax.lax.rsqrt(jnp.square(wide - mean).mean(axis=-1, keepdims=True) + epsilon)
+  normed = (wide - mean) * (inverse * scale) + bias
+  return normed.astype(total.dtype), (total, mean, inverse, scale, key)
+
+
+def _normed_sum_gradients(epsilon, rate, kept, slope):
+  del epsilon
+  total, mean, inverse, scale, key = kept
+  slope = slope.astype(mean.dtype)
+  normed = (total.astype(mean.dtype) - mean) * inverse
+  scaled = slope * scale
+  along = scaled.mean(axis=-1, keepdims=True)
+  across = (scaled * normed).mean(axis=-1, keepdims=True)
+  of_total = (inverse * (scaled - along - normed * across)).astype(total.dtype)
+  of_branch = _dropped(of_total, key, rate)
+  rows = tuple(range(total.ndim - 1))
+  of_scale, of_bias = (
+    x.sum(rows, keepdims=True).astype(scale.dtype) for x in (slope * normed, slope)
+  )
+  return (of_total, of_branch, of_scale, of_bias), None
+
+
+_normed_sum = jax.custom_vjp(
+  lambda *arguments: _normed_sum_forward(*arguments)[0], nondiff_argnums=(0, 1)
+)
+_normed_sum.defvjp(_normed_sum_forward, _normed_sum_gradients)
 
 
 class Layer(TypedModule):

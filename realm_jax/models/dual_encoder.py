@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from realm_jax.devices import datatypes
 from realm_jax.foundations import choices
 from realm_jax.models import bert
+from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import Encoder, EncoderConfig
-from realm_jax.models.typed_module import TypedModule
 from realm_jax.text.wordpieces import WordPieces
 
 Pooling = Literal["cls", "mean", "pooler"]

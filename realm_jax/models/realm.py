@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from realm_jax.devices import datatypes
 from realm_jax.models import bert, knowledge_augmented_encoder
+from realm_jax.models.bert import TypedModule
 from realm_jax.models.encoder import EncoderConfig
-from realm_jax.models.typed_module import TypedModule
 
 
 @flax.struct.dataclass

@@ -13,6 +13,8 @@ from absl import logging
 
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.devices.datatypes import (
+  MISSING_PASSAGE_ID,
+  NULL_PASSAGE_ID,
   Buckets,
   MaskedQueries,
   RetrievedBatch,
@@ -21,8 +23,7 @@ from realm_jax.devices.datatypes import (
 )
 from realm_jax.foundations import choices
 from realm_jax.index.searcher import Searcher
-from realm_jax.retrieval import answering_passages, trivial_passages
-from realm_jax.retrieval.candidates import choose_passages, with_proposed
+from realm_jax.retrieval import trivial_passages
 from realm_jax.retrieval.index_refresher import LoadedGeneration
 from realm_jax.retrieval.joint_inputs import gather
 from realm_jax.retrieval.passage_finder import PassageFinder
@@ -125,36 +126,58 @@ class RetrievalConfig:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class Gatherer:
-  """Makes batches of masked queries and the passages found for them."""
+class Retriever(PassageFinder):
+  """Retrieves passages for masked queries.
 
+  Attributes:
+    store: The knowledge corpus; its rows are those of the index.
+  """
+
+  searcher: Searcher
   store: PassageStore
   config: RetrievalConfig
 
   def __post_init__(self):
     self._plans: dict[tuple[int, ...], tuple[Buckets, ...]] = {}
+    posterior = self.config.posterior
+    self._search_unmasked = None if posterior is None else posterior.open(self.store)
+    # Candidates beyond those to be read, in case some are trivial.
+    self._num_extra = 0 if self.config.trivial_passage == "allow" else _EXTRA_PASSAGES
 
-  def choose(
-    self, queries: MaskedQueries, found: SearchResults, proposed: SearchResults | None = None
+  def use(self, loaded: LoadedGeneration) -> None:
+    self.searcher = loaded.searcher
+
+  def asked(self, queries: MaskedQueries) -> Tokens:
+    if self.config.searches_per_query == 1:
+      return queries.query
+    return jax.tree.map(lambda *rows: np.concatenate(rows), queries.query, queries.unmasked)
+
+  @property
+  def num_found(self) -> int:
+    return self.config.num_passages - 1 + self._num_extra
+
+  def select(
+    self, found: SearchResults, queries_BxE: np.ndarray, queries: MaskedQueries
   ) -> tuple[SearchResults, dict[str, float]]:
-    """Chooses what to read: the null passage and the best found that are not trivial.
-
-    Args:
-      found: What a search found, best first.
-      proposed: What the posterior proposes, best first.
-
-    Returns:
-      Ids and scores `[B, K]`, and metrics.
-    """
-    chosen, figures = self._without_trivial(queries, found, self.config.num_passages)
-    if proposed is not None and self.config.posterior is not None:
-      count = self.config.posterior.num_passages
-      proposed, _ = self._without_trivial(queries, proposed, count + 1)
+    """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
+    posterior = self.config.posterior
+    if posterior is None:
+      proposed = None
+    elif self._search_unmasked is not None:
+      count = posterior.num_passages + self._num_extra
+      proposed = self._search_unmasked(queries.unmasked, count)
+    else:
+      num_queries = len(queries.query.ids)
+      proposed = SearchResults(*(rows[num_queries:] for rows in found))
+      found = SearchResults(*(rows[:num_queries] for rows in found))
+    chosen, metrics = self._without_trivial(queries, found, self.config.num_passages)
+    if posterior is not None and proposed is not None:
+      proposed, _ = self._without_trivial(queries, proposed, posterior.num_passages + 1)
       chosen = with_proposed(chosen, proposed)
-      figures["retrieval/answer_gained_share"] = self._answer_gained_share(queries, chosen)
+      metrics["retrieval/answer_gained_share"] = self._answer_gained_share(queries, chosen)
     if self.config.trivial_passage == "first":
-      chosen, figures["retrieval/own_passage_share"] = self._with_own_first(queries, chosen)
-    return chosen, figures
+      chosen, metrics["retrieval/own_passage_share"] = self._with_own_first(queries, chosen)
+    return chosen, metrics
 
   def _without_trivial(
     self, queries: MaskedQueries, found: SearchResults, num_passages: int
@@ -167,15 +190,10 @@ class Gatherer:
 
   def _answer_gained_share(self, queries: MaskedQueries, chosen: SearchResults) -> float:
     """Returns the share of queries that only a proposed passage answers."""
-    answers_BxK = answering_passages.find(queries, chosen.ids_BxK, store=self.store)
+    answers_BxK = trivial_passages.find_answering(queries, chosen.ids_BxK, store=self.store)
     proposed_BxK = np.isneginf(chosen.scores_BxK)
     gained_B = (answers_BxK & proposed_BxK).any(axis=1)
     return float(np.mean(gained_B & ~(answers_BxK & ~proposed_BxK).any(axis=1)))
-
-  @property
-  def num_spare(self) -> int:
-    """The number of candidates beyond those to be read, in case some are trivial."""
-    return 0 if self.config.trivial_passage == "allow" else _EXTRA_PASSAGES
 
   def gather(self, queries: MaskedQueries, passages: SearchResults) -> RetrievedBatch:
     """Makes the encoder inputs of chosen passages."""
@@ -248,46 +266,6 @@ class Gatherer:
     return self.gather(queries, SearchResults(saved["passage_ids"], saved["stale_scores"]))
 
 
-@dataclasses.dataclass(eq=False, kw_only=True)
-class Retriever(Gatherer, PassageFinder):
-  """Retrieves passages for masked queries."""
-
-  searcher: Searcher
-
-  def __post_init__(self):
-    super().__post_init__()
-    posterior = self.config.posterior
-    self._search_unmasked = None if posterior is None else posterior.open(self.store)
-
-  def use(self, loaded: LoadedGeneration) -> None:
-    self.searcher = loaded.searcher
-
-  def asked(self, queries: MaskedQueries) -> Tokens:
-    if self.config.searches_per_query == 1:
-      return queries.query
-    return jax.tree.map(lambda *rows: np.concatenate(rows), queries.query, queries.unmasked)
-
-  @property
-  def num_found(self) -> int:
-    return self.config.num_passages - 1 + self.num_spare
-
-  def select(
-    self, found: SearchResults, queries_BxE: np.ndarray, queries: MaskedQueries
-  ) -> tuple[SearchResults, dict[str, float]]:
-    """Returns ids and scores `[B, K]`, the null passage first, and metrics of the search."""
-    if self.config.posterior is None:
-      return self.choose(queries, found)
-    if self._search_unmasked is not None:
-      count = self.config.posterior.num_passages + self.num_spare
-      return self.choose(queries, found, self._search_unmasked(queries.unmasked, count))
-    num_queries = len(queries.query.ids)
-    masked, unmasked = (
-      SearchResults(*(rows[part] for rows in found))
-      for part in (slice(num_queries), slice(num_queries, None))
-    )
-    return self.choose(queries, masked, unmasked)
-
-
 def without_null(batch: RetrievedBatch) -> RetrievedBatch:
   """Removes the null passage from queries that have another passage."""
   valid_BxK = batch.valid_BxK.copy()
@@ -300,3 +278,56 @@ def closed_book(batch: RetrievedBatch) -> RetrievedBatch:
   valid_BxK = np.zeros_like(batch.valid_BxK)
   valid_BxK[:, 0] = True
   return dataclasses.replace(batch, valid_BxK=valid_BxK)
+
+
+def choose_passages(
+  results: SearchResults, *, trivial_BxR: np.ndarray, num_passages: int
+) -> SearchResults:
+  """Returns the null passage followed by the best K-1 passages that are not trivial.
+
+  See Guu et al. 2020, section 3.4. The search returns a few extra passages, so that K-1 remain
+  after the trivial ones are dropped. Empty slots get MISSING_PASSAGE_ID.
+
+  Returns:
+    Ids and scores `[B, K]`; null and missing passages score 0.
+  """
+  ids_BxR, scores_BxR = results
+  usable_BxR = (ids_BxR >= 0) & ~trivial_BxR
+  order_BxR = np.argsort(~usable_BxR, axis=1, kind="stable")[:, : num_passages - 1]
+  usable = np.take_along_axis(usable_BxR, order_BxR, 1)
+  ids = np.where(usable, np.take_along_axis(ids_BxR, order_BxR, 1), MISSING_PASSAGE_ID)
+  scores = np.where(usable, np.take_along_axis(scores_BxR, order_BxR, 1), 0.0)
+  batch, found = ids.shape
+  ids_BxK = np.full((batch, num_passages), MISSING_PASSAGE_ID, np.int32)
+  scores_BxK = np.zeros((batch, num_passages), np.float32)
+  ids_BxK[:, 0] = NULL_PASSAGE_ID
+  ids_BxK[:, 1 : 1 + found] = ids
+  scores_BxK[:, 1 : 1 + found] = scores
+  return SearchResults(ids_BxK, scores_BxK)
+
+
+def with_proposed(found: SearchResults, proposed: SearchResults) -> SearchResults:
+  """Returns passages for K slots of which the posterior fills some, each passage once.
+
+  The best found are followed by those proposed that are not among them. Where these are few, the
+  others found fill the slots that are left.
+
+  Args:
+    found: The null passage and the best K-1 found with the masked query.
+    proposed: The null passage and what the posterior proposes.
+
+  Returns:
+    Ids and scores `[B, K]`; what was only proposed scores -inf.
+  """
+  num_passages = found.ids_BxK.shape[1]
+  own = num_passages - proposed.ids_BxK.shape[1] + 1
+  parts = (found.ids_BxK[:, 1:own], proposed.ids_BxK[:, 1:], found.ids_BxK[:, own:])
+  ids_BxR = np.concatenate(parts, axis=1)
+  again_BxRxR = np.tril(ids_BxR[:, :, None] == ids_BxR[:, None, :], k=-1)
+  same_BxRxK = ids_BxR[:, :, None] == found.ids_BxK[:, None, :]
+  scores_BxR = np.where(same_BxRxK, found.scores_BxK[:, None, :], -np.inf).max(axis=2)
+  return choose_passages(
+    SearchResults(ids_BxR, scores_BxR),
+    trivial_BxR=again_BxRxR.any(axis=2),
+    num_passages=num_passages,
+  )

@@ -1,8 +1,9 @@
-"""Passages that give away the answer of a masked query because they contain its sentence.
+"""Passages that give away a masked query because they hold its sentence, and those that answer it.
 
-One of them is the passage that the query was cut from, identified by its uid. But chunks overlap,
-corpora are cut from one dump with different settings, and texts quote each other, so any other
-passage that contains the sentence is trivial too. Sentence and passage are compared as wordpieces,
+One of the trivial ones is the passage that the query was cut from, identified by its uid. But
+chunks overlap, corpora are cut from one dump with different settings, and texts quote each other,
+so any other passage that contains the sentence is trivial too. A passage that is not answers if it
+holds what is predicted: every run of adjacent masked wordpieces. Texts are compared as wordpieces,
 which do not depend on context.
 """
 
@@ -81,3 +82,35 @@ def holds(
   found_F = np.zeros(len(bodies_FxP), bool)
   found_F[body_S] = True
   return found_F
+
+
+def find_answering(
+  queries: MaskedQueries, ids_BxR: np.ndarray, *, store: PassageStore
+) -> np.ndarray:
+  """Returns bool `[B, R]`, True where a passage answers a query."""
+  runs_SxM, lengths_S, query_S = _runs(queries)
+  trivial_BxR = find(queries, ids_BxR, store=store)
+  run_F, place_F = np.nonzero((ids_BxR >= 0)[query_S])
+  bodies_FxP, _ = store.body_ids(
+    ids_BxR[query_S[run_F], place_F], length=store.metadata.max_passage_length
+  )
+  holds_SxR = np.zeros((len(query_S), ids_BxR.shape[1]), bool)
+  holds_SxR[run_F, place_F] = holds(bodies_FxP, run_F, runs_SxM, lengths_S)
+  answers_BxR = (ids_BxR >= 0) & ~trivial_BxR
+  np.logical_and.at(answers_BxR, query_S, holds_SxR)
+  return answers_BxR
+
+
+def _runs(queries: MaskedQueries) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns the wordpieces `[S, M]` of runs of adjacent masks, their counts, and their queries."""
+  predicted_BxM = np.asarray(queries.mlm_weights_BxM) > 0
+  positions_BxM = np.asarray(queries.mlm_positions_BxM)
+  begins_BxM = np.diff(positions_BxM, axis=1, prepend=-1) != 1
+  query_F, slot_F = np.nonzero(predicted_BxM)
+  # No mask is at position 0, where every query has [CLS], so each query begins a run.
+  run_F = np.cumsum(begins_BxM[query_F, slot_F]) - 1
+  first_S = np.flatnonzero(np.diff(run_F, prepend=-1))
+  place_F = np.arange(len(run_F)) - first_S[run_F]
+  runs_SxM = np.zeros((len(first_S), positions_BxM.shape[1]), np.int64)
+  runs_SxM[run_F, place_F] = np.asarray(queries.mlm_targets_BxM)[query_F, slot_F]
+  return runs_SxM, np.bincount(run_F, minlength=len(first_S)), query_F[first_S]

@@ -1,24 +1,29 @@
-"""The model of pre-training for t5x: our module and objective as a `t5x.models.BaseModel`.
+"""The model of pre-training for t5x, its optimizer, and metrics that t5x merges over steps.
 
 A batch is a flat mapping of arrays, with the passages that `trainer.RetrievingTrainer` has found;
 see `features.features_of` for their names.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
+import clu.metrics
+import flax.core
 import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from flax.linen import partitioning as flax_partitioning
-from t5x import models
+from t5x import metrics as t5x_metrics
+from t5x import models, optimizers
 
 from realm_jax.answering import reading
 from realm_jax.checkpoints import saved_models
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.devices.datatypes import RetrievedBatch
+from realm_jax.devices.datatypes import Array, RetrievedBatch
 from realm_jax.models import dropout_keys
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.encoder import EncoderConfig
@@ -29,13 +34,16 @@ from realm_jax.objectives.marginal_likelihood import (
 )
 from realm_jax.objectives.objective import LOSS
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.t5x_adapter import features, metrics
+from realm_jax.t5x_adapter import features
 from realm_jax.training.examples import MaskedQueryData
+from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 from realm_jax.training.pretraining import ModelConfig, Pretraining
 from realm_jax.training.training_run import WarmStart
 
 # Our names equal t5x's except this one; t5x's standard rules do not shard axes they do not name.
 _T5X_NAMES = {"position": "abspos_buckets"}
+
+_average: Callable[..., clu.metrics.Metric] = clu.metrics.Average
 
 
 def variables_of(boxed: dict) -> dict[str, dict]:
@@ -52,7 +60,7 @@ class PretrainingModel(models.BaseModel):
   """REALM's pre-training: masked words given the query and K retrieved passages.
 
   Args:
-    optimizer_def: A t5x optimizer, such as `optimizer.RealmOptimizer`.
+    optimizer_def: A t5x optimizer, such as `RealmOptimizer`.
     passages: Directory of the knowledge corpus, which contains the vocabulary.
     dual_encoder: The retrieval model.
     knowledge_augmented_encoder: The model that reads query and passage together.
@@ -83,7 +91,7 @@ class PretrainingModel(models.BaseModel):
     warm_starts: Sequence[WarmStart] = (),
     accumulate_steps: int = 1,
   ):
-    store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
+    self.store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
     training = Pretraining(
       data=MaskedQueryData(query_length=query_length, max_masks=max_masks),
       model=ModelConfig(
@@ -92,8 +100,8 @@ class PretrainingModel(models.BaseModel):
       retrieval=retrieval,
     )
     super().__init__(optimizer_def=optimizer_def)
-    self.description = training.describe(store)
-    self.description.check_sizes(store.vocabulary)
+    self.description = training.describe(self.store)
+    self.description.check_sizes(self.store.vocabulary)
     self.retrieval = retrieval
     self.warm_starts = warm_starts
     self.module = training.module
@@ -105,29 +113,35 @@ class PretrainingModel(models.BaseModel):
     """Returns the loss, a mean over the batch, and metrics; without a key there is no dropout."""
     rows = features.batch_of(RetrievedBatch, batch)
     if dropout_rng is None:
-      figures = self.objective.figures(params, rows)
-      loss = figures[LOSS].value
+      metrics = self.objective.figures(params, rows)
+      loss = metrics[LOSS].value
     else:
-      loss, figures = self._loss(params, rows, dropout_keys.of_any(dropout_rng))
+      loss, metrics = self._loss(params, rows, dropout_keys.of_any(dropout_rng))
     batch_size = next(iter(batch.values())).shape[0]
-    return loss, metrics.of_batch(figures, batch_size=batch_size)
+    return loss, {
+      **{name: _average(total=mean.total, count=mean.count) for name, mean in metrics.items()},
+      "timing/steps_per_second": t5x_metrics.StepsPerTime.from_model_output(),
+      "timing/seqs_per_second": t5x_metrics.TimeRate.from_model_output(
+        numerator=jnp.asarray(batch_size, jnp.float32)  # with padding
+      ),
+    }
 
   def _loss(self, params, rows, key):
-    """Returns loss and figures; the gradient is computed with them, in parts."""
+    """Returns loss and metrics; the gradient is computed with them, in parts."""
 
     @jax.custom_vjp
-    def loss_and_figures(params, rows, key):
+    def loss_and_metrics(params, rows, key):
       return forward(params, rows, key)[0]
 
     def forward(params, rows, key):
-      gradients, figures = self.objective.gradients(params, rows, key, parts=self.accumulate_steps)
-      return (figures[LOSS].value, figures), gradients
+      gradients, metrics = self.objective.gradients(params, rows, key, parts=self.accumulate_steps)
+      return (metrics[LOSS].value, metrics), gradients
 
     def backward(gradients, cotangents):
       return jax.tree.map(lambda leaf: cotangents[0] * leaf, gradients), None, None
 
-    loss_and_figures.defvjp(forward, backward)
-    return loss_and_figures(params, rows, key)
+    loss_and_metrics.defvjp(forward, backward)
+    return loss_and_metrics(params, rows, key)
 
   def get_initial_variables(
     self, rng: jax.Array, input_shapes: Mapping, input_types: Mapping | None = None
@@ -176,3 +190,44 @@ class PretrainingModel(models.BaseModel):
       "passage_ids": retrieved.passage_ids_BxK,
       "retrieval_log_probs": found.retrieval_log_probs_BxK,
     }
+
+
+def step_metrics(metrics: Mapping[str, Array | float]) -> dict[str, clu.metrics.Metric]:
+  """Makes the metrics of one step on the host."""
+  one = np.float32(1)
+  return {name: _average(total=np.float32(value), count=one) for name, value in metrics.items()}
+
+
+class RealmOptimizer(optimizers.OptaxWrapper):
+  """An optimizer with a schedule of its own; the trainer's learning rate is only reported."""
+
+  def __init__(self, config: OptimizerConfig, *, num_steps: int):
+    super().__init__(_of_frozen_dicts(make_optimizer(config, num_steps=num_steps)))
+
+  def derive_logical_axes(self, optimizer, param_logical_axes):
+    """Returns the optimizer with axis names for arrays; moments have their parameter's names."""
+    axes = flax.traverse_util.flatten_dict(flax.core.unfreeze(param_logical_axes))
+    state = flax.traverse_util.flatten_dict(optimizer.state_dict()["state"])
+
+    def axes_of(path):
+      ends = (path[first:] for first in range(len(path)))
+      return next((axes[end] for end in ends if end in axes), None)
+
+    derived = flax.traverse_util.unflatten_dict({path: axes_of(path) for path in state})
+    return optimizer.restore_state(
+      {"target": flax.core.unfreeze(param_logical_axes), "state": derived}
+    )
+
+
+def _of_frozen_dicts(transformation: optax.GradientTransformation) -> optax.GradientTransformation:
+  """Wraps a transformation of plain dictionaries for t5x's frozen ones."""
+
+  def init(params):
+    return transformation.init(flax.core.unfreeze(params))
+
+  def update(updates, state, params=None):
+    params = None if params is None else flax.core.unfreeze(params)
+    found, state = transformation.update(flax.core.unfreeze(updates), state, params)
+    return flax.core.freeze(cast(dict, found)), state
+
+  return optax.GradientTransformation(init, update)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,14 +12,15 @@ import jax
 from jax.sharding import NamedSharding
 from t5x import trainer as t5x_trainer
 
-from realm_jax.checkpoints import orbax_files
+from realm_jax.checkpoints import orbax_files, saved_models
+from realm_jax.checkpoints.matching_generations import PublishedGenerations
 from realm_jax.devices import processes
 from realm_jax.foundations import json_fields
+from realm_jax.models.encoder import query_encoder
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.t5x_adapter import features, metrics
-from realm_jax.t5x_adapter.models import PretrainingModel
-from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
+from realm_jax.t5x_adapter import features
+from realm_jax.t5x_adapter.models import PretrainingModel, step_metrics
 from realm_jax.training import training_run
 from realm_jax.training.batch_sources import RetrievedBatches
 from realm_jax.training.metric_writers import SwapLog
@@ -37,6 +39,8 @@ class RetrievingTrainer(t5x_trainer.Trainer):
 
   Args:
     model: The model of the pre-training.
+    index: Directory of the index generations.
+    generation: The generation to stay with; None follows the newest.
     publish_every: Steps between published checkpoints; the first and last are published too.
     keep_published: Number of published checkpoints to keep.
     trainer: Arguments of t5x's trainer. Its `learning_rate_fn` is only reported if the optimizer
@@ -50,7 +54,8 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     self,
     model: PretrainingModel,
     *,
-    retrieval: MaskedQueryRetrieval,
+    index: str,
+    generation: int | None = None,
     publish_every: int,
     refresh: RefreshConfig = RefreshConfig(),
     keep_published: int = 5,
@@ -78,14 +83,14 @@ class RetrievingTrainer(t5x_trainer.Trainer):
       # The index builder builds the first generation from it.
       self._publish(self._published)
     partitioner = trainer["partitioner"]
-    self._retrieval = retrieval
     self._sharding = NamedSharding(partitioner.mesh, partitioner.data_partition_spec)
-    self._wanted = retrieval.generation
+    self._wanted = generation
     watch = self._wanted is None
-    generations = retrieval.generations(
-      model,
-      run=self.run,
+    generations = PublishedGenerations(
+      index=index,
+      description=model.description,
       searcher=refresh.searcher,
+      run=self.run,
       other_runs=refresh.other_runs if watch else "accept",
     )
     self._watch = contextlib.ExitStack()
@@ -161,14 +166,24 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     loaded = self._refresher.current
     swaps = SwapLog(self._model_dir, step=self._host_step)
     swaps.write(self._host_step, loaded)
-    retriever = self._retrieval.finder(self._model, loaded, self._sharding)
+    encoder, retrieval = self._model.description.dual_encoder, self._model.retrieval
+    put = functools.partial(processes.place, sharding=self._sharding)
+    retriever = Retriever(
+      encode_query=query_encoder(encoder, put, sharding=self._sharding),
+      searcher=loaded.searcher,
+      store=self._model.store,
+      config=retrieval,
+      rescoring=saved_models.rescoring(
+        encoder, self._model.store, passage_length=retrieval.passage_length
+      ),
+    )
     self._answering = dataclasses.replace(retriever, config=retriever.config.answering)
     self._opened = RetrievedBatches(
       None,  # each call of `train` has its own
-      lambda examples: (self._retrieval.queries(examples), {}),
+      lambda examples: (features.masked_queries(examples), {}),
       retriever=retriever,
       refresher=self._refresher,
-      place=lambda batch: processes.place(features.features_of(batch), self._sharding),
+      place=lambda batch: put(features.features_of(batch)),
       first_step=self._host_step,
       on_swap=swaps.write,
       stop=lambda: self.stop_training,
@@ -180,7 +195,7 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     self._open()
     finder = self._answering
     finder.use(self._refresher.current)
-    begun = finder.begin(self.train_state.params, self._retrieval.queries(batch))
+    begun = finder.begin(self.train_state.params, features.masked_queries(batch))
     return features.features_of(finder.finish(begun)[0])
 
   def _use(self, send) -> None:
@@ -194,9 +209,9 @@ class RetrievingTrainer(t5x_trainer.Trainer):
     if self._batch is None:
       source.begin(train_state.params)
       self._batch = source.finish()
-    batch, figures = self._batch
+    batch, metrics = self._batch
     if steps_left:
       source.begin(train_state.params)
-    train_state, step_metrics = self._send(train_state, batch)
+    train_state, of_step = self._send(train_state, batch)
     self._batch = source.finish() if steps_left else None
-    return train_state, {**step_metrics, **metrics.of_step(figures)}
+    return train_state, {**of_step, **step_metrics(metrics)}

@@ -1,21 +1,132 @@
-"""The configuration of fine-tuning on questions, and its model and loss."""
+"""The configuration of fine-tuning on questions: where it starts, its model and loss."""
 
 import dataclasses
 import functools
+from typing import Any, Literal
 
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.models.open_qa import OpenQaModel
+from realm_jax.foundations import choices
+from realm_jax.models.encoder import EncoderConfig
+from realm_jax.models.open_qa import OpenQaModel, SpanReaderConfig
 from realm_jax.objectives.objective import Objective
 from realm_jax.objectives.open_qa import OpenQa
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training.examples import QuestionData
 from realm_jax.training.optimizer import OptimizerConfig
-from realm_jax.training.question_evaluation import DevConfig
-from realm_jax.training.starting_points import StartConfig, StartingPoint
 from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.training_config import RunConfig, TrainingConfig
+from realm_jax.training.training_config import RunConfig, TrainingConfig, changed
+from realm_jax.training.training_run import WarmStart
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartingPoint:
+  """Models and the sources of their initial parameters.
+
+  Attributes:
+    dual_encoder: The dual encoder; queries have parameters of their own if the passage encoder is
+      frozen.
+    span_reader: The span reader; all but its BERT is new unless the checkpoint has one.
+    passage_length: Passage length that the passage encoder was trained with.
+  """
+
+  dual_encoder: EncoderConfig
+  span_reader: SpanReaderConfig
+  passage_length: int
+  warm_starts: tuple[WarmStart, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartConfig:
+  """How a model for questions is built from the initial checkpoints.
+
+  Attributes:
+    passage_encoder: "frozen" trains only the query encoder to retrieve, as published; "trained"
+      embeds the passages read afresh in every step, and the index follows.
+    max_span_width: Maximum wordpieces of an answer.
+    span_hidden_size: Width of the MLP that scores spans.
+    temperature: Divides the scores; None uses that of the retriever's checkpoint. Embeddings of
+      unit length need one far below 1, or their scores differ too little for the softmax.
+    dropout_rate: Dropout of both models, in attention as well; None uses the checkpoints' rates.
+  """
+
+  passage_encoder: Literal["frozen", "trained"] = "frozen"
+  max_span_width: int = 10
+  span_hidden_size: int = 256
+  temperature: float | None = None
+  dropout_rate: float | None = None
+
+  def __post_init__(self):
+    choices.check_fields(self)
+
+  def find(self, *, retriever: str, reader: str) -> StartingPoint:
+    """Returns the starting point from the newest checkpoints of two directories.
+
+    They may be of different runs, as in REALM's ablation (Guu et al. 2020, table 2).
+
+    Raises:
+      FileNotFoundError: If a directory has no checkpoint.
+    """
+    description = saved_models.load(retriever).description
+    dual_encoder = self._with_dropout(description.dual_encoder)
+    if self.temperature is not None:
+      dual_encoder = dataclasses.replace(dual_encoder, temperature=self.temperature)
+    parts = [("dual_encoder", "dual_encoder")]
+    if self.passage_encoder == "frozen":
+      # The query encoder will move away from the passage encoder, which built the index.
+      dual_encoder, copies = dual_encoder.separated()
+      parts = [(f"dual_encoder/{here}", f"dual_encoder/{there}") for here, there in copies.items()]
+    reader_part, span_reader = self._reader(saved_models.load(reader).description, source=reader)
+    return StartingPoint(
+      dual_encoder=dual_encoder,
+      span_reader=span_reader,
+      passage_length=description.passage_length,
+      warm_starts=(WarmStart(retriever, parts), WarmStart(reader, [reader_part])),
+    )
+
+  def _reader(
+    self, description: saved_models.ModelDescription, *, source: str
+  ) -> tuple[tuple[str, str], SpanReaderConfig]:
+    if description.span_reader is not None:
+      reader = self._with_dropout(description.span_reader)
+      reader = dataclasses.replace(reader, max_span_width=self.max_span_width)
+      return ("span_reader", "span_reader"), reader
+    if description.reading_bert is None:
+      raise ValueError(
+        f"{source} has no BERT for the span reader to start from; give another reader"
+      )
+    there, bert = description.reading_bert
+    reader = SpanReaderConfig(
+      bert=self._with_dropout(bert),
+      max_span_width=self.max_span_width,
+      span_hidden_size=self.span_hidden_size,
+    )
+    return ("span_reader/bert", there), reader
+
+  def _with_dropout(self, of_checkpoint: Any) -> Any:
+    """Returns a model's configuration with this dropout."""
+    if (rate := self.dropout_rate) is None:
+      return of_checkpoint
+    return changed(of_checkpoint, lambda name, v: rate if name.endswith("dropout_rate") else v)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DevConfig:
+  """How dev questions are evaluated during training.
+
+  Attributes:
+    eval_every: Steps between evaluations; the last step has one as well.
+    max_dev_questions: Samples at most this many; None uses all.
+    best_metric: The dev metric that selects the best checkpoint.
+  """
+
+  eval_every: int = 1000
+  max_dev_questions: int | None = None
+  best_metric: str = "exact_match"
+
+  def __post_init__(self):
+    choices.check_counts(self, "eval_every", "max_dev_questions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +177,6 @@ class Finetuning(TrainingConfig):
 
   def program(self, model: OpenQaModel) -> TrainProgram:
     """Returns the train step and the layout of the train state."""
-
     training = self
     if self.frozen:
       frozen = sorted(model.dual_encoder_config.parts("passage"))

@@ -1,12 +1,28 @@
-"""The configuration of trainings that need no retrieval, and their runs."""
+"""Trainings that need no retrieval, with which REALM begins: on pairs, and on masked words.
+
+Each is a configuration, its model and loss.
+"""
 
 import abc
 import dataclasses
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
 from realm_jax.checkpoints import saved_models
 from realm_jax.corpus.passage_store import PassageStore
-from realm_jax.training.examples import DataConfig, Examples
+from realm_jax.models.bert import BertConfig
+from realm_jax.models.dual_encoder import DualEncoderConfig
+from realm_jax.models.encoder import EncoderConfig, example_tokens
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
+from realm_jax.objectives.contrastive import Contrastive
+from realm_jax.objectives.masked_lm import MaskedLm
+from realm_jax.objectives.objective import Objective
+from realm_jax.training.batch_sources import PlainBatches
+from realm_jax.training.examples import DataConfig, Examples, MaskedQueryData, PairData
+from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.train_program import TrainProgram
 from realm_jax.training.training_config import TrainingConfig
 from realm_jax.training.training_run import TrainingRun, WarmStart
@@ -30,10 +46,11 @@ class PlainTraining(TrainingConfig, abc.ABC):
   def program(self) -> TrainProgram:
     """Returns the train step and the layout of the train state."""
 
-  def open(
-    self, workdir: str, examples: Examples, *, store: PassageStore, warm_starts: Sequence[WarmStart]
-  ) -> TrainingRun:
-    """Returns the run in a working directory, on examples made from the corpus."""
+  def train(
+    self, workdir: str, *, store: PassageStore, source: str, warm_starts: Sequence[WarmStart]
+  ) -> None:
+    """Trains in a working directory, on examples from a corpus or prepared from it."""
+    examples = Examples(data=self.data, source=source, vocabulary=store.vocabulary_directory)
     description = self.describe(store)
     description.check_sizes(store.vocabulary)
     run = TrainingRun(
@@ -45,5 +62,94 @@ class PlainTraining(TrainingConfig, abc.ABC):
       warm_starts=warm_starts,
       from_corpus=lambda: description.from_corpus(store),
     )
-    run.keep(store.vocabulary)
-    return run
+    with run:
+      run.keep(store.vocabulary)
+      run.train(PlainBatches(examples.streams(seed=self.run.seed), place=run.place))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContrastiveTraining(PlainTraining):
+  """The configuration of a contrastive training, except for its directories.
+
+  Attributes:
+    data: The pairs and how they are batched.
+    dual_encoder: The model.
+  """
+
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
+  data: PairData = PairData()
+  dual_encoder: EncoderConfig = DualEncoderConfig(bert=BertConfig())
+  objective: Objective = Contrastive()
+
+  def describe(self, store: PassageStore) -> saved_models.ModelDescription:
+    return saved_models.ModelDescription(
+      dual_encoder=self.dual_encoder,
+      query_length=self.data.query_length,
+      passage_length=self.data.passage_length,
+      vocabulary_digest=store.metadata.vocabulary_digest,
+      corpus_fingerprint=store.fingerprint,
+    )
+
+  def abstract_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes of a batch of pairs that are made while training."""
+    data = self.data
+    lengths = {"query": data.query_length, "passage": data.passage_length, "passage_uid": 1}
+    lengths["passage_segments"] = data.passage_length
+    return {
+      name: jax.ShapeDtypeStruct((data.batch_size, length), jnp.int32)
+      for name, length in lengths.items()
+    }
+
+  def program(self, mesh: Mesh | None = None) -> TrainProgram:
+    """Returns the train step and the layout of its state, on a mesh or on all devices."""
+    model = self.dual_encoder.make()
+
+    def init_params(key: jax.Array) -> dict:
+      return {"dual_encoder": saved_models.init_dual_encoder(model, key)}
+
+    objective = self.objective.build(model).of_params(lambda params: params["dual_encoder"])
+    return self.make_program(
+      objective, init_params=init_params, batch_size=self.data.batch_size, mesh=mesh
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedLmTraining(PlainTraining):
+  """The configuration of masked language modelling, except for its directories.
+
+  Attributes:
+    data: The masked texts and how they are batched.
+    bert: The model.
+  """
+
+  optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4)
+  data: MaskedQueryData = MaskedQueryData(
+    batch_size=256, query_length=128, max_masks=20, mask="passage_tokens"
+  )
+  bert: BertConfig = BertConfig()
+  objective: Objective = MaskedLm()
+
+  def describe(self, store: PassageStore) -> saved_models.ModelDescription:
+    return saved_models.ModelDescription(
+      # Not part of the checkpoint: what a dual encoder that starts from it may look like.
+      dual_encoder=DualEncoderConfig(bert=self.bert),
+      knowledge_augmented_encoder=self.bert,
+      query_length=self.data.query_length,
+      max_masks=self.data.max_masks,
+      passage_length=self.data.query_length,
+      vocabulary_digest=store.metadata.vocabulary_digest,
+      corpus_fingerprint=store.fingerprint,
+    )
+
+  def program(self) -> TrainProgram:
+    model = KnowledgeAugmentedEncoder(self.bert)
+
+    def init_params(key: jax.Array) -> dict:
+      tokens, positions = example_tokens(1, 8), jnp.zeros((1, 1), jnp.int32)
+      params = model.init(key, tokens, positions, deterministic=True)["params"]
+      return {"knowledge_augmented_encoder": params}
+
+    objective = self.objective.build(model).of_params(
+      lambda params: params["knowledge_augmented_encoder"]
+    )
+    return self.make_program(objective, init_params=init_params, batch_size=self.data.batch_size)

@@ -5,8 +5,12 @@ while the host searches; nothing waits for the step just dispatched; hooks run b
 the state and the next batch belong together.
 """
 
+import contextlib
+import pathlib
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +21,10 @@ import numpy as np
 from absl import logging
 
 from realm_jax.devices import processes
-from realm_jax.foundations import progress
+from realm_jax.foundations import object_store, progress
 from realm_jax.training.batch_sources import BatchSource
 from realm_jax.training.metric_writers import MetricWriter
-from realm_jax.training.train_step import TrainState
+from realm_jax.training.train_program import TrainState
 
 # Where a step's time is a host's own; the rest is waiting for devices, and so for other hosts.
 _OWN = ("data", "swap", "search", "gather", "transfer")
@@ -158,6 +162,45 @@ class StopSignal:
       raise KeyboardInterrupt
     self._received.set()
     print(f"{signal.Signals(number).name} received: saving and stopping", file=sys.stderr)
+
+
+class StepTrace(contextlib.AbstractContextManager["StepTrace"]):
+  """Traces some steps with `jax.profiler` on the first process; use as a context manager.
+
+  Args:
+    directory: The trace goes to `plugins/profile` in it, where TensorBoard finds it.
+    steps: The first step and the one after the last; empty for none.
+  """
+
+  def __init__(self, directory: str, steps: Sequence[int]):
+    self._directory = directory
+    self._first, self._stop = steps if steps and processes.is_first() else (-1, -1)
+    self._local: str | None = None  # while tracing
+
+  def __exit__(self, *_):
+    self._finish()
+
+  def after_step(self, taken: int, state) -> None:
+    """Starts or ends the trace when as many steps are taken; a hook of the training loop."""
+    if taken == self._stop:
+      jax.block_until_ready(state)  # the last step belongs to the trace
+      self._finish()
+    elif self._first <= taken < self._stop and self._local is None:
+      remote = object_store.is_remote(self._directory)
+      self._local = tempfile.mkdtemp(prefix="realm_trace_") if remote else self._directory
+      jax.profiler.start_trace(self._local)
+
+  def _finish(self) -> None:
+    if self._local is None:
+      return
+    jax.profiler.stop_trace()
+    if self._local != self._directory:
+      for file in pathlib.Path(self._local).rglob("*"):
+        if file.is_file():
+          name = file.relative_to(self._local).as_posix()
+          (object_store.absolute(self._directory) / name).write_bytes(file.read_bytes())
+      shutil.rmtree(self._local)
+    self._local = None
 
 
 class _Interval:

@@ -22,13 +22,11 @@ from realm_jax.launching.supervisor import STOPPED
 from realm_jax.retrieval.index_refresher import IndexRefresher, RefreshConfig
 from realm_jax.retrieval.passage_finder import PassageFinder
 from realm_jax.text.wordpieces import WordPieces
-from realm_jax.training import alarms, metric_writers, resumption, train_loop
+from realm_jax.training import alarms, resumption, train_loop
 from realm_jax.training.alarms import MIN_ENTROPY, Alarm
 from realm_jax.training.batch_sources import BatchSource, RetrievedBatches
-from realm_jax.training.metric_writers import SwapLog
-from realm_jax.training.profiling import StepTrace
-from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.train_step import TrainState
+from realm_jax.training.metric_writers import MetricWriter, SwapLog
+from realm_jax.training.train_program import TrainProgram, TrainState
 from realm_jax.training.training_config import TrainingConfig
 
 CHECKPOINTS, VOCABULARY = "checkpoints", "vocabulary"
@@ -179,10 +177,9 @@ class TrainingRun:
       self.logs = self._mirror.directory
     self._alarm: Alarm | None = None  # that ends the run
     self._healthy_step = -1
-    self._writer = metric_writers.make_writer(
+    self._writer = MetricWriter(
       self.logs,
       step=self.step,
-      first_process=processes.is_first(),
       min_entropy=min_entropy,
       on_end=lambda alarm: self._end(alarm, collapses=config.stops_on_collapse),
       on_healthy=self._set_healthy,
@@ -190,7 +187,7 @@ class TrainingRun:
     self._stop = train_loop.StopSignal()
     self._failure = ""
     self._exchange = processes.Exchange()
-    self._profile = StepTrace(workdir, config.run.profile_steps)
+    self._profile = train_loop.StepTrace(workdir, config.run.profile_steps)
 
   def __enter__(self) -> "TrainingRun":
     self._opened.enter_context(self._stop)

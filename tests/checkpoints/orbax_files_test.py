@@ -11,7 +11,7 @@ import pytest
 
 from realm_jax.checkpoints import orbax_files
 from realm_jax.devices import partitioning
-from realm_jax.training import optimizer, train_step
+from realm_jax.training import optimizer, train_program
 
 OPTIMIZER = optimizer.make_optimizer(optimizer.OptimizerConfig(), num_steps=100)
 
@@ -35,7 +35,7 @@ def make_state(*, seed=0, model=2, init=init_params):
   """Returns a state on a mesh, and its shapes with shardings."""
 
   def create():
-    return train_step.new_state(init, OPTIMIZER, seed=seed)
+    return train_program.new_state(init, OPTIMIZER, seed=seed)
 
   boxed = jax.eval_shape(create)
   shardings = partitioning.tree_shardings(partitioning.make_mesh(model=model), boxed)

@@ -11,7 +11,7 @@ from realm_jax.jobs.preparation.prepare_examples import (
   ReadingOrder,
   prepare_examples,
 )
-from realm_jax.retrieval import answering_passages, trivial_passages
+from realm_jax.retrieval import trivial_passages
 from realm_jax.text import wordpieces
 from tests.data import conftest
 
@@ -95,7 +95,9 @@ def test_a_passage_answers_with_every_run_of_adjacent_masks(tmp_path):
   rows = np.array([[-1, *range(len(store))]])
   # "a b" and "c" anywhere; the last passage has the sentence itself.
   expected = [False, True, True, False, True, False, False]
-  np.testing.assert_array_equal(answering_passages.find(queries, rows, store=store), [expected])
+  np.testing.assert_array_equal(
+    trivial_passages.find_answering(queries, rows, store=store), [expected]
+  )
 
 
 def test_nothing_answerable_is_an_error(people, store, tmp_path):

@@ -23,8 +23,7 @@ from realm_jax.jobs.answering.serve import SecondModel, serve
 from realm_jax.jobs.training.finetune import finetune
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.training.examples import QuestionData
-from realm_jax.training.finetuning import Finetuning
-from realm_jax.training.starting_points import StartConfig
+from realm_jax.training.finetuning import Finetuning, StartConfig
 from realm_jax.training.training_config import RunConfig
 from realm_jax.web.inspector import AnsweringService
 

@@ -23,11 +23,10 @@ from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
 from realm_jax.training.examples import MaskedQueryData, QuestionData
-from realm_jax.training.finetuning import Finetuning
+from realm_jax.training.finetuning import Finetuning, StartConfig
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.pretraining import ModelConfig, Pretraining
-from realm_jax.training.starting_points import StartConfig
 from realm_jax.training.training_config import RunConfig
 from tests.configurations import changed, names, tiny_bert
 from tests.worlds import make_corpora

@@ -18,8 +18,8 @@ ENCODER = LexicalEncoderConfig(vocab_size=1024, projection_size=512, candidates=
 GIN = """
 from __gin__ import dynamic_registration
 from realm_jax.models import lexical_encoder
-from realm_jax.training import contrastive
-contrastive.ContrastiveTraining.dual_encoder = @lexical_encoder.LexicalEncoderConfig()
+from realm_jax.training import plain_training
+plain_training.ContrastiveTraining.dual_encoder = @lexical_encoder.LexicalEncoderConfig()
 lexical_encoder.LexicalEncoderConfig.vocab_size = 1024
 lexical_encoder.LexicalEncoderConfig.projection_size = 512
 lexical_encoder.LexicalEncoderConfig.candidates = 50

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.timeout(600)
 GIN = """
 from __gin__ import dynamic_registration
 from examples import own_encoder
-from realm_jax.training import contrastive
+from realm_jax.training import plain_training
 from realm_jax.training import pretraining
-contrastive.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
+plain_training.ContrastiveTraining.dual_encoder = @own_encoder.BagConfig()
 pretraining.ModelConfig.dual_encoder = @own_encoder.BagConfig()
 own_encoder.BagConfig.width = 24
 own_encoder.BagConfig.vocab_size = 1024

@@ -200,7 +200,7 @@ def test_a_checkpoint_without_its_mark_is_none(root):
 
 def test_logs_go_on_from_what_was_copied_last(root, emulated_gcs):
   def append(logs, step):
-    writer = metric_writers.JsonLinesWriter(logs.directory, step=step - 1)
+    writer = metric_writers.MetricWriter(logs.directory, step=step - 1)
     writer.write_scalars(step, {"loss": 1.0})
     writer.close()
 

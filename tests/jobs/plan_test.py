@@ -7,7 +7,6 @@ import types
 
 import pytest
 
-from realm_jax.devices import peaks
 from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.index.searcher import SearcherConfig
 from realm_jax.jobs.training import plan as plan_module
@@ -84,7 +83,7 @@ def test_the_accumulation_with_which_a_training_fits_is_named(capsys, monkeypatc
 def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypatch):
   counts = ahead_of_time.CompiledProgram(flops=2e9, bytes_accessed=1e9)
   monkeypatch.setattr(plan_module, "compile_program", lambda *_: counts)
-  monkeypatch.setattr(peaks, "peak_of", lambda *_, **__: peaks.Peak(1e10, 2.5e9))
+  monkeypatch.setattr(plan_module, "peak_of", lambda *_, **__: ahead_of_time.Peak(1e10, 2.5e9))
 
   def seconds(**settings):
     assert planned(**settings) == 0
@@ -107,7 +106,7 @@ def test_times_are_the_compilers_counts_at_a_share_of_the_peak(capsys, monkeypat
 def test_the_published_peak_is_that_of_the_longest_name():
   def peak(kind):
     device = types.SimpleNamespace(platform="tpu", device_kind=kind)
-    return peaks.peak_of(device, num_devices=4)
+    return ahead_of_time.peak_of(device, num_devices=4)
 
   assert peak("TPU v5 lite").flops == 197e12 and peak("TPU v5p").flops == 459e12
   assert peak("NVIDIA A100-SXM4-80GB").memory_bandwidth == 2039e9

@@ -11,10 +11,9 @@ from realm_jax.jobs.preparation.prepare_corpus import LearningConfig, prepare_co
 from realm_jax.jobs.training.pretrain_mlm import pretrain_mlm
 from realm_jax.jobs.training.train_retriever import train_retriever
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.examples import MaskedQueryData, PairData
-from realm_jax.training.masked_lm import MaskedLmTraining
 from realm_jax.training.optimizer import OptimizerConfig
+from realm_jax.training.plain_training import ContrastiveTraining, MaskedLmTraining
 from realm_jax.training.training_config import RunConfig
 from realm_jax.training.training_run import WarmStart
 from tests.configurations import tiny_bert

@@ -8,8 +8,7 @@ import jax
 from realm_jax.checkpoints import importing, saved_models
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.models.open_qa import OpenQaModel
-from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.models.open_qa import OpenQaModel, SpanReaderConfig
 from realm_jax.retrieval.question_retriever import BeamConfig
 from realm_jax.text.wordpieces import SPECIAL_TOKENS, WordPieces
 

@@ -10,9 +10,8 @@ from flax import linen as nn
 
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.models.bert import BertConfig
-from realm_jax.models.copying import with_copies
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder
+from realm_jax.models.knowledge_augmented_encoder import KnowledgeAugmentedEncoder, with_copies
 
 CLS, SEP, MASK, VOCAB = 1, 2, 3, 60
 CONFIG = BertConfig(

@@ -7,8 +7,7 @@ from realm_jax.checkpoints.saved_models import init_dual_encoder
 from realm_jax.devices import partitioning
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoder, DualEncoderConfig
-from realm_jax.models.encoder import example_tokens
-from realm_jax.models.encoder_programs import passage_encoder_program
+from realm_jax.models.encoder import example_tokens, passage_encoder_program
 
 BERT = BertConfig(
   dtype="float32", vocab_size=64, hidden_size=8, num_layers=1, num_heads=2, mlp_size=12

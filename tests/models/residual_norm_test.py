@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from realm_jax.models import residual_norm
+from realm_jax.models import bert
 
 RATE, EPSILON = 0.4, 1e-3
-NORM = residual_norm.ResidualNorm(EPSILON, RATE)
+NORM = bert.ResidualNorm(EPSILON, RATE)
 
 
 def definition(arrays, key):

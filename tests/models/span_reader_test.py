@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from realm_jax.devices import datatypes
-from realm_jax.models import bert, span_reader
+from realm_jax.models import bert, open_qa
 from tests.configurations import tiny_bert
 
 BERT = tiny_bert(vocab_size=20, initializer_range=0.5)
-CONFIG = span_reader.SpanReaderConfig(bert=BERT, max_span_width=3, span_hidden_size=6)
+CONFIG = open_qa.SpanReaderConfig(bert=BERT, max_span_width=3, span_hidden_size=6)
 LOWEST = np.finfo(np.float32).min
 
 
@@ -30,7 +30,7 @@ def joint(*rows, length=9):
 
 @pytest.fixture(scope="module")
 def params():
-  init = functools.partial(span_reader.SpanReader(CONFIG).init, deterministic=True)
+  init = functools.partial(open_qa.SpanReader(CONFIG).init, deterministic=True)
   return nn.unbox(jax.jit(init)(jax.random.key(0), joint((1, 3)))["params"])
 
 
@@ -40,7 +40,7 @@ def apply(module, params, tokens):
 
 
 def logits_of(params, tokens, config=CONFIG):
-  return np.asarray(apply(span_reader.SpanReader(config), params, tokens))
+  return np.asarray(apply(open_qa.SpanReader(config), params, tokens))
 
 
 def test_spans_lie_wholly_in_the_passage(params):

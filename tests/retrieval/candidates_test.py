@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from realm_jax.devices.datatypes import SearchResults
-from realm_jax.retrieval.candidates import choose_passages
+from realm_jax.retrieval.retriever import choose_passages
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import pytest
 
 from realm_jax.devices.datatypes import SearchResults
 from realm_jax.index.exact_searcher import ExactSearcher
-from realm_jax.retrieval.candidates import with_proposed
 from realm_jax.retrieval.posterior import Bm25Posterior, DualEncoderPosterior, Posterior
-from realm_jax.retrieval.retriever import RetrievalConfig, Retriever
+from realm_jax.retrieval.retriever import RetrievalConfig, Retriever, with_proposed
 
 # The query's last wordpiece, a [MASK] (4), ranks the passages 0, 1, 2, 3; wordpiece 30 the reverse.
 EMBEDDINGS_NxE = np.array([[4, 0], [3, 1], [2, 2], [1, 3]], np.float32)

@@ -18,8 +18,7 @@ from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import RetrievedBatch
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.t5x_adapter import features
-from realm_jax.t5x_adapter.models import PretrainingModel
-from realm_jax.t5x_adapter.optimizer import RealmOptimizer
+from realm_jax.t5x_adapter.models import PretrainingModel, RealmOptimizer
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.training.optimizer import OptimizerConfig, make_optimizer
 

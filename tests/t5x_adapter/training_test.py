@@ -21,9 +21,7 @@ from realm_jax.index.builder_config import BuilderConfig
 from realm_jax.jobs.answering.evaluate import evaluate
 from realm_jax.jobs.training.build_index import build_index
 from realm_jax.retrieval.index_refresher import RefreshConfig
-from realm_jax.t5x_adapter.models import PretrainingModel
-from realm_jax.t5x_adapter.optimizer import RealmOptimizer
-from realm_jax.t5x_adapter.retrieval import MaskedQueryRetrieval
+from realm_jax.t5x_adapter.models import PretrainingModel, RealmOptimizer
 from realm_jax.t5x_adapter.trainer import RetrievingTrainer
 from realm_jax.training.metric_writers import METRICS_FILE
 from realm_jax.training.optimizer import learning_rate_schedule
@@ -127,7 +125,7 @@ def pretrain_under_t5x(world, train, model_settings, optimizer_settings):
       total_steps=total_steps,
       period=10,
       stats_period=5,
-      retrieval=MaskedQueryRetrieval(passages=passages, index=index),
+      index=index,
       # From step 10 on there is no going on without the generation of step 10.
       refresh=RefreshConfig(poll_seconds=0.05, max_staleness_steps=9, when_late="wait"),
     )
@@ -208,7 +206,8 @@ def test_the_losses_are_those_of_our_own_trainer(
     ),
     total_steps=1,
     period=1,
-    retrieval=MaskedQueryRetrieval(passages=passages, index=str(world / "index"), generation=0),
+    index=str(world / "index"),
+    generation=0,
   )
   assert first[1] == pytest.approx(ours[0], abs=1e-5)
   assert first[1] != pytest.approx(ours[1], abs=1e-2)

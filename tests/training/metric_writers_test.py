@@ -21,7 +21,7 @@ def read_lines(directory):
 
 
 def test_every_write_is_one_json_line(tmp_path):
-  writer = metric_writers.JsonLinesWriter(tmp_path / "run", step=0)
+  writer = metric_writers.MetricWriter(tmp_path / "run", step=0)
   before = time.time()
   writer.write_scalars(10, {"loss/total": jnp.float32(0.5), "index/generation": 3})
   assert read_lines(tmp_path / "run")[0]["loss/total"] == 0.5  # readable while the run goes on
@@ -34,7 +34,7 @@ def test_every_write_is_one_json_line(tmp_path):
 
 
 def write_steps(directory, *steps, after):
-  writer = metric_writers.JsonLinesWriter(directory, step=after)
+  writer = metric_writers.MetricWriter(directory, step=after)
   for step in steps:
     writer.write_scalars(step, {"loss": 10 * after + step})
   writer.close()
@@ -60,7 +60,7 @@ def test_what_a_killed_run_wrote_after_its_checkpoint_is_written_again(tmp_path)
 
 
 def test_tensorboard_reads_what_a_run_writes(tmp_path):
-  writer = metric_writers.make_writer(tmp_path, step=0, first_process=True)
+  writer = metric_writers.MetricWriter(tmp_path, step=0)
   writer.write_scalars(1, {"loss/total": jnp.float32(0.125)})
   writer.write_scalars(2, {"loss/total": np.nan})
   writer.write_texts(2, {"samples/retrieved": "é | x"})
@@ -76,15 +76,15 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
 
 def test_texts_are_kept_for_reports(tmp_path):
   for step in (1, 2):
-    writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
+    writer = metric_writers.MetricWriter(tmp_path, step=0)
     writer.write_texts(step, {"samples/retrieved": "é | x"})
     writer.close()
   (line,) = (tmp_path / metric_writers.SAMPLES_FILE).read_text("utf-8").splitlines()
   assert json.loads(line)["samples/retrieved"] == "é | x" and json.loads(line)["step"] == 2
 
 
-def test_an_alarm_is_told_once(caplog):
-  writer = metric_writers.AlarmWriter()
+def test_an_alarm_is_told_once(tmp_path, caplog):
+  writer = metric_writers.MetricWriter(tmp_path, step=0)
   with caplog.at_level("WARNING", logger="absl"):
     for step in range(1, 8):
       writer.write_scalars(step, {"retrieval/null_mass": jnp.float32(1.0)})
@@ -92,9 +92,9 @@ def test_an_alarm_is_told_once(caplog):
   assert "ALARM: null mass since step 1" in record.getMessage()
 
 
-def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over():
+def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over(tmp_path):
   reported = []
-  writer = metric_writers.AlarmWriter(on_end=reported.append)
+  writer = metric_writers.MetricWriter(tmp_path, step=0, on_end=reported.append)
 
   def write(steps, share):
     for step in steps:
@@ -112,7 +112,7 @@ def test_a_collapse_is_reported_when_it_has_lasted_and_not_if_it_is_over():
 
 
 def test_what_is_not_finite_becomes_null(tmp_path):
-  writer = metric_writers.JsonLinesWriter(tmp_path, step=0)
+  writer = metric_writers.MetricWriter(tmp_path, step=0)
   writer.write_scalars(1, {"nan": np.nan, "inf": jnp.inf, "low": -np.inf, "zero": 0.0})
   writer.close()
   (line,) = read_lines(tmp_path)

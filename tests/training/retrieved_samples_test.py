@@ -7,7 +7,7 @@ import pytest
 
 from realm_jax.corpus.passage_store import PassageStore, PassageStoreWriter
 from realm_jax.text.tokenization import SPECIAL_TOKENS, WordPieceTokenizer
-from realm_jax.training.retrieved_samples import markdown
+from realm_jax.training.evaluation import retrieved_samples
 
 TOKENIZER = WordPieceTokenizer([*SPECIAL_TOKENS, "pound", "|", "*"])
 TEXT = "a | b <i> & *c* [d] \\ e"
@@ -31,7 +31,7 @@ def test_queries_and_passages_come_through_whole(store, make_retrieved_batch):
     passage_ids_BxK=np.array([[-1, 0]] * 5),
     stale_scores_BxK=np.array([[0, 1.5]] * 5),
   )
-  text = markdown(batch, tokenizer=TOKENIZER, store=store)
+  text = retrieved_samples(batch, tokenizer=TOKENIZER, store=store)
   assert text.count("| 1.50 |") == 4 and "<" not in text
   assert r"**\[MASK\] \| \*** (pound)" in text
   assert r"Pound: a \| b &#60;i&#62; &#38; \*c\* \[d\] \\ e |" in text

@@ -7,7 +7,7 @@ import signal
 import jax.numpy as jnp
 import pytest
 
-from realm_jax.training import metric_writers, optimizer, train_loop, train_step
+from realm_jax.training import metric_writers, optimizer, train_loop, train_program
 
 OPTIMIZER = optimizer.make_optimizer(
   optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0), num_steps=100
@@ -15,7 +15,9 @@ OPTIMIZER = optimizer.make_optimizer(
 
 
 def make_state(step=0):
-  state = train_step.new_state(lambda key: {"reader": {"kernel": jnp.ones(2)}}, OPTIMIZER, seed=0)
+  state = train_program.new_state(
+    lambda key: {"reader": {"kernel": jnp.ones(2)}}, OPTIMIZER, seed=0
+  )
   return state.replace(step=jnp.asarray(step, jnp.int32))
 
 
@@ -41,7 +43,7 @@ def counting_step(state, batch):
 
 
 def train(state, *, tmp_path, source=None, batch=None, **changes):
-  writer = metric_writers.JsonLinesWriter(tmp_path, step=int(state.step))
+  writer = metric_writers.MetricWriter(tmp_path, step=int(state.step))
   first = int(state.step)
   settings = {
     "train_step": counting_step,

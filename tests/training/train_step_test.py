@@ -9,9 +9,8 @@ import pytest
 from realm_jax.devices import partitioning
 from realm_jax.devices.datatypes import Mean
 from realm_jax.objectives.objective import LOSS, Loss
-from realm_jax.training import optimizer, train_step
-from realm_jax.training.train_program import TrainProgram
-from realm_jax.training.train_step import make_train_step
+from realm_jax.training import optimizer, train_program
+from realm_jax.training.train_program import TrainProgram, make_train_step
 
 OPTIMIZER = optimizer.make_optimizer(
   optimizer.OptimizerConfig(learning_rate=0.1, warmup_steps=0), num_steps=100
@@ -53,7 +52,7 @@ def make_batch(seed=0, size=8):
 
 
 def make_state(seed=0):
-  return train_step.new_state(init_params, OPTIMIZER, seed=seed)
+  return train_program.new_state(init_params, OPTIMIZER, seed=seed)
 
 
 def without_schedules(state):
@@ -89,7 +88,7 @@ def test_schedules_go_on_over_a_skipped_step(skipped):
   )
   transformation = optimizer.make_optimizer(config, num_steps=2)
   step = jax.jit(make_train_step(regression, transformation, seed=0))
-  start = train_step.new_state(init_params, transformation, seed=0)
+  start = train_program.new_state(init_params, transformation, seed=0)
   first = make_batch(1)
   first["x"][0, 0] = np.nan if skipped else 0
   frozen, _ = step(start, first)

@@ -15,7 +15,7 @@ import numpy as np
 from realm_jax.checkpoints.formats import bert_configs, huggingface_names, sentence_encoders
 from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
-from realm_jax.models.span_reader import SpanReaderConfig
+from realm_jax.models.open_qa import SpanReaderConfig
 
 _WORDS = "embeddings.word_embeddings.weight"
 _POSITIONS = "embeddings.position_embeddings.weight"

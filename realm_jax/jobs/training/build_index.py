@@ -21,7 +21,7 @@ from realm_jax.index.builder_config import POLL_SECONDS, SAMPLE_QUERIES, Builder
 from realm_jax.index.publication import UnfinishedEmbeddings, sample_queries
 from realm_jax.index.searcher import own_part
 from realm_jax.launching.supervisor import STOPPED
-from realm_jax.models.encoder_programs import passage_encoder_program
+from realm_jax.models.encoder import passage_encoder_program
 from realm_jax.retrieval import passage_embedding
 from realm_jax.training import train_loop
 

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from realm_jax.checkpoints import orbax_files
 from realm_jax.corpus.chunking import ChunkingConfig
 from realm_jax.demo.make_almanac import make_almanac
-from realm_jax.devices import backend, directory_lock, partitioning, peaks, processes
+from realm_jax.devices import backend, directory_lock, partitioning, processes
 from realm_jax.foundations import object_store
 from realm_jax.foundations.output_kinds import DirectoryKind
 from realm_jax.index import assembly, device_searcher, generations, searcher
@@ -31,7 +31,7 @@ from realm_jax.models.bert import BertConfig
 from realm_jax.models.dual_encoder import DualEncoderConfig
 from realm_jax.retrieval.index_refresher import RefreshConfig
 from realm_jax.retrieval.retriever import RetrievalConfig
-from realm_jax.training.ahead_of_time import GIB
+from realm_jax.training.ahead_of_time import GIB, peak_of
 from realm_jax.training.examples import MaskedQueryData
 from realm_jax.training.optimizer import OptimizerConfig
 from realm_jax.training.pretraining import ModelConfig, Pretraining
@@ -353,7 +353,7 @@ class _Checks:
     seconds = _seconds(step)
     if not np.isfinite(loss := float(step()["loss/total"])):
       raise CheckError(f"the loss is {loss}")
-    peak = peaks.peak_of(self.device, num_devices=self.mesh.size)
+    peak = peak_of(self.device, num_devices=self.mesh.size)
     cost, parts = compiled.cost_analysis() or {}, training.mesh.accumulate_steps
     flops, moved = (cost.get(name, 0.0) * parts for name in ("flops", "bytes accessed"))
     return seconds, peak and peak.seconds(flops=flops, bytes_accessed=moved)

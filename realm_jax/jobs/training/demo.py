@@ -26,8 +26,8 @@ from realm_jax.jobs.training.build_index import build_index
 from realm_jax.jobs.training.launch_local import launch_local
 from realm_jax.jobs.training.pretrain import pretrain
 from realm_jax.jobs.training.train_retriever import train_retriever
-from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.metric_writers import METRICS_FILE, SWAPS_FILE
+from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.pretraining import Pretraining
 from realm_jax.training.training_run import CHECKPOINTS
 

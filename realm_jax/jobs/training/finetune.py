@@ -16,14 +16,12 @@ from realm_jax.data import batches, prepared_examples
 from realm_jax.data.questions import Question, read_questions
 from realm_jax.evaluation.answer_matching import AnswerMatcher
 from realm_jax.evaluation.question_labels import find_labels, warn_of_wide_answers
-from realm_jax.models.encoder import EncoderConfig
-from realm_jax.models.encoder_programs import query_encoder
+from realm_jax.models.encoder import EncoderConfig, query_encoder
 from realm_jax.models.open_qa import OpenQaModel
 from realm_jax.retrieval.question_retriever import QuestionRetriever
-from realm_jax.training import starting_points
+from realm_jax.training.evaluation import QuestionEvaluation
 from realm_jax.training.examples import QuestionData, question_examples
 from realm_jax.training.finetuning import Finetuning
-from realm_jax.training.question_evaluation import QuestionEvaluation
 from realm_jax.training.training_run import Evaluation, TrainingRun
 
 
@@ -66,7 +64,7 @@ def finetune(
       "single process: omit them, and run `realm evaluate` on the checkpoints"
     )
   store = open_corpus(passages, warm_starts=[retriever, reader])
-  start = starting_points.find(retriever=retriever, reader=reader, config=finetuning.start)
+  start = finetuning.start.find(retriever=retriever, reader=reader)
   finetuning.check_reachable()
   description = finetuning.describe(store, start)
   description.check_sizes(store.vocabulary)

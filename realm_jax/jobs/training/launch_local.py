@@ -6,8 +6,7 @@ from realm_jax.checkpoints.orbax_files import steps
 from realm_jax.foundations import object_store
 from realm_jax.index import generations
 from realm_jax.launching import device_shares
-from realm_jax.launching.supervisor import Process, realm_command, supervise
-from realm_jax.launching.training_jobs import training_jobs
+from realm_jax.launching.supervisor import Process, realm_command, supervise, training_jobs
 from realm_jax.training.pretraining import Pretraining
 
 

@@ -8,19 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from realm_jax.devices import partitioning, peaks
+from realm_jax.devices import partitioning
 from realm_jax.index import device_searcher
 from realm_jax.index.builder_config import BuilderConfig
-from realm_jax.models.encoder_programs import passage_encoder_program, query_encoder_program
+from realm_jax.models.encoder import passage_encoder_program, query_encoder_program
 from realm_jax.training.ahead_of_time import (
   GIB,
   CompiledProgram,
   Topology,
   compile_program,
   open_topology,
+  peak_of,
 )
-from realm_jax.training.contrastive import ContrastiveTraining
 from realm_jax.training.examples import PairData
+from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.pretraining import Pretraining, abstract_tokens
 
 
@@ -185,7 +186,7 @@ class _Planned:
   ) -> Iterator[str]:
     """Describes the seconds of a step and of a generation; nothing if the peak is unknown."""
     devices = self.topology.devices
-    peak = peaks.peak_of(devices[0], num_devices=len(devices))
+    peak = peak_of(devices[0], num_devices=len(devices))
     if peak is None:
       return
     peak_in_words = f"{peak.flops / 1e12:.4g} TFLOP/s and {peak.memory_bandwidth / 1e9:.4g} GB/s"

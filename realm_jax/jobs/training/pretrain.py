@@ -17,12 +17,11 @@ from realm_jax.checkpoints.opening import open_corpus
 from realm_jax.corpus.passage_store import PassageStore
 from realm_jax.data import batches
 from realm_jax.devices.datatypes import MaskedQueries, RetrievedBatch
-from realm_jax.models.encoder_programs import query_encoder
+from realm_jax.models.encoder import query_encoder
 from realm_jax.objectives.contrastive import Contrastive
 from realm_jax.retrieval.retriever import Retriever
-from realm_jax.training import retrieved_samples
 from realm_jax.training.batch_sources import RetrievedBatches
-from realm_jax.training.evaluation import FixedEvaluation
+from realm_jax.training.evaluation import FixedEvaluation, retrieved_samples
 from realm_jax.training.examples import Examples
 from realm_jax.training.pretraining import Pretraining
 from realm_jax.training.training_run import Evaluation, TrainingRun, WarmStart
@@ -219,7 +218,7 @@ class _Training:
     return batches.masked_queries(features), figures
 
   def _samples(self, batch: RetrievedBatch) -> str:
-    return retrieved_samples.markdown(batch, tokenizer=self.store.vocabulary, store=self.store)
+    return retrieved_samples(batch, tokenizer=self.store.vocabulary, store=self.store)
 
   def _print(self, what: str) -> None:
     print(f"{self.run.workdir}: step {self.run.step}, {what}", flush=True)

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.training.batch_sources import PlainBatches
-from realm_jax.training.examples import Examples
-from realm_jax.training.masked_lm import MaskedLmTraining
+from realm_jax.training.plain_training import MaskedLmTraining
 from realm_jax.training.training_run import WarmStart
 
 
@@ -32,7 +30,4 @@ def pretrain_mlm(
     ValueError: If sizes do not match each other.
   """
   store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  examples = Examples(data=masked_lm.data, source=passages, vocabulary=store.vocabulary_directory)
-  with masked_lm.open(workdir, examples, store=store, warm_starts=warm_starts) as run:
-    features = examples.streams(seed=masked_lm.run.seed)
-    run.train(PlainBatches(features, place=run.place))
+  masked_lm.train(workdir, store=store, source=passages, warm_starts=warm_starts)

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from realm_jax.checkpoints.opening import open_corpus
-from realm_jax.training.batch_sources import PlainBatches
-from realm_jax.training.contrastive import ContrastiveTraining
-from realm_jax.training.examples import Examples
+from realm_jax.training.plain_training import ContrastiveTraining
 from realm_jax.training.training_run import WarmStart
 
 
@@ -32,11 +30,5 @@ def train_retriever(
     ValueError: If sizes do not match each other.
   """
   store = open_corpus(passages, warm_starts=[start.checkpoints for start in warm_starts])
-  made = Examples(
-    data=contrastive.data,
-    source=passages if examples is None else examples,
-    vocabulary=store.vocabulary_directory,
-  )
-  with contrastive.open(workdir, made, store=store, warm_starts=warm_starts) as run:
-    features = made.streams(seed=contrastive.run.seed)
-    run.train(PlainBatches(features, place=run.place))
+  source = passages if examples is None else examples
+  contrastive.train(workdir, store=store, source=source, warm_starts=warm_starts)

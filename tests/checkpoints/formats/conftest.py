@@ -9,7 +9,7 @@ import pytest
 
 from realm_jax.checkpoints.formats import huggingface_names
 from realm_jax.devices import datatypes
-from realm_jax.models import dual_encoder, knowledge_augmented_encoder, span_reader
+from realm_jax.models import dual_encoder, knowledge_augmented_encoder, open_qa
 from tests.configurations import tiny_bert
 
 CONFIG = tiny_bert(vocab_size=13, num_layers=2, max_length=10)
@@ -78,7 +78,7 @@ def make_masked_lm():
 @pytest.fixture(scope="session")
 def make_reader():
   def make(seed):
-    config = span_reader.SpanReaderConfig(bert=CONFIG, max_span_width=3, span_hidden_size=3)
-    return Network(span_reader.SpanReader(config), ("spans",), seed=seed)
+    config = open_qa.SpanReaderConfig(bert=CONFIG, max_span_width=3, span_hidden_size=3)
+    return Network(open_qa.SpanReader(config), ("spans",), seed=seed)
 
   return make

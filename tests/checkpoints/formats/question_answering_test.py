@@ -7,7 +7,7 @@ from realm_jax.checkpoints import importing
 from realm_jax.checkpoints.formats import imported_model
 from realm_jax.devices.datatypes import Tokens
 from realm_jax.knowledge_base.knowledge_base import KnowledgeBase
-from realm_jax.models.span_reader import SpanReader
+from realm_jax.models.open_qa import SpanReader
 from realm_jax.text.wordpieces import SPECIAL_TOKENS
 
 WORDS = ["river", "town", "north", "##s", "##er", "the", "cafe", "12", "of", ",", "-", "中"]

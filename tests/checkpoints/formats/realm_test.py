@@ -15,8 +15,8 @@ from realm_jax.checkpoints.importing import imported_params
 from realm_jax.devices import datatypes
 from realm_jax.models.bert import BertEncoder
 from realm_jax.models.dual_encoder import DualEncoder
+from realm_jax.models.open_qa import SpanReader, passage_wordpieces
 from realm_jax.models.realm import RealmPretrainingModel
-from realm_jax.models.span_reader import SpanReader, passage_wordpieces
 from realm_jax.objectives.marginal_likelihood import masked_lm_over_retrieval
 from realm_jax.objectives.open_qa import open_qa
 
